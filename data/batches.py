@@ -1,0 +1,73 @@
+"""From a row of character ids to the batches a model sees.
+
+Refuses to know characters, files and models.  B is the batch size, T the block size, N a number
+of windows; x are ids and y the ids that follow them, both int64 and contiguous.
+"""
+from typing import TypeVar
+
+import numpy as np
+
+from data.errors import TextError
+
+IGNORE = -100       # a target that does not count: cross_entropy's ignore_index
+Row = TypeVar("Row", np.ndarray, str)
+
+
+def split(ids: Row, share: float = 0.1) -> tuple[Row, Row]:
+    """The training part and, at the end, the validation part; a string is split alike.
+
+    Source: nanoGPT, data/shakespeare_char/prepare.py, which rounds the same way.
+    """
+    end = int((1 - share) * len(ids))
+    return ids[:end], ids[end:]
+
+
+def check_lengths(train: np.ndarray, val: np.ndarray, block_size: int) -> None:
+    """Raise a TextError unless both parts hold a window: T ids and the one that follows them."""
+    largest = min(len(train), len(val)) - 1
+    if block_size > largest:
+        smaller = f"use --block_size {largest} or less, or " if largest > 0 else "use "
+        raise TextError(
+            f"--block_size {block_size} needs {block_size + 1} characters in each part of the "
+            f"text, but {len(train)} are for training and {len(val)} for validation; "
+            f"{smaller}a longer text")
+
+
+def random_batch(train: np.ndarray, batch_size: int, block_size: int,
+                 rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """B windows from anywhere in the ids, each start equally likely: x and y, (B, T) each."""
+    starts = rng.integers(len(train) - block_size, size=batch_size)
+    return _cut(train, starts, block_size)
+
+
+def windows(val: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Windows side by side over all the ids: x and y, (N, T) each.
+
+    The last one reaches back to be full, and its targets that an earlier window has are IGNORE:
+    each id but the first is a target exactly once.
+    """
+    n_targets = len(val) - 1
+    if n_targets < block_size:
+        raise ValueError(f"windows of {block_size} need {block_size + 1} ids, got {len(val)}")
+    starts = np.arange(0, n_targets, block_size)
+    overlap = starts[-1] + block_size - n_targets
+    starts[-1] -= overlap
+    x, y = _cut(val, starts, block_size)
+    y[-1, :overlap] = IGNORE
+    return x, y
+
+
+def spread(n: int, wanted: int) -> np.ndarray:
+    """Which of n things to look at: `wanted` of them, always the same, or all if that is 0.
+
+    Cuts the n into equal stretches and takes the middle of each: ascending, none twice.
+    """
+    if wanted == 0 or wanted >= n:
+        return np.arange(n)
+    return (2 * np.arange(wanted, dtype=np.int64) + 1) * n // (2 * wanted)
+
+
+def _cut(ids: np.ndarray, starts: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+    positions = starts[:, None] + np.arange(block_size)     # (N, T)
+    return (ids[positions].astype(np.int64, copy=False),
+            ids[positions + 1].astype(np.int64, copy=False))

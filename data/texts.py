@@ -1,0 +1,100 @@
+"""How a text is found by its name or path, and read.
+
+Refuses to know how a file travels, and what is done with the characters.
+"""
+import os
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple
+
+from data.download import download
+from data.errors import TextError
+
+
+class KnownText(NamedTuple):
+    """A text that has a name."""
+
+    file: str
+    url: str | None = None      # None: the file stands beside this module
+    sha256: str | None = None
+
+
+KNOWN_TEXTS = {
+    "lantern": KnownText("lantern_plays.txt"),
+    "shakespeare": KnownText(
+        "tinyshakespeare.txt",
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),
+}
+
+
+def read_text(name_or_file: str) -> str:
+    """The characters of a known text, or of a UTF-8 file.
+
+    A known name wins over a file of the same name: "./lantern" means the file.  Line ends "\\r\\n"
+    and "\\r" become "\\n", and a byte order mark at the start is dropped.
+
+    Raises
+    ------
+    TextError : there is no such text, or it cannot be fetched, read or decoded, or is empty
+    """
+    known = KNOWN_TEXTS.get(name_or_file)
+    file = os.path.expanduser(name_or_file) if known is None else str(_located(known))
+    if os.path.isdir(file):
+        raise TextError(f'"{file}" is a folder; give the path of a UTF-8 text file')
+    try:
+        with open(file, "rb") as stream:
+            text = _decoded(stream.read(), file)
+    except FileNotFoundError as error:
+        raise TextError(_not_found(file)) from error
+    except OSError as error:
+        raise TextError(f'cannot read "{file}": {error.strerror or error}; make the file readable '
+                        "or give another") from error
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if not text:
+        raise TextError(f'"{file}" is empty; give a file with text in it')
+    return text
+
+
+def cache_folder() -> Path:
+    """The folder that keeps downloaded texts: MINIGRAD_CACHE, or the platform's own place."""
+    if chosen := os.environ.get("MINIGRAD_CACHE"):
+        return Path(chosen)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "minigrad"
+
+
+def _located(known: KnownText) -> Path:
+    """Where a known text's file is, after fetching it if need be."""
+    if known.url is None:
+        return Path(__file__).with_name(known.file)
+    path = cache_folder() / known.file
+    download(known.url, path, known.sha256)
+    return path
+
+
+def _decoded(raw: bytes, file: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if b"\0" in raw and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise TextError(f'"{file}" is not a text (it holds NUL bytes); give a UTF-8 text '
+                            "file") from error
+        line = raw.count(b"\n", 0, error.start) + 1
+        likely = "UTF-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
+        raise TextError(
+            f'"{file}" is not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start} '
+            f'(line {line}); convert it, for example with '
+            f'iconv -f {likely} -t UTF-8 "{file}" > utf8.txt') from error
+
+
+def _not_found(file: str) -> str:
+    near = get_close_matches(file.lower(), KNOWN_TEXTS, n=1)
+    remedy = f'did you mean "{near[0]}"?' if near else "give the path of a UTF-8 text file"
+    return f'"{file}" is neither a known text ({", ".join(KNOWN_TEXTS)}) nor a file; {remedy}'

@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from data import IGNORE, TextError, check_lengths, random_batch, spread, split, windows
+
+
+@pytest.mark.parametrize("n", [0, 1, 9, 10, 11, 99, 1_115_394])
+def test_the_split_falls_where_nanogpt_puts_it(n):
+    train, val = split(np.arange(n))
+    assert len(train) == int(n * 0.9)
+    assert np.array_equal(np.concatenate([train, val]), np.arange(n))
+
+
+def test_a_string_is_split_like_its_ids():
+    assert split("abcdefghijk") == ("abcdefghi", "jk")
+    assert split("abcd", share=0.5) == ("ab", "cd")
+
+
+def test_one_window_in_each_part_is_enough():
+    check_lengths(np.arange(9), np.arange(9), block_size=8)
+
+
+@pytest.mark.parametrize("n_train, n_val, message", [
+    (90, 10, "--block_size 64 needs 65 characters in each part of the text, but 90 are for "
+             "training and 10 for validation; use --block_size 9 or less, or a longer text"),
+    (64, 65, "--block_size 64 needs 65 characters in each part of the text, but 64 are for "
+             "training and 65 for validation; use --block_size 63 or less, or a longer text"),
+    (9, 1, "--block_size 64 needs 65 characters in each part of the text, but 9 are for "
+           "training and 1 for validation; use a longer text"),
+])
+def test_a_text_shorter_than_a_window_is_refused_with_what_would_do(n_train, n_val, message):
+    with pytest.raises(TextError) as caught:
+        check_lengths(np.arange(n_train), np.arange(n_val), block_size=64)
+    assert str(caught.value) == message
+
+
+def test_the_targets_of_a_batch_are_its_ids_one_later():
+    ids = np.arange(100)
+    x, y = random_batch(ids, 5, 7, np.random.default_rng(0))
+    assert x.shape == y.shape == (5, 7)
+    assert np.array_equal(x, x[:, :1] + np.arange(7))
+    assert np.array_equal(y, x + 1)
+
+
+def test_every_start_is_equally_likely_with_the_last_one_possible():
+    x, y = random_batch(np.arange(8), 40_000, 4, np.random.default_rng(0))
+    starts, counts = np.unique(x[:, 0], return_counts=True)
+    assert np.array_equal(starts, [0, 1, 2, 3])
+    assert y.max() == 7
+    assert np.all(np.abs(counts - 10_000) < 400)
+
+
+def test_the_same_seed_draws_the_same_batch():
+    first, second = (random_batch(np.arange(99), 4, 8, np.random.default_rng(3))
+                     for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.int64])
+def test_batches_are_contiguous_int64_whatever_the_ids(dtype):
+    ids = np.arange(40).astype(dtype)
+    for array in (*random_batch(ids, 3, 8, np.random.default_rng(0)), *windows(ids, 8)):
+        assert array.dtype == np.int64 and array.flags.c_contiguous
+
+
+@pytest.mark.parametrize("n_ids, block_size", [(9, 8), (17, 8), (10, 8), (16, 8), (18, 8), (5, 1)])
+def test_windows_count_every_target_exactly_once(n_ids, block_size):
+    ids = np.arange(n_ids) + 1000
+    x, y = windows(ids, block_size)
+    assert x.shape == y.shape == (-(-(n_ids - 1) // block_size), block_size)
+    counted = y != IGNORE
+    assert np.array_equal(y[counted], ids[1:])
+    assert np.array_equal(x[counted], ids[:-1])
+    assert x[-1, -1] == ids[-2]
+
+
+def test_windows_of_too_few_ids_are_refused():
+    with pytest.raises(ValueError, match="windows of 8 need 9 ids, got 8"):
+        windows(np.arange(8), 8)
+
+
+@pytest.mark.parametrize("n, wanted", [(10, 1), (10, 3), (10, 9), (1743, 600)])
+def test_the_windows_looked_at_are_spread_evenly(n, wanted):
+    chosen = spread(n, wanted)
+    assert len(chosen) == wanted
+    assert np.all(np.isin(np.diff(chosen), [n // wanted, -(-n // wanted)]))
+    before, after = chosen[0], n - 1 - chosen[-1]
+    assert abs(before - after) <= 1
+
+
+@pytest.mark.parametrize("n, wanted", [(10, 0), (10, 10), (10, 11), (0, 5)])
+def test_all_windows_are_looked_at_if_more_are_wanted_or_none_is(n, wanted):
+    assert np.array_equal(spread(n, wanted), np.arange(n))
