@@ -1,0 +1,24 @@
+"""The loops that Numba compiles: arrays in, arrays out; nothing here has heard of a Tensor.
+
+Where Numba is told not to compile (NUMBA_DISABLE_JIT=1), the plain NumPy statements run instead.
+"""
+import numba
+
+if numba.config.DISABLE_JIT:
+    from minigrad.kernels.plain import (adamw, add_rows, attention, attention_vjp, cross_entropy,
+                                        cross_entropy_vjp, dropout, gelu, gelu_vjp, matmul, norm,
+                                        norm_vjp, softmax, softmax_vjp, sum_of_squares)
+else:
+    from minigrad.kernels.attention import attention, attention_vjp
+    from minigrad.kernels.cross_entropy import cross_entropy, cross_entropy_vjp
+    from minigrad.kernels.dropout import dropout
+    from minigrad.kernels.embedding import add_rows
+    from minigrad.kernels.gelu import gelu, gelu_vjp
+    from minigrad.kernels.matmul import matmul
+    from minigrad.kernels.norm import norm, norm_vjp
+    from minigrad.kernels.softmax import softmax, softmax_vjp
+    from minigrad.kernels.update import adamw, sum_of_squares
+
+__all__ = ["adamw", "add_rows", "attention", "attention_vjp", "cross_entropy", "cross_entropy_vjp",
+           "dropout", "gelu", "gelu_vjp", "matmul", "norm", "norm_vjp", "softmax", "softmax_vjp",
+           "sum_of_squares"]

@@ -1,0 +1,183 @@
+"""Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1), a head at a time.
+
+In plain NumPy, for q (T, D), k (S, D), v (S, E) and a mask (T, S) of 0 and -inf:
+    P = softmax(q @ k.T * scale + mask);   out = dropout(P) @ v
+and back, with dP the gradient through the dropout:
+    dv = dropout(P).T @ g;   dP = dropout(g @ v.T);   dS = P * (dP - (g * out).sum(-1));
+    dq = dS @ k * scale;   dk = dS.T @ q * scale
+
+How it runs: threads share out the heads.  A head goes in blocks of ROWS queries, whose scores
+(ROWS, S) stay in the second-level cache; a causal block stops at its last query.  Nothing of size
+(T, S) is kept: going back, P is computed again from the logarithm of each row's sum (Dao et al.
+2022, "FlashAttention", section 3.1), and the dropout mask from its seed.
+"""
+import numpy as np
+from numba import prange
+
+from minigrad.kernels.compiling import kernel, serial, threads_for, writable
+from minigrad.kernels.dropout import keeps, seed_and_bound
+from minigrad.kernels.matmul import ADD, SET, multiply, pack_columns
+from minigrad.kernels.simd import TILE_BYTES
+from minigrad.kernels.softmax import largest, softmax_row
+from minigrad.kernels.vector_math import exp
+
+ROWS = 48       # queries of a block; a multiple of every MR
+
+
+def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, causal: bool,
+              scale: float, p: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(B, H, T, D), (B, H, S, D), (B, H, S, E) -> (B, H, T, E), and log_sum, (B, H, T).
+
+    `log_sum` is log(sum(exp(scores))) of each row.  `mask` is added to the scores and has their
+    shape (B, H, T, S), strides of 0 allowed.  A query that may look nowhere gets 0.
+    """
+    B, H, T, D = q.shape
+    out = _like(q, v.shape[3])
+    log_sum = np.empty((B, H, T), q.dtype)
+    has_mask, mask = mask is not None, np.zeros((1, 1, 1, 1), q.dtype) if mask is None else mask
+    attention_kernel(writable(q), writable(k), writable(v), mask, out, log_sum, has_mask, causal,
+                     scale, 1 / (1 - p), *seed_and_bound(p, seed), _threads(q, k))
+    return out, log_sum
+
+
+def attention_vjp(g, q, k, v, mask, out, log_sum, causal, scale, p, seed):
+    """Gradients to q, k and v."""
+    dq, dk, dv = (_like(x, x.shape[3]) for x in (q, k, v))
+    has_mask, mask = mask is not None, np.zeros((1, 1, 1, 1), q.dtype) if mask is None else mask
+    attention_vjp_kernel(writable(g), writable(q), writable(k), writable(v), mask, out, log_sum,
+                         dq, dk, dv, has_mask, causal, scale, 1 / (1 - p),
+                         *seed_and_bound(p, seed), _threads(q, k))
+    return dq, dk, dv
+
+
+def _like(x, width):
+    """An empty (B, H, T, width), in memory (B, T, H, width): merging the heads copies nothing."""
+    B, H, T, _ = x.shape
+    return np.empty((B, T, H, width), x.dtype).swapaxes(1, 2)
+
+
+def _threads(q, k):
+    return threads_for(q.size * k.shape[2] // 8)
+
+
+@kernel("A4 A4 A4 R4 A4 C3 bool bool double double key key key threads")
+def attention_kernel(q, k, v, mask, out, log_sum, has_mask, causal, scale, kept,
+                     low, high, bound, threads):
+    B, H = q.shape[:2]
+    for thread in prange(threads):
+        for head in range(thread * B * H // threads, (thread + 1) * B * H // threads):
+            attend(head, q, k, v, mask, out, log_sum, has_mask, causal, scale, kept,
+                   low, high, bound)
+
+
+@kernel("A4 A4 A4 A4 R4 A4 C3 A4 A4 A4 bool bool double double key key key threads")
+def attention_vjp_kernel(g, q, k, v, mask, out, log_sum, dq, dk, dv, has_mask, causal, scale, kept,
+                         low, high, bound, threads):
+    B, H = q.shape[:2]
+    for thread in prange(threads):
+        for head in range(thread * B * H // threads, (thread + 1) * B * H // threads):
+            attend_vjp(head, g, q, k, v, mask, out, log_sum, dq, dk, dv, has_mask, causal, scale,
+                       kept, low, high, bound)
+
+
+@serial
+def attend(head, q, k, v, mask, out, log_sum, has_mask, causal, scale, kept, low, high, bound):
+    T, D = q.shape[2:]
+    S, E = v.shape[2:]
+    b, h = head // q.shape[1], head % q.shape[1]
+    real = log_sum.dtype.type
+    k_columns, v_rows = panels(D, S, log_sum), panels(S, E, log_sum)
+    scores = np.empty((ROWS, S), log_sum.dtype)
+    pack_columns(k[b, h].T, k_columns)
+    pack_columns(v[b, h], v_rows)
+    for top in range(0, T, ROWS):
+        n = min(ROWS, T - top)
+        seen = min(S, top + n) if causal else S     # columns that some row of the block looks at
+        multiply(q[b, h, top:top + n], k_columns, scores[:n, :seen], SET)
+        for i in range(n):
+            t = top + i
+            row = scores[i, :seen]
+            finish_scores(row, real(scale), mask[b, h, t] if has_mask else row, has_mask,
+                          t + 1 if causal else S)
+            log_sum[b, h, t] = softmax_or_zero(row)
+            if bound > 0:
+                drop(row, (head * T + t) * S, real(kept), low, high, bound)
+        multiply(scores[:n, :seen], v_rows, out[b, h, top:top + n], SET)
+
+
+@serial
+def attend_vjp(head, g, q, k, v, mask, out, log_sum, dq, dk, dv, has_mask, causal, scale, kept,
+               low, high, bound):
+    T, D = q.shape[2:]
+    S, E = v.shape[2:]
+    b, h = head // q.shape[1], head % q.shape[1]
+    real = log_sum.dtype.type
+    k_columns, k_rows = panels(D, S, log_sum), panels(S, D, log_sum)
+    v_columns = panels(E, S, log_sum)
+    q_rows, g_rows = panels(ROWS, D, log_sum), panels(ROWS, E, log_sum)
+    weights = np.empty((ROWS, S), log_sum.dtype)        # P, then dropout(P)
+    back = np.empty((ROWS, S), log_sum.dtype)           # dP, then dS * scale
+    pack_columns(k[b, h].T, k_columns)
+    pack_columns(k[b, h], k_rows)
+    pack_columns(v[b, h].T, v_columns)
+    dk[b, h, :, :] = 0
+    dv[b, h, :, :] = 0
+    for top in range(0, T, ROWS):
+        n = min(ROWS, T - top)
+        seen = min(S, top + n) if causal else S
+        q_block, g_block = q[b, h, top:top + n], g[b, h, top:top + n]
+        multiply(q_block, k_columns, weights[:n, :seen], SET)
+        multiply(g_block, v_columns, back[:n, :seen], SET)
+        for i in range(n):
+            t = top + i
+            P, dP = weights[i, :seen], back[i, :seen]
+            finish_scores(P, real(scale), mask[b, h, t] if has_mask else P, has_mask,
+                          t + 1 if causal else S)
+            along = real(0)
+            for e in range(E):
+                along += g[b, h, t, e] * out[b, h, t, e]
+            for s in range(seen):
+                P[s] = exp(P[s] - log_sum[b, h, t]) if P[s] > -np.inf else real(0)
+            if bound > 0:
+                drop(dP, (head * T + t) * S, real(kept), low, high, bound)
+            for s in range(seen):
+                dP[s] = P[s] * (dP[s] - along) * real(scale)
+            if bound > 0:
+                drop(P, (head * T + t) * S, real(kept), low, high, bound)
+        pack_columns(q_block, q_rows)
+        pack_columns(g_block, g_rows)
+        multiply(weights[:n, :seen].T, g_rows, dv[b, h, :seen], ADD)
+        multiply(back[:n, :seen], k_rows, dq[b, h, top:top + n], SET)
+        multiply(back[:n, :seen].T, q_rows, dk[b, h, :seen], ADD)
+
+
+@serial
+def panels(depth, columns, like):
+    """Room for what `pack_columns` makes of a (depth, columns) matrix."""
+    NR = TILE_BYTES // like.itemsize
+    return np.empty(((columns + NR - 1) // NR, depth, NR), like.dtype)
+
+
+@serial
+def finish_scores(row, scale, mask, has_mask, visible):
+    """Scale the products q . k, add the mask, and close to the query all from `visible` on."""
+    for s in range(min(visible, row.size)):
+        row[s] = row[s] * scale + mask[s] if has_mask else row[s] * scale
+    for s in range(visible, row.size):
+        row[s] = -np.inf
+
+
+@serial
+def softmax_or_zero(row):
+    """Softmax in place, all 0 where every score is -inf; returns log(sum(exp(row)))."""
+    if largest(row) == -np.inf:
+        row[:] = 0
+        return row.dtype.type(-np.inf)
+    return softmax_row(row, row)
+
+
+@serial
+def drop(row, first, kept, low, high, bound):
+    """Dropout, in place, of a row whose elements have the numbers `first` and following."""
+    for s in range(row.size):
+        row[s] = row[s] * kept if keeps(low, high, bound, first + s) else row.dtype.type(0)

@@ -1,0 +1,133 @@
+"""How a kernel is compiled: once per float type, for named layouts, on first use; kept on disk.
+
+Numba compiles a function anew for every layout that it meets (C, Fortran, strided, read-only).
+Naming the layouts bounds that to one version per float type, which is what a new user waits for.
+"""
+import hashlib
+import math
+import os
+import pathlib
+import threading
+from collections.abc import Callable
+from functools import wraps
+
+import numba
+import numpy as np
+from numba import types
+
+# GNU's OpenMP lets a thread that waits spin for milliseconds, and where another program wants the
+# processor each of a step's hundred waits may take as long.  Set before Numba loads that library.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+# Sums may be reordered and fused; inf and nan keep their meaning, because masks are -inf.
+FAST = {"reassoc", "contract", "nsz"}
+
+# Threads run the loops that say prange; looking for others would double the time to compile.
+LOOPS_ONLY = dict(prange=True, reduction=False, comprehension=False, inplace_binop=False,
+                  setitem=False, numpy=False, stencil=False, fusion=False)
+
+FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
+FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
+
+elsewhere = {}      # kernel -> the process that is compiling it to disk; see ahead.py
+_cache_dir_lock = threading.Lock()
+_HERE = pathlib.Path(__file__).parent
+_DIGEST = hashlib.sha256(
+    b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()[:16]
+
+
+def serial(f: Callable) -> Callable:
+    """Compile a function that only kernels call, for whatever they call it with; Python cannot."""
+    return numba.njit(fastmath=FAST, error_model="numpy", nogil=True,
+                      no_cpython_wrapper=True, no_cfunc_wrapper=True)(f)
+
+
+def kernel(signature: str) -> Callable:
+    """Compile `f(*arguments) -> None` for the argument types that `signature` names, one word each.
+
+    `A2` is a writable array of two axes and any strides; `R2` the same, which need not be writable;
+    `C2` one with dense rows; all of the one float type of the call's first argument.  `D1` is dense
+    float64 whatever that type, `ids1` dense int64, only read; `bool`, `int`, `key` (uint32) and
+    `double` are scalars.  A kernel that takes `threads` last runs its prange loops on so many.
+    """
+    words = signature.split()
+
+    def decorate(f):
+        versions = {}
+
+        def version(dtype, parallel):
+            if dtype not in FLOATS:
+                raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
+            if f.__name__ in elsewhere:
+                elsewhere[f.__name__].wait()
+            dispatcher = _njit(f, parallel)
+            dispatcher.compile(types.void(*[_type_of(word, FLOATS[dtype]) for word in words]))
+            dispatcher.disable_compile()        # every call is matched to this one version
+            return dispatcher
+
+        @wraps(f)
+        def call(*arguments):
+            which = arguments[0].dtype, words[-1] == "threads" and arguments[-1] > 1
+            if which not in versions:
+                versions[which] = version(*which)
+            versions[which](*arguments)
+
+        call.versions, call.compile = versions, version
+        return call
+
+    return decorate
+
+
+def threads_for(steps: int) -> int:
+    """How many threads so many elementary steps are worth."""
+    return 1 if steps < FEW else numba.get_num_threads()
+
+
+def dense(x: np.ndarray) -> np.ndarray:
+    """x itself if its rows are dense and writable, else a copy that is: what `C` arguments need."""
+    return np.require(x, requirements="CW")
+
+
+def writable(x: np.ndarray) -> np.ndarray:
+    """x itself if it may be written to, else a copy: what `A` arguments need."""
+    return np.require(x, requirements="W")
+
+
+def rows(x: np.ndarray) -> np.ndarray:
+    """x as (R, C), dense: all axes but the last folded into one."""
+    return dense(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _type_of(word, scalar):
+    if word.startswith("ids"):
+        return types.Array(types.int64, int(word[3:]), "C", readonly=True)
+    if word[0] == "D":
+        return types.Array(types.float64, int(word[1:]), "C")
+    if word[0] in "ARC" and word[1:].isdigit():
+        return types.Array(scalar, int(word[1:]), "C" if word[0] == "C" else "A",
+                           readonly=word[0] == "R")
+    return {"bool": types.boolean, "int": types.int64, "threads": types.int64,
+            "key": types.uint32, "double": types.float64}[word]
+
+
+def folder(parallel: bool) -> pathlib.Path:
+    """Where compiled kernels are kept.
+
+    Numba's cache tells functions apart by their own file and signature alone.  A folder named after
+    the sources of all kernels keeps it from running old machine code of a helper that has changed
+    since, and one for the parallel versions from taking one version for the other.
+    """
+    return pathlib.Path(numba.config.CACHE_DIR or _HERE / "__pycache__", _DIGEST,
+                        "threads" if parallel else "serial")
+
+
+def _njit(f, parallel):
+    loops_only = dict(LOOPS_ONLY)       # a copy, because Numba empties it
+    with _cache_dir_lock:
+        kept = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(folder(parallel))
+        try:
+            return numba.njit(cache=True, fastmath=FAST, nogil=True, error_model="numpy",
+                              parallel=loops_only if parallel else False)(f)
+        finally:
+            numba.config.CACHE_DIR = kept

@@ -1,0 +1,45 @@
+"""Dropout (Srivastava et al. 2014, section 4) whose mask is computed where needed, never stored.
+
+In plain NumPy:  y = x * keep(seed, np.arange(x.size)) / (1 - p)  for flat x, with `keep` as below:
+a counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), so
+element i of a mask is the same on every platform and for every number of threads.  Its mixing step,
+once with each half of the seed, is lowbias32 (Wellons 2018, "Prospecting for Hash Functions").
+"""
+import numpy as np
+from numba import prange
+
+from minigrad.kernels.compiling import dense, kernel, serial, threads_for
+
+
+def dropout(x: np.ndarray, p: float, seed: int) -> np.ndarray:
+    """x with elements zeroed with probability p, others times 1 / (1 - p); `seed` has 64 bits."""
+    out = np.empty(x.shape, x.dtype)
+    flat = dense(x).reshape(-1)
+    dropout_kernel(flat, out.reshape(-1), *seed_and_bound(p, seed), 1 / (1 - p),
+                   threads_for(x.size))
+    return out
+
+
+def seed_and_bound(p: float, seed: int) -> tuple[np.uint32, np.uint32, np.uint32]:
+    """Both halves of the seed, and what the 32 random bits of an element to keep must reach."""
+    return np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32), np.uint32(min(p * 2**32, 2**32 - 1))
+
+
+@kernel("C1 C1 key key key double threads")
+def dropout_kernel(x, out, low, high, bound, scale, threads):
+    real = x.dtype.type
+    for i in prange(x.size):
+        out[i] = x[i] * real(scale) if keeps(low, high, bound, i) else real(0)
+
+
+@serial
+def keeps(low, high, bound, i):
+    """Whether element i is kept."""
+    return mix(mix(np.uint32(np.uint32(i) ^ low)) ^ high) >= bound
+
+
+@serial
+def mix(x):
+    x = np.uint32((x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D))
+    x = np.uint32((x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B))
+    return np.uint32(x ^ (x >> np.uint32(16)))

@@ -1,0 +1,61 @@
+"""The Gaussian error linear unit (Hendrycks & Gimpel 2016, section 2), exact and by tanh.
+
+In plain NumPy, exact:
+    y = x * Phi(x),  Phi(x) = erfc(-x / sqrt(2)) / 2,
+    dy/dx = Phi(x) + x * exp(-x * x / 2) / sqrt(2 pi);
+and by tanh:
+    y = x / 2 * (1 + t),  t = tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)).
+"""
+import math
+
+import numpy as np
+from numba import prange
+
+from minigrad.kernels.compiling import dense, kernel, threads_for
+from minigrad.kernels.vector_math import erfc, exp, tanh
+
+ROOT_HALF = math.sqrt(0.5)
+DENSITY_0 = 1 / math.sqrt(2 * math.pi)
+SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715
+
+
+def gelu(x: np.ndarray, by_tanh: bool) -> np.ndarray:
+    """x Phi(x) of every element."""
+    out = np.empty(x.shape, x.dtype)
+    gelu_kernel(dense(x).reshape(-1), out.reshape(-1), by_tanh, threads_for(x.size))
+    return out
+
+
+def gelu_vjp(g: np.ndarray, x: np.ndarray, by_tanh: bool) -> np.ndarray:
+    """g times the derivative of `gelu` at x."""
+    out = np.empty(x.shape, x.dtype)
+    gelu_vjp_kernel(dense(g).reshape(-1), dense(x).reshape(-1), out.reshape(-1), by_tanh,
+                    threads_for(x.size))
+    return out
+
+
+@kernel("C1 C1 bool threads")
+def gelu_kernel(x, out, by_tanh, threads):
+    real = x.dtype.type
+    if by_tanh:
+        for i in prange(x.size):
+            t = tanh(real(SLOPE) * (x[i] + real(CUBIC) * x[i] * x[i] * x[i]))
+            out[i] = real(0.5) * x[i] * (real(1) + t)
+    else:
+        for i in prange(x.size):
+            out[i] = real(0.5) * x[i] * erfc(-real(ROOT_HALF) * x[i])
+
+
+@kernel("C1 C1 C1 bool threads")
+def gelu_vjp_kernel(g, x, out, by_tanh, threads):
+    real = x.dtype.type
+    if by_tanh:
+        for i in prange(x.size):
+            square = x[i] * x[i]
+            t = tanh(real(SLOPE) * x[i] * (real(1) + real(CUBIC) * square))
+            steep = real(SLOPE) * (real(1) + real(3 * CUBIC) * square)
+            out[i] = g[i] * real(0.5) * (real(1) + t + x[i] * (real(1) - t * t) * steep)
+    else:
+        for i in prange(x.size):
+            Phi = real(0.5) * erfc(-real(ROOT_HALF) * x[i])
+            out[i] = g[i] * (Phi + x[i] * real(DENSITY_0) * exp(real(-0.5) * x[i] * x[i]))

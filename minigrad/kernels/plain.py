@@ -1,0 +1,132 @@
+"""Every kernel again in plain NumPy: what it computes, and what runs where Numba does not compile.
+
+The same names and arguments as the compiled ones.  The tests hold the two together.
+"""
+import math
+
+import numpy as np
+
+
+def matmul(a, b, out=None):
+    product = a @ b
+    if out is None:
+        return product
+    out += product
+    return out
+
+
+def softmax(x):
+    if x.size == 0:
+        return np.empty_like(x)
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def softmax_vjp(g, y):
+    return y * (g - (g * y).sum(axis=-1, keepdims=True))
+
+
+_erf = np.vectorize(math.erf, otypes=[float])
+
+
+def gelu(x, by_tanh):
+    if by_tanh:
+        return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return x / 2 * (1 + _erf(x * math.sqrt(0.5)).astype(x.dtype))
+
+
+def gelu_vjp(g, x, by_tanh):
+    if by_tanh:
+        t = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        return g * (1 + t + x * (1 - t * t) * math.sqrt(2 / math.pi)
+                    * (1 + 3 * 0.044715 * x * x)) / 2
+    Phi = (1 + _erf(x * math.sqrt(0.5)).astype(x.dtype)) / 2
+    return g * (Phi + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
+
+
+def norm(x, weight, bias, eps, centred):
+    flat = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    mean = flat.mean(axis=1) if centred else np.zeros(len(flat), x.dtype)
+    rstd = 1 / np.sqrt(np.square(flat - mean[:, None]).mean(axis=1) + eps)
+    unit = (flat - mean[:, None]) * rstd[:, None]
+    return (unit * weight + bias).reshape(x.shape), np.stack([mean, rstd], axis=1).astype(x.dtype)
+
+
+def norm_vjp(g, x, weight, moments, centred):
+    flat, g_flat = x.reshape(-1, x.shape[-1]), g.reshape(-1, x.shape[-1])
+    mean, rstd = moments[:, :1], moments[:, 1:]
+    unit, d = (flat - mean) * rstd, g_flat * weight
+    dx = rstd * (d - unit * (d * unit).mean(axis=1, keepdims=True))
+    if centred:
+        dx -= rstd * d.mean(axis=1, keepdims=True)
+    return dx.reshape(x.shape), (g_flat * unit).sum(axis=0), g_flat.sum(axis=0)
+
+
+def keep(n, p, seed):
+    """Which of n elements dropout keeps, (n,)."""
+    bits = np.arange(n).astype(np.uint32)
+    for half in (seed & 0xFFFFFFFF, seed >> 32):
+        bits = bits ^ np.uint32(half)
+        bits = (bits ^ bits >> np.uint32(16)) * np.uint32(0x7FEB352D)
+        bits = (bits ^ bits >> np.uint32(15)) * np.uint32(0x846CA68B)
+        bits = bits ^ bits >> np.uint32(16)
+    return bits >= np.uint32(min(p * 2**32, 2**32 - 1))
+
+
+def dropout(x, p, seed):
+    return np.where(keep(x.size, p, seed).reshape(x.shape), x * (1 / (1 - p)), 0).astype(x.dtype)
+
+
+def attention(q, k, v, mask, causal, scale, p, seed):
+    P, log_sum = _attention_weights(q, k, mask, causal, scale)
+    return dropout(P, p, seed) @ v, log_sum
+
+
+def attention_vjp(g, q, k, v, mask, out, log_sum, causal, scale, p, seed):
+    P, _ = _attention_weights(q, k, mask, causal, scale)
+    dP = dropout(g @ v.swapaxes(-1, -2), p, seed)
+    dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * scale
+    return dS @ k, dS.swapaxes(-1, -2) @ q, dropout(P, p, seed).swapaxes(-1, -2) @ g
+
+
+def _attention_weights(q, k, mask, causal, scale):
+    scores = q @ k.swapaxes(-1, -2) * scale                             # (B, H, T, S)
+    if mask is not None:
+        scores = scores + mask
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf).astype(q.dtype)
+    top = scores.max(axis=-1, keepdims=True)
+    e = np.exp(scores - np.where(top > -np.inf, top, 0))
+    total = e.sum(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        log_sum = np.where(top > -np.inf, top + np.log(total), -np.inf)[..., 0]
+    return e / np.where(total > 0, total, 1), log_sum.astype(q.dtype)
+
+
+def cross_entropy(logits, targets, ignored):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_sum = np.log(np.exp(shifted).sum(axis=1))
+    counted = targets != ignored
+    chosen = shifted[np.arange(len(targets)), np.where(counted, targets, 0)]
+    return np.where(counted, log_sum - chosen, 0).astype(logits.dtype)
+
+
+def cross_entropy_vjp(g, logits, targets, ignored):
+    d = softmax(logits)
+    counted = targets != ignored
+    d[np.arange(len(targets))[counted], targets[counted]] -= 1
+    return (d * counted[:, None] * g).astype(logits.dtype)
+
+
+def add_rows(total, ids, g):
+    np.add.at(total, ids, g)
+
+
+def adamw(p, g, m, v, lr, beta1, beta2, eps, weight_decay, correction1, correction2):
+    m += (1 - beta1) * (g - m)
+    v += (1 - beta2) * (g * g - v)
+    p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
+
+
+def sum_of_squares(x):
+    return float(np.square(x, dtype=np.float64).sum())

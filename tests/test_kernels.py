@@ -1,0 +1,274 @@
+"""Every kernel against its plain NumPy statement: ragged and empty shapes, views, masks."""
+import inspect
+import math
+import pathlib
+
+import numba
+import numpy as np
+import pytest
+
+from minigrad import kernels
+from minigrad.kernels import plain
+
+compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
+
+
+def normal(rng, *shape, dtype):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def assert_close(actual, expected, dtype):
+    assert actual.dtype == expected.dtype == dtype
+    assert actual.shape == expected.shape
+    scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
+    assert np.allclose(actual, expected, rtol=0, atol=TOLERANCE[dtype] * scale, equal_nan=True)
+
+
+def strided(rng, x):
+    """x, or an equal array that lies in memory in another way."""
+    kind = rng.integers(3)
+    if kind == 1:
+        return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+    if kind == 2:
+        room = np.zeros(x.shape[:-1] + (2 * x.shape[-1],), x.dtype)
+        room[..., ::2] = x
+        return room[..., ::2]
+    return x
+
+
+def test_every_kernel_has_a_plain_statement_with_the_same_arguments():
+    for name in kernels.__all__:
+        compiled, stated = getattr(kernels, name), getattr(plain, name)
+        expected = list(inspect.signature(stated).parameters)
+        assert list(inspect.signature(compiled).parameters) == expected, name
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_matmul_is_numpys_for_every_shape_and_layout(dtype):
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        N, M, P = rng.integers(1, 5), rng.integers(0, 70), rng.integers(0, 70)
+        K = rng.integers(0, 900) if rng.random() < 0.3 else rng.integers(0, 40)
+        a = strided(rng, normal(rng, N, M, K, dtype=dtype))
+        b = strided(rng, normal(rng, N, K, P, dtype=dtype))
+        expected = plain.matmul(a, b)
+        assert_close(kernels.matmul(a, b), expected, dtype)
+        assert_close(kernels.matmul(a[0], b[0]), expected[0], dtype)
+        out = normal(rng, N, M, P, dtype=dtype)
+        assert_close(kernels.matmul(a, b, out=out.copy()), out + expected, dtype)
+
+
+def test_a_row_of_a_matmul_does_not_depend_on_where_it_lies():
+    rng = np.random.default_rng(1)
+    for K in (100, 500, 900):
+        a, b = normal(rng, 1, K, dtype=np.float32), normal(rng, K, 70, dtype=np.float32)
+        product = kernels.matmul(np.repeat(a, 1001, axis=0), b)
+        assert (product == product[0]).all()
+
+
+def test_matmul_does_not_depend_on_the_threads():
+    rng = np.random.default_rng(1)
+    a, b = normal(rng, 100, 500, dtype=np.float32), normal(rng, 500, 90, dtype=np.float32)
+    threads = numba.get_num_threads()
+    both = kernels.matmul(a, b)
+    try:
+        numba.set_num_threads(1)
+        alone = kernels.matmul(a, b)
+    finally:
+        numba.set_num_threads(threads)
+    assert np.array_equal(both, alone)
+
+
+ROWS = [(0, 3), (1, 1), (3, 0), (5, 7), (2, 3, 33), (1300, 65)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", ROWS)
+def test_softmax_and_its_gradient_are_the_plain_ones(shape, dtype):
+    rng = np.random.default_rng(2)
+    x, g = normal(rng, *shape, dtype=dtype) * 5, normal(rng, *shape, dtype=dtype)
+    assert_close(kernels.softmax(x), plain.softmax(x), dtype)
+    assert_close(kernels.softmax_vjp(g, x), plain.softmax_vjp(g, x), dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softmax_gives_0_for_minus_inf_and_keeps_nan(dtype):
+    x = np.array([[1, -np.inf, 2], [np.nan, 0, 1], [1e30, 0, 1], [-np.inf, -np.inf, 5]], dtype)
+    y = kernels.softmax(x)
+    assert y[0, 1] == 0 and np.isnan(y[1]).all()
+    assert list(y[2]) == [1, 0, 0] and list(y[3]) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("by_tanh", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gelu_and_its_gradient_are_the_plain_ones(dtype, by_tanh):
+    x = np.concatenate([np.linspace(-12, 12, 50_001), [0, -0.0, 1e-30, 1e4, -1e4]]).astype(dtype)
+    g = normal(np.random.default_rng(3), x.size, dtype=dtype)
+    assert_close(kernels.gelu(x, by_tanh), plain.gelu(x, by_tanh), dtype)
+    assert_close(kernels.gelu_vjp(g, x, by_tanh), plain.gelu_vjp(g, x, by_tanh), dtype)
+
+
+@compiled_only
+def test_vector_functions_are_right_to_the_last_digits_of_float32():
+    from minigrad.kernels.vector_math import erfc, exp, tanh
+
+    @numba.njit(error_model="numpy")
+    def all_three(x, out):
+        for i in range(x.size):
+            out[0, i], out[1, i], out[2, i] = exp(x[i]), erfc(x[i]), tanh(x[i])
+
+    x = np.concatenate([np.linspace(-86, 88.7, 200_001), np.linspace(-4, 4, 200_001)])
+    x = x.astype(np.float32)
+    out = np.empty((3, x.size), np.float32)
+    all_three(x, out)
+    exact = x.astype(np.float64)
+    erfc_exact = np.array([math.erfc(v) for v in exact])
+    assert np.abs(out[0] / np.exp(exact) - 1).max() < 2e-7
+    assert np.abs(out[1] - erfc_exact).max() < 4e-7
+    assert np.abs(out[2] - np.tanh(exact)).max() < 3e-7
+
+    edges = np.array([np.nan, np.inf, -np.inf, 89, -104, 0], np.float32)
+    out = np.empty((3, edges.size), np.float32)
+    all_three(edges, out)
+    assert np.array_equal(out[0], np.float32([np.nan, np.inf, 0, np.inf, 0, 1]), equal_nan=True)
+    assert np.isnan(out[1:, 0]).all()
+    assert list(out[1, 1:3]) == [0, 2] and list(out[2, 1:3]) == [1, -1]
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 7), (2, 3, 33), (700, 65)])
+def test_norm_and_its_gradient_are_the_plain_ones(shape, dtype, centred):
+    rng = np.random.default_rng(4)
+    x, g = normal(rng, *shape, dtype=dtype), normal(rng, *shape, dtype=dtype)
+    weight, bias = normal(rng, shape[-1], dtype=dtype), normal(rng, shape[-1], dtype=dtype)
+    y, moments = kernels.norm(x, weight, bias, 1e-3, centred)
+    y_plain, moments_plain = plain.norm(x, weight, bias, 1e-3, centred)
+    assert_close(y, y_plain, dtype)
+    assert_close(moments, moments_plain, dtype)
+    for d, d_plain in zip(kernels.norm_vjp(g, x, weight, moments, centred),
+                          plain.norm_vjp(g, x, weight, moments, centred)):
+        assert_close(d, d_plain, dtype)
+
+
+def test_dropout_has_the_plain_mask():
+    for n in (0, 1, 1000, 100_003):
+        for p, seed in ((0.2, 12345678901234567), (0.0, 1), (0.999, 2**63 + 5)):
+            x = np.ones(n, np.float32)
+            assert np.array_equal(kernels.dropout(x, p, seed) > 0, plain.keep(n, p, seed))
+
+
+def test_dropout_masks_look_random():
+    n, p = 1_000_000, 0.3
+    masks = np.stack([kernels.dropout(np.ones(n, np.float32), p, seed) > 0
+                      for seed in (1, 2, 2**32 + 1)])
+    error = 4 / np.sqrt(n)          # four standard errors of a correlation
+    assert np.abs(masks.mean(axis=1) - (1 - p)).max() < error * np.sqrt(p * (1 - p))
+    unit = (masks - (1 - p)) / np.sqrt(p * (1 - p))
+    for lag in (1, 2, 64, 256, 65536):
+        assert np.abs((unit[:, lag:] * unit[:, :-lag]).mean(axis=1)).max() < error, lag
+    assert np.abs(np.corrcoef(masks)[np.triu_indices(3, 1)]).max() < error
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("B,H,T,S,D,E", [
+    (1, 1, 1, 1, 1, 1), (2, 3, 50, 50, 5, 5), (1, 2, 7, 130, 8, 3), (2, 1, 100, 20, 16, 20),
+    (2, 4, 64, 64, 32, 32)])
+@pytest.mark.parametrize("causal,masked,p", [(True, False, 0), (False, True, 0), (True, True, 0.3)])
+def test_attention_and_its_gradient_are_the_plain_ones(B, H, T, S, D, E, dtype, causal, masked, p):
+    rng = np.random.default_rng(5)
+    q, k = normal(rng, B, T, H, D, dtype=dtype), normal(rng, B, H, S, D, dtype=dtype)
+    q = q.swapaxes(1, 2)
+    v, g = normal(rng, B, H, S, E, dtype=dtype), normal(rng, B, H, T, E, dtype=dtype)
+    mask = None
+    if masked:
+        mask = np.where(rng.random((1, H, T, S)) < 0.3, -np.inf, 0).astype(dtype)
+        mask[0, 0, T // 2] = -np.inf                        # a query that may look nowhere
+        mask = np.broadcast_to(mask, (B, H, T, S))
+    arguments = q, k, v, mask
+    settings = causal, D**-0.5, p, 2**40 + 7
+    out, log_sum = kernels.attention(*arguments, *settings)
+    out_plain, log_sum_plain = plain.attention(*arguments, *settings)
+    assert_close(out, out_plain, dtype)
+    assert_close(log_sum, log_sum_plain, dtype)
+    for d, d_plain in zip(kernels.attention_vjp(g, *arguments, out, log_sum, *settings),
+                          plain.attention_vjp(g, *arguments, out, log_sum, *settings)):
+        assert_close(d, d_plain, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cross_entropy_and_its_gradient_are_the_plain_ones(dtype):
+    rng = np.random.default_rng(6)
+    for R, C in ((0, 5), (1, 1), (7, 3), (700, 65)):
+        logits, targets = normal(rng, R, C, dtype=dtype) * 4, rng.integers(C, size=R)
+        targets[::5] = -100
+        assert_close(kernels.cross_entropy(logits, targets, -100),
+                     plain.cross_entropy(logits, targets, -100), dtype)
+        assert_close(kernels.cross_entropy_vjp(0.25, logits, targets, -100),
+                     plain.cross_entropy_vjp(0.25, logits, targets, -100), dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_add_rows_adds_repeated_ids(dtype):
+    rng = np.random.default_rng(7)
+    for V, N, C in ((5, 0, 3), (5, 200, 3), (65, 1000, 64)):
+        ids, g = rng.integers(V, size=N), normal(rng, N, C, dtype=dtype)
+        total = normal(rng, V, C, dtype=dtype)
+        expected = total.copy()
+        kernels.add_rows(total, ids, g)
+        plain.add_rows(expected, ids, g)
+        assert_close(total, expected, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_adamw_is_the_plain_one(dtype):
+    rng = np.random.default_rng(8)
+    for shape in ((), (0,), (3, 5), (300, 200)):
+        g = normal(rng, *shape, dtype=dtype)
+        state = [normal(rng, *shape, dtype=dtype), normal(rng, *shape, dtype=dtype) / 10,
+                 np.square(normal(rng, *shape, dtype=dtype))]
+        expected = [x.copy() for x in state]
+        settings = 1e-2, 0.9, 0.99, 1e-8, 0.1, 0.5, 0.25
+        kernels.adamw(state[0], g, *state[1:], *settings)
+        plain.adamw(expected[0], g, *expected[1:], *settings)
+        for x, y in zip(state, expected):
+            assert_close(x, y, dtype)
+
+
+def test_sum_of_squares_is_the_plain_one():
+    for n in (0, 1, 100, 100_000):
+        x = normal(np.random.default_rng(9), n, dtype=np.float32)
+        assert np.isclose(kernels.sum_of_squares(x), plain.sum_of_squares(x), rtol=1e-6)
+
+
+@compiled_only
+def test_integers_and_half_floats_are_refused_by_name():
+    for dtype in (np.int64, np.float16):
+        says = f"softmax_kernel computes in float32 or float64, not in {np.dtype(dtype).name}"
+        with pytest.raises(TypeError, match=says):
+            kernels.softmax(np.ones((2, 2), dtype))
+
+
+@compiled_only
+def test_serial_and_parallel_versions_are_kept_apart():
+    from minigrad.kernels.compiling import kernel
+
+    @kernel("C1 threads")
+    def one(x, threads):
+        for i in numba.prange(x.size):
+            x[i] += 1
+
+    @kernel("C1 threads")
+    def two(x, threads):
+        for i in numba.prange(x.size):
+            x[i] += 2
+    x = np.zeros(3)
+    for f in (one, two):
+        f(x, 1), f(x, 2)
+        assert f.versions.keys() == {(x.dtype, False), (x.dtype, True)}
+        for (_, parallel), dispatcher in f.versions.items():
+            kept_in = pathlib.Path(dispatcher.stats.cache_path).parts
+            assert ("threads" in kept_in, "serial" in kept_in) == (parallel, not parallel)
+            assert (dispatcher.targetoptions["parallel"] is not False) == parallel
+    assert (x == 6).all()
