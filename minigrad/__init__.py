@@ -1,0 +1,17 @@
+"""minigrad: reverse-mode differentiation over NumPy arrays, small enough to read.
+
+    import minigrad as mg
+
+    x = mg.Tensor(np.ones(3), requires_grad=True)
+    (x * x).sum().backward()
+    x.grad                      # array([2., 2., 2.])
+"""
+from minigrad.core import OPS, Tensor, no_grad, op
+from minigrad.gradcheck import GradcheckError, gradcheck
+from minigrad.ops import *      # noqa: F401, F403
+from minigrad.ops import __all__ as _op_names
+from minigrad.optim import SGD, AdamW, clip_grad_norm_
+
+__version__ = "0.1.0"
+__all__ = ["OPS", "SGD", "AdamW", "GradcheckError", "Tensor", "clip_grad_norm_", "gradcheck",
+           "no_grad", "op", *_op_names]

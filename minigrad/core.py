@@ -1,0 +1,311 @@
+"""Reverse-mode differentiation: Tensor, Node, the @op decorator, backward.
+
+All of it knows NumPy arrays and nothing of any particular op.
+"""
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from heapq import heappop, heappush
+from itertools import count, zip_longest
+from typing import Any
+
+import numpy as np
+
+OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
+
+Array = Any     # what an op takes where it computes: a Tensor, an ndarray or a number
+Rule = tuple    # what the function below @op returns: its value, and how gradients go back
+
+_births = count()
+
+
+class _Mode(threading.local):
+    recording = True
+
+
+_mode = _Mode()
+
+
+class Node:
+    """A place in the graph.  It holds no value, only where a gradient goes next."""
+    __slots__ = ("op", "shape", "dtype", "sources", "vjps", "birth", "grad")
+
+    def __init__(self, op, value, sources, vjps):
+        self.op = op                    # name of the op that made it; "leaf" for what was given
+        self.shape = value.shape
+        self.dtype = value.dtype
+        self.sources = sources          # nodes of the inputs, None for a constant
+        self.vjps = vjps                # one function per input, or one for all; None once used
+        self.birth = next(_births)      # a node is younger than everything that it was made from
+        self.grad = None                # filled for leaves only
+
+
+class Tensor:
+    """A NumPy array and, if its gradient is wanted, its place in the graph.
+
+    Parameters
+    ----------
+    data : whatever `np.asarray` takes; an array is not copied.
+    requires_grad : whether `backward` shall fill `.grad`; the data must then be floats.
+    """
+    __slots__ = ("data", "node")
+    __array_ufunc__ = None              # so that ndarray + Tensor comes to Tensor.__radd__
+
+    def __init__(self, data: Any, requires_grad: bool = False) -> None:
+        if isinstance(data, Tensor):
+            data = data.data
+        self.data = np.asarray(data)
+        if self.data.dtype == object:
+            raise TypeError("a Tensor holds numbers; Tensors are joined by mg.stack or "
+                            "mg.concatenate")
+        self.node = None
+        if requires_grad:
+            if self.data.dtype.kind != "f":
+                raise TypeError(f"only floats have gradients, and this is {_brief(self.data)}; "
+                                "convert it first, for instance with array.astype(np.float32)")
+            self.node = Node("leaf", self.data, None, None)
+
+    shape = property(lambda self: self.data.shape)
+    dtype = property(lambda self: self.data.dtype)
+    ndim = property(lambda self: self.data.ndim)
+    size = property(lambda self: self.data.size)
+    requires_grad = property(lambda self: self.node is not None)
+
+    @property
+    def grad(self) -> np.ndarray | None:
+        """d(loss)/d(self), summed over the backward passes since it was last None; leaves only."""
+        return self.node.grad if self.node else None
+
+    @grad.setter
+    def grad(self, value):
+        if self.node is None or self.node.op != "leaf":
+            raise ValueError(f"{self!r} is no leaf: a gradient is kept only where "
+                             "requires_grad=True was given")
+        self.node.grad = value
+
+    def __array__(self, *dtype, **copy):
+        raise TypeError("NumPy cannot differentiate; take the op from minigrad, or the array with "
+                        "tensor.data")
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        kind = "constant" if self.node is None else self.node.op
+        data = _brief(self.data) if self.size > 20 else self.data
+        return f"Tensor({data}, {kind})"
+
+    def __bool__(self) -> bool:
+        return bool(self.data)
+
+    def __float__(self) -> float:
+        return float(self.data)
+
+    def item(self) -> float:
+        """The one number that it holds."""
+        return self.data.item()
+
+    def detach(self) -> "Tensor":
+        """The same data, as a constant."""
+        return Tensor(self.data)
+
+    def backward(self, g: Any = None) -> None:
+        """Add d(self)/d(leaf) to the `.grad` of every leaf below, and free the graph.
+
+        Parameters
+        ----------
+        g : gradient to start from, of this tensor's shape; may be left out for a single number.
+
+        Raises
+        ------
+        ValueError : nothing below requires a gradient, or `g` is missing or has another shape.
+        RuntimeError : an earlier backward has freed this graph, or a part of it.
+        """
+        if self.node is None:
+            raise ValueError(f"{self!r} depends on nothing that requires a gradient")
+        if g is None:
+            if self.size != 1:
+                raise ValueError(f"{_brief(self.data)} is not a single number: say which gradient "
+                                 "to start from, as in y.backward(g), or sum it first")
+            g = np.ones_like(self.data)
+        g = g.data if isinstance(g, Tensor) else np.asarray(g)
+        if g.shape != self.shape:
+            raise ValueError(f"the gradient to start from has shape {list(g.shape)}, "
+                             f"the tensor {list(self.shape)}")
+        leaves = _walk(self.node, g.astype(self.dtype))
+        for node, g in leaves:          # only now, so that a walk that fails changes no gradient
+            if node.grad is None:
+                node.grad = g
+            else:
+                node.grad = np.asarray(node.grad + g)
+
+
+def _walk(root, g):
+    """Send g from the root to the leaves; returns (leaf, gradient) pairs, frees what it passed."""
+    sums = {root: (g, True)}            # node -> its gradient so far, whether we may write to it
+    waiting = [(-root.birth, root)]
+    leaves = []
+    while waiting:                      # youngest first: all that uses a node is younger and done,
+        _, node = heappop(waiting)      # so the gradient taken here is a finished sum
+        g, ours = sums.pop(node)
+        if node.op == "leaf":
+            leaves.append((node, g if ours else g.copy()))
+            continue
+        if node.vjps is None:
+            raise RuntimeError(f"the graph below this {node.op} was freed by an earlier "
+                               "backward(); compute the value again, or sum the losses and go "
+                               "back once")
+        for source, dx, fresh in _pull(node, g):
+            if source not in sums:
+                heappush(waiting, (-source.birth, source))
+            sums[source] = _add(*sums.get(source, (None, False)), dx, fresh, source)
+        node.vjps = node.sources = None     # and with them the arrays that the vjps kept
+    return leaves
+
+
+def _pull(node, g):
+    """For each input: its own node, its part of the gradient, and whether nobody else holds it."""
+    try:
+        parts = node.vjps(g) if callable(node.vjps) else [vjp(g) for vjp in node.vjps]
+        if not isinstance(parts, (tuple, list)):
+            raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
+        for source, dx in zip_longest(node.sources, parts, fillvalue=None):
+            if source is None:
+                continue
+            if dx is None:
+                raise ValueError("there is no vjp for an argument that requires a gradient")
+            if callable(dx):
+                yield source, dx, True
+                continue
+            held_elsewhere = (dx is g or getattr(dx, "base", None) is not None
+                              or _count(dx, parts) > 1)
+            summed = unbroadcast(np.asarray(dx), source.shape)
+            cast = summed.astype(source.dtype, copy=False)
+            yield source, cast, not held_elsewhere or summed is not dx or cast is not summed
+    except Exception as error:
+        error.add_note(f"in the gradient of {node.op}, from {_brief(g)}")
+        raise
+
+
+def _count(dx, parts):
+    """How many of the parts are this array or a view of it."""
+    return sum(part is dx or getattr(part, "base", None) is dx for part in parts)
+
+
+def _add(held, ours, dx, fresh, source):
+    """held + dx, in place where nobody else looks; also whether nobody else looks at the sum."""
+    if callable(dx):                    # it adds itself in place: a gradient that is mostly zero
+        if held is None:
+            held = np.zeros(source.shape, source.dtype)
+        elif not ours:
+            held = held.copy()
+        dx(held)
+        return held, True
+    if held is None:
+        return dx, fresh
+    if ours:
+        held += dx
+        return held, True
+    if fresh:
+        dx += held
+        return dx, True
+    return np.asarray(held + dx), True      # NumPy makes a scalar of two 0-d arrays
+
+
+def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Sum g over the axes along which NumPy broadcast an array of `shape`."""
+    if g.shape == shape:
+        return g
+    extra = g.ndim - len(shape)
+    repeated = tuple(range(extra)) + tuple(extra + i for i, n in enumerate(shape) if n == 1)
+    summed = g.sum(axis=repeated, keepdims=True)
+    if extra < 0 or summed.shape[extra:] != shape:
+        raise ValueError(f"the vjp gave {list(g.shape)} for an argument of shape {list(shape)}")
+    return summed.reshape(shape)
+
+
+def op(f: Callable) -> Callable:
+    """Make `f(*arrays, settings) -> value, vjps` a differentiable op on Tensors, entered in OPS.
+
+    `vjps` has one function for each array in the order of the arguments, from d(loss)/d(value) to
+    d(loss)/d(argument), None where there is no derivative; or it is one function that returns them
+    all.  An argument may be a list of arrays; each then counts as one.  A vjp may return
+
+    - an array of the argument's shape, or of the shape to which NumPy broadcast the argument (it is
+      summed back here, once for all ops): g itself, a view, or a new array, but none that anybody
+      else holds;
+    - or a function that adds the gradient in place to an array that it is given, where most of it
+      is zero.
+
+    An op with several values returns a list of them, and a list of their vjps.
+    """
+    name = f.__name__
+    if name in OPS and OPS[name].__module__ != f.__module__:    # to define one anew is no mistake
+        raise ValueError(f"there is already an op called {name}, in {OPS[name].__module__}")
+    signature = inspect.signature(f).replace(return_annotation=Tensor)
+
+    @wraps(f)
+    def lifted(*args, **settings):
+        if any(isinstance(value, (Tensor, list, tuple)) for value in settings.values()):
+            # What may be a Tensor takes its place among the others.
+            bound = signature.bind(*args, **settings)
+            bound.apply_defaults()
+            args, settings = bound.args, bound.kwargs
+        arrays, sources = [], []
+        for arg in args:
+            if isinstance(arg, Tensor):
+                arrays.append(arg.data)
+                sources.append(arg.node)
+            elif isinstance(arg, (list, tuple)) and any(isinstance(part, Tensor) for part in arg):
+                arrays.append(type(arg)(part.data if isinstance(part, Tensor) else part
+                                        for part in arg))
+                sources.extend(part.node if isinstance(part, Tensor) else None for part in arg)
+            else:
+                arrays.append(arg)
+                sources.append(None)
+        try:
+            value, vjps = f(*arrays, **settings)
+        except Exception as error:
+            error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
+            raise
+        if isinstance(value, list):
+            return [_record(name, each, sources, its_vjps)
+                    for each, its_vjps in zip(value, vjps, strict=True)]
+        return _record(name, value, sources, vjps)
+
+    lifted.__signature__ = signature
+    OPS[name] = lifted
+    return lifted
+
+
+def _record(name, value, sources, vjps):
+    """The Tensor of a value, with a node if a gradient can reach one of its sources."""
+    out = Tensor(value)
+    if not _mode.recording or out.data.dtype.kind != "f":
+        return out
+    if not callable(vjps):      # keep only the vjps that will be called, and only what they hold
+        if any(source is not None for source in sources[len(vjps):]):
+            raise ValueError(f"{name} has {len(vjps)} vjps, and none for a later argument "
+                             "that requires a gradient")
+        needed = [(source, vjp) for source, vjp in zip(sources, vjps)
+                  if source is not None and vjp is not None]
+        sources, vjps = zip(*needed) if needed else ((), ())
+    if any(source is not None for source in sources):
+        out.node = Node(name, out.data, sources, vjps)
+    return out
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Compute values without recording the graph, in this thread."""
+    before, _mode.recording = _mode.recording, False
+    try:
+        yield
+    finally:
+        _mode.recording = before
+
+
+def _brief(a):
+    return f"{a.dtype}{list(a.shape)}" if isinstance(a, np.ndarray) else repr(a)

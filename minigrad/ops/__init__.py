@@ -1,0 +1,37 @@
+"""Every differentiable op, and the operators and methods that Tensor has from them."""
+from minigrad.core import Tensor
+from minigrad.ops.elementwise import (add, divide, exp, gelu, log, maximum, multiply, negative,
+                                      power, relu, sigmoid, silu, sqrt, subtract, tanh, where)
+from minigrad.ops.network import (cross_entropy, dropout, embedding, layer_norm, linear,
+                                  log_softmax, matmul, rms_norm, scaled_dot_product_attention,
+                                  softmax)
+from minigrad.ops.shape import (broadcast_to, concatenate, max, mean, reshape, split, stack, sum,
+                                swapaxes, take, transpose)
+
+__all__ = [
+    "add", "subtract", "multiply", "divide", "power", "negative", "matmul", "exp", "log", "sqrt",
+    "tanh", "maximum", "where", "sum", "mean", "max", "reshape", "transpose", "swapaxes",
+    "concatenate", "stack", "split", "broadcast_to", "take", "relu", "gelu", "silu", "sigmoid",
+    "softmax", "log_softmax", "cross_entropy", "layer_norm", "rms_norm", "dropout", "embedding",
+    "linear", "scaled_dot_product_attention"]
+
+Tensor.__add__, Tensor.__radd__ = add, lambda self, other: add(other, self)
+Tensor.__sub__, Tensor.__rsub__ = subtract, lambda self, other: subtract(other, self)
+Tensor.__mul__, Tensor.__rmul__ = multiply, lambda self, other: multiply(other, self)
+Tensor.__truediv__, Tensor.__rtruediv__ = divide, lambda self, other: divide(other, self)
+Tensor.__pow__, Tensor.__rpow__ = power, lambda self, other: power(other, self)
+Tensor.__matmul__, Tensor.__rmatmul__ = matmul, lambda self, other: matmul(other, self)
+Tensor.__neg__ = negative
+Tensor.__getitem__ = take
+Tensor.sum, Tensor.mean, Tensor.max, Tensor.swapaxes = sum, mean, max, swapaxes
+Tensor.exp, Tensor.log, Tensor.sqrt, Tensor.tanh, Tensor.softmax = exp, log, sqrt, tanh, softmax
+Tensor.T = property(transpose)
+
+
+def _sizes(sizes):
+    """NumPy's methods take x.reshape(2, 3) as well as x.reshape((2, 3))."""
+    return sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+
+
+Tensor.reshape = lambda self, *shape: reshape(self, _sizes(shape))
+Tensor.transpose = lambda self, *axes: transpose(self, _sizes(axes) if axes else None)

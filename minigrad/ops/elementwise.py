@@ -1,0 +1,127 @@
+"""Ops on each element by itself: the value, and beside it one vjp for each argument.
+
+Arguments broadcast and types promote as NumPy's do.  A vjp keeps alive what it names.
+"""
+import numpy as np
+
+from minigrad import kernels
+from minigrad.core import Array, Rule, op
+
+
+@op
+def add(x: Array, y: Array) -> Rule:
+    """x + y."""
+    return x + y, (lambda g: g, lambda g: g)
+
+
+@op
+def subtract(x: Array, y: Array) -> Rule:
+    """x - y."""
+    return x - y, (lambda g: g, lambda g: -g)
+
+
+@op
+def multiply(x: Array, y: Array) -> Rule:
+    """x * y."""
+    return x * y, (lambda g: g * y, lambda g: g * x)
+
+
+@op
+def divide(x: Array, y: Array) -> Rule:
+    """x / y."""
+    return x / y, (lambda g: g / y, lambda g: -g * x / (y * y))
+
+
+@op
+def power(x: Array, y: Array) -> Rule:
+    """x ** y.  Where x is 0, the derivative to y is taken as 0."""
+    value = x ** y
+
+    def dx(g):
+        one_less = y - (y != 0)                 # where y is 0, any power will do: it is times 0
+        return g * y * x ** one_less
+
+    def dy(g):
+        return g * value * np.log(np.where(x == 0, 1, x))
+    return value, (dx, dy)
+
+
+@op
+def negative(x: Array) -> Rule:
+    """-x."""
+    return -x, (lambda g: -g,)
+
+
+@op
+def exp(x: Array) -> Rule:
+    """e to the power of x."""
+    y = np.exp(x)
+    return y, (lambda g: g * y,)
+
+
+@op
+def log(x: Array) -> Rule:
+    """Natural logarithm."""
+    return np.log(x), (lambda g: g / x,)
+
+
+@op
+def sqrt(x: Array) -> Rule:
+    """Square root."""
+    y = np.sqrt(x)
+    return y, (lambda g: g / (2 * y),)
+
+
+@op
+def tanh(x: Array) -> Rule:
+    """Hyperbolic tangent."""
+    y = np.tanh(x)
+    return y, (lambda g: g * (1 - y * y),)
+
+
+@op
+def sigmoid(x: Array) -> Rule:
+    """1 / (1 + e^-x)."""
+    y = (1 + np.tanh(x / 2)) / 2                # the same number, and no overflow
+    return y, (lambda g: g * y * (1 - y),)
+
+
+@op
+def silu(x: Array) -> Rule:
+    """x sigmoid(x)  (Hendrycks & Gimpel 2016, section 2)."""
+    s = (1 + np.tanh(x / 2)) / 2
+    return x * s, (lambda g: g * s * (1 + x * (1 - s)),)
+
+
+@op
+def relu(x: Array) -> Rule:
+    """x where it is positive, else 0."""
+    positive = x > 0
+    return np.maximum(x, 0), (lambda g: g * positive,)
+
+
+@op
+def gelu(x: Array, approximate: str = "none") -> Rule:
+    """x Phi(x), with Phi the normal distribution's cdf  (Hendrycks & Gimpel 2016, section 2).
+
+    approximate="tanh" takes x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as GPT-2 does.
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate is "none" or "tanh", not {approximate!r}')
+    by_tanh = approximate == "tanh"
+    return kernels.gelu(x, by_tanh), (lambda g: kernels.gelu_vjp(g, x, by_tanh),)
+
+
+@op
+def maximum(x: Array, y: Array) -> Rule:
+    """The larger of the two; where they are equal, each gets half of the gradient."""
+    def share(a, b):
+        return lambda g: g * (a > b) + g / 2 * (a == b)
+    return np.maximum(x, y), (share(x, y), share(y, x))
+
+
+@op
+def where(condition: Array, x: Array, y: Array) -> Rule:
+    """x where the condition holds, else y."""
+    return np.where(condition, x, y), (
+        None, lambda g: np.where(condition, g, 0), lambda g: np.where(condition, 0, g))

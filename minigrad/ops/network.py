@@ -1,0 +1,244 @@
+"""Ops that networks are built from, on the compiled kernels: the value, and beside it the vjp.
+
+Shapes: B batch, T queries, S keys, H heads, C channels, D channels of a head, V classes;
+`...` any axes before.
+"""
+import math
+
+import numpy as np
+
+from minigrad import kernels
+from minigrad.core import Array, Rule, op, unbroadcast
+
+
+@op
+def matmul(x: Array, y: Array) -> Rule:
+    """Product of the last two axes, (..., M, K), (..., K, P) -> (..., M, P); vectors as NumPy's."""
+    if x.ndim == 0 or y.ndim == 0:
+        raise ValueError("matmul takes arrays of at least one axis; to scale by a number, use *")
+    was_x, was_y = x.shape, y.shape
+    dropped = (-2,) * (x.ndim == 1) + (-1,) * (y.ndim == 1)     # axes that a vector was lent
+    x = x.reshape(1, -1) if x.ndim == 1 else x
+    y = y.reshape(-1, 1) if y.ndim == 1 else y
+    if x.shape[-1] != y.shape[-2]:
+        raise ValueError(f"the inner sizes differ: {list(was_x)} has {x.shape[-1]} columns, "
+                         f"{list(was_y)} has {y.shape[-2]} rows")
+    if "f" in (x.dtype.kind, y.dtype.kind):
+        x, y = _one_type(x, y)
+
+    def dx(g):
+        g = np.expand_dims(g, dropped)
+        return unbroadcast(_product(g, y.swapaxes(-1, -2)), x.shape).reshape(was_x)
+
+    def dy(g):
+        g = np.expand_dims(g, dropped)
+        if y.ndim == 2:             # one matrix for a whole batch: folded into rows, it adds up
+            return kernels.matmul(_rows(x).T, _rows(g)).reshape(was_y)
+        return unbroadcast(_product(x.swapaxes(-1, -2), g), y.shape).reshape(was_y)
+    return np.squeeze(_product(x, y), dropped), (dx, dy)
+
+
+def _product(x, y):
+    if x.dtype.kind != "f":
+        return x @ y
+    if y.ndim == 2:
+        return kernels.matmul(_rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x, y = (np.broadcast_to(a, batch + a.shape[-2:]).reshape(math.prod(batch), *a.shape[-2:])
+            for a in (x, y))
+    return kernels.matmul(x, y).reshape(*batch, x.shape[-2], y.shape[-1])
+
+
+@op
+def linear(x: Array, weight: Array, bias: Array = None) -> Rule:
+    """x @ weight.T + bias, (..., C), (P, C), (P,) -> (..., P); the weight lies as in PyTorch."""
+    if weight.ndim != 2 or x.shape[-1:] != weight.shape[1:]:
+        raise ValueError(f"weight is (outputs, inputs) = {list(weight.shape)}, so x needs "
+                         f"{weight.shape[-1]} channels in its last axis, and has shape "
+                         f"{list(x.shape)}")
+    x, weight = _one_type(x, weight)
+    y = kernels.matmul(_rows(x), weight.T)
+    if bias is not None:
+        y += bias
+    return y.reshape(*x.shape[:-1], len(weight)), (
+        lambda g: kernels.matmul(_rows(g), weight).reshape(x.shape),
+        lambda g: kernels.matmul(_rows(g).T, _rows(x)),
+        lambda g: _rows(g).sum(axis=0))
+
+
+@op
+def embedding(ids: Array, weight: Array) -> Rule:
+    """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
+    ids = _integers(ids, len(weight), "id")
+    flat = ids.reshape(-1)
+    return weight[ids], (
+        None, lambda g: lambda total: kernels.add_rows(total, flat, g.reshape(flat.size, -1)))
+
+
+@op
+def softmax(x: Array, axis: int = -1) -> Rule:
+    """e^x / sum(e^x) along an axis; -inf gives 0.  Back:  dx = y (g - <g, y>)."""
+    x, = _one_type(x)
+    y = kernels.softmax(x.swapaxes(axis, -1))
+    return y.swapaxes(axis, -1), (
+        lambda g: kernels.softmax_vjp(g.swapaxes(axis, -1), y).swapaxes(axis, -1),)
+
+
+@op
+def log_softmax(x: Array, axis: int = -1) -> Rule:
+    """x - log(sum(e^x)) along an axis.  Back:  dx = g - softmax(x) sum(g)."""
+    shifted = x - x.max(axis=axis, keepdims=True)
+    y = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+    return y, (lambda g: g - np.exp(y) * g.sum(axis=axis, keepdims=True),)
+
+
+@op
+def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Rule:
+    """Mean of -log softmax(logits)[target] in nats, (..., V), (...) integers -> ().
+
+    Targets equal to `ignore_index` count for nothing.  Classes are the last axis, whatever the
+    others are.
+    """
+    if logits.shape[:-1] != targets.shape:
+        raise ValueError("targets need the shape of the logits without the last axis, "
+                         f"{list(logits.shape[:-1])}, and have {list(targets.shape)}")
+    logits, = _one_type(logits)
+    shape, logits = logits.shape, _rows(logits)
+    targets = _integers(targets, shape[-1], "target", ignore_index).reshape(-1)
+    counted = int((targets != ignore_index).sum())
+    if counted == 0:
+        raise ValueError(f"there is no target to average over, among {targets.size} "
+                         f"with ignore_index={ignore_index}")
+    losses = kernels.cross_entropy(logits, targets, ignore_index)
+
+    def dlogits(g):
+        d = kernels.cross_entropy_vjp(float(g) / counted, logits, targets, ignore_index)
+        return d.reshape(shape)
+    return losses.sum(dtype=losses.dtype) / counted, (dlogits, None)
+
+
+@op
+def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Rule:
+    """Bring the last axis to mean 0, variance 1; scale and shift: (..., C), (C,), (C,) -> (..., C).
+
+    Source: Ba, Kiros & Hinton 2016, "Layer Normalization", section 3.
+    """
+    return _norm(x, weight, bias, eps, centred=True)
+
+
+@op
+def rms_norm(x: Array, weight: Array = None, eps: float = 1e-5) -> Rule:
+    """Divide the last axis by its root mean square, then scale: (..., C), (C,) -> (..., C).
+
+    Source: Zhang & Sennrich 2019, "Root Mean Square Layer Normalization", section 4.
+    """
+    value, vjp = _norm(x, weight, None, eps, centred=False)
+    return value, lambda g: vjp(g)[:2]
+
+
+def _norm(x, weight, bias, eps, centred):
+    C = x.shape[-1]
+    for name, array in (("weight", weight), ("bias", bias)):
+        if array is not None and array.shape != (C,):
+            raise ValueError(f"{name} needs one number for each of {C} channels, "
+                             f"and has shape {list(array.shape)}")
+    weight = np.ones(C, x.dtype) if weight is None else weight
+    bias = np.zeros(C, x.dtype) if bias is None else bias
+    x, weight, bias = _one_type(x, weight, bias)
+    y, moments = kernels.norm(x, weight, bias, eps, centred)
+    return y, lambda g: kernels.norm_vjp(g, x, weight, moments, centred)
+
+
+@op
+def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None) -> Rule:
+    """With an rng, zero each element with probability p and scale the rest by 1 / (1 - p); else x.
+
+    The rng gives one number, from which the mask follows: the same on every platform.
+    Source: Srivastava et al. 2014, "Dropout", section 4.
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"the probability to drop lies between 0 and 1; this is {p}")
+    if rng is None or p == 0:
+        return x, (lambda g: g,)
+    if p == 1:
+        return np.zeros_like(x), (np.zeros_like,)
+    seed = _draw_seed(rng)
+    return kernels.dropout(x, p, seed), (lambda g: kernels.dropout(g, p, seed),)
+
+
+@op
+def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_mask: Array = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False,
+                                 scale: float | None = None,
+                                 rng: np.random.Generator | None = None) -> Rule:
+    """softmax(query key^T scale + mask) value: (..., T, D), (..., S, D), (..., S, E) -> (..., T, E)
+
+    The scale is 1 / sqrt(D) by default.  `attn_mask`, broadcast to (..., T, S), says where a query
+    may look (bool), or is added to the scores (float, no gradient); `is_causal` lets query t look
+    at keys up to t.  A query that may look nowhere gets 0.  Weights are dropped if and only if an
+    rng is given.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
+    """
+    q, k, v = _one_type(query, key, value)
+    lead = q.shape[:-2]
+    T, D, S = *q.shape[-2:], k.shape[-2]
+    if k.shape != (*lead, S, D) or v.shape[:-1] != (*lead, S):
+        raise ValueError("query (..., T, D), key (..., S, D) and value (..., S, E) need the same "
+                         "leading axes, the same D and the same S; they are "
+                         f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
+    if not 0 <= dropout_p < 1:
+        raise ValueError("the probability to drop a weight is at least 0 and below 1; "
+                         f"this is {dropout_p}")
+    mask = attn_mask
+    if mask is not None:
+        mask = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask
+        mask = _four_axes(np.broadcast_to(mask.astype(q.dtype), (*lead, T, S)))
+    p, seed = (0.0, 0) if rng is None or dropout_p == 0 else (dropout_p, _draw_seed(rng))
+    settings = is_causal, D ** -0.5 if scale is None else scale, p, seed
+    heads = [_four_axes(x) for x in (q, k, v)]
+    out, log_sum = kernels.attention(*heads, mask, *settings)
+
+    def vjp(g):
+        dq, dk, dv = kernels.attention_vjp(_four_axes(g), *heads, mask, out, log_sum, *settings)
+        return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+    return out.reshape(*lead, T, v.shape[-1]), vjp
+
+
+def _four_axes(x):
+    """(..., T, D) as (B, H, T, D)."""
+    return x if x.ndim == 4 else x.reshape(math.prod(x.shape[:-3]), *(1, 1, *x.shape)[-3:])
+
+
+def _rows(x):
+    """All axes but the last folded into one, (..., C) -> (R, C)."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _one_type(*arrays):
+    """The arrays in the float type to which NumPy promotes them; integers alone become float64."""
+    if all(a.dtype == arrays[0].dtype and a.dtype.kind == "f" for a in arrays):
+        return arrays
+    dtype = np.result_type(*arrays)
+    return [a.astype(dtype if dtype.kind == "f" else np.float64) for a in arrays]
+
+
+def _integers(ids, limit, what, ignored=None):
+    """Integers as int64, each seen to lie in [0, limit) or to be `ignored`."""
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
+    wrong = (ids < 0) | (ids >= limit)
+    if ignored is not None:
+        wrong &= ids != ignored
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
+                         f"from 0 to {limit - 1}")
+    return np.ascontiguousarray(ids, dtype=np.int64)
+
+
+def _draw_seed(rng):
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError("rng is a generator such as np.random.default_rng(0), "
+                        f"not {type(rng).__name__}")
+    return int(rng.integers(2**63))

@@ -1,0 +1,125 @@
+"""Ops that move, pick, repeat or add up elements: the value, and beside it the vjp."""
+import numpy as np
+
+from minigrad.core import Array, Rule, op
+
+Axes = int | tuple[int, ...] | None
+
+
+@op
+def sum(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
+    """Sum over some axes, over all by default."""
+    shape = x.shape
+    return x.sum(axis=axis, keepdims=keepdims), (
+        lambda g: np.broadcast_to(_kept(g, axis, keepdims), shape),)
+
+
+@op
+def mean(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
+    """Mean over some axes, over all by default."""
+    shape, value = x.shape, x.mean(axis=axis, keepdims=keepdims)
+    share = value.size / x.size if x.size else 0.0
+    return value, (lambda g: np.broadcast_to(_kept(g * share, axis, keepdims), shape),)
+
+
+@op
+def max(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
+    """Maximum over some axes, over all by default; equal maxima share the gradient evenly."""
+    value = x.max(axis=axis, keepdims=keepdims)
+
+    def dx(g):
+        best = x == _kept(value, axis, keepdims)
+        winners = best.sum(axis=axis, keepdims=True).astype(g.dtype)
+        return best * (_kept(g, axis, keepdims) / winners)
+    return value, (dx,)
+
+
+def _kept(y, axis, keepdims):
+    """The result of a reduction with the reduced axes as size 1."""
+    return y if axis is None or keepdims else np.expand_dims(y, axis)
+
+
+@op
+def reshape(x: Array, shape: int | tuple[int, ...]) -> Rule:
+    """The same elements in another shape; one size may be -1."""
+    before = x.shape
+    return x.reshape(shape), (lambda g: g.reshape(before),)
+
+
+@op
+def transpose(x: Array, axes: tuple[int, ...] | None = None) -> Rule:
+    """Axes in another order, reversed by default."""
+    back = None if axes is None else np.argsort([axis % x.ndim for axis in axes])
+    return x.transpose(axes), (lambda g: g.transpose(back),)
+
+
+@op
+def swapaxes(x: Array, axis1: int, axis2: int) -> Rule:
+    """Two axes exchanged."""
+    return x.swapaxes(axis1, axis2), (lambda g: g.swapaxes(axis1, axis2),)
+
+
+@op
+def broadcast_to(x: Array, shape: tuple[int, ...]) -> Rule:
+    """x repeated to a shape, without copying."""
+    return np.broadcast_to(x, shape), (lambda g: g,)
+
+
+@op
+def concatenate(arrays: list[Array], axis: int = 0) -> Rule:
+    """Arrays one behind the other along an axis."""
+    ends = np.cumsum([x.shape[axis] for x in arrays])
+
+    def part(x, end):
+        index = _along(axis, x.ndim, slice(end - x.shape[axis], end))
+        return lambda g: g[index]
+    return np.concatenate(arrays, axis), tuple(part(x, end) for x, end in zip(arrays, ends))
+
+
+@op
+def stack(arrays: list[Array], axis: int = 0) -> Rule:
+    """Arrays of one shape along a new axis."""
+    value = np.stack(arrays, axis)
+
+    def part(i):
+        index = _along(axis, value.ndim, i)
+        return lambda g: g[index]
+    return value, tuple(part(i) for i in range(len(arrays)))
+
+
+@op
+def split(x: Array, indices_or_sections: int | list[int], axis: int = 0) -> Rule:
+    """A list of parts, so many equal ones or cut before the given indices; views, not copies."""
+    parts = np.split(x, indices_or_sections, axis)
+    ends = np.cumsum([part.shape[axis] for part in parts])
+    return parts, [(_added_at(_along(axis, x.ndim, slice(end - part.shape[axis], end))),)
+                   for part, end in zip(parts, ends)]
+
+
+@op
+def take(x: Array, index: Array, axis: int | None = None) -> Rule:
+    """x[index], for all that NumPy takes as index; with an axis, the entries `index` along it."""
+    if axis is not None:
+        index = _along(axis, x.ndim, index)
+    return x[index], (_added_at(index),)
+
+
+def _along(axis, ndim, index):
+    """The index that picks `index` along one axis and everything along the others."""
+    return (slice(None),) * (axis % ndim) + (index,)
+
+
+def _added_at(index):
+    """The vjp of x[index]: g is added there in place, so the many zeros around cost nothing."""
+    parts = index if isinstance(index, tuple) else (index,)
+    plain = all(part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice))
+                for part in parts)
+
+    def vjp(g):
+        def add(total):
+            if plain:
+                total[index] += g
+            else:
+                np.add.at(total, index, g)      # an index array may name a place twice
+        return add
+    return vjp

@@ -1,0 +1,107 @@
+"""Optimisers, which step parameters in place; gradient clipping; the learning rate's schedule."""
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from minigrad import kernels
+from minigrad.core import Tensor
+
+
+class _Optimizer:
+    """Parameters in groups of one setting each, as in PyTorch.
+
+    `param_groups[0]["lr"]` may be changed between steps.
+    """
+
+    def __init__(self, parameters, defaults):
+        groups = list(parameters)
+        if not groups:
+            raise ValueError("there is no parameter to optimise")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        self.param_groups = [defaults | group | {"params": list(group["params"])}
+                             for group in groups]
+        for p in self._parameters():
+            if not isinstance(p, Tensor) or not p.requires_grad:
+                raise ValueError(f"a parameter is a Tensor with requires_grad=True; this is {p!r}")
+            p.data = np.require(p.data, requirements="CW")      # it will be stepped in place
+
+    def _parameters(self):
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for p in self._parameters():
+            p.grad = None
+
+
+class SGD(_Optimizer):
+    """Stochastic gradient descent:  b = momentum * b + g + weight_decay * p;  p -= lr * b."""
+
+    def __init__(self, parameters: Iterable, lr: float = 1e-3, momentum: float = 0.0,
+                 weight_decay: float = 0.0) -> None:
+        super().__init__(parameters, dict(lr=lr, momentum=momentum, weight_decay=weight_decay))
+        self.momentum_buffers = [np.zeros_like(p.data) for p in self._parameters()]
+
+    def step(self) -> None:
+        """Step every parameter that has a gradient."""
+        buffers = iter(self.momentum_buffers)
+        for group in self.param_groups:
+            for p, b in zip(group["params"], buffers):
+                if p.grad is not None:
+                    b *= group["momentum"]
+                    b += p.grad + group["weight_decay"] * p.data
+                    p.data -= group["lr"] * b
+
+
+class AdamW(_Optimizer):
+    """Adam with decoupled weight decay  (Loshchilov & Hutter 2019, algorithm 2).
+
+    The state: `m` and `v`, one array a parameter, the running means of gradient and squared
+    gradient; and `steps`.
+    """
+
+    def __init__(self, parameters: Iterable, lr: float = 1e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 1e-2) -> None:
+        super().__init__(parameters, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+        self.m = [np.zeros_like(p.data) for p in self._parameters()]
+        self.v = [np.zeros_like(p.data) for p in self._parameters()]
+        self.steps = 0
+
+    def step(self) -> None:
+        """Step every parameter that has a gradient."""
+        self.steps += 1
+        state = zip(self.m, self.v)
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p, (m, v) in zip(group["params"], state):
+                if p.grad is not None:
+                    kernels.adamw(p.data, p.grad, m, v, group["lr"], beta1, beta2, group["eps"],
+                                  group["weight_decay"], 1 - beta1 ** self.steps,
+                                  1 - beta2 ** self.steps)
+
+
+def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
+    """Scale all gradients to a common L2 norm of at most `max_norm`; returns the norm before."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = math.sqrt(sum(kernels.sum_of_squares(g) for g in gradients))
+    if norm > max_norm:
+        for g in gradients:
+            g *= max_norm / norm
+    return norm
+
+
+def warmup_cosine(iteration: int, learning_rate: float, min_lr: float, warmup_iters: int,
+                  lr_decay_iters: int) -> float:
+    """The rate of an iteration: linear up over `warmup_iters`, then half a cosine to `min_lr`.
+
+    Source: Loshchilov & Hutter 2017, "SGDR", equation 5; the warm-up as in nanoGPT.
+    """
+    if iteration < warmup_iters:
+        return learning_rate * (iteration + 1) / (warmup_iters + 1)
+    if iteration >= lr_decay_iters:
+        return min_lr
+    progress = (iteration - warmup_iters) / (lr_decay_iters - warmup_iters)
+    return min_lr + (learning_rate - min_lr) * (1 + math.cos(math.pi * progress)) / 2

@@ -1,0 +1,324 @@
+"""Reverse mode itself: sums of gradients, freeing, long chains, what the graph holds, errors."""
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import core
+from minigrad.core import Node, Tensor
+
+
+def leaf(*values, dtype=np.float64):
+    return Tensor(np.array(values, dtype), requires_grad=True)
+
+
+@pytest.fixture
+def new_op():
+    """Register ops that the registry forgets after the test."""
+    before = set(mg.OPS)
+    yield mg.op
+    for name in set(mg.OPS) - before:
+        del mg.OPS[name]
+
+
+def test_gradients_of_all_uses_add_up():
+    x = leaf(3.0)
+    y = x * x + x
+    (y + y * x).sum().backward()        # (x^2 + x)(1 + x) = x^3 + 2 x^2 + x
+    assert x.grad == [3 * 9 + 4 * 3 + 1]
+
+
+def test_backward_adds_to_the_gradient_that_is_there():
+    x = leaf(1.0, 2.0)
+    (x * 2).sum().backward()
+    first = x.grad
+    (x * 3).sum().backward()
+    assert np.array_equal(x.grad, [5, 5]) and np.array_equal(first, [2, 2])
+    x.grad = None
+    (x * 3).sum().backward()
+    assert np.array_equal(x.grad, [3, 3])
+
+
+def test_two_leaves_never_share_one_gradient_array():
+    x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    (x + y).sum().backward()
+    x.grad *= 10
+    assert np.array_equal(y.grad, [1, 1])
+
+
+def test_a_joint_vjp_may_return_one_array_twice(new_op):
+    @new_op
+    def twice_the_same(x, y):
+        def vjp(g):
+            d = 2 * g
+            return d, d
+        return 2 * (x + y), vjp
+    x, y = leaf(1.0), leaf(2.0)
+    (x * 5 + y * 7 + twice_the_same(x, y)).sum().backward()
+    assert x.grad == [7] and y.grad == [9]
+
+
+def test_broadcast_axes_are_summed_back():
+    x, y = leaf(1.0, 2.0), Tensor(np.ones((3, 1)), requires_grad=True)
+    z = Tensor(2.0, requires_grad=True)
+    (x * y * z).sum().backward()
+    assert np.array_equal(x.grad, [6, 6]) and np.array_equal(y.grad, [[6], [6], [6]])
+    assert z.grad == 9
+    assert type(z.grad) is np.ndarray and z.grad.shape == ()
+
+
+def test_a_gradient_has_the_type_of_its_argument():
+    x32, x64 = leaf(1.0, dtype=np.float32), leaf(2.0)
+    y = x32 * x64
+    assert y.dtype == np.float64
+    y.backward()
+    assert x32.grad.dtype == np.float32 and x64.grad.dtype == np.float64
+
+
+def test_a_chain_of_100_000_ops_is_nothing_special():
+    x = leaf(1.0)
+    y = x
+    for _ in range(100_000):
+        y = y * 1.0
+    y.backward()
+    assert x.grad == [1]
+    chain = x
+    for _ in range(100_000):
+        chain = chain + 1.0
+    del chain                           # dropped without going back: no recursion there either
+
+
+def test_a_single_number_has_an_array_for_its_gradient_whatever_was_added():
+    z = Tensor(2.0, requires_grad=True)
+    (z + z).backward()
+    (z * z).backward()
+    assert type(z.grad) is np.ndarray and z.grad == 6
+    assert mg.clip_grad_norm_([z], 1.0) == 6 and z.grad == 1
+    (z[...] + (z + z)).backward()
+    assert z.grad == 4
+
+
+def test_a_second_backward_is_refused_and_changes_nothing():
+    x, z = leaf(1.0), leaf(1.0)
+    shared = x * 2
+    y = (shared + z).sum()
+    shared.sum().backward()
+    with pytest.raises(RuntimeError, match="freed by an earlier backward"):
+        y.backward()
+    assert z.grad is None and x.grad == [2]
+    y = (x * x).sum()
+    y.backward()
+    with pytest.raises(RuntimeError, match="freed by an earlier backward"):
+        y.backward()
+
+
+def arrays_held(node):
+    """Every array that a graph keeps alive through its vjps."""
+    seen, waiting, held = set(), [node], {}
+    while waiting:
+        thing = waiting.pop()
+        if thing is None or id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, np.ndarray):
+            held[id(thing)] = thing
+        elif isinstance(thing, Node):
+            waiting += [thing.vjps, *(thing.sources or ())]
+        elif isinstance(thing, (tuple, list)):
+            waiting += thing
+        elif callable(thing):
+            waiting += [cell.cell_contents for cell in getattr(thing, "__closure__", None) or ()]
+    return list(held.values())
+
+
+def test_the_graph_holds_only_what_a_vjp_names():
+    x = Tensor(np.ones((4, 8)), requires_grad=True)
+    y = (x * 0.5 + np.ones(8)).reshape(8, 4).transpose(1, 0)
+    y = mg.stack([y - 1.0, -y], axis=0).sum(axis=0).swapaxes(0, 1)
+    y = mg.mean(mg.concatenate([y, y]), axis=0)
+    floats = [a for a in arrays_held(y.node) if a.dtype.kind == "f"]
+    assert floats == []
+
+
+def test_the_graph_holds_the_inputs_of_a_product_and_the_output_of_an_exp():
+    x = Tensor(np.ones((4, 4)), requires_grad=True)
+    constant = np.full((4, 4), 2.0)
+    y = mg.exp(x * constant)
+    held = arrays_held(y.node)
+    assert len(held) == 2 and any(a is constant for a in held) and any(a is y.data for a in held)
+
+
+def test_backward_frees_the_graph_and_its_arrays():
+    class Watched(np.ndarray):
+        pass
+    x = Tensor(np.ones(1000), requires_grad=True)
+    big = np.ones(1000).view(Watched)
+    gone = weakref.ref(big)
+    y = (x * big).sum()
+    del big
+    gc.collect()
+    assert gone() is not None
+    y.backward()
+    assert gone() is None and arrays_held(y.node) == []
+
+
+def test_activations_die_during_the_walk_not_after_it(new_op):
+    alive = []
+
+    @new_op
+    def counting(x):
+        y = x * 1.0
+        ticket = np.ones(1)
+        watcher = weakref.ref(ticket)
+        alive.append(watcher)
+
+        def dx(g, ticket=ticket):
+            alive_now.append(sum(w() is not None for w in alive))
+            return g
+        return y, (dx,)
+    alive_now = []
+    x = leaf(1.0)
+    y = x
+    for _ in range(5):
+        y = counting(y)
+    y.backward()
+    assert alive_now == [5, 4, 3, 2, 1]
+
+
+def test_no_reference_cycle_keeps_a_graph_alive():
+    gc.disable()
+    try:
+        x = leaf(1.0)
+        y = mg.softmax(x * 2) + mg.layer_norm(x)
+        node = weakref.ref(y.data)
+        del y
+        assert node() is None
+    finally:
+        gc.enable()
+
+
+def test_no_grad_records_nothing_and_ends_with_its_block():
+    x = leaf(1.0)
+    with pytest.raises(KeyError):
+        with mg.no_grad():
+            assert not (x * 2).requires_grad
+            raise KeyError
+    assert (x * 2).requires_grad
+
+
+def test_no_grad_in_one_thread_leaves_others_recording():
+    x, results = leaf(1.0), []
+    with mg.no_grad():
+        thread = threading.Thread(target=lambda: results.append((x * 2).requires_grad))
+        thread.start()
+        thread.join()
+    assert results == [True]
+
+
+def test_constants_make_no_nodes():
+    x, c = leaf(1.0), Tensor(np.ones(1))
+    assert not (c * 2).requires_grad and (c * x).requires_grad
+    assert not (x * 2).detach().requires_grad
+
+
+def test_backward_starts_from_any_gradient_of_the_right_shape():
+    x = leaf(1.0, 2.0)
+    (x * 3).backward(np.array([1, 10]))
+    assert np.array_equal(x.grad, [3, 30])
+    x.backward([1.0, 1.0])
+    assert np.array_equal(x.grad, [4, 31])
+
+
+def test_errors_of_the_tensor_name_the_remedy():
+    x = leaf(1.0, 2.0)
+    with pytest.raises(TypeError, match=r"only floats have gradients, and this is int64\[2\]; "
+                                        "convert it first"):
+        Tensor(np.array([1, 2]), requires_grad=True)
+    with pytest.raises(ValueError, match=r"float64\[2\] is not a single number: say which gradient "
+                                         "to start from"):
+        (x * 2).backward()
+    with pytest.raises(ValueError, match=r"has shape \[3\], the tensor \[2\]"):
+        (x * 2).backward(np.ones(3))
+    with pytest.raises(ValueError, match="depends on nothing that requires a gradient"):
+        Tensor(1.0).backward()
+    with pytest.raises(ValueError, match="is no leaf"):
+        (x * 2).grad = None
+
+
+def test_an_error_inside_a_vjp_names_the_op_and_changes_no_gradient(new_op):
+    @new_op
+    def broken(x):
+        return x * 1, (lambda g: np.ones(7),)
+    x, z = leaf(1.0, 2.0), leaf(1.0, 2.0)
+    says = r"the vjp gave \[7\] for an argument of shape \[2\]"
+    with pytest.raises(ValueError, match=says) as caught:
+        (broken(x) + z).sum().backward()
+    assert "in the gradient of broken, from float64[2]" in caught.value.__notes__
+    assert z.grad is None
+
+
+def test_an_op_without_a_vjp_for_a_learnt_argument_is_refused(new_op):
+    @new_op
+    def forgetful(x, y):
+        return x * y, (lambda g: g * y,)
+
+    @new_op
+    def forgetful_jointly(x, y):
+        return x * y, lambda g: (g * y,)
+    assert forgetful(leaf(1.0), np.ones(1)).requires_grad
+    with pytest.raises(ValueError, match="none for a later argument that requires a gradient"):
+        forgetful(leaf(1.0), leaf(1.0))
+    with pytest.raises(ValueError, match="no vjp for an argument that requires a gradient"):
+        forgetful_jointly(leaf(1.0), leaf(1.0)).backward()
+
+
+def test_an_op_is_registered_once(new_op):
+    @new_op
+    def cube(x):
+        """x ** 3."""
+        return x ** 3, (lambda g: 3 * g * x * x,)
+    assert mg.OPS["cube"] is cube and cube.__doc__ == "x ** 3."
+    assert mg.gradcheck(cube, np.array([1.0, -2.0]))
+    with pytest.raises(ValueError, match="already an op called exp, in minigrad.ops.elementwise"):
+        @new_op
+        def exp(x):
+            return x, (lambda g: g,)
+    new_op(cube.__wrapped__)            # as when a cell of a notebook is run again
+
+
+def test_an_op_whose_vjp_is_no_tuple_is_refused_not_guessed_at(new_op):
+    @new_op
+    def one_for_all(x, y):
+        return x * y, lambda g: g * y
+    with pytest.raises(TypeError, match="returns a tuple of gradients, not one array"):
+        one_for_all(leaf(1.0, 2.0), leaf(3.0, 4.0)).sum().backward()
+
+
+def test_tensors_in_a_list_by_keyword_get_their_gradients_and_numpy_is_refused():
+    x, y = leaf(1.0), leaf(2.0)
+    mg.concatenate(arrays=[x, y * 3]).sum().backward()
+    assert x.grad == [1] and y.grad == [3]
+    with pytest.raises(TypeError, match="NumPy cannot differentiate"):
+        np.exp(np.asarray(x))
+    with pytest.raises(TypeError):
+        Tensor([x, y])
+
+
+def test_every_signature_is_hinted_and_returns_a_tensor():
+    import inspect
+    for name, op in mg.OPS.items():
+        signature = inspect.signature(op)
+        assert signature.return_annotation is Tensor
+        assert all(p.annotation is not p.empty for p in signature.parameters.values()), name
+
+
+def test_tensors_print_what_they_are():
+    x = leaf(1.0, 2.0)
+    assert repr(x) == "Tensor([1. 2.], leaf)" and repr(x * 2) == "Tensor([2. 4.], multiply)"
+    assert repr(Tensor(np.ones((5, 5)))) == "Tensor(float64[5, 5], constant)"
+    assert float(x.sum()) == 3 and x.sum().item() == 3
+    assert len(x) == 2 and x.size == 2 and x.ndim == 1
+    assert core.unbroadcast(np.ones((2, 3)), (3,)).tolist() == [2, 2, 2]

@@ -1,0 +1,379 @@
+"""Every op in the registry, by the same checks; a new op needs only a line in EXAMPLES."""
+import math
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.core import Tensor
+
+rng = np.random.default_rng(0)
+r = rng.standard_normal
+apart = rng.permutation(24).reshape(2, 3, 4) / 7.0      # no two elements close: for max and maximum
+
+
+def positive(*shape):
+    return rng.uniform(0.5, 2, shape)
+
+
+def frozen():
+    return np.random.default_rng(3)
+
+
+def call(name, *args, **settings):
+    """An example: positional arguments and settings.  A generator is made anew at each call."""
+    return pytest.param(name, args, settings, id=f"{name}-{'-'.join(map(brief, args))}")
+
+
+def brief(a):
+    return "x".join(map(str, a.shape)) or "()" if isinstance(a, np.ndarray) else type(a).__name__
+
+
+binary_shapes = [((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1, 3), (4, 1)), ((), (2, 2)),
+                 ((1, 1), (3, 1)), ((0, 3), (3,))]
+EXAMPLES = [
+    *[call(name, r(a), r(b)) for name in ("add", "subtract", "multiply") for a, b in binary_shapes],
+    call("multiply", r((2, 3)), 0.5), call("add", r((2, 3)), 2), call("subtract", 1.0, r(3)),
+    *[call("divide", r(a), positive(*b)) for a, b in binary_shapes],
+    call("divide", 2.0, positive(3)),
+    *[call("power", positive(*a), r(b)) for a, b in binary_shapes],
+    call("power", r((2, 3)), 2), call("power", r((2, 3)), 3.0), call("power", positive(4), -0.5),
+    call("power", np.array([0.0, 1.0, -2.0]), 0), call("power", 2.0, r(3)),
+    call("negative", r((2, 3))), call("exp", r((2, 3))), call("log", positive(2, 3)),
+    call("sqrt", positive(2, 3)), call("tanh", r((2, 3))), call("sigmoid", r((2, 3)) * 5),
+    call("silu", r((2, 3))), call("relu", apart - 1.5),
+    call("gelu", r((2, 3))), call("gelu", r((2, 3)), approximate="tanh"), call("gelu", r((0, 3))),
+    call("exp", r(())),
+    call("maximum", apart, apart[::-1].copy()), call("maximum", r((2, 3)), 0.1),
+    call("maximum", r((2, 1)), r(3)),
+    call("where", rng.random((2, 3)) < 0.5, r((2, 3)), r((2, 3))),
+    call("where", rng.random(3) < 0.5, r((2, 1)), 0.0),
+    *[call(name, x, **s)
+      for name, x in (("sum", r((2, 3, 4))), ("mean", r((2, 3, 4))), ("max", apart))
+      for s in ({}, {"axis": 1}, {"axis": (0, 2)}, {"axis": -1, "keepdims": True},
+                {"keepdims": True})],
+    call("sum", r((0, 3)), axis=0), call("sum", r(())), call("mean", r((2, 1, 4)), axis=1),
+    call("reshape", r((2, 6)), (3, -1)), call("reshape", r((2, 6)), 12),
+    call("reshape", r((0, 6)), (0, 2, 3)),
+    call("transpose", r((2, 3, 4))), call("transpose", r((2, 3, 4)), (2, 0, 1)),
+    call("transpose", r((2, 3, 4)), (-1, 0, 1)),
+    call("swapaxes", r((2, 3, 4)), 0, -1),
+    call("broadcast_to", r((2, 1)), (4, 2, 3)), call("broadcast_to", r(()), (2,)),
+    call("concatenate", [r((2, 3)), r((1, 3))]),
+    call("concatenate", [r((2, 3)), r((2, 0)), r((2, 2))], axis=-1),
+    call("stack", [r((2, 3)), r((2, 3)), r((2, 3))], axis=1), call("stack", [r(3)], axis=-1),
+    call("split", r((4, 6)), 3, axis=1), call("split", r((4, 6)), [1, 3], axis=0),
+    call("split", r((2, 6)), 2, axis=-1),
+    call("take", r((5, 3)), np.array([[0, 1], [1, 4]])), call("take", r((5, 3)), 2),
+    call("take", r((5, 3)), (slice(1, 4, 2), 0)), call("take", r((5, 3)), (Ellipsis, None, -1)),
+    call("take", r((5, 3)), (np.array([0, 0, 2]), np.array([1, 1, 0]))),
+    call("take", r((5, 3)), np.array([True, False, True, True, False])),
+    call("take", r((5, 3)), np.array([2, 0, 0]), axis=1), call("take", r((5, 3)), [0, 0, 3]),
+    *[call("matmul", r(a), r(b)) for a, b in [
+        ((2, 3), (3, 4)), ((2, 3, 4), (4, 5)), ((2, 1, 3, 4), (3, 4, 5)), ((3,), (3,)),
+        ((3,), (3, 2)), ((2, 3), (3,)), ((3,), (5, 3, 2)), ((5, 2, 3), (3,)), ((2, 3), (5, 3, 2)),
+        ((0, 3), (3, 2)), ((2, 0), (0, 3)), ((1, 1), (1, 1))]],
+    call("linear", r((2, 3, 4)), r((5, 4)), r(5)), call("linear", r((3, 4)), r((5, 4))),
+    call("linear", r(4), r((5, 4)), r(5)), call("linear", r((0, 4)), r((5, 4))),
+    call("embedding", np.array([[0, 1], [1, 4]]), r((5, 3))),
+    call("embedding", np.array(2), r((5, 3))),
+    call("softmax", r((2, 3, 5))), call("softmax", r((2, 3, 5)), axis=1),
+    call("softmax", r((0, 3))), call("softmax", r((3, 1))),
+    call("log_softmax", r((2, 3, 5))), call("log_softmax", r((2, 3)), axis=0),
+    call("cross_entropy", r((4, 6)), np.array([0, 5, 2, 2])),
+    call("cross_entropy", r((2, 2, 3)), np.array([[0, -100], [2, 1]])),
+    call("cross_entropy", r((3, 2)), np.array([1, 7, 0]), ignore_index=7),
+    call("cross_entropy", r(4), np.array(3)),
+    call("layer_norm", r((2, 3, 5)), r(5), r(5)), call("layer_norm", r((4, 5))),
+    call("layer_norm", r((4, 5)), r(5)), call("layer_norm", r((0, 5)), r(5)),
+    call("layer_norm", r(7), r(7), r(7), eps=0.1),
+    call("rms_norm", r((2, 3, 5)), r(5)), call("rms_norm", r((4, 5))),
+    call("dropout", r((4, 5)), 0.3, rng=frozen), call("dropout", r((4, 5)), 0.3),
+    call("dropout", r(3), 1.0, rng=frozen),
+    call("scaled_dot_product_attention", r((2, 2, 5, 4)), r((2, 2, 5, 4)), r((2, 2, 5, 4)),
+         is_causal=True),
+    call("scaled_dot_product_attention", r((3, 4)), r((5, 4)), r((5, 6)), scale=0.3),
+    call("scaled_dot_product_attention", r((2, 3, 4)), r((2, 5, 4)), r((2, 5, 4)),
+         np.tri(3, 5, 1, dtype=bool)),
+    call("scaled_dot_product_attention", r((1, 2, 60, 3)), r((1, 2, 60, 3)), r((1, 2, 60, 3)),
+         r((60, 60)) * 0.1, is_causal=True, dropout_p=0.3, rng=frozen),
+]
+NO_GRADIENT = {("scaled_dot_product_attention", 3)}     # the mask is added, not learnt through
+
+
+def applied(name, args, settings):
+    """op(*tensors), with several values joined into one and a generator made anew."""
+    settings = {k: v() if v is frozen else v for k, v in settings.items()}
+    out = mg.OPS[name](*args, **settings)
+    if isinstance(out, list):
+        return mg.concatenate([part.reshape(-1) for part in out])
+    return out
+
+
+def flattened(args):
+    """The float arrays among the arguments, in lists too, and a function that puts others there."""
+    arrays = []
+    for a in args:
+        arrays += [b for b in (a if isinstance(a, list) else [a]) if is_floats(b)]
+
+    def with_arrays(new):
+        new = iter(new)
+        return [[next(new) if is_floats(b) else b for b in a] if isinstance(a, list)
+                else next(new) if is_floats(a) else a for a in args]
+    return arrays, with_arrays
+
+
+def is_floats(a):
+    return isinstance(a, np.ndarray) and a.dtype.kind == "f"
+
+
+def learnt(name, args):
+    return [i for i, a in enumerate(flattened(args)[0]) if (name, i) not in NO_GRADIENT]
+
+
+def tensors_of(name, args, prepare=np.array):
+    return [Tensor(prepare(a), requires_grad=(name, i) not in NO_GRADIENT)
+            for i, a in enumerate(flattened(args)[0])]
+
+
+def test_every_op_has_an_example():
+    missing = mg.OPS.keys() - {p.values[0] for p in EXAMPLES}
+    assert not missing, f"add example inputs for {missing} to EXAMPLES"
+
+
+def test_every_op_of_the_registry_is_in_the_namespace():
+    for name, op in mg.OPS.items():
+        assert getattr(mg, name) is op and name in mg.__all__
+
+
+@pytest.mark.parametrize("name,args,settings", EXAMPLES)
+def test_vjp_agrees_with_central_differences(name, args, settings):
+    arrays, with_arrays = flattened(args)
+    fixed = {i: a for i, a in enumerate(arrays) if i not in learnt(name, args)}
+
+    def f(*free):
+        free = iter(free)
+        every = [fixed[i] if i in fixed else next(free) for i in range(len(arrays))]
+        return applied(name, with_arrays(every), settings)
+    free = [a for i, a in enumerate(arrays) if i not in fixed]
+    assert mg.gradcheck(f, *free, atol=1e-8, rtol=1e-7)
+    if sum(a.size for a in free) < 40:
+        assert mg.gradcheck(f, *free, atol=1e-7, rtol=1e-7, full=True)
+
+
+@pytest.mark.parametrize("name,args,settings", EXAMPLES)
+def test_float32_stays_float32(name, args, settings):
+    arrays, with_arrays = flattened(args)
+    tensors = tensors_of(name, args, lambda a: a.astype(np.float32))
+    out = applied(name, with_arrays(tensors), settings)
+    assert out.dtype == np.float32
+    reference = applied(name, with_arrays(tensors_of(name, args)), settings)
+    assert np.allclose(out.data, reference.data, rtol=1e-4, atol=1e-4)
+    out.backward(np.ones(out.shape))
+    for i in learnt(name, args):
+        assert tensors[i].grad.dtype == np.float32 and tensors[i].grad.shape == arrays[i].shape
+
+
+def in_another_layout(a):
+    """An equal array, with strides that no fresh array has, read-only."""
+    room = np.zeros(tuple(2 * n for n in a.shape[::-1]), a.dtype)
+    view = room[(slice(None, None, 2),) * a.ndim + (Ellipsis,)].T
+    view[...] = a
+    view.flags.writeable = False
+    return view
+
+
+@pytest.mark.parametrize("name,args,settings", EXAMPLES)
+def test_strided_and_read_only_inputs_give_the_same(name, args, settings):
+    arrays, with_arrays = flattened(args)
+    results = []
+    for layout in (np.array, in_another_layout):
+        tensors = tensors_of(name, args, layout)
+        out = applied(name, with_arrays(tensors), settings)
+        g = layout(np.cos(np.arange(out.size)).reshape(out.shape))
+        out.backward(g)
+        gradients = [t.grad for i, t in enumerate(tensors) if i in learnt(name, args)]
+        results.append([out.data] + gradients)
+    for a, b in zip(*results):
+        assert np.allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name,args,settings", EXAMPLES)
+def test_gradients_share_no_memory_with_anything(name, args, settings):
+    arrays, with_arrays = flattened(args)
+    tensors = tensors_of(name, args, lambda a: a)
+    out = applied(name, with_arrays(tensors), settings)
+    g = np.ones(out.shape)
+    out.backward(g)
+    others = [g, out.data, *arrays]
+    for i in learnt(name, args):
+        assert not any(np.shares_memory(tensors[i].grad, other) for other in others)
+        others.append(tensors[i].grad)
+
+
+@pytest.mark.parametrize("name,args,settings", EXAMPLES)
+def test_an_op_changes_none_of_its_inputs(name, args, settings):
+    arrays, with_arrays = flattened(args)
+    before = [a.copy() for a in arrays]
+    out = applied(name, with_arrays(tensors_of(name, args, lambda a: a)), settings)
+    g = np.ones(out.shape)
+    out.backward(g)
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, before)) and (g == 1).all()
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "power", "maximum",
+                                  "matmul"])
+def test_an_input_used_twice_gets_both_gradients(name):
+    x = positive(3, 3)
+    assert mg.gradcheck(lambda x: mg.OPS[name](x, x) * x, x + np.eye(3), rtol=1e-6)
+
+
+def test_values_are_numpys():
+    x, y = r((2, 3)), positive(2, 3)
+    for name in ("add", "subtract", "multiply", "divide", "maximum", "where"):
+        args = (x > 0, x, y) if name == "where" else (x, y)
+        assert np.array_equal(mg.OPS[name](*args).data, getattr(np, name)(*args)), name
+    for name in ("exp", "log", "sqrt", "tanh", "negative"):
+        assert np.array_equal(mg.OPS[name](y).data, getattr(np, name)(y)), name
+    for name in ("sum", "mean", "max"):
+        assert np.array_equal(mg.OPS[name](x, axis=1).data, getattr(np, name)(x, axis=1)), name
+
+
+def test_operators_work_with_numbers_and_arrays_on_either_side():
+    x, a = Tensor(np.array([1.0, 2.0, 4.0]), requires_grad=True), np.array([2.0, 3.0, 5.0])
+    for out, expected in [
+            (a + x, a + x.data), (a - x, a - x.data), (a * x, a * x.data), (a / x, a / x.data),
+            (a ** x, a ** x.data), (a @ x, a @ x.data), (np.eye(3) @ x, x.data),
+            (x @ np.eye(3), x.data), (2 + x, 2 + x.data), (2 - x, 2 - x.data), (2 * x, 2 * x.data),
+            (2 / x, 2 / x.data), (2 ** x, 2 ** x.data), (x - a, x.data - a), (x / 2, x.data / 2),
+            (x ** 2, x.data ** 2), (-x, -x.data), (np.float64(3) * x, 3 * x.data),
+            (x[1:], x.data[1:]), (x.T, x.data)]:
+        assert type(out) is Tensor and out.requires_grad and np.array_equal(out.data, expected)
+
+
+def test_methods_take_sizes_and_axes_as_numpys_do():
+    x = Tensor(r((2, 3, 4)))
+    assert x.reshape(6, 4).shape == x.reshape((6, 4)).shape == (6, 4)
+    assert x.reshape(-1).shape == (24,)
+    assert x.transpose(2, 0, 1).shape == x.transpose((2, 0, 1)).shape == (4, 2, 3)
+    assert x.transpose().shape == (4, 3, 2)
+    assert x.swapaxes(0, 1).shape == (3, 2, 4) and x.sum(axis=1).shape == (2, 4)
+    assert x.mean().shape == ()
+
+
+def test_equal_maxima_share_the_gradient():
+    x = Tensor(np.array([[1.0, 1.0, 0.0]]), requires_grad=True)
+    mg.max(x, axis=1).sum().backward()
+    assert np.array_equal(x.grad, [[0.5, 0.5, 0]])
+    y = Tensor(np.array([1.0, 2.0]), requires_grad=True)
+    mg.maximum(y, np.array([1.0, 3.0])).sum().backward()
+    assert np.array_equal(y.grad, [0.5, 0])
+
+
+def test_powers_of_zero_have_the_derivative_zero_to_the_exponent():
+    y = Tensor(np.array([2.0, 3.0]), requires_grad=True)
+    mg.power(np.array([0.0, 2.0]), y).sum().backward()
+    assert np.allclose(y.grad, [0, 8 * math.log(2)])
+
+
+def test_integers_follow_numpy():
+    i = Tensor(np.arange(6).reshape(2, 3))
+    assert (i + 1).dtype == i.dtype and (i @ i.T).dtype == i.dtype
+    assert np.array_equal((i @ i.T).data, i.data @ i.data.T)
+    assert (i / 2).dtype == np.float64 and mg.softmax(i).dtype == np.float64
+    x = Tensor(np.ones(3), requires_grad=True)
+    (x * i).sum().backward()
+    assert np.array_equal(x.grad, [3, 5, 7])
+    picked = mg.where(np.array([True, False, True]), i, 0)
+    assert not picked.requires_grad
+
+
+def test_softmax_of_masked_scores_gives_0_and_a_finite_gradient():
+    x = Tensor(np.array([[1.0, -np.inf, 2.0]]), requires_grad=True)
+    y = mg.softmax(x)
+    (y * np.arange(3)).sum().backward()
+    assert y.data[0, 1] == 0 and math.isclose(y.data.sum(), 1)
+    assert np.isfinite(x.grad).all() and x.grad[0, 1] == 0
+
+
+def test_cross_entropy_survives_huge_logits():
+    assert mg.cross_entropy(np.array([[1e4, -1e4, 0]]), np.array([0])).item() == 0
+    assert mg.cross_entropy(np.array([[1e4, -1e4, 0]]), np.array([1])).item() == 2e4
+
+
+def test_cross_entropy_is_the_mean_over_counted_targets():
+    logits, targets = r((4, 3)), np.array([0, -100, 2, 1])
+    log_p = np.log(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
+    expected = -(log_p[0, 0] + log_p[2, 2] + log_p[3, 1]) / 3
+    assert np.isclose(mg.cross_entropy(logits, targets).item(), expected, rtol=1e-12)
+
+
+def test_dropout_keeps_the_mean_and_needs_a_generator():
+    x = np.ones((400, 500))
+    dropped = mg.dropout(x, 0.2, np.random.default_rng(1)).data
+    assert set(np.unique(dropped)) == {0, 1.25} and abs(dropped.mean() - 1) < 0.005
+    assert np.array_equal(mg.dropout(x, 0.2, np.random.default_rng(1)).data, dropped)
+    assert not np.array_equal(mg.dropout(x, 0.2, np.random.default_rng(2)).data, dropped)
+    assert mg.dropout(x, 0.2).data is x
+
+
+def test_attention_is_softmax_of_scaled_scores_times_values():
+    q, k, v = r((2, 3, 7, 4)), r((2, 3, 9, 4)), r((2, 3, 9, 5))
+    scores = q @ k.swapaxes(-1, -2) / math.sqrt(4)
+    expected = mg.softmax(scores).data @ v
+    assert np.allclose(mg.scaled_dot_product_attention(q, k, v).data, expected, rtol=1e-12)
+    looks = rng.random((7, 9)) < 0.5
+    looks[3] = False
+    masked = mg.scaled_dot_product_attention(q, k, v, attn_mask=looks).data
+    added = mg.scaled_dot_product_attention(q, k, v, attn_mask=np.where(looks, 0, -np.inf)).data
+    assert np.array_equal(masked, added)
+    assert (masked[:, :, 3] == 0).all() and np.isfinite(masked).all()
+
+
+def test_tensors_given_by_keyword_get_their_gradients():
+    x, w = Tensor(r((2, 3))), Tensor(r((4, 3)), requires_grad=True)
+    b = Tensor(r(4), requires_grad=True)
+    mg.linear(x, bias=b, weight=w).sum().backward()
+    assert np.array_equal(b.grad, [2, 2, 2, 2]) and w.grad.shape == (4, 3)
+
+
+WRONG = [
+    ("matmul", (np.ones((2, 3)), np.ones((4, 5))), {},
+     ValueError, "inner sizes differ: [2, 3] has 3 columns, [4, 5] has 4 rows"),
+    ("matmul", (np.ones((2, 3)), np.ones(())), {}, ValueError, "to scale by a number, use *"),
+    ("linear", (np.ones((2, 3)), np.ones((3, 5))), {},
+     ValueError, "weight is (outputs, inputs) = [3, 5], so x needs 5 channels"),
+    ("embedding", (np.array([[1, 9]]), np.ones((5, 3))), {},
+     IndexError, "id 9 at (0, 1) is not one of the 5 from 0 to 4"),
+    ("embedding", (np.array([-1]), np.ones((5, 3))), {}, IndexError, "id -1 at (0,)"),
+    ("embedding", (np.array([0.5]), np.ones((5, 3))), {},
+     TypeError, "ids are integers, and these are float64"),
+    ("cross_entropy", (np.ones((2, 3)), np.array([0])), {},
+     ValueError, "targets need the shape of the logits without the last"),
+    ("cross_entropy", (np.ones((2, 3)), np.array([0, 3])), {},
+     IndexError, "target 3 at (1,) is not one of the 3"),
+    ("cross_entropy", (np.ones((2, 3)), np.array([-100, -100])), {},
+     ValueError, "no target to average over, among 2"),
+    ("layer_norm", (np.ones((2, 3)), np.ones(4)), {},
+     ValueError, "weight needs one number for each of 3 channels, and has shape [4]"),
+    ("dropout", (np.ones(3), 1.5), {}, ValueError, "between 0 and 1; this is 1.5"),
+    ("dropout", (np.ones(3), 0.5), {"rng": 7},
+     TypeError, "rng is a generator such as np.random.default_rng(0), not int"),
+    ("scaled_dot_product_attention", (np.ones((2, 3)), np.ones((2, 4)), np.ones((2, 4))), {},
+     ValueError, "the same D"),
+    ("scaled_dot_product_attention", (np.ones((2, 3)),) * 3, {"dropout_p": 1.0},
+     ValueError, "below 1; this is 1.0"),
+    ("gelu", (np.ones(3),), {"approximate": "erf"}, ValueError, "not 'erf'"),
+    ("add", (np.ones((2, 3)), np.ones(4)), {}, ValueError, "could not be broadcast"),
+]
+
+
+@pytest.mark.parametrize("name,args,settings,kind,says", WRONG)
+def test_errors_say_what_was_expected_and_name_op_types_and_shapes(name, args, settings,
+                                                                   kind, says):
+    with pytest.raises(kind) as caught:
+        mg.OPS[name](*[Tensor(a) if isinstance(a, np.ndarray) else a for a in args], **settings)
+    assert says in str(caught.value)
+    first = args[0]
+    note = f"in {name}({first.dtype}{list(first.shape)}"
+    assert any(line.startswith(note) for line in caught.value.__notes__)

@@ -1,0 +1,99 @@
+"""Optimisers against their formulas, clipping, and the learning rate's schedule."""
+import math
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.core import Tensor
+from minigrad.optim import warmup_cosine
+
+
+def parameter(*shape, seed=0, dtype=np.float64):
+    values = np.random.default_rng(seed).standard_normal(shape)
+    return Tensor(values.astype(dtype), requires_grad=True)
+
+
+def test_adamw_follows_its_formula_and_decays_by_group():
+    a, b = parameter(3, 4), parameter(5, seed=1)
+    optimizer = mg.AdamW([{"params": [a], "weight_decay": 0.1},
+                          {"params": [b], "weight_decay": 0.0, "lr": 1e-3}],
+                         lr=1e-2, betas=(0.9, 0.99), eps=1e-8)
+    expected, state = [a.data.copy(), b.data.copy()], [[0, 0], [0, 0]]
+    rng = np.random.default_rng(2)
+    for t in range(1, 6):
+        for i, (p, lr, decay) in enumerate(((a, 1e-2, 0.1), (b, 1e-3, 0.0))):
+            g = p.grad = rng.standard_normal(p.shape)
+            m, v = state[i] = 0.9 * state[i][0] + 0.1 * g, 0.99 * state[i][1] + 0.01 * g * g
+            m_hat, v_hat = m / (1 - 0.9 ** t), v / (1 - 0.99 ** t)
+            step = lr * m_hat / (np.sqrt(v_hat) + 1e-8)
+            expected[i] = expected[i] - lr * decay * expected[i] - step
+        optimizer.step()
+    assert np.allclose(a.data, expected[0], rtol=1e-12)
+    assert np.allclose(b.data, expected[1], rtol=1e-12)
+
+
+def test_sgd_follows_its_formula():
+    p = parameter(3)
+    optimizer = mg.SGD([p], lr=0.1, momentum=0.9, weight_decay=0.01)
+    expected, buffer = p.data.copy(), 0
+    for t in range(4):
+        p.grad = np.full(3, t + 1.0)
+        buffer = 0.9 * buffer + p.grad + 0.01 * expected
+        expected = expected - 0.1 * buffer
+        optimizer.step()
+    assert np.allclose(p.data, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("make", [mg.AdamW, mg.SGD])
+def test_a_quadratic_is_minimised_in_place_and_in_its_own_type(make):
+    p = parameter(4, dtype=np.float32)
+    held = p.data
+    optimizer = make([p], lr=0.1)
+    for _ in range(200):
+        optimizer.zero_grad()
+        ((p - 3.0) ** 2).sum().backward()
+        optimizer.step()
+    assert np.abs(p.data - 3).max() < 0.1 and p.data is held and p.dtype == np.float32
+
+
+def test_a_parameter_without_a_gradient_stays():
+    p, q = parameter(2), parameter(2, seed=1)
+    before = q.data.copy()
+    optimizer = mg.AdamW([p, q], weight_decay=0.5)
+    (p * p).sum().backward()
+    optimizer.step()
+    assert np.array_equal(q.data, before)
+    optimizer.zero_grad()
+    assert p.grad is None
+
+
+def test_a_strided_parameter_is_stepped_too():
+    p = Tensor(np.ones((4, 4))[:, ::2], requires_grad=True)
+    optimizer = mg.AdamW([p], lr=0.1, weight_decay=0.0)
+    p.sum().backward()
+    optimizer.step()
+    assert np.allclose(p.data, 0.9)
+
+
+def test_what_is_no_parameter_is_refused():
+    with pytest.raises(ValueError, match="no parameter to optimise"):
+        mg.AdamW([])
+    with pytest.raises(ValueError, match="requires_grad=True; this is Tensor"):
+        mg.SGD([Tensor(np.ones(2))])
+
+
+def test_clipping_scales_all_gradients_together_and_returns_the_norm_before():
+    p, q, idle = parameter(2), parameter(1), parameter(1)
+    p.grad, q.grad = np.array([3.0, 0.0]), np.array([4.0])
+    assert math.isclose(mg.clip_grad_norm_([p, q, idle], 1.0), 5)
+    assert np.allclose(p.grad, [0.6, 0]) and np.allclose(q.grad, [0.8])
+    assert math.isclose(mg.clip_grad_norm_([p, q], 2.0), 1) and np.allclose(p.grad, [0.6, 0])
+
+
+def test_the_schedule_rises_linearly_then_falls_by_half_a_cosine():
+    def lr(i):
+        return warmup_cosine(i, 1e-3, 1e-4, warmup_iters=10, lr_decay_iters=110)
+    assert math.isclose(lr(0), 1e-3 / 11) and math.isclose(lr(9), 1e-3 * 10 / 11) and lr(10) == 1e-3
+    assert math.isclose(lr(60), (1e-3 + 1e-4) / 2) and lr(110) == lr(5000) == 1e-4
+    assert all(lr(i) > lr(i + 1) for i in range(10, 110))
