@@ -1,0 +1,10 @@
+"""A transformer by hand on minigrad: its layers, tokenizer and checkpoints, and text from it."""
+from model.attention import CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention
+from model.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from model.generation import generate
+from model.tokenizer import CharTokenizer, UnknownCharacterError
+from model.transformer import Transformer, TransformerConfig
+
+__all__ = ["CausalAttention", "CharTokenizer", "CheckpointError", "CrossAttention",
+           "MultiHeadAttention", "SelfAttention", "Transformer", "TransformerConfig",
+           "UnknownCharacterError", "generate", "load_checkpoint", "save_checkpoint"]

@@ -1,0 +1,140 @@
+"""Attention, told from the plain formula to the form that the transformer trains with.
+
+Shapes: B batch, T queries (time), S keys and values, H heads, D channels of a query or key, E of a
+value; C = H D channels in all.
+`attention` is the paper's line as it stands; the layers call `mg.scaled_dot_product_attention`,
+which computes the same a block at a time, and the tests hold the two together.
+"""
+import math
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import Tensor
+from model.layers import STD, Dropout, Linear
+from model.module import Module
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor,
+              mask: np.ndarray | None = None, dropout: float = 0.0,
+              rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """softmax(Q K^T / sqrt(D) + mask) V, (..., T, E), and the weights before dropout, (..., T, S).
+
+    The mask is added, or says where a query may look (bool).  A query that may look nowhere gets
+    nan, as the formula has it, where `mg.scaled_dot_product_attention` gives 0.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1.
+    """
+    scores = query @ key.swapaxes(-1, -2) / math.sqrt(key.shape[-1])        # (..., T, S)
+    if mask is not None:
+        scores = scores + (np.where(mask, 0.0, -math.inf) if mask.dtype == bool else mask)
+    weights = mg.softmax(scores)
+    return mg.dropout(weights, dropout, rng) @ value, weights
+
+
+def causal_mask(T: int, S: int | None = None, dtype: type = np.float32) -> np.ndarray:
+    """(T, S): 0 where query t may look at key s <= t, -inf where s is the future."""
+    return np.triu(np.full((T, T if S is None else S), -math.inf, dtype), k=1)
+
+
+class SelfAttention(Module):
+    """One head that looks everywhere: (..., T, d_in) -> (..., T, d_out).
+
+    Source: Vaswani et al. 2017, section 3.2.1.
+    """
+    causal = False
+
+    def __init__(self, d_in: int, d_out: int, qkv_bias: bool = False, dropout: float = 0.0,
+                 rng: np.random.Generator | None = None, dtype: type = np.float32) -> None:
+        rng = np.random.default_rng(0) if rng is None else rng
+        std = d_in ** -0.5      # outputs of the size of the inputs
+        self.query = Linear(d_in, d_out, qkv_bias, rng, std, dtype)
+        self.key = Linear(d_in, d_out, qkv_bias, rng, std, dtype)
+        self.value = Linear(d_in, d_out, qkv_bias, rng, std, dtype)
+        self.dropout = dropout
+
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+        return mg.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x),
+                                               is_causal=self.causal,
+                                               dropout_p=self.dropout, rng=rng)
+
+
+class CausalAttention(SelfAttention):
+    """One head that looks at no later position: (..., T, d_in) -> (..., T, d_out).
+
+    T is at most `context_length`.
+
+    Source: Vaswani et al. 2017, section 3.2.3 ("masking out (setting to -inf)").
+    """
+    causal = True
+
+    def __init__(self, d_in: int, d_out: int, context_length: int, dropout: float = 0.0,
+                 qkv_bias: bool = False, rng: np.random.Generator | None = None,
+                 dtype: type = np.float32) -> None:
+        super().__init__(d_in, d_out, qkv_bias, dropout, rng, dtype)
+        self.context_length = context_length
+
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+        if x.shape[-2] > self.context_length:
+            raise ValueError(f"the input has {x.shape[-2]} positions; this attention was made for "
+                             f"at most {self.context_length} (context_length)")
+        return super().__call__(x, rng)
+
+
+class CrossAttention(Module):
+    """Queries from x, keys and values from another sequence:
+    (..., T, d_in), (..., S, d_context) -> (..., T, d_out).
+
+    Source: Vaswani et al. 2017, section 3.2.3 ("encoder-decoder attention").
+    """
+
+    def __init__(self, d_in: int, d_out: int, d_context: int | None = None, qkv_bias: bool = False,
+                 dropout: float = 0.0, rng: np.random.Generator | None = None,
+                 dtype: type = np.float32) -> None:
+        rng = np.random.default_rng(0) if rng is None else rng
+        d_context = d_in if d_context is None else d_context
+        self.query = Linear(d_in, d_out, qkv_bias, rng, d_in ** -0.5, dtype)
+        self.key = Linear(d_context, d_out, qkv_bias, rng, d_context ** -0.5, dtype)
+        self.value = Linear(d_context, d_out, qkv_bias, rng, d_context ** -0.5, dtype)
+        self.dropout = dropout
+
+    def __call__(self, x: Tensor, context: Tensor, mask: np.ndarray | None = None,
+                 rng: np.random.Generator | None = None) -> Tensor:
+        """`mask` (bool), broadcast to (..., T, S), is true where the context may be looked at."""
+        return mg.scaled_dot_product_attention(self.query(x), self.key(context),
+                                               self.value(context), attn_mask=mask,
+                                               dropout_p=self.dropout, rng=rng)
+
+
+class MultiHeadAttention(Module):
+    """num_heads heads side by side, then an output projection: (..., T, d_in) -> (..., T, d_out).
+
+    The query, key and value matrices of all heads are the rows of one weight, `qkv`, so that one
+    product makes them all.  Dropout falls on the attention weights and on the output, as in GPT-2.
+
+    Source: Vaswani et al. 2017, section 3.2.2.
+    """
+
+    def __init__(self, d_in: int, d_out: int, num_heads: int, dropout: float = 0.0,
+                 bias: bool = False, causal: bool = True, rng: np.random.Generator | None = None,
+                 std_out: float = STD, dtype: type = np.float32) -> None:
+        if d_out % num_heads:
+            raise ValueError(f"{d_out} channels do not split evenly into {num_heads} heads")
+        rng = np.random.default_rng(0) if rng is None else rng
+        self.heads = num_heads
+        self.causal = causal
+        self.qkv = Linear(d_in, 3 * d_out, bias, rng, dtype=dtype)
+        self.out = Linear(d_out, d_out, bias, rng, std_out, dtype)
+        self.dropout = Dropout(dropout)
+
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+        q, k, v = self.split_heads(x)                                       # (..., H, T, D) each
+        mixed = mg.scaled_dot_product_attention(q, k, v, is_causal=self.causal,
+                                                dropout_p=self.dropout.p, rng=rng)
+        mixed = mixed.swapaxes(-2, -3)                                      # (..., T, H, D)
+        return self.dropout(self.out(mixed.reshape(*x.shape[:-1], -1)), rng)
+
+    def split_heads(self, x: Tensor) -> list[Tensor]:
+        """Queries, keys and values of every head: (..., T, d_in) -> three of (..., H, T, D)."""
+        parts = mg.split(self.qkv(x), 3, axis=-1)                           # (..., T, H D) each
+        return [part.reshape(*x.shape[:-1], self.heads, -1).swapaxes(-2, -3) for part in parts]

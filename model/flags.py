@@ -1,0 +1,38 @@
+"""Settings as flags on a command line: nanoGPT's names, and help for mistakes."""
+import argparse
+import dataclasses
+import difflib
+
+
+def flag(default: object, help: str) -> dataclasses.Field:
+    """A field of a dataclass of settings, with what --help says of it."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+class Parser(argparse.ArgumentParser):
+    """A flag for every field of a dataclass, with underscores or hyphens; an unknown flag is
+    answered with the nearest known one."""
+
+    def __init__(self, command: str, description: str, settings: type) -> None:
+        super().__init__(prog=command.split()[-1], description=description, allow_abbrev=False,
+                         usage=f"{command} [--flag value ...]   (--help lists them all)",
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
+        for field in dataclasses.fields(settings):
+            spellings = dict.fromkeys((f"--{field.name}", f"--{field.name.replace('_', '-')}"))
+            kind = ({"action": argparse.BooleanOptionalAction} if field.type is bool
+                    else {"type": field.type})
+            help = field.metadata["help"].replace("%", "%%")
+            if field.default is not None:
+                help += f" (default: {field.default})"
+            self.add_argument(*spellings, dest=field.name, default=argparse.SUPPRESS, help=help,
+                              **kind)
+
+    def given(self, argv: list[str] | None) -> dict[str, object]:
+        """The settings that stand on the command line, by name."""
+        known, unknown = self.parse_known_args(argv)
+        if unknown:
+            near = difflib.get_close_matches(unknown[0].split("=")[0],
+                                             self._option_string_actions, n=1)
+            self.error(f"there is no flag {unknown[0]}"
+                       + (f"; did you mean {near[0]}?" if near else "; see --help"))
+        return vars(known)

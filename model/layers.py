@@ -1,0 +1,84 @@
+"""The layers around attention: Linear, Embedding, LayerNorm, Dropout, MLP.
+
+Shapes: B batch, T time, C channels.  Weights are drawn from the generator that a layer is given,
+as GPT-2's are (Radford et al. 2019, section 2.3; the figures from its published code): normal with
+a standard deviation of 0.02.
+"""
+import numpy as np
+
+import minigrad as mg
+from minigrad import Tensor
+from model.module import Module
+
+STD = 0.02
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...], std: float, dtype: type) -> Tensor:
+    """A parameter drawn from a normal distribution of mean 0.  Always drawn in float64, so that
+    the float32 model is the rounded float64 one."""
+    return Tensor((std * rng.standard_normal(shape)).astype(dtype), requires_grad=True)
+
+
+def full(shape: tuple[int, ...], value: float, dtype: type) -> Tensor:
+    """A parameter of one value."""
+    return Tensor(np.full(shape, value, dtype), requires_grad=True)
+
+
+class Linear(Module):
+    """x @ weight.T + bias: (..., inputs) -> (..., outputs); the weight is PyTorch's way round,
+    (outputs, inputs)."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool, rng: np.random.Generator,
+                 std: float = STD, dtype: type = np.float32) -> None:
+        self.weight = normal(rng, (outputs, inputs), std, dtype)
+        self.bias = full((outputs,), 0, dtype) if bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return mg.linear(x, self.weight, self.bias)
+
+
+class Embedding(Module):
+    """One row of numbers for each id: (...) -> (..., channels)."""
+
+    def __init__(self, count: int, channels: int, rng: np.random.Generator,
+                 dtype: type = np.float32) -> None:
+        self.weight = normal(rng, (count, channels), STD, dtype)
+
+    def __call__(self, ids: np.ndarray) -> Tensor:
+        return mg.embedding(ids, self.weight)
+
+
+class LayerNorm(Module):
+    """Mean 0, variance 1 over the channels, then learnt gains and shifts: (..., C) -> (..., C)."""
+
+    def __init__(self, channels: int, bias: bool, dtype: type = np.float32) -> None:
+        self.weight = full((channels,), 1, dtype)
+        self.bias = full((channels,), 0, dtype) if bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return mg.layer_norm(x, self.weight, self.bias)
+
+
+class Dropout(Module):
+    """Zero a share of the elements if and only if a random generator is handed over."""
+
+    def __init__(self, p: float) -> None:
+        self.p = p
+
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+        return mg.dropout(x, self.p, rng)
+
+
+class MLP(Module):
+    """Up to four times the channels, GELU, and down, each position by itself: (..., C) -> (..., C).
+
+    Source: Vaswani et al. 2017, section 3.3, with GPT-2's GELU (the exact one, as in nanoGPT).
+    """
+
+    def __init__(self, channels: int, bias: bool, rng: np.random.Generator, std_out: float = STD,
+                 dtype: type = np.float32) -> None:
+        self.up = Linear(channels, 4 * channels, bias, rng, dtype=dtype)
+        self.down = Linear(4 * channels, channels, bias, rng, std_out, dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.down(mg.gelu(self.up(x)))       # (..., C) -> (..., 4 C) -> (..., C)

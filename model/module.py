@@ -1,0 +1,55 @@
+"""Module: a tree of parameters, found and named by walking attributes in the order they are set."""
+from collections.abc import Iterator
+
+import numpy as np
+
+from minigrad import Tensor
+
+
+class Module:
+    """What has parameters: Tensors, other Modules, and lists of them, as attributes."""
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter once, with its path, such as `blocks.0.attention.qkv.weight`."""
+        seen = set()
+        for path, value in _walk("", self):
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield path, value
+
+    def parameters(self) -> list[Tensor]:
+        """Every parameter once."""
+        return [p for _, p in self.named_parameters()]
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A copy of every parameter's data, by path."""
+        return {path: p.data.copy() for path, p in self.named_parameters()}
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Take over the data of every parameter; names and shapes must be exactly these."""
+        parameters = dict(self.named_parameters())
+        missing, unknown = parameters.keys() - state.keys(), state.keys() - parameters.keys()
+        if missing or unknown:
+            raise ValueError("the names are not those of this model: "
+                             + "; ".join(f"{what} {', '.join(sorted(names))}" for what, names in
+                                         (("missing", missing), ("unknown", unknown)) if names))
+        for path, p in parameters.items():
+            given = np.asarray(state[path])
+            if given.shape != p.shape:
+                raise ValueError(f"{path} has shape {list(p.shape)} in this model, and was given "
+                                 f"{list(given.shape)}")
+            if given.dtype.kind not in "fiu":
+                raise ValueError(f"{path} was given {given.dtype}, which are no numbers")
+        for path, p in parameters.items():
+            p.data[...] = state[path]
+
+
+def _walk(path, value):
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, Module):
+        for name, part in vars(value).items():
+            yield from _walk(f"{path}.{name}" if path else name, part)
+    elif isinstance(value, (list, tuple)):
+        for i, part in enumerate(value):
+            yield from _walk(f"{path}.{i}", part)

@@ -1,0 +1,126 @@
+"""What a run keeps beside the model: its state, its log, its interrupts; and evaluation."""
+import csv
+import math
+import pathlib
+import signal
+import sys
+
+import numpy as np
+
+import minigrad as mg
+from data import IGNORE
+from model.transformer import Transformer
+
+
+class State:
+    """All that changes while a run goes on, but for weights and optimiser."""
+
+    def __init__(self, seed: int) -> None:
+        # A generator for each purpose, so that one does not move the other.
+        self.batches, self.dropout = (np.random.default_rng([seed, i]) for i in (1, 2))
+        self.iteration = 0          # optimiser steps done
+        self.evaluated = -1         # the iteration of the last evaluation
+        self.best = math.inf        # lowest validation loss, nats per character
+        self.seconds = 0.0          # spent in steps
+        self.evaluated_at = 0.0     # self.seconds at the last evaluation
+        self.losses = []            # of the steps since then
+
+    def note_step(self, loss: float, seconds: float) -> None:
+        """Count a step, with its training loss and its time."""
+        self.iteration += 1
+        self.losses.append(loss)
+        self.seconds += seconds
+
+    def note_evaluation(self, val_loss: float) -> bool:
+        """Count an evaluation; returns whether it is the best so far."""
+        self.evaluated, self.evaluated_at, self.losses = self.iteration, self.seconds, []
+        improved = val_loss < self.best
+        self.best = min(self.best, val_loss)
+        return improved
+
+    def since_evaluation(self, tokens: int) -> tuple[float | None, float]:
+        """Mean training loss (None before any step) and characters per second since the last
+        evaluation, for steps of so many characters."""
+        if not self.losses:
+            return None, 0.0
+        mean = sum(self.losses) / len(self.losses)
+        return mean, len(self.losses) * tokens / (self.seconds - self.evaluated_at)
+
+    def saved(self) -> dict:
+        """All of it as JSON can hold it, exactly."""
+        generators = {name: getattr(self, name).bit_generator.state
+                      for name in ("batches", "dropout")}
+        return vars(self) | generators
+
+    def restore(self, saved: dict) -> None:
+        """Take over what `saved` gave."""
+        for name, value in saved.items():
+            if name in ("batches", "dropout"):
+                getattr(self, name).bit_generator.state = value
+            else:
+                setattr(self, name, value)
+
+
+class Log:
+    """log.csv: a line for each evaluation.  A run resumed at `start` drops those that lie after it;
+    one that is not resumed (None) begins anew."""
+    COLUMNS = ("iter", "train_loss", "val_loss", "lr", "tokens_per_s", "seconds")
+
+    def __init__(self, path: pathlib.Path, start: int | None) -> None:
+        self.path = path
+        kept = []
+        if start is not None and path.exists():
+            with open(path, newline="", encoding="utf-8") as file:
+                kept = [row for row in csv.reader(file)
+                        if row and row[0].isdigit() and int(row[0]) <= start]
+        self._write("w", [self.COLUMNS, *kept])
+
+    def write(self, iteration: int, train_loss: float | None, val_loss: float, lr: float,
+              tokens_per_s: float, seconds: float) -> None:
+        """Add a line; losses in nats per character."""
+        self._write("a", [[iteration, "" if train_loss is None else f"{train_loss:.6f}",
+                           f"{val_loss:.6f}", f"{lr:.6g}", f"{tokens_per_s:.0f}",
+                           f"{seconds:.2f}"]])
+
+    def _write(self, mode, rows):
+        with open(self.path, mode, newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+
+
+class Interrupts:
+    """Remembers Ctrl-C and the like, so that a loop can stop between two steps; a second one stops
+    at once."""
+
+    def __enter__(self) -> "Interrupts":
+        self.came = False
+        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK")
+                   if hasattr(signal, name)]        # SIGBREAK is Windows' Ctrl-Break
+        self.before = {number: signal.signal(number, self._note) for number in numbers}
+        return self
+
+    def __exit__(self, *error) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number, frame):
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+        print("\nstopping after this step; once more stops at once", file=sys.stderr)
+
+
+def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int) -> float:
+    """Mean loss over windows (N, T), in nats per character that counts."""
+    total = 0.0
+    with mg.no_grad():
+        for at in range(0, len(x), batch_size):
+            targets = y[at:at + batch_size]
+            loss = mg.cross_entropy(model(x[at:at + batch_size]), targets, ignore_index=IGNORE)
+            total += loss.item() * (targets != IGNORE).sum()
+    return float(total / (y != IGNORE).sum())
+
+
+def decayed_and_other(model: Transformer) -> list[dict]:
+    """Parameters for AdamW: weight decay falls on matrices, not on norms and biases."""
+    return [{"params": [p for p in model.parameters() if p.ndim >= 2]},
+            {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}]

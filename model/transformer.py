@@ -1,0 +1,93 @@
+"""Transformer: embeddings, pre-norm attention and MLPs, a final norm, the token table as output.
+
+Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2),
+section 2.3.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
+"""
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import Tensor
+from model.attention import MultiHeadAttention
+from model.layers import MLP, STD, Dropout, Embedding, LayerNorm
+from model.module import Module
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """What a Transformer is built from; names and meaning as in nanoGPT."""
+    vocab_size: int
+    block_size: int = 64        # the longest sequence, T
+    n_layer: int = 4
+    n_head: int = 4
+    n_embd: int = 128           # channels, C
+    dropout: float = 0.0
+    bias: bool = False          # in linear layers and norms
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and (isinstance(value, bool)
+                                      or not isinstance(value, (int, np.integer)) or value < 1):
+                raise ValueError(f"{field.name} is a whole number of at least 1, not {value!r}")
+        if self.n_embd % self.n_head:
+            raise ValueError(f"n_embd={self.n_embd} channels do not split evenly into "
+                             f"n_head={self.n_head} heads")
+        if not isinstance(self.bias, bool):
+            raise ValueError(f"bias is True or False, not {self.bias!r}")
+        if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is a share of at least 0 and below 1, not {self.dropout!r}")
+
+
+class Block(Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C)."""
+
+    def __init__(self, config: TransformerConfig, rng: np.random.Generator,
+                 dtype: type = np.float32) -> None:
+        C, bias = config.n_embd, config.bias
+        std_out = STD / math.sqrt(2 * config.n_layer)  # the residual stream sums 2 n_layer of these
+        self.norm1 = LayerNorm(C, bias, dtype)
+        self.attention = MultiHeadAttention(C, C, config.n_head, config.dropout, bias, True, rng,
+                                            std_out, dtype)
+        self.norm2 = LayerNorm(C, bias, dtype)
+        self.mlp = MLP(C, bias, rng, std_out, dtype)
+        self.dropout = Dropout(config.dropout)
+
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+        x = x + self.attention(self.norm1(x), rng)
+        return x + self.dropout(self.mlp(self.norm2(x)), rng)
+
+
+class Transformer(Module):
+    """Character ids to logits of the next one: (B, T) or (T,) integers -> (B, T, V) or (T, V).
+
+    Parameters
+    ----------
+    seed : of the initial weights.
+    dtype : np.float32 to train, np.float64 to check gradients.
+    """
+
+    def __init__(self, config: TransformerConfig, seed: int = 0, dtype: type = np.float32) -> None:
+        rng = np.random.default_rng(seed)
+        self.config = config
+        # The token table is also the output's weights.
+        self.token_embedding = Embedding(config.vocab_size, config.n_embd, rng, dtype)
+        self.position_embedding = Embedding(config.block_size, config.n_embd, rng, dtype)
+        self.dropout = Dropout(config.dropout)
+        self.blocks = [Block(config, rng, dtype) for _ in range(config.n_layer)]
+        self.norm = LayerNorm(config.n_embd, config.bias, dtype)
+
+    def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
+        """Logits of every position.  Dropout if and only if `rng` is given; without, it is pure."""
+        ids = np.asarray(ids)
+        if ids.ndim == 0 or not 1 <= ids.shape[-1] <= self.config.block_size:
+            raise ValueError("ids have the shape (B, T) or (T,) with T from 1 to "
+                             f"block_size={self.config.block_size}; these have {list(ids.shape)}")
+        positions = np.arange(ids.shape[-1])
+        x = self.token_embedding(ids) + self.position_embedding(positions)      # (B, T, C)
+        x = self.dropout(x, rng)
+        for block in self.blocks:
+            x = block(x, rng)
+        return mg.linear(self.norm(x), self.token_embedding.weight)             # (B, T, V)

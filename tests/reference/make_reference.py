@@ -1,0 +1,238 @@
+"""What PyTorch computes, for tests/test_reference.py to hold minigrad to: transformer.npz.
+
+Run by hand, in an environment that has PyTorch too:
+
+    python -m tests.reference.make_reference
+
+The twin below is the transformer on PyTorch's own layers and functions.  It computes in float64,
+from inputs that float32 holds exactly, so that one file serves both types.  In the file:
+
+    pytorch                                     the version that computed it
+    <model>/config                              JSON: the TransformerConfig
+    <model>/{ids,targets,logits,loss}           one pass over one batch
+    <model>/{weight,gradient}/<parameter>
+    adamw/model                                 which of the models it starts from
+    adamw/settings                              JSON: the optimiser's, and max_norm of the clipping
+    adamw/{batches,losses,norms}                of each step; norms are those before clipping
+    adamw/weight/<parameter>                    after the last step
+    <op>/call                                   JSON: [name in minigrad, settings]
+    <op>/{argument,gradient}/<place>
+    <op>/{output,g}                             g is d(loss)/d(output)
+"""
+import json
+import pathlib
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+
+from model import Transformer, TransformerConfig
+
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+except ImportError:
+    raise SystemExit("make_reference.py needs PyTorch: pip install torch") from None
+
+SIZE = dict(vocab_size=11, block_size=10, n_layer=2, n_head=2, n_embd=8)
+MODELS = {"with bias": TransformerConfig(**SIZE, bias=True),
+          "without bias": TransformerConfig(**SIZE, bias=False)}
+BATCH, TIME = 3, 9      # below block_size: one position is never reached, and has gradient 0
+WIDER = 25              # at its initial width attention is so even that a wrong scale hardly shows
+STEPS = 20
+# With the usual eps Adam would magnify rounding errors: the true gradient of the keys' bias is 0.
+OPTIMIZER = dict(lr=3e-3, betas=(0.9, 0.99), eps=1e-3, weight_decay=0.1)
+MAX_NORM = 2.2          # some steps have more, some less
+
+
+class Attention(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.heads = config.n_head
+        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, config.bias)
+        self.out = nn.Linear(config.n_embd, config.n_embd, config.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        B, T, C = x.shape
+        q, k, v = (part.view(B, T, self.heads, C // self.heads).transpose(1, 2)
+                   for part in self.qkv(x).split(C, dim=2))                     # (B, H, T, D)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(mixed.transpose(1, 2).reshape(B, T, C))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.n_embd, 4 * config.n_embd, config.bias)
+        self.gelu = nn.GELU()
+        self.down = nn.Linear(4 * config.n_embd, config.n_embd, config.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.gelu(self.up(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(config.n_embd, bias=config.bias)
+        self.attention = Attention(config)
+        self.norm2 = nn.LayerNorm(config.n_embd, bias=config.bias)
+        self.mlp = MLP(config)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Twin(nn.Module):
+    """model.Transformer without dropout; parameters have the same names."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
+        self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
+        self.blocks = nn.ModuleList([Block(config) for _ in range(config.n_layer)])
+        self.norm = nn.LayerNorm(config.n_embd, bias=config.bias)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.token_embedding(ids) + self.position_embedding(torch.arange(ids.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return F.linear(self.norm(x), self.token_embedding.weight)
+
+
+def twin_of(config: TransformerConfig, weights: dict[str, np.ndarray]) -> Twin:
+    """The twin in float64, with these weights."""
+    twin = Twin(config).double()
+    twin.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+    return twin
+
+
+def wide_weights(config: TransformerConfig, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Weights of a Transformer, far enough from their initial values for every one to matter."""
+    weights = Transformer(config).state_dict()
+    for weight in weights.values():
+        if weight.ndim == 2:
+            weight *= WIDER
+        else:                       # gains, which begin as 1, and shifts, which begin as 0
+            weight += 0.3 * rng.standard_normal(weight.shape, weight.dtype)
+    return weights
+
+
+def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+
+
+def one_pass(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.random.Generator
+             ) -> dict[str, np.ndarray]:
+    """Logits, loss and every gradient, of one random batch."""
+    ids, targets = rng.integers(config.vocab_size, size=(2, BATCH, TIME))
+    twin = twin_of(config, weights)
+    logits = twin(torch.from_numpy(ids))
+    loss = loss_of(logits, torch.from_numpy(targets))
+    loss.backward()
+    return {"config": np.array(json.dumps(asdict(config))), "ids": ids, "targets": targets,
+            "logits": logits.detach().numpy(), "loss": loss.detach().numpy(),
+            **{f"weight/{name}": weight for name, weight in weights.items()},
+            **{f"gradient/{name}": p.grad.numpy() for name, p in twin.named_parameters()}}
+
+
+def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.random.Generator
+             ) -> dict[str, np.ndarray]:
+    """Some steps of clipping and AdamW, with decay for matrices alone."""
+    batches = rng.integers(config.vocab_size, size=(STEPS, 2, BATCH, config.block_size))
+    twin = twin_of(config, weights)
+    matrices = [p for p in twin.parameters() if p.ndim == 2]
+    vectors = [p for p in twin.parameters() if p.ndim == 1]
+    optimizer = torch.optim.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
+                                  **OPTIMIZER)
+    losses, norms = [], []
+    for ids, targets in torch.from_numpy(batches):
+        loss = loss_of(twin(ids), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        norm = nn.utils.get_total_norm([p.grad for p in twin.parameters()])
+        nn.utils.clip_grads_with_norm_(     # which divides by the norm + 1e-6, minigrad by the norm
+            twin.parameters(), MAX_NORM, norm - 1e-6)
+        optimizer.step()
+        losses.append(loss.item())
+        norms.append(norm.item())
+    return {"settings": np.array(json.dumps(OPTIMIZER | {"max_norm": MAX_NORM})),
+            "batches": batches, "losses": np.array(losses), "norms": np.array(norms),
+            **{f"weight/{name}": p.detach().numpy() for name, p in twin.named_parameters()}}
+
+
+def op(name: str, f: Callable, learnt: list[np.ndarray], given: tuple[np.ndarray, ...] = (),
+       **settings) -> dict[str, np.ndarray]:
+    """Output and gradients of f(*learnt, *given): minigrad's op `name` with these settings."""
+    arguments = [np.asarray(a, np.float32) if a.dtype.kind == "f" else a for a in (*learnt, *given)]
+    tensors = [torch.from_numpy(a).double() if a.dtype.kind == "f" else torch.from_numpy(a)
+               for a in arguments]
+    for tensor in tensors[:len(learnt)]:
+        tensor.requires_grad_()
+    output = f(*tensors)
+    g = np.asarray(np.random.default_rng(0).standard_normal(output.shape), np.float32)
+    output.backward(torch.from_numpy(g).double())
+    return {"call": np.array(json.dumps([name, settings])),
+            "output": output.detach().numpy(), "g": g,
+            **{f"argument/{i}": a for i, a in enumerate(arguments)},
+            **{f"gradient/{i}": t.grad.numpy() for i, t in enumerate(tensors[:len(learnt)])}}
+
+
+def ops(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
+    """Functions whose definitions leave room to differ, each at inputs that tell."""
+    r = rng.standard_normal
+    line = np.linspace(-6, 6, 97)                               # 0 among them
+    faint = r((4, 3, 6)) * np.array([1, 0.01, 0.003])[:, None]  # variances down to that of eps
+    logits = 4 * r((2, 5, 7)) + np.array([0, 0, 900, -900, 0])[:, None]     # no exp holds these
+    targets = rng.integers(7, size=(2, 5))
+    targets[[0, 1, 1], [1, 3, 4]] = 3                           # ignored
+    q, k, v = r((2, 2, 5, 4)), r((2, 2, 7, 4)), r((2, 2, 7, 3))
+    look = rng.random((2, 1, 5, 7)) < 0.6
+    look[0, 0, 2] = False                                       # this query may look nowhere
+    added = np.where(rng.random((5, 7)) < 0.8, r((5, 7)), -np.inf)
+    attention = F.scaled_dot_product_attention
+    return {
+        "gelu": op("gelu", F.gelu, [line]),
+        "gelu by tanh": op("gelu", lambda x: F.gelu(x, approximate="tanh"), [line],
+                           approximate="tanh"),
+        "silu": op("silu", F.silu, [line]),
+        "layer_norm": op("layer_norm", lambda x, w, b: F.layer_norm(x, (6,), w, b, eps=1e-5),
+                         [faint + 0.5, r(6), r(6)], eps=1e-5),
+        "rms_norm": op("rms_norm", lambda x, w: F.rms_norm(x, (6,), w, eps=1e-5), [faint, r(6)],
+                       eps=1e-5),
+        "log_softmax": op("log_softmax", lambda x: F.log_softmax(x, dim=-1), [logits]),
+        "log_softmax over another axis": op("log_softmax", lambda x: F.log_softmax(x, dim=1),
+                                            [r((2, 5, 3))], axis=1),
+        "cross_entropy": op("cross_entropy",
+                            lambda x, t: F.cross_entropy(x.swapaxes(1, 2), t, ignore_index=3),
+                            [logits], (targets,), ignore_index=3),
+        "attention with a boolean mask": op("scaled_dot_product_attention", attention,
+                                            [q, k, v], (look,)),
+        "attention with a float mask": op("scaled_dot_product_attention", attention,
+                                          [q, k, v], (added,)),
+        "causal attention of fewer queries than keys": op(
+            "scaled_dot_product_attention",
+            lambda q, k, v: attention(q, k, v, is_causal=True, scale=0.7), [q, k, v],
+            is_causal=True, scale=0.7),
+    }
+
+
+def main() -> None:
+    torch.set_num_threads(1)        # one order of summation
+    rng = np.random.default_rng(0)
+    weights = {name: wide_weights(config, rng) for name, config in MODELS.items()}
+    parts = {name: one_pass(config, weights[name], rng) for name, config in MODELS.items()}
+    start = "with bias"
+    parts["adamw"] = {"model": np.array(start), **training(MODELS[start], weights[start], rng)}
+    parts |= ops(rng)
+    arrays = {f"{part}/{name}": a for part, group in parts.items() for name, a in group.items()}
+    path = pathlib.Path(__file__).with_name("transformer.npz")
+    np.savez_compressed(path, pytorch=np.array(torch.__version__), **arrays)
+    clipped = int((parts["adamw"]["norms"] > MAX_NORM).sum())
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB; {clipped} of {STEPS} steps are clipped")
+
+
+if __name__ == "__main__":
+    main()

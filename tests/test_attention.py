@@ -1,0 +1,293 @@
+"""Attention: the plain formula, the op and the layers, against each other and against NumPy."""
+import math
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import Tensor
+from model import CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention
+from model.attention import attention, causal_mask
+
+r = np.random.default_rng(0).standard_normal
+T, C = 7, 6
+X = r((2, T, C))                                            # (B, T, C)
+CONTEXT = r((2, 5, 4))                                      # (B, S, d_context)
+PADDING = np.array([[True, True, True, True, False], [True, True, False, False, False]])[:, None]
+STRICT = dict(rtol=1e-6, atol=1e-7)     # gradcheck's, far below its defaults
+
+
+def frozen():
+    return np.random.default_rng(3)
+
+
+def random_weights(layer, scale=1.0):
+    """The layer with weights at which attention is far from uniform."""
+    rng = np.random.default_rng(4)
+    for p in layer.parameters():
+        p.data[...] = scale * rng.standard_normal(p.shape)
+    return layer
+
+
+def put(module, path, tensor):
+    """Set the parameter of that path."""
+    *way, last = path.split(".")
+    for name in way:
+        module = getattr(module, name)
+    setattr(module, last, tensor)
+
+
+def check_gradients(layer, *inputs, **settings):
+    """Every weight of the layer, and every input, against central differences."""
+    paths = list(layer.state_dict())
+
+    def f(*tensors):
+        for path, tensor in zip(paths, tensors):
+            put(layer, path, tensor)
+        made_anew = {name: value() if value is frozen else value
+                     for name, value in settings.items()}
+        return layer(*tensors[len(paths):], **made_anew)
+    return mg.gradcheck(f, *layer.state_dict().values(), *inputs, **STRICT)
+
+
+def layers(dropout=0.0, bias=True):
+    """One of each kind that reads a single sequence, in float64 and with large weights."""
+    return [random_weights(layer) for layer in (
+        SelfAttention(C, 4, bias, dropout, dtype=np.float64),
+        CausalAttention(C, 4, T, dropout, bias, dtype=np.float64),
+        MultiHeadAttention(C, 4, 2, dropout, bias, causal=False, dtype=np.float64),
+        MultiHeadAttention(C, 4, 2, dropout, bias, dtype=np.float64))]
+
+
+def causal_layers(dropout=0.0):
+    return [layer for layer in layers(dropout) if layer.causal]
+
+
+QKV = {"one head": [(T, 4), (T, 4), (T, 4)],
+       "batch and heads": [(2, 3, T, 4)] * 3,
+       "more than a block": [(2, 2, 60, 3)] * 3,
+       "other length and width": [(2, T, 4), (2, 9, 4), (2, 9, 5)]}
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shapes", QKV.values(), ids=QKV)
+def test_the_plain_formula_and_the_op_agree_in_values_and_gradients(shapes, causal, p):
+    arrays = [r(shape) for shape in shapes]
+    mask = causal_mask(shapes[0][-2], shapes[1][-2], np.float64) if causal else None
+    results = []
+    for compute in (lambda *qkv: attention(*qkv, mask, p, frozen())[0],
+                    lambda *qkv: mg.scaled_dot_product_attention(
+                        *qkv, dropout_p=p, is_causal=causal, rng=frozen())):
+        tensors = [Tensor(a, requires_grad=True) for a in arrays]
+        out = compute(*tensors)
+        out.backward(np.cos(np.arange(out.size)).reshape(out.shape))
+        results.append([out.data] + [x.grad for x in tensors])
+    for plain, fast in zip(*results):
+        assert plain.shape == fast.shape and np.allclose(plain, fast, rtol=1e-10, atol=1e-12)
+
+
+def test_the_plain_formula_also_returns_its_weights_before_dropout():
+    q, k, v = r((3, T, 4)), r((3, 9, 4)), r((3, 9, 5))
+    _, weights = attention(Tensor(q), Tensor(k), Tensor(v), dropout=0.5, rng=frozen())
+    scores = np.exp(q @ k.swapaxes(1, 2) / 2)
+    assert weights.shape == (3, T, 9)
+    assert np.allclose(weights.data, scores / scores.sum(-1, keepdims=True), rtol=1e-12)
+    out, weights = attention(Tensor(q), Tensor(k), Tensor(v))
+    assert np.allclose(out.data, weights.data @ v, rtol=1e-12)
+
+
+def test_the_plain_formula_keeps_float32():
+    qkv = [Tensor(r((T, 4)).astype(np.float32)) for _ in range(3)]
+    out, weights = attention(*qkv, causal_mask(T), 0.2, frozen())
+    assert out.dtype == weights.dtype == np.float32
+
+
+def test_the_causal_mask_closes_the_future_and_nothing_else():
+    inf = math.inf
+    assert np.array_equal(causal_mask(3), [[0, -inf, -inf], [0, 0, -inf], [0, 0, 0]])
+    assert np.array_equal(causal_mask(2, 3), [[0, -inf, -inf], [0, 0, -inf]])
+    assert causal_mask(4).dtype == np.float32 and causal_mask(4, dtype=np.float64).dtype == float
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_self_attention_is_the_formula_on_its_three_projections(bias):
+    layer = random_weights(SelfAttention(C, 4, bias, dtype=np.float64))
+    x = Tensor(X)
+    expected, weights = attention(layer.query(x), layer.key(x), layer.value(x))
+    assert np.allclose(layer(x).data, expected.data, rtol=1e-10, atol=1e-12)
+    assert weights.data.max() > 0.9 and weights.data.min() < 0.01   # the weights say something
+
+
+def test_causal_attention_is_the_formula_with_the_mask():
+    layer = random_weights(CausalAttention(C, 4, T, qkv_bias=True, dtype=np.float64))
+    x = Tensor(X)
+    expected, _ = attention(layer.query(x), layer.key(x), layer.value(x), causal_mask(T))
+    assert np.allclose(layer(x).data, expected.data, rtol=1e-10, atol=1e-12)
+    assert np.allclose(layer(x).data[:, 0], layer.value(x).data[:, 0], rtol=1e-10)
+
+
+def test_causal_attention_refuses_more_positions_than_it_was_made_for():
+    layer = CausalAttention(C, 4, context_length=T)
+    assert layer(Tensor(X.astype(np.float32))).shape == (2, T, 4)
+    with pytest.raises(ValueError) as caught:
+        layer(Tensor(r((2, T + 1, C))))
+    assert str(caught.value) == ("the input has 8 positions; this attention was made for at most 7 "
+                                 "(context_length)")
+
+
+@pytest.mark.parametrize("mask", [None, PADDING], ids=["open", "padded"])
+def test_cross_attention_is_the_formula_on_two_sequences(mask):
+    layer = random_weights(CrossAttention(C, 8, d_context=4, qkv_bias=True, dtype=np.float64))
+    x, context = Tensor(X), Tensor(CONTEXT)
+    closed = None if mask is None else np.where(mask, 0, -math.inf)
+    expected, _ = attention(layer.query(x), layer.key(context), layer.value(context), closed)
+    out = layer(x, context, mask)
+    assert out.shape == (2, T, 8) and np.allclose(out.data, expected.data, rtol=1e-10, atol=1e-12)
+
+
+def test_what_padding_holds_changes_no_bit():
+    layer = random_weights(CrossAttention(C, 8, d_context=4, dtype=np.float64))
+    other = np.where(PADDING.swapaxes(1, 2), CONTEXT, r(CONTEXT.shape))
+    assert not np.array_equal(other, CONTEXT)
+    padded = layer(Tensor(X), Tensor(CONTEXT), PADDING).data
+    assert np.array_equal(padded, layer(Tensor(X), Tensor(other), PADDING).data)
+    for b, length in enumerate((4, 2)):
+        alone = layer(Tensor(X[b]), Tensor(CONTEXT[b, :length])).data
+        assert np.allclose(padded[b], alone, rtol=1e-10, atol=1e-12)
+
+
+def test_cross_attention_to_itself_is_self_attention():
+    to_itself, cross = SelfAttention(C, 4, True), CrossAttention(C, 4, qkv_bias=True)
+    random_weights(to_itself)
+    cross.load_state_dict(to_itself.state_dict())
+    x = Tensor(X.astype(np.float32))
+    assert np.array_equal(cross(x, x).data, to_itself(x).data)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_many_heads_are_single_heads_side_by_side_and_an_output_projection(bias, causal):
+    H, D = 3, 4
+    heads = random_weights(MultiHeadAttention(C, H * D, H, bias=bias, causal=causal,
+                                              dtype=np.float64))
+    singles = []
+    for h in range(H):
+        single = CausalAttention(C, D, T) if causal else SelfAttention(C, D)
+        for i, part in enumerate((single.query, single.key, single.value)):
+            rows = slice(i * H * D + h * D, i * H * D + (h + 1) * D)
+            part.weight = heads.qkv.weight[rows]
+            part.bias = heads.qkv.bias[rows] if bias else None
+        singles.append(single)
+    side_by_side = mg.concatenate([single(Tensor(X)) for single in singles], axis=-1)
+    expected, together = heads.out(side_by_side), heads(Tensor(X))
+    assert together.shape == (2, T, H * D)
+    assert np.allclose(together.data, expected.data, rtol=1e-10, atol=1e-12)
+    gradients = []
+    for out in (expected, together):
+        (out * np.cos(np.arange(out.size)).reshape(out.shape)).sum().backward()
+        gradients.append([p.grad for p in heads.parameters()])
+        for p in heads.parameters():
+            p.grad = None
+    assert all(np.allclose(a, b, rtol=1e-8, atol=1e-10) for a, b in zip(*gradients))
+
+
+def test_one_head_with_an_identity_output_is_a_single_head():
+    heads, single = MultiHeadAttention(C, 4, 1, causal=False), SelfAttention(C, 4)
+    heads.out.weight.data[...] = np.eye(4)
+    heads.qkv.weight.data[...] = np.concatenate([p.data for p in single.parameters()])
+    x = Tensor(X.astype(np.float32))
+    assert np.allclose(heads(x).data, single(x).data, rtol=1e-5, atol=1e-6)
+
+
+def test_channels_that_do_not_split_into_the_heads_are_refused():
+    with pytest.raises(ValueError, match="^8 channels do not split evenly into 3 heads$"):
+        MultiHeadAttention(C, 8, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_no_position_sees_the_future(dropout, dtype):
+    for layer in causal_layers(dropout):
+        for p in layer.parameters():
+            p.data = p.data.astype(dtype)
+        before = layer(Tensor(X.astype(dtype)), frozen()).data
+        for cut in range(1, T):
+            changed = X.copy()
+            changed[:, cut:] = r(changed[:, cut:].shape)
+            after = layer(Tensor(changed.astype(dtype)), frozen()).data
+            assert np.array_equal(before[:, :cut], after[:, :cut]), (layer, cut)
+            assert (before[:, cut] != after[:, cut]).any(), (layer, cut)
+
+
+def test_every_position_sees_all_of_the_past():
+    for layer in causal_layers():
+        x = Tensor(X, requires_grad=True)
+        for t in range(T):
+            x.grad = None
+            layer(x)[:, t].sum().backward()
+            assert (x.grad[:, :t + 1] != 0).all() and (x.grad[:, t + 1:] == 0).all()
+
+
+def test_without_positions_self_attention_does_not_know_the_order():
+    order = np.array([3, 0, 6, 1, 5, 2, 4])
+    for layer in layers():
+        shuffled, unshuffled = layer(Tensor(X[:, order])).data, layer(Tensor(X)).data
+        alike = np.allclose(shuffled, unshuffled[:, order], rtol=1e-10, atol=1e-12)
+        assert alike == (not layer.causal)
+
+
+def test_a_batch_is_its_sequences_one_by_one():
+    for layer in layers():
+        rows = [layer(Tensor(x)).data for x in X]
+        assert np.allclose(layer(Tensor(X)).data, rows, rtol=1e-12, atol=1e-14)
+        assert layer(Tensor(X[None])).shape == (1, 2, T, 4)
+
+
+def test_dropout_happens_only_with_a_generator():
+    for dropped, whole in zip(layers(0.4), layers(0.0)):
+        x = Tensor(X)
+        assert np.array_equal(dropped(x).data, whole(x).data)
+        assert np.array_equal(whole(x, frozen()).data, whole(x).data)
+        assert np.array_equal(dropped(x, frozen()).data, dropped(x, frozen()).data)
+        assert not np.array_equal(dropped(x, frozen()).data, dropped(x).data)
+        assert not np.array_equal(dropped(x, np.random.default_rng(5)).data,
+                                  dropped(x, frozen()).data)
+
+
+def test_many_heads_drop_both_weights_and_outputs():
+    layer = MultiHeadAttention(C, 8, 2, dropout=0.5, causal=False)
+    for p in layer.parameters():
+        p.data[...] = 1
+    x = Tensor(np.ones((4, 50, C), np.float32))     # each value is 6, and their mean about 6
+    out = layer(x, frozen()).data                   # 8 add up, and the last dropout doubles them
+    assert abs((out == 0).mean() - 0.5) < 5 * math.sqrt(0.25 / out.size)
+    kept = out[out != 0]
+    assert kept.std() > 1 and abs(kept.mean() - 96) < 3
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_gradients_of_every_layer_agree_with_central_differences(bias):
+    for layer in layers(bias=bias):
+        assert check_gradients(layer, X)
+    cross = random_weights(CrossAttention(C, 8, 4, bias, dtype=np.float64))
+    assert check_gradients(cross, X, CONTEXT)
+    assert check_gradients(cross, X, CONTEXT, mask=PADDING)
+
+
+def test_the_gradients_with_frozen_dropout_agree_with_central_differences():
+    for layer in layers(dropout=0.4):
+        assert check_gradients(layer, X, rng=frozen)
+    cross = random_weights(CrossAttention(C, 8, 4, True, 0.4, dtype=np.float64))
+    assert check_gradients(cross, X, CONTEXT, mask=PADDING, rng=frozen)
+
+
+def test_single_heads_start_with_weights_that_keep_the_variance():
+    x = Tensor(r((20, 64)).astype(np.float32))
+    layer = SelfAttention(64, 48, rng=frozen())
+    other = CrossAttention(64, 48, d_context=100, rng=frozen())
+    for part in (layer.query, layer.key, layer.value, other.query):
+        assert abs(part(x).data.std() - 1) < 0.2
+    for part in (other.key, other.value):
+        assert part.weight.shape == (48, 100)
+        assert abs(part(Tensor(r((20, 100)).astype(np.float32))).data.std() - 1) < 0.2

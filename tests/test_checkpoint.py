@@ -1,0 +1,401 @@
+"""Checkpoints: all of it comes back, a failed write harms nothing, and what is damaged is refused
+in a line."""
+import errno
+import json
+import math
+import os
+import pathlib
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, load_checkpoint,
+                   save_checkpoint)
+from model.checkpoint import restore_optimizer
+
+TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
+TOKENIZER = CharTokenizer(TEXT)
+CONFIG = TransformerConfig(TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4,
+                           dropout=0.1, bias=True)
+IDS, TARGETS = np.random.default_rng(0).integers(CONFIG.vocab_size, size=(2, 3, 5))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ckpt.npz"
+
+
+@pytest.fixture
+def saved(path):
+    """The path of a sound checkpoint."""
+    save_checkpoint(path, Transformer(CONFIG, seed=1), TOKENIZER, {"iteration": 7})
+    return path
+
+
+def arrays_of(path):
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def same(state, other):
+    return list(state) == list(other) and all(
+        a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(state.values(),
+                                                                          other.values()))
+
+
+def refusal(path):
+    """The one line that says why a file is not loaded."""
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(path)
+    message = str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    assert str(path) in message and "\n" not in message and len(message) < 400
+    return message
+
+
+def test_weights_configuration_and_vocabulary_come_back_bit_for_bit(saved):
+    model, tokenizer, training, optimizer = load_checkpoint(saved)
+    assert same(model.state_dict(), Transformer(CONFIG, seed=1).state_dict())
+    assert model.config == CONFIG
+    assert tokenizer.vocabulary == TOKENIZER.vocabulary
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+    assert training == {"iteration": 7} and optimizer == {}
+    assert np.array_equal(model(IDS).data, Transformer(CONFIG, seed=1)(IDS).data)
+
+
+def test_a_loaded_model_learns_on(saved):
+    model = load_checkpoint(saved).model
+    optimizer = mg.AdamW(model.parameters())
+    before = model.state_dict()
+    mg.cross_entropy(model(IDS), TARGETS).backward()
+    optimizer.step()
+    assert not any(np.array_equal(a, before[name]) for name, a in model.state_dict().items())
+
+
+def test_special_floats_among_the_weights_come_back(path):
+    model = Transformer(CONFIG)
+    odd = np.array([math.nan, math.inf, -math.inf, -0.0], np.float32)
+    model.norm.weight.data[...] = odd
+    save_checkpoint(path, model, TOKENIZER)
+    assert load_checkpoint(path).model.norm.weight.data.tobytes() == odd.tobytes()
+
+
+def test_whatever_training_keeps_comes_back(path):
+    rng = np.random.default_rng(5)
+    rng.random(3)
+    training = {"settings": {"data": "it’s \"here\"\\n", "learning_rate": 1e-3, "stop": None},
+                "best": math.inf, "iteration": 12, "rng": rng.bit_generator.state,
+                "losses": [0.1 + 0.2, 1e-300], "done": False}
+    save_checkpoint(path, Transformer(CONFIG), TOKENIZER, training)
+    found = load_checkpoint(path).training
+    assert found == training
+    again = np.random.default_rng()
+    again.bit_generator.state = found["rng"]
+    assert np.array_equal(again.random(10), rng.random(10))
+
+
+def test_without_training_there_is_an_empty_record(path):
+    save_checkpoint(path, Transformer(CONFIG), TOKENIZER)
+    assert load_checkpoint(path).training == {}
+
+
+def test_a_configuration_of_numpy_numbers_can_be_saved(path):
+    config = TransformerConfig(np.int64(CONFIG.vocab_size), np.int32(4), 1, 1, np.int64(4))
+    save_checkpoint(path, Transformer(config), TOKENIZER)
+    assert load_checkpoint(path).model.config == config
+
+
+def optimizer_of(model, reverse=False):
+    """AdamW in two groups, matrices decayed and the rest not, in one order or the other."""
+    parameters = model.parameters()
+    groups = [{"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.1},
+              {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0}]
+    if reverse:
+        groups = [group | {"params": group["params"][::-1]} for group in groups[::-1]]
+    return mg.AdamW(groups, lr=1e-2)
+
+
+def steps(model, optimizer, n):
+    for _ in range(n):
+        optimizer.zero_grad()
+        mg.cross_entropy(model(IDS), TARGETS).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("saved_reversed", [False, True])
+@pytest.mark.parametrize("restored_reversed", [False, True])
+def test_a_resumed_run_goes_on_as_if_never_stopped(path, saved_reversed, restored_reversed):
+    whole = Transformer(CONFIG, seed=2)
+    optimizer = optimizer_of(whole, saved_reversed)
+    steps(whole, optimizer, 3)
+    save_checkpoint(path, whole, TOKENIZER, {"iteration": 3}, optimizer)
+    steps(whole, optimizer, 3)
+    resumed, _, training, state = load_checkpoint(path)
+    optimizer = optimizer_of(resumed, restored_reversed)
+    restore_optimizer(optimizer, resumed, state, training["iteration"])
+    steps(resumed, optimizer, 3)
+    assert same(resumed.state_dict(), whole.state_dict())
+
+
+def test_the_state_of_the_optimiser_is_kept_under_the_names_of_the_parameters(path):
+    model = Transformer(CONFIG)
+    optimizer = optimizer_of(model, reverse=True)
+    steps(model, optimizer, 2)
+    save_checkpoint(path, model, TOKENIZER, optimizer=optimizer)
+    state = load_checkpoint(path).optimizer
+    ordered = [p for group in optimizer.param_groups for p in group["params"]]
+    places = {id(p): i for i, p in enumerate(ordered)}
+    assert set(state) == {f"{kind}/{name}" for kind in "mv" for name in model.state_dict()}
+    for name, p in model.named_parameters():
+        assert np.array_equal(state[f"m/{name}"], optimizer.m[places[id(p)]])
+        assert np.array_equal(state[f"v/{name}"], optimizer.v[places[id(p)]])
+
+
+def test_a_checkpoint_is_plain_arrays_under_documented_names(path):
+    model = Transformer(CONFIG)
+    save_checkpoint(path, model, TOKENIZER, {"iteration": 1}, mg.AdamW(model.parameters()))
+    arrays = arrays_of(path)                    # which allows no pickle
+    names = list(model.state_dict())
+    assert set(arrays) == {"config", "vocabulary", "training", *(f"model/{n}" for n in names),
+                           *(f"optimizer/{kind}/{n}" for kind in "mv" for n in names)}
+    assert not any(a.dtype.hasobject for a in arrays.values())
+    assert json.loads(str(arrays["config"])) == {
+        "vocab_size": CONFIG.vocab_size, "block_size": 5, "n_layer": 2, "n_head": 2, "n_embd": 4,
+        "dropout": 0.1, "bias": True}
+    assert arrays["vocabulary"].tolist() == sorted(map(ord, set(TEXT)))
+    assert json.loads(str(arrays["training"])) == {"iteration": 1}
+
+
+def test_folders_are_made_and_any_kind_of_path_is_taken(tmp_path):
+    for path in (tmp_path / "a" / "b" / "ckpt.npz", str(tmp_path / "c" / "model"),
+                 tmp_path / "no suffix.old"):
+        save_checkpoint(path, Transformer(CONFIG), TOKENIZER)
+        assert os.listdir(pathlib.Path(path).parent).count(pathlib.Path(path).name) == 1
+        assert load_checkpoint(path).model.config == CONFIG
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the rights of a file are told otherwise there")
+def test_whom_the_umask_lets_read_may_read_it(path):
+    before = os.umask(0o027)
+    try:
+        save_checkpoint(path, Transformer(CONFIG), TOKENIZER)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def failing(error, written):
+    """In the place of np.savez: so many bytes, and then the error."""
+    def savez(file, **arrays):
+        file.write(b"PK\3\4" + bytes(written))
+        raise error
+    return savez
+
+
+FAILURES = {"full disk": OSError(errno.ENOSPC, "No space left on device"),
+            "interrupt": KeyboardInterrupt(), "memory": MemoryError()}
+
+
+@pytest.mark.parametrize("written", [0, 10, 100_000])
+@pytest.mark.parametrize("error", FAILURES.values(), ids=FAILURES)
+def test_a_write_that_fails_leaves_the_old_file_whole_and_nothing_else(
+        saved, monkeypatch, error, written):
+    before = saved.read_bytes()
+    monkeypatch.setattr(np, "savez", failing(error, written))
+    with pytest.raises(type(error)) as caught:
+        save_checkpoint(saved, Transformer(CONFIG, seed=9), TOKENIZER)
+    assert caught.value is error
+    assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_write_that_fails_at_its_end_leaves_the_old_file_whole_too(saved, monkeypatch, name):
+    before = saved.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.EIO, "Input/output error")
+    monkeypatch.setattr(os, name, full)
+    with pytest.raises(OSError, match="Input/output error"):
+        save_checkpoint(saved, Transformer(CONFIG, seed=9), TOKENIZER)
+    assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
+
+
+def test_a_first_write_that_fails_leaves_no_file(path, monkeypatch):
+    monkeypatch.setattr(np, "savez", failing(FAILURES["full disk"], 100))
+    with pytest.raises(OSError):
+        save_checkpoint(path, Transformer(CONFIG), TOKENIZER)
+    assert os.listdir(path.parent) == []
+
+
+def test_what_cannot_be_kept_is_refused_before_anything_is_written(saved):
+    before = saved.read_bytes()
+    with pytest.raises(TypeError):
+        save_checkpoint(saved, Transformer(CONFIG), TOKENIZER, {"model": object()})
+    assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
+
+
+def test_a_second_write_replaces_the_first(saved):
+    save_checkpoint(saved, Transformer(CONFIG, seed=9), TOKENIZER)
+    assert same(load_checkpoint(saved).model.state_dict(), Transformer(CONFIG, seed=9).state_dict())
+    assert os.listdir(saved.parent) == [saved.name]
+
+
+def test_a_checkpoint_that_is_not_there_is_missed_with_a_remedy(tmp_path):
+    for path in (tmp_path / "ckpt.npz", tmp_path, tmp_path / "no" / "such" / "folder"):
+        assert refusal(path) == (f"there is no checkpoint {path}; train one with python train.py, "
+                                 "or name its folder with --out_dir")
+
+
+def test_a_file_cut_short_is_refused_wherever_it_was_cut(saved):
+    whole = saved.read_bytes()
+    for share in np.linspace(0, 1, 60, endpoint=False):
+        saved.write_bytes(whole[:int(share * len(whole))])
+        assert refusal(saved).startswith(f"{saved} is damaged or no checkpoint")
+    for missing in range(1, 40):
+        saved.write_bytes(whole[:-missing])
+        assert refusal(saved).startswith(f"{saved} is damaged or no checkpoint")
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"\n", b"ROMEO: what is it?\n" * 30, b"PK\3\4", b"PK\5\6" + bytes(18), b"\x80\x04.",
+    b"\x93NUMPY\1\0", bytes(5000)], ids=repr)
+def test_a_file_of_another_kind_is_refused(path, content):
+    path.write_bytes(content[:5000])
+    refusal(path)
+
+
+def test_random_bytes_are_refused(path):
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 4, 22, 100, 10_000):
+        for start in (b"", b"PK\3\4", b"\x93NUMPY"):
+            path.write_bytes(start + rng.bytes(size))
+            refusal(path)
+
+
+def test_a_single_array_is_refused(path):
+    with open(path, "wb") as file:
+        np.save(file, np.ones(3))
+    refusal(path)
+
+
+def test_a_damaged_byte_among_the_weights_is_noticed(saved):
+    whole = saved.read_bytes()
+    rng = np.random.default_rng(1)
+    expected = load_checkpoint(saved)
+    for place in rng.choice(len(whole), 400, replace=False):
+        spoilt = bytearray(whole)
+        spoilt[place] ^= rng.integers(1, 256, dtype=np.uint8)
+        saved.write_bytes(spoilt)
+        try:
+            found = load_checkpoint(saved)
+        except CheckpointError as error:
+            assert "\n" not in str(error)
+        else:                                   # a byte that means nothing, such as a date
+            assert same(found.model.state_dict(), expected.model.state_dict())
+            assert found.tokenizer.vocabulary == TOKENIZER.vocabulary
+
+
+def test_a_damaged_table_of_contents_is_refused_in_a_line(saved):
+    whole = saved.read_bytes()
+    size, start = struct.unpack("<II", whole[-10:-2])       # of the table at the end of every zip
+    first = start + 46 + len("model/token_embedding.weight.npy")
+    assert whole[start:start + 4] == b"PK\1\2" and start + size + 22 == len(whole)
+    for place in [*range(start, first), *range(len(whole) - 22, len(whole))]:
+        for change in (0x01, 0x08, 0xff):
+            spoilt = bytearray(whole)
+            spoilt[place] ^= change
+            saved.write_bytes(spoilt)
+            try:
+                load_checkpoint(saved)
+            except CheckpointError as error:
+                assert "\n" not in str(error)
+
+
+def write(path, arrays):
+    with open(path, "wb") as file:
+        np.savez(file, **arrays)
+
+
+def test_an_archive_of_other_arrays_is_refused(path):
+    write(path, {"x": np.ones(3), "y": np.zeros(2)})
+    assert refusal(path) == f"{path} is no checkpoint of this program: no 'config'"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("readme.txt", "hello")
+    refusal(path)
+
+
+def test_a_missing_array_is_named(saved):
+    arrays = arrays_of(saved)
+    for name in arrays:
+        write(saved, {other: a for other, a in arrays.items() if other != name})
+        assert name.removeprefix("model/") in refusal(saved)
+
+
+def test_an_array_too_many_is_named(saved):
+    write(saved, arrays_of(saved) | {"model/blocks.2.norm1.weight": np.ones(4)})
+    assert "unknown blocks.2.norm1.weight" in refusal(saved)
+
+
+def test_an_array_of_the_wrong_shape_is_named(saved):
+    arrays = arrays_of(saved)
+    write(saved, arrays | {"model/norm.weight": np.ones(5, np.float32)})
+    assert "norm.weight has shape [4] in this model, and was given [5]" in refusal(saved)
+    write(saved, arrays | {"model/blocks.1.mlp.up.weight": np.ones((4, 16), np.float32)})
+    assert "blocks.1.mlp.up.weight has shape [16, 4]" in refusal(saved)
+
+
+def test_an_array_that_holds_no_numbers_is_refused(saved):
+    write(saved, arrays_of(saved) | {"model/norm.weight": np.array(list("abcd"))})
+    assert "norm.weight was given <U1, which are no numbers" in refusal(saved)
+
+
+def test_a_vocabulary_that_the_model_has_not_is_refused(saved):
+    arrays = arrays_of(saved)
+    V = CONFIG.vocab_size
+    write(saved, arrays | {"vocabulary": arrays["vocabulary"][:-1]})
+    assert f"a vocabulary of {V - 1} for a model of {V}" in refusal(saved)
+    twice = np.append(arrays["vocabulary"][:-1], arrays["vocabulary"][0])
+    write(saved, arrays | {"vocabulary": twice})
+    assert f"a vocabulary of {V - 1} for a model of {V}" in refusal(saved)
+    for points in ([], [0x110000] * V, [2**32 - 1] * V, [-1] * V, [0.5] * V, [[1] * V], ["a"] * V):
+        write(saved, arrays | {"vocabulary": np.array(points)})
+        refusal(saved)
+
+
+@pytest.mark.parametrize("config", [
+    "", "{", "[]", "3", "null", '"text"', "{}", '{"vocab_size": 0}', '{"vocab_size": "13"}',
+    '{"vocab_size": 13, "n_heads": 2}', '{"vocab_size": 13, "n_head": 3}',
+    '{"vocab_size": 13, "dropout": "none"}', '{"vocab_size": 13, "dropout": 2}'])
+def test_a_configuration_that_makes_no_model_is_refused(saved, config):
+    write(saved, arrays_of(saved) | {"config": np.array(config)})
+    assert refusal(saved).startswith(f"{saved} is no checkpoint of this program: ")
+
+
+def test_a_record_of_training_that_is_no_json_is_refused(saved):
+    write(saved, arrays_of(saved) | {"training": np.array("{iteration")})
+    refusal(saved)
+
+
+class Trap:
+    """Leaves a mark where it is unpickled."""
+    sprung = False
+
+    @staticmethod
+    def spring():
+        Trap.sprung = True
+
+    def __reduce__(self):
+        return Trap.spring, ()
+
+
+@pytest.mark.parametrize("name", ["config", "vocabulary", "training", "model/norm.weight", "more"])
+def test_a_pickled_object_is_refused_and_never_run(saved, name):
+    write(saved, arrays_of(saved) | {name: np.array([Trap()], dtype=object)})
+    refusal(saved)
+    assert not Trap.sprung
+    with np.load(saved, allow_pickle=True) as file:
+        assert file[name].shape == (1,) and Trap.sprung     # what a careless reader would do
+    Trap.sprung = False

@@ -1,0 +1,47 @@
+"""Settings as flags: both spellings, defaults in --help, and answers to mistakes."""
+import dataclasses
+
+import pytest
+
+from model.flags import Parser, flag
+
+
+@dataclasses.dataclass
+class Settings:
+    max_iters: int = flag(10, "how many, 100 % of them")
+    fast: bool = flag(False, "no waiting")
+    rate: float = flag(None, "how much")
+
+
+def given(*argv):
+    return Parser("python -m some.command", "What it does.", Settings).given(list(argv))
+
+
+def test_only_what_is_given_is_given():
+    assert given() == {}
+    assert given("--max_iters", "3", "--rate=1e-2") == {"max_iters": 3, "rate": 0.01}
+
+
+def test_flags_take_underscores_and_hyphens_and_booleans_a_no():
+    assert given("--max-iters", "3", "--fast") == {"max_iters": 3, "fast": True}
+    assert given("--no-fast") == {"fast": False}
+
+
+def test_help_shows_the_defaults(capsys):
+    with pytest.raises(SystemExit):
+        given("--help")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "how many, 100 % of them (default: 10)" in said and "What it does." in said
+    assert "how much (default" not in said
+
+
+@pytest.mark.parametrize("argv,says", [
+    (("--max_itres", "3"), "there is no flag --max_itres; did you mean --max_iters?"),
+    (("--zzz",), "there is no flag --zzz; see --help"),
+    (("--max", "3"), "there is no flag --max"),
+    (("--max_iters", "x"), "invalid int value: 'x'")])
+def test_a_mistake_is_answered_in_one_line(capsys, argv, says):
+    with pytest.raises(SystemExit) as caught:
+        given(*argv)
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert caught.value.code == 2 and last.startswith("some.command: error: ") and says in last

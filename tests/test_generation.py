@@ -1,0 +1,354 @@
+"""Which characters may come next, how they are drawn, and where a text ends."""
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import Tensor
+from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacterError, generate
+from model.generation import next_probabilities, stream
+
+INF = math.inf
+LOGITS = np.log([0.1, 0.4, 0.2, 0.3])
+TOKENIZER = CharTokenizer("\t\n abcdefgh")     # in which the line break is not the first
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A model with opinions of its own, since its weights are large."""
+    config = TransformerConfig(TOKENIZER.vocab_size, block_size=8, n_layer=1, n_head=2, n_embd=16)
+    model = Transformer(config)
+    for path, p in model.named_parameters():
+        p.data *= 1 if "norm" in path else 20
+    return model
+
+
+class Reciting:
+    """A model that is certain of one text, whatever was drawn before."""
+
+    def __init__(self, text, block_size=1000):
+        self.ids = TOKENIZER.encode(text)
+        self.config = SimpleNamespace(block_size=block_size)
+        self.calls = 0
+
+    def __call__(self, ids):
+        self.calls += 1
+        logits = np.full((len(ids), TOKENIZER.vocab_size), -INF)
+        logits[-1, self.ids[len(ids) - 1]] = 0
+        return Tensor(logits)
+
+
+def recited(text, **settings):
+    """What is shown of a text that follows a one-character prompt."""
+    return list(stream(Reciting(text), TOKENIZER, "h", len(text), **settings))
+
+
+def random_logits(seed, size=30):
+    return 3 * np.random.default_rng(seed).standard_normal(size)
+
+
+def test_probabilities_are_the_softmax_of_logits_over_temperature():
+    for seed in range(5):
+        logits = random_logits(seed).astype(np.float32)
+        for temperature in (0.3, 1.0, 2.5):
+            p = next_probabilities(logits, temperature)
+            e = np.exp(logits.astype(np.float64) / temperature)
+            assert p.dtype == np.float64 and np.allclose(p, e / e.sum(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"temperature": 0}, {"temperature": 1e-6}, {"temperature": 1e6}, {"top_k": 7},
+    {"top_p": 0.6}, {"top_p": 1.0}, {"temperature": 0.7, "top_k": 9, "top_p": 0.9}])
+def test_probabilities_sum_to_1_and_keep_the_order_of_the_logits(settings):
+    for seed in range(20):
+        logits = random_logits(seed)
+        p = next_probabilities(logits, **settings)
+        assert p.shape == logits.shape and (p >= 0).all() and math.isclose(p.sum(), 1)
+        assert (np.diff(p[np.argsort(logits)]) >= 0).all()
+        assert p.argmax() == logits.argmax()
+
+
+def test_probabilities_do_not_depend_on_the_level_of_the_logits():
+    for level in (-1e4, 1e4):
+        assert np.allclose(next_probabilities(LOGITS + level), np.exp(LOGITS), atol=1e-10)
+
+
+def test_temperature_0_is_greedy():
+    assert next_probabilities(LOGITS, 0).tolist() == [0, 1, 0, 0]
+    for settings in ({"top_k": 3}, {"top_p": 0.9}, {"top_k": 2, "top_p": 1.0}):
+        assert next_probabilities(LOGITS, 0, **settings).tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.filterwarnings("error")
+def test_extreme_temperatures_are_the_limits_without_a_warning():
+    assert next_probabilities(LOGITS, 1e-6).tolist() == [0, 1, 0, 0]
+    assert np.allclose(next_probabilities(LOGITS, 1e6), 0.25, atol=1e-5)
+    assert np.allclose(next_probabilities(LOGITS, 1e6, top_k=2), [0, 0.5, 0, 0.5], atol=1e-5)
+    spread = np.array([-INF, -1e30, 0.0, 1e30])
+    for temperature in (1e-6, 1, 1e6):
+        assert next_probabilities(spread, temperature).tolist() == [0, 0, 0, 1]
+
+
+def test_top_k_keeps_the_k_likeliest_in_their_proportions():
+    assert np.allclose(next_probabilities(LOGITS, top_k=1), [0, 1, 0, 0])
+    assert np.allclose(next_probabilities(LOGITS, top_k=2), [0, 4 / 7, 0, 3 / 7])
+    assert np.allclose(next_probabilities(LOGITS, top_k=3), [0, 4 / 9, 2 / 9, 3 / 9])
+    for k in (4, 5, 1000):
+        assert np.array_equal(next_probabilities(LOGITS, top_k=k), next_probabilities(LOGITS))
+
+
+def test_top_p_keeps_the_fewest_that_together_reach_p():
+    for top_p, kept in [(1e-12, 1), (0.39, 1), (0.41, 2), (0.69, 2), (0.71, 3), (0.89, 3),
+                        (0.91, 4), (1.0, 4)]:
+        assert (next_probabilities(LOGITS, top_p=top_p) > 0).sum() == kept, top_p
+    assert np.allclose(next_probabilities(LOGITS, top_p=0.6), [0, 4 / 7, 0, 3 / 7])
+    assert next_probabilities(np.zeros(2), top_p=0.5).tolist() == [1, 0]    # 0.5 is reached by one
+    assert np.allclose(next_probabilities(LOGITS, top_p=1.0), np.exp(LOGITS), rtol=1e-12)
+
+
+def test_top_p_looks_at_what_temperature_and_top_k_have_left():
+    assert (next_probabilities(LOGITS, top_p=0.5) > 0).sum() == 2
+    assert (next_probabilities(LOGITS, top_p=0.5, top_k=2) > 0).sum() == 1      # 4 / 7 by itself
+    assert (next_probabilities(LOGITS, temperature=0.5, top_p=0.5) > 0).sum() == 1      # 16 / 30
+    assert (next_probabilities(LOGITS, top_p=0.999, top_k=2) > 0).sum() == 2
+
+
+def test_of_equally_likely_characters_the_first_are_kept():
+    assert next_probabilities(np.zeros(4), 0).tolist() == [1, 0, 0, 0]
+    assert next_probabilities(np.array([0.0, 1, 1, 1]), top_k=2).tolist() == [0, 0.5, 0.5, 0]
+    assert next_probabilities(np.zeros(4), top_p=0.5).tolist() == [0.5, 0.5, 0, 0]
+    assert next_probabilities(np.zeros(4)).tolist() == [0.25] * 4
+    logits = np.random.default_rng(0).integers(5, size=300).astype(float)
+    ranking = sorted(range(300), key=lambda i: (-logits[i], i))
+    for kept in (1, 50, 299):
+        p = next_probabilities(logits, top_k=kept)
+        assert set(np.flatnonzero(p)) == set(ranking[:kept])
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"temperature": 1e6}, {"top_k": 4}, {"top_k": 99}, {"top_p": 1.0}, {"temperature": 0},
+    {"temperature": 1e6, "top_k": 4, "top_p": 1.0}])
+@pytest.mark.filterwarnings("error")
+def test_what_is_impossible_stays_impossible(settings):
+    p = next_probabilities(np.array([-INF, 1.0, -INF, 2.0]), **settings)
+    assert p[0] == p[2] == 0 and math.isclose(p.sum(), 1) and p[3] > 0
+    assert next_probabilities(np.array([-INF, 5.0]), **settings).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("logits", [[0, math.nan, 1], [math.nan] * 3, [0, INF, 1], [-INF] * 3,
+                                    [INF, -INF, math.nan]])
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_logits_that_say_nothing_are_refused_with_a_remedy(logits, temperature):
+    with pytest.raises(ValueError) as caught:
+        next_probabilities(np.array(logits), temperature)
+    assert str(caught.value) == (
+        "the model gave no usable prediction (nan or infinite logits); its training may have "
+        "diverged: train again with a lower --learning_rate")
+
+
+WRONG = [
+    *[({"temperature": t}, f"temperature is a number of at least 0 (0 is greedy), not {t}")
+      for t in (-0.1, -INF, INF, math.nan)],
+    *[({"top_k": k}, f"top_k is a whole number of at least 1, not {k}; "
+                     "leave it out to keep every character") for k in (0, -3, 2.5, 2.0, INF)],
+    *[({"top_p": p}, f"top_p is a probability above 0 and at most 1, not {p}")
+      for p in (0, -0.1, 1.0001, math.nan, INF)]]
+
+
+@pytest.mark.parametrize("settings, message", WRONG)
+def test_settings_without_a_meaning_are_refused_by_name_and_at_once(settings, message):
+    for attempt in (lambda: next_probabilities(LOGITS, **settings),
+                    lambda: stream(Reciting("ab"), TOKENIZER, "a", 1, **settings),
+                    lambda: generate(Reciting("ab"), TOKENIZER, "a", 1, **settings)):
+        with pytest.raises(ValueError) as caught:
+            attempt()
+        assert str(caught.value) == message
+
+
+def test_the_same_seed_writes_the_same_text_and_another_seed_another(model):
+    first, again, other = (generate(model, TOKENIZER, "a", 60, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert generate(model, TOKENIZER, "a", 60) != generate(model, TOKENIZER, "a", 60)
+
+
+def test_a_longer_text_with_the_same_seed_begins_with_the_shorter_one(model):
+    long = generate(model, TOKENIZER, "a", 40, seed=1)
+    assert generate(model, TOKENIZER, "a", 15, seed=1) == long[:16]
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 30])
+def test_exactly_so_many_characters_are_written(model, n):
+    text = generate(model, TOKENIZER, "abc", n, seed=0)
+    assert len(text) == 3 + n and text.startswith("abc")
+
+
+def test_the_pieces_of_a_stream_are_the_text_of_generate(model):
+    settings = dict(max_new_tokens=40, temperature=0.9, top_k=8, top_p=0.95, seed=3)
+    pieces = list(stream(model, TOKENIZER, "ab", **settings))
+    text = generate(model, TOKENIZER, "ab", **settings)
+    assert "ab" + "".join(pieces) == text
+    assert all(len(piece) == 1 for piece in pieces)
+    stop = text[10:12]
+    pieces = list(stream(model, TOKENIZER, "ab", stop=stop, **settings))
+    assert all(pieces) and stop not in "".join(pieces)
+    assert "ab" + "".join(pieces) == generate(model, TOKENIZER, "ab", stop=stop, **settings)
+    assert len("".join(pieces)) <= 8
+
+
+def test_every_setting_reaches_the_draw(model):
+    plain = generate(model, TOKENIZER, "a", 60, seed=1)
+    for settings in ({"temperature": 3.0}, {"top_k": 1}, {"top_p": 0.3}, {"stop": plain[9:12]}):
+        assert generate(model, TOKENIZER, "a", 60, seed=1, **settings) != plain
+
+
+def test_a_text_without_chance_takes_the_likeliest_character_each_time(model):
+    ids = TOKENIZER.encode("abc").tolist()
+    for _ in range(20):
+        ids.append(int(model(np.array(ids[-8:])).data[-1].argmax()))
+    for settings in ({"temperature": 0}, {"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}):
+        for seed in (0, 1, None):
+            text = generate(model, TOKENIZER, "abc", 20, seed=seed, **settings)
+            assert text == TOKENIZER.decode(ids)
+
+
+def test_only_the_last_block_of_a_long_prompt_counts(model):
+    prompt = "habcdefgabcdefgh"
+    assert len(prompt) > model.config.block_size
+    text = generate(model, TOKENIZER, prompt, 20, seed=5)
+    assert text.startswith(prompt)
+    assert text[len(prompt):] == "".join(stream(model, TOKENIZER, prompt[-8:], 20, seed=5))
+
+
+def test_the_model_is_asked_for_values_only_and_for_no_more_than_a_block(model):
+    seen = []
+
+    def watched(ids):
+        logits = model(ids)
+        seen.append((ids.shape, ids.dtype.kind, logits.requires_grad))
+        return logits
+    watched.config = model.config
+    generate(watched, TOKENIZER, "abc", 10, seed=0)
+    assert seen == [((min(3 + i, 8),), "i", False) for i in range(10)]
+    assert model(np.array([0])).requires_grad       # and recording goes on outside
+
+
+def test_recording_goes_on_while_a_stream_is_half_read(model):
+    pieces = stream(model, TOKENIZER, "a", 5, seed=0)
+    next(pieces)
+    assert (Tensor(1.0, requires_grad=True) * 2).requires_grad
+    with mg.no_grad():
+        next(pieces)
+        assert not (Tensor(1.0, requires_grad=True) * 2).requires_grad
+
+
+def test_an_empty_prompt_begins_after_a_line_break(model):
+    continuation = "".join(stream(model, TOKENIZER, "\n", 20, seed=1))
+    assert generate(model, TOKENIZER, "", 20, seed=1) == continuation
+    assert generate(model, TOKENIZER, max_new_tokens=20, seed=1) == continuation
+
+
+def test_an_empty_prompt_without_a_line_break_begins_after_the_first_character(model):
+    tokenizer = CharTokenizer("abcdefghijk")
+    assert tokenizer.vocab_size == TOKENIZER.vocab_size
+    continuation = "".join(stream(model, tokenizer, "a", 20, seed=1))
+    assert generate(model, tokenizer, "", 20, seed=1) == continuation
+
+
+def test_an_unknown_character_in_the_prompt_is_refused_at_once(model):
+    for attempt in (stream, generate):
+        with pytest.raises(UnknownCharacterError, match=r"'Z' \(LATIN CAPITAL LETTER Z\) at posit"):
+            attempt(model, TOKENIZER, "abZ")
+
+
+def test_the_text_ends_before_the_stop():
+    assert "".join(recited("abc defg", stop=" ")) == "abc"
+    assert "".join(recited("abc defg", stop="c d")) == "ab"
+    assert "".join(recited("abc defg", stop="abc")) == ""
+    assert "".join(recited("abc defg", stop="g")) == "abc def"
+    assert generate(Reciting("abc defg"), TOKENIZER, "h", 8, stop="def") == "habc "
+
+
+def test_a_beginning_of_the_stop_that_does_not_go_on_is_shown():
+    assert "".join(recited("abcabdabe", stop="abe")) == "abcabd"
+    assert "".join(recited("abcab", stop="abd")) == "abcab"         # and at the very end too
+    assert "".join(recited("aaab", stop="aab")) == "a"              # overlapping beginnings
+    assert "".join(recited("abababc", stop="ababc")) == "ab"
+
+
+def test_a_text_without_the_stop_is_shown_whole():
+    for stop in ("ba", "hh", "abc defg ", "", None):
+        assert "".join(recited("abc defg", stop=stop)) == "abc defg"
+
+
+def test_the_stop_is_looked_for_in_what_is_written_not_in_the_prompt():
+    model = Reciting("bcde")
+    model.ids = TOKENIZER.encode("abbcde")
+    assert "".join(stream(model, TOKENIZER, "hab", 4, stop="ab")) == "bcde"     # in the prompt
+    assert "".join(stream(model, TOKENIZER, "ha", 5, stop="ab")) == "bbcde"     # half in it
+
+
+def test_text_is_held_back_only_while_it_may_become_the_stop():
+    assert recited("abcabd", stop="abd") == ["abc"]
+    assert recited("cde", stop="abd") == ["c", "d", "e"]
+    assert recited("abcab", stop="abd") == ["abc", "ab"]
+
+
+def test_every_text_is_cut_at_the_first_stop_in_it():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        text = "".join(rng.choice(list("ab"), size=12))
+        stop = "".join(rng.choice(list("ab"), size=rng.integers(1, 5)))
+        assert "".join(recited(text, stop=stop)) == text.split(stop)[0], (text, stop)
+
+
+def test_after_the_stop_the_model_is_not_asked_again():
+    model = Reciting("abc defg")
+    generate(model, TOKENIZER, "h", 8, stop="c d")
+    assert model.calls == 5
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"temperature": 0.5}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.7},
+    {"temperature": 2.0, "top_k": 5, "top_p": 0.9}])
+def test_characters_are_drawn_as_often_as_their_probabilities_say(settings):
+    logits = random_logits(1, TOKENIZER.vocab_size) / 2
+    logits[3] = -INF
+
+    def fixed(ids):
+        return Tensor(np.broadcast_to(logits, (len(ids), logits.size)))
+    fixed.config = SimpleNamespace(block_size=1)
+    n = 10_000
+    drawn = TOKENIZER.encode("".join(stream(fixed, TOKENIZER, "a", n, seed=7, **settings)))
+    p = next_probabilities(logits, **settings)
+    counts = np.bincount(drawn, minlength=p.size)
+    assert counts.sum() == n and (counts[p == 0] == 0).all()
+    assert (np.abs(counts - n * p) <= 4.5 * np.sqrt(n * p * (1 - p))).all()
+    pairs = np.zeros((p.size, p.size))              # and one after the other, independently
+    np.add.at(pairs, (drawn[:-1], drawn[1:]), 1)
+    expected = n * np.outer(p, p)
+    assert (np.abs(pairs - expected) <= 6 * np.sqrt(expected) + 3).all()
+
+
+@pytest.mark.parametrize("u", [0.0, 1e-300, 0.5, 1 - 2**-53])
+def test_no_number_of_the_generator_draws_what_is_impossible(monkeypatch, u):
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: SimpleNamespace(random=lambda: u))
+    possible = np.array([3, 4, 6, 7, 8])
+    for seed in range(200):
+        logits = np.full(TOKENIZER.vocab_size, -INF)
+        logits[possible] = np.sin(seed + possible)
+
+        def fixed(ids, logits=logits):
+            return Tensor(logits[None])
+        fixed.config = SimpleNamespace(block_size=1)
+        drawn = TOKENIZER.encode("".join(stream(fixed, TOKENIZER, "a", 1)))
+        assert drawn[0] in possible
+
+
+def test_a_model_that_has_diverged_is_refused_in_words(model):
+    def diverged(ids):
+        return Tensor(np.full((len(ids), TOKENIZER.vocab_size), math.nan))
+    diverged.config = model.config
+    with pytest.raises(ValueError, match="its training may have diverged"):
+        generate(diverged, TOKENIZER, "a", 3)

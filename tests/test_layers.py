@@ -1,0 +1,155 @@
+"""Each layer against a line of NumPy, and the weights that a model starts from."""
+import math
+
+import numpy as np
+import pytest
+
+from minigrad import Tensor
+from model import MultiHeadAttention, Transformer, TransformerConfig
+from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear
+
+r = np.random.default_rng(0).standard_normal
+X = r((2, 3, 8))                                            # (B, T, C)
+erf = np.vectorize(math.erf)
+CONFIG = TransformerConfig(vocab_size=50, block_size=40, n_layer=3, n_head=4, n_embd=64, bias=True)
+
+
+def fresh():
+    return np.random.default_rng(1)
+
+
+def close(actual, expected):
+    assert actual.dtype == np.float64
+    return actual.shape == expected.shape and np.allclose(actual.data, expected, 1e-12, 1e-12)
+
+
+def with_random_parameters(layer):
+    """The layer with no parameter left at a 0 or 1 that would hide a mistake."""
+    rng = np.random.default_rng(2)
+    for p in layer.parameters():
+        p.data[...] = rng.standard_normal(p.shape)
+    return layer
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_linear_is_x_times_the_transposed_weight_plus_the_bias(bias):
+    layer = with_random_parameters(Linear(8, 5, bias, fresh(), dtype=np.float64))
+    b = layer.bias.data if bias else 0
+    assert layer.weight.shape == (5, 8) and (layer.bias is not None) == bias
+    assert close(layer(Tensor(X)), X @ layer.weight.data.T + b)
+    assert close(layer(Tensor(X[0, 0])), X[0, 0] @ layer.weight.data.T + b)
+
+
+def test_embedding_picks_rows():
+    layer = Embedding(10, 4, fresh(), np.float64)
+    ids = np.array([[3, 0, 9], [3, 3, 1]])
+    assert np.array_equal(layer(ids).data, layer.weight.data[ids])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layer_norm_is_the_standardised_row_times_gain_plus_shift(bias):
+    layer = with_random_parameters(LayerNorm(8, bias, np.float64))
+    unit = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 1e-5)
+    assert (layer.bias is not None) == bias
+    assert close(layer(Tensor(X)), unit * layer.weight.data + (layer.bias.data if bias else 0))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_mlp_is_down_of_gelu_of_up(bias):
+    layer = with_random_parameters(MLP(8, bias, fresh(), dtype=np.float64))
+    up, down = layer.up, layer.down
+    b_up, b_down = (up.bias.data, down.bias.data) if bias else (0, 0)
+    h = X @ up.weight.data.T + b_up
+    gelu = h / 2 * (1 + erf(h / math.sqrt(2)))
+    assert h.shape[-1] == 4 * 8
+    assert close(layer(Tensor(X)), gelu @ down.weight.data.T + b_down)
+
+
+def test_mlp_sees_each_position_by_itself():
+    layer = with_random_parameters(MLP(8, True, fresh(), dtype=np.float64))
+    whole = layer(Tensor(X)).data
+    for b, t in np.ndindex(2, 3):
+        assert np.allclose(layer(Tensor(X[b, t])).data, whole[b, t], rtol=1e-12, atol=1e-14)
+
+
+def test_dropout_happens_only_with_a_generator():
+    x = Tensor(np.ones((300, 300)))
+    layer = Dropout(0.25)
+    assert np.array_equal(layer(x).data, x.data)
+    dropped = layer(x, fresh()).data
+    assert set(np.unique(dropped)) == {0, 1 / 0.75}
+    share, error = (dropped == 0).mean(), math.sqrt(0.25 * 0.75 / x.size)
+    assert abs(share - 0.25) < 5 * error
+    assert np.array_equal(Dropout(0.0)(x, fresh()).data, x.data)
+
+
+def assert_normal(array, std):
+    """Mean and standard deviation within five standard errors of those of a normal sample."""
+    assert abs(array.mean()) < 5 * std / math.sqrt(array.size)
+    assert abs(array.std() / std - 1) < 5 / math.sqrt(2 * array.size)
+    inside = (np.abs(array) < std).mean()
+    assert abs(inside - 0.6827) < 5 * math.sqrt(0.6827 * 0.3173 / array.size)
+
+
+def test_a_transformer_starts_as_gpt2_does():
+    model = Transformer(CONFIG)
+    assert STD == 0.02
+    drawn = 0
+    for path, p in model.named_parameters():
+        if path.endswith(".bias"):
+            assert (p.data == 0).all(), path
+        elif "norm" in path:
+            assert (p.data == 1).all(), path
+        else:
+            onto_the_residual_stream = path.endswith(("attention.out.weight", "mlp.down.weight"))
+            assert_normal(p.data, 0.02 / math.sqrt(2 * 3) if onto_the_residual_stream else 0.02)
+            drawn += 1
+    assert drawn == 2 + 4 * 3
+
+
+def test_a_layer_by_itself_starts_with_the_standard_deviation_that_it_is_told():
+    assert_normal(Linear(100, 100, False, fresh()).weight.data, 0.02)
+    assert_normal(Linear(100, 100, False, fresh(), 0.5).weight.data, 0.5)
+    mlp = MLP(50, False, fresh(), 0.3)
+    assert_normal(mlp.up.weight.data, 0.02)
+    assert_normal(mlp.down.weight.data, 0.3)
+    attention = MultiHeadAttention(60, 60, 2, rng=fresh(), std_out=0.3)
+    assert_normal(attention.qkv.weight.data, 0.02)
+    assert_normal(attention.out.weight.data, 0.3)
+
+
+def test_no_two_weights_are_copies_or_multiples_of_each_other():
+    weights = [p.data.ravel()[:2000] for p in Transformer(CONFIG).parameters() if p.ndim == 2]
+    for i, a in enumerate(weights):
+        for b in weights[:i]:
+            assert abs(np.corrcoef(a, b)[0, 1]) < 5 / math.sqrt(2000)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
+    first, again, other = (Transformer(CONFIG, seed=seed).state_dict() for seed in (3, 3, 4))
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert all(not np.array_equal(first[name], other[name]) for name in first
+               if "norm" not in name and not name.endswith(".bias"))
+
+
+def test_weights_are_drawn_from_the_generator_that_a_layer_is_given():
+    rng = np.random.default_rng(1)
+    first, second = Linear(4, 4, False, rng).weight.data, Linear(4, 4, False, rng).weight.data
+    assert not np.array_equal(first, second)
+    assert np.array_equal(first, Linear(4, 4, False, fresh()).weight.data)
+
+
+def test_the_float32_model_is_the_rounded_float64_one():
+    single, double = Transformer(CONFIG, seed=5), Transformer(CONFIG, seed=5, dtype=np.float64)
+    for (path, p), q in zip(single.named_parameters(), double.parameters()):
+        assert p.dtype == np.float32 and q.dtype == np.float64, path
+        assert np.array_equal(p.data, q.data.astype(np.float32)), path
+    assert not np.array_equal(double.blocks[0].mlp.up.weight.data,
+                              single.blocks[0].mlp.up.weight.data)
+
+
+def test_layers_compute_in_the_type_of_their_input_and_weights():
+    ids = np.zeros((1, 3), int)
+    for dtype in (np.float32, np.float64):
+        assert Transformer(CONFIG, dtype=dtype)(ids).dtype == dtype
+        assert MLP(8, True, fresh(), dtype=dtype)(Tensor(X.astype(dtype))).dtype == dtype

@@ -1,0 +1,152 @@
+"""Training reaches the entropy of a source that is known exactly, and never goes below it.
+
+A loss above the entropy rate is something not learnt; one below it by more than the sampling error
+would be a look at the answer.  Losses and entropies are in nats per character.
+"""
+import math
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from model import Transformer, TransformerConfig
+
+TRANSITIONS = np.array([[0.70, 0.20, 0.05, 0.03, 0.02],     # row: this character, column: the next
+                        [0.05, 0.05, 0.80, 0.05, 0.05],
+                        [0.10, 0.30, 0.10, 0.40, 0.10],
+                        [0.02, 0.03, 0.05, 0.10, 0.80],
+                        [0.60, 0.10, 0.10, 0.10, 0.10]])
+V = len(TRANSITIONS)
+BACK, COPIED = 3, 0.9                                       # of the source with the longer memory
+STEPS, B, T = 500, 24, 6
+
+
+def entropy(p):
+    """- sum p ln p over the last axis."""
+    return -(p * np.log(p)).sum(axis=-1)
+
+
+def stationary(transitions):
+    """The distribution that a step leaves as it is."""
+    size = len(transitions)
+    equations = np.vstack([transitions.T - np.eye(size), np.ones(size)])
+    return np.linalg.lstsq(equations, np.append(np.zeros(size), 1), rcond=None)[0]
+
+
+def chain(n, rng):
+    """n characters, each drawn from the row of the one before."""
+    limits = TRANSITIONS.cumsum(axis=1)
+    limits[:, -1] = 1
+    ids = np.empty(n, np.int64)
+    state = 0
+    for t, u in enumerate(rng.random(n)):
+        state = ids[t] = np.searchsorted(limits[state], u, side="right")
+    return ids
+
+
+def echo(n, rng):
+    """n characters, each a copy of the one BACK places before, or now and then any at all."""
+    ids = rng.integers(V, size=n)
+    for t in np.flatnonzero(rng.random(n) < COPIED):
+        if t >= BACK:
+            ids[t] = ids[t - BACK]
+    return ids
+
+
+def windows(ids, length):
+    """Windows side by side and the characters that follow each place in them, (N, T) each."""
+    N = (len(ids) - 1) // length
+    return ids[:N * length].reshape(N, length), ids[1:N * length + 1].reshape(N, length)
+
+
+def trained(ids, block_size=T):
+    """A tiny model, after STEPS batches of B random windows."""
+    model = Transformer(TransformerConfig(V, block_size, n_layer=1, n_head=2, n_embd=24))
+    optimizer = mg.AdamW(model.parameters(), betas=(0.9, 0.99), weight_decay=0.0)
+    rng = np.random.default_rng(0)
+    for step in range(STEPS):
+        at = rng.integers(len(ids) - block_size, size=(B, 1)) + np.arange(block_size)
+        optimizer.param_groups[0]["lr"] = 7e-3 * min(1, (step + 1) / 20) * (1 - step / STEPS)
+        optimizer.zero_grad()
+        mg.cross_entropy(model(ids[at]), ids[at + 1]).backward()
+        mg.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model
+
+
+def surprises(model, ids):
+    """-ln p of every character that follows a place in a window, (N, T)."""
+    x, y = windows(ids, model.config.block_size)
+    with mg.no_grad():
+        log_p = mg.log_softmax(model(x)).data
+    return -np.take_along_axis(log_p, y[..., None], axis=-1)[..., 0].astype(np.float64)
+
+
+def mean_and_error(losses):
+    """The mean, and its standard error."""
+    return losses.mean(), losses.std(ddof=1) / math.sqrt(losses.size)
+
+
+@pytest.fixture(scope="module")
+def learnt_chain():
+    rng = np.random.default_rng(1)
+    return trained(chain(50_000, rng)), chain(40_000, rng)
+
+
+@pytest.fixture(scope="module")
+def echoes():
+    rng = np.random.default_rng(2)
+    return echo(50_000, rng), echo(40_000, rng)
+
+
+def test_the_sources_have_the_statistics_that_their_entropies_assume(echoes):
+    pi = stationary(TRANSITIONS)
+    ids = chain(40_000, np.random.default_rng(3))
+    pairs = np.zeros((V, V))
+    np.add.at(pairs, (ids[:-1], ids[1:]), 1)
+    assert np.allclose(TRANSITIONS.sum(axis=1), 1) and np.allclose(pi @ TRANSITIONS, pi)
+    assert np.abs(np.bincount(ids) / ids.size - pi).max() < 0.02
+    assert np.abs(pairs / pairs.sum(axis=1, keepdims=True) - TRANSITIONS).max() < 0.03
+    for ids in echoes:
+        same = (ids[BACK:] == ids[:-BACK]).mean()
+        assert abs(same - (COPIED + (1 - COPIED) / V)) < 0.01
+        for distance in range(1, BACK):     # nearer characters say nothing
+            assert abs((ids[distance:] == ids[:-distance]).mean() - 1 / V) < 0.02
+
+
+def test_a_model_of_a_markov_chain_reaches_its_entropy_rate_and_no_less(learnt_chain):
+    model, val = learnt_chain
+    pi = stationary(TRANSITIONS)
+    rate, unigram = float(pi @ entropy(TRANSITIONS)), float(entropy(pi))
+    loss, error = mean_and_error(surprises(model, val))
+    assert error < 0.007
+    assert rate - 4 * error < loss < rate + 0.03
+    assert loss < unigram - 0.4
+
+
+def test_what_a_model_of_a_markov_chain_predicts_are_its_transitions(learnt_chain):
+    model, val = learnt_chain
+    x, _ = windows(val[:8001], T)
+    with mg.no_grad():
+        p = mg.softmax(model(x)).data
+    assert np.abs(p - TRANSITIONS[x]).mean() < 0.02
+
+
+def test_a_model_of_an_echo_reaches_its_entropy_rate_and_no_less(echoes):
+    train, val = echoes
+    rest = (1 - COPIED) / V
+    rate = float(entropy(np.array([COPIED + rest] + [rest] * (V - 1))))
+    losses = surprises(trained(train), val)
+    loss, error = mean_and_error(losses[:, BACK - 1:])      # places that see BACK characters
+    assert error < 0.007
+    assert rate - 4 * error < loss < rate + 0.03
+    assert loss < math.log(V) - 1
+    for early in losses[:, :BACK - 1].T:                    # and those that cannot see so far
+        loss, error = mean_and_error(early)
+        assert math.log(V) - 4 * error < loss < math.log(V) + 0.03
+
+
+def test_a_model_that_sees_too_little_of_an_echo_learns_nothing(echoes):
+    train, val = echoes
+    loss, error = mean_and_error(surprises(trained(train, block_size=BACK - 1), val))
+    assert math.log(V) - 4 * error < loss < math.log(V) + 0.03

@@ -1,0 +1,181 @@
+"""The tree of parameters: found in order, named by path, copied out and taken back strictly."""
+import numpy as np
+import pytest
+
+from minigrad import Tensor
+from model import Transformer, TransformerConfig
+from model.module import Module
+
+
+def parameter(*shape, value=0.0, dtype=np.float64):
+    return Tensor(np.full(shape, value, dtype), requires_grad=True)
+
+
+class Inner(Module):
+    def __init__(self, value=0.0):
+        self.weight = parameter(2, 3, value=value)
+        self.bias = None
+
+
+class Outer(Module):
+    """Parameters set in no alphabetical order, in modules, in lists, in lists of lists."""
+
+    def __init__(self):
+        self.size = 3
+        self.name = "outer"
+        self.last = parameter(4, value=1)
+        self.inner = Inner(2)
+        self.table = np.ones(5)             # an array is no parameter
+        self.blocks = [Inner(3), parameter(1, value=4), (Inner(5), [parameter(2, value=6)])]
+        self.first = parameter(value=7)
+
+
+PATHS = ["last", "inner.weight", "blocks.0.weight", "blocks.1", "blocks.2.0.weight", "blocks.2.1.0",
+         "first"]
+
+
+def values(module):
+    return {path: p.data.copy() for path, p in module.named_parameters()}
+
+
+def unchanged(module, before):
+    after = values(module)
+    return list(after) == list(before) and all(np.array_equal(after[k], before[k]) for k in before)
+
+
+def test_parameters_come_in_the_order_in_which_they_were_set_with_their_paths():
+    module = Outer()
+    assert [path for path, _ in module.named_parameters()] == PATHS
+    assert [p.data.flat[0] for p in module.parameters()] == [1, 2, 3, 4, 5, 6, 7]
+    named = dict(module.named_parameters())
+    assert named["blocks.2.0.weight"] is module.blocks[2][0].weight
+    assert named["inner.weight"] is module.inner.weight
+
+
+def test_a_module_without_parameters_has_none():
+    assert list(Module().named_parameters()) == Module().parameters() == []
+    assert Module().state_dict() == {}
+    Module().load_state_dict({})
+
+
+def test_a_parameter_that_comes_later_is_found():
+    module = Inner()
+    module.bias = parameter(3)
+    assert [path for path, _ in module.named_parameters()] == ["weight", "bias"]
+    module.bias = None
+    assert [path for path, _ in module.named_parameters()] == ["weight"]
+
+
+def test_a_shared_parameter_is_listed_once_under_its_first_path():
+    module = Outer()
+    module.blocks[0].weight = module.inner.weight
+    module.tied = module.first
+    assert [path for path, _ in module.named_parameters()] == [p for p in PATHS
+                                                               if p != "blocks.0.weight"]
+    assert len(module.parameters()) == len(PATHS) - 1 == len(module.state_dict())
+
+
+def test_equal_but_separate_parameters_are_listed_both():
+    module = Module()
+    module.a, module.b = parameter(2), parameter(2)
+    assert [path for path, _ in module.named_parameters()] == ["a", "b"]
+
+
+def test_the_paths_of_a_transformer_are_these():
+    model = Transformer(TransformerConfig(vocab_size=3, block_size=2, n_layer=2, n_head=1,
+                                          n_embd=2, bias=True))
+    of_a_block = [f"{layer}.{name}" for layer in ("norm1", "attention.qkv", "attention.out",
+                                                  "norm2", "mlp.up", "mlp.down")
+                  for name in ("weight", "bias")]
+    assert list(model.state_dict()) == [
+        "token_embedding.weight", "position_embedding.weight",
+        *[f"blocks.{i}.{path}" for i in range(2) for path in of_a_block],
+        "norm.weight", "norm.bias"]
+
+
+def test_state_dict_is_a_copy_in_both_directions():
+    module = Outer()
+    before = values(module)
+    state = module.state_dict()
+    assert list(state) == PATHS and all(type(a) is np.ndarray for a in state.values())
+    for array in state.values():
+        array += 1
+    assert unchanged(module, before)
+    module.first.data += 10
+    assert state["first"] == 8
+
+
+def test_load_state_dict_copies_into_the_arrays_that_are_there():
+    source, module = Outer(), Outer()
+    for i, p in enumerate(source.parameters()):
+        p.data += 10 * i
+    held = [p.data for p in module.parameters()]
+    state = source.state_dict()
+    module.load_state_dict(state)
+    assert all(p.data is a for p, a in zip(module.parameters(), held))
+    assert unchanged(module, values(source))
+    state["first"] += 1
+    assert unchanged(module, values(source))
+
+
+def test_a_loaded_parameter_keeps_its_own_type():
+    module = Module()
+    module.weight = parameter(2, dtype=np.float32)
+    module.load_state_dict({"weight": np.array([0.1, 2])})
+    assert module.weight.dtype == np.float32
+    assert np.array_equal(module.weight.data, np.array([0.1, 2], np.float32))
+
+
+def test_a_shared_parameter_is_loaded_for_all_its_owners():
+    module = Module()
+    module.one = Inner()
+    module.two = Inner()
+    module.two.weight = module.one.weight
+    module.load_state_dict({"one.weight": np.arange(6.0).reshape(2, 3)})
+    assert np.array_equal(module.two.weight.data, [[0, 1, 2], [3, 4, 5]])
+
+
+def without(state, *names):
+    return {name: array for name, array in state.items() if name not in names}
+
+
+BAD_STATES = [
+    (lambda s: without(s, "blocks.1"),
+     "the names are not those of this model: missing blocks.1"),
+    (lambda s: without(s, "last", "blocks.1"),
+     "the names are not those of this model: missing blocks.1, last"),
+    (lambda s: s | {"head.weight": np.ones(2)},
+     "the names are not those of this model: unknown head.weight"),
+    (lambda s: without(s, "first") | {"fist": s["first"]},
+     "the names are not those of this model: missing first; unknown fist"),
+    (lambda s: {},
+     f"the names are not those of this model: missing {', '.join(sorted(PATHS))}"),
+    (lambda s: s | {"blocks.2.1.0": np.ones(3)},
+     "blocks.2.1.0 has shape [2] in this model, and was given [3]"),
+    (lambda s: s | {"blocks.2.0.weight": np.ones((3, 2))},
+     "blocks.2.0.weight has shape [2, 3] in this model, and was given [3, 2]"),
+    (lambda s: s | {"first": np.ones(1)},
+     "first has shape [] in this model, and was given [1]"),
+    (lambda s: s | {"last": np.ones(())},
+     "last has shape [4] in this model, and was given []"),
+]
+
+
+@pytest.mark.parametrize("spoil, message", BAD_STATES)
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(spoil, message):
+    module = Outer()
+    before = values(module)
+    state = spoil({name: array + 100 for name, array in module.state_dict().items()})
+    with pytest.raises(ValueError) as caught:
+        module.load_state_dict(state)
+    assert str(caught.value) == message
+    assert unchanged(module, before)
+
+
+def test_an_array_that_holds_no_numbers_is_refused_and_changes_nothing():
+    module = Outer()
+    before = values(module)
+    state = {name: array + 100 for name, array in module.state_dict().items()}
+    with pytest.raises((ValueError, TypeError)):
+        module.load_state_dict(state | {"first": np.array("seven")})
+    assert unchanged(module, before)

@@ -1,0 +1,86 @@
+"""What a run keeps: its state exactly, its log without double lines; and what it evaluates."""
+import csv
+import json
+import signal
+
+import numpy as np
+import pytest
+
+import data
+from data import IGNORE
+from model import Transformer, TransformerConfig
+from model.training import Interrupts, Log, State, decayed_and_other, evaluate
+
+
+def test_an_evaluation_is_the_mean_over_every_target_once():
+    ids = np.random.default_rng(0).integers(9, size=200)
+    model = Transformer(TransformerConfig(9, 16, 1, 1, 8), dtype=np.float64)
+    x, y = data.windows(ids, 16)
+    logits = model(x).data
+    log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    counted = y != IGNORE
+    chosen = np.take_along_axis(log_p, np.where(counted, y, 0)[..., None], axis=-1)[..., 0]
+    expected = -chosen[counted].mean()
+    assert counted.sum() == 199
+    for batch_size in (1, 5, 100):
+        assert np.isclose(evaluate(model, x, y, batch_size), expected, rtol=1e-10)
+
+
+def test_a_state_survives_json_exactly():
+    state = State(seed=3)
+    for i in range(5):
+        state.note_step(1 / (i + 3), 0.1)
+        state.batches.random(7), state.dropout.random()
+    assert state.note_evaluation(2.0) and not state.note_evaluation(2.5)
+    state.note_step(0.1 + 0.2, 1e-3)
+    other = State(seed=4)
+    other.restore(json.loads(json.dumps(state.saved())))
+    assert other.saved() == state.saved()
+    assert other.batches.random() == state.batches.random()
+    assert other.dropout.random() == state.dropout.random()
+    assert State(seed=3).batches.random() != State(seed=3).dropout.random()
+
+
+def test_a_state_averages_what_came_since_the_last_evaluation():
+    state = State(seed=0)
+    assert state.since_evaluation(100) == (None, 0.0)
+    state.note_step(3.0, 1.0)
+    state.note_evaluation(2.0)
+    state.note_step(2.0, 0.5)
+    state.note_step(1.0, 1.5)
+    assert state.since_evaluation(100) == (1.5, 100.0) and state.seconds == 3
+
+
+def test_a_resumed_log_has_no_line_twice_and_keeps_the_earlier_ones(tmp_path):
+    path = tmp_path / "log.csv"
+    log = Log(path, start=None)
+    for i in (0, 10, 20):
+        log.write(i, None if i == 0 else 2.0, 2.5, 1e-3, 1000.0, 1.0)
+    Log(path, start=10).write(20, 1.0, 1.5, 1e-3, 1000.0, 2.0)
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert [row[0] for row in rows] == ["iter", "0", "10", "20"]
+    assert rows[1][1] == "" and rows[3] == ["20", "1.000000", "1.500000", "0.001", "1000", "2.00"]
+    Log(path, start=0)
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 2
+    Log(path, start=None)
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_an_interrupt_is_remembered_and_a_second_one_stops_at_once():
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        with Interrupts() as interrupts:
+            assert not interrupts.came
+            signal.raise_signal(signal.SIGINT)
+            assert interrupts.came
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_weight_decay_falls_on_matrices_only():
+    model = Transformer(TransformerConfig(9, 8, 1, 1, 8, bias=True))
+    decayed, other = decayed_and_other(model)
+    assert all(p.ndim == 2 for p in decayed["params"]) and "weight_decay" not in decayed
+    assert all(p.ndim == 1 for p in other["params"]) and other["weight_decay"] == 0
+    assert len(decayed["params"]) + len(other["params"]) == len(model.parameters())

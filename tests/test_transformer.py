@@ -1,0 +1,276 @@
+"""The whole model: its gradient, its shapes, where randomness comes from, and that it learns."""
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import Tensor
+from model import Transformer, TransformerConfig
+
+SMALL = TransformerConfig(vocab_size=7, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.3)
+IDS, TARGETS = np.random.default_rng(0).integers(7, size=(2, 3, 6))     # (B, T) each
+
+
+def changed(config=SMALL, **settings):
+    return dataclasses.replace(config, **settings)
+
+
+def put(module, path, tensor):
+    """Set the parameter of that path."""
+    *way, last = path.split(".")
+    for name in way:
+        module = module[int(name)] if name.isdigit() else getattr(module, name)
+    setattr(module, last, tensor)
+
+
+def enlarged(model, factor=20):
+    """The model with weights at which attention is far from uniform, and no bias at 0."""
+    rng = np.random.default_rng(2)
+    for path, p in model.named_parameters():
+        if path.endswith("bias"):
+            p.data[...] = rng.standard_normal(p.shape)
+        elif "norm" not in path:
+            p.data *= factor
+        else:
+            p.data += 0.3 * rng.standard_normal(p.shape)
+    return model
+
+
+def loss_of(model, rng=None, ids=IDS, targets=TARGETS):
+    return mg.cross_entropy(model(ids, rng), targets)
+
+
+def check_whole_gradient(model, dropout, **tolerances):
+    """The loss by every parameter, against central differences, in one function of them all."""
+    state = model.state_dict()
+
+    def f(*tensors):
+        for path, tensor in zip(state, tensors):
+            put(model, path, tensor)
+        return loss_of(model, np.random.default_rng(1) if dropout else None)
+    return mg.gradcheck(f, *state.values(), **tolerances)
+
+
+@pytest.mark.parametrize("dropout", [False, True], ids=["whole", "dropped"])
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "biased"])
+@pytest.mark.parametrize("size", ["first weights", "large weights"])
+def test_the_gradient_by_all_parameters_agrees_with_central_differences(size, bias, dropout):
+    model = Transformer(changed(bias=bias), seed=1, dtype=np.float64)
+    if size == "large weights":
+        enlarged(model)
+    assert check_whole_gradient(model, dropout, rtol=1e-6, atol=1e-6)
+
+
+def test_the_gradient_check_notices_one_wrong_weight_gradient():
+    model = enlarged(Transformer(SMALL, dtype=np.float64))
+    wrong = model.blocks[1].mlp.up
+
+    def half_forgotten(x):
+        return mg.linear(x, wrong.weight * 0.5 + wrong.weight.detach() * 0.5)
+    model.blocks[1].mlp.up = half_forgotten
+    state = model.state_dict() | {"up": wrong.weight.data.copy()}
+
+    def f(*tensors):
+        for path, tensor in zip(state, tensors):
+            if path == "up":
+                wrong.weight = tensor
+            else:
+                put(model, path, tensor)
+        return loss_of(model)
+    with pytest.raises(mg.GradcheckError, match=f"argument {len(state) - 1}, index"):
+        mg.gradcheck(f, *state.values())
+
+
+def test_every_parameter_gets_a_gradient():
+    for bias in (False, True):
+        model = Transformer(changed(bias=bias))
+        loss_of(model, np.random.default_rng(1)).backward()
+        for path, p in model.named_parameters():
+            assert p.grad is not None and (p.grad != 0).any(), path
+            assert p.grad.dtype == np.float32 and np.isfinite(p.grad).all(), path
+
+
+def test_the_tied_table_gets_the_gradient_of_both_its_uses():
+    model = enlarged(Transformer(SMALL, dtype=np.float64))
+    table = model.token_embedding.weight
+    loss_of(model).backward()
+    both = table.grad
+    table.grad = None
+    reads, writes = (Tensor(table.data, requires_grad=True) for _ in range(2))
+
+    def untied(ids):
+        x = mg.embedding(ids, reads) + model.position_embedding(np.arange(ids.shape[-1]))
+        for block in model.blocks:
+            x = block(x)
+        return mg.linear(model.norm(x), writes)
+    mg.cross_entropy(untied(IDS), TARGETS).backward()
+    assert (reads.grad != 0).any() and (writes.grad != 0).any()
+    assert np.allclose(both, reads.grad + writes.grad, rtol=1e-10, atol=1e-14)
+
+
+def test_the_model_is_what_its_description_says():
+    """Embeddings, blocks x + attention(norm(x)) and x + mlp(norm(x)), a norm, the token table."""
+    model = enlarged(Transformer(changed(bias=True), dtype=np.float64))
+    x = Tensor(model.token_embedding.weight.data[IDS] + model.position_embedding.weight.data)
+    for block in model.blocks:
+        x = x + block.attention(block.norm1(x))
+        x = x + block.mlp(block.norm2(x))
+    expected = model.norm(x).data @ model.token_embedding.weight.data.T
+    assert np.allclose(model(IDS).data, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_dropout_falls_on_embeddings_attention_and_both_branches():
+    model = Transformer(SMALL)
+    shares = [d.p for block in model.blocks for d in (block.attention.dropout, block.dropout)]
+    assert [model.dropout.p, *shares] == [0.3] * 5
+
+    def at_stage(stage):
+        """Logits of a model that drops only there."""
+        model = enlarged(Transformer(changed(dropout=0.0)))
+        place = {"embedding": model, "attention": model.blocks[1].attention,
+                 "mlp": model.blocks[1]}[stage]
+        place.dropout.p = 0.5
+        return model(IDS, np.random.default_rng(1)).data
+    whole = enlarged(Transformer(SMALL))(IDS).data
+    for stage in ("embedding", "attention", "mlp"):
+        assert not np.allclose(at_stage(stage), whole, atol=1e-3), stage
+
+
+def test_logits_have_the_shape_of_the_ids_and_one_number_for_each_character():
+    model = Transformer(SMALL)
+    for T in range(1, 7):
+        assert model(IDS[:, :T]).shape == (3, T, 7)
+        assert model(IDS[0, :T]).shape == (T, 7)
+    assert model(IDS[:1]).shape == (1, 6, 7)
+    assert model(IDS.tolist()).shape == (3, 6, 7)
+    for kind in (np.uint8, np.int32, np.uint64):
+        assert np.array_equal(model(IDS.astype(kind)).data, model(IDS).data)
+
+
+def test_the_logits_of_a_batch_are_those_of_its_rows():
+    for dtype, tolerance in ((np.float32, 1e-5), (np.float64, 1e-12)):
+        model = enlarged(Transformer(SMALL, dtype=dtype))
+        rows = np.stack([model(row).data for row in IDS])
+        assert np.allclose(model(IDS).data, rows, rtol=0, atol=tolerance * np.abs(rows).max())
+
+
+def test_the_logits_of_a_beginning_are_those_of_the_whole():
+    model = enlarged(Transformer(SMALL, dtype=np.float64))
+    whole = model(IDS).data
+    for T in range(1, 6):
+        assert np.allclose(model(IDS[:, :T]).data, whole[:, :T], rtol=1e-10, atol=1e-10)
+
+
+def test_logits_depend_on_the_order_of_the_characters():
+    model = enlarged(Transformer(SMALL))
+    swapped = IDS[0, [1, 0, 2, 3, 4, 5]]
+    assert IDS[0, 0] != IDS[0, 1]
+    assert (np.abs(model(IDS[0]).data[2:] - model(swapped).data[2:]).max(axis=1) > 0.01).all()
+
+
+def test_without_a_generator_the_model_is_a_pure_function():
+    model = Transformer(SMALL)
+    state, ids = model.state_dict(), IDS.copy()
+    first = model(IDS).data
+    model(IDS, np.random.default_rng(0))        # which leaves no trace
+    with mg.no_grad():
+        assert np.array_equal(model(IDS).data, first)
+    assert np.array_equal(model(IDS).data, first)
+    assert np.array_equal(Transformer(changed(dropout=0.0))(IDS).data, first)
+    assert np.array_equal(IDS, ids)
+    assert all(np.array_equal(a, b) for a, b in zip(model.state_dict().values(), state.values()))
+
+
+def test_with_a_generator_its_seed_decides():
+    model = Transformer(SMALL)
+    first, again, other = (model(IDS, np.random.default_rng(seed)).data for seed in (4, 4, 5))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other) and not np.array_equal(first, model(IDS).data)
+    rng = np.random.default_rng(4)
+    assert np.array_equal(model(IDS, rng).data, first)
+    assert not np.array_equal(model(IDS, rng).data, first)      # the generator went on
+
+
+def test_ids_that_the_model_cannot_take_are_refused_by_name():
+    model = Transformer(SMALL)
+    message = (r"ids have the shape \(B, T\) or \(T,\) with T from 1 to block_size=6; "
+               r"these have \[2, 7\]")
+    with pytest.raises(ValueError, match=message):
+        model(np.zeros((2, 7), int))
+    with pytest.raises(ValueError, match=r"with T from 1 to block_size=6; these have \[\]"):
+        model(3)
+    with pytest.raises(ValueError, match=r"with T from 1 to block_size=6; these have \[2, 0\]"):
+        model(np.zeros((2, 0), int))
+    with pytest.raises(IndexError, match=r"id 7 at \(1, 2\) is not one of the 7 from 0 to 6"):
+        model([[0, 1, 2], [3, 4, 7]])
+    with pytest.raises(IndexError, match=r"id -1 at \(0,\) is not one of the 7 from 0 to 6"):
+        model([-1, 2])
+    with pytest.raises(TypeError, match="ids are integers, and these are float64"):
+        model(np.zeros((1, 3)))
+
+
+WHOLE_NUMBERS = ["vocab_size", "block_size", "n_layer", "n_head", "n_embd"]
+
+
+@pytest.mark.parametrize("name", WHOLE_NUMBERS)
+@pytest.mark.parametrize("value", [0, -4, 2.0, True, "4", None])
+def test_a_size_that_is_no_positive_whole_number_is_refused_by_name(name, value):
+    with pytest.raises(ValueError) as caught:
+        changed(**{name: value})
+    assert str(caught.value) == f"{name} is a whole number of at least 1, not {value!r}"
+
+
+def test_other_settings_without_a_meaning_are_refused_by_name():
+    with pytest.raises(ValueError) as caught:
+        changed(n_embd=10, n_head=4)
+    assert str(caught.value) == "n_embd=10 channels do not split evenly into n_head=4 heads"
+    for dropout in (-0.1, 1.0, 1, math.nan, math.inf):
+        with pytest.raises(ValueError) as caught:
+            changed(dropout=dropout)
+        assert str(caught.value) == f"dropout is a share of at least 0 and below 1, not {dropout!r}"
+    with pytest.raises(TypeError, match="n_heads"):
+        changed(n_heads=2)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        SMALL.n_head = 4
+
+
+def test_the_smallest_model_of_all_works():
+    model = Transformer(TransformerConfig(1, 1, 1, 1, 1))
+    assert model([0]).shape == (1, 1)
+    loss = mg.cross_entropy(model([[0]]), np.array([[0]]))
+    loss.backward()
+    assert loss.item() == 0
+
+
+def train(model, steps, ids=IDS, targets=TARGETS, dropout_seed=0):
+    """Losses of training on the one batch."""
+    optimizer = mg.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    rng = np.random.default_rng(dropout_seed)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of(model, rng, ids, targets)
+        loss.backward()
+        mg.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_training_overfits_one_batch():
+    model = Transformer(changed(n_embd=32, dropout=0.0))
+    losses = train(model, 40)
+    assert losses[0] > 1.5 and losses[-1] < 0.1
+    assert np.array_equal(model(IDS).data.argmax(axis=-1), TARGETS)
+
+
+def test_the_same_seeds_give_the_same_losses_bit_for_bit():
+    """On a batch that is large enough to be shared out among threads."""
+    config = changed(vocab_size=30, block_size=32, n_layer=1, n_embd=64, bias=True)
+    batch = np.random.default_rng(6).integers(30, size=(2, 4, 32))
+    first, again = (train(Transformer(config, seed=3), 20, *batch) for _ in range(2))
+    assert first == again and len(set(first)) == 20
+    assert train(Transformer(config, seed=4), 2, *batch) != first[:2]
+    assert train(Transformer(config, seed=3), 2, *batch, dropout_seed=1) != first[:2]
