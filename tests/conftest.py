@@ -1,0 +1,29 @@
+"""What several test files share: a small text and a run on it."""
+import pytest
+
+import train
+
+WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
+         "by the river").split()
+TINY = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
+        "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
+        "--warmup_iters", "5", "--learning_rate", "1e-2"]
+
+
+@pytest.fixture(scope="session")
+def small_text(tmp_path_factory):
+    """A file of 3,000 words in an order that no n-gram knows."""
+    import numpy as np
+    path = tmp_path_factory.mktemp("text") / "words.txt"
+    drawn = np.random.default_rng(0).choice(WORDS, size=3000)
+    path.write_text("\n".join(" ".join(drawn[i:i + 8]) for i in range(0, 3000, 8)),
+                    encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, small_text):
+    """The folder of a run of 40 steps."""
+    out_dir = tmp_path_factory.mktemp("run") / "out"
+    train.main(["--data", str(small_text), "--out_dir", str(out_dir), "--max_iters", "40", *TINY])
+    return out_dir

@@ -1,0 +1,245 @@
+"""train.py as its users meet it: what it prints and writes, resuming, stopping, what it refuses."""
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import data
+import train
+from conftest import TINY
+from model import Transformer, load_checkpoint
+from model.training import State, evaluate
+
+
+def run(small_text, out_dir, *flags):
+    train.main(["--data", str(small_text), "--out_dir", str(out_dir), *TINY, *flags])
+
+
+def rows(out_dir):
+    with open(out_dir / "log.csv", newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def losses(out_dir):
+    """iter, train_loss, val_loss and lr of every line: what does not depend on the clock."""
+    return [row[:4] for row in rows(out_dir)]
+
+
+def arrays(path):
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files if name != "training"}
+
+
+def same_arrays(a, b):
+    a, b = arrays(a), arrays(b)
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def refused(capsys, *flags):
+    """What train.py says when it refuses: one line, and no traceback."""
+    with pytest.raises(SystemExit) as caught:
+        train.main(list(flags))
+    said = str(caught.value.code) if isinstance(caught.value.code, str) else capsys.readouterr().err
+    line = said.strip().splitlines()[-1]
+    assert caught.value.code not in (0, None) and line.startswith("train.py: ")
+    return line
+
+
+def test_a_run_leaves_the_best_model_the_last_state_and_a_log(trained):
+    assert {path.name for path in trained.iterdir()} == {"ckpt.npz", "last.npz", "log.csv"}
+    assert rows(trained)[0] == ["iter", "train_loss", "val_loss", "lr", "tokens_per_s", "seconds"]
+    assert [row[0] for row in rows(trained)[1:]] == ["0", "10", "20", "30", "40"]
+    assert float(rows(trained)[-1][2]) < float(rows(trained)[1][2]) - 0.3
+    model, tokenizer, training, optimizer = load_checkpoint(trained / "last.npz")
+    assert training["state"]["iteration"] == 40 and optimizer
+    assert not load_checkpoint(trained / "ckpt.npz").optimizer
+
+
+def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, tmp_path, capsys):
+    run(small_text, tmp_path / "out", "--max_iters", "10")
+    said = capsys.readouterr().out
+    characters = len(data.read_text(str(small_text)))
+    assert f"{characters:,} characters, 28 different ones" in said
+    assert re.search(r"model +[\d,]+ parameters: 1 layers, 2 heads, 16 channels, block of 16", said)
+    assert re.search(r"training +10 steps of 64 characters, 0.0 times the text, on \d+ threads",
+                     said)
+    assert re.search(r"yardstick +counted unigram \d\.\d{3}, bigram .*, 5-gram \d\.\d{3} nats "
+                     r"a character", said)
+    assert re.search(r"step     10   training \d\.\d{3}   validation \d\.\d{3}   ", said)
+    assert re.search(r"    \d\.\d{3}  this model  <--\n", said) and said.count("  counted ") >= 6
+    assert "a sample:" in said and f"python -m model.sample --out_dir {tmp_path / 'out'}" in said
+
+
+def test_the_last_validation_loss_is_over_the_whole_split(trained, small_text):
+    model, tokenizer, *_ = load_checkpoint(trained / "last.npz")
+    x, y = data.windows(data.split(tokenizer.encode(data.read_text(str(small_text))))[1], 16)
+    whole = evaluate(model, x, y, batch_size=7)
+    assert abs(whole - float(rows(trained)[-1][2])) < 1e-5
+
+
+def test_the_same_seed_gives_the_same_losses_and_weights_bit_for_bit(small_text, tmp_path):
+    for name in ("a", "b"):
+        run(small_text, tmp_path / name, "--max_iters", "20", "--dropout", "0.1")
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+    assert same_arrays(tmp_path / "a" / "last.npz", tmp_path / "b" / "last.npz")
+    run(small_text, tmp_path / "c", "--max_iters", "20", "--dropout", "0.1", "--seed", "2")
+    assert losses(tmp_path / "a") != losses(tmp_path / "c")
+
+
+@pytest.mark.parametrize("stop_at", [10, 13])
+def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(
+        small_text, tmp_path, monkeypatch, capsys, stop_at):
+    flags = ("--max_iters", "30", "--dropout", "0.1", "--gradient_accumulation_steps", "2")
+    run(small_text, tmp_path / "whole", *flags)
+
+    real = State.note_step
+
+    def note_step(state, *arguments):
+        real(state, *arguments)
+        if state.iteration == stop_at:
+            signal.raise_signal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(State, "note_step", note_step)
+        with pytest.raises(SystemExit) as caught:
+            run(small_text, tmp_path / "cut", *flags)
+    assert caught.value.code == 130
+    said = capsys.readouterr().out
+    assert f"stopped after {stop_at} steps" in said
+    assert f"python train.py --init_from resume --out_dir {tmp_path / 'cut'}" in said
+    assert load_checkpoint(tmp_path / "cut" / "last.npz").training["state"]["iteration"] == stop_at
+
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "cut")])
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
+    assert same_arrays(tmp_path / "cut" / "ckpt.npz", tmp_path / "whole" / "ckpt.npz")
+
+
+def test_a_finished_run_can_go_on_with_more_steps(small_text, tmp_path, capsys):
+    run(small_text, tmp_path / "out", "--max_iters", "10")
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "out")])
+    train.main(["--init_from=resume", "--out-dir", str(tmp_path / "out"), "--max-iters", "20"])
+    assert [row[0] for row in rows(tmp_path / "out")[1:]] == ["0", "10", "20"]
+
+
+def test_two_small_batches_accumulate_to_the_gradient_of_one(small_text, tmp_path):
+    run(small_text, tmp_path / "one", "--max_iters", "3", "--batch_size", "8")
+    run(small_text, tmp_path / "two", "--max_iters", "3", "--batch_size", "4",
+        "--gradient_accumulation_steps", "2")
+    one, two = arrays(tmp_path / "one" / "last.npz"), arrays(tmp_path / "two" / "last.npz")
+    for name in one:
+        if name.startswith("model/"):
+            assert np.allclose(one[name], two[name], rtol=1e-3, atol=1e-5), name
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(small_text, tmp_path):
+    command = [sys.executable, train.__file__, "--data", str(small_text),
+               "--out_dir", str(tmp_path), *TINY, "--max_iters", "100000"]
+    flags = subprocess.CREATE_NEW_PROCESS_GROUP if os.name == "nt" else 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          creationflags=flags) as process:
+        try:
+            deadline = time.time() + 120
+            while not (tmp_path / "ckpt.npz").exists() and process.poll() is None:
+                assert time.time() < deadline
+                time.sleep(0.1)
+            process.send_signal(signal.CTRL_BREAK_EVENT if os.name == "nt" else signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130 and "Traceback" not in err
+    assert "python train.py --init_from resume" in out
+    assert load_checkpoint(tmp_path / "last.npz").optimizer
+
+
+def test_an_earlier_run_is_set_aside_not_lost(small_text, tmp_path, capsys):
+    out_dir = tmp_path / "out"
+    run(small_text, out_dir, "--max_iters", "0")
+    first = arrays(out_dir / "ckpt.npz")
+    run(small_text, out_dir, "--max_iters", "0", "--seed", "5")
+    assert f"{out_dir} held an earlier run, which is now in {out_dir}.1" in capsys.readouterr().out
+    run(small_text, out_dir, "--max_iters", "0", "--seed", "6")
+    kept = arrays(tmp_path / "out.1" / "ckpt.npz")
+    assert all(np.array_equal(first[name], kept[name]) for name in first)
+    assert load_checkpoint(tmp_path / "out.2" / "last.npz").training["settings"]["seed"] == 5
+
+
+def test_a_model_that_sees_the_future_is_refused_before_the_first_step(
+        small_text, tmp_path, capsys, monkeypatch):
+    def leaky(config, seed):
+        model = Transformer(config, seed)
+        model.blocks[0].attention.causal = False
+        return model
+    monkeypatch.setattr(train, "Transformer", leaky)
+    line = refused(capsys, "--data", str(small_text), "--out_dir", str(tmp_path / "out"), *TINY)
+    assert "the model sees the future: the logits at position 0 changed" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_text_that_repeats_itself_is_warned_of(small_text, tmp_path, capsys):
+    twice = tmp_path / "twice.txt"
+    twice.write_text(small_text.read_text() * 2)
+    run(twice, tmp_path / "out", "--max_iters", "0")
+    assert re.search(r"warning +100% of the validation text", capsys.readouterr().out)
+
+
+def test_a_loss_that_is_no_number_stops_the_run(small_text, tmp_path, capsys):
+    line = refused(capsys, "--data", str(small_text), "--out_dir", str(tmp_path / "out"), *TINY,
+                   "--learning_rate", "1e30", "--max_iters", "50", "--grad_clip", "0",
+                   "--warmup_iters", "0")
+    assert re.search(r"the loss became nan at step \d+; the best model so far is in "
+                     r".*ckpt.npz.*--learning_rate", line)
+
+
+def test_help_shows_every_setting_with_its_default(capsys):
+    with pytest.raises(SystemExit):
+        train.main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    for field in train.dataclasses.fields(train.Settings):
+        assert re.search(rf"--{field.name}[ ,]", said)
+        assert field.default is None or f"(default: {field.default})" in said
+
+
+def test_mistakes_on_the_command_line_are_answered_in_one_line(capsys, small_text, tmp_path):
+    assert refused(capsys, "--max_itres", "3") == (
+        "train.py: error: there is no flag --max_itres; did you mean --max_iters?")
+    assert "invalid int value: 'many'" in refused(capsys, "--max_iters", "many")
+    line = refused(capsys, "--batch_size", "0", "--learning_rate", "-1", "--beta1", "1.5",
+                   "--n_embd", "30", "--n_head", "4", "--init_from", "gpt2", "--threads", "1000")
+    for part in ("--batch_size is at least 1, not 0",
+                 "--learning_rate is a number above 0, not -1.0",
+                 "--beta1 is at least 0 and below 1, not 1.5",
+                 "n_embd=30 channels do not split evenly into n_head=4 heads",
+                 "--init_from is scratch or resume, not gpt2", "--threads is at most"):
+        assert part in line
+    assert 'did you mean "lantern"?' in refused(capsys, "--data", "lanten")
+    assert "is a folder" in refused(capsys, "--data", str(tmp_path))
+    short = tmp_path / "short.txt"
+    short.write_text("too short")
+    assert "--block_size 16 needs 17 characters" in refused(capsys, "--data", str(short), *TINY)
+    binary = tmp_path / "latin1.txt"
+    binary.write_bytes(b"caf\xe9")
+    assert "byte 0xe9 at position 3" in refused(capsys, "--data", str(binary))
+    file = tmp_path / "file"
+    file.write_text("")
+    assert f"--out_dir {file} is a file" in refused(capsys, "--out_dir", str(file))
+    assert "--min_lr and --weight_decay are numbers" in refused(capsys, "--min_lr", "nan")
+    assert "there is not enough memory" in refused(
+        capsys, "--data", str(small_text), *TINY, "--n_embd", "4000000",
+        "--out_dir", str(tmp_path / "out"))
+
+
+def test_mistakes_in_resuming_are_answered_in_one_line(capsys, trained, small_text, tmp_path):
+    resume = ["--init_from", "resume", "--out_dir"]
+    assert "there is no checkpoint" in refused(capsys, *resume, str(tmp_path))
+    assert "has --n_layer 1, which cannot become 2" in refused(capsys, *resume, str(trained),
+                                                               "--n_layer", "2")
+    (tmp_path / "last.npz").write_bytes((trained / "ckpt.npz").read_bytes())
+    assert "holds a model, but no run to go on with" in refused(capsys, *resume, str(tmp_path))
+    assert "is not the one that the run" in refused(capsys, *resume, str(trained),
+                                                    "--data", "lantern")

@@ -1,0 +1,309 @@
+"""Train a character-level transformer on any text, and say how good it is.
+
+    python train.py                             the built-in plays, about three minutes
+    python train.py --data my_text.txt          a text of your own (UTF-8)
+    python train.py --init_from resume          go on where a run was stopped
+"""
+import dataclasses
+import hashlib
+import itertools
+import math
+import os
+import pathlib
+import shlex
+import sys
+import time
+
+import numba
+from tqdm import tqdm
+
+import data
+import minigrad as mg
+from minigrad.kernels.ahead import compile_ahead
+from minigrad.optim import warmup_cosine
+from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, save_checkpoint
+from model.causality import prove_causality
+from model.checkpoint import Checkpoint, restore_optimizer
+from model.flags import Parser, flag
+from model.generation import stream
+from model.training import Interrupts, Log, State, decayed_and_other, evaluate
+
+NGRAMS = ("unigram", "bigram", "trigram", "4-gram", "5-gram")
+COUNTING_SECONDS = 3    # for the n-grams; a large text gets fewer of them
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything that a run can be told; the names are nanoGPT's where it has one."""
+    data: str = flag("lantern", "shakespeare, lantern, or the path of a UTF-8 text file")
+    out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), log.csv")
+    init_from: str = flag("scratch", "scratch, or resume: go on from out_dir/last.npz as it is set")
+    max_iters: int = flag(2800, "optimiser steps in all")
+    batch_size: int = flag(12, "sequences of a batch, B")
+    block_size: int = flag(64, "characters of a sequence, T")
+    n_layer: int = flag(4, "blocks of attention and MLP")
+    n_head: int = flag(4, "attention heads, H")
+    n_embd: int = flag(128, "channels, C")
+    dropout: float = flag(0.0, "share of activations dropped in training")
+    bias: bool = flag(False, "biases in linear layers and norms")
+    learning_rate: float = flag(4e-3, "the highest that AdamW gets")
+    min_lr: float = flag(None, "what the learning rate falls to (default: a tenth of it)")
+    warmup_iters: int = flag(100, "steps over which the learning rate rises")
+    lr_decay_iters: int = flag(None, "step at which min_lr is reached (default: max_iters)")
+    weight_decay: float = flag(0.1, "of matrices only")
+    beta1: float = flag(0.9, "AdamW's memory of the gradient")
+    beta2: float = flag(0.99, "AdamW's memory of its square")
+    grad_clip: float = flag(1.0, "largest norm of the gradient; 0 does not clip")
+    gradient_accumulation_steps: int = flag(1, "batches whose gradients are averaged for one step")
+    eval_interval: int = flag(200, "steps between evaluations")
+    eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
+                               "0 takes all of it, as the last evaluation always does")
+    log_interval: int = flag(10, "steps between updates of the progress bar's numbers")
+    always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")
+    seed: int = flag(1337, "of the initial weights, the batches and dropout")
+    threads: int = flag(0, "processors to use; 0 takes all that this process may run on")
+
+    def problems(self) -> list[str]:
+        """What cannot work, one line each."""
+        at_least = dict(max_iters=0, batch_size=1, block_size=1, warmup_iters=0, eval_interval=1,
+                        eval_iters=0, log_interval=1, gradient_accumulation_steps=1, grad_clip=0,
+                        weight_decay=0, seed=0, threads=0)
+        found = [f"--{name} is at least {least}, not {getattr(self, name)}"
+                 for name, least in at_least.items() if not getattr(self, name) >= least]
+        if not 0 < self.learning_rate < math.inf:
+            found.append(f"--learning_rate is a number above 0, not {self.learning_rate}")
+        if not 0 <= (self.min_lr or 0.0) < math.inf or not self.weight_decay < math.inf:
+            found.append("--min_lr and --weight_decay are numbers of at least 0")
+        found += [f"--{name} is at least 0 and below 1, not {getattr(self, name)}"
+                  for name in ("beta1", "beta2") if not 0 <= getattr(self, name) < 1]
+        if self.init_from not in ("scratch", "resume"):
+            found.append(f"--init_from is scratch or resume, not {self.init_from}")
+        if self.threads > numba.config.NUMBA_NUM_THREADS:
+            found.append(f"--threads is at most {numba.config.NUMBA_NUM_THREADS} here, "
+                         f"not {self.threads}")
+        try:
+            self.model_config(vocab_size=1)
+        except ValueError as error:
+            found.append(f"the model's {error}")
+        return found
+
+    def model_config(self, vocab_size: int) -> TransformerConfig:
+        """The settings that shape the model."""
+        return TransformerConfig(vocab_size, self.block_size, self.n_layer, self.n_head,
+                                 self.n_embd, self.dropout, self.bias)
+
+
+ARCHITECTURE = ("block_size", "n_layer", "n_head", "n_embd", "bias")    # a resumed run keeps these
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The command: find the settings, run, and answer mistakes in one line."""
+    sys.stdout.reconfigure(errors="replace")    # for terminals that lack a character
+    parser = Parser("python train.py", __doc__, Settings)
+    given = parser.given(argv)
+    out_dir = pathlib.Path(given.get("out_dir", Settings.out_dir))
+    resumed = None
+    try:
+        if given.get("init_from") == "resume":
+            resumed = load_checkpoint(out_dir / "last.npz")
+            if not resumed.optimizer:
+                raise ValueError(f"{out_dir / 'last.npz'} holds a model, but no run to go on with; "
+                                 "train.py writes a last.npz that does")
+            earlier = resumed.training["settings"]
+            for name in ARCHITECTURE:
+                if given.get(name, earlier[name]) != earlier[name]:
+                    parser.error(f"the run in {out_dir} has --{name} {earlier[name]}, which cannot "
+                                 f"become {given[name]} on the way; leave the flag out, or train "
+                                 "anew into another --out_dir")
+            given = earlier | given
+            if unknown := given.keys() - {field.name for field in dataclasses.fields(Settings)}:
+                raise ValueError(f"the run in {out_dir} has settings that this version does not "
+                                 f"know ({', '.join(sorted(unknown))}); train anew into another "
+                                 "--out_dir")
+        if out_dir.exists() and not out_dir.is_dir():
+            raise ValueError(f"--out_dir {out_dir} is a file; give a folder")
+        s = Settings(**given)
+        if problems := s.problems():
+            parser.error("; ".join(problems))
+        run(s, resumed, out_dir)
+    except ValueError as error:         # all of them say what is wrong and what to do
+        sys.exit(f"train.py: {error}")
+    except MemoryError as error:
+        sys.exit(f"train.py: there is not enough memory ({error}); take a smaller --batch_size, "
+                 "--block_size or --n_embd")
+    except BrokenPipeError:             # nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        sys.exit(f"train.py: {error}: cannot write into {out_dir}; make room, or give another "
+                 "folder with --out_dir.  What was saved there before is whole")
+    except KeyboardInterrupt:
+        print(f"\nstopped at once; what was saved before is in {out_dir}", file=sys.stderr)
+        sys.exit(130)
+
+
+def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
+    """Train, from the beginning or from a checkpoint."""
+    if s.threads:
+        numba.set_num_threads(s.threads)
+    min_lr = s.learning_rate / 10 if s.min_lr is None else s.min_lr
+    decay_iters = s.max_iters if s.lr_decay_iters is None else s.lr_decay_iters
+
+    # The text
+    text = data.read_text(s.data)
+    tokenizer = CharTokenizer(text)
+    train, val = data.split(tokenizer.encode(text))
+    data.check_lengths(train, val, s.block_size)
+    val_x, val_y = data.windows(val, s.block_size)                          # (N, T) each
+    some = data.spread(len(val_x), s.eval_iters * s.batch_size)             # the same every time
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    if resumed and resumed.training["text"] != digest:
+        raise data.TextError(f"the text {s.data} is not the one that the run in {out_dir} was "
+                             "trained on; give that with --data, or train anew into another "
+                             "--out_dir")
+
+    # The model
+    model = resumed.model if resumed else Transformer(s.model_config(tokenizer.vocab_size), s.seed)
+    optimizer = mg.AdamW(decayed_and_other(model), s.learning_rate, (s.beta1, s.beta2),
+                         weight_decay=s.weight_decay)
+    state = State(s.seed)
+    if resumed:
+        state.restore(resumed.training["state"])
+        restore_optimizer(optimizer, model, resumed.optimizer, state.iteration)
+
+    # What the run will do, and the proof that it cannot cheat
+    yardstick = dict(zip(NGRAMS, data.ngram_losses(train, val, tokenizer.vocab_size, len(NGRAMS),
+                                                   COUNTING_SECONDS)))
+    describe(s, text, tokenizer, model, yardstick, state.iteration)
+    prove_causality(model, tokenizer.vocab_size, s.block_size)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    if not resumed:
+        keep_earlier_run(out_dir)
+    log = Log(out_dir / "log.csv", state.iteration if resumed else None)
+
+    def save(name, **optimizer):
+        settings = dataclasses.asdict(s) | {"init_from": "scratch", "out_dir": str(out_dir)}
+        if s.data not in data.KNOWN_TEXTS:
+            settings["data"] = os.path.abspath(os.path.expanduser(s.data))
+        training = dict(settings=settings, text=digest, state=state.saved())
+        save_checkpoint(out_dir / name, model, tokenizer, training, **optimizer)
+
+    # The loop
+    tokens = s.batch_size * s.block_size * s.gradient_accumulation_steps    # of a step
+    bar = tqdm(total=s.max_iters, initial=state.iteration, unit="step", dynamic_ncols=True,
+               disable=None)
+    with bar, Interrupts() as interrupts:
+        while True:
+            lr = warmup_cosine(state.iteration, s.learning_rate, min_lr, s.warmup_iters,
+                               decay_iters)
+            last = state.iteration >= s.max_iters
+            due = state.iteration % s.eval_interval == 0 or last
+            if due and state.iteration != state.evaluated:
+                val_loss = evaluate(model, val_x[some], val_y[some], s.batch_size)
+                train_loss, tokens_per_s = state.since_evaluation(tokens)
+                improved = state.note_evaluation(val_loss)
+                if last and len(some) < len(val_x):
+                    val_loss = evaluate(model, val_x, val_y, s.batch_size)
+                log.write(state.iteration, train_loss, val_loss, lr, tokens_per_s, state.seconds)
+                bar.write(progress(state.iteration, train_loss, val_loss, yardstick), sys.stdout)
+                if improved or s.always_save_checkpoint:
+                    save("ckpt.npz")
+                save("last.npz", optimizer=optimizer)
+            if last:
+                break
+            if interrupts.came:
+                save("last.npz", optimizer=optimizer)
+                break
+
+            started = time.perf_counter()
+            step_loss = 0.0
+            for _ in range(s.gradient_accumulation_steps):
+                x, y = data.random_batch(train, s.batch_size, s.block_size, state.batches)  # (B, T)
+                logits = model(x, rng=state.dropout)                                     # (B, T, V)
+                loss = mg.cross_entropy(logits, y) / s.gradient_accumulation_steps
+                loss.backward()
+                step_loss += loss.item()
+            if not math.isfinite(step_loss):
+                raise ValueError(f"the loss became {step_loss} at step {state.iteration + 1:,}; "
+                                 f"the best model so far is in {out_dir / 'ckpt.npz'}.  "
+                                 "Train again with a lower --learning_rate")
+            if s.grad_clip:
+                mg.clip_grad_norm_(model.parameters(), s.grad_clip)
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            optimizer.step()
+            optimizer.zero_grad()
+            state.note_step(step_loss, time.perf_counter() - started)
+            bar.update()
+            if state.iteration % s.log_interval == 0:
+                speed = state.since_evaluation(tokens)[1]
+                bar.set_postfix_str(f"loss {step_loss:.3f}, {speed:,.0f} characters/s")
+    if not last:
+        print(f"\nstopped after {state.iteration:,} steps; all is kept in {out_dir / 'last.npz'}.  "
+              f"Go on with:\n    python train.py --init_from resume --out_dir "
+              + shlex.quote(str(out_dir)))
+        sys.exit(130)
+    best = load_checkpoint(out_dir / "ckpt.npz")
+    report(best, evaluate(best.model, val_x, val_y, s.batch_size), yardstick, s.seed, out_dir)
+
+
+def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transformer,
+             yardstick: dict[str, float], start: int) -> None:
+    """Say what the run will do, and what its losses are to be held against."""
+    train, val = data.split(text)
+    characters = s.batch_size * s.block_size * s.gradient_accumulation_steps    # of a step
+    print(f"text        {s.data}: {len(text):,} characters, {tokenizer.vocab_size} different ones; "
+          f"the last {len(val):,} to validate")
+    if warning := data.repetition_warning(train, val):
+        print(f"warning     {warning}")
+    print(f"model       {sum(p.size for p in model.parameters()):,} parameters: "
+          f"{s.n_layer} layers, {s.n_head} heads, {s.n_embd} channels, block of {s.block_size}")
+    print(f"training    {s.max_iters:,} steps of {characters:,} characters, "
+          f"{s.max_iters * characters / len(train):.1f} times the text, "
+          f"on {numba.get_num_threads()} threads"
+          + (f"; going on after step {start:,}" if start else ""))
+    print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in yardstick.items())
+          + " nats a character")
+    if compile_ahead():
+        print("compiling   the kernels for this machine, this once; some 15 seconds")
+    print(flush=True)
+
+
+def progress(iteration: int, train_loss: float | None, val_loss: float,
+             yardstick: dict[str, float]) -> str:
+    """A line for an evaluation, with the best n-gram that its loss is below."""
+    beaten = [name for name, counted in yardstick.items() if val_loss < counted]
+    training = "" if train_loss is None else f"training {train_loss:.3f}"
+    standing = f"below the counted {beaten[-1]}" if beaten else "above every counted n-gram"
+    return f"step {iteration:6,}   {training:14}   validation {val_loss:.3f}   {standing}"
+
+
+def keep_earlier_run(out_dir: pathlib.Path) -> None:
+    """Move the files of an earlier run to a folder of their own instead of writing over them."""
+    files = [out_dir / name for name in ("ckpt.npz", "last.npz", "log.csv")]
+    files = [file for file in files if file.exists()]
+    if files:
+        kept = next(folder for n in itertools.count(1)
+                    if not (folder := out_dir.with_name(f"{out_dir.name}.{n}")).exists())
+        kept.mkdir()
+        for file in files:
+            os.replace(file, kept / file.name)
+        print(f"{out_dir} held an earlier run, which is now in {kept}\n")
+
+
+def report(best: Checkpoint, val_loss: float, yardstick: dict[str, float], seed: int,
+           out_dir: pathlib.Path) -> None:
+    """Say how good the best checkpoint is, show a sample of it, and what to do next."""
+    step = best.training["state"]["iteration"]
+    print(f"\nvalidation loss over the whole split, nats a character, best model (step {step:,}):")
+    rows = [(loss, f"counted {name}") for name, loss in yardstick.items()]
+    for loss, name in sorted([*rows, (val_loss, "this model  <--")], reverse=True):
+        print(f"    {loss:.3f}  {name}")
+    print("\na sample:\n")
+    for piece in stream(best.model, best.tokenizer, "", 300, temperature=0.8, seed=seed):
+        print(piece, end="", flush=True)
+    print(f"\n\nmore of it:\n    python -m model.sample --out_dir {shlex.quote(str(out_dir))}")
+
+
+if __name__ == "__main__":
+    main()
