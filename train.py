@@ -4,6 +4,7 @@
     python train.py --data my_text.txt          a text of your own (UTF-8)
     python train.py --init_from resume          go on where a run was stopped
 """
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -15,6 +16,7 @@ import sys
 import time
 
 import numba
+import numpy as np
 from tqdm import tqdm
 
 import data
@@ -29,6 +31,7 @@ from model.generation import stream
 from model.training import Interrupts, Log, State, decayed_and_other, evaluate
 
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram", "5-gram")
+WARM_UP = 5             # steps before a profile begins
 COUNTING_SECONDS = 3    # for the n-grams; a large text gets fewer of them
 
 
@@ -62,12 +65,14 @@ class Settings:
     always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")
     seed: int = flag(1337, "of the initial weights, the batches and dropout")
     threads: int = flag(0, "processors to use; 0 takes all that this process may run on")
+    profile: int = flag(0, "after so many steps, a table of where their time went, by op "
+                           "(50 if no number is given)", alone=50)
 
     def problems(self) -> list[str]:
         """What cannot work, one line each."""
         at_least = dict(max_iters=0, batch_size=1, block_size=1, warmup_iters=0, eval_interval=1,
                         eval_iters=0, log_interval=1, gradient_accumulation_steps=1, grad_clip=0,
-                        weight_decay=0, seed=0, threads=0)
+                        weight_decay=0, seed=0, threads=0, profile=0)
         found = [f"--{name} is at least {least}, not {getattr(self, name)}"
                  for name, least in at_least.items() if not getattr(self, name) >= least]
         if not 0 < self.learning_rate < math.inf:
@@ -182,13 +187,15 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
     log = Log(out_dir / "log.csv", state.iteration if resumed else None)
 
     def save(name, **optimizer):
-        settings = dataclasses.asdict(s) | {"init_from": "scratch", "out_dir": str(out_dir)}
+        settings = dataclasses.asdict(s) | {"init_from": "scratch", "out_dir": str(out_dir),
+                                            "profile": 0}
         if s.data not in data.KNOWN_TEXTS:
             settings["data"] = os.path.abspath(os.path.expanduser(s.data))
         training = dict(settings=settings, text=digest, state=state.saved())
         save_checkpoint(out_dir / name, model, tokenizer, training, **optimizer)
 
     # The loop
+    first, profile = state.iteration, mg.Profile()
     tokens = s.batch_size * s.block_size * s.gradient_accumulation_steps    # of a step
     bar = tqdm(total=s.max_iters, initial=state.iteration, unit="step", dynamic_ncols=True,
                disable=None)
@@ -216,25 +223,13 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
                 break
 
             started = time.perf_counter()
-            step_loss = 0.0
-            for _ in range(s.gradient_accumulation_steps):
-                x, y = data.random_batch(train, s.batch_size, s.block_size, state.batches)  # (B, T)
-                logits = model(x, rng=state.dropout)                                     # (B, T, V)
-                loss = mg.cross_entropy(logits, y) / s.gradient_accumulation_steps
-                loss.backward()
-                step_loss += loss.item()
-            if not math.isfinite(step_loss):
-                raise ValueError(f"the loss became {step_loss} at step {state.iteration + 1:,}; "
-                                 f"the best model so far is in {out_dir / 'ckpt.npz'}.  "
-                                 "Train again with a lower --learning_rate")
-            if s.grad_clip:
-                mg.clip_grad_norm_(model.parameters(), s.grad_clip)
-            for group in optimizer.param_groups:
-                group["lr"] = lr
-            optimizer.step()
-            optimizer.zero_grad()
+            measured = WARM_UP <= state.iteration - first < WARM_UP + s.profile
+            with profile if measured else contextlib.nullcontext():
+                step_loss = take_step(s, model, optimizer, lr, train, state, out_dir)
             state.note_step(step_loss, time.perf_counter() - started)
             bar.update()
+            if measured and profile.steps == s.profile:
+                bar.write(f"\n{profile.table()}\n", sys.stdout)
             if state.iteration % s.log_interval == 0:
                 speed = state.since_evaluation(tokens)[1]
                 bar.set_postfix_str(f"loss {step_loss:.3f}, {speed:,.0f} characters/s")
@@ -245,6 +240,29 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
         sys.exit(130)
     best = load_checkpoint(out_dir / "ckpt.npz")
     report(best, evaluate(best.model, val_x, val_y, s.batch_size), yardstick, s.seed, out_dir)
+
+
+def take_step(s: Settings, model: Transformer, optimizer: mg.AdamW, lr: float, train: np.ndarray,
+              state: State, out_dir: pathlib.Path) -> float:
+    """One step of the optimiser, over one or more batches; returns the training loss."""
+    step_loss = 0.0
+    for _ in range(s.gradient_accumulation_steps):
+        x, y = data.random_batch(train, s.batch_size, s.block_size, state.batches)      # (B, T)
+        logits = model(x, rng=state.dropout)                                            # (B, T, V)
+        loss = mg.cross_entropy(logits, y) / s.gradient_accumulation_steps
+        loss.backward()
+        step_loss += loss.item()
+    if not math.isfinite(step_loss):
+        raise ValueError(f"the loss became {step_loss} at step {state.iteration + 1:,}; "
+                         f"the best model so far is in {out_dir / 'ckpt.npz'}.  "
+                         "Train again with a lower --learning_rate")
+    if s.grad_clip:
+        mg.clip_grad_norm_(model.parameters(), s.grad_clip)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    optimizer.zero_grad()
+    return step_loss
 
 
 def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transformer,

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import wraps
 from heapq import heappop, heappush
 from itertools import count, zip_longest
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ _births = count()
 
 class _Mode(threading.local):
     recording = True
+    note = None         # told (op, "forward" or "backward", seconds) of every op; see watch_ops
 
 
 _mode = _Mode()
@@ -157,36 +159,44 @@ def _walk(root, g):
             raise RuntimeError(f"the graph below this {node.op} was freed by an earlier "
                                "backward(); compute the value again, or sum the losses and go "
                                "back once")
-        for source, dx, fresh in _pull(node, g):
-            if source not in sums:
-                heappush(waiting, (-source.birth, source))
-            sums[source] = _add(*sums.get(source, (None, False)), dx, fresh, source)
+        started = perf_counter()
+        try:
+            for source, dx, fresh in _pull(node, g):
+                if source not in sums:
+                    heappush(waiting, (-source.birth, source))
+                    sums[source] = _first(dx, fresh, source)
+                else:
+                    sums[source] = _add(*sums[source], dx, fresh)
+        except Exception as error:
+            error.add_note(f"in the gradient of {node.op}, from {_brief(g)}")
+            raise
         node.vjps = node.sources = None     # and with them the arrays that the vjps kept
+        if _mode.note:
+            _mode.note(node.op, "backward", perf_counter() - started)
     return leaves
 
 
 def _pull(node, g):
     """For each input: its own node, its part of the gradient, and whether nobody else holds it."""
-    try:
-        parts = node.vjps(g) if callable(node.vjps) else [vjp(g) for vjp in node.vjps]
-        if not isinstance(parts, (tuple, list)):
-            raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
-        for source, dx in zip_longest(node.sources, parts, fillvalue=None):
-            if source is None:
-                continue
-            if dx is None:
-                raise ValueError("there is no vjp for an argument that requires a gradient")
-            if callable(dx):
-                yield source, dx, True
-                continue
-            held_elsewhere = (dx is g or getattr(dx, "base", None) is not None
-                              or _count(dx, parts) > 1)
+    parts = node.vjps(g) if callable(node.vjps) else [vjp(g) for vjp in node.vjps]
+    if not isinstance(parts, (tuple, list)):
+        raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
+    for source, dx in zip_longest(node.sources, parts):
+        if source is None:
+            continue
+        if dx is None:
+            raise ValueError("there is no vjp for an argument that requires a gradient")
+        if callable(dx):
+            yield source, dx, True
+            continue
+        fresh = not (dx is g or getattr(dx, "base", None) is not None
+                     or len(parts) > 1 and _count(dx, parts) > 1)
+        if type(dx) is not np.ndarray or dx.shape != source.shape or dx.dtype != source.dtype:
             summed = unbroadcast(np.asarray(dx), source.shape)
             cast = summed.astype(source.dtype, copy=False)
-            yield source, cast, not held_elsewhere or summed is not dx or cast is not summed
-    except Exception as error:
-        error.add_note(f"in the gradient of {node.op}, from {_brief(g)}")
-        raise
+            fresh = fresh or summed is not dx or cast is not summed
+            dx = cast
+        yield source, dx, fresh
 
 
 def _count(dx, parts):
@@ -194,17 +204,21 @@ def _count(dx, parts):
     return sum(part is dx or getattr(part, "base", None) is dx for part in parts)
 
 
-def _add(held, ours, dx, fresh, source):
-    """held + dx, in place where nobody else looks; also whether nobody else looks at the sum."""
+def _first(dx, fresh, source):
+    """The first part of a gradient, and whether nobody else looks at it."""
     if callable(dx):                    # it adds itself in place: a gradient that is mostly zero
-        if held is None:
-            held = np.zeros(source.shape, source.dtype)
-        elif not ours:
-            held = held.copy()
+        held = np.zeros(source.shape, source.dtype)
         dx(held)
         return held, True
-    if held is None:
-        return dx, fresh
+    return dx, fresh
+
+
+def _add(held, ours, dx, fresh):
+    """held + dx, in place where nobody else looks; also whether nobody else looks at the sum."""
+    if callable(dx):
+        held = held if ours else held.copy()
+        dx(held)
+        return held, True
     if ours:
         held += dx
         return held, True
@@ -248,7 +262,7 @@ def op(f: Callable) -> Callable:
 
     @wraps(f)
     def lifted(*args, **settings):
-        if any(isinstance(value, (Tensor, list, tuple)) for value in settings.values()):
+        if settings and any(isinstance(v, (Tensor, list, tuple)) for v in settings.values()):
             # What may be a Tensor takes its place among the others.
             bound = signature.bind(*args, **settings)
             bound.apply_defaults()
@@ -265,11 +279,14 @@ def op(f: Callable) -> Callable:
             else:
                 arrays.append(arg)
                 sources.append(None)
+        started = perf_counter()
         try:
             value, vjps = f(*arrays, **settings)
         except Exception as error:
             error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
             raise
+        if _mode.note:
+            _mode.note(name, "forward", perf_counter() - started)
         if isinstance(value, list):
             return [_record(name, each, sources, its_vjps)
                     for each, its_vjps in zip(value, vjps, strict=True)]
@@ -283,18 +300,23 @@ def op(f: Callable) -> Callable:
 def _record(name, value, sources, vjps):
     """The Tensor of a value, with a node if a gradient can reach one of its sources."""
     out = Tensor(value)
-    if not _mode.recording or out.data.dtype.kind != "f":
+    if not _mode.recording or out.data.dtype.kind != "f" or not _some(sources):
         return out
     if not callable(vjps):      # keep only the vjps that will be called, and only what they hold
-        if any(source is not None for source in sources[len(vjps):]):
+        if _some(sources[len(vjps):]):
             raise ValueError(f"{name} has {len(vjps)} vjps, and none for a later argument "
                              "that requires a gradient")
         needed = [(source, vjp) for source, vjp in zip(sources, vjps)
                   if source is not None and vjp is not None]
-        sources, vjps = zip(*needed) if needed else ((), ())
-    if any(source is not None for source in sources):
-        out.node = Node(name, out.data, sources, vjps)
+        if not needed:
+            return out
+        sources, vjps = zip(*needed)
+    out.node = Node(name, out.data, sources, vjps)
     return out
+
+
+def _some(sources):
+    return any([source is not None for source in sources])      # a list is faster than a generator
 
 
 @contextmanager
@@ -305,6 +327,16 @@ def no_grad() -> Iterator[None]:
         yield
     finally:
         _mode.recording = before
+
+
+@contextmanager
+def watch_ops(note: Callable[[str, str, float], None]) -> Iterator[None]:
+    """Have `note(op, "forward" or "backward", seconds)` called after every op, in this thread."""
+    before, _mode.note = _mode.note, note
+    try:
+        yield
+    finally:
+        _mode.note = before
 
 
 def _brief(a):

@@ -4,9 +4,10 @@ import dataclasses
 import difflib
 
 
-def flag(default: object, help: str) -> dataclasses.Field:
-    """A field of a dataclass of settings, with what --help says of it."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def flag(default: object, help: str, alone: object = None) -> dataclasses.Field:
+    """A field of a dataclass of settings, with what --help says of it, and what the flag means when
+    it stands alone (None: it cannot)."""
+    return dataclasses.field(default=default, metadata={"help": help, "alone": alone})
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,6 +22,8 @@ class Parser(argparse.ArgumentParser):
             spellings = dict.fromkeys((f"--{field.name}", f"--{field.name.replace('_', '-')}"))
             kind = ({"action": argparse.BooleanOptionalAction} if field.type is bool
                     else {"type": field.type})
+            if field.metadata["alone"] is not None:
+                kind |= {"nargs": "?", "const": field.metadata["alone"]}
             help = field.metadata["help"].replace("%", "%%")
             if field.default is not None:
                 help += f" (default: {field.default})"

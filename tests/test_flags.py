@@ -11,6 +11,7 @@ class Settings:
     max_iters: int = flag(10, "how many, 100 % of them")
     fast: bool = flag(False, "no waiting")
     rate: float = flag(None, "how much")
+    table: int = flag(0, "after so many", alone=50)
 
 
 def given(*argv):
@@ -25,6 +26,10 @@ def test_only_what_is_given_is_given():
 def test_flags_take_underscores_and_hyphens_and_booleans_a_no():
     assert given("--max-iters", "3", "--fast") == {"max_iters": 3, "fast": True}
     assert given("--no-fast") == {"fast": False}
+
+
+def test_a_flag_may_stand_alone_where_that_has_a_meaning():
+    assert given("--table") == {"table": 50} and given("--table", "3") == {"table": 3}
 
 
 def test_help_shows_the_defaults(capsys):

@@ -13,7 +13,7 @@ FLOORS = [
     "minigrad.kernels minigrad.core data",
     "minigrad.ops.elementwise minigrad.ops.shape minigrad.ops.network",
     "minigrad.ops",
-    "minigrad.gradcheck minigrad.optim",
+    "minigrad.gradcheck minigrad.optim minigrad.profiling",
     "minigrad",
     "model.module model.causality model.tokenizer model.flags",
     "model.layers",

@@ -243,3 +243,13 @@ def test_mistakes_in_resuming_are_answered_in_one_line(capsys, trained, small_te
     assert "holds a model, but no run to go on with" in refused(capsys, *resume, str(tmp_path))
     assert "is not the one that the run" in refused(capsys, *resume, str(trained),
                                                     "--data", "lantern")
+
+
+def test_a_profile_is_printed_after_its_steps_and_not_again_when_resumed(small_text, tmp_path,
+                                                                         capsys):
+    run(small_text, tmp_path, "--max_iters", "10", "--profile", "3")
+    said = capsys.readouterr().out
+    assert "ms a step, of 3" in said
+    assert all(f"\n{op} " in said for op in ("linear", "layer_norm", "a step"))
+    run(small_text, tmp_path, "--init_from", "resume", "--max_iters", "25")
+    assert "ms a step" not in capsys.readouterr().out

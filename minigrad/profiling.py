@@ -1,0 +1,56 @@
+"""Where the time of training goes: by op, forward and backward."""
+import time
+from collections import Counter
+
+from minigrad.core import watch_ops
+
+
+class Profile:
+    """Notes what runs inside `with profile:`, each time a step.
+
+    with profile:
+        loss = ...
+        loss.backward()
+    print(profile.table())
+
+    What it holds, for every (op, "forward" or "backward"): `seconds`, `calls`.
+    """
+
+    def __init__(self) -> None:
+        self.steps, self.total = 0, 0.0     # seconds in all, ops and what lies between
+        self.seconds, self.calls = Counter(), Counter()
+
+    def __enter__(self) -> "Profile":
+        self._watching = watch_ops(self._note)
+        self._watching.__enter__()
+        self._entered = time.perf_counter()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.total += time.perf_counter() - self._entered
+        self.steps += 1
+        self._watching.__exit__(*error)
+
+    def _note(self, op, direction, seconds):
+        self.seconds[op, direction] += seconds
+        self.calls[op] += direction == "forward"
+
+    def table(self) -> str:
+        """Milliseconds of a step, the costliest op first."""
+        def line(name, calls, forward, backward, seconds):
+            return (f"{name:30}{calls:>8}{forward:>12}{backward:>12}{ms(seconds):>12}"
+                    f"{seconds / max(self.total, 1e-9):>8.0%}")
+
+        def ms(seconds):
+            return f"{1e3 * seconds / max(self.steps, 1):,.2f}" if seconds else "-"
+        ops = {op: [self.seconds[op, way] for way in ("forward", "backward")]
+               for op, _ in self.seconds}
+        lines = [f"{'ms a step, of ' + str(self.steps):30}{'calls':>8}{'forward':>12}"
+                 f"{'backward':>12}{'both':>12}{'share':>8}"]
+        for op, (forward, backward) in sorted(ops.items(), key=lambda item: -sum(item[1])):
+            lines.append(line(op, f"{self.calls[op] / self.steps:g}" if self.calls[op] else "-",
+                              ms(forward), ms(backward), forward + backward))
+        in_ops = sum(self.seconds.values())
+        lines.append(line("between ops, and the update", "", "", "", self.total - in_ops))
+        lines.append(line("a step", "", "", "", self.total))
+        return "\n".join(lines)

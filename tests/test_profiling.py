@@ -1,0 +1,53 @@
+"""Where the time goes: every op counted, forward and backward, and nothing outside."""
+import numpy as np
+import pytest
+
+import minigrad as mg
+
+
+def square_sum(n=1):
+    x = mg.Tensor(np.ones(3), requires_grad=True)
+    for _ in range(n):
+        y = (x * x).sum()
+        y.backward()
+    return x
+
+
+def test_every_op_is_counted_forward_and_backward():
+    profile = mg.Profile()
+    for _ in range(3):
+        with profile:
+            square_sum(2)
+    assert profile.steps == 3
+    assert profile.calls == {"multiply": 6, "sum": 6}
+    assert profile.seconds.keys() == {(op, way) for op in ("multiply", "sum")
+                                      for way in ("forward", "backward")}
+    assert 0 < sum(profile.seconds.values()) < profile.total
+
+
+def test_nothing_is_noted_outside_even_after_an_error():
+    profile = mg.Profile()
+    with pytest.raises(ValueError), profile:
+        mg.matmul(np.ones((2, 3)), np.ones((2, 3)))
+    noted = dict(profile.seconds)
+    square_sum()
+    assert profile.seconds == noted
+
+
+def test_a_profile_changes_no_gradient():
+    with mg.Profile():
+        inside = square_sum()
+    assert np.array_equal(inside.grad, square_sum().grad)
+
+
+def test_the_table_has_a_line_for_each_op_the_costliest_first_and_adds_up():
+    profile = mg.Profile()
+    profile.steps, profile.total = 2, 0.010
+    for op, direction, seconds in (("add", "forward", 0.001), ("gelu", "forward", 0.002),
+                                   ("gelu", "backward", 0.004)):
+        profile._note(op, direction, seconds)
+    lines = [line.split() for line in profile.table().splitlines()]
+    assert lines[0] == "ms a step, of 2 calls forward backward both share".split()
+    assert lines[1] == ["gelu", "0.5", "1.00", "2.00", "3.00", "60%"]
+    assert lines[2] == ["add", "0.5", "0.50", "-", "0.50", "10%"]
+    assert lines[3][-2:] == ["1.50", "30%"] and lines[4] == ["a", "step", "5.00", "100%"]
