@@ -4,7 +4,8 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).parents[1]
 FLOORS = [
-    "minigrad.kernels.compiling minigrad.kernels.simd minigrad.kernels.plain data.errors",
+    "minigrad.kernels.compiling minigrad.kernels.simd minigrad.kernels.plain "
+    "minigrad.kernels.memory data.errors",
     "minigrad.kernels.vector_math minigrad.kernels.ahead data.batches data.download data.ngrams",
     "minigrad.kernels.matmul minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.norm "
     "minigrad.kernels.dropout minigrad.kernels.embedding minigrad.kernels.update "

@@ -4,6 +4,8 @@ Where Numba is told not to compile (NUMBA_DISABLE_JIT=1), the plain NumPy statem
 """
 import numba
 
+from minigrad.kernels.memory import keep_freed_memory
+
 if numba.config.DISABLE_JIT:
     from minigrad.kernels.plain import (adamw, add_rows, attention, attention_vjp, cross_entropy,
                                         cross_entropy_vjp, dropout, gelu, gelu_vjp, matmul, norm,
@@ -22,3 +24,5 @@ else:
 __all__ = ["adamw", "add_rows", "attention", "attention_vjp", "cross_entropy", "cross_entropy_vjp",
            "dropout", "gelu", "gelu_vjp", "matmul", "norm", "norm_vjp", "softmax", "softmax_vjp",
            "sum_of_squares"]
+
+keep_freed_memory()
