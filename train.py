@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 import data
 import minigrad as mg
-from minigrad.kernels.ahead import compile_ahead
+from minigrad.kernels.ahead import compile_ahead, must_compile
 from minigrad.optim import warmup_cosine
 from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, save_checkpoint
 from model.causality import prove_causality
@@ -282,8 +282,9 @@ def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transforme
           + (f"; going on after step {start:,}" if start else ""))
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in yardstick.items())
           + " nats a character")
-    if compile_ahead():
-        print("compiling   the kernels for this machine, this once; some 15 seconds")
+    if must_compile():
+        print("compiling   the kernels for this machine, this once; some 15 seconds", flush=True)
+        compile_ahead(s.batch_size * s.block_size * s.n_embd)
     print(flush=True)
 
 

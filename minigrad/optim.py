@@ -74,19 +74,23 @@ class AdamW(_Optimizer):
         """Step every parameter that has a gradient."""
         self.steps += 1
         state = zip(self.m, self.v)
+        stepped = []                    # (p, g, m, v, settings) of every parameter with a gradient
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
-            for p, (m, v) in zip(group["params"], state):
-                if p.grad is not None:
-                    kernels.adamw(p.data, p.grad, m, v, group["lr"], beta1, beta2, group["eps"],
-                                  group["weight_decay"], 1 - beta1 ** self.steps,
-                                  1 - beta2 ** self.steps)
+            settings = (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
+                        1 - beta1 ** self.steps, 1 - beta2 ** self.steps)
+            stepped += [(p.data, p.grad, m, v, settings)
+                        for p, (m, v) in zip(group["params"], state) if p.grad is not None]
+        for dtype in {p.dtype for p, *_ in stepped}:
+            *arrays, settings = zip(*[of_one for of_one in stepped if of_one[0].dtype == dtype])
+            kernels.adamw(*arrays, np.array(settings))
 
 
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     """Scale all gradients to a common L2 norm of at most `max_norm`; returns the norm before."""
     gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = math.sqrt(sum(kernels.sum_of_squares(g) for g in gradients))
+    norm = math.sqrt(sum(kernels.sum_of_squares([g for g in gradients if g.dtype == dtype])
+                         for dtype in {g.dtype for g in gradients}))
     if norm > max_norm:
         for g in gradients:
             g *= max_norm / norm

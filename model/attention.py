@@ -127,14 +127,11 @@ class MultiHeadAttention(Module):
         self.out = Linear(d_out, d_out, bias, rng, std_out, dtype)
         self.dropout = Dropout(dropout)
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
-        q, k, v = self.split_heads(x)                                       # (..., H, T, D) each
-        mixed = mg.scaled_dot_product_attention(q, k, v, is_causal=self.causal,
-                                                dropout_p=self.dropout.p, rng=rng)
-        mixed = mixed.swapaxes(-2, -3)                                      # (..., T, H, D)
-        return self.dropout(self.out(mixed.reshape(*x.shape[:-1], -1)), rng)
-
-    def split_heads(self, x: Tensor) -> list[Tensor]:
-        """Queries, keys and values of every head: (..., T, d_in) -> three of (..., H, T, D)."""
-        parts = mg.split(self.qkv(x), 3, axis=-1)                           # (..., T, H D) each
-        return [part.reshape(*x.shape[:-1], self.heads, -1).swapaxes(-2, -3) for part in parts]
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
+                 residual: Tensor | None = None) -> Tensor:
+        """A residual, of the output's shape, is added to it, after the dropout."""
+        mixed = mg.self_attention(self.qkv(x), self.heads, is_causal=self.causal,
+                                  dropout_p=self.dropout.p, rng=rng)        # (..., T, H D)
+        if self.dropout.happens(rng):
+            return self.dropout(self.out(mixed), rng, residual)
+        return self.out(mixed, residual)

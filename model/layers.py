@@ -33,8 +33,8 @@ class Linear(Module):
         self.weight = normal(rng, (outputs, inputs), std, dtype)
         self.bias = full((outputs,), 0, dtype) if bias else None
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return mg.linear(x, self.weight, self.bias)
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        return mg.linear(x, self.weight, self.bias, residual)
 
 
 class Embedding(Module):
@@ -65,8 +65,13 @@ class Dropout(Module):
     def __init__(self, p: float) -> None:
         self.p = p
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
-        return mg.dropout(x, self.p, rng)
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
+                 residual: Tensor | None = None) -> Tensor:
+        return mg.dropout(x, self.p, rng, residual)
+
+    def happens(self, rng: np.random.Generator | None) -> bool:
+        """Whether anything would be dropped."""
+        return rng is not None and self.p > 0
 
 
 class MLP(Module):
@@ -80,5 +85,6 @@ class MLP(Module):
         self.up = Linear(channels, 4 * channels, bias, rng, dtype=dtype)
         self.down = Linear(4 * channels, channels, bias, rng, std_out, dtype)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.down(mg.gelu(self.up(x)))       # (..., C) -> (..., 4 C) -> (..., C)
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        # down(gelu(up(x))) + residual, in one op that keeps less for the way back
+        return mg.mlp(x, self.up.weight, self.down.weight, self.up.bias, self.down.bias, residual)

@@ -56,8 +56,11 @@ class Block(Module):
         self.dropout = Dropout(config.dropout)
 
     def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
-        x = x + self.attention(self.norm1(x), rng)
-        return x + self.dropout(self.mlp(self.norm2(x)), rng)
+        # Residuals are handed over, because added within a product they cost next to nothing.
+        x = self.attention(self.norm1(x), rng, residual=x)
+        if self.dropout.happens(rng):
+            return self.dropout(self.mlp(self.norm2(x)), rng, residual=x)
+        return self.mlp(self.norm2(x), residual=x)
 
 
 class Transformer(Module):

@@ -4,12 +4,14 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).parents[1]
 FLOORS = [
-    "minigrad.kernels.compiling minigrad.kernels.simd minigrad.kernels.plain "
-    "minigrad.kernels.memory data.errors",
-    "minigrad.kernels.vector_math minigrad.kernels.ahead data.batches data.download data.ngrams",
-    "minigrad.kernels.matmul minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.norm "
-    "minigrad.kernels.dropout minigrad.kernels.embedding minigrad.kernels.update "
+    "minigrad.kernels.simd minigrad.kernels.plain minigrad.kernels.memory data.errors",
+    "minigrad.kernels.tiles",
+    "minigrad.kernels.compiling minigrad.kernels.vector_math data.batches data.download "
+    "data.ngrams",
+    "minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.norm minigrad.kernels.dropout "
+    "minigrad.kernels.embedding minigrad.kernels.update minigrad.kernels.ahead "
     "data.texts data.repetition",
+    "minigrad.kernels.matmul",
     "minigrad.kernels.attention minigrad.kernels.cross_entropy",
     "minigrad.kernels minigrad.core data",
     "minigrad.ops.elementwise minigrad.ops.shape minigrad.ops.network",

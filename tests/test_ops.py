@@ -75,6 +75,11 @@ EXAMPLES = [
         ((0, 3), (3, 2)), ((2, 0), (0, 3)), ((1, 1), (1, 1))]],
     call("linear", r((2, 3, 4)), r((5, 4)), r(5)), call("linear", r((3, 4)), r((5, 4))),
     call("linear", r(4), r((5, 4)), r(5)), call("linear", r((0, 4)), r((5, 4))),
+    call("linear", r((2, 3, 4)), r((5, 4)), r(5), r((2, 3, 5))),
+    call("mlp", r((2, 3, 4)), r((5, 4)), r((4, 5)), r(5), r(4), r((2, 3, 4))),
+    call("mlp", r((2, 3, 4)), r((5, 4)), r((6, 5)), r(5), r(6)),
+    call("mlp", r((3, 4)), r((5, 4)), r((2, 5))), call("mlp", r(4), r((5, 4)), r((2, 5))),
+    call("mlp", r((0, 4)), r((5, 4)), r((2, 5))),
     call("embedding", np.array([[0, 1], [1, 4]]), r((5, 3))),
     call("embedding", np.array(2), r((5, 3))),
     call("softmax", r((2, 3, 5))), call("softmax", r((2, 3, 5)), axis=1),
@@ -90,6 +95,8 @@ EXAMPLES = [
     call("rms_norm", r((2, 3, 5)), r(5)), call("rms_norm", r((4, 5))),
     call("dropout", r((4, 5)), 0.3, rng=frozen), call("dropout", r((4, 5)), 0.3),
     call("dropout", r(3), 1.0, rng=frozen),
+    *[call("dropout", r((4, 5)), p, mask_rng, r((4, 5)))
+      for p, mask_rng in ((0.3, frozen), (1.0, frozen), (0.3, None))],
     call("scaled_dot_product_attention", r((2, 2, 5, 4)), r((2, 2, 5, 4)), r((2, 2, 5, 4)),
          is_causal=True),
     call("scaled_dot_product_attention", r((3, 4)), r((5, 4)), r((5, 6)), scale=0.3),
@@ -97,6 +104,8 @@ EXAMPLES = [
          np.tri(3, 5, 1, dtype=bool)),
     call("scaled_dot_product_attention", r((1, 2, 60, 3)), r((1, 2, 60, 3)), r((1, 2, 60, 3)),
          r((60, 60)) * 0.1, is_causal=True, dropout_p=0.3, rng=frozen),
+    call("self_attention", r((2, 5, 12)), 2, is_causal=True), call("self_attention", r((4, 6)), 1),
+    call("self_attention", r((2, 1, 30, 12)), 4, dropout_p=0.3, rng=frozen),
 ]
 NO_GRADIENT = {("scaled_dot_product_attention", 3)}     # the mask is added, not learnt through
 
@@ -104,6 +113,7 @@ NO_GRADIENT = {("scaled_dot_product_attention", 3)}     # the mask is added, not
 def applied(name, args, settings):
     """op(*tensors), with several values joined into one and a generator made anew."""
     settings = {k: v() if v is frozen else v for k, v in settings.items()}
+    args = [a() if a is frozen else a for a in args]
     out = mg.OPS[name](*args, **settings)
     if isinstance(out, list):
         return mg.concatenate([part.reshape(-1) for part in out])
@@ -330,6 +340,20 @@ def test_attention_is_softmax_of_scaled_scores_times_values():
     assert (masked[:, :, 3] == 0).all() and np.isfinite(masked).all()
 
 
+def test_mlp_is_linear_gelu_linear():
+    x, up, down, up_bias, down_bias = r((2, 3, 4)), r((7, 4)), r((5, 7)), r(7), r(5)
+    plainly = mg.linear(mg.gelu(mg.linear(x, up, up_bias)), down, down_bias).data
+    assert np.allclose(mg.mlp(x, up, down, up_bias, down_bias).data, plainly, rtol=1e-12)
+
+
+def test_self_attention_is_that_of_each_head():
+    qkv, H = r((2, 6, 24)), 4
+    q, k, v = (part.reshape(2, 6, H, -1).swapaxes(1, 2) for part in np.split(qkv, 3, axis=-1))
+    heads = mg.scaled_dot_product_attention(q, k, v, is_causal=True).data       # (B, H, T, D)
+    assert np.array_equal(mg.self_attention(qkv, H, is_causal=True).data,
+                          heads.swapaxes(1, 2).reshape(2, 6, -1))
+
+
 def test_tensors_given_by_keyword_get_their_gradients():
     x, w = Tensor(r((2, 3))), Tensor(r((4, 3)), requires_grad=True)
     b = Tensor(r(4), requires_grad=True)
@@ -357,12 +381,21 @@ WRONG = [
     ("layer_norm", (np.ones((2, 3)), np.ones(4)), {},
      ValueError, "weight needs one number for each of 3 channels, and has shape [4]"),
     ("dropout", (np.ones(3), 1.5), {}, ValueError, "between 0 and 1; this is 1.5"),
+    ("dropout", (np.ones(3), 0.5, None, np.ones(4)), {}, ValueError,
+     "residual needs the shape [3] of what is dropped from, and has [4]"),
     ("dropout", (np.ones(3), 0.5), {"rng": 7},
      TypeError, "rng is a generator such as np.random.default_rng(0), not int"),
     ("scaled_dot_product_attention", (np.ones((2, 3)), np.ones((2, 4)), np.ones((2, 4))), {},
      ValueError, "the same D"),
     ("scaled_dot_product_attention", (np.ones((2, 3)),) * 3, {"dropout_p": 1.0},
      ValueError, "below 1; this is 1.0"),
+    ("linear", (np.ones((2, 3)), np.ones((5, 3)), np.ones(4)), {},
+     ValueError, "bias needs one number for each of 5 outputs, and has shape [4]"),
+    ("linear", (np.ones((2, 3)), np.ones((5, 3)), np.ones(5), np.ones((2, 3))), {},
+     ValueError, "residual needs the output's shape [2, 5], and has [2, 3]"),
+    ("mlp", (np.ones((2, 3)), np.ones((5, 3)), np.ones((5, 3))), {}, ValueError, "the same F"),
+    ("self_attention", (np.ones((2, 10)), 2), {}, ValueError,
+     "10 channels do not split evenly into the queries, keys and values of 2 heads"),
     ("gelu", (np.ones(3),), {"approximate": "erf"}, ValueError, "not 'erf'"),
     ("add", (np.ones((2, 3)), np.ones(4)), {}, ValueError, "could not be broadcast"),
 ]

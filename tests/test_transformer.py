@@ -65,16 +65,17 @@ def test_the_gradient_by_all_parameters_agrees_with_central_differences(size, bi
 
 def test_the_gradient_check_notices_one_wrong_weight_gradient():
     model = enlarged(Transformer(SMALL, dtype=np.float64))
-    wrong = model.blocks[1].mlp.up
+    wrong = model.blocks[1].attention.out
 
-    def half_forgotten(x):
-        return mg.linear(x, wrong.weight * 0.5 + wrong.weight.detach() * 0.5)
-    model.blocks[1].mlp.up = half_forgotten
-    state = model.state_dict() | {"up": wrong.weight.data.copy()}
+    def half_forgotten(x, residual):
+        weight = wrong.weight * 0.5 + wrong.weight.detach() * 0.5
+        return mg.linear(x, weight, residual=residual)
+    model.blocks[1].attention.out = half_forgotten
+    state = model.state_dict() | {"out": wrong.weight.data.copy()}
 
     def f(*tensors):
         for path, tensor in zip(state, tensors):
-            if path == "up":
+            if path == "out":
                 wrong.weight = tensor
             else:
                 put(model, path, tensor)

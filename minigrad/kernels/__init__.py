@@ -1,6 +1,7 @@
 """The loops that Numba compiles: arrays in, arrays out; nothing here has heard of a Tensor.
 
-Where Numba is told not to compile (NUMBA_DISABLE_JIT=1), the plain NumPy statements run instead.
+Where Numba is told not to compile (NUMBA_DISABLE_JIT=1), or cannot, the plain NumPy statements run
+instead.
 """
 import numba
 
@@ -8,11 +9,12 @@ from minigrad.kernels.memory import keep_freed_memory
 
 if numba.config.DISABLE_JIT:
     from minigrad.kernels.plain import (adamw, add_rows, attention, attention_vjp, cross_entropy,
-                                        cross_entropy_vjp, dropout, gelu, gelu_vjp, matmul, norm,
-                                        norm_vjp, softmax, softmax_vjp, sum_of_squares)
+                                        dropout, gelu, gelu_vjp, matmul, norm, norm_vjp, softmax,
+                                        softmax_vjp, sum_of_squares)
 else:
     from minigrad.kernels.attention import attention, attention_vjp
-    from minigrad.kernels.cross_entropy import cross_entropy, cross_entropy_vjp
+    from minigrad.kernels.compiling import or_plain
+    from minigrad.kernels.cross_entropy import cross_entropy
     from minigrad.kernels.dropout import dropout
     from minigrad.kernels.embedding import add_rows
     from minigrad.kernels.gelu import gelu, gelu_vjp
@@ -20,9 +22,11 @@ else:
     from minigrad.kernels.norm import norm, norm_vjp
     from minigrad.kernels.softmax import softmax, softmax_vjp
     from minigrad.kernels.update import adamw, sum_of_squares
+    for _f in (adamw, add_rows, attention, attention_vjp, cross_entropy, dropout, gelu, gelu_vjp,
+               matmul, norm, norm_vjp, softmax, softmax_vjp, sum_of_squares):
+        globals()[_f.__name__] = or_plain(_f)
 
-__all__ = ["adamw", "add_rows", "attention", "attention_vjp", "cross_entropy", "cross_entropy_vjp",
-           "dropout", "gelu", "gelu_vjp", "matmul", "norm", "norm_vjp", "softmax", "softmax_vjp",
-           "sum_of_squares"]
+__all__ = ["adamw", "add_rows", "attention", "attention_vjp", "cross_entropy", "dropout", "gelu",
+           "gelu_vjp", "matmul", "norm", "norm_vjp", "softmax", "softmax_vjp", "sum_of_squares"]
 
 keep_freed_memory()

@@ -1,8 +1,7 @@
 """Compile a training step's kernels in two processes at once, when none is on disk yet.
 
-A second process compiles the kernels that go backward, while this one compiles those that go
-forward as it comes to them; it then finds the others on disk, or, if the second process failed,
-compiles them itself.
+This process compiles the two that take longest going forward, a second one the others; they are
+then found on disk, or, if the second process failed, compiled where they are needed.
 """
 import subprocess
 import sys
@@ -13,34 +12,43 @@ import numpy as np
 from minigrad.kernels import compiling
 
 COMMAND = ("import sys; sys.path[:] = {path!r}; "
-           "from minigrad.kernels.ahead import compile_backward; compile_backward()")
+           "from minigrad.kernels.ahead import compile_others; compile_others()")
 
 
-def compile_ahead() -> bool:
-    """Start the second process if there is need; returns whether kernels must be compiled."""
-    threads = numba.get_num_threads()
-    if numba.config.DISABLE_JIT or compiling.folder(parallel=threads > 1).exists():
-        return False
-    if threads > 1:
+def must_compile() -> bool:
+    """Whether no kernel is on disk."""
+    return not (numba.config.DISABLE_JIT
+                or compiling.folder(parallel=numba.get_num_threads() > 1).exists())
+
+
+def compile_ahead(elements: int) -> None:
+    """Compile, for float32, what a training step needs whose activations have so many elements.
+
+    One whose activations are too small for threads needs other versions of fewer kernels, and
+    compiles them as it comes to them.
+    """
+    if compiling.threads_for(elements) > 1:
         process = subprocess.Popen([sys.executable, "-c", COMMAND.format(path=sys.path)],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        compiling.elsewhere.update((kernel.__name__, process) for kernel in backward_kernels())
-    return True
+        compiling.elsewhere.update((kernel.__name__, process) for kernel in others())
+        from minigrad.kernels.attention import attention_kernel
+        from minigrad.kernels.matmul import matmul_kernel
+        for kernel in (matmul_kernel, attention_kernel):
+            kernel.compile(np.dtype(np.float32), True)
 
 
-def compile_backward() -> None:
-    """Compile every kernel that only backward and the optimiser call, for float32 and threads."""
-    for kernel in backward_kernels():
+def compile_others() -> None:
+    """What the second process does."""
+    for kernel in others():
         kernel.compile(np.dtype(np.float32), True)
 
 
-def backward_kernels() -> list:
-    """Those kernels, the slowest to compile first."""
+def others() -> list:
+    """The other kernels of a step, the slowest to compile first."""
     from minigrad.kernels.attention import attention_vjp_kernel
-    from minigrad.kernels.cross_entropy import losses_vjp_kernel
+    from minigrad.kernels.cross_entropy import cross_entropy_kernel
     from minigrad.kernels.embedding import add_rows_kernel
-    from minigrad.kernels.gelu import gelu_vjp_kernel
-    from minigrad.kernels.norm import norm_vjp_kernel
+    from minigrad.kernels.norm import norm_kernel, norm_vjp_kernel
     from minigrad.kernels.update import adamw_kernel, sum_of_squares_kernel
-    return [attention_vjp_kernel, norm_vjp_kernel, gelu_vjp_kernel, losses_vjp_kernel, adamw_kernel,
-            sum_of_squares_kernel, add_rows_kernel]
+    return [attention_vjp_kernel, norm_vjp_kernel, norm_kernel, cross_entropy_kernel,
+            add_rows_kernel, adamw_kernel, sum_of_squares_kernel]

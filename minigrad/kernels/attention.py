@@ -7,21 +7,24 @@ and back, with dP the gradient through the dropout:
     dq = dS @ k * scale;   dk = dS.T @ q * scale
 
 How it runs: threads share out the heads.  A head goes in blocks of ROWS queries, whose scores
-(ROWS, S) stay in the second-level cache; a causal block stops at its last query.  Nothing of size
-(T, S) is kept: going back, P is computed again from the logarithm of each row's sum (Dao et al.
-2022, "FlashAttention", section 3.1), and the dropout mask from its seed.
+(ROWS, S) stay in the second-level cache; a causal block stops at its last query, and the loops over
+a row at the last key that it may look at, rounded up to STEP.  Nothing of size (T, S) is kept:
+going back, P is computed again from the logarithm of each row's sum (Dao et al. 2022,
+"FlashAttention", section 3.1), and the dropout mask from its seed.
 """
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import kernel, serial, threads_for, writable
+from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writable
 from minigrad.kernels.dropout import keeps, seed_and_bound
 from minigrad.kernels.matmul import ADD, SET, multiply, pack_columns
-from minigrad.kernels.simd import TILE_BYTES
-from minigrad.kernels.softmax import largest, softmax_row
+from minigrad.kernels.simd import dense_row
+from minigrad.kernels.softmax import largest, softmax_in_place
+from minigrad.kernels.tiles import TILE_BYTES
 from minigrad.kernels.vector_math import exp
 
-ROWS = 48       # queries of a block; a multiple of every MR
+ROWS = 24       # queries of a block; a multiple of every MR
+STEP = 32       # columns that a loop over scores takes at a time: four vectors of 256 bits
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, causal: bool,
@@ -40,11 +43,12 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     return out, log_sum
 
 
-def attention_vjp(g, q, k, v, mask, out, log_sum, causal, scale, p, seed):
-    """Gradients to q, k and v."""
-    dq, dk, dv = (_like(x, x.shape[3]) for x in (q, k, v))
+def attention_vjp(g, q, k, v, mask, out, log_sum, causal, scale, p, seed, into=None):
+    """Gradients to q, k and v, written to the three arrays `into` if they are given."""
+    dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
     has_mask, mask = mask is not None, np.zeros((1, 1, 1, 1), q.dtype) if mask is None else mask
-    attention_vjp_kernel(writable(g), writable(q), writable(k), writable(v), mask, out, log_sum,
+    g = writable(g) if g.strides[3] == g.itemsize else dense(g)
+    attention_vjp_kernel(g, writable(q), writable(k), writable(v), mask, out, log_sum,
                          dq, dk, dv, has_mask, causal, scale, 1 / (1 - p),
                          *seed_and_bound(p, seed), _threads(q, k))
     return dq, dk, dv
@@ -87,7 +91,7 @@ def attend(head, q, k, v, mask, out, log_sum, has_mask, causal, scale, kept, low
     b, h = head // q.shape[1], head % q.shape[1]
     real = log_sum.dtype.type
     k_columns, v_rows = panels(D, S, log_sum), panels(S, E, log_sum)
-    scores = np.empty((ROWS, S), log_sum.dtype)
+    scores = score_rows(S, log_sum)
     pack_columns(k[b, h].T, k_columns)
     pack_columns(v[b, h], v_rows)
     for top in range(0, T, ROWS):
@@ -96,12 +100,15 @@ def attend(head, q, k, v, mask, out, log_sum, has_mask, causal, scale, kept, low
         multiply(q[b, h, top:top + n], k_columns, scores[:n, :seen], SET)
         for i in range(n):
             t = top + i
-            row = scores[i, :seen]
-            finish_scores(row, real(scale), mask[b, h, t] if has_mask else row, has_mask,
-                          t + 1 if causal else S)
+            visible = min(S, t + 1) if causal else S
+            row = scores[i, :whole_vectors(visible)]
+            finish_scores(row, real(scale), mask[b, h, t] if has_mask else row, has_mask, visible)
             log_sum[b, h, t] = softmax_or_zero(row)
+            scores[i, row.size:seen] = 0
             if bound > 0:
-                drop(row, (head * T + t) * S, real(kept), low, high, bound)
+                first = (head * T + t) * S      # the number of the row's first weight
+                for s in range(row.size):
+                    row[s] = row[s] * real(kept) if keeps(low, high, bound, first + s) else real(0)
         multiply(scores[:n, :seen], v_rows, out[b, h, top:top + n], SET)
 
 
@@ -115,8 +122,8 @@ def attend_vjp(head, g, q, k, v, mask, out, log_sum, dq, dk, dv, has_mask, causa
     k_columns, k_rows = panels(D, S, log_sum), panels(S, D, log_sum)
     v_columns = panels(E, S, log_sum)
     q_rows, g_rows = panels(ROWS, D, log_sum), panels(ROWS, E, log_sum)
-    weights = np.empty((ROWS, S), log_sum.dtype)        # P, then dropout(P)
-    back = np.empty((ROWS, S), log_sum.dtype)           # dP, then dS * scale
+    weights = score_rows(S, log_sum)        # P, then dropout(P)
+    back = score_rows(S, log_sum)           # dP, then dS * scale
     pack_columns(k[b, h].T, k_columns)
     pack_columns(k[b, h], k_rows)
     pack_columns(v[b, h].T, v_columns)
@@ -130,20 +137,26 @@ def attend_vjp(head, g, q, k, v, mask, out, log_sum, dq, dk, dv, has_mask, causa
         multiply(g_block, v_columns, back[:n, :seen], SET)
         for i in range(n):
             t = top + i
-            P, dP = weights[i, :seen], back[i, :seen]
-            finish_scores(P, real(scale), mask[b, h, t] if has_mask else P, has_mask,
-                          t + 1 if causal else S)
-            along = real(0)
-            for e in range(E):
-                along += g[b, h, t, e] * out[b, h, t, e]
-            for s in range(seen):
-                P[s] = exp(P[s] - log_sum[b, h, t]) if P[s] > -np.inf else real(0)
+            visible = min(S, t + 1) if causal else S
+            wide = whole_vectors(visible)
+            P, dP = weights[i, :wide], back[i, :wide]
+            finish_scores(P, real(scale), mask[b, h, t] if has_mask else P, has_mask, visible)
+            # Where a query may look nowhere, every exp(-inf - inf) below is 0.
+            log_total = log_sum[b, h, t] if log_sum[b, h, t] != -np.inf else real(np.inf)
+            along = dot(g[b, h, t], out[b, h, t])
             if bound > 0:
-                drop(dP, (head * T + t) * S, real(kept), low, high, bound)
-            for s in range(seen):
-                dP[s] = P[s] * (dP[s] - along) * real(scale)
-            if bound > 0:
-                drop(P, (head * T + t) * S, real(kept), low, high, bound)
+                first = (head * T + t) * S
+                for s in range(wide):
+                    share = real(kept) if keeps(low, high, bound, first + s) else real(0)
+                    p = exp(P[s] - log_total)
+                    P[s] = p * share
+                    dP[s] = p * (dP[s] * share - along) * real(scale)
+            else:
+                for s in range(wide):
+                    P[s] = exp(P[s] - log_total)
+                    dP[s] = P[s] * (dP[s] - along) * real(scale)
+            weights[i, wide:seen] = 0
+            back[i, wide:seen] = 0
         pack_columns(q_block, q_rows)
         pack_columns(g_block, g_rows)
         multiply(weights[:n, :seen].T, g_rows, dv[b, h, :seen], ADD)
@@ -159,25 +172,43 @@ def panels(depth, columns, like):
 
 
 @serial
+def score_rows(S, like):
+    """Room for a block of scores, its rows a whole number of vectors long."""
+    return np.zeros((ROWS, whole_vectors(S)), like.dtype)
+
+
+@serial
+def whole_vectors(n):
+    """n rounded up to what a loop takes at a time, so that none of it goes one by one."""
+    return (n + STEP - 1) // STEP * STEP
+
+
+@serial
 def finish_scores(row, scale, mask, has_mask, visible):
     """Scale the products q . k, add the mask, and close to the query all from `visible` on."""
-    for s in range(min(visible, row.size)):
-        row[s] = row[s] * scale + mask[s] if has_mask else row[s] * scale
+    for s in range(row.size):
+        row[s] *= scale
+    for s in range(visible if has_mask else 0):
+        row[s] += mask[s]
     for s in range(visible, row.size):
         row[s] = -np.inf
 
 
 @serial
-def softmax_or_zero(row):
-    """Softmax in place, all 0 where every score is -inf; returns log(sum(exp(row)))."""
-    if largest(row) == -np.inf:
-        row[:] = 0
-        return row.dtype.type(-np.inf)
-    return softmax_row(row, row)
+def dot(x, y):
+    """The inner product of two rows that are dense."""
+    x, y = dense_row(x, 0, x.size), dense_row(y, 0, y.size)
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i] * y[i]
+    return total
 
 
 @serial
-def drop(row, first, kept, low, high, bound):
-    """Dropout, in place, of a row whose elements have the numbers `first` and following."""
-    for s in range(row.size):
-        row[s] = row[s] * kept if keeps(low, high, bound, first + s) else row.dtype.type(0)
+def softmax_or_zero(row):
+    """Softmax in place, all 0 where every score is -inf; returns log(sum(exp(row)))."""
+    top = largest(row)
+    if top == -np.inf:
+        row[:] = 0
+        return top
+    return softmax_in_place(row, top)

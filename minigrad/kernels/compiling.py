@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import threading
+import warnings
 from collections.abc import Callable
 from functools import wraps
 
@@ -15,9 +16,12 @@ import numba
 import numpy as np
 from numba import types
 
+from minigrad.kernels import plain
+from minigrad.kernels.tiles import define_tiles
+
 # GNU's OpenMP lets a thread that waits spin for milliseconds, and where another program wants the
 # processor each of a step's hundred waits may take as long.  Set before Numba loads that library.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 # Sums may be reordered and fused; inf and nan keep their meaning, because masks are -inf.
 FAST = {"reassoc", "contract", "nsz"}
@@ -60,8 +64,12 @@ def kernel(signature: str) -> Callable:
                 raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
             if f.__name__ in elsewhere:
                 elsewhere[f.__name__].wait()
-            dispatcher = _njit(f, parallel)
-            dispatcher.compile(types.void(*[_type_of(word, FLOATS[dtype]) for word in words]))
+            try:
+                define_tiles(dtype)
+                dispatcher = _njit(f, parallel)
+                dispatcher.compile(types.void(*[_type_of(word, FLOATS[dtype]) for word in words]))
+            except Exception as error:      # Numba and LLVM have many ways to fail
+                return _refusing(f"{f.__name__}: {type(error).__name__}: {error}")
             dispatcher.disable_compile()        # every call is matched to this one version
             return dispatcher
 
@@ -69,13 +77,43 @@ def kernel(signature: str) -> Callable:
         def call(*arguments):
             which = arguments[0].dtype, words[-1] == "threads" and arguments[-1] > 1
             if which not in versions:
-                versions[which] = version(*which)
+                compile_version(*which)
             versions[which](*arguments)
 
-        call.versions, call.compile = versions, version
+        def compile_version(dtype, parallel):
+            versions[dtype, parallel] = version(dtype, parallel)
+
+        call.versions, call.compile = versions, compile_version
         return call
 
     return decorate
+
+
+class CannotCompile(RuntimeError):
+    """A kernel that Numba could not compile on this machine."""
+
+
+def _refusing(reason):
+    def refuse(*arguments):
+        raise CannotCompile(reason)
+    return refuse
+
+
+def or_plain(compiled: Callable) -> Callable:
+    """A function on compiled kernels, which gives way to plain NumPy where they cannot be compiled,
+    and says so."""
+    plainly = getattr(plain, compiled.__name__)
+
+    @wraps(compiled)
+    def call(*args, **settings):
+        try:
+            return compiled(*args, **settings)
+        except CannotCompile as error:
+            warnings.warn(f"{compiled.__name__} is left to NumPy, which gives the same and takes "
+                          f"longer, because Numba could not compile {error}", RuntimeWarning,
+                          stacklevel=2)
+            return plainly(*args, **settings)
+    return call
 
 
 def threads_for(steps: int) -> int:
@@ -85,12 +123,12 @@ def threads_for(steps: int) -> int:
 
 def dense(x: np.ndarray) -> np.ndarray:
     """x itself if its rows are dense and writable, else a copy that is: what `C` arguments need."""
-    return np.require(x, requirements="CW")
+    return x if x.flags.carray else np.require(x, requirements="CAW")
 
 
 def writable(x: np.ndarray) -> np.ndarray:
     """x itself if it may be written to, else a copy: what `A` arguments need."""
-    return np.require(x, requirements="W")
+    return x if x.flags.behaved else np.require(x, requirements="AW")
 
 
 def rows(x: np.ndarray) -> np.ndarray:

@@ -1,9 +1,10 @@
 """Dropout (Srivastava et al. 2014, section 4) whose mask is computed where needed, never stored.
 
-In plain NumPy:  y = x * keep(seed, np.arange(x.size)) / (1 - p)  for flat x, with `keep` as below:
-a counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), so
-element i of a mask is the same on every platform and for every number of threads.  Its mixing step,
-once with each half of the seed, is lowbias32 (Wellons 2018, "Prospecting for Hash Functions").
+In plain NumPy:  y = residual + x * keep(seed, np.arange(x.size)) / (1 - p)  for flat x, with `keep`
+as below: a counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
+3"), so element i of a mask is the same on every platform and for every number of threads.  Its
+mixing step, once with each half of the seed, is lowbias32 (Wellons 2018, "Prospecting for Hash
+Functions").
 """
 import numpy as np
 from numba import prange
@@ -11,12 +12,13 @@ from numba import prange
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for
 
 
-def dropout(x: np.ndarray, p: float, seed: int) -> np.ndarray:
-    """x with elements zeroed with probability p, others times 1 / (1 - p); `seed` has 64 bits."""
+def dropout(x: np.ndarray, p: float, seed: int, residual: np.ndarray | None = None) -> np.ndarray:
+    """x with elements zeroed with probability p, others times 1 / (1 - p), and a residual of the
+    same shape added; `seed` has 64 bits."""
     out = np.empty(x.shape, x.dtype)
     flat = dense(x).reshape(-1)
-    dropout_kernel(flat, out.reshape(-1), *seed_and_bound(p, seed), 1 / (1 - p),
-                   threads_for(x.size))
+    dropout_kernel(flat, flat[:0] if residual is None else dense(residual).reshape(-1),
+                   out.reshape(-1), *seed_and_bound(p, seed), 1 / (1 - p), threads_for(x.size))
     return out
 
 
@@ -25,11 +27,15 @@ def seed_and_bound(p: float, seed: int) -> tuple[np.uint32, np.uint32, np.uint32
     return np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32), np.uint32(min(p * 2**32, 2**32 - 1))
 
 
-@kernel("C1 C1 key key key double threads")
-def dropout_kernel(x, out, low, high, bound, scale, threads):
+@kernel("C1 C1 C1 key key key double threads")
+def dropout_kernel(x, residual, out, low, high, bound, scale, threads):
     real = x.dtype.type
-    for i in prange(x.size):
-        out[i] = x[i] * real(scale) if keeps(low, high, bound, i) else real(0)
+    if residual.size:
+        for i in prange(x.size):
+            out[i] = residual[i] + (x[i] * real(scale) if keeps(low, high, bound, i) else real(0))
+    else:
+        for i in prange(x.size):
+            out[i] = x[i] * real(scale) if keeps(low, high, bound, i) else real(0)
 
 
 @serial

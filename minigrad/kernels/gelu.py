@@ -12,9 +12,8 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, threads_for
-from minigrad.kernels.vector_math import erfc, exp, tanh
+from minigrad.kernels.vector_math import exp, normal_cdf, tanh
 
-ROOT_HALF = math.sqrt(0.5)
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)
 SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715
 
@@ -43,7 +42,7 @@ def gelu_kernel(x, out, by_tanh, threads):
             out[i] = real(0.5) * x[i] * (real(1) + t)
     else:
         for i in prange(x.size):
-            out[i] = real(0.5) * x[i] * erfc(-real(ROOT_HALF) * x[i])
+            out[i] = x[i] * normal_cdf(x[i], exp(real(-0.5) * x[i] * x[i]))
 
 
 @kernel("C1 C1 C1 bool threads")
@@ -57,5 +56,5 @@ def gelu_vjp_kernel(g, x, out, by_tanh, threads):
             out[i] = g[i] * real(0.5) * (real(1) + t + x[i] * (real(1) - t * t) * steep)
     else:
         for i in prange(x.size):
-            Phi = real(0.5) * erfc(-real(ROOT_HALF) * x[i])
-            out[i] = g[i] * (Phi + x[i] * real(DENSITY_0) * exp(real(-0.5) * x[i] * x[i]))
+            density = exp(real(-0.5) * x[i] * x[i])
+            out[i] = g[i] * (normal_cdf(x[i], density) + x[i] * real(DENSITY_0) * density)

@@ -1,93 +1,160 @@
-"""Matrix products.  In plain NumPy:  c = a @ b,  or  c += a @ b,  for each of a batch.
+"""Matrix products, and what is done to a product's rows while they are still in the cache.
+
+In plain NumPy, for each of a batch:
+    c = a @ b,  or  c += a @ b;
+then, where they are given,
+    c += bias;  c += residual;
+    activated[...] = gelu(c),  or  c *= gelu'(h) and activated[...] = gelu(h) for h = gelu_of.
 
 How it runs (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication"): the
-inner dimension is cut into blocks of at most KC; of each, B is packed into panels of NR columns, of
+inner dimension is cut into depths of at most KC; of each, B is packed into panels of NR columns, of
 which one stays in the first-level cache; the rows of A and C are cut into blocks, which threads
-share out; and a block is walked in tiles of MR x NR, whose sums `simd.micro_kernel` keeps in
-registers.  Operands may have any strides, so a transpose costs nothing but the packing; ragged
-edges are padded with zeros in the panels.
+share out; and a block is walked in tiles of MR x NR, whose sums `tiles.micro_kernel` keeps in
+registers.  Operands may have any strides: rows of A that are dense are read where they lie, and a
+transpose costs nothing but the packing.
 """
+import functools
+
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import kernel, serial, threads_for, writable
-from minigrad.kernels.simd import MR, TILE_BYTES, micro_kernel
+from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writable
+from minigrad.kernels.gelu import DENSITY_0
+from minigrad.kernels.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
+                                    micro_kernel)
+from minigrad.kernels.vector_math import exp, normal_cdf
 
-KC = 384            # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
-BLOCK_PANELS = 16   # height of a block in units of MR; KC deep, it fits the second-level cache
+KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
+BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache
+PACKED_BYTES = 1 << 21  # of B at a time
 # For `multiply`; as literals, each would compile a version of its own.
 SET, ADD = np.bool_(False), np.bool_(True)
 
 
-def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """(N, M, K) @ (N, K, P) -> (N, M, P), or (M, K) @ (K, P) -> (M, P); added to `out` if given."""
+def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
+           bias: np.ndarray | None = None, residual: np.ndarray | None = None,
+           gelu_of: np.ndarray | None = None, activated: np.ndarray | None = None) -> np.ndarray:
+    """(N, M, K) @ (N, K, P) -> (N, M, P), or (M, K) @ (K, P) -> (M, P); added to `out` if given.
+
+    What may follow, as stated at the head of this file, wants a bias (P,), and dense arrays of the
+    product's shape.
+    """
     add = out is not None
     if not add:
         out = np.empty(a.shape[:-1] + b.shape[-1:], a.dtype)
-    batch = (lambda x: x[None]) if a.ndim == 2 else (lambda x: x)
-    if a.shape[-1] == 0:
-        out[...] = out if add else 0
-    elif out.size:
-        matmul_kernel(batch(writable(a)), batch(writable(b)), batch(out), add,
-                      threads_for(out.size * a.shape[-1] // 16))
+    if a.shape[-1] == 0 and not add:
+        out[...] = 0
+    if out.size:
+        c, no_rows, nothing = out, *absent(a.dtype)
+        if a.ndim == 2:
+            a, b, c = a[None], b[None], c[None]
+        after = [no_rows if x is None else dense(x).reshape(c.shape)
+                 for x in (residual, gelu_of, activated)]
+        matmul_kernel(writable(a), writable(b), c, nothing if bias is None else dense(bias), *after,
+                      add, threads_for(out.size * a.shape[-1] // 16))
     return out
 
 
-@kernel("A3 A3 A3 bool threads")
-def matmul_kernel(a, b, c, add, threads):
+@functools.cache
+def absent(dtype):
+    """What stands for matrices, and for a bias, that are not given."""
+    return np.empty((0, 0, 0), dtype), np.empty(0, dtype)
+
+
+@kernel("A3 A3 C3 C1 C3 C3 C3 bool threads")
+def matmul_kernel(a, b, c, bias, residual, gelu_of, activated, add, threads):
     N, M, K = a.shape
-    P = b.shape[2]
+    P = c.shape[2]
     NR = TILE_BYTES // c.itemsize
     wide = (P + NR - 1) // NR                   # panels of B, of NR columns
     tall = (M + MR - 1) // MR                   # panels of A, of MR rows
-    cuts = (K + KC - 1) // KC
-    depth = (K + cuts - 1) // cuts
+    depth = max(1, (K + cuts(K) - 1) // cuts(K))
     blocks = threads * ((tall + BLOCK_PANELS * threads - 1) // (BLOCK_PANELS * threads))
-    packed = np.empty((wide, depth, NR), c.dtype)
+    together = max(1, PACKED_BYTES // (wide * depth * NR * c.itemsize))   # cuts packed at once
+    packed = np.empty((min(together, cuts(K)), wide, depth, NR), c.dtype)
     for n in range(N):
-        for start in range(0, K, depth):
-            stop = min(K, start + depth)
+        for begin in range(0, max(K, 1), together * depth):
+            end = min(K, begin + together * depth)
             for t in prange(threads):
                 first, last = t * wide // threads, (t + 1) * wide // threads
-                pack_columns(b[n, start:stop, first * NR:last * NR], packed[first:last])
+                for start in range(begin, end, depth):
+                    pack_columns(b[n, start:min(end, start + depth), first * NR:last * NR],
+                                 packed[(start - begin) // depth, first:last])
             for block in prange(blocks):
                 top, bottom = block * tall // blocks * MR, (block + 1) * tall // blocks * MR
-                multiply(a[n, top:bottom, start:stop], packed, c[n, top:bottom], add or start > 0)
+                for start in range(begin, end, depth):
+                    multiply(a[n, top:bottom, start:min(end, start + depth)],
+                             packed[(start - begin) // depth], c[n, top:bottom],
+                             add or start > 0)
+                if end == K:
+                    for i in range(top, min(M, bottom)):
+                        finish_row(c[n, i], bias, residual[n, i] if residual.size else bias,
+                                   gelu_of[n, i] if gelu_of.size else bias,
+                                   activated[n, i] if activated.size else bias,
+                                   residual.size > 0, gelu_of.size > 0, activated.size > 0)
+
+
+@serial
+def finish_row(c, bias, residual, gelu_of, activated, has_residual, has_gelu_of, has_activated):
+    """What is done to a row of the product; absent arrays have been replaced by others."""
+    real = c.dtype.type
+    for j in range(bias.size):
+        c[j] += bias[j]
+    for j in range(c.size if has_residual else 0):
+        c[j] += residual[j]
+    if has_gelu_of:
+        for j in range(c.size):
+            x = gelu_of[j]
+            density = exp(real(-0.5) * x * x)
+            Phi = normal_cdf(x, density)
+            c[j] *= Phi + x * real(DENSITY_0) * density
+            activated[j] = x * Phi
+    elif has_activated:
+        for j in range(c.size):
+            activated[j] = c[j] * normal_cdf(c[j], exp(real(-0.5) * c[j] * c[j]))
+
+
+@serial
+def cuts(K):
+    """How many depths the inner dimension is cut into."""
+    return max(1, (K + KC - 1) // KC)
 
 
 @serial
 def pack_columns(b, packed):
-    """Copy b (depth, P) into panels of NR columns: packed[panel, k, NR]."""
+    """Copy b (depth, P) into panels of NR columns: packed[panel, k, NR]; a panel that is not full
+    repeats its last column."""
     depth, P = b.shape
     NR = TILE_BYTES // b.itemsize
-    for panel in range((P + NR - 1) // NR):
-        left = panel * NR
+    full = P // NR if b.strides[1] == b.itemsize else 0     # panels whose rows are dense in b
+    row_stride = b.strides[0] // b.itemsize
+    for k in range(depth):
+        for panel in range(full):
+            copy_tile_row(b, k * row_stride + panel * NR,
+                          packed, (panel * packed.shape[1] + k) * NR)
+    for panel in range(full, len(packed)):
+        width = min(NR, P - panel * NR)
         for k in range(depth):
-            row = packed[panel, k]
-            if left + NR <= P:
-                for j in range(NR):             # a constant width, so that it is unrolled
-                    row[j] = b[k, left + j]
-            else:
-                row[:] = 0
-                for j in range(P - left):
-                    row[j] = b[k, left + j]
+            for j in range(NR):
+                packed[panel, k, j] = b[k, panel * NR + min(j, width - 1)]
 
 
 @serial
 def pack_rows(a, packed):
-    """Copy a (M, depth) into panels of MR rows: packed[panel, k, MR]."""
+    """Copy a (M, depth) into panels of MR rows: packed[panel, k, MR]; a panel that is not full
+    repeats its last row."""
     M, depth = a.shape
-    for panel in range((M + MR - 1) // MR):
-        top = panel * MR
+    full = M // MR if a.strides[0] == a.itemsize else 0     # panels whose columns are dense in a
+    column_stride = a.strides[1] // a.itemsize
+    for k in range(depth):                      # outermost, since what is packed is a transpose
+        for panel in range(full):
+            copy_tile_column(a, k * column_stride + panel * MR,
+                             packed, (panel * packed.shape[1] + k) * MR)
+    for panel in range(full, len(packed)):
+        height = min(MR, M - panel * MR)
         for k in range(depth):
-            column = packed[panel, k]
-            if top + MR <= M:
-                for i in range(MR):             # a constant height, so that it is unrolled
-                    column[i] = a[top + i, k]
-            else:
-                column[:] = 0
-                for i in range(M - top):
-                    column[i] = a[top + i, k]
+            for i in range(MR):
+                packed[panel, k, i] = a[panel * MR + min(i, height - 1), k]
 
 
 @serial
@@ -99,41 +166,43 @@ def multiply(a, packed, c, add):
     M, depth = a.shape
     P = c.shape[1]
     NR = TILE_BYTES // c.itemsize
+    lanes = NR // NV
     a_row, c_row = a.strides[0] // a.itemsize, c.strides[0] // c.itemsize
     panel_size = packed.shape[1] * NR
-    tall = (M + MR - 1) // MR
-    # Rows that are dense are read where they lie; what is transposed or ragged is packed first.
-    direct = M // MR if a.strides[1] == a.itemsize else 0
-    packed_a = np.empty((tall - direct, depth, MR), c.dtype)
-    pack_rows(a[direct * MR:], packed_a)
-    edge = np.zeros((MR, NR), c.dtype)
-    for j in range((P + NR - 1) // NR):
-        for i in range(tall):
-            height, width = min(MR, M - i * MR), min(NR, P - j * NR)
-            if height == MR and width == NR:
-                at = i * MR * c_row + j * NR
-                if i < direct:
-                    micro_kernel(a, i * MR * a_row, a_row, 1, packed, j * panel_size,
-                                 c, at, c_row, depth, add)
+    direct = a.strides[1] == a.itemsize
+    packed_a = np.empty((0 if direct else (M + MR - 1) // MR, depth, MR), c.dtype)
+    if not direct:
+        pack_rows(a, packed_a)
+    edge = np.empty((MR if P % lanes else 0, NR), c.dtype)
+    for panel in range((P + NR - 1) // NR):
+        left = panel * NR
+        width = min(NR, P - left)
+        vectors = (width + lanes - 1) // lanes
+        for top in range(0, M, MR):
+            height = min(MR, M - top)
+            if width % lanes == 0:
+                if direct:
+                    micro_kernel(a, top * a_row, a_row, 1, packed, panel * panel_size,
+                                 c, top * c_row + left, c_row, depth, add, height, vectors)
                 else:
-                    micro_kernel(packed_a, (i - direct) * depth * MR, 1, MR, packed, j * panel_size,
-                                 c, at, c_row, depth, add)
-            else:       # by a whole tile aside, so that a row's bits do not depend on its place
-                corner = c[i * MR:i * MR + height, j * NR:j * NR + width]
+                    micro_kernel(packed_a, top * depth, 1, MR, packed, panel * panel_size,
+                                 c, top * c_row + left, c_row, depth, add, height, vectors)
+            else:                               # a whole vector would reach beyond C's rows
+                corner = c[top:top + height, left:left + width]
                 if add:
-                    copy(corner, edge, height, width)
-                if i < direct:
-                    micro_kernel(a, i * MR * a_row, a_row, 1, packed, j * panel_size,
-                                 edge, 0, NR, depth, add)
+                    copy(corner, edge)
+                if direct:
+                    micro_kernel(a, top * a_row, a_row, 1, packed, panel * panel_size,
+                                 edge, 0, NR, depth, add, height, vectors)
                 else:
-                    micro_kernel(packed_a, (i - direct) * depth * MR, 1, MR, packed, j * panel_size,
-                                 edge, 0, NR, depth, add)
-                copy(edge, corner, height, width)
+                    micro_kernel(packed_a, top * depth, 1, MR, packed, panel * panel_size,
+                                 edge, 0, NR, depth, add, height, vectors)
+                copy(edge, corner)
 
 
 @serial
-def copy(source, target, height, width):
-    """The first rows and columns of a matrix into another."""
-    for y in range(height):
-        for x in range(width):
+def copy(source, target):
+    """The rows and columns that both have, from one matrix into another."""
+    for y in range(min(len(source), len(target))):
+        for x in range(min(source.shape[1], target.shape[1])):
             target[y, x] = source[y, x]

@@ -7,12 +7,19 @@ import math
 import numpy as np
 
 
-def matmul(a, b, out=None):
-    product = a @ b
-    if out is None:
-        return product
-    out += product
-    return out
+def matmul(a, b, out=None, bias=None, residual=None, gelu_of=None, activated=None):
+    c = a @ b
+    if out is not None:
+        out += c
+        c = out
+    for added in (bias, residual):
+        if added is not None:
+            c += added
+    if gelu_of is not None:
+        c *= gelu_vjp(np.ones_like(c), gelu_of, False)
+    if activated is not None:
+        activated[...] = gelu(c if gelu_of is None else gelu_of, False)
+    return c
 
 
 def softmax(x):
@@ -73,8 +80,9 @@ def keep(n, p, seed):
     return bits >= np.uint32(min(p * 2**32, 2**32 - 1))
 
 
-def dropout(x, p, seed):
-    return np.where(keep(x.size, p, seed).reshape(x.shape), x * (1 / (1 - p)), 0).astype(x.dtype)
+def dropout(x, p, seed, residual=None):
+    y = np.where(keep(x.size, p, seed).reshape(x.shape), x * (1 / (1 - p)), 0).astype(x.dtype)
+    return y if residual is None else residual + y
 
 
 def attention(q, k, v, mask, causal, scale, p, seed):
@@ -82,11 +90,16 @@ def attention(q, k, v, mask, causal, scale, p, seed):
     return dropout(P, p, seed) @ v, log_sum
 
 
-def attention_vjp(g, q, k, v, mask, out, log_sum, causal, scale, p, seed):
+def attention_vjp(g, q, k, v, mask, out, log_sum, causal, scale, p, seed, into=None):
     P, _ = _attention_weights(q, k, mask, causal, scale)
     dP = dropout(g @ v.swapaxes(-1, -2), p, seed)
     dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * scale
-    return dS @ k, dS.swapaxes(-1, -2) @ q, dropout(P, p, seed).swapaxes(-1, -2) @ g
+    gradients = dS @ k, dS.swapaxes(-1, -2) @ q, dropout(P, p, seed).swapaxes(-1, -2) @ g
+    if into is None:
+        return gradients
+    for room, gradient in zip(into, gradients):
+        room[...] = gradient
+    return into
 
 
 def _attention_weights(q, k, mask, causal, scale):
@@ -105,28 +118,25 @@ def _attention_weights(q, k, mask, causal, scale):
 
 def cross_entropy(logits, targets, ignored):
     shifted = logits - logits.max(axis=1, keepdims=True)
-    log_sum = np.log(np.exp(shifted).sum(axis=1))
     counted = targets != ignored
-    chosen = shifted[np.arange(len(targets)), np.where(counted, targets, 0)]
-    return np.where(counted, log_sum - chosen, 0).astype(logits.dtype)
-
-
-def cross_entropy_vjp(g, logits, targets, ignored):
-    d = softmax(logits)
-    counted = targets != ignored
-    d[np.arange(len(targets))[counted], targets[counted]] -= 1
-    return (d * counted[:, None] * g).astype(logits.dtype)
+    chosen = np.arange(len(targets)), np.where(counted, targets, 0)
+    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[chosen]
+    slopes = softmax(logits)
+    slopes[chosen] -= 1
+    return (losses * counted).astype(logits.dtype), slopes * counted[:, None]
 
 
 def add_rows(total, ids, g):
     np.add.at(total, ids, g)
 
 
-def adamw(p, g, m, v, lr, beta1, beta2, eps, weight_decay, correction1, correction2):
-    m += (1 - beta1) * (g - m)
-    v += (1 - beta2) * (g * g - v)
-    p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
+def adamw(ps, gs, ms, vs, settings):
+    for p, g, m, v, row in zip(ps, gs, ms, vs, settings.tolist()):
+        lr, beta1, beta2, eps, weight_decay, correction1, correction2 = row
+        m += (1 - beta1) * (g - m)
+        v += (1 - beta2) * (g * g - v)
+        p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
 
 
-def sum_of_squares(x):
-    return float(np.square(x, dtype=np.float64).sum())
+def sum_of_squares(xs):
+    return float(sum(np.square(x, dtype=np.float64).sum() for x in xs))

@@ -29,27 +29,33 @@ def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
 @kernel("C2 C2 threads")
 def softmax_kernel(x, out, threads):
     for r in prange(x.shape[0]):
-        softmax_row(x[r], out[r])
+        copy_row(x[r], out[r])
+        softmax_in_place(out[r], largest(out[r]))
 
 
 @serial
-def softmax_row(x, out):
-    """Write softmax(x) to out, which may be x; return log(sum(exp(x)))."""
-    top = largest(x)
-    total = x.dtype.type(0)
-    for c in range(x.size):
-        e = exp(x[c] - top)
-        out[c] = e
-        total += e
-    share = x.dtype.type(1) / total
-    for c in range(x.size):
-        out[c] *= share
+def softmax_in_place(row, top):
+    """Make a row, whose maximum is `top`, its softmax; return log(sum(exp(row))).  (A loop that may
+    read what it has written through another array does not become vectors; so it is given one.)"""
+    total = row.dtype.type(0)
+    for c in range(row.size):
+        row[c] = exp(row[c] - top)
+        total += row[c]
+    share = row.dtype.type(1) / total
+    for c in range(row.size):
+        row[c] *= share
     return top + np.log(total)
 
 
 @serial
+def copy_row(source, target):
+    for c in range(source.size):
+        target[c] = source[c]
+
+
+@serial
 def largest(x):
-    """The maximum of a row, nan aside."""
+    """The maximum of a row; of one with nan, anything."""
     top = x[0]
     for c in range(x.size):
         top = larger(top, x[c])

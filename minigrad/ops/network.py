@@ -50,20 +50,71 @@ def _product(x, y):
 
 
 @op
-def linear(x: Array, weight: Array, bias: Array = None) -> Rule:
-    """x @ weight.T + bias, (..., C), (P, C), (P,) -> (..., P); the weight lies as in PyTorch."""
+def linear(x: Array, weight: Array, bias: Array = None, residual: Array = None) -> Rule:
+    """x @ weight.T + bias + residual, (..., C), (P, C), (P,), (..., P) -> (..., P); the weight lies
+    as in PyTorch."""
     if weight.ndim != 2 or x.shape[-1:] != weight.shape[1:]:
         raise ValueError(f"weight is (outputs, inputs) = {list(weight.shape)}, so x needs "
                          f"{weight.shape[-1]} channels in its last axis, and has shape "
                          f"{list(x.shape)}")
-    x, weight = _one_type(x, weight)
-    y = kernels.matmul(_rows(x), weight.T)
-    if bias is not None:
-        y += bias
-    return y.reshape(*x.shape[:-1], len(weight)), (
+    x, weight, bias, residual = _one_type(x, weight, bias, residual)
+    shape = *x.shape[:-1], len(weight)
+    y = kernels.matmul(_rows(x), weight.T, bias=_row_of(shape, bias),
+                       residual=_residual(shape, residual))
+    return y.reshape(shape), (
         lambda g: kernels.matmul(_rows(g), weight).reshape(x.shape),
         lambda g: kernels.matmul(_rows(g).T, _rows(x)),
-        lambda g: _rows(g).sum(axis=0))
+        lambda g: _rows(g).sum(axis=0),
+        lambda g: g)
+
+
+@op
+def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Array = None,
+        residual: Array = None) -> Rule:
+    """linear(gelu(linear(x, up, up_bias)), down, down_bias, residual):
+    (..., C), (F, C), (P, F), (F,), (P,), (..., P) -> (..., P).
+
+    In one op because then only h = linear(x, up, up_bias) is kept, and gelu(h) comes again with the
+    derivative of gelu at h, going back.
+
+    Source: Vaswani et al. 2017, section 3.3, with Hendrycks & Gimpel's GELU.
+    """
+    if (up.ndim, down.ndim) != (2, 2) or x.shape[-1:] != up.shape[1:] or len(up) != down.shape[1]:
+        raise ValueError("x (..., C), up (F, C) and down (P, F) need the same C and the same F; "
+                         f"they are {list(x.shape)}, {list(up.shape)} and {list(down.shape)}")
+    x, up, down, up_bias, down_bias, residual = _one_type(x, up, down, up_bias, down_bias, residual)
+    flat, shape = _rows(x), (*x.shape[:-1], len(down))
+    activated = np.empty((len(flat), len(up)), x.dtype)
+    h = kernels.matmul(flat, up.T, bias=_row_of(up.shape[:1], up_bias), activated=activated)
+    y = kernels.matmul(activated, down.T, bias=_row_of(shape, down_bias),
+                       residual=_residual(shape, residual))
+
+    def vjp(g):
+        rows, activated = _rows(g), np.empty_like(h)
+        dh = kernels.matmul(rows, down, gelu_of=h, activated=activated)
+        return (kernels.matmul(dh, up).reshape(x.shape), kernels.matmul(dh.T, flat),
+                kernels.matmul(rows.T, activated),
+                None if up_bias is None else dh.sum(axis=0),
+                None if down_bias is None else rows.sum(axis=0), g)
+    return y.reshape(shape), vjp
+
+
+def _row_of(shape, bias):
+    """The bias, seen to have a number for each of the outputs, which are the last axis."""
+    if bias is not None and bias.shape != shape[-1:]:
+        raise ValueError(f"bias needs one number for each of {shape[-1]} outputs, "
+                         f"and has shape {list(bias.shape)}")
+    return bias
+
+
+def _residual(shape, residual):
+    """The residual as rows, seen to have the shape of the output."""
+    if residual is None:
+        return None
+    if residual.shape != tuple(shape):
+        raise ValueError(f"residual needs the output's shape {list(shape)}, "
+                         f"and has {list(residual.shape)}")
+    return _rows(residual)
 
 
 @op
@@ -109,12 +160,9 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
     if counted == 0:
         raise ValueError(f"there is no target to average over, among {targets.size} "
                          f"with ignore_index={ignore_index}")
-    losses = kernels.cross_entropy(logits, targets, ignore_index)
-
-    def dlogits(g):
-        d = kernels.cross_entropy_vjp(float(g) / counted, logits, targets, ignore_index)
-        return d.reshape(shape)
-    return losses.sum(dtype=losses.dtype) / counted, (dlogits, None)
+    losses, slopes = kernels.cross_entropy(logits, targets, ignore_index)
+    return losses.sum(dtype=losses.dtype) / counted, (
+        lambda g: (slopes * (float(g) / counted)).reshape(shape), None)
 
 
 @op
@@ -150,20 +198,28 @@ def _norm(x, weight, bias, eps, centred):
 
 
 @op
-def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None) -> Rule:
+def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
+            residual: Array = None) -> Rule:
     """With an rng, zero each element with probability p and scale the rest by 1 / (1 - p); else x.
+    A residual of x's shape is added.
 
     The rng gives one number, from which the mask follows: the same on every platform.
     Source: Srivastava et al. 2014, "Dropout", section 4.
     """
     if not 0 <= p <= 1:
         raise ValueError(f"the probability to drop lies between 0 and 1; this is {p}")
+    if residual is not None and residual.shape != x.shape:
+        raise ValueError(f"residual needs the shape {list(x.shape)} of what is dropped from, "
+                         f"and has {list(residual.shape)}")
     if rng is None or p == 0:
-        return x, (lambda g: g,)
+        return x if residual is None else x + residual, (lambda g: g, None, None, lambda g: g)
     if p == 1:
-        return np.zeros_like(x), (np.zeros_like,)
+        value = np.zeros_like(x) if residual is None else residual
+        return value, (np.zeros_like, None, None, lambda g: g)
+    x, residual = _one_type(x, residual)
     seed = _draw_seed(rng)
-    return kernels.dropout(x, p, seed), (lambda g: kernels.dropout(g, p, seed),)
+    return kernels.dropout(x, p, seed, residual), (
+        lambda g: kernels.dropout(g, p, seed), None, None, lambda g: g)
 
 
 @op
@@ -187,15 +243,11 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
         raise ValueError("query (..., T, D), key (..., S, D) and value (..., S, E) need the same "
                          "leading axes, the same D and the same S; they are "
                          f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
-    if not 0 <= dropout_p < 1:
-        raise ValueError("the probability to drop a weight is at least 0 and below 1; "
-                         f"this is {dropout_p}")
     mask = attn_mask
     if mask is not None:
         mask = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask
         mask = _four_axes(np.broadcast_to(mask.astype(q.dtype), (*lead, T, S)))
-    p, seed = (0.0, 0) if rng is None or dropout_p == 0 else (dropout_p, _draw_seed(rng))
-    settings = is_causal, D ** -0.5 if scale is None else scale, p, seed
+    settings = is_causal, D ** -0.5 if scale is None else scale, *_dropped(dropout_p, rng)
     heads = [_four_axes(x) for x in (q, k, v)]
     out, log_sum = kernels.attention(*heads, mask, *settings)
 
@@ -203,6 +255,45 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
         dq, dk, dv = kernels.attention_vjp(_four_axes(g), *heads, mask, out, log_sum, *settings)
         return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
     return out.reshape(*lead, T, v.shape[-1]), vjp
+
+
+@op
+def self_attention(qkv: Array, num_heads: int, dropout_p: float = 0.0, is_causal: bool = False,
+                   rng: np.random.Generator | None = None) -> Rule:
+    """scaled_dot_product_attention of H heads from their packed projections and back to channels:
+    (..., T, 3 H D) -> (..., T, H D).
+
+    The last axis of `qkv` holds the queries of all heads, then the keys, then the values, and their
+    gradients are written to one array that lies likewise.
+
+    Source: Vaswani et al. 2017, section 3.2.2.
+    """
+    *lead, T, width = qkv.shape
+    if width % (3 * num_heads):
+        raise ValueError(f"{width} channels do not split evenly into the queries, keys and values "
+                         f"of {num_heads} heads")
+    qkv, = _one_type(qkv)
+    D = width // (3 * num_heads)
+
+    def heads(x, parts):        # (..., T, parts H D) -> parts of (B, H, T, D), all views
+        x = x.reshape(math.prod(lead), T, parts, num_heads, D)
+        return [x[:, :, i].swapaxes(1, 2) for i in range(parts)]
+    settings = is_causal, D ** -0.5, *_dropped(dropout_p, rng)
+    out, log_sum = kernels.attention(*heads(qkv, 3), None, *settings)
+
+    def vjp(g):
+        dqkv = np.empty(qkv.shape, qkv.dtype)
+        kernels.attention_vjp(*heads(g, 1), *heads(qkv, 3), None, out, log_sum, *settings,
+                              into=heads(dqkv, 3))
+        return dqkv,
+    return out.swapaxes(1, 2).reshape(*lead, T, num_heads * D), vjp
+
+
+def _dropped(p, rng):
+    """The probability to drop an attention weight and the seed of which; 0 without an rng."""
+    if not 0 <= p < 1:
+        raise ValueError(f"the probability to drop a weight is at least 0 and below 1; this is {p}")
+    return (0.0, 0) if rng is None or p == 0 else (p, _draw_seed(rng))
 
 
 def _four_axes(x):
@@ -216,11 +307,14 @@ def _rows(x):
 
 
 def _one_type(*arrays):
-    """The arrays in the float type to which NumPy promotes them; integers alone become float64."""
-    if all(a.dtype == arrays[0].dtype and a.dtype.kind == "f" for a in arrays):
+    """The arrays, None aside, in the float type to which NumPy promotes them; integers alone become
+    float64."""
+    given = [a for a in arrays if a is not None]
+    if all([a.dtype == given[0].dtype for a in given]) and given[0].dtype.kind == "f":
         return arrays
-    dtype = np.result_type(*arrays)
-    return [a.astype(dtype if dtype.kind == "f" else np.float64) for a in arrays]
+    dtype = np.result_type(*given)
+    dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+    return [None if a is None else a.astype(dtype) for a in arrays]
 
 
 def _integers(ids, limit, what, ignored=None):

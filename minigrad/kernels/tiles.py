@@ -1,0 +1,202 @@
+"""Tiles of a matrix product, their sums in registers: the innermost loop of `matmul`.
+
+In plain NumPy:  c[:height, :n] = a[:height, :depth] @ b[:depth, :n],  or  c += ...
+
+LLVM's vectoriser does not manage from plain loops to keep the sums in registers.  So the loop is
+written in LLVM's own vector types; LLVM lowers the same types to AVX-512, AVX2, SSE and NEON, and
+only the tile's size depends on the host.
+"""
+from functools import cache
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from minigrad.kernels.simd import address
+
+_FEATURES = llvm.get_host_cpu_features()
+if _FEATURES.get("avx512f"):
+    VECTOR_BYTES, MR, NV = 64, 12, 2    # 24 of 32 registers accumulate
+elif _FEATURES.get("avx") and _FEATURES.get("fma"):
+    VECTOR_BYTES, MR, NV = 32, 6, 2     # 12 of 16
+elif _FEATURES.get("neon"):
+    VECTOR_BYTES, MR, NV = 16, 8, 2     # 16 of 32
+else:
+    VECTOR_BYTES, MR, NV = 16, 6, 2     # 12 of 16
+TILE_BYTES = VECTOR_BYTES * NV          # a tile of C is MR rows of this many bytes
+
+
+@intrinsic
+def micro_kernel(typingctx, a, a_at, a_row, a_col, b, b_at, c, c_at, c_row, depth, add, height,
+                 vectors):
+    """C[height, n] = A[height, depth] @ B[depth, n], or += where `add`; n is `vectors` full of
+    floats, `height` at most MR, `vectors` at most NV.
+
+    `a`, `b`, `c` are arrays of one float type, `*_at` where in them to start, `*_row` and `*_col`
+    strides, all counted in elements.  B's rows stand one behind the other, NR apart; C's columns
+    are adjacent.
+    """
+    signature = types.void(a, types.intp, types.intp, types.intp, b, types.intp, c, types.intp,
+                           types.intp, types.intp, types.boolean, types.intp, types.intp)
+
+    def codegen(context, builder, signature, values):
+        a, a_at, a_row, a_col, b, b_at, c, c_at, c_row, depth, add, height, vectors = values
+        scalar = context.get_data_type(signature.args[0].dtype)
+        tile = cgutils.get_or_insert_function(builder.module, _tile_type(scalar), _name(scalar))
+        builder.call(tile, [address(context, builder, signature, values, 0, a_at), a_row, a_col,
+                            address(context, builder, signature, values, 4, b_at),
+                            address(context, builder, signature, values, 6, c_at), c_row,
+                            depth, add, height, vectors])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@cache
+def define_tiles(dtype: np.dtype) -> None:
+    """Compile the tiles of a float type, which kernels only refer to by name: so that each is
+    compiled once and not with every kernel again.  To be called before such a kernel is loaded."""
+    scalar = ir.FloatType() if dtype == np.float32 else ir.DoubleType()
+    module = ir.Module(_name(scalar))
+    _any_tile(module, scalar)
+    host = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=_FEATURES.flatten(), opt=3)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), host)
+    engine.finalize_object()
+    _engines.append(engine)             # it holds the machine code
+    llvm.add_symbol(_name(scalar), engine.get_function_address(_name(scalar)))
+
+
+_engines = []
+
+
+def _name(scalar):
+    return f"minigrad_tile_{scalar}"
+
+
+def _tile_type(scalar):
+    pointer, i64 = scalar.as_pointer(), ir.IntType(64)
+    return ir.FunctionType(ir.VoidType(), [pointer, i64, i64, pointer, pointer, i64, i64,
+                                           ir.IntType(1), i64, i64])
+
+
+def _any_tile(module, scalar):
+    """Define void(a, a_row, a_col, b, c, c_row, depth, add, height, vectors), which goes on to the
+    function for a tile of that size."""
+    function = ir.Function(module, _tile_type(scalar), _name(scalar))
+    *operands, height, vectors = function.args
+    i64 = height.type
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    size = builder.add(builder.mul(vectors, ir.Constant(i64, MR + 1)), height)
+    nothing = function.append_basic_block("nothing")
+    ir.IRBuilder(nothing).ret_void()
+    sizes = builder.switch(size, nothing)
+    for v in range(1, NV + 1):
+        for rows in range(1, MR + 1):
+            block = function.append_basic_block(f"tile_{rows}x{v}")
+            sizes.add_case(ir.Constant(i64, v * (MR + 1) + rows), block)
+            builder.position_at_end(block)
+            builder.call(_tile(module, scalar, rows, v), operands, tail=True)
+            builder.ret_void()
+
+
+def _tile(module, scalar, height, vectors):
+    """A module's void(a, a_row, a_col, b, c, c_row, depth, add) for tiles of one size."""
+    lanes = VECTOR_BYTES // (4 if isinstance(scalar, ir.FloatType) else 8)
+    itemsize = VECTOR_BYTES // lanes
+    pointer, i64 = scalar.as_pointer(), ir.IntType(64)
+    function = ir.Function(module, ir.FunctionType(
+        ir.VoidType(), [pointer, i64, i64, pointer, pointer, i64, i64, ir.IntType(1)]),
+        f"{_name(scalar)}_{height}x{vectors}")
+    function.linkage = "internal"
+    a, a_row, a_col, b, c, c_row, depth, add = function.args
+    vector = ir.VectorType(scalar, lanes)
+    fma = cgutils.get_or_insert_function(
+        module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{lanes}f{8 * itemsize}")
+    entry, resume, loop, store = (function.append_basic_block(block)
+                                  for block in ("entry", "resume", "loop", "store"))
+
+    def count(n):
+        return ir.Constant(i64, n)
+
+    def vector_at(base, offset):
+        return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
+
+    def load(base, offset):
+        value = builder.load(vector_at(base, offset))
+        value.align = itemsize
+        return value
+
+    def spread(value):
+        """The same scalar in every lane."""
+        undefined = ir.Constant(vector, ir.Undefined)
+        first_lane = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+        return builder.shuffle_vector(builder.insert_element(undefined, value, count(0)),
+                                      undefined, first_lane)
+
+    # The sums start at zero, or at what C holds.
+    builder = ir.IRBuilder(entry)
+    a_rows = [builder.mul(a_row, count(i)) for i in range(height)]
+    places = [builder.add(builder.mul(c_row, count(i)), count(v * lanes))
+              for i in range(height) for v in range(vectors)]
+    builder.cbranch(add, resume, loop)
+    builder.position_at_end(resume)
+    held = [load(c, place) for place in places]
+    builder.branch(loop)
+
+    # for p in range(depth):  sums[i, :] += a[i, p] * b[p, :]
+    builder.position_at_end(loop)
+    p = builder.phi(i64)
+    p.add_incoming(count(0), entry)
+    p.add_incoming(count(0), resume)
+    sums = [builder.phi(vector) for _ in places]
+    for phi, value in zip(sums, held):
+        phi.add_incoming(ir.Constant(vector, [ir.Constant(scalar, 0.0)] * lanes), entry)
+        phi.add_incoming(value, resume)
+    b_row = [load(b, builder.add(builder.mul(p, count(NV * lanes)), count(v * lanes)))
+             for v in range(vectors)]
+    column = builder.mul(p, a_col)
+    totals = []
+    for i in range(height):
+        a_ip = spread(builder.load(builder.gep(a, [builder.add(a_rows[i], column)])))
+        totals += [builder.call(fma, [a_ip, b_row[v], sums[i * vectors + v]])
+                   for v in range(vectors)]
+    following = builder.add(p, count(1))
+    p.add_incoming(following, loop)
+    for phi, value in zip(sums, totals):
+        phi.add_incoming(value, loop)
+    builder.cbranch(builder.icmp_signed("<", following, depth), loop, store)
+
+    builder.position_at_end(store)
+    for total, place in zip(totals, places):
+        builder.store(total, vector_at(c, place)).align = itemsize
+    builder.ret_void()
+    return function
+
+
+def _copier(count):
+    @intrinsic
+    def copy(typingctx, source, source_at, target, target_at):
+        signature = types.void(source, types.intp, target, types.intp)
+
+        def codegen(context, builder, signature, values):
+            itemsize = signature.args[0].dtype.bitwidth // 8
+            scalar = context.get_data_type(signature.args[0].dtype)
+            run = ir.VectorType(scalar, count(itemsize)).as_pointer()
+            taken = builder.load(builder.bitcast(
+                address(context, builder, signature, values, 0, values[1]), run))
+            taken.align = itemsize
+            builder.store(taken, builder.bitcast(
+                address(context, builder, signature, values, 2, values[3]), run)).align = itemsize
+            return context.get_dummy_value()
+
+        return signature, codegen
+    return copy
+
+
+# Copy as many adjacent floats as a tile has columns, or rows, from a place in one array to another.
+copy_tile_row, copy_tile_column = (_copier(lambda itemsize: TILE_BYTES // itemsize),
+                                   _copier(lambda itemsize: MR))

@@ -1,0 +1,40 @@
+"""Compiling ahead: what it compiles is what a training step runs."""
+import subprocess
+import sys
+
+import numba
+import pytest
+
+from minigrad.kernels import ahead, compiling
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT or numba.get_num_threads() == 1,
+                                reason="nothing is compiled ahead without threads")
+
+STEP = """
+import sys
+import numpy as np
+import minigrad as mg
+from model import Transformer, TransformerConfig
+model = Transformer(TransformerConfig(65, 64, n_layer=1, n_head=4, n_embd=128))
+ids = np.arange(12 * 64).reshape(12, 64) % 65
+optimizer = mg.AdamW(model.parameters())
+mg.cross_entropy(model(ids), ids).backward()
+mg.clip_grad_norm_(model.parameters(), 1.0)
+optimizer.step()
+for name, module in list(sys.modules.items()):
+    if name.startswith("minigrad.kernels."):
+        for f in vars(module).values():
+            print(*[f.__name__ for _, parallel in getattr(f, "versions", ()) if parallel])
+"""
+
+
+def test_what_is_compiled_ahead_is_what_a_step_runs_on_threads():
+    said = subprocess.run([sys.executable, "-c", STEP], capture_output=True, text=True, check=True)
+    assert set(said.stdout.split()) == ({kernel.__name__ for kernel in ahead.others()}
+                                        | {"matmul_kernel", "attention_kernel"})
+
+
+def test_a_model_too_small_for_threads_starts_no_second_process(monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", None)      # not to be called
+    ahead.compile_ahead(compiling.FEW - 1)
+    assert not compiling.elsewhere
