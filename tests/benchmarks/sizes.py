@@ -1,0 +1,50 @@
+"""The models that are measured, as plain numbers: to be read before NumPy is loaded.
+
+Shapes: B batch, T block, C channels, V vocabulary.
+"""
+import os
+from dataclasses import dataclass
+
+ENVIRONMENT = dict(os.environ)      # before any library changes it
+VOCABULARY = 65
+OPTIMIZER = dict(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
+MAX_NORM = 1.0                      # of the gradient
+MODES = ("eager", "compiled", "bfloat16", "compiled-bfloat16")      # of PyTorch
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model and its batch; no biases."""
+    name: str
+    layers: int
+    heads: int
+    channels: int
+    block: int
+    batch: int
+    dropout: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Characters of one step."""
+        return self.batch * self.block
+
+    def __str__(self) -> str:
+        return (f"{self.layers} layers, {self.heads} heads, {self.channels} channels, "
+                f"block {self.block}, batch {self.batch}, dropout {self.dropout:g}")
+
+
+SIZES = {size.name: size for size in (Size("small", 4, 4, 128, 64, 12),
+                                      Size("baby", 6, 6, 384, 256, 64, 0.2))}
+
+
+def step_flops(size: Size) -> int:
+    """Additions and multiplications in the products of a training step.
+
+    6 B T (layers (12 C^2 + T C) + V C)
+
+    A weight takes 2 for each character going forward and 4 going back, and a layer has 12 C^2 of
+    them.  Scores and mixing take 4 T C for each character and layer if every query looks at every
+    key; causal ones need half of that; and again twice as much going back.
+    """
+    B, T, C = size.batch, size.block, size.channels
+    return 6 * B * T * (size.layers * (12 * C * C + T * C) + VOCABULARY * C)

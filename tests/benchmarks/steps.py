@@ -1,0 +1,120 @@
+"""Training steps and sampling, minigrad's beside those of PyTorch."""
+import argparse
+import dataclasses
+import math
+import string
+import sys
+from functools import partial
+
+import numpy as np
+
+from minigrad import kernels
+from model import CharTokenizer, Transformer, generate
+from tests.benchmarks.peers import Minigrad, config_of, random_batch
+from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch
+from tests.benchmarks.report import Report
+from tests.benchmarks.sizes import Size, step_flops
+from tests.benchmarks.timing import Timed, plan, say, take_turns, timed
+
+STEPS = {"small": (10, 10), "baby": (3, 1)}         # rounds, steps of a turn
+SAMPLES = {"small": (8, 100), "baby": (4, 20)}      # rounds, characters of a turn
+PRODUCT = 2048      # rows and columns of the matrices whose product is the peak
+AGREEMENT = 1e-4    # of the losses of both sides, relative
+CHECKED = 3         # steps, after which a wrong gradient shows in the loss
+FASTER = "{:.2f} x as fast"
+
+
+def measure_step(size: Size, options: argparse.Namespace, report: Report) -> None:
+    """Training steps, in each mode of PyTorch; and what share of the peak they reach."""
+    batch, notes, theirs = random_batch(size), [] if has_pytorch() else [ABSENT], []
+    ours = Minigrad(size)
+    ours.loss(batch)
+    contestants = {"minigrad": partial(ours.loss, batch)}
+    try:
+        if has_pytorch():
+            notes.append(agreement(size))
+        for mode in options.modes if has_pytorch() else ():
+            say(f"step {size.name}: PyTorch {mode}, its first step")
+            try:
+                theirs.append(PyTorch(size, mode))
+                theirs[-1].loss(batch)
+                contestants[f"PyTorch {mode}"] = partial(theirs[-1].step, batch)
+            except RuntimeError as error:
+                notes.append(f"PyTorch {mode}: absent, because {error}")
+        rounds, steps = plan(options, *STEPS[size.name])
+        contestants, products = timed(contestants, steps), timed_products()
+        try:
+            take_turns(contestants + products, rounds, f"step {size.name}",
+                       warmup=0 if size.name == "baby" else 2)      # each has taken its first step
+        finally:
+            show_steps(report, size, contestants, products, notes)
+    finally:
+        for side in theirs:
+            side.close()
+
+
+def agreement(size: Size) -> str:
+    """See that both sides compute the same, on two sequences and without dropout; says how well."""
+    size = dataclasses.replace(size, batch=2, dropout=0.0)
+    batch, twin = random_batch(size), PyTorch(size)
+    try:
+        ours, theirs = ([side.loss(batch) for _ in range(CHECKED)]
+                        for side in (Minigrad(size), twin))
+    finally:
+        twin.close()
+    apart = max(abs(a / b - 1) for a, b in zip(ours, theirs))
+    if not apart < AGREEMENT:
+        sys.exit(f"minigrad and PyTorch do not compute the same: the losses of {CHECKED} steps "
+                 f"are {ours} and {theirs}")
+    return (f"The losses of {CHECKED} steps from the same weights, without dropout, agree with "
+            f"PyTorch's to {apart:.0e}.")
+
+
+def timed_products() -> list[Timed]:
+    """A large float32 product by NumPy's library and by ours."""
+    a, b = np.random.default_rng(0).standard_normal((2, PRODUCT, PRODUCT), np.float32)
+    return timed({"NumPy": partial(np.matmul, a, b), "minigrad": partial(kernels.matmul, a, b)})
+
+
+def show_steps(report: Report, size: Size, contestants: list[Timed], products: list[Timed],
+               notes: list[str]) -> None:
+    """The table, with what was measured until now."""
+    rates = {p.name: 2 * PRODUCT**3 / p.median for p in products if p.times}
+    peak, flops = max(rates.values(), default=math.nan), step_flops(size)
+    rows = [[t.name, *t.milliseconds(), size.tokens / t.median, flops / t.median / peak,
+             t.median / contestants[0].median] for t in contestants]
+    measured = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in rates.items())
+    report.table(
+        f"A training step, {size.name}: {size}",
+        {"": "{}", "median ms": "{:,.1f}", "10 %": "{:,.1f}", "90 %": "{:,.1f}",
+         "tokens/s": "{:,.0f}", "of peak": "{:.0%}", "minigrad is": FASTER}, rows,
+        [f"{len(contestants[0].times)} steps of each.  Their products take {flops / 1e9:,.2f} "
+         f"GFLOP; the peak is the fastest of {measured} GFLOP/s, measured in the same rounds, in a "
+         f"product of {PRODUCT} x {PRODUCT} float32 matrices.", *notes],
+        contestants + [dataclasses.replace(p, name=f"product by {p.name}") for p in products])
+
+
+def measure_sampling(size: Size, options: argparse.Namespace, report: Report) -> None:
+    """Characters a second, beyond the block size, so that every window is full."""
+    rounds, count = plan(options, *SAMPLES[size.name])
+    tokenizer = CharTokenizer(string.ascii_letters + string.digits + "\n .")
+    ids = random_batch(size)[0, 0]
+    calls = {"minigrad": partial(generate, Transformer(config_of(size)), tokenizer,
+                                 tokenizer.decode(ids), count, seed=0)}
+    twin = PyTorch(size) if has_pytorch() else None
+    if twin:
+        calls["PyTorch eager"] = partial(twin.generate, ids, count)
+    contestants = timed(calls)
+    try:
+        take_turns(contestants, rounds, f"sampling {size.name}")
+    finally:
+        if twin:
+            twin.close()
+        report.table(
+            f"Sampling, {size.name}: {count} characters after the first {size.block}, "
+            f"{rounds} times; milliseconds of a character",
+            {"": "{}", "median ms": "{:.2f}", "10 %": "{:.2f}", "90 %": "{:.2f}",
+             "characters/s": "{:,.0f}", "minigrad is": FASTER},
+            [[t.name, *(ms / count for ms in t.milliseconds()), count / t.median,
+              t.median / contestants[0].median] for t in contestants],
+            [] if twin else [ABSENT], contestants)

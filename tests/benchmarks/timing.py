@@ -1,0 +1,124 @@
+"""Times, taken in turns, so that all that is compared meets the same machine; and peak memory."""
+import argparse
+import math
+import multiprocessing
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+from tqdm import tqdm
+
+PAUSE = 0.1         # seconds, in which the threads of the turn before stop waiting for work
+LONG = 1.0          # seconds of a call to which waking the threads adds nothing that counts
+WAKING = 0.15       # seconds of calls that do not count, while threads wake and find their cores
+
+
+class Seconds(float):
+    """What a call returns that has been timed elsewhere."""
+
+
+@dataclass
+class Timed:
+    """Something to time, and the seconds that each call took.
+
+    Parameters
+    ----------
+    prepare : makes, untimed, the call that is timed.
+    repeats : calls in one turn.
+    patience : seconds after which a turn ends early.
+    """
+    name: str
+    prepare: Callable[[], Callable[[], object]]
+    repeats: int = 1
+    patience: float = math.inf
+    times: list[float] = field(default_factory=list)
+
+    def turn(self) -> None:
+        """Time some calls, one by one, after others that do not count unless they are long."""
+        started = time.perf_counter()
+        before = len(self.times)
+        first = self._call()
+        if first > LONG:
+            self.times.append(first)
+        while time.perf_counter() < started + WAKING:
+            self._call()
+        started = time.perf_counter()
+        while (len(self.times) < before + self.repeats
+               and (len(self.times) == before or time.perf_counter() < started + self.patience)):
+            self.times.append(self._call())
+
+    def _call(self):
+        call = self.prepare()
+        started = time.perf_counter()
+        result = call()
+        took = time.perf_counter() - started
+        return float(result) if isinstance(result, Seconds) else took
+
+    def quantile(self, q: float) -> float:
+        """Seconds that a share q of the calls stayed below; nan before the first."""
+        return float(np.quantile(self.times, q)) if self.times else math.nan
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return self.quantile(0.5)
+
+    def milliseconds(self) -> list[float]:
+        """The median, and where nine in ten are above, and below."""
+        return [1e3 * self.quantile(q) for q in (0.5, 0.1, 0.9)]
+
+
+def timed(calls: dict[str, Callable[[], object]], *repeats_and_patience) -> list[Timed]:
+    """Calls that need no preparation."""
+    return [Timed(name, lambda call=call: call, *repeats_and_patience)
+            for name, call in calls.items()]
+
+
+def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 1) -> None:
+    """Fill the times: A B C, A B C, ...; an interruption leaves in them what came before it."""
+    with tqdm(total=rounds, desc=label, unit="round", leave=False, disable=None) as bar:
+        for contestant in contestants:
+            for _ in range(warmup):
+                contestant.prepare()()
+        for _ in range(rounds):
+            for contestant in contestants:
+                time.sleep(PAUSE)
+                contestant.turn()
+            bar.update()
+
+
+def plan(options: argparse.Namespace, rounds: int, steps: int) -> tuple[int, int]:
+    """Rounds, and steps of a turn: what the command line says, else these, or for --quick fewer."""
+    if options.quick:
+        rounds, steps = 2, max(1, steps // 5)
+    return options.rounds or rounds, options.steps or steps
+
+
+def say(text: str) -> None:
+    """A line about what is going on, to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def alone(function: Callable, *arguments) -> object:
+    """What a function of a module returns in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def peak_memory() -> float:
+    """The most resident memory that this process has had, in MB; nan where nothing can tell."""
+    try:        # Linux: there getrusage begins with the peak of the process that started this one
+        status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
+        return 1024 * int(status.split("VmHWM:")[1].split()[0]) / 1e6
+    except (OSError, IndexError):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return math.nan
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

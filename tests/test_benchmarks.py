@@ -1,0 +1,58 @@
+"""The benchmarks run without PyTorch, and count what they divide by.  No test times anything."""
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import kernels
+from minigrad.ops import network
+from model import Transformer
+from tests.benchmarks.growth import exponent
+from tests.benchmarks.peers import config_of, random_batch
+from tests.benchmarks.sizes import Size, step_flops
+
+
+def test_the_flops_of_a_step_are_those_of_its_products(monkeypatch):
+    size, counted = Size("tiny", 2, 2, 16, 8, 3), []
+
+    def counting(f, flops):
+        def counted_f(*args, **settings):
+            counted.append(flops(*args))
+            return f(*args, **settings)
+        return counted_f
+
+    monkeypatch.setattr(kernels, "matmul", counting(
+        kernels.matmul, lambda a, b, **rest: 2 * a.shape[0] * a.shape[1] * b.shape[1]))
+    monkeypatch.setattr(kernels, "attention", counting(     # half of two products, forward
+        kernels.attention, lambda q, *rest: 2 * q.size * size.block))
+    monkeypatch.setattr(kernels, "attention_vjp", counting(     # half of four, back
+        kernels.attention_vjp, lambda g, *rest: 4 * g.size * size.block))
+    ids, targets = random_batch(size)
+    mg.cross_entropy(Transformer(config_of(size))(ids), targets).backward()
+    assert network.kernels is kernels and sum(counted) == step_flops(size)
+
+
+def test_an_exponent_is_that_of_the_upper_half():
+    x = [1, 2, 4, 8, 16, 32]
+    assert np.isclose(exponent(x, [9, 9, 9, 8**1.5, 16**1.5, 32**1.5]), 1.5)
+
+
+@pytest.mark.parametrize("what", ["step", "sampling"])
+def test_the_command_prints_a_table_and_writes_it_as_json(tmp_path, what):
+    said = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks", what, "--sizes", "small", "--quick",
+         "--modes", "eager", "--steps", "1", "--json", str(tmp_path / "b.json")],
+        capture_output=True, text=True, check=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    written = json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))
+    assert "minigrad" in said.stdout and "median ms" in said.stdout
+    assert written["machine"] and written["tables"]
+
+
+def test_a_mistake_on_the_command_line_is_answered_in_words():
+    said = subprocess.run([sys.executable, "-m", "tests.benchmarks", "--sizes", "huge"],
+                          capture_output=True, text=True)
+    assert said.returncode == 2 and "huge" in said.stderr and "Traceback" not in said.stderr
