@@ -188,6 +188,7 @@ def test_a_text_that_repeats_itself_is_warned_of(small_text, tmp_path, capsys):
     assert re.search(r"warning +100% of the validation text", capsys.readouterr().out)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")     # of NumPy, where it runs the kernels
 def test_a_loss_that_is_no_number_stops_the_run(small_text, tmp_path, capsys):
     line = refused(capsys, "--data", str(small_text), "--out_dir", str(tmp_path / "out"), *TINY,
                    "--learning_rate", "1e30", "--max_iters", "50", "--grad_clip", "0",
