@@ -197,7 +197,7 @@ def finish_scores(row, scale, mask, has_mask, visible):
 @serial
 def dot(x, y):
     """The inner product of two rows that are dense."""
-    x, y = dense_row(x, 0, x.size), dense_row(y, 0, y.size)
+    x, y = dense_row(x), dense_row(y)
     total = x.dtype.type(0)
     for i in range(x.size):
         total += x[i] * y[i]

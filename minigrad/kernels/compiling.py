@@ -59,7 +59,7 @@ def kernel(signature: str) -> Callable:
     def decorate(f):
         versions = {}
 
-        def version(dtype, parallel):
+        def compile_version(dtype, parallel):
             if dtype not in FLOATS:
                 raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
             if f.__name__ in elsewhere:
@@ -68,10 +68,11 @@ def kernel(signature: str) -> Callable:
                 define_tiles(dtype)
                 dispatcher = _njit(f, parallel)
                 dispatcher.compile(types.void(*[_type_of(word, FLOATS[dtype]) for word in words]))
-            except Exception as error:      # Numba and LLVM have many ways to fail
-                return _refusing(f"{f.__name__}: {type(error).__name__}: {error}")
-            dispatcher.disable_compile()        # every call is matched to this one version
-            return dispatcher
+                dispatcher.disable_compile()    # every call is matched to this one version
+                versions[dtype, parallel] = dispatcher
+            except Exception as error:          # Numba and LLVM have many ways to fail
+                versions[dtype, parallel] = _refusing(
+                    f"{f.__name__}: {type(error).__name__}: {error}")
 
         @wraps(f)
         def call(*arguments):
@@ -79,9 +80,6 @@ def kernel(signature: str) -> Callable:
             if which not in versions:
                 compile_version(*which)
             versions[which](*arguments)
-
-        def compile_version(dtype, parallel):
-            versions[dtype, parallel] = version(dtype, parallel)
 
         call.versions, call.compile = versions, compile_version
         return call

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import dense, kernel, threads_for
+from minigrad.kernels.compiling import dense, kernel, serial, threads_for
 from minigrad.kernels.vector_math import exp, normal_cdf, tanh
 
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)
@@ -42,7 +42,7 @@ def gelu_kernel(x, out, by_tanh, threads):
             out[i] = real(0.5) * x[i] * (real(1) + t)
     else:
         for i in prange(x.size):
-            out[i] = x[i] * normal_cdf(x[i], exp(real(-0.5) * x[i] * x[i]))
+            out[i] = value_and_slope(x[i], real)[0]
 
 
 @kernel("C1 C1 C1 bool threads")
@@ -56,5 +56,12 @@ def gelu_vjp_kernel(g, x, out, by_tanh, threads):
             out[i] = g[i] * real(0.5) * (real(1) + t + x[i] * (real(1) - t * t) * steep)
     else:
         for i in prange(x.size):
-            density = exp(real(-0.5) * x[i] * x[i])
-            out[i] = g[i] * (normal_cdf(x[i], density) + x[i] * real(DENSITY_0) * density)
+            out[i] = g[i] * value_and_slope(x[i], real)[1]
+
+
+@serial
+def value_and_slope(x, real):
+    """The exact GELU of a number and its derivative there, which share an exponential."""
+    density = exp(real(-0.5) * x * x)
+    Phi = normal_cdf(x, density)
+    return x * Phi, Phi + x * real(DENSITY_0) * density

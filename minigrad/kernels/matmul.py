@@ -19,10 +19,9 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writable
-from minigrad.kernels.gelu import DENSITY_0
+from minigrad.kernels.gelu import value_and_slope
 from minigrad.kernels.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
                                     micro_kernel)
-from minigrad.kernels.vector_math import exp, normal_cdf
 
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache
@@ -104,14 +103,11 @@ def finish_row(c, bias, residual, gelu_of, activated, has_residual, has_gelu_of,
         c[j] += residual[j]
     if has_gelu_of:
         for j in range(c.size):
-            x = gelu_of[j]
-            density = exp(real(-0.5) * x * x)
-            Phi = normal_cdf(x, density)
-            c[j] *= Phi + x * real(DENSITY_0) * density
-            activated[j] = x * Phi
+            activated[j], slope = value_and_slope(gelu_of[j], real)
+            c[j] *= slope
     elif has_activated:
         for j in range(c.size):
-            activated[j] = c[j] * normal_cdf(c[j], exp(real(-0.5) * c[j] * c[j]))
+            activated[j] = value_and_slope(c[j], real)[0]
 
 
 @serial

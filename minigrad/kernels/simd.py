@@ -43,16 +43,17 @@ def larger(typingctx, x, y):
 
 
 @intrinsic
-def dense_row(typingctx, a, at, size):
-    """`size` adjacent elements of an array from the one numbered `at` in memory on, as an array
-    known to be dense, so that loops over it become vectors; it lives no longer than `a`."""
-    row = types.Array(a.dtype, 1, "C")
+def dense_row(typingctx, row):
+    """A row that is dense, as an array known to be so, in order that loops over it become vectors;
+    it lives no longer than `row`."""
+    known = types.Array(row.dtype, 1, "C")
 
     def codegen(context, builder, signature, values):
-        pointer = address(context, builder, signature, values, 0, values[1])
-        return _dense(context, builder, row, pointer, values[2])
+        given = context.make_array(signature.args[0])(context, builder, values[0])
+        size = builder.extract_value(given.shape, 0)
+        return _dense(context, builder, known, given.data, size)
 
-    return row(a, types.intp, types.intp), codegen
+    return known(row), codegen
 
 
 @intrinsic
