@@ -21,7 +21,7 @@ from numba import prange
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writable
 from minigrad.kernels.gelu import value_and_slope
 from minigrad.kernels.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
-                                    micro_kernel)
+                                    micro_kernel, transpose_square)
 
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache
@@ -122,15 +122,25 @@ def pack_columns(b, packed):
     repeats its last column."""
     depth, P = b.shape
     NR = TILE_BYTES // b.itemsize
-    full = P // NR if b.strides[1] == b.itemsize else 0     # panels whose rows are dense in b
-    row_stride = b.strides[0] // b.itemsize
-    for k in range(depth):
+    full, lanes = P // NR, NR // NV
+    b_row, b_column = b.strides[0] // b.itemsize, b.strides[1] // b.itemsize
+    done = 0        # rows of the full panels that are copied a vector at a time
+    if b_column == 1:
+        done = depth
+        for k in range(done):
+            for panel in range(full):
+                copy_tile_row(b, k * b_row + panel * NR,
+                              packed, (panel * packed.shape[1] + k) * NR)
+    elif b_row == 1:
+        done = depth // lanes * lanes
         for panel in range(full):
-            copy_tile_row(b, k * row_stride + panel * NR,
-                          packed, (panel * packed.shape[1] + k) * NR)
-    for panel in range(full, len(packed)):
+            for k in range(0, done, lanes):
+                for v in range(NV):
+                    transpose_square(b, k + (panel * NR + v * lanes) * b_column, b_column,
+                                     packed, (panel * packed.shape[1] + k) * NR + v * lanes, NR)
+    for panel in range(len(packed)):
         width = min(NR, P - panel * NR)
-        for k in range(depth):
+        for k in range(done if panel < full else 0, depth):
             for j in range(NR):
                 packed[panel, k, j] = b[k, panel * NR + min(j, width - 1)]
 

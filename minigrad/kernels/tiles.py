@@ -200,3 +200,38 @@ def _copier(count):
 # Copy as many adjacent floats as a tile has columns, or rows, from a place in one array to another.
 copy_tile_row, copy_tile_column = (_copier(lambda itemsize: TILE_BYTES // itemsize),
                                    _copier(lambda itemsize: MR))
+
+
+@intrinsic
+def transpose_square(typingctx, source, source_at, source_row, target, target_at, target_row):
+    """Copy a square, as many floats wide as a vector, from one array into another, transposed.
+
+    `*_at` is where it starts, `*_row` how far apart its rows are; the floats of a row are adjacent.
+    """
+    signature = types.void(source, types.intp, types.intp, target, types.intp, types.intp)
+
+    def codegen(context, builder, signature, values):
+        itemsize = signature.args[0].dtype.bitwidth // 8
+        lanes = VECTOR_BYTES // itemsize
+        vector = ir.VectorType(context.get_data_type(signature.args[0].dtype), lanes)
+
+        def places(i, at, row):
+            start = address(context, builder, signature, values, i, at)
+            offsets = [builder.mul(row, ir.Constant(row.type, n)) for n in range(lanes)]
+            return [builder.bitcast(builder.gep(start, [offset]), vector.as_pointer())
+                    for offset in offsets]
+
+        rows = [builder.load(place, align=itemsize) for place in places(0, *values[1:3])]
+        # To transpose is to swap the numbers of a float's row and column: here, bit by bit.
+        for bit in (1 << n for n in range(lanes.bit_length() - 1)):
+            taken = [[j & ~bit | i & bit | (lanes if j & bit else 0) for j in range(lanes)]
+                     for i in range(lanes)]     # from `lanes` on, they count the second row
+            rows = [builder.shuffle_vector(
+                        rows[i & ~bit], rows[i | bit],
+                        ir.Constant(ir.VectorType(ir.IntType(32), lanes), taken[i]))
+                    for i in range(lanes)]
+        for row, place in zip(rows, places(3, *values[4:6])):
+            builder.store(row, place, align=itemsize)
+        return context.get_dummy_value()
+
+    return signature, codegen
