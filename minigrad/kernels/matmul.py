@@ -181,27 +181,27 @@ def multiply(a, packed, c, add):
         pack_rows(a, packed_a)
     edge = np.empty((MR if P % lanes else 0, NR), c.dtype)
     for panel in range((P + NR - 1) // NR):
-        left = panel * NR
+        left, at = panel * NR, panel * panel_size
         width = min(NR, P - left)
         vectors = (width + lanes - 1) // lanes
         for top in range(0, M, MR):
             height = min(MR, M - top)
             if width % lanes == 0:
                 if direct:
-                    micro_kernel(a, top * a_row, a_row, 1, packed, panel * panel_size,
+                    micro_kernel(a, top * a_row, a_row, 1, packed, at, panel_size,
                                  c, top * c_row + left, c_row, depth, add, height, vectors)
                 else:
-                    micro_kernel(packed_a, top * depth, 1, MR, packed, panel * panel_size,
+                    micro_kernel(packed_a, top * depth, 1, MR, packed, at, panel_size,
                                  c, top * c_row + left, c_row, depth, add, height, vectors)
             else:                               # a whole vector would reach beyond C's rows
                 corner = c[top:top + height, left:left + width]
                 if add:
                     copy(corner, edge)
                 if direct:
-                    micro_kernel(a, top * a_row, a_row, 1, packed, panel * panel_size,
+                    micro_kernel(a, top * a_row, a_row, 1, packed, at, panel_size,
                                  edge, 0, NR, depth, add, height, vectors)
                 else:
-                    micro_kernel(packed_a, top * depth, 1, MR, packed, panel * panel_size,
+                    micro_kernel(packed_a, top * depth, 1, MR, packed, at, panel_size,
                                  edge, 0, NR, depth, add, height, vectors)
                 copy(edge, corner)
 

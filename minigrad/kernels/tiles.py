@@ -27,28 +27,32 @@ elif _FEATURES.get("neon"):
 else:
     VECTOR_BYTES, MR, NV = 16, 6, 2     # 12 of 16
 TILE_BYTES = VECTOR_BYTES * NV          # a tile of C is MR rows of this many bytes
+TO_SECOND_LEVEL = 0, 2, 1       # read data into that cache; see llvm.prefetch
+WIDE = 4 * NV       # vectors of a single row, whose sums would else have to wait for one another
 
 
 @intrinsic
-def micro_kernel(typingctx, a, a_at, a_row, a_col, b, b_at, c, c_at, c_row, depth, add, height,
-                 vectors):
+def micro_kernel(typingctx, a, a_at, a_row, a_col, b, b_at, b_panel, c, c_at, c_row, depth, add,
+                 height, vectors):
     """C[height, n] = A[height, depth] @ B[depth, n], or += where `add`; n is `vectors` full of
-    floats, `height` at most MR, `vectors` at most NV.
+    floats, `height` at most MR, `vectors` at most NV; where `height` is 1, WIDE, a multiple of NV.
 
     `a`, `b`, `c` are arrays of one float type, `*_at` where in them to start, `*_row` and `*_col`
-    strides, all counted in elements.  B's rows stand one behind the other, NR apart; C's columns
-    are adjacent.
+    strides, all counted in elements.  B's rows stand one behind the other, NR apart, and the next
+    NV vectors of each in the next panel, which is `b_panel` further on; C's columns are adjacent.
     """
-    signature = types.void(a, types.intp, types.intp, types.intp, b, types.intp, c, types.intp,
-                           types.intp, types.intp, types.boolean, types.intp, types.intp)
+    signature = types.void(a, types.intp, types.intp, types.intp, b, types.intp, types.intp,
+                           c, types.intp, types.intp, types.intp, types.boolean, types.intp,
+                           types.intp)
 
     def codegen(context, builder, signature, values):
-        a, a_at, a_row, a_col, b, b_at, c, c_at, c_row, depth, add, height, vectors = values
+        (a, a_at, a_row, a_col, b, b_at, b_panel, c, c_at, c_row, depth, add, height,
+         vectors) = values
         scalar = context.get_data_type(signature.args[0].dtype)
         tile = cgutils.get_or_insert_function(builder.module, _tile_type(scalar), _name(scalar))
         builder.call(tile, [address(context, builder, signature, values, 0, a_at), a_row, a_col,
-                            address(context, builder, signature, values, 4, b_at),
-                            address(context, builder, signature, values, 6, c_at), c_row,
+                            address(context, builder, signature, values, 4, b_at), b_panel,
+                            address(context, builder, signature, values, 7, c_at), c_row,
                             depth, add, height, vectors])
         return context.get_dummy_value()
 
@@ -79,13 +83,13 @@ def _name(scalar):
 
 def _tile_type(scalar):
     pointer, i64 = scalar.as_pointer(), ir.IntType(64)
-    return ir.FunctionType(ir.VoidType(), [pointer, i64, i64, pointer, pointer, i64, i64,
+    return ir.FunctionType(ir.VoidType(), [pointer, i64, i64, pointer, i64, pointer, i64, i64,
                                            ir.IntType(1), i64, i64])
 
 
 def _any_tile(module, scalar):
-    """Define void(a, a_row, a_col, b, c, c_row, depth, add, height, vectors), which goes on to the
-    function for a tile of that size."""
+    """Define void(a, a_row, a_col, b, b_panel, c, c_row, depth, add, height, vectors), which goes
+    on to the function for a tile of that size."""
     function = ir.Function(module, _tile_type(scalar), _name(scalar))
     *operands, height, vectors = function.args
     i64 = height.type
@@ -94,28 +98,31 @@ def _any_tile(module, scalar):
     nothing = function.append_basic_block("nothing")
     ir.IRBuilder(nothing).ret_void()
     sizes = builder.switch(size, nothing)
-    for v in range(1, NV + 1):
-        for rows in range(1, MR + 1):
-            block = function.append_basic_block(f"tile_{rows}x{v}")
-            sizes.add_case(ir.Constant(i64, v * (MR + 1) + rows), block)
-            builder.position_at_end(block)
-            builder.call(_tile(module, scalar, rows, v), operands, tail=True)
-            builder.ret_void()
+    for rows, v in ([(rows, v) for v in range(1, NV + 1) for rows in range(1, MR + 1)]
+                    + [(1, v) for v in range(2 * NV, WIDE + 1, NV)]):
+        block = function.append_basic_block(f"tile_{rows}x{v}")
+        sizes.add_case(ir.Constant(i64, v * (MR + 1) + rows), block)
+        builder.position_at_end(block)
+        builder.call(_tile(module, scalar, rows, v), operands, tail=True)
+        builder.ret_void()
 
 
 def _tile(module, scalar, height, vectors):
-    """A module's void(a, a_row, a_col, b, c, c_row, depth, add) for tiles of one size."""
+    """A module's void(a, a_row, a_col, b, b_panel, c, c_row, depth, add) for tiles of one size."""
     lanes = VECTOR_BYTES // (4 if isinstance(scalar, ir.FloatType) else 8)
     itemsize = VECTOR_BYTES // lanes
     pointer, i64 = scalar.as_pointer(), ir.IntType(64)
     function = ir.Function(module, ir.FunctionType(
-        ir.VoidType(), [pointer, i64, i64, pointer, pointer, i64, i64, ir.IntType(1)]),
+        ir.VoidType(), [pointer, i64, i64, pointer, i64, pointer, i64, i64, ir.IntType(1)]),
         f"{_name(scalar)}_{height}x{vectors}")
     function.linkage = "internal"
-    a, a_row, a_col, b, c, c_row, depth, add = function.args
+    a, a_row, a_col, b, b_panel, c, c_row, depth, add = function.args
     vector = ir.VectorType(scalar, lanes)
     fma = cgutils.get_or_insert_function(
         module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{lanes}f{8 * itemsize}")
+    byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+    prefetch = module.declare_intrinsic(
+        "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32]))
     entry, resume, loop, store = (function.append_basic_block(block)
                                   for block in ("entry", "resume", "loop", "store"))
 
@@ -142,6 +149,8 @@ def _tile(module, scalar, height, vectors):
     a_rows = [builder.mul(a_row, count(i)) for i in range(height)]
     places = [builder.add(builder.mul(c_row, count(i)), count(v * lanes))
               for i in range(height) for v in range(vectors)]
+    columns = [builder.add(builder.mul(b_panel, count(v // NV)), count(v % NV * lanes))
+               for v in range(vectors)]
     builder.cbranch(add, resume, loop)
     builder.position_at_end(resume)
     held = [load(c, place) for place in places]
@@ -156,8 +165,11 @@ def _tile(module, scalar, height, vectors):
     for phi, value in zip(sums, held):
         phi.add_incoming(ir.Constant(vector, [ir.Constant(scalar, 0.0)] * lanes), entry)
         phi.add_incoming(value, resume)
-    b_row = [load(b, builder.add(builder.mul(p, count(NV * lanes)), count(v * lanes)))
-             for v in range(vectors)]
+    b_row = [load(b, builder.add(builder.mul(p, count(NV * lanes)), column)) for column in columns]
+    if height > 1:                  # the same row of the next panel comes from memory meanwhile
+        ahead = builder.bitcast(vector_at(b, builder.add(builder.mul(p, count(NV * lanes)),
+                                                         b_panel)), byte)
+        builder.call(prefetch, [ahead, *(ir.Constant(i32, flag) for flag in TO_SECOND_LEVEL)])
     column = builder.mul(p, a_col)
     totals = []
     for i in range(height):
