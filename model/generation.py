@@ -3,9 +3,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from minigrad import no_grad
+from minigrad import kernels, no_grad
 from model.tokenizer import CharTokenizer
 from model.transformer import Transformer
+
+USELESS = ("the model gave no usable prediction (nan or infinite logits); its training may have "
+           "diverged: train again with a lower --learning_rate")
 
 
 def next_probabilities(logits: np.ndarray, temperature: float = 1.0, top_k: int | None = None,
@@ -20,24 +23,11 @@ def next_probabilities(logits: np.ndarray, temperature: float = 1.0, top_k: int 
         (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1).
     """
     check_settings(temperature, top_k, top_p)
-    logits = np.asarray(logits, dtype=np.float64)
-    if not (logits < np.inf).all() or not (logits > -np.inf).any():
-        raise ValueError("the model gave no usable prediction (nan or infinite logits); its "
-                         "training may have diverged: train again with a lower --learning_rate")
-    order = np.argsort(-logits, kind="stable")              # likeliest first
-    if temperature == 0:
-        order = order[:1]
-    elif top_k is not None:
-        order = order[:top_k]
-    scaled = (logits[order] - logits[order[0]]) / (temperature or 1.0)
-    kept = np.exp(scaled)
-    kept /= kept.sum()
-    if top_p is not None:
-        fewest = int(np.searchsorted(np.cumsum(kept), top_p)) + 1
-        kept, order = kept[:fewest], order[:fewest]
-    probabilities = np.zeros(logits.size)
-    probabilities[order] = kept / kept.sum()
-    return probabilities
+    logits = np.asarray(logits, np.float64)
+    if logits.ndim != 1 or not logits.size:
+        raise ValueError("logits are one row of numbers, one for each character of the vocabulary; "
+                         f"these have the shape {list(logits.shape)}")
+    return _draw(logits[None], np.zeros(1), temperature, top_k, top_p)[1][0]
 
 
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
@@ -49,6 +39,13 @@ def check_settings(temperature: float, top_k: int | None, top_p: float | None) -
                          "leave it out to keep every character")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p is a probability above 0 and at most 1, not {top_p}")
+
+
+def _draw(logits, u, temperature, top_k, top_p):
+    drawn, p = kernels.draw(logits, u, temperature, top_k, top_p)
+    if drawn.min() < 0:
+        raise ValueError(USELESS)
+    return drawn, p
 
 
 def stream(model: Transformer, tokenizer: CharTokenizer, prompt: str = "",
@@ -72,10 +69,9 @@ def _continue(model, tokenizer, ids, max_new_tokens, temperature, top_k, top_p, 
     held = ""           # what may turn out to be the beginning of `stop`
     for _ in range(max_new_tokens):
         with no_grad():
-            logits = model(np.array(ids[-model.config.block_size:])).data[-1]
-        p = next_probabilities(logits, temperature, top_k, top_p)
-        reached = np.cumsum(p)
-        ids.append(int(np.searchsorted(reached, rng.random() * reached[-1], side="right")))
+            logits = model(np.array(ids[-model.config.block_size:])).data[-1:]
+        drawn, _ = _draw(logits, np.array([rng.random()]), temperature, top_k, top_p)
+        ids += drawn.tolist()
         held += tokenizer.decode(ids[-1:])
         if stop and held.endswith(stop):
             held = held[:-len(stop)]

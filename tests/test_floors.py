@@ -10,6 +10,7 @@ FLOORS = [
     "data.ngrams",
     "minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.norm minigrad.kernels.dropout "
     "minigrad.kernels.embedding minigrad.kernels.update minigrad.kernels.ahead "
+    "minigrad.kernels.drawing "
     "data.texts data.repetition",
     "minigrad.kernels.matmul",
     "minigrad.kernels.attention minigrad.kernels.cross_entropy",

@@ -279,6 +279,28 @@ def test_sum_of_squares_is_the_plain_one():
         assert np.isclose(kernels.sum_of_squares(xs), plain.sum_of_squares(xs), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_draws_and_their_probabilities_are_the_plain_ones(dtype):
+    rng = np.random.default_rng(0)
+    for n in range(300):
+        B, V = rng.integers(1, 6), rng.integers(1, 80)
+        logits = normal(rng, B, V, dtype=dtype) * 10.0 ** rng.integers(-3, 4)
+        if n % 3 == 0:
+            logits = np.round(logits)                       # so that some are equal
+        if n % 4 == 0:
+            logits[rng.random((B, V)) < 0.5] = -np.inf
+        if n % 20 == 0:
+            logits[0, -1] = rng.choice([np.nan, np.inf])
+        settings = (rng.choice([0, 1e-6, 0.5, 1, 1e6]), rng.choice([None, 1, 3, 1000]),
+                    rng.choice([None, 1e-9, 0.5, 0.9, 1.0]))
+        u = rng.choice([0, rng.random(), 1 - 2**-53], B)
+        drawn, p = kernels.draw(logits, u, *settings)
+        expected, stated = plain.draw(logits, u, *settings)
+        assert drawn.dtype == np.int64 and np.array_equal(drawn, expected)
+        assert np.allclose(p, stated, rtol=1e-12, atol=0)
+        assert ((drawn >= 0) == (np.isfinite(logits.max(axis=1)))).all()
+
+
 @compiled_only
 def test_integers_and_half_floats_are_refused_by_name():
     for dtype in (np.int64, np.float16):

@@ -9,12 +9,13 @@ from minigrad.kernels.memory import keep_freed_memory
 
 if numba.config.DISABLE_JIT:
     from minigrad.kernels.plain import (adamw, add_rows, attention, attention_vjp, cross_entropy,
-                                        dropout, gelu, gelu_vjp, matmul, norm, norm_vjp, softmax,
-                                        softmax_vjp, sum_of_squares)
+                                        draw, dropout, gelu, gelu_vjp, matmul, norm,
+                                        norm_vjp, softmax, softmax_vjp, sum_of_squares)
 else:
     from minigrad.kernels.attention import attention, attention_vjp
     from minigrad.kernels.compiling import or_plain
     from minigrad.kernels.cross_entropy import cross_entropy
+    from minigrad.kernels.drawing import draw
     from minigrad.kernels.dropout import dropout
     from minigrad.kernels.embedding import add_rows
     from minigrad.kernels.gelu import gelu, gelu_vjp
@@ -22,11 +23,12 @@ else:
     from minigrad.kernels.norm import norm, norm_vjp
     from minigrad.kernels.softmax import softmax, softmax_vjp
     from minigrad.kernels.update import adamw, sum_of_squares
-    for _f in (adamw, add_rows, attention, attention_vjp, cross_entropy, dropout, gelu, gelu_vjp,
-               matmul, norm, norm_vjp, softmax, softmax_vjp, sum_of_squares):
+    for _f in (adamw, add_rows, attention, attention_vjp, cross_entropy, draw, dropout,
+               gelu, gelu_vjp, matmul, norm, norm_vjp, softmax, softmax_vjp, sum_of_squares):
         globals()[_f.__name__] = or_plain(_f)
 
-__all__ = ["adamw", "add_rows", "attention", "attention_vjp", "cross_entropy", "dropout", "gelu",
-           "gelu_vjp", "matmul", "norm", "norm_vjp", "softmax", "softmax_vjp", "sum_of_squares"]
+__all__ = ["adamw", "add_rows", "attention", "attention_vjp", "cross_entropy", "draw",
+           "dropout", "gelu", "gelu_vjp", "matmul", "norm", "norm_vjp", "softmax", "softmax_vjp",
+           "sum_of_squares"]
 
 keep_freed_memory()

@@ -51,8 +51,9 @@ def kernel(signature: str) -> Callable:
 
     `A2` is a writable array of two axes and any strides; `R2` the same, which need not be writable;
     `C2` one with dense rows; all of the one float type of the call's first argument.  `D1` is dense
-    float64 whatever that type, `ids1` dense int64, only read; `bool`, `int`, `key` (uint32) and
-    `double` are scalars.  A kernel that takes `threads` last runs its prange loops on so many.
+    float64 whatever that type, `I1` dense int64, `ids1` the same, only read; `bool`, `int`, `key`
+    (uint32) and `double` are scalars.  A kernel that takes `threads` last runs its prange loops on
+    so many.
     """
     words = signature.split()
 
@@ -137,6 +138,8 @@ def rows(x: np.ndarray) -> np.ndarray:
 def _type_of(word, scalar):
     if word.startswith("ids"):
         return types.Array(types.int64, int(word[3:]), "C", readonly=True)
+    if word[0] == "I":
+        return types.Array(types.int64, int(word[1:]), "C")
     if word[0] == "D":
         return types.Array(types.float64, int(word[1:]), "C")
     if word[0] in "ARC" and word[1:].isdigit():

@@ -140,3 +140,21 @@ def adamw(ps, gs, ms, vs, settings):
 
 def sum_of_squares(xs):
     return float(sum(np.square(x, dtype=np.float64).sum() for x in xs))
+
+
+def draw(logits, u, temperature, top_k, top_p):
+    drawn, probabilities = np.full(len(logits), -1), np.zeros(logits.shape)
+    for b, row in enumerate(logits.astype(np.float64)):
+        ranked = np.argsort(-row, kind="stable")[:1 if temperature == 0 else top_k]
+        if not (row < np.inf).all() or row[ranked[0]] == -np.inf:
+            continue
+        p = np.exp((row[ranked] - row[ranked[0]]) / (temperature or 1.0))
+        if top_p is not None and top_p < 1:
+            reached = np.cumsum(p)
+            fewest = int(np.searchsorted(reached, top_p * reached[-1])) + 1
+            ranked, p = ranked[:fewest], p[:fewest]
+        probabilities[b, ranked] = p / p.sum()
+        likely = np.flatnonzero(probabilities[b])
+        reached = np.cumsum(probabilities[b, likely])
+        drawn[b] = likely[min(np.searchsorted(reached, u[b], side="right"), likely.size - 1)]
+    return drawn, probabilities
