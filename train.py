@@ -26,7 +26,7 @@ from minigrad.optim import warmup_cosine
 from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, save_checkpoint
 from model.causality import prove_causality
 from model.checkpoint import Checkpoint, restore_optimizer
-from model.flags import Parser, flag
+from model.flags import Parser, flag, prepare_output
 from model.generation import stream
 from model.training import Interrupts, Log, State, decayed_and_other, evaluate
 
@@ -103,7 +103,7 @@ ARCHITECTURE = ("block_size", "n_layer", "n_head", "n_embd", "bias")    # a resu
 
 def main(argv: list[str] | None = None) -> None:
     """The command: find the settings, run, and answer mistakes in one line."""
-    sys.stdout.reconfigure(errors="replace")    # for terminals that lack a character
+    prepare_output()
     parser = Parser("python train.py", __doc__, Settings)
     given = parser.given(argv)
     out_dir = pathlib.Path(given.get("out_dir", Settings.out_dir))
@@ -282,8 +282,9 @@ def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transforme
           + (f"; going on after step {start:,}" if start else ""))
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in yardstick.items())
           + " nats a character")
-    if must_compile():
-        print("compiling   the kernels for this machine, this once; some 15 seconds", flush=True)
+    if must_compile(parallel=(numba.get_num_threads() > 1,)):
+        print("compiling   the kernels for this machine, this once; some 15 seconds, and 5 before "
+              "the sample at the end", flush=True)
         compile_ahead(s.batch_size * s.block_size * s.n_embd)
     print(flush=True)
 

@@ -128,9 +128,13 @@ class MultiHeadAttention(Module):
         self.dropout = Dropout(dropout)
 
     def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
-                 residual: Tensor | None = None) -> Tensor:
-        """A residual, of the output's shape, is added to it, after the dropout."""
-        mixed = mg.self_attention(self.qkv(x), self.heads, is_causal=self.causal,
+                 residual: Tensor | None = None, keep: list[np.ndarray] | None = None) -> Tensor:
+        """A residual, of the output's shape, is added to it, after the dropout.  A list `keep` is
+        given the queries, keys and values of all heads, (..., T, 3 H D)."""
+        qkv = self.qkv(x)
+        if keep is not None:
+            keep.append(qkv.data)
+        mixed = mg.self_attention(qkv, self.heads, is_causal=self.causal,
                                   dropout_p=self.dropout.p, rng=rng)        # (..., T, H D)
         if self.dropout.happens(rng):
             return self.dropout(self.out(mixed), rng, residual)

@@ -2,6 +2,8 @@
 import argparse
 import dataclasses
 import difflib
+import os
+import sys
 
 
 def flag(default: object, help: str, alone: object = None) -> dataclasses.Field:
@@ -25,10 +27,16 @@ class Parser(argparse.ArgumentParser):
             if field.metadata["alone"] is not None:
                 kind |= {"nargs": "?", "const": field.metadata["alone"]}
             help = field.metadata["help"].replace("%", "%%")
-            if field.default is not None:
+            if field.default not in (None, ""):
                 help += f" (default: {field.default})"
             self.add_argument(*spellings, dest=field.name, default=argparse.SUPPRESS, help=help,
                               **kind)
+
+    def error(self, message: str) -> None:
+        """Say what is wrong, and end."""
+        if message.endswith("expected one argument"):
+            message += "; one that begins with a hyphen follows an equals sign, as in --flag=-value"
+        super().error(message)
 
     def given(self, argv: list[str] | None) -> dict[str, object]:
         """The settings that stand on the command line, by name."""
@@ -39,3 +47,10 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no flag {unknown[0]}"
                        + (f"; did you mean {near[0]}?" if near else "; see --help"))
         return vars(known)
+
+
+def prepare_output() -> None:
+    """Have standard output take what a terminal lacks a character for, and what nobody reads."""
+    if sys.stdout is None:          # closed by whoever started the program
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    sys.stdout.reconfigure(errors="replace")

@@ -1,9 +1,10 @@
 """Text from a model, a character at a time: which characters may come next, and drawing one."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from minigrad import kernels, no_grad
+from minigrad import kernels
+from model.decoding import Reader
 from model.tokenizer import CharTokenizer
 from model.transformer import Transformer
 
@@ -50,48 +51,83 @@ def _draw(logits, u, temperature, top_k, top_p):
 
 def stream(model: Transformer, tokenizer: CharTokenizer, prompt: str = "",
            max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
-           top_p: float | None = None, seed: int | None = None,
-           stop: str | None = None) -> Iterator[str]:
+           top_p: float | None = None, seed: int | None = None, stop: str | None = None,
+           cache: bool = True, slide: bool = False) -> Iterator[str]:
     """Yield the continuation of a prompt, as pieces of text, as they are made.
 
-    Every character is predicted from the last `block_size` before it.  The text ends after
-    `max_new_tokens` characters, or before `stop` would be written.  An empty prompt begins where
-    the text does, with the vocabulary's line break if it has one, else with its first character.
+    The text ends after `max_new_tokens` characters, or before `stop` would be written.  An empty
+    prompt begins where the text does, with the vocabulary's line break if it has one, else with its
+    first character.  What a character is predicted from is `window_start`'s to say, which knows
+    `slide`; `cache` changes the time that it takes, and not the text.  (A model that is no
+    Transformer itself, or a class made from it, is asked without the cache.)
     """
+    texts = stream_many(model, tokenizer, prompt, [seed], max_new_tokens, temperature, top_k, top_p,
+                        stop, cache, slide)
+    return (piece for piece, in texts if piece)
+
+
+def stream_many(model: Transformer, tokenizer: CharTokenizer, prompt: str,
+                seeds: Sequence[int | None], max_new_tokens: int = 500, temperature: float = 1.0,
+                top_k: int | None = None, top_p: float | None = None, stop: str | None = None,
+                cache: bool = True, slide: bool = False) -> Iterator[list[str]]:
+    """Continue a prompt once for each seed, all at once, each as `stream` does with that seed;
+    yields a piece of each text, which may be empty."""
     check_settings(temperature, top_k, top_p)
-    ids = list(tokenizer.encode(prompt or ("\n" if "\n" in tokenizer.vocabulary
-                                           else tokenizer.vocabulary[0])))
-    return _continue(model, tokenizer, ids, max_new_tokens, temperature, top_k, top_p, seed, stop)
+    if max_new_tokens < 0:
+        raise ValueError(f"max_new_tokens is at least 0, not {max_new_tokens}")
+    ids = tokenizer.encode(prompt or ("\n" if "\n" in tokenizer.vocabulary
+                                      else tokenizer.vocabulary[0]))
+    reader = Reader(model, np.tile(ids, (len(seeds), 1)), cache, slide)
+    generators = [np.random.default_rng(seed) for seed in seeds]
+    texts = [Text(stop) for _ in seeds]
+    return _continue(reader, generators, texts, tokenizer.vocabulary, max_new_tokens,
+                     (temperature, top_k, top_p))
 
 
-def _continue(model, tokenizer, ids, max_new_tokens, temperature, top_k, top_p, seed, stop):
-    rng = np.random.default_rng(seed)
-    held = ""           # what may turn out to be the beginning of `stop`
+def _continue(reader, generators, texts, vocabulary, max_new_tokens, settings):
     for _ in range(max_new_tokens):
-        with no_grad():
-            logits = model(np.array(ids[-model.config.block_size:])).data[-1:]
-        drawn, _ = _draw(logits, np.array([rng.random()]), temperature, top_k, top_p)
-        ids += drawn.tolist()
-        held += tokenizer.decode(ids[-1:])
-        if stop and held.endswith(stop):
-            held = held[:-len(stop)]
-            break
-        kept = _could_become(held, stop) if stop else 0
-        if len(held) > kept:
-            yield held[:len(held) - kept]
-            held = held[len(held) - kept:]
-    if held:
-        yield held
+        u = np.array([rng.random() for rng in generators])
+        drawn, _ = _draw(reader.logits(), u, *settings)
+        reader.append(drawn)
+        yield [text.add(vocabulary[x]) for text, x in zip(texts, drawn.tolist())]
+        if all([text.ended for text in texts]):
+            return
+    yield [text.rest() for text in texts]
 
 
-def _could_become(text, stop):
-    """Length of the longest end of the text that is a beginning of `stop`."""
-    return next(n for n in range(min(len(text), len(stop) - 1), -1, -1) if text.endswith(stop[:n]))
+class Text:
+    """Characters on their way out, of which as many are held back as may become `stop`."""
+
+    def __init__(self, stop: str | None) -> None:
+        self.stop = stop
+        self.held = ""
+        self.ended = False      # `stop` has come
+
+    def add(self, character: str) -> str:
+        """What can be shown now."""
+        if self.ended or not self.stop:
+            return "" if self.ended else character
+        self.held += character
+        self.ended = self.held.endswith(self.stop)
+        kept = len(self.stop) if self.ended else self._could_become_stop()
+        shown = self.held[:len(self.held) - kept]
+        self.held = "" if self.ended else self.held[len(shown):]
+        return shown
+
+    def rest(self) -> str:
+        """What was held back and did not become `stop`."""
+        return self.held
+
+    def _could_become_stop(self):
+        """Length of the longest end of what is held that is a beginning of `stop`."""
+        return next(n for n in range(min(len(self.held), len(self.stop) - 1), -1, -1)
+                    if self.held.endswith(self.stop[:n]))
 
 
 def generate(model: Transformer, tokenizer: CharTokenizer, prompt: str = "",
              max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
-             top_p: float | None = None, seed: int | None = None, stop: str | None = None) -> str:
+             top_p: float | None = None, seed: int | None = None, stop: str | None = None,
+             cache: bool = True, slide: bool = False) -> str:
     """The prompt and its continuation; the arguments are those of `stream`."""
     return prompt + "".join(stream(model, tokenizer, prompt, max_new_tokens, temperature, top_k,
-                                   top_p, seed, stop))
+                                   top_p, seed, stop, cache, slide))

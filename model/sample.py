@@ -6,70 +6,110 @@ import dataclasses
 import os
 import pathlib
 import sys
+import time
 
-from model.checkpoint import CheckpointError, load_checkpoint
-from model.flags import Parser, flag
-from model.generation import check_settings, stream
+import data
+from minigrad.kernels.ahead import must_compile
+from model.checkpoint import Checkpoint, load_checkpoint
+from model.flags import Parser, flag, prepare_output
+from model.generation import check_settings, stream_many
+
+TOGETHER = 16       # samples that are made at once
+RULE = "-" * 20     # between them
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Everything that the command can be told; the names are nanoGPT's."""
+    """Everything that the command can be told; the names are nanoGPT's where it has one."""
     out_dir: str = flag("out", "folder of the run, with its ckpt.npz")
     start: str = flag("", "beginning to go on from, or FILE:path to read it from a file")
     num_samples: int = flag(1, "how many texts")
     max_new_tokens: int = flag(500, "characters to write after the beginning")
     temperature: float = flag(0.8, "0 takes the likeliest character, 1 draws as the model predicts")
-    top_k: int = flag(None, "draw from so many of the likeliest characters only")
-    top_p: float = flag(None, "draw from the likeliest that together have this probability")
+    top_k: int = flag(None, "draw from so many of the likeliest characters only (default: all)")
+    top_p: float = flag(None, "draw from the likeliest that together have this probability "
+                              "(default: all)")
     seed: int = flag(1337, "of the draws; the next sample takes the next number")
     stop: str = flag(None, "end a text before this would be written")
+    cache: bool = flag(True, "keep keys and values instead of computing them again for each "
+                             "character; the text is the same")
+    slide: bool = flag(False, "once the block is full, predict from the whole of it, which is then "
+                              "read again for each character; else from more than half of it")
+
+    def problems(self) -> list[str]:
+        """What has no meaning, one line each."""
+        found = [f"--{name} is at least 0, not {getattr(self, name)}"
+                 for name in ("num_samples", "max_new_tokens", "seed") if getattr(self, name) < 0]
+        try:
+            check_settings(self.temperature, self.top_k, self.top_p)
+        except ValueError as error:
+            found.append(f"--{error}")
+        return found
 
 
 def main(argv: list[str] | None = None) -> None:
     """The command."""
-    sys.stdout.reconfigure(errors="replace")    # for terminals that lack a character
-    s = Settings(**Parser("python -m model.sample", __doc__, Settings).given(argv))
+    prepare_output()
+    parser = Parser("python -m model.sample", __doc__, Settings)
+    s = Settings(**parser.given(argv))
+    if problems := s.problems():
+        parser.error("; ".join(problems))
     try:
-        check_settings(s.temperature, s.top_k, s.top_p)
-        for name in ("num_samples", "max_new_tokens", "seed"):
-            if getattr(s, name) < 0:
-                raise ValueError(f"{name} is at least 0, not {getattr(s, name)}")
-        model, tokenizer, *_ = load_checkpoint(pathlib.Path(s.out_dir) / "ckpt.npz")
-        start = read_start(s.start)
-        for i in range(s.num_samples):
-            if i:
-                print("-" * 20)
-            pieces = stream(model, tokenizer, start, s.max_new_tokens, s.temperature, s.top_k,
-                            s.top_p, s.seed + i, s.stop)
-            print(start, end="", flush=True)
-            for piece in pieces:
-                print(piece, end="", flush=True)
-            print()
-    except (CheckpointError, ValueError) as error:
+        checkpoint = load_checkpoint(pathlib.Path(s.out_dir) / "ckpt.npz")
+        compiles = must_compile("decode_kernel")
+        if compiles:
+            print("compiling kernels for this machine, this once; up to 20 seconds",
+                  file=sys.stderr)
+        characters, seconds = write(s, checkpoint, read_start(s.start), s.seed)
+        if characters:
+            print(f"{characters / seconds:,.0f} characters a second"
+                  + ", compiling included" * compiles, file=sys.stderr)
+    except ValueError as error:
         sys.exit(f"model.sample: {error}")
     except BrokenPipeError:     # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        sys.exit(f"model.sample: cannot write the text: {error.strerror or error}")
+        what = f"use {error.filename}" if error.filename else "write the text"
+        sys.exit(f"model.sample: cannot {what}: {error.strerror or error}")
     except KeyboardInterrupt:
-        print()
         sys.exit(130)
+
+
+def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[int, float]:
+    """Write the samples; returns how many characters came once it was under way, in how long."""
+    characters, seconds = 0, 0.0
+    # After two, a step's kernel is loaded; after a block, those that read a window again.
+    under_way = max(2, min(checkpoint.model.config.block_size + 1, s.max_new_tokens // 2))
+    for first in range(0, s.num_samples, TOGETHER):
+        seeds = range(seed + first, seed + min(first + TOGETHER, s.num_samples))
+        if first:
+            print(RULE)
+        pieces = stream_many(checkpoint.model, checkpoint.tokenizer, start, seeds, s.max_new_tokens,
+                             s.temperature, s.top_k, s.top_p, s.stop, s.cache, s.slide)
+        print(start, end="", flush=True)
+        later = [[] for _ in seeds[1:]]
+        try:
+            for n, (piece, *others) in enumerate(pieces):
+                print(piece, end="", flush=True)
+                for text, other in zip(later, others):
+                    text.append(other)
+                if n < under_way:
+                    began = time.perf_counter()
+                else:
+                    characters += len(piece) + sum(map(len, others))
+            seconds += time.perf_counter() - began
+        finally:                # what was made of the others before an interrupt is shown too
+            print()
+            for text in later:
+                print(RULE, start + "".join(text), sep="\n")
+    return characters, seconds
 
 
 def read_start(start: str) -> str:
     """The beginning itself, or what stands in the file that FILE:path names."""
     if not start.startswith("FILE:"):
         return start
-    path = start.removeprefix("FILE:")
-    try:
-        return pathlib.Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f'cannot read the beginning from "{path}": {error.strerror}; '
-                         "give --start FILE: and the path of a text file") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f'"{path}" is not UTF-8 (byte {error.start}); '
-                         "save it as UTF-8 first") from error
+    return data.read_text(os.path.abspath(os.path.expanduser(start.removeprefix("FILE:"))))
 
 
 if __name__ == "__main__":

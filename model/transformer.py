@@ -55,9 +55,10 @@ class Block(Module):
         self.mlp = MLP(C, bias, rng, std_out, dtype)
         self.dropout = Dropout(config.dropout)
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
+                 keep: list[np.ndarray] | None = None) -> Tensor:
         # Residuals are handed over, because added within a product they cost next to nothing.
-        x = self.attention(self.norm1(x), rng, residual=x)
+        x = self.attention(self.norm1(x), rng, residual=x, keep=keep)
         if self.dropout.happens(rng):
             return self.dropout(self.mlp(self.norm2(x)), rng, residual=x)
         return self.mlp(self.norm2(x), residual=x)
@@ -82,8 +83,12 @@ class Transformer(Module):
         self.blocks = [Block(config, rng, dtype) for _ in range(config.n_layer)]
         self.norm = LayerNorm(config.n_embd, config.bias, dtype)
 
-    def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
-        """Logits of every position.  Dropout if and only if `rng` is given; without, it is pure."""
+    def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None,
+                 keep: list[np.ndarray] | None = None) -> Tensor:
+        """Logits of every position.  Dropout if and only if `rng` is given; without, it is pure.
+
+        A list `keep` is given each layer's queries, keys and values, (..., T, 3 C).
+        """
         ids = np.asarray(ids)
         if ids.ndim == 0 or not 1 <= ids.shape[-1] <= self.config.block_size:
             raise ValueError("ids have the shape (B, T) or (T,) with T from 1 to "
@@ -92,5 +97,5 @@ class Transformer(Module):
         x = self.token_embedding(ids) + self.position_embedding(positions)      # (B, T, C)
         x = self.dropout(x, rng)
         for block in self.blocks:
-            x = block(x, rng)
+            x = block(x, rng, keep)
         return mg.linear(self.norm(x), self.token_embedding.weight)             # (B, T, V)

@@ -38,3 +38,13 @@ def test_a_model_too_small_for_threads_starts_no_second_process(monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", None)      # not to be called
     ahead.compile_ahead(compiling.FEW - 1)
     assert not compiling.elsewhere
+
+
+def test_what_is_on_disk_is_known_by_kernel_and_kind(tmp_path, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    assert ahead.must_compile() and ahead.must_compile("decode_kernel")
+    folder = compiling.folder(parallel=False) / "kernels_0"
+    folder.mkdir(parents=True)
+    (folder / "matmul.matmul_kernel-33.py311.nbi").touch()
+    assert not ahead.must_compile() and not ahead.must_compile("matmul_kernel")
+    assert ahead.must_compile("decode_kernel") and ahead.must_compile(parallel=(True,))

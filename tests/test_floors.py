@@ -4,8 +4,10 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).parents[1]
 FLOORS = [
-    "minigrad.kernels.simd minigrad.kernels.plain minigrad.kernels.memory data.errors",
+    "minigrad.kernels.simd minigrad.kernels.memory data.errors",
     "minigrad.kernels.tiles",
+    "minigrad.kernels.panels",
+    "minigrad.kernels.plain",
     "minigrad.kernels.compiling minigrad.kernels.vector_math data.batches data.download "
     "data.ngrams",
     "minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.norm minigrad.kernels.dropout "
@@ -14,6 +16,7 @@ FLOORS = [
     "data.texts data.repetition",
     "minigrad.kernels.matmul",
     "minigrad.kernels.attention minigrad.kernels.cross_entropy",
+    "minigrad.kernels.decoding",
     "minigrad.kernels minigrad.core data",
     "minigrad.ops.elementwise minigrad.ops.shape minigrad.ops.network",
     "minigrad.ops",
@@ -23,7 +26,8 @@ FLOORS = [
     "model.layers",
     "model.attention",
     "model.transformer",
-    "model.checkpoint model.generation model.training",
+    "model.checkpoint model.decoding model.training",
+    "model.generation",
     "model",
     "model.sample",
     "train",

@@ -8,7 +8,8 @@ import pytest
 import minigrad as mg
 from minigrad import Tensor
 from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacterError, generate
-from model.generation import next_probabilities, stream
+from model.decoding import window_start
+from model.generation import next_probabilities, stream, stream_many
 
 INF = math.inf
 LOGITS = np.log([0.1, 0.4, 0.2, 0.3])
@@ -35,8 +36,8 @@ class Reciting:
 
     def __call__(self, ids):
         self.calls += 1
-        logits = np.full((len(ids), TOKENIZER.vocab_size), -INF)
-        logits[-1, self.ids[len(ids) - 1]] = 0
+        logits = np.full((*ids.shape, TOKENIZER.vocab_size), -INF)
+        logits[:, -1, self.ids[ids.shape[1] - 1]] = 0
         return Tensor(logits)
 
 
@@ -167,6 +168,23 @@ def test_settings_without_a_meaning_are_refused_by_name_and_at_once(settings, me
         assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("logits", [[], 1.0, [[0.0, 1.0]]])
+def test_logits_of_another_shape_are_refused(logits):
+    with pytest.raises(ValueError, match="logits are one row of numbers"):
+        next_probabilities(np.array(logits))
+
+
+def test_logits_may_be_of_any_kind_of_number():
+    expected = next_probabilities(np.array([1.0, 2.0, 3.0]))
+    for dtype in (int, np.float16, np.float32):
+        assert np.array_equal(next_probabilities(np.array([1, 2, 3], dtype)), expected)
+
+
+def test_a_negative_number_of_characters_is_refused(model):
+    with pytest.raises(ValueError, match="max_new_tokens is at least 0, not -5"):
+        generate(model, TOKENIZER, "a", -5)
+
+
 def test_the_same_seed_writes_the_same_text_and_another_seed_another(model):
     first, again, other = (generate(model, TOKENIZER, "a", 60, seed=seed) for seed in (1, 1, 2))
     assert first == again != other
@@ -205,32 +223,82 @@ def test_every_setting_reaches_the_draw(model):
 
 def test_a_text_without_chance_takes_the_likeliest_character_each_time(model):
     ids = TOKENIZER.encode("abc").tolist()
-    for _ in range(20):
-        ids.append(int(model(np.array(ids[-8:])).data[-1].argmax()))
+    for n in range(3, 23):
+        window = np.array(ids[window_start(n, 8):])
+        ids.append(int(model(window).data[-1].argmax()))
     for settings in ({"temperature": 0}, {"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}):
         for seed in (0, 1, None):
             text = generate(model, TOKENIZER, "abc", 20, seed=seed, **settings)
             assert text == TOKENIZER.decode(ids)
 
 
-def test_only_the_last_block_of_a_long_prompt_counts(model):
-    prompt = "habcdefgabcdefgh"
-    assert len(prompt) > model.config.block_size
-    text = generate(model, TOKENIZER, prompt, 20, seed=5)
-    assert text.startswith(prompt)
-    assert text[len(prompt):] == "".join(stream(model, TOKENIZER, prompt[-8:], 20, seed=5))
+@pytest.mark.parametrize("slide", [False, True])
+def test_of_a_long_prompt_only_the_window_counts(model, slide):
+    prompt = "habcdefgabcdefgh"     # of whose 16 characters the last 8 are the window
+
+    def continuation(prompt):
+        return generate(model, TOKENIZER, prompt, 20, seed=5, slide=slide)[len(prompt):]
+    assert continuation("cccccccc" + prompt[8:]) == continuation(prompt)
+    assert continuation(prompt[:8] + "c" + prompt[9:]) != continuation(prompt)
 
 
-def test_the_model_is_asked_for_values_only_and_for_no_more_than_a_block(model):
-    seen = []
+@pytest.mark.parametrize("slide", [False, True])
+def test_a_text_goes_on_alike_whoever_wrote_its_beginning(model, slide):
+    text = generate(model, TOKENIZER, "abc", 30, temperature=0, slide=slide)
+    for n in range(3, 33):
+        assert generate(model, TOKENIZER, text[:n], 33 - n, temperature=0, slide=slide) == text
 
-    def watched(ids):
-        logits = model(ids)
-        seen.append((ids.shape, ids.dtype.kind, logits.requires_grad))
-        return logits
-    watched.config = model.config
-    generate(watched, TOKENIZER, "abc", 10, seed=0)
-    assert seen == [((min(3 + i, 8),), "i", False) for i in range(10)]
+
+def test_sliding_is_another_text_and_only_once_the_block_is_full(model):
+    cut, slid = (generate(model, TOKENIZER, "abc", 60, seed=1, slide=slide)
+                 for slide in (False, True))
+    assert cut != slid and cut[:9] == slid[:9]
+
+
+@pytest.mark.parametrize("slide", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.5, "top_k": 5}, {"top_p": 0.8}])
+def test_a_text_is_the_same_with_and_without_the_cache_alone_and_in_a_batch(model, slide, settings):
+    settings = settings | {"max_new_tokens": 50, "slide": slide}
+    seeds = range(7)
+    alone = [generate(model, TOKENIZER, "ab", seed=seed, cache=False, **settings)
+             for seed in seeds]
+    assert alone == [generate(model, TOKENIZER, "ab", seed=seed, **settings) for seed in seeds]
+    for cache in (False, True):
+        pieces = stream_many(model, TOKENIZER, "ab", seeds, cache=cache, **settings)
+        assert ["ab" + "".join(text) for text in zip(*pieces)] == alone
+    assert len(set(alone)) == len(alone)
+
+
+def test_each_text_of_a_batch_ends_before_its_own_stop(model):
+    settings = dict(max_new_tokens=60, stop="a")
+    pieces = list(stream_many(model, TOKENIZER, "b", range(9), **settings))
+    texts = ["".join(text) for text in zip(*pieces)]
+    assert ["b" + text for text in texts] == [
+        generate(model, TOKENIZER, "b", seed=seed, **settings) for seed in range(9)]
+    assert len(set(map(len, texts))) > 3 and not any("a" in text for text in texts)
+    assert len(pieces) <= max(map(len, texts)) + 2      # and when all have ended, none is asked
+
+
+def test_a_model_that_overrides_what_it_does_is_asked_without_the_cache(model):
+    class Certain(Transformer):
+        def __call__(self, ids):
+            return Tensor(np.eye(self.config.vocab_size)[ids * 0 + 5])
+    assert generate(Certain(model.config), TOKENIZER, "a", 9, temperature=0) == (
+        "a" + 9 * TOKENIZER.vocabulary[5])
+
+
+def test_the_model_is_asked_for_values_only_and_for_no_more_than_a_window(model):
+    for slide in (False, True):
+        seen = []
+
+        def watched(ids):
+            logits = model(ids)
+            seen.append((ids.shape, ids.dtype.kind, logits.requires_grad))
+            return logits
+        watched.config = model.config
+        generate(watched, TOKENIZER, "abc", 20, seed=0, slide=slide)
+        lengths = [n - window_start(n, 8, slide) for n in range(3, 23)]
+        assert seen == [((1, length), "i", False) for length in lengths] and max(lengths) == 8
     assert model(np.array([0])).requires_grad       # and recording goes on outside
 
 
@@ -317,7 +385,7 @@ def test_characters_are_drawn_as_often_as_their_probabilities_say(settings):
     logits[3] = -INF
 
     def fixed(ids):
-        return Tensor(np.broadcast_to(logits, (len(ids), logits.size)))
+        return Tensor(np.broadcast_to(logits, (*ids.shape, logits.size)))
     fixed.config = SimpleNamespace(block_size=1)
     n = 10_000
     drawn = TOKENIZER.encode("".join(stream(fixed, TOKENIZER, "a", n, seed=7, **settings)))
@@ -340,7 +408,7 @@ def test_no_number_of_the_generator_draws_what_is_impossible(monkeypatch, u):
         logits[possible] = np.sin(seed + possible)
 
         def fixed(ids, logits=logits):
-            return Tensor(logits[None])
+            return Tensor(logits[None, None])
         fixed.config = SimpleNamespace(block_size=1)
         drawn = TOKENIZER.encode("".join(stream(fixed, TOKENIZER, "a", 1)))
         assert drawn[0] in possible
@@ -348,7 +416,7 @@ def test_no_number_of_the_generator_draws_what_is_impossible(monkeypatch, u):
 
 def test_a_model_that_has_diverged_is_refused_in_words(model):
     def diverged(ids):
-        return Tensor(np.full((len(ids), TOKENIZER.vocab_size), math.nan))
+        return Tensor(np.full((*ids.shape, TOKENIZER.vocab_size), math.nan))
     diverged.config = model.config
     with pytest.raises(ValueError, match="its training may have diverged"):
         generate(diverged, TOKENIZER, "a", 3)

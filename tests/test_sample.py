@@ -1,5 +1,7 @@
 """The sampling command: text on standard output, all else on standard error, one-line mistakes."""
+import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -8,51 +10,67 @@ import pytest
 from model import generate, load_checkpoint, sample
 
 
-def sampled(capsys, *flags):
-    sample.main(list(flags))
+def sampled(capsys, trained, *flags):
+    sample.main(["--out_dir", str(trained), *flags])
     return capsys.readouterr()
 
 
 def refused(capsys, *flags):
+    """What is said of a mistake, on standard error or to be put there, and nothing else."""
     with pytest.raises(SystemExit) as caught:
         sample.main(list(flags))
-    assert capsys.readouterr().out == ""
-    return caught.value.code
+    out, err = capsys.readouterr()
+    assert out == "" and caught.value.code != 0
+    return err if isinstance(caught.value.code, int) else caught.value.code
 
 
-def test_it_writes_what_generate_gives(trained, capsys):
-    out, err = sampled(capsys, "--out_dir", str(trained), "--start", "the ",
-                       "--max_new_tokens", "40", "--seed", "3", "--top_k", "10",
-                       "--temperature", "0.9")
+def test_it_writes_what_generate_gives_and_how_fast(trained, capsys):
+    out, err = sampled(capsys, trained, "--start", "the ", "--max_new_tokens", "40",
+                       "--seed", "3", "--top_k", "10", "--temperature", "0.9")
     model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
-    assert out == generate(model, tokenizer, "the ", 40, 0.9, top_k=10, seed=3) + "\n" and err == ""
+    assert out == generate(model, tokenizer, "the ", 40, 0.9, top_k=10, seed=3) + "\n"
     assert len(out) == 4 + 40 + 1
+    assert re.fullmatch(r"[0-9,]+ characters a second\n", err)
 
 
-def test_several_samples_differ_and_the_first_is_what_one_alone_would_be(trained, capsys):
-    one = sampled(capsys, "--out_dir", str(trained), "--max_new_tokens", "30").out
-    three = sampled(capsys, "--out_dir", str(trained), "--max_new_tokens", "30",
-                    "--num_samples", "3").out
-    parts = three.split("-" * 20 + "\n")
-    assert parts[0] == one and len(set(parts)) == 3
+def test_the_cache_does_not_change_the_text_and_sliding_does(trained, capsys):
+    flags = ["--max_new_tokens", "60", "--num_samples", "3"]
+    texts = [sampled(capsys, trained, *flags, *more).out
+             for more in ([], ["--no-cache"], ["--slide"], ["--slide", "--no-cache"])]
+    assert texts[0] == texts[1] != texts[2] == texts[3]
+
+
+@pytest.mark.parametrize("num_samples", [0, 1, 3, 18])
+def test_samples_are_those_of_the_seeds_one_by_one(trained, capsys, num_samples):
+    assert num_samples < sample.TOGETHER or num_samples > sample.TOGETHER + 1
+    flags = ["--max_new_tokens", "30", "--start", "a", "--seed", "5"]
+    out = sampled(capsys, trained, *flags, "--num_samples", str(num_samples)).out
+    model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
+    texts = [generate(model, tokenizer, "a", 30, 0.8, seed=5 + i) for i in range(num_samples)]
+    assert out == f"\n{sample.RULE}\n".join(texts) + "\n" * bool(num_samples)
+    assert len(set(texts)) == num_samples
+
+
+def test_too_few_characters_say_nothing_of_speed(trained, capsys):
+    for n in ("0", "1", "2"):
+        assert sampled(capsys, trained, "--max_new_tokens", n).err == ""
 
 
 def test_the_beginning_may_come_from_a_file(trained, capsys, tmp_path):
     start = tmp_path / "start.txt"
     start.write_text("the fox", encoding="utf-8")
-    from_file = sampled(capsys, "--out_dir", str(trained), "--start", f"FILE:{start}",
-                        "--max_new_tokens", "9").out
-    assert from_file == sampled(capsys, "--out_dir", str(trained), "--start", "the fox",
-                                "--max_new_tokens", "9").out
-    assert "cannot read the beginning" in refused(capsys, "--out_dir", str(trained),
-                                                  "--start", f"FILE:{tmp_path / 'no'}")
-    start.write_bytes(b"\xff")
-    assert "is not UTF-8 (byte 0)" in refused(capsys, "--out_dir", str(trained),
-                                              "--start", f"FILE:{start}")
+    from_file = sampled(capsys, trained, "--start", f"FILE:{start}", "--max_new_tokens", "9").out
+    assert from_file == sampled(capsys, trained, "--start", "the fox", "--max_new_tokens", "9").out
+    for name, content, why in (("no", None, "nor a file"), ("bytes", b"\xff", "UTF-8"),
+                               ("none", b"", "is empty")):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        said = refused(capsys, "--out_dir", str(trained), "--start", f"FILE:{tmp_path / name}")
+        assert str(tmp_path / name) in said and why in said
 
 
 def test_it_stops_before_the_stop_text(trained, capsys):
-    out = sampled(capsys, "--out_dir", str(trained), "--start", "the", "--stop", " ").out
+    out = sampled(capsys, trained, "--start", "the", "--stop", " ").out
     assert " " not in out
 
 
@@ -65,6 +83,7 @@ def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):
     assert "top_k is a whole number of at least 1, not 0" in refused(capsys, "--top_k", "0")
     assert ("top_p is a probability above 0 and at most 1, not 2.0"
             in refused(capsys, "--top_p", "2"))
+    assert "a hyphen follows an equals sign" in refused(capsys, "--start", "-x")
     assert "num_samples is at least 0" in refused(capsys, "--num_samples", "-1")
 
 
@@ -76,3 +95,23 @@ def test_a_closed_pipe_ends_it_quietly(trained):
         assert process.stdout.read(5)
         process.stdout.close()
         assert process.stderr.read() == b"" and process.wait(timeout=60) == 0
+
+
+def test_an_interrupt_shows_what_was_made_of_every_sample(trained, capsys, monkeypatch):
+    def interrupted(*arguments):
+        yield ["a", "b", "c"]
+        raise KeyboardInterrupt
+    monkeypatch.setattr(sample, "stream_many", interrupted)
+    with pytest.raises(SystemExit) as caught:
+        sample.main(["--out_dir", str(trained), "--num_samples", "3"])
+    assert caught.value.code == 130
+    assert capsys.readouterr().out == f"a\n{sample.RULE}\nb\n{sample.RULE}\nc\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no such shell")
+def test_without_standard_output_or_input_there_is_no_traceback(trained):
+    for closed, flags in ((">&-", ""), ("<&-", "")):
+        command = f"{sys.executable} -m model.sample --out_dir {trained} {flags} {closed}"
+        said = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True,
+                              cwd=pathlib.Path(__file__).parents[1])
+        assert "Traceback" not in said.stderr

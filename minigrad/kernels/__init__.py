@@ -9,12 +9,13 @@ from minigrad.kernels.memory import keep_freed_memory
 
 if numba.config.DISABLE_JIT:
     from minigrad.kernels.plain import (adamw, add_rows, attention, attention_vjp, cross_entropy,
-                                        draw, dropout, gelu, gelu_vjp, matmul, norm,
+                                        decode, draw, dropout, gelu, gelu_vjp, matmul, norm,
                                         norm_vjp, softmax, softmax_vjp, sum_of_squares)
 else:
     from minigrad.kernels.attention import attention, attention_vjp
     from minigrad.kernels.compiling import or_plain
     from minigrad.kernels.cross_entropy import cross_entropy
+    from minigrad.kernels.decoding import decode
     from minigrad.kernels.drawing import draw
     from minigrad.kernels.dropout import dropout
     from minigrad.kernels.embedding import add_rows
@@ -23,11 +24,11 @@ else:
     from minigrad.kernels.norm import norm, norm_vjp
     from minigrad.kernels.softmax import softmax, softmax_vjp
     from minigrad.kernels.update import adamw, sum_of_squares
-    for _f in (adamw, add_rows, attention, attention_vjp, cross_entropy, draw, dropout,
+    for _f in (adamw, add_rows, attention, attention_vjp, cross_entropy, decode, draw, dropout,
                gelu, gelu_vjp, matmul, norm, norm_vjp, softmax, softmax_vjp, sum_of_squares):
         globals()[_f.__name__] = or_plain(_f)
 
-__all__ = ["adamw", "add_rows", "attention", "attention_vjp", "cross_entropy", "draw",
+__all__ = ["adamw", "add_rows", "attention", "attention_vjp", "cross_entropy", "decode", "draw",
            "dropout", "gelu", "gelu_vjp", "matmul", "norm", "norm_vjp", "softmax", "softmax_vjp",
            "sum_of_squares"]
 

@@ -15,10 +15,10 @@ COMMAND = ("import sys; sys.path[:] = {path!r}; "
            "from minigrad.kernels.ahead import compile_others; compile_others()")
 
 
-def must_compile() -> bool:
-    """Whether no kernel is on disk."""
-    return not (numba.config.DISABLE_JIT
-                or compiling.folder(parallel=numba.get_num_threads() > 1).exists())
+def must_compile(kernel: str = "", parallel: tuple[bool, ...] = (False, True)) -> bool:
+    """Whether of a kernel, or of all, no version is on disk, serial or parallel."""
+    return not (numba.config.DISABLE_JIT or any(
+        any(compiling.folder(kind).rglob(f"*.{kernel}*.nbi")) for kind in parallel))
 
 
 def compile_ahead(elements: int) -> None:

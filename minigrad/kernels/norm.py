@@ -10,7 +10,7 @@ and back, with d = g * weight, and without d.mean(-1) for the RMS norm:
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import dense, kernel, rows, threads_for
+from minigrad.kernels.compiling import dense, kernel, rows, serial, threads_for
 
 CHUNKS = 16     # of rows; each sums dweight and dbias by itself, so that threads change nothing
 
@@ -37,23 +37,27 @@ def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarr
 
 @kernel("C2 C1 C1 C2 C2 double bool threads")
 def norm_kernel(x, weight, bias, out, moments, eps, centred, threads):
-    R, C = x.shape
-    real = x.dtype.type
-    for r in prange(R):
-        row = x[r]
-        mean = real(0)
-        if centred:
-            for c in range(C):
-                mean += row[c]
-            mean /= real(C)
-        square = real(0)
+    for r in prange(len(x)):
+        moments[r, 0], moments[r, 1] = normalise(x[r], weight, bias, eps, centred, out[r])
+
+
+@serial
+def normalise(row, weight, bias, eps, centred, out):
+    """Write the norm of a row to `out`; return its mean and 1 / std."""
+    C = row.size
+    real = row.dtype.type
+    mean = real(0)
+    if centred:
         for c in range(C):
-            square += (row[c] - mean) * (row[c] - mean)
-        rstd = real(1) / np.sqrt(square / real(C) + real(eps))
-        for c in range(C):
-            out[r, c] = (row[c] - mean) * rstd * weight[c] + bias[c]
-        moments[r, 0] = mean
-        moments[r, 1] = rstd
+            mean += row[c]
+        mean /= real(C)
+    square = real(0)
+    for c in range(C):
+        square += (row[c] - mean) * (row[c] - mean)
+    rstd = real(1) / np.sqrt(square / real(C) + real(eps))
+    for c in range(C):
+        out[c] = (row[c] - mean) * rstd * weight[c] + bias[c]
+    return mean, rstd
 
 
 @kernel("C2 C2 C1 C2 C2 C3 bool threads")

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from minigrad.kernels.panels import unpack
+
 
 def matmul(a, b, out=None, bias=None, residual=None, gelu_of=None, activated=None):
     c = a @ b
@@ -140,6 +142,29 @@ def adamw(ps, gs, ms, vs, settings):
 
 def sum_of_squares(xs):
     return float(sum(np.square(x, dtype=np.float64).sum() for x in xs))
+
+
+def decode(token, position, gains, shifts, biases, qkv, out, up, down, head, keys, values, ids, t,
+           eps):
+    (V, C), (L, B, H, _, D, NR) = token.shape, keys.shape
+
+    def normed(x, i):
+        return norm(x, gains[i], shifts[i], eps, True)[0]
+
+    x = token[ids] + position[t]                                        # (B, C)
+    for i in range(L):
+        bias = np.split(biases[i], [3 * C, 4 * C, 8 * C])
+        heads = normed(x, 2 * i) @ unpack(qkv[i], 3 * C) + bias[0]
+        q, k, v = heads.reshape(B, 3, H, D).swapaxes(0, 1)              # (B, H, D) each
+        keys[i, :, :, t // NR, :, t % NR] = k
+        for d in range(D):
+            values[i, :, :, d // NR, t, d % NR] = v[:, :, d]
+        past = unpack(keys[i], t + 1), unpack(values[i], D)[:, :, :t + 1]
+        P = softmax(q[:, :, None] @ past[0] * D ** -0.5)                # (B, H, 1, t + 1)
+        x = x + ((P @ past[1]).reshape(B, C) @ unpack(out[i], C) + bias[1])
+        hidden = gelu(normed(x, 2 * i + 1) @ unpack(up[i], 4 * C) + bias[2], False)
+        x = x + (hidden @ unpack(down[i], C) + bias[3])
+    return normed(x, 2 * L) @ unpack(head, V)
 
 
 def draw(logits, u, temperature, top_k, top_p):

@@ -1,0 +1,160 @@
+"""A character more for each of B sequences: the transformer's step on the keys and values it keeps.
+
+In plain NumPy, at position t,
+    x = token[ids] + position[t];
+in each layer, a head at a time (Vaswani et al. 2017, section 3.2.1, for the last row alone),
+    q, keys[t], values[t] = norm(x) @ qkv;
+    e = exp(q @ keys[:t + 1].T / sqrt(D));   x = x + (e @ values[:t + 1] / e.sum()) @ out;
+then
+    x = x + gelu(norm(x) @ up) @ down;
+and in the end
+    logits = norm(x) @ head.
+
+How it runs: weights, keys and values lie in panels, so that a step reads each of them once, from
+one end to the other; the rows of all sequences share what is read.  A layer has five stages, in
+each of which threads share out the panels of a product, or the heads.  Every sum is taken in the
+order in which the training kernels take it, so that the logits equal theirs to the last bit.
+"""
+import numpy as np
+from numba import prange
+
+from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_vectors
+from minigrad.kernels.compiling import kernel, serial, threads_for
+from minigrad.kernels.gelu import value_and_slope
+from minigrad.kernels.matmul import SET
+from minigrad.kernels.norm import normalise
+from minigrad.kernels.softmax import copy_row
+from minigrad.kernels.tiles import MR, NV, WIDE, micro_kernel
+
+QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages: five of each layer, and the last
+STAGES = HEAD
+
+
+def decode(token: np.ndarray, position: np.ndarray, gains: np.ndarray, shifts: np.ndarray,
+           biases: np.ndarray, qkv: np.ndarray, out: np.ndarray, up: np.ndarray, down: np.ndarray,
+           head: np.ndarray, keys: np.ndarray, values: np.ndarray, ids: np.ndarray, t: int,
+           eps: float) -> np.ndarray:
+    """Logits (B, V) after ids (B,) at position t, whose keys and values are kept.
+
+    Parameters
+    ----------
+    token, position : embeddings, (V, C) and (block, C).
+    gains, shifts : of the norms, (2 L + 1, C): two of each layer, and the last.
+    biases : (L, 9 C), of qkv, out, up and down.
+    qkv, out, up, down : weights (L, inputs, outputs), in panels.
+    head : (C, V), in panels.
+    keys, values : (L, B, H, D, block) and (L, B, H, block, D), in panels.
+    """
+    logits = np.empty((len(ids), len(token)), token.dtype)
+    steps = (qkv.size + out.size + up.size + down.size + head.size) * len(ids) // 16
+    decode_kernel(token, position, gains, shifts, biases, qkv, out, up, down, head, keys, values,
+                  ids, logits, t, eps, keys.shape[4] ** -0.5, threads_for(steps // len(qkv)))
+    return logits
+
+
+@kernel("C2 C2 C2 C2 C2 C4 C4 C4 C4 C3 C6 C6 ids1 C2 int double double threads")
+def decode_kernel(token, position, gains, shifts, biases, qkv, out, up, down, head, keys, values,
+                  ids, logits, t, eps, scale, threads):
+    B, C = len(ids), token.shape[1]
+    NR = head.shape[2]
+    widest = max(qkv.shape[1], up.shape[1], len(head)) * NR
+    x, mixed = np.empty((B, C), token.dtype), np.empty((B, C), token.dtype)
+    wide, narrow = np.empty((B, widest), token.dtype), np.empty((B, out.shape[1] * NR), token.dtype)
+    normed = np.empty((threads, B, C), token.dtype)
+    scores = np.empty((threads, 1, whole_vectors(keys.shape[3] * NR)), token.dtype)
+    mix = np.empty((threads, 1, values.shape[3] * NR), token.dtype)
+    for b in range(B):
+        for c in range(C):
+            x[b, c] = token[ids[b], c] + position[t, c]
+    for stage in range(STAGES * len(qkv) + 1):
+        for thread in prange(threads):
+            run_stage(stage, thread, threads, x, mixed, wide, narrow, normed[thread],
+                      scores[thread], mix[thread], gains, shifts, biases, qkv, out, up, down, head,
+                      keys, values, logits, t, eps, scale)
+
+
+@serial
+def run_stage(stage, thread, threads, x, mixed, wide, narrow, normed, scores, mix, gains, shifts,
+              biases, qkv, out, up, down, head, keys, values, logits, t, eps, scale):
+    """A thread's part of a stage; the head is a stage after the last layer's."""
+    C, H = x.shape[1], keys.shape[2]
+    layer, stage = stage // STAGES, stage % STAGES
+    if layer == len(qkv):
+        stage, a, packed, c, first_bias, width = HEAD, normed, head, wide, 0, logits.shape[1]
+    elif stage == QKV:
+        a, packed, c, first_bias, width = normed, qkv[layer], wide, 0, 3 * C
+    elif stage == ATTEND:
+        for i in range(thread * len(x) * H // threads, (thread + 1) * len(x) * H // threads):
+            attend_last(i // H, i % H, wide, keys[layer], values[layer], t, scale, scores, mix,
+                        mixed)
+        return
+    elif stage == OUT:
+        a, packed, c, first_bias, width = mixed, out[layer], narrow, 3 * C, C
+    elif stage == UP:
+        a, packed, c, first_bias, width = normed, up[layer], wide, 4 * C, 4 * C
+    else:
+        a, packed, c, first_bias, width = wide, down[layer], narrow, 8 * C, C
+    if stage in (HEAD, QKV, UP):
+        norm = 2 * layer + (stage == UP)
+        for b in range(len(x)):
+            normalise(x[b], gains[norm], shifts[norm], eps, True, normed[b])
+    first, last = product(a, packed, packed.shape[1], c, thread, threads)
+    last = min(last, width)
+    for b in range(len(x)):
+        row = c[b, first:last]
+        if stage == HEAD:
+            copy_row(row, logits[b, first:last])
+        else:
+            add_row(biases[layer, first_bias + first:first_bias + last], row)
+            if stage == UP:
+                gelu_row(row)
+            elif stage != QKV:
+                add_row(row, x[b, first:last])
+
+
+@serial
+def add_row(added, row):
+    for j in range(row.size):
+        row[j] += added[j]
+
+
+@serial
+def gelu_row(row):
+    for j in range(row.size):
+        row[j] = value_and_slope(row[j], row.dtype.type)[0]
+
+
+@serial
+def product(a, packed, depth, c, thread, threads):
+    """Write a thread's columns of a @ b, for b in panels, to c; return the first and the end.
+
+    a and c have dense rows; c has room for whole panels; a and b may be deeper than depth.
+    """
+    NR = packed.shape[2]
+    panel_size = packed.shape[1] * NR
+    a_row, c_row = a.strides[0] // a.itemsize, c.strides[0] // c.itemsize
+    first, last = thread * len(packed) // threads, (thread + 1) * len(packed) // threads
+    at_once = WIDE // NV if len(a) == 1 else 1
+    for panel in range(first, last, at_once):
+        for top in range(0, len(a), MR):
+            micro_kernel(a, top * a_row, a_row, 1, packed, panel * panel_size, panel_size,
+                         c, top * c_row + panel * NR, c_row, depth, SET,
+                         min(MR, len(a) - top), NV * min(at_once, last - panel))
+    return first * NR, last * NR
+
+
+@serial
+def attend_last(b, h, qkv, keys, values, t, scale, scores, mix, mixed):
+    """Keep a head's key and value of position t, and write what its query finds to `mixed`."""
+    D, NR = keys.shape[3:]
+    C = mixed.shape[1]
+    for d in range(D):
+        keys[b, h, t // NR, d, t % NR] = qkv[b, C + h * D + d]
+        values[b, h, d // NR, t, d % NR] = qkv[b, 2 * C + h * D + d]
+    product(qkv[b:b + 1, h * D:], keys[b, h, :t // NR + 1], D, scores, 0, 1)
+    row = scores[0, :whole_vectors(t + 1)]
+    finish_scores(row, row.dtype.type(scale), row, False, t + 1)
+    softmax_or_zero(row)
+    product(scores, values[b, h], t + 1, mix, 0, 1)
+    for d in range(D):
+        mixed[b, h * D + d] = mix[0, d]

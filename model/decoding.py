@@ -1,0 +1,123 @@
+"""What comes next in growing sequences: from a window of what came before, anew or by a cache.
+
+Shapes: B sequences, T characters, L layers, H heads, C = H D channels, V vocabulary.
+"""
+import numpy as np
+
+from minigrad import kernels, no_grad
+from minigrad.kernels.panels import empty_panels, pack, put
+from model.transformer import Transformer
+
+NORM_EPS = 1e-5     # of mg.layer_norm
+
+
+def window_step(block_size: int, slide: bool = False) -> int:
+    """By how many characters a full window moves on: by half of it, or to slide, by one."""
+    return 1 if slide else block_size - block_size // 2
+
+
+def window_start(n: int, block_size: int, slide: bool = False) -> int:
+    """Where the window begins from which the character after n others is predicted.
+
+    It begins with the text.  Whenever it would outgrow the block size, its beginning moves on, so
+    that a character is predicted from more than half a block and at most a block before it; or to
+    slide, from the whole block.  Positions are learnt, so a window that moves is read again.
+    """
+    step = window_step(block_size, slide)
+    return max(0, -((block_size - n) // step)) * step
+
+
+class Reader:
+    """B sequences of one length that grow character by character, and logits of what comes next.
+
+    Parameters
+    ----------
+    ids : what they begin with, (B, T) with T of at least 1.
+    cache : keep keys and values, and read only what is new; the logits are the same.
+    slide : see `window_start`.
+    """
+
+    def __init__(self, model: Transformer, ids: np.ndarray, cache: bool = True,
+                 slide: bool = False) -> None:
+        self.model, self.ids, self.slide = model, ids, slide
+        self.n = ids.shape[1]                   # characters until now, of which ids are the last
+        # What is no Transformer, or overrides what it does, is asked as a whole.
+        self.decoder = Decoder(model, len(ids)) if cache and type(model) is Transformer else None
+
+    def logits(self) -> np.ndarray:
+        """Of the next character of each sequence, (B, V)."""
+        start = window_start(self.n, self.model.config.block_size, self.slide)
+        if self.decoder and self.decoder.length == self.n - 1 - start > 0:
+            return self.decoder.step(self.ids[:, -1])
+        window = self.ids[:, start - self.n:]
+        if self.decoder:
+            return self.decoder.read(window)
+        with no_grad():
+            return self.model(window).data[:, -1]
+
+    def append(self, ids: np.ndarray) -> None:
+        """Add a character to each sequence, (B,)."""
+        longer = np.concatenate([self.ids, ids[:, None]], axis=1)
+        self.ids = longer[:, -self.model.config.block_size:]
+        self.n += 1
+
+
+class Decoder:
+    """A transformer that keeps the keys and values of what it has read, for B sequences.
+
+    For a model whose weights stay as they are: `step` computes with a copy made at the beginning,
+    `read` with the model itself.
+    """
+
+    def __init__(self, model: Transformer, batch: int = 1) -> None:
+        config, dtype = model.config, model.token_embedding.weight.dtype
+        L, H, D = config.n_layer, config.n_head, config.n_embd // config.n_head
+        self.model = model
+        self.length = 0             # characters read, T
+        self._weights = _weights(model)
+        self._keys = empty_panels(L, batch, H, D, config.block_size, dtype=dtype)
+        self._values = empty_panels(L, batch, H, config.block_size, D, dtype=dtype)
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """Forget all, and read ids (B, T) in one pass of the model; returns logits, (B, V)."""
+        B, T = ids.shape
+        kept = []
+        with no_grad():
+            logits = self.model(ids, keep=kept).data[:, -1]
+        H, D = self._keys.shape[2], self._keys.shape[4]
+        for layer, qkv in enumerate(kept):                                          # (B, T, 3 C)
+            _, k, v = qkv.reshape(B, T, 3, H, D).transpose(2, 0, 3, 1, 4)           # (B, H, T, D)
+            put(k.swapaxes(-1, -2), self._keys[layer])
+            put(v, self._values[layer])
+        self.length = T
+        return logits
+
+    def step(self, ids: np.ndarray) -> np.ndarray:
+        """Read one more character of each sequence, ids (B,); returns logits, (B, V)."""
+        if not 0 < self.length < self.model.config.block_size:
+            raise ValueError(f"after {self.length} characters there is nothing to go on from, or "
+                             f"no room in the block of {self.model.config.block_size}; use read")
+        if not all([0 <= x < self.model.config.vocab_size for x in ids.tolist()]):
+            raise IndexError(f"ids lie from 0 to {self.model.config.vocab_size - 1}, and these are "
+                             f"{ids.tolist()}")
+        logits = kernels.decode(*self._weights, self._keys, self._values,
+                                np.ascontiguousarray(ids), self.length, NORM_EPS)
+        self.length += 1
+        return logits
+
+
+def _weights(model):
+    """The model's weights as `kernels.decode` takes them."""
+    dtype = model.token_embedding.weight.dtype
+    norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
+    linears = [(b.attention.qkv, b.attention.out, b.mlp.up, b.mlp.down) for b in model.blocks]
+
+    def shifts(layer):
+        return np.zeros(len(layer.weight.data), dtype) if layer.bias is None else layer.bias.data
+
+    return (model.token_embedding.weight.data.copy(), model.position_embedding.weight.data.copy(),
+            np.stack([norm.weight.data for norm in norms]),
+            np.stack([shifts(norm) for norm in norms]),
+            np.stack([np.concatenate([shifts(linear) for linear in layer]) for layer in linears]),
+            *(pack(np.stack([linear.weight.data.T for linear in same])) for same in zip(*linears)),
+            pack(model.token_embedding.weight.data.T))

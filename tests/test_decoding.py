@@ -1,0 +1,177 @@
+"""Logits by the cache are those of the window computed anew: bit for bit, at every length."""
+import numba
+import numpy as np
+import pytest
+
+from minigrad import kernels
+from minigrad.kernels import plain
+from model import Transformer, TransformerConfig
+from model.decoding import Decoder, Reader, window_start
+
+SHAPES = [      # V, block, layers, heads, channels, bias
+    (65, 16, 2, 4, 32, False), (11, 8, 1, 2, 16, True), (7, 9, 3, 1, 6, True),
+    (70, 20, 2, 2, 20, False), (5, 3, 1, 1, 1, True), (3, 1, 1, 1, 4, False),
+    (2, 2, 2, 3, 24, True), (200, 33, 1, 5, 40, False), (65, 50, 1, 2, 136, True)]
+
+
+def opinionated(config, dtype=np.float32, seed=0):
+    """A model of large weights, none of them zero."""
+    model = Transformer(TransformerConfig(*config[:5], bias=config[5]), seed, dtype)
+    rng = np.random.default_rng(seed)
+    for p in model.parameters():
+        p.data *= 8 if p.ndim > 1 else 1
+        p.data += 0.1 * rng.standard_normal(p.shape).astype(dtype)
+    return model
+
+
+def assert_equal(cached, computed, dtype=np.float32):
+    """To the last bit; on plain NumPy, whose library takes sums in an order that depends on the
+    shape, as near as float32 allows."""
+    assert cached.dtype == computed.dtype == dtype and cached.shape == computed.shape
+    if numba.config.DISABLE_JIT:
+        assert np.allclose(cached, computed, rtol=0, atol=1e-5 * max(1, np.abs(computed).max()))
+    else:
+        assert np.array_equal(cached, computed)
+
+
+@pytest.mark.parametrize("slide", [False, True])
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 8, 64])
+def test_a_window_has_half_a_block_or_more_and_at_most_a_block(block, slide):
+    starts = [window_start(n, block, slide) for n in range(1, 5 * block)]
+    for n, start in enumerate(starts, start=1):
+        if slide:
+            assert n - start == min(n, block)
+        else:
+            assert min(n, block // 2 + 1) <= n - start <= block
+    moves = np.diff(starts)
+    assert (moves >= 0).all() and set(moves[moves > 0]) <= {1 if slide else (block + 1) // 2}
+
+
+@pytest.mark.parametrize("slide", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_cached_logits_are_those_of_the_window_at_every_length_up_to_three_blocks(shape, slide):
+    model = opinionated(shape)
+    block = model.config.block_size
+    rng = np.random.default_rng(1)
+    for B, T in ((1, 1), (3, rng.integers(1, 2 * block + 1)), (8, 1)):
+        ids = rng.integers(model.config.vocab_size, size=(B, 3 * block))
+        reader = Reader(model, ids[:, :T], slide=slide)
+        for n in range(T, 3 * block + 1):
+            window = ids[:, window_start(n, block, slide):n]
+            assert_equal(reader.logits(), model(window).data[:, -1])
+            if n < 3 * block:
+                reader.append(ids[:, n])
+
+
+def test_cached_logits_are_those_of_the_window_in_float64():
+    for shape in SHAPES:
+        model = opinionated(shape, np.float64)
+        block = model.config.block_size
+        ids = np.random.default_rng(2).integers(model.config.vocab_size, size=(2, 2 * block))
+        reader = Reader(model, ids[:, :1])
+        for n in range(1, 2 * block):
+            window = ids[:, window_start(n, block):n]
+            assert_equal(reader.logits(), model(window).data[:, -1], np.float64)
+            reader.append(ids[:, n])
+
+
+def test_a_sequence_does_not_see_the_others_of_its_batch():
+    model = opinionated(SHAPES[0])
+    ids = np.random.default_rng(3).integers(65, size=(13, 30))
+    together = Reader(model, ids[:, :2])
+    alone = [Reader(model, row[None, :2]) for row in ids]
+    for n in range(2, 30):
+        assert_equal(together.logits(), np.concatenate([reader.logits() for reader in alone]))
+        together.append(ids[:, n])
+        for reader, row in zip(alone, ids):
+            reader.append(row[None, n])
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT or numba.get_num_threads() == 1,
+                    reason="there is but one thread")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_logits_do_not_depend_on_the_threads_by_a_single_bit(shape, monkeypatch):
+    from minigrad.kernels import decoding
+    model = opinionated(shape)
+    ids = np.random.default_rng(4).integers(model.config.vocab_size, size=(5, 2))
+    by_threads = []
+    for threads in (1, numba.get_num_threads()):
+        monkeypatch.setattr(decoding, "threads_for", lambda steps, threads=threads: threads)
+        decoder = Decoder(model, 5)
+        by_threads.append([decoder.read(ids[:, :1])] + (
+            [decoder.step(ids[:, 1])] if model.config.block_size > 1 else []))
+    for one, many in zip(*by_threads):
+        assert np.array_equal(one, many)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+@pytest.mark.parametrize("dtype, apart", [(np.float32, 2e-5), (np.float64, 1e-13)])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_step_is_its_plain_statement(shape, dtype, apart, monkeypatch):
+    model = opinionated(shape, dtype)
+    block = model.config.block_size
+    ids = np.random.default_rng(5).integers(model.config.vocab_size, size=(4, block))
+    compiled, plainly = Decoder(model, 4), Decoder(model, 4)
+    first = compiled.read(ids[:, :1])
+    assert np.array_equal(plainly.read(ids[:, :1]), first)
+    for t in range(1, block):
+        logits = compiled.step(ids[:, t])
+        with monkeypatch.context() as patched:
+            patched.setattr(kernels, "decode", plain.decode)
+            expected = plainly.step(ids[:, t])
+        assert logits.dtype == expected.dtype == dtype
+        assert np.abs(logits - expected).max() <= apart * max(1, np.abs(expected).max())
+
+
+def test_a_decoder_keeps_the_weights_that_it_was_made_with():
+    model = opinionated(SHAPES[0])
+    decoder, ids = Decoder(model), np.arange(8).reshape(1, 8)
+    decoder.read(ids[:, :4])
+    before = model(ids[:, :5]).data[:, -1]
+    for p in model.parameters():
+        p.data *= 2
+    assert_equal(decoder.step(ids[:, 4]), before)
+
+
+def test_reading_anew_forgets_what_was_read():
+    model = opinionated(SHAPES[0])
+    ids = np.random.default_rng(6).integers(65, size=(2, 16))
+    decoder = Decoder(model, 2)
+    decoder.read(ids)
+    decoder.read(ids[:, 5:8])
+    assert_equal(decoder.step(ids[:, 8]), model(ids[:, 5:9]).data[:, -1])
+
+
+def test_a_step_without_a_beginning_or_beyond_the_block_is_refused():
+    decoder = Decoder(opinionated(SHAPES[1]))
+    with pytest.raises(ValueError, match="after 0 characters there is nothing to go on from"):
+        decoder.step(np.array([1]))
+    decoder.read(np.ones((1, 8), int))
+    with pytest.raises(ValueError, match="no room in the block of 8; use read"):
+        decoder.step(np.array([1]))
+
+
+@pytest.mark.parametrize("wrong", [-1, 11, 10**12])
+def test_an_id_outside_the_vocabulary_is_refused(wrong):
+    decoder = Decoder(opinionated(SHAPES[1]), 2)
+    with pytest.raises(IndexError):
+        decoder.read(np.array([[0], [wrong]]))
+    decoder.read(np.array([[0], [1]]))
+    with pytest.raises(IndexError, match=rf"ids lie from 0 to 10, and these are \[0, {wrong}\]"):
+        decoder.step(np.array([0, wrong]))
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+def test_where_the_step_cannot_be_compiled_numpy_takes_it_and_says_so(monkeypatch):
+    from minigrad.kernels import compiling, decoding
+    model = opinionated(SHAPES[0])
+    ids = np.random.default_rng(7).integers(65, size=(2, 9))
+    decoder = Decoder(model, 2)
+    decoder.read(ids[:, :8])
+
+    def fails(*arguments):
+        raise compiling.CannotCompile("decode_kernel")
+    monkeypatch.setattr(decoding, "decode_kernel", fails)
+    with pytest.warns(RuntimeWarning, match="decode is left to NumPy"):
+        logits = decoder.step(ids[:, 8])
+    assert np.allclose(logits, model(ids).data[:, -1], atol=1e-4)
