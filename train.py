@@ -6,7 +6,6 @@
 """
 import contextlib
 import dataclasses
-import hashlib
 import itertools
 import math
 import os
@@ -28,11 +27,10 @@ from model.causality import prove_causality
 from model.checkpoint import Checkpoint, restore_optimizer
 from model.flags import Parser, flag, prepare_output
 from model.generation import stream
+from model.scoring import ladder, yardstick
 from model.training import Interrupts, Log, State, decayed_and_other, evaluate
 
-NGRAMS = ("unigram", "bigram", "trigram", "4-gram", "5-gram")
 WARM_UP = 5             # steps before a profile begins
-COUNTING_SECONDS = 3    # for the n-grams; a large text gets fewer of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,8 +159,7 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
     data.check_lengths(train, val, s.block_size)
     val_x, val_y = data.windows(val, s.block_size)                          # (N, T) each
     some = data.spread(len(val_x), s.eval_iters * s.batch_size)             # the same every time
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    if resumed and resumed.training["text"] != digest:
+    if resumed and resumed.training["text"] != data.digest(text):
         raise data.TextError(f"the text {s.data} is not the one that the run in {out_dir} was "
                              "trained on; give that with --data, or train anew into another "
                              "--out_dir")
@@ -177,9 +174,8 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
         restore_optimizer(optimizer, model, resumed.optimizer, state.iteration)
 
     # What the run will do, and the proof that it cannot cheat
-    yardstick = dict(zip(NGRAMS, data.ngram_losses(train, val, tokenizer.vocab_size, len(NGRAMS),
-                                                   COUNTING_SECONDS)))
-    describe(s, text, tokenizer, model, yardstick, state.iteration)
+    counted = yardstick(train, val, tokenizer.vocab_size)
+    describe(s, text, tokenizer, model, counted, state.iteration)
     prove_causality(model, tokenizer.vocab_size, s.block_size)
     out_dir.mkdir(parents=True, exist_ok=True)
     if not resumed:
@@ -191,7 +187,7 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
                                             "profile": 0}
         if s.data not in data.KNOWN_TEXTS:
             settings["data"] = os.path.abspath(os.path.expanduser(s.data))
-        training = dict(settings=settings, text=digest, state=state.saved())
+        training = dict(settings=settings, text=data.digest(text), state=state.saved())
         save_checkpoint(out_dir / name, model, tokenizer, training, **optimizer)
 
     # The loop
@@ -212,7 +208,7 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
                 if last and len(some) < len(val_x):
                     val_loss = evaluate(model, val_x, val_y, s.batch_size)
                 log.write(state.iteration, train_loss, val_loss, lr, tokens_per_s, state.seconds)
-                bar.write(progress(state.iteration, train_loss, val_loss, yardstick), sys.stdout)
+                bar.write(progress(state.iteration, train_loss, val_loss, counted), sys.stdout)
                 if improved or s.always_save_checkpoint:
                     save("ckpt.npz")
                 save("last.npz", optimizer=optimizer)
@@ -239,7 +235,7 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
               + shlex.quote(str(out_dir)))
         sys.exit(130)
     best = load_checkpoint(out_dir / "ckpt.npz")
-    report(best, evaluate(best.model, val_x, val_y, s.batch_size), yardstick, s.seed, out_dir)
+    report(best, evaluate(best.model, val_x, val_y, s.batch_size), counted, s.seed, out_dir)
 
 
 def take_step(s: Settings, model: Transformer, optimizer: mg.AdamW, lr: float, train: np.ndarray,
@@ -266,7 +262,7 @@ def take_step(s: Settings, model: Transformer, optimizer: mg.AdamW, lr: float, t
 
 
 def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transformer,
-             yardstick: dict[str, float], start: int) -> None:
+             counted: dict[str, float], start: int) -> None:
     """Say what the run will do, and what its losses are to be held against."""
     train, val = data.split(text)
     characters = s.batch_size * s.block_size * s.gradient_accumulation_steps    # of a step
@@ -280,7 +276,7 @@ def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transforme
           f"{s.max_iters * characters / len(train):.1f} times the text, "
           f"on {numba.get_num_threads()} threads"
           + (f"; going on after step {start:,}" if start else ""))
-    print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in yardstick.items())
+    print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
     if must_compile(parallel=(numba.get_num_threads() > 1,)):
         print("compiling   the kernels for this machine, this once; some 15 seconds, and 5 before "
@@ -290,9 +286,9 @@ def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transforme
 
 
 def progress(iteration: int, train_loss: float | None, val_loss: float,
-             yardstick: dict[str, float]) -> str:
+             counted: dict[str, float]) -> str:
     """A line for an evaluation, with the best n-gram that its loss is below."""
-    beaten = [name for name, counted in yardstick.items() if val_loss < counted]
+    beaten = [name for name, loss in counted.items() if val_loss < loss]
     training = "" if train_loss is None else f"training {train_loss:.3f}"
     standing = f"below the counted {beaten[-1]}" if beaten else "above every counted n-gram"
     return f"step {iteration:6,}   {training:14}   validation {val_loss:.3f}   {standing}"
@@ -311,14 +307,12 @@ def keep_earlier_run(out_dir: pathlib.Path) -> None:
         print(f"{out_dir} held an earlier run, which is now in {kept}\n")
 
 
-def report(best: Checkpoint, val_loss: float, yardstick: dict[str, float], seed: int,
+def report(best: Checkpoint, val_loss: float, counted: dict[str, float], seed: int,
            out_dir: pathlib.Path) -> None:
     """Say how good the best checkpoint is, show a sample of it, and what to do next."""
     step = best.training["state"]["iteration"]
     print(f"\nvalidation loss over the whole split, nats a character, best model (step {step:,}):")
-    rows = [(loss, f"counted {name}") for name, loss in yardstick.items()]
-    for loss, name in sorted([*rows, (val_loss, "this model  <--")], reverse=True):
-        print(f"    {loss:.3f}  {name}")
+    print(ladder(val_loss, counted))
     print("\na sample:\n")
     for piece in stream(best.model, best.tokenizer, "", 300, temperature=0.8, seed=seed):
         print(piece, end="", flush=True)

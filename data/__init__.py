@@ -3,10 +3,10 @@ from data.batches import IGNORE, check_lengths, random_batch, spread, split, win
 from data.errors import TextError
 from data.ngrams import ngram_losses
 from data.repetition import repeated_share, repetition_warning
-from data.texts import KNOWN_TEXTS, cache_folder, read_text
+from data.texts import KNOWN_TEXTS, cache_folder, digest, read_text
 
 __all__ = [
-    "IGNORE", "KNOWN_TEXTS", "TextError", "cache_folder", "check_lengths", "ngram_losses",
-    "random_batch", "read_text", "repeated_share", "repetition_warning", "spread",
-    "split", "windows",
+    "IGNORE", "KNOWN_TEXTS", "TextError", "cache_folder", "check_lengths", "digest", "ngram_losses",
+    "random_batch", "read_text", "repeated_share", "repetition_warning", "split", "spread",
+    "windows",
 ]

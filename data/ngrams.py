@@ -16,14 +16,15 @@ SECONDS_TABLE, SECONDS_SORT = 2.5e-8, 2.5e-7
 
 def ngram_losses(train: np.ndarray, val: np.ndarray, vocab_size: int, orders: int = 5,
                  seconds: float = math.inf) -> list[float]:
-    """Loss of counted 1-grams, 2-grams, ... on the validation ids, in nats per character.
+    """Loss of counted 1-grams, 2-grams, ... in nats per character, on the validation ids but the
+    first, which no model predicts either.
 
     Parameters
     ----------
     orders : how many losses to return, at most
     seconds : roughly how long counting may take; a large text gets fewer orders, at least one
     """
-    return [float(-np.log(p).mean())
+    return [float(-np.log(p[1:]).mean())
             for p in ngram_probabilities(train, val, vocab_size, orders, seconds)]
 
 

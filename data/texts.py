@@ -2,6 +2,7 @@
 
 Refuses to know how a file travels, and what is done with the characters.
 """
+import hashlib
 import os
 import sys
 from difflib import get_close_matches
@@ -43,6 +44,8 @@ def read_text(name_or_file: str) -> str:
     file = os.path.expanduser(name_or_file) if known is None else str(_located(known))
     if os.path.isdir(file):
         raise TextError(f'"{file}" is a folder; give the path of a UTF-8 text file')
+    if Path(file).is_char_device():         # such as /dev/zero, which has no end
+        raise TextError(f'"{file}" is a device; give the path of a UTF-8 text file')
     try:
         with open(file, "rb") as stream:
             text = _decoded(stream.read(), file)
@@ -55,6 +58,11 @@ def read_text(name_or_file: str) -> str:
     if not text:
         raise TextError(f'"{file}" is empty; give a file with text in it')
     return text
+
+
+def digest(text: str) -> str:
+    """By which a text is known again: the sha256 of its UTF-8."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def cache_folder() -> Path:

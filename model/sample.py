@@ -1,8 +1,11 @@
 """Write text from a trained checkpoint:  python -m model.sample --start "MARA:"
 
+    --score FILE        no text, but how well the model predicts that of a file
+
 The text goes to standard output as it is made; everything else goes to standard error.
 """
 import dataclasses
+import math
 import os
 import pathlib
 import sys
@@ -12,7 +15,8 @@ import data
 from minigrad.kernels.ahead import must_compile
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.flags import Parser, flag, prepare_output
-from model.generation import check_settings, stream_many
+from model.generation import USELESS, check_settings, stream_many
+from model.scoring import ladder, text_losses, yardstick
 
 TOGETHER = 16       # samples that are made at once
 RULE = "-" * 20     # between them
@@ -35,6 +39,8 @@ class Settings:
                              "character; the text is the same")
     slide: bool = flag(False, "once the block is full, predict from the whole of it, which is then "
                               "read again for each character; else from more than half of it")
+    score: str = flag(None, "a file, or another text that train.py's --data takes, to predict "
+                            "instead of writing one")
 
     def problems(self) -> list[str]:
         """What has no meaning, one line each."""
@@ -51,15 +57,22 @@ def main(argv: list[str] | None = None) -> None:
     """The command."""
     prepare_output()
     parser = Parser("python -m model.sample", __doc__, Settings)
-    s = Settings(**parser.given(argv))
+    given = parser.given(argv)
+    s = Settings(**given)
     if problems := s.problems():
         parser.error("; ".join(problems))
+    if s.score is not None and (idle := given.keys() - {"out_dir", "score", "slide"}):
+        parser.error("--score predicts a text and writes none; leave out "
+                     + ", ".join(f"--{name}" for name in sorted(idle)))
     try:
         checkpoint = load_checkpoint(pathlib.Path(s.out_dir) / "ckpt.npz")
-        compiles = must_compile("decode_kernel")
+        compiles = must_compile("" if s.score is not None else "decode_kernel")
         if compiles:
             print("compiling kernels for this machine, this once; up to 20 seconds",
                   file=sys.stderr)
+        if s.score is not None:
+            score(s, checkpoint)
+            return
         characters, seconds = write(s, checkpoint, read_start(s.start), s.seed)
         if characters:
             print(f"{characters / seconds:,.0f} characters a second"
@@ -103,6 +116,46 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
             for text in later:
                 print(RULE, start + "".join(text), sep="\n")
     return characters, seconds
+
+
+def score(s: Settings, checkpoint: Checkpoint) -> None:
+    """Say how well the model predicts a text, beside n-grams counted on what it was trained on."""
+    model, tokenizer, training, _ = checkpoint
+    text = data.read_text(s.score)
+    ids = tokenizer.encode(text)
+    loss = text_losses(model, ids, s.slide, bar=True).mean()
+    if not math.isfinite(loss):
+        raise ValueError(USELESS)
+    print(f"{s.score}: {len(text):,} characters, each but the first predicted from earlier ones\n\n"
+          f"    {loss:.4f}  nats a character\n"
+          f"    {loss / math.log(2):.4f}  bits a character\n"
+          f"    {math.exp(loss) if loss < 700 else math.inf:.4f}  perplexity\n")
+    try:
+        known = training_text(training)
+    except ValueError as error:
+        print(f"without counted n-grams beside it, because {error}", file=sys.stderr)
+        return
+    train, _ = data.split(known)
+    print("nats a character, beside n-grams counted on what the model was trained on:")
+    print(ladder(loss, yardstick(tokenizer.encode(train), ids, tokenizer.vocab_size)))
+    if text in train or train in text:
+        print("this very text, or most of it, was trained on and counted", file=sys.stderr)
+
+
+def training_text(training: dict) -> str:
+    """The text that a run was trained on.
+
+    Raises
+    ------
+    ValueError : the checkpoint does not say so, or the text is not there any more, or another one.
+    """
+    name = training.get("settings", {}).get("data")
+    if name is None or "text" not in training:
+        raise ValueError("the checkpoint does not say which text it was trained on")
+    text = data.read_text(name)
+    if data.digest(text) != training["text"]:
+        raise ValueError(f"{name} is no longer the text that the model was trained on")
+    return text
 
 
 def read_start(start: str) -> str:

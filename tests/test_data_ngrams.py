@@ -60,6 +60,12 @@ def test_the_losses_on_the_built_in_text_are_the_published_ones(lantern):
         "3.279", "2.332", "1.704", "1.414", "1.327", "1.323"]
 
 
+def test_the_first_id_does_not_count():
+    train, val = np.array([0, 1, 1, 0, 1]), np.array([2, 1, 0, 1])
+    expected = [-np.log(p[1:]).mean() for p in ngrams.ngram_probabilities(train, val, 3, 3)]
+    assert ngram_losses(train, val, 3, 3) == expected
+
+
 def test_a_table_and_sorting_count_alike(lantern, monkeypatch):
     train, val, vocab_size = lantern[0][:30_000], lantern[1][:3_000], lantern[2]
     by_limit = []

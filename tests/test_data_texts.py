@@ -1,4 +1,5 @@
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,11 @@ def test_a_missing_file_is_answered_with_what_would_do():
 
 def test_a_folder_is_no_text(tmp_path):
     assert complaint(tmp_path) == f'"{tmp_path}" is a folder; give the path of a UTF-8 text file'
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="this system has no such devices")
+def test_a_device_which_may_have_no_end_is_no_text():
+    assert complaint("/dev/zero") == '"/dev/zero" is a device; give the path of a UTF-8 text file'
 
 
 def test_a_file_that_may_not_be_read_is_named_with_the_reason(monkeypatch):

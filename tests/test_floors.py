@@ -27,7 +27,7 @@ FLOORS = [
     "model.attention",
     "model.transformer",
     "model.checkpoint model.decoding model.training",
-    "model.generation",
+    "model.generation model.scoring",
     "model",
     "model.sample",
     "train",

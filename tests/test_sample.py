@@ -1,4 +1,5 @@
 """The sampling command: text on standard output, all else on standard error, one-line mistakes."""
+import math
 import os
 import pathlib
 import re
@@ -7,7 +8,9 @@ import sys
 
 import pytest
 
-from model import generate, load_checkpoint, sample
+import data
+from model import generate, load_checkpoint, sample, save_checkpoint
+from model.scoring import text_losses
 
 
 def sampled(capsys, trained, *flags):
@@ -72,6 +75,76 @@ def test_the_beginning_may_come_from_a_file(trained, capsys, tmp_path):
 def test_it_stops_before_the_stop_text(trained, capsys):
     out = sampled(capsys, trained, "--start", "the", "--stop", " ").out
     assert " " not in out
+
+
+def scored(capsys, trained, path, *flags):
+    out, err = sampled(capsys, trained, "--score", str(path), *flags)
+    numbers = {words: float(number) for number, words in re.findall(
+        r"^    ([0-9.]+)  (.*)$", out, re.MULTILINE)}
+    return numbers, out, err
+
+
+def test_a_text_is_scored_beside_n_grams_counted_on_the_training_part(trained, capsys, tmp_path,
+                                                                      small_text):
+    text = "the lazy dog runs on\nby the river"
+    (tmp_path / "t.txt").write_text(text, encoding="utf-8")
+    model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
+    train, _ = data.split(tokenizer.encode(data.read_text(str(small_text))))
+    for slide in (False, True):
+        loss = text_losses(model, tokenizer.encode(text), slide).mean()
+        numbers, out, err = scored(capsys, trained, tmp_path / "t.txt", *["--slide"] * slide)
+        assert numbers["nats a character"] == pytest.approx(loss, abs=1e-4)
+        assert numbers["bits a character"] == pytest.approx(loss / math.log(2), abs=1e-4)
+        assert numbers["perplexity"] == pytest.approx(math.exp(loss), rel=1e-4)
+        assert numbers["this model  <--"] == pytest.approx(loss, abs=1e-3)
+        counted = data.ngram_losses(train, tokenizer.encode(text), tokenizer.vocab_size)
+        assert [numbers[f"counted {name}"] for name in ("unigram", "bigram", "5-gram")] == [
+            pytest.approx(counted[n], abs=1e-3) for n in (0, 1, 4)]
+        assert f"{len(text)} characters" in out and err == ""
+
+
+def test_a_score_of_what_was_trained_on_says_so(trained, capsys, small_text, tmp_path):
+    train, val = data.split(small_text.read_text(encoding="utf-8"))
+    for text, known in ((train + val, True), (train[50:900], True), (val, False)):
+        (tmp_path / "t.txt").write_text(text, encoding="utf-8")
+        assert ("was trained on" in scored(capsys, trained, tmp_path / "t.txt")[2]) == known
+
+
+def test_without_the_training_text_the_score_stands_alone_and_says_why(trained, capsys, tmp_path):
+    model, tokenizer, training, _ = load_checkpoint(trained / "ckpt.npz")
+    (tmp_path / "t.txt").write_text("the dog", encoding="utf-8")
+    for training, why in (
+            ({}, "does not say which text"),
+            ({"settings": {}, "text": ""}, "does not say which text"),
+            ({"settings": {"data": "lantern"}}, "does not say which text"),
+            ({"settings": {"data": str(tmp_path / "gone")}, "text": ""}, "gone"),
+            ({"settings": {"data": str(tmp_path / "t.txt")}, "text": "0"}, "is no longer the text"),
+    ):
+        save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer, training)
+        numbers, out, err = scored(capsys, tmp_path, tmp_path / "t.txt")
+        assert set(numbers) == {"nats a character", "bits a character", "perplexity"}
+        assert "without counted n-grams" in err and why in err and "counted" not in out
+
+
+def test_a_model_that_has_diverged_is_refused_in_words(trained, capsys, tmp_path):
+    model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
+    model.norm.weight.data[0] = math.nan
+    save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer)
+    (tmp_path / "t.txt").write_text("the dog", encoding="utf-8")
+    for flags in (["--score", str(tmp_path / "t.txt")], []):
+        with pytest.raises(SystemExit) as caught:
+            sample.main(["--out_dir", str(tmp_path), *flags])
+        assert "its training may have diverged" in caught.value.code
+
+
+def test_a_text_that_cannot_be_scored_is_refused(trained, capsys, tmp_path):
+    for name, content, why in (("one", "t", "and this has 1"), ("none", "", "is empty"),
+                               ("other", "the \u00e9", "(LATIN SMALL LETTER E WITH ACUTE)")):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        assert why in refused(capsys, "--out_dir", str(trained), "--score", str(tmp_path / name))
+    assert "nor a file" in refused(capsys, "--out_dir", str(trained), "--score", "no_such")
+    said = refused(capsys, "--score", "a", "--stop", "b", "--seed", "3")
+    assert "writes none; leave out --seed, --stop" in said
 
 
 def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):

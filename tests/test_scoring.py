@@ -1,0 +1,50 @@
+"""The loss of a text: each character's, from the window that sampling would predict it from."""
+import numpy as np
+import pytest
+
+from model import Transformer, TransformerConfig
+from model.decoding import Reader
+from model.scoring import ladder, text_losses
+
+
+def losses_one_by_one(model, ids, slide):
+    """What sampling gives each character, as it would come to it."""
+    reader, losses = Reader(model, ids[None, :1], slide=slide), []
+    for x in ids[1:]:
+        logits = reader.logits()[0].astype(np.float64)
+        losses.append(np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[x])
+        reader.append(np.array([x]))
+    return np.array(losses)
+
+
+@pytest.mark.parametrize("slide", [False, True])
+@pytest.mark.parametrize("block", [1, 2, 5, 8])
+def test_losses_are_those_that_sampling_would_have_one_by_one(block, slide):
+    model = Transformer(TransformerConfig(13, block, n_layer=1, n_head=2, n_embd=8))
+    for p in model.parameters():
+        p.data *= 20 if p.ndim > 1 else 1
+    for N in (2, 3, block + 1, block + 2, 2 * block + 1, 50):
+        ids = np.random.default_rng(N).integers(13, size=N)
+        losses = text_losses(model, ids, slide)
+        assert losses.shape == (N - 1,) and losses.dtype == np.float64
+        assert np.allclose(losses, losses_one_by_one(model, ids, slide), atol=1e-4)
+
+
+def test_windows_that_go_through_at_once_do_not_change_the_losses(monkeypatch):
+    model = Transformer(TransformerConfig(13, 8, n_layer=1, n_head=2, n_embd=8))
+    ids = np.random.default_rng(0).integers(13, size=300)
+    together = text_losses(model, ids)
+    monkeypatch.setattr("model.scoring.AT_ONCE", 1)
+    assert np.allclose(text_losses(model, ids), together, atol=1e-6)
+
+
+@pytest.mark.parametrize("N", [0, 1])
+def test_a_text_without_a_character_to_predict_is_refused(N):
+    model = Transformer(TransformerConfig(13, 8, n_layer=1, n_head=2, n_embd=8))
+    with pytest.raises(ValueError, match=f"needs two characters .* and this has {N}"):
+        text_losses(model, np.zeros(N, int))
+
+
+def test_the_ladder_goes_from_the_worst_to_the_best():
+    assert ladder(2.5, {"unigram": 3.25, "bigram": 2.0}).splitlines() == [
+        "    3.250  counted unigram", "    2.500  this model  <--", "    2.000  counted bigram"]
