@@ -1,10 +1,12 @@
 """Write text from a trained checkpoint:  python -m model.sample --start "MARA:"
 
+    --interactive       type beginnings, and see each continued
     --score FILE        no text, but how well the model predicts that of a file
 
 The text goes to standard output as it is made; everything else goes to standard error.
 """
 import dataclasses
+import itertools
 import math
 import os
 import pathlib
@@ -16,6 +18,7 @@ from minigrad.kernels.ahead import must_compile
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.flags import Parser, flag, prepare_output
 from model.generation import USELESS, check_settings, stream_many
+from model.interactive import interact
 from model.scoring import ladder, text_losses, yardstick
 
 TOGETHER = 16       # samples that are made at once
@@ -39,6 +42,8 @@ class Settings:
                              "character; the text is the same")
     slide: bool = flag(False, "once the block is full, predict from the whole of it, which is then "
                               "read again for each character; else from more than half of it")
+    interactive: bool = flag(False, "ask for beginnings, one after another; what is typed is kept "
+                                    "as the shell keeps it, in the cache folder")
     score: str = flag(None, "a file, or another text that train.py's --data takes, to predict "
                             "instead of writing one")
 
@@ -73,7 +78,16 @@ def main(argv: list[str] | None = None) -> None:
         if s.score is not None:
             score(s, checkpoint)
             return
-        characters, seconds = write(s, checkpoint, read_start(s.start), s.seed)
+        start = read_start(s.start)
+        if s.interactive:
+            seeds = itertools.count(s.seed, s.num_samples)
+
+            def go_on(start):
+                checkpoint.tokenizer.encode(start)      # what is refused takes no seed
+                write(s, checkpoint, start, next(seeds))
+            interact(go_on, start)
+            return
+        characters, seconds = write(s, checkpoint, start, s.seed)
         if characters:
             print(f"{characters / seconds:,.0f} characters a second"
                   + ", compiling included" * compiles, file=sys.stderr)

@@ -29,6 +29,7 @@ FLOORS = [
     "model.checkpoint model.decoding model.training",
     "model.generation model.scoring",
     "model",
+    "model.interactive",
     "model.sample",
     "train",
 ]

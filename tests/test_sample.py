@@ -143,8 +143,8 @@ def test_a_text_that_cannot_be_scored_is_refused(trained, capsys, tmp_path):
         (tmp_path / name).write_text(content, encoding="utf-8")
         assert why in refused(capsys, "--out_dir", str(trained), "--score", str(tmp_path / name))
     assert "nor a file" in refused(capsys, "--out_dir", str(trained), "--score", "no_such")
-    said = refused(capsys, "--score", "a", "--stop", "b", "--seed", "3")
-    assert "writes none; leave out --seed, --stop" in said
+    said = refused(capsys, "--score", "a", "--interactive", "--seed", "3")
+    assert "writes none; leave out --interactive, --seed" in said
 
 
 def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):
@@ -183,8 +183,9 @@ def test_an_interrupt_shows_what_was_made_of_every_sample(trained, capsys, monke
 
 @pytest.mark.skipif(os.name != "posix", reason="there is no such shell")
 def test_without_standard_output_or_input_there_is_no_traceback(trained):
-    for closed, flags in ((">&-", ""), ("<&-", "")):
+    for closed, flags in ((">&-", ""), ("<&-", "--interactive")):
         command = f"{sys.executable} -m model.sample --out_dir {trained} {flags} {closed}"
         said = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True,
                               cwd=pathlib.Path(__file__).parents[1])
         assert "Traceback" not in said.stderr
+        assert ("standard input is closed" in said.stderr) == (closed == "<&-")
