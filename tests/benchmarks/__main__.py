@@ -1,9 +1,9 @@
 """Measure minigrad, beside PyTorch where that is installed:  python -m tests.benchmarks
 
     step        a training step, and its share of what the processor can do
-    sampling    characters a second
+    sampling    characters a second, of one sequence and of 16 at once
     kernels     each kernel beside NumPy's plain statement and PyTorch's op
-    start       from `python train.py` to the end of its first step
+    start       from `python train.py` to its first step, `model.sample` to its first character
     memory      the most that two steps hold
     growth      time and memory over length, width and depth
 

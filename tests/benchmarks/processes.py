@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 from tests.benchmarks.peers import Minigrad, random_batch
 from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch
@@ -21,29 +22,46 @@ LOADED = Size("loaded", 1, 4, 128, 64, 8)       # enough for every kernel and fo
 
 
 def measure_start(options: argparse.Namespace, report: Report) -> None:
-    """From the start of the process to the end of the first step, without and with kernels on disk.
-    """
+    """From the start of a process to a training step or a character, without and with kernels on
+    disk."""
     rounds, _ = plan(options, WARM_STARTS, 1)
-    seconds = []
+    seconds = {"train.py, to the end of its first step": [],
+               "model.sample, to its first character": []}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         try:
             for i in range(1 + rounds):
                 say(f"start: {i + 1} of {1 + rounds}")
-                seconds.append(first_step(pathlib.Path(folder), options.threads))
+                for took, start in zip(seconds.values(), (first_step, first_character)):
+                    took.append(start(pathlib.Path(folder), options.threads))
         finally:
-            rows = [["every kernel compiled", seconds[0]]] if seconds else []
-            if warm := seconds[1:]:
-                rows.append([f"kernels on disk, median of {len(warm)}", statistics.median(warm)])
-            report.table("From the start of `python train.py` to the end of its first step",
-                         {"": "{}", "seconds": "{:.1f}"}, rows,
-                         ["The text, its n-grams and two short evaluations included.  One by one: "
-                          + ", ".join(f"{s:.2f}" for s in seconds) + " s."])
+            report.table(
+                "From the start of `python train.py` and of `python -m model.sample`",
+                {"seconds": "{}", "kernels compiled": "{:.2f}", "on disk, median": "{:.2f}"},
+                [[name, took[0], statistics.median(took[1:]) if took[1:] else math.nan]
+                 for name, took in seconds.items() if took],
+                ["The step: the text, its n-grams and two short evaluations included.  The "
+                 "character: from the model of the row before, which has compiled some kernels.",
+                 *(f"One by one, {name}: " + ", ".join(f"{s:.2f}" for s in took) + " s."
+                   for name, took in seconds.items())])
 
 
 def first_step(folder: pathlib.Path, threads: int) -> float:
     """Seconds until train.py says how good the model is after one step."""
     command = [sys.executable, "train.py", "--max_iters", "2", "--eval_interval", "1",
                "--eval_iters", "1", "--threads", str(threads), "--out_dir", str(folder / "out")]
+    return seconds_until(lambda line: line.split()[:2] == ["step", "1"], command, folder)
+
+
+def first_character(folder: pathlib.Path, threads: int) -> float:
+    """Seconds until model.sample, which has the threads of the environment, has written a line
+    that is not about compiling."""
+    command = [sys.executable, "-m", "model.sample", "--out_dir", str(folder / "out"),
+               "--max_new_tokens", "1"]
+    return seconds_until(lambda line: not line.startswith("compiling"), command, folder)
+
+
+def seconds_until(done: Callable[[str], bool], command: list[str], folder: pathlib.Path) -> float:
+    """Seconds until a command writes a certain line; it is then ended."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "kernels"), "PYTHONUNBUFFERED": "1"}
     line = ""
     started = time.perf_counter()
@@ -51,11 +69,11 @@ def first_step(folder: pathlib.Path, threads: int) -> float:
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
             for line in process.stdout:
-                if line.split()[:2] == ["step", "1"]:
+                if done(line):
                     return time.perf_counter() - started
         finally:
             process.kill()
-    sys.exit(f"train.py ended before its first step: {line.strip()}")
+    sys.exit(f"{' '.join(command[1:3])} ended before its time: {line.strip()}")
 
 
 def measure_memory(size: Size, options: argparse.Namespace, report: Report) -> None:

@@ -55,7 +55,7 @@ class PyTorch:
         return Seconds(self._ask("step", *batch)[1])
 
     def generate(self, ids: np.ndarray, count: int) -> Seconds:
-        """How long it takes to draw `count` characters after ids (T,)."""
+        """How long it takes to draw `count` characters after ids (B, T)."""
         return Seconds(self._ask("generate", ids, count)[1])
 
     def peak_memory(self) -> float:

@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 
 from minigrad import kernels
-from model import CharTokenizer, Transformer, generate
+from model import CharTokenizer, Transformer
+from model.generation import stream_many
 from tests.benchmarks.peers import Minigrad, config_of, random_batch
 from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch
 from tests.benchmarks.report import Report
@@ -17,7 +18,9 @@ from tests.benchmarks.sizes import Size, step_flops
 from tests.benchmarks.timing import Timed, plan, say, take_turns, timed
 
 STEPS = {"small": (10, 10), "baby": (3, 1)}         # rounds, steps of a turn
-SAMPLES = {"small": (8, 100), "baby": (4, 20)}      # rounds, characters of a turn
+SAMPLES = {"small": (8, 2048), "baby": (5, 384)}    # rounds, characters of a turn: half blocks
+ANEW = 50           # times fewer where each character reads its window anew
+MANY = 16           # sequences at once
 PRODUCT = 2048      # rows and columns of the matrices whose product is the peak
 AGREEMENT = 1e-4    # of the losses of both sides, relative
 CHECKED = 3         # steps, after which a wrong gradient shows in the loss
@@ -95,26 +98,40 @@ def show_steps(report: Report, size: Size, contestants: list[Timed], products: l
 
 
 def measure_sampling(size: Size, options: argparse.Namespace, report: Report) -> None:
-    """Characters a second, beyond the block size, so that every window is full."""
+    """Characters a second once windows are as full as they will be, of one sequence and of many."""
     rounds, count = plan(options, *SAMPLES[size.name])
+    few = max(1, count // ANEW)     # where each takes as long as the one before
     tokenizer = CharTokenizer(string.ascii_letters + string.digits + "\n .")
-    ids = random_batch(size)[0, 0]
-    calls = {"minigrad": partial(generate, Transformer(config_of(size)), tokenizer,
-                                 tokenizer.decode(ids), count, seed=0)}
+    model, ids = Transformer(config_of(size)), random_batch(size)[0, 0]
     twin = PyTorch(size) if has_pytorch() else None
-    if twin:
-        calls["PyTorch eager"] = partial(twin.generate, ids, count)
-    contestants = timed(calls)
+
+    def sample(beginning, sequences, count, **settings):
+        for _ in stream_many(model, tokenizer, tokenizer.decode(beginning), range(sequences), count,
+                             **settings):
+            pass
     try:
-        take_turns(contestants, rounds, f"sampling {size.name}")
+        for sequences in (1, MANY):
+            # The window has half a block and more; PyTorch's has the whole of it.
+            calls = {"minigrad": (count, sample, ids[:size.block // 2], sequences),
+                     "minigrad, no cache": (few, partial(sample, cache=False),
+                                            ids[:size.block * 3 // 4], sequences)}
+            if twin:
+                calls["PyTorch eager"] = few, twin.generate, np.tile(ids, (sequences, 1))
+            contestants = timed({name: partial(call, *beginning, n)
+                                 for name, (n, call, *beginning) in calls.items()})
+            try:
+                take_turns(contestants, rounds, f"sampling {size.name}, {sequences}")
+            finally:
+                times = [[ms / n for ms in t.milliseconds()]
+                         for t, (n, *_) in zip(contestants, calls.values())]
+                report.table(
+                    f"Sampling, {size.name}, {sequences} at once: milliseconds of a character of "
+                    f"each, over {count} of them {rounds} times, or {few} without a cache",
+                    {"": "{}", "median ms": "{:.3f}", "10 %": "{:.3f}", "90 %": "{:.3f}",
+                     "characters/s": "{:,.0f}", "minigrad is": FASTER},
+                    [[t.name, *ms, 1e3 * sequences / ms[0], ms[0] / times[0][0]]
+                     for t, ms in zip(contestants, times)],
+                    [] if twin else [ABSENT], contestants)
     finally:
         if twin:
             twin.close()
-        report.table(
-            f"Sampling, {size.name}: {count} characters after the first {size.block}, "
-            f"{rounds} times; milliseconds of a character",
-            {"": "{}", "median ms": "{:.2f}", "10 %": "{:.2f}", "90 %": "{:.2f}",
-             "characters/s": "{:,.0f}", "minigrad is": FASTER},
-            [[t.name, *(ms / count for ms in t.milliseconds()), count / t.median,
-              t.median / contestants[0].median] for t in contestants],
-            [] if twin else [ABSENT], contestants)

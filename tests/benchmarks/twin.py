@@ -72,7 +72,7 @@ class Twin(nn.Module):
 
     @torch.no_grad()
     def generate(self, ids: torch.Tensor, count: int) -> torch.Tensor:
-        """Ids (1, T) and `count` more, each from the last block_size before it; no cache."""
+        """Ids (B, T) and `count` more, each from the last block_size before it; no cache."""
         for _ in range(count):
             logits = self(ids[:, -self.block_size:])[:, -1]
             drawn = torch.multinomial(F.softmax(logits, dim=-1), num_samples=1)
@@ -108,6 +108,6 @@ class PyTorch:
         return loss.item()
 
     def generate(self, ids: np.ndarray, count: int) -> None:
-        """Draw `count` characters after ids (T,)."""
+        """Draw `count` characters after ids (B, T)."""
         self.twin.eval()
-        self.twin.generate(torch.from_numpy(ids[None]), count)
+        self.twin.generate(torch.from_numpy(ids), count)
