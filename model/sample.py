@@ -106,7 +106,7 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
     """Write the samples; returns how many characters came once it was under way, in how long."""
     characters, seconds = 0, 0.0
     # After two, a step's kernel is loaded; after a block, those that read a window again.
-    under_way = max(2, min(checkpoint.model.config.block_size + 1, s.max_new_tokens // 2))
+    under_way = max(2, min(checkpoint.model.config.block_size + 1, s.max_new_tokens * 3 // 4))
     for first in range(0, s.num_samples, TOGETHER):
         seeds = range(seed + first, seed + min(first + TOGETHER, s.num_samples))
         if first:
