@@ -159,7 +159,8 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
     data.check_lengths(train, val, s.block_size)
     val_x, val_y = data.windows(val, s.block_size)                          # (N, T) each
     some = data.spread(len(val_x), s.eval_iters * s.batch_size)             # the same every time
-    if resumed and resumed.training["text"] != data.digest(text):
+    digest = data.digest(text)
+    if resumed and resumed.training["text"] != digest:
         raise data.TextError(f"the text {s.data} is not the one that the run in {out_dir} was "
                              "trained on; give that with --data, or train anew into another "
                              "--out_dir")
@@ -187,7 +188,7 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
                                             "profile": 0}
         if s.data not in data.KNOWN_TEXTS:
             settings["data"] = os.path.abspath(os.path.expanduser(s.data))
-        training = dict(settings=settings, text=data.digest(text), state=state.saved())
+        training = dict(settings=settings, text=digest, state=state.saved())
         save_checkpoint(out_dir / name, model, tokenizer, training, **optimizer)
 
     # The loop

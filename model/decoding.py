@@ -6,9 +6,8 @@ import numpy as np
 
 from minigrad import kernels, no_grad
 from minigrad.kernels.panels import empty_panels, pack, put
+from minigrad.ops.network import NORM_EPS
 from model.transformer import Transformer
-
-NORM_EPS = 1e-5     # of mg.layer_norm
 
 
 def window_step(block_size: int, slide: bool = False) -> int:

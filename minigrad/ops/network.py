@@ -10,6 +10,8 @@ import numpy as np
 from minigrad import kernels
 from minigrad.core import Array, Rule, op, unbroadcast
 
+NORM_EPS = 1e-5     # added to a variance
+
 
 @op
 def matmul(x: Array, y: Array) -> Rule:
@@ -166,7 +168,7 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
 
 
 @op
-def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = 1e-5) -> Rule:
+def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = NORM_EPS) -> Rule:
     """Bring the last axis to mean 0, variance 1; scale and shift: (..., C), (C,), (C,) -> (..., C).
 
     Source: Ba, Kiros & Hinton 2016, "Layer Normalization", section 3.
@@ -175,7 +177,7 @@ def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = 
 
 
 @op
-def rms_norm(x: Array, weight: Array = None, eps: float = 1e-5) -> Rule:
+def rms_norm(x: Array, weight: Array = None, eps: float = NORM_EPS) -> Rule:
     """Divide the last axis by its root mean square, then scale: (..., C), (C,) -> (..., C).
 
     Source: Zhang & Sennrich 2019, "Root Mean Square Layer Normalization", section 4.
