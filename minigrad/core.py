@@ -10,7 +10,7 @@ from functools import wraps
 from heapq import heappop, heappush
 from itertools import count, zip_longest
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ _births = count()
 
 class _Mode(threading.local):
     recording = True
-    note = None         # told (op, "forward" or "backward", seconds) of every op; see watch_ops
+    note = None         # told of every op that has run; see watch_ops
 
 
 _mode = _Mode()
@@ -159,9 +159,11 @@ def _walk(root, g):
             raise RuntimeError(f"the graph below this {node.op} was freed by an earlier "
                                "backward(); compute the value again, or sum the losses and go "
                                "back once")
-        started = perf_counter()
+        started, sent = perf_counter(), []
         try:
             for source, dx, fresh in _pull(node, g):
+                if _mode.note:
+                    sent.append((source, dx))
                 if source not in sums:
                     heappush(waiting, (-source.birth, source))
                     sums[source] = _first(dx, fresh, source)
@@ -172,7 +174,7 @@ def _walk(root, g):
             raise
         node.vjps = node.sources = None     # and with them the arrays that the vjps kept
         if _mode.note:
-            _mode.note(node.op, "backward", perf_counter() - started)
+            _mode.note(Event(node.op, "backward", perf_counter() - started, node, [g], sent))
     return leaves
 
 
@@ -285,12 +287,16 @@ def op(f: Callable) -> Callable:
         except Exception as error:
             error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
             raise
-        if _mode.note:
-            _mode.note(name, "forward", perf_counter() - started)
+        seconds = perf_counter() - started
         if isinstance(value, list):
-            return [_record(name, each, sources, its_vjps)
-                    for each, its_vjps in zip(value, vjps, strict=True)]
-        return _record(name, value, sources, vjps)
+            out = [_record(name, each, sources, its_vjps)
+                   for each, its_vjps in zip(value, vjps, strict=True)]
+        else:
+            out = _record(name, value, sources, vjps)
+        if _mode.note:
+            _mode.note(Event(name, "forward", seconds, None, list(args),
+                             out if isinstance(out, list) else [out]))
+        return out
 
     lifted.__signature__ = signature
     OPS[name] = lifted
@@ -329,9 +335,20 @@ def no_grad() -> Iterator[None]:
         _mode.recording = before
 
 
+class Event(NamedTuple):
+    """An op that has run, or has sent its gradient on; arrays that are to be read at once, since
+    gradients are added up in place."""
+    op: str
+    direction: str          # "forward" or "backward"
+    seconds: float
+    node: Node | None       # backward: whose gradient it was
+    inputs: list            # forward: positional arguments; backward: d(loss)/d(value)
+    outputs: list           # forward: Tensors; backward: (source, its part of the gradient)
+
+
 @contextmanager
-def watch_ops(note: Callable[[str, str, float], None]) -> Iterator[None]:
-    """Have `note(op, "forward" or "backward", seconds)` called after every op, in this thread."""
+def watch_ops(note: Callable[[Event], None]) -> Iterator[None]:
+    """Have `note(event)` called after every op and its gradient, in this thread."""
     before, _mode.note = _mode.note, note
     try:
         yield

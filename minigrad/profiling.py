@@ -31,9 +31,9 @@ class Profile:
         self.steps += 1
         self._watching.__exit__(*error)
 
-    def _note(self, op, direction, seconds):
-        self.seconds[op, direction] += seconds
-        self.calls[op] += direction == "forward"
+    def _note(self, event):
+        self.seconds[event.op, event.direction] += event.seconds
+        self.calls[event.op] += event.direction == "forward"
 
     def table(self) -> str:
         """Milliseconds of a step, the costliest op first."""

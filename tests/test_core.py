@@ -322,3 +322,21 @@ def test_tensors_print_what_they_are():
     assert float(x.sum()) == 3 and x.sum().item() == 3
     assert len(x) == 2 and x.size == 2 and x.ndim == 1
     assert core.unbroadcast(np.ones((2, 3)), (3,)).tolist() == [2, 2, 2]
+
+
+def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():
+    x, events = leaf(1.0, 2.0), []
+    with core.watch_ops(lambda event: events.append(event)):
+        product = x * np.array([3.0, 4.0])
+        total = product.sum()
+        assert not total.node.grad
+        total.backward()
+    assert [(e.op, e.direction) for e in events] == [
+        ("multiply", "forward"), ("sum", "forward"), ("sum", "backward"), ("multiply", "backward")]
+    forward, _, first, second = events
+    assert forward.inputs[0] is x and np.array_equal(forward.inputs[1], [3, 4])
+    assert forward.outputs[0].node is product.node is second.node and forward.node is None
+    (source, sent), = first.outputs
+    assert source is product.node and np.array_equal(sent, second.inputs[0])
+    (source, sent), = second.outputs
+    assert source is x.node and np.array_equal(sent, [3, 4])

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.core import Event
 
 
 def square_sum(n=1):
@@ -45,7 +46,7 @@ def test_the_table_has_a_line_for_each_op_the_costliest_first_and_adds_up():
     profile.steps, profile.total = 2, 0.010
     for op, direction, seconds in (("add", "forward", 0.001), ("gelu", "forward", 0.002),
                                    ("gelu", "backward", 0.004)):
-        profile._note(op, direction, seconds)
+        profile._note(Event(op, direction, seconds, None, [], []))
     lines = [line.split() for line in profile.table().splitlines()]
     assert lines[0] == "ms a step, of 2 calls forward backward both share".split()
     assert lines[1] == ["gelu", "0.5", "1.00", "2.00", "3.00", "60%"]
