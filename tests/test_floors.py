@@ -19,6 +19,7 @@ FLOORS = [
     "minigrad.kernels.decoding",
     "minigrad.kernels minigrad.core data",
     "minigrad.ops.elementwise minigrad.ops.shape minigrad.ops.network",
+    "minigrad.ops.attention",
     "minigrad.ops",
     "minigrad.gradcheck minigrad.optim minigrad.profiling",
     "minigrad",

@@ -1,10 +1,10 @@
 """Every differentiable op, and the operators and methods that Tensor has from them."""
 from minigrad.core import Tensor
+from minigrad.ops.attention import scaled_dot_product_attention, self_attention
 from minigrad.ops.elementwise import (add, divide, exp, gelu, log, maximum, multiply, negative,
                                       power, relu, sigmoid, silu, sqrt, subtract, tanh, where)
 from minigrad.ops.network import (cross_entropy, dropout, embedding, layer_norm, linear,
-                                  log_softmax, matmul, mlp, rms_norm,
-                                  scaled_dot_product_attention, self_attention, softmax)
+                                  log_softmax, matmul, mlp, rms_norm, softmax)
 from minigrad.ops.shape import (broadcast_to, concatenate, max, mean, reshape, split, stack, sum,
                                 swapaxes, take, transpose)
 

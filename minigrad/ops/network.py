@@ -1,7 +1,6 @@
 """Ops that networks are built from, on the compiled kernels: the value, and beside it the vjp.
 
-Shapes: B batch, T queries, S keys, H heads, C channels, D channels of a head, V classes;
-`...` any axes before.
+Shapes: C channels, V classes; `...` any axes before.
 """
 import math
 
@@ -26,7 +25,7 @@ def matmul(x: Array, y: Array) -> Rule:
         raise ValueError(f"the inner sizes differ: {list(was_x)} has {x.shape[-1]} columns, "
                          f"{list(was_y)} has {y.shape[-2]} rows")
     if "f" in (x.dtype.kind, y.dtype.kind):
-        x, y = _one_type(x, y)
+        x, y = one_type(x, y)
 
     def dx(g):
         g = np.expand_dims(g, dropped)
@@ -59,7 +58,7 @@ def linear(x: Array, weight: Array, bias: Array = None, residual: Array = None) 
         raise ValueError(f"weight is (outputs, inputs) = {list(weight.shape)}, so x needs "
                          f"{weight.shape[-1]} channels in its last axis, and has shape "
                          f"{list(x.shape)}")
-    x, weight, bias, residual = _one_type(x, weight, bias, residual)
+    x, weight, bias, residual = one_type(x, weight, bias, residual)
     shape = *x.shape[:-1], len(weight)
     y = kernels.matmul(_rows(x), weight.T, bias=_row_of(shape, bias),
                        residual=_residual(shape, residual))
@@ -84,7 +83,7 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     if (up.ndim, down.ndim) != (2, 2) or x.shape[-1:] != up.shape[1:] or len(up) != down.shape[1]:
         raise ValueError("x (..., C), up (F, C) and down (P, F) need the same C and the same F; "
                          f"they are {list(x.shape)}, {list(up.shape)} and {list(down.shape)}")
-    x, up, down, up_bias, down_bias, residual = _one_type(x, up, down, up_bias, down_bias, residual)
+    x, up, down, up_bias, down_bias, residual = one_type(x, up, down, up_bias, down_bias, residual)
     flat, shape = _rows(x), (*x.shape[:-1], len(down))
     activated = np.empty((len(flat), len(up)), x.dtype)
     h = kernels.matmul(flat, up.T, bias=_row_of(up.shape[:1], up_bias), activated=activated)
@@ -131,7 +130,7 @@ def embedding(ids: Array, weight: Array) -> Rule:
 @op
 def softmax(x: Array, axis: int = -1) -> Rule:
     """e^x / sum(e^x) along an axis; -inf gives 0.  Back:  dx = y (g - <g, y>)."""
-    x, = _one_type(x)
+    x, = one_type(x)
     y = kernels.softmax(x.swapaxes(axis, -1))
     return y.swapaxes(axis, -1), (
         lambda g: kernels.softmax_vjp(g.swapaxes(axis, -1), y).swapaxes(axis, -1),)
@@ -155,7 +154,7 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
     if logits.shape[:-1] != targets.shape:
         raise ValueError("targets need the shape of the logits without the last axis, "
                          f"{list(logits.shape[:-1])}, and have {list(targets.shape)}")
-    logits, = _one_type(logits)
+    logits, = one_type(logits)
     shape, logits = logits.shape, _rows(logits)
     targets = _integers(targets, shape[-1], "target", ignore_index).reshape(-1)
     counted = int((targets != ignore_index).sum())
@@ -194,7 +193,7 @@ def _norm(x, weight, bias, eps, centred):
                              f"and has shape {list(array.shape)}")
     weight = np.ones(C, x.dtype) if weight is None else weight
     bias = np.zeros(C, x.dtype) if bias is None else bias
-    x, weight, bias = _one_type(x, weight, bias)
+    x, weight, bias = one_type(x, weight, bias)
     y, moments = kernels.norm(x, weight, bias, eps, centred)
     return y, lambda g: kernels.norm_vjp(g, x, weight, moments, centred)
 
@@ -218,89 +217,10 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
     if p == 1:
         value = np.zeros_like(x) if residual is None else residual
         return value, (np.zeros_like, None, None, lambda g: g)
-    x, residual = _one_type(x, residual)
-    seed = _draw_seed(rng)
+    x, residual = one_type(x, residual)
+    seed = draw_seed(rng)
     return kernels.dropout(x, p, seed, residual), (
         lambda g: kernels.dropout(g, p, seed), None, None, lambda g: g)
-
-
-@op
-def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_mask: Array = None,
-                                 dropout_p: float = 0.0, is_causal: bool = False,
-                                 scale: float | None = None,
-                                 rng: np.random.Generator | None = None) -> Rule:
-    """softmax(query key^T scale + mask) value: (..., T, D), (..., S, D), (..., S, E) -> (..., T, E)
-
-    The scale is 1 / sqrt(D) by default.  `attn_mask`, broadcast to (..., T, S), says where a query
-    may look (bool), or is added to the scores (float, no gradient); `is_causal` lets query t look
-    at keys up to t.  A query that may look nowhere gets 0.  Weights are dropped if and only if an
-    rng is given.
-
-    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
-    """
-    q, k, v = _one_type(query, key, value)
-    lead = q.shape[:-2]
-    T, D, S = *q.shape[-2:], k.shape[-2]
-    if k.shape != (*lead, S, D) or v.shape[:-1] != (*lead, S):
-        raise ValueError("query (..., T, D), key (..., S, D) and value (..., S, E) need the same "
-                         "leading axes, the same D and the same S; they are "
-                         f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
-    mask = attn_mask
-    if mask is not None:
-        mask = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask
-        mask = _four_axes(np.broadcast_to(mask.astype(q.dtype), (*lead, T, S)))
-    settings = is_causal, D ** -0.5 if scale is None else scale, *_dropped(dropout_p, rng)
-    heads = [_four_axes(x) for x in (q, k, v)]
-    out, log_sum = kernels.attention(*heads, mask, *settings)
-
-    def vjp(g):
-        dq, dk, dv = kernels.attention_vjp(_four_axes(g), *heads, mask, out, log_sum, *settings)
-        return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
-    return out.reshape(*lead, T, v.shape[-1]), vjp
-
-
-@op
-def self_attention(qkv: Array, num_heads: int, dropout_p: float = 0.0, is_causal: bool = False,
-                   rng: np.random.Generator | None = None) -> Rule:
-    """scaled_dot_product_attention of H heads from their packed projections and back to channels:
-    (..., T, 3 H D) -> (..., T, H D).
-
-    The last axis of `qkv` holds the queries of all heads, then the keys, then the values, and their
-    gradients are written to one array that lies likewise.
-
-    Source: Vaswani et al. 2017, section 3.2.2.
-    """
-    *lead, T, width = qkv.shape
-    if width % (3 * num_heads):
-        raise ValueError(f"{width} channels do not split evenly into the queries, keys and values "
-                         f"of {num_heads} heads")
-    qkv, = _one_type(qkv)
-    D = width // (3 * num_heads)
-
-    def heads(x, parts):        # (..., T, parts H D) -> parts of (B, H, T, D), all views
-        x = x.reshape(math.prod(lead), T, parts, num_heads, D)
-        return [x[:, :, i].swapaxes(1, 2) for i in range(parts)]
-    settings = is_causal, D ** -0.5, *_dropped(dropout_p, rng)
-    out, log_sum = kernels.attention(*heads(qkv, 3), None, *settings)
-
-    def vjp(g):
-        dqkv = np.empty(qkv.shape, qkv.dtype)
-        kernels.attention_vjp(*heads(g, 1), *heads(qkv, 3), None, out, log_sum, *settings,
-                              into=heads(dqkv, 3))
-        return dqkv,
-    return out.swapaxes(1, 2).reshape(*lead, T, num_heads * D), vjp
-
-
-def _dropped(p, rng):
-    """The probability to drop an attention weight and the seed of which; 0 without an rng."""
-    if not 0 <= p < 1:
-        raise ValueError(f"the probability to drop a weight is at least 0 and below 1; this is {p}")
-    return (0.0, 0) if rng is None or p == 0 else (p, _draw_seed(rng))
-
-
-def _four_axes(x):
-    """(..., T, D) as (B, H, T, D)."""
-    return x if x.ndim == 4 else x.reshape(math.prod(x.shape[:-3]), *(1, 1, *x.shape)[-3:])
 
 
 def _rows(x):
@@ -308,7 +228,7 @@ def _rows(x):
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def _one_type(*arrays):
+def one_type(*arrays: np.ndarray | None) -> list[np.ndarray | None]:
     """The arrays, None aside, in the float type to which NumPy promotes them; integers alone become
     float64."""
     given = [a for a in arrays if a is not None]
@@ -333,7 +253,8 @@ def _integers(ids, limit, what, ignored=None):
     return np.ascontiguousarray(ids, dtype=np.int64)
 
 
-def _draw_seed(rng):
+def draw_seed(rng: np.random.Generator) -> int:
+    """64 bits, from which a dropout mask follows."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError("rng is a generator such as np.random.default_rng(0), "
                         f"not {type(rng).__name__}")
