@@ -106,14 +106,38 @@ def attention_weights_untransposed_for_the_values(q, k, v):
 
 @planted(r((1, 1, 5, 4)), r((1, 1, 5, 4)), r((1, 1, 5, 4)))
 def causal_mask_lost_going_back(q, k, v):
-    out, log_sum = kernels.attention(q, k, v, None, True, 0.5, 0.0, 0)
-    return out, lambda g: kernels.attention_vjp(g, q, k, v, None, out, log_sum, False, 0.5, 0.0, 0)
+    out, log_sum = kernels.attention(q, k, v, None, None, True, 0.5, 0.0, 0)
+    return out, lambda g: kernels.attention_vjp(g, q, k, v, None, None, out, log_sum, False, 0.5,
+                                                0.0, 0)
 
 
 @planted(r((1, 1, 9, 4)), r((1, 1, 9, 4)), r((1, 1, 9, 4)))
 def attention_dropout_drawn_anew_going_back(q, k, v):
-    out, log_sum = kernels.attention(q, k, v, None, True, 0.5, 0.3, 1)
-    return out, lambda g: kernels.attention_vjp(g, q, k, v, None, out, log_sum, True, 0.5, 0.3, 2)
+    out, log_sum = kernels.attention(q, k, v, None, None, True, 0.5, 0.3, 1)
+    return out, lambda g: kernels.attention_vjp(g, q, k, v, None, None, out, log_sum, True, 0.5,
+                                                0.3, 2)
+
+
+@planted(r((1, 2, 5, 4)), r((1, 1, 5, 4)), r((1, 1, 5, 4)))
+def shared_keys_with_the_gradient_of_one_head_alone(q, k, v):
+    settings = True, 0.5, 0.0, 0
+    out, log_sum = kernels.attention(q, k, v, None, None, *settings)
+
+    def vjp(g):
+        dq, _, dv = kernels.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings)
+        first = q[:, :1], k, v, None, None
+        _, dk, _ = kernels.attention_vjp(g[:, :1], *first, *kernels.attention(*first, *settings),
+                                         *settings)
+        return dq, dk, dv
+    return out, vjp
+
+
+@planted(r((1, 2, 5, 4)), r((1, 2, 5, 4)), r((1, 2, 5, 4)))
+def linear_bias_lost_going_back(q, k, v):
+    settings = True, 0.5, 0.0, 0
+    slopes = np.array([0.5, 0.25])
+    out, log_sum = kernels.attention(q, k, v, None, slopes, *settings)
+    return out, lambda g: kernels.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings)
 
 
 @planted(r((3, 3, 3)))

@@ -205,24 +205,30 @@ def test_dropout_masks_look_random():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("B,H,T,S,D,E", [
-    (1, 1, 1, 1, 1, 1), (2, 3, 50, 50, 5, 5), (1, 2, 7, 130, 8, 3), (2, 1, 100, 20, 16, 20),
-    (2, 4, 64, 64, 32, 32)])
-@pytest.mark.parametrize("causal,masked,p", [(True, False, 0), (False, True, 0), (True, True, 0.3)])
-def test_attention_and_its_gradient_are_the_plain_ones(B, H, T, S, D, E, dtype, causal, masked, p):
+@pytest.mark.parametrize("B,H,G,T,S,D,E", [
+    (1, 1, 1, 1, 1, 1, 1), (2, 3, 3, 50, 50, 5, 5), (1, 2, 1, 7, 130, 8, 3),
+    (2, 1, 1, 100, 20, 16, 20), (2, 4, 4, 64, 64, 32, 32), (2, 6, 2, 30, 30, 8, 8),
+    (3, 4, 1, 60, 60, 4, 7)])
+@pytest.mark.parametrize("causal,masked,biased,p", [
+    (True, False, False, 0), (False, True, False, 0), (True, True, True, 0.3),
+    (False, False, True, 0)])
+def test_attention_and_its_gradient_are_the_plain_ones(B, H, G, T, S, D, E, dtype, causal, masked,
+                                                       biased, p):
     rng = np.random.default_rng(5)
-    q, k = normal(rng, B, T, H, D, dtype=dtype), normal(rng, B, H, S, D, dtype=dtype)
+    q, k = normal(rng, B, T, H, D, dtype=dtype), normal(rng, B, G, S, D, dtype=dtype)
     q = q.swapaxes(1, 2)
-    v, g = normal(rng, B, H, S, E, dtype=dtype), normal(rng, B, H, T, E, dtype=dtype)
+    v, g = normal(rng, B, G, S, E, dtype=dtype), normal(rng, B, H, T, E, dtype=dtype)
     mask = None
     if masked:
         mask = np.where(rng.random((1, H, T, S)) < 0.3, -np.inf, 0).astype(dtype)
         mask[0, 0, T // 2] = -np.inf                        # a query that may look nowhere
         mask = np.broadcast_to(mask, (B, H, T, S))
-    arguments = q, k, v, mask
+    slopes = rng.uniform(0.01, 0.5, H).astype(dtype) if biased else None
+    arguments = q, k, v, mask, slopes
     settings = causal, D**-0.5, p, 2**40 + 7
     out, log_sum = kernels.attention(*arguments, *settings)
     out_plain, log_sum_plain = plain.attention(*arguments, *settings)
+    assert out_plain.dtype == log_sum_plain.dtype == dtype
     assert_close(out, out_plain, dtype)
     assert_close(log_sum, log_sum_plain, dtype)
     for d, d_plain in zip(kernels.attention_vjp(g, *arguments, out, log_sum, *settings),

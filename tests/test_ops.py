@@ -106,8 +106,16 @@ EXAMPLES = [
          r((60, 60)) * 0.1, is_causal=True, dropout_p=0.3, rng=frozen),
     call("self_attention", r((2, 5, 12)), 2, is_causal=True), call("self_attention", r((4, 6)), 1),
     call("self_attention", r((2, 1, 30, 12)), 4, dropout_p=0.3, rng=frozen),
+    call("self_attention", r((2, 30, 16)), 4, 2, is_causal=True, dropout_p=0.3, rng=frozen),
+    call("self_attention", r((30, 17)), 2, 1, 4, is_causal=True),
+    call("self_attention", r((0, 5, 16)), 4, 2),
+    call("self_attention", r((2, 5, 24)), 4, None, None, np.array([0.5, 0.2, 0.1, 0.01]),
+         is_causal=True),
+    call("scaled_dot_product_attention", r((2, 6, 5, 4)), r((2, 3, 7, 4)), r((2, 3, 7, 2)),
+         enable_gqa=True),
 ]
-NO_GRADIENT = {("scaled_dot_product_attention", 3)}     # the mask is added, not learnt through
+# A mask and slopes are added, not learnt through.
+NO_GRADIENT = {("scaled_dot_product_attention", 3), ("self_attention", 1)}
 
 
 def applied(name, args, settings):
@@ -354,6 +362,30 @@ def test_self_attention_is_that_of_each_head():
                           heads.swapaxes(1, 2).reshape(2, 6, -1))
 
 
+def test_grouped_heads_are_as_many_heads_of_equal_keys_and_values():
+    H, G, T, D, E = 6, 2, 9, 4, 3
+    q, k, v = r((2, H, T, D)), r((2, G, T, D)), r((2, G, T, E))
+    k_each, v_each = (np.repeat(x, H // G, axis=1) for x in (k, v))
+    expected = mg.scaled_dot_product_attention(q, k_each, v_each, is_causal=True).data
+    grouped = mg.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).data
+    assert np.allclose(grouped, expected, rtol=1e-12)
+    qkv = np.concatenate([x.swapaxes(1, 2).reshape(2, T, -1) for x in (q, k, v)], axis=-1)
+    packed = mg.self_attention(qkv, H, G, D, is_causal=True).data
+    assert np.allclose(packed, expected.swapaxes(1, 2).reshape(2, T, -1), rtol=1e-12)
+
+
+def test_slopes_take_from_the_scores_in_proportion_to_the_distance():
+    T, H = 40, 3
+    qkv, slopes = r((2, T, 3 * H * 4)), np.array([1.0, 0.3, 0.01])
+    q, k, v = (part.reshape(2, T, H, -1).swapaxes(1, 2) for part in np.split(qkv, 3, axis=-1))
+    distance = abs(np.arange(T)[:, None] - np.arange(T))
+    for causal in (False, True):
+        expected = mg.scaled_dot_product_attention(
+            q, k, v, -slopes[:, None, None] * distance, is_causal=causal).data
+        biased = mg.self_attention(qkv, H, slopes=slopes, is_causal=causal).data
+        assert np.allclose(biased, expected.swapaxes(1, 2).reshape(2, T, -1), rtol=1e-12)
+
+
 def test_tensors_given_by_keyword_get_their_gradients():
     x, w = Tensor(r((2, 3))), Tensor(r((4, 3)), requires_grad=True)
     b = Tensor(r(4), requires_grad=True)
@@ -395,7 +427,18 @@ WRONG = [
      ValueError, "residual needs the output's shape [2, 5], and has [2, 3]"),
     ("mlp", (np.ones((2, 3)), np.ones((5, 3)), np.ones((5, 3))), {}, ValueError, "the same F"),
     ("self_attention", (np.ones((2, 10)), 2), {}, ValueError,
-     "10 channels do not split evenly into the queries, keys and values of 2 heads"),
+     "10 channels do not split evenly into the queries of 2 heads and the keys and values of 2"),
+    ("self_attention", (np.ones((2, 10)), 2, 1, 4), {}, ValueError,
+     "10 channels do not split evenly into the queries of 2 heads and the keys and values of 1, "
+     "with 4 channels to a query and key"),
+    ("self_attention", (np.ones((2, 20)), 6, 4), {}, ValueError,
+     "6 heads of queries do not split evenly among 4 of keys and values"),
+    ("self_attention", (np.ones((2, 12)), 2), {"slopes": np.ones(3)}, ValueError,
+     "slopes are one number for each of 2 heads, and have shape [3]"),
+    ("scaled_dot_product_attention", (np.ones((4, 2, 3)), *[np.ones((2, 2, 3))] * 2), {},
+     ValueError, "with enable_gqa, key and value a share of the heads"),
+    ("scaled_dot_product_attention", (np.ones((4, 2, 3)), *[np.ones((3, 2, 3))] * 2),
+     {"enable_gqa": True}, ValueError, "a share of the heads"),
     ("gelu", (np.ones(3),), {"approximate": "erf"}, ValueError, "not 'erf'"),
     ("add", (np.ones((2, 3)), np.ones(4)), {}, ValueError, "could not be broadcast"),
 ]

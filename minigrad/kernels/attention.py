@@ -1,16 +1,20 @@
 """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1), a head at a time.
 
-In plain NumPy, for q (T, D), k (S, D), v (S, E) and a mask (T, S) of 0 and -inf:
-    P = softmax(q @ k.T * scale + mask);   out = dropout(P) @ v
+In plain NumPy, for q (T, D), k (S, D), v (S, E), a mask (T, S) of 0 and -inf, and the slope of the
+head's linear bias (Press et al. 2022, "Train Short, Test Long", section 3), 0 for none:
+    P = softmax(q @ k.T * scale - slope * abs(t - s) + mask);   out = dropout(P) @ v
 and back, with dP the gradient through the dropout:
     dv = dropout(P).T @ g;   dP = dropout(g @ v.T);   dS = P * (dP - (g * out).sum(-1));
     dq = dS @ k * scale;   dk = dS.T @ q * scale
 
-How it runs: threads share out the heads.  A head goes in blocks of ROWS queries, whose scores
-(ROWS, S) stay in the second-level cache; a causal block stops at its last query, and the loops over
-a row at the last key that it may look at, rounded up to STEP.  Nothing of size (T, S) is kept:
-going back, P is computed again from the logarithm of each row's sum (Dao et al. 2022,
-"FlashAttention", section 3.1), and the dropout mask from its seed.
+Heads of queries may be a multiple of those of keys and values, G = H / groups to each (Ainslie et
+al. 2023, "GQA", section 2.2); their gradients to k and v add up.
+
+How it runs: threads share out the groups, which are heads where G is 1.  A head goes in blocks of
+ROWS queries, whose scores (ROWS, S) stay in the second-level cache; a causal block stops at its
+last query, and the loops over a row at the last key that it may look at, rounded up to STEP.
+Nothing of size (T, S) is kept: going back, P is computed again from the logarithm of each row's sum
+(Dao et al. 2022, "FlashAttention", section 3.1), and the dropout mask from its seed.
 """
 import numpy as np
 from numba import prange
@@ -27,31 +31,37 @@ ROWS = 24       # queries of a block; a multiple of every MR
 STEP = 32       # columns that a loop over scores takes at a time: four vectors of 256 bits
 
 
-def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, causal: bool,
-              scale: float, p: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(B, H, T, D), (B, H, S, D), (B, H, S, E) -> (B, H, T, E), and log_sum, (B, H, T).
+def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None,
+              slopes: np.ndarray | None, causal: bool, scale: float, p: float, seed: int
+              ) -> tuple[np.ndarray, np.ndarray]:
+    """(B, H, T, D), (B, groups, S, D), (B, groups, S, E) -> (B, H, T, E), and log_sum, (B, H, T).
 
     `log_sum` is log(sum(exp(scores))) of each row.  `mask` is added to the scores and has their
-    shape (B, H, T, S), strides of 0 allowed.  A query that may look nowhere gets 0.
+    shape (B, H, T, S), strides of 0 allowed; `slopes` (H,).  A query that may look nowhere gets 0.
     """
     B, H, T, D = q.shape
     out = _like(q, v.shape[3])
     log_sum = np.empty((B, H, T), q.dtype)
-    has_mask, mask = mask is not None, np.zeros((1, 1, 1, 1), q.dtype) if mask is None else mask
-    attention_kernel(writable(q), writable(k), writable(v), mask, out, log_sum, has_mask, causal,
-                     scale, 1 / (1 - p), *seed_and_bound(p, seed), _threads(q, k))
+    attention_kernel(writable(q), writable(k), writable(v), *_biases(q, mask, slopes), out, log_sum,
+                     mask is not None, causal, scale, 1 / (1 - p), *seed_and_bound(p, seed),
+                     _threads(q, k))
     return out, log_sum
 
 
-def attention_vjp(g, q, k, v, mask, out, log_sum, causal, scale, p, seed, into=None):
+def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, into=None):
     """Gradients to q, k and v, written to the three arrays `into` if they are given."""
     dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
-    has_mask, mask = mask is not None, np.zeros((1, 1, 1, 1), q.dtype) if mask is None else mask
     g = writable(g) if g.strides[3] == g.itemsize else dense(g)
-    attention_vjp_kernel(g, writable(q), writable(k), writable(v), mask, out, log_sum,
-                         dq, dk, dv, has_mask, causal, scale, 1 / (1 - p),
+    attention_vjp_kernel(g, writable(q), writable(k), writable(v), *_biases(q, mask, slopes), out,
+                         log_sum, dq, dk, dv, mask is not None, causal, scale, 1 / (1 - p),
                          *seed_and_bound(p, seed), _threads(q, k))
     return dq, dk, dv
+
+
+def _biases(q, mask, slopes):
+    """What stands for the mask and the slopes where there are none."""
+    return (np.zeros((1, 1, 1, 1), q.dtype) if mask is None else mask,
+            np.zeros(q.shape[1], q.dtype) if slopes is None else slopes)
 
 
 def _like(x, width):
@@ -64,37 +74,39 @@ def _threads(q, k):
     return threads_for(q.size * k.shape[2] // 8)
 
 
-@kernel("A4 A4 A4 R4 A4 C3 bool bool double double key key key threads")
-def attention_kernel(q, k, v, mask, out, log_sum, has_mask, causal, scale, kept,
+@kernel("A4 A4 A4 R4 C1 A4 C3 bool bool double double key key key threads")
+def attention_kernel(q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
                      low, high, bound, threads):
-    B, H = q.shape[:2]
+    n = k.shape[0] * k.shape[1]
     for thread in prange(threads):
-        for head in range(thread * B * H // threads, (thread + 1) * B * H // threads):
-            attend(head, q, k, v, mask, out, log_sum, has_mask, causal, scale, kept,
+        for group in range(thread * n // threads, (thread + 1) * n // threads):
+            attend(group, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
                    low, high, bound)
 
 
-@kernel("A4 A4 A4 A4 R4 A4 C3 A4 A4 A4 bool bool double double key key key threads")
-def attention_vjp_kernel(g, q, k, v, mask, out, log_sum, dq, dk, dv, has_mask, causal, scale, kept,
-                         low, high, bound, threads):
-    B, H = q.shape[:2]
+@kernel("A4 A4 A4 A4 R4 C1 A4 C3 A4 A4 A4 bool bool double double key key key threads")
+def attention_vjp_kernel(g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal,
+                         scale, kept, low, high, bound, threads):
+    n = k.shape[0] * k.shape[1]
     for thread in prange(threads):
-        for head in range(thread * B * H // threads, (thread + 1) * B * H // threads):
-            attend_vjp(head, g, q, k, v, mask, out, log_sum, dq, dk, dv, has_mask, causal, scale,
-                       kept, low, high, bound)
+        for group in range(thread * n // threads, (thread + 1) * n // threads):
+            attend_vjp(group, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal,
+                       scale, kept, low, high, bound)
 
 
 @serial
-def attend(head, q, k, v, mask, out, log_sum, has_mask, causal, scale, kept, low, high, bound):
-    T, D = q.shape[2:]
+def attend(group, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
+           low, high, bound):
+    H, T, D = q.shape[1:]
     S, E = v.shape[2:]
-    b, h = head // q.shape[1], head % q.shape[1]
+    b, h_k, G = group // k.shape[1], group % k.shape[1], H // k.shape[1]
     real = log_sum.dtype.type
     k_columns, v_rows = panels(D, S, log_sum), panels(S, E, log_sum)
     scores = score_rows(S, log_sum)
-    pack_columns(k[b, h].T, k_columns)
-    pack_columns(v[b, h], v_rows)
-    for top in range(0, T, ROWS):
+    pack_columns(k[b, h_k].T, k_columns)
+    pack_columns(v[b, h_k], v_rows)
+    for block in range(G * ((T + ROWS - 1) // ROWS)):       # the first of each head, the second ...
+        h, top = h_k * G + block % G, block // G * ROWS
         n = min(ROWS, T - top)
         seen = min(S, top + n) if causal else S     # columns that some row of the block looks at
         multiply(q[b, h, top:top + n], k_columns, scores[:n, :seen], SET)
@@ -102,34 +114,36 @@ def attend(head, q, k, v, mask, out, log_sum, has_mask, causal, scale, kept, low
             t = top + i
             visible = min(S, t + 1) if causal else S
             row = scores[i, :whole_vectors(visible)]
-            finish_scores(row, real(scale), mask[b, h, t] if has_mask else row, has_mask, visible)
+            finish_scores(row, real(scale), slopes[h], t, mask[b, h, t] if has_mask else row,
+                          has_mask, visible)
             log_sum[b, h, t] = softmax_or_zero(row)
             scores[i, row.size:seen] = 0
             if bound > 0:
-                first = (head * T + t) * S      # the number of the row's first weight
+                first = ((b * H + h) * T + t) * S       # the number of the row's first weight
                 for s in range(row.size):
                     row[s] = row[s] * real(kept) if keeps(low, high, bound, first + s) else real(0)
         multiply(scores[:n, :seen], v_rows, out[b, h, top:top + n], SET)
 
 
 @serial
-def attend_vjp(head, g, q, k, v, mask, out, log_sum, dq, dk, dv, has_mask, causal, scale, kept,
-               low, high, bound):
-    T, D = q.shape[2:]
+def attend_vjp(group, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal, scale,
+               kept, low, high, bound):
+    H, T, D = q.shape[1:]
     S, E = v.shape[2:]
-    b, h = head // q.shape[1], head % q.shape[1]
+    b, h_k, G = group // k.shape[1], group % k.shape[1], H // k.shape[1]
     real = log_sum.dtype.type
     k_columns, k_rows = panels(D, S, log_sum), panels(S, D, log_sum)
     v_columns = panels(E, S, log_sum)
     q_rows, g_rows = panels(ROWS, D, log_sum), panels(ROWS, E, log_sum)
     weights = score_rows(S, log_sum)        # P, then dropout(P)
     back = score_rows(S, log_sum)           # dP, then dS * scale
-    pack_columns(k[b, h].T, k_columns)
-    pack_columns(k[b, h], k_rows)
-    pack_columns(v[b, h].T, v_columns)
-    dk[b, h, :, :] = 0
-    dv[b, h, :, :] = 0
-    for top in range(0, T, ROWS):
+    pack_columns(k[b, h_k].T, k_columns)
+    pack_columns(k[b, h_k], k_rows)
+    pack_columns(v[b, h_k].T, v_columns)
+    dk[b, h_k, :, :] = 0
+    dv[b, h_k, :, :] = 0
+    for block in range(G * ((T + ROWS - 1) // ROWS)):
+        h, top = h_k * G + block % G, block // G * ROWS
         n = min(ROWS, T - top)
         seen = min(S, top + n) if causal else S
         q_block, g_block = q[b, h, top:top + n], g[b, h, top:top + n]
@@ -140,12 +154,13 @@ def attend_vjp(head, g, q, k, v, mask, out, log_sum, dq, dk, dv, has_mask, causa
             visible = min(S, t + 1) if causal else S
             wide = whole_vectors(visible)
             P, dP = weights[i, :wide], back[i, :wide]
-            finish_scores(P, real(scale), mask[b, h, t] if has_mask else P, has_mask, visible)
+            finish_scores(P, real(scale), slopes[h], t, mask[b, h, t] if has_mask else P, has_mask,
+                          visible)
             # Where a query may look nowhere, every exp(-inf - inf) below is 0.
             log_total = log_sum[b, h, t] if log_sum[b, h, t] != -np.inf else real(np.inf)
             along = dot(g[b, h, t], out[b, h, t])
             if bound > 0:
-                first = (head * T + t) * S
+                first = ((b * H + h) * T + t) * S
                 for s in range(wide):
                     share = real(kept) if keeps(low, high, bound, first + s) else real(0)
                     p = exp(P[s] - log_total)
@@ -159,9 +174,9 @@ def attend_vjp(head, g, q, k, v, mask, out, log_sum, dq, dk, dv, has_mask, causa
             back[i, wide:seen] = 0
         pack_columns(q_block, q_rows)
         pack_columns(g_block, g_rows)
-        multiply(weights[:n, :seen].T, g_rows, dv[b, h, :seen], ADD)
+        multiply(weights[:n, :seen].T, g_rows, dv[b, h_k, :seen], ADD)
         multiply(back[:n, :seen], k_rows, dq[b, h, top:top + n], SET)
-        multiply(back[:n, :seen].T, q_rows, dk[b, h, :seen], ADD)
+        multiply(back[:n, :seen].T, q_rows, dk[b, h_k, :seen], ADD)
 
 
 @serial
@@ -184,10 +199,13 @@ def whole_vectors(n):
 
 
 @serial
-def finish_scores(row, scale, mask, has_mask, visible):
-    """Scale the products q . k, add the mask, and close to the query all from `visible` on."""
+def finish_scores(row, scale, slope, t, mask, has_mask, visible):
+    """Scale the products q . k of query t, add the linear bias and the mask, and close to the query
+    all keys from `visible` on."""
     for s in range(row.size):
         row[s] *= scale
+    for s in range(visible if slope != 0 else 0):
+        row[s] -= slope * abs(row.dtype.type(t - s))
     for s in range(visible if has_mask else 0):
         row[s] += mask[s]
     for s in range(visible, row.size):

@@ -153,7 +153,7 @@ def attend_last(b, h, qkv, keys, values, t, scale, scores, mix, mixed):
         values[b, h, d // NR, t, d % NR] = qkv[b, 2 * C + h * D + d]
     product(qkv[b:b + 1, h * D:], keys[b, h, :t // NR + 1], D, scores, 0, 1)
     row = scores[0, :whole_vectors(t + 1)]
-    finish_scores(row, row.dtype.type(scale), row, False, t + 1)
+    finish_scores(row, row.dtype.type(scale), row.dtype.type(0), t, row, False, t + 1)
     softmax_or_zero(row)
     product(scores, values[b, h], t + 1, mix, 0, 1)
     for d in range(D):

@@ -87,16 +87,18 @@ def dropout(x, p, seed, residual=None):
     return y if residual is None else residual + y
 
 
-def attention(q, k, v, mask, causal, scale, p, seed):
-    P, log_sum = _attention_weights(q, k, mask, causal, scale)
-    return dropout(P, p, seed) @ v, log_sum
+def attention(q, k, v, mask, slopes, causal, scale, p, seed):
+    P, log_sum = _attention_weights(q, k, mask, slopes, causal, scale)
+    return dropout(P, p, seed) @ _for_each_head(v, q), log_sum
 
 
-def attention_vjp(g, q, k, v, mask, out, log_sum, causal, scale, p, seed, into=None):
-    P, _ = _attention_weights(q, k, mask, causal, scale)
-    dP = dropout(g @ v.swapaxes(-1, -2), p, seed)
+def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, into=None):
+    P, _ = _attention_weights(q, k, mask, slopes, causal, scale)
+    dP = dropout(g @ _for_each_head(v, q).swapaxes(-1, -2), p, seed)
     dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * scale
-    gradients = dS @ k, dS.swapaxes(-1, -2) @ q, dropout(P, p, seed).swapaxes(-1, -2) @ g
+    gradients = [dS @ _for_each_head(k, q)]
+    for dx in (dS.swapaxes(-1, -2) @ q, dropout(P, p, seed).swapaxes(-1, -2) @ g):
+        gradients.append(dx.reshape(*k.shape[:2], -1, *dx.shape[2:]).sum(axis=2))
     if into is None:
         return gradients
     for room, gradient in zip(into, gradients):
@@ -104,8 +106,17 @@ def attention_vjp(g, q, k, v, mask, out, log_sum, causal, scale, p, seed, into=N
     return into
 
 
-def _attention_weights(q, k, mask, causal, scale):
-    scores = q @ k.swapaxes(-1, -2) * scale                             # (B, H, T, S)
+def _for_each_head(x, q):
+    """Keys or values (B, groups, S, D), repeated for each head of the queries, (B, H, S, D)."""
+    return np.repeat(x, q.shape[1] // x.shape[1], axis=1)
+
+
+def _attention_weights(q, k, mask, slopes, causal, scale):
+    scores = q @ _for_each_head(k, q).swapaxes(-1, -2) * scale          # (B, H, T, S)
+    if slopes is not None:
+        T, S = scores.shape[-2:]
+        distances = abs(np.arange(T)[:, None] - np.arange(S)).astype(q.dtype)
+        scores = scores - slopes[:, None, None] * distances
     if mask is not None:
         scores = scores + mask
     if causal:

@@ -14,68 +14,91 @@ from minigrad.ops.network import draw_seed, one_type
 @op
 def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_mask: Array = None,
                                  dropout_p: float = 0.0, is_causal: bool = False,
-                                 scale: float | None = None,
+                                 scale: float | None = None, enable_gqa: bool = False,
                                  rng: np.random.Generator | None = None) -> Rule:
     """softmax(query key^T scale + mask) value: (..., T, D), (..., S, D), (..., S, E) -> (..., T, E)
 
     The scale is 1 / sqrt(D) by default.  `attn_mask`, broadcast to (..., T, S), says where a query
     may look (bool), or is added to the scores (float, no gradient); `is_causal` lets query t look
     at keys up to t.  A query that may look nowhere gets 0.  Weights are dropped if and only if an
-    rng is given.
+    rng is given.  With `enable_gqa` the axis before the last two, heads, may be shorter in key and
+    value: each of theirs serves as many of the query's, one after the other.
 
-    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1; Ainslie et al. 2023,
+    "GQA", section 2.2.
     """
     q, k, v = one_type(query, key, value)
-    lead = q.shape[:-2]
+    lead, kv_lead = q.shape[:-2], k.shape[:-2]
     T, D, S = *q.shape[-2:], k.shape[-2]
-    if k.shape != (*lead, S, D) or v.shape[:-1] != (*lead, S):
+    grouped = (enable_gqa and lead[:-1] == kv_lead[:-1] and lead and kv_lead and kv_lead[-1]
+               and lead[-1] % kv_lead[-1] == 0)
+    if k.shape[-1] != D or v.shape[:-1] != (*kv_lead, S) or not (kv_lead == lead or grouped):
         raise ValueError("query (..., T, D), key (..., S, D) and value (..., S, E) need the same "
-                         "leading axes, the same D and the same S; they are "
-                         f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
+                         "leading axes (with enable_gqa, key and value a share of the heads), the "
+                         f"same D and the same S; they are {list(q.shape)}, {list(k.shape)} and "
+                         f"{list(v.shape)}")
     mask = attn_mask
     if mask is not None:
         mask = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask
         mask = _four_axes(np.broadcast_to(mask.astype(q.dtype), (*lead, T, S)))
     settings = is_causal, D ** -0.5 if scale is None else scale, *_dropped(dropout_p, rng)
     heads = [_four_axes(x) for x in (q, k, v)]
-    out, log_sum = kernels.attention(*heads, mask, *settings)
+    out, log_sum = kernels.attention(*heads, mask, None, *settings)
 
     def vjp(g):
-        dq, dk, dv = kernels.attention_vjp(_four_axes(g), *heads, mask, out, log_sum, *settings)
+        dq, dk, dv = kernels.attention_vjp(_four_axes(g), *heads, mask, None, out, log_sum,
+                                           *settings)
         return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
     return out.reshape(*lead, T, v.shape[-1]), vjp
 
 
 @op
-def self_attention(qkv: Array, num_heads: int, dropout_p: float = 0.0, is_causal: bool = False,
-                   rng: np.random.Generator | None = None) -> Rule:
+def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
+                   d_key: int | None = None, slopes: Array = None, dropout_p: float = 0.0,
+                   is_causal: bool = False, rng: np.random.Generator | None = None) -> Rule:
     """scaled_dot_product_attention of H heads from their packed projections and back to channels:
-    (..., T, 3 H D) -> (..., T, H D).
+    (..., T, H D + G D + G E) -> (..., T, H E), with G = num_kv_heads, by default H.
 
     The last axis of `qkv` holds the queries of all heads, then the keys, then the values, and their
-    gradients are written to one array that lies likewise.
+    gradients are written to one array that lies likewise.  D is `d_key`, by default E.  With
+    `slopes` (H,), slope |t - s| is taken from the score of query t and key s (no gradient).
 
-    Source: Vaswani et al. 2017, section 3.2.2.
+    Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, "GQA", section 2.2; Press et
+    al. 2022, "Train Short, Test Long", section 3.
     """
     *lead, T, width = qkv.shape
-    if width % (3 * num_heads):
-        raise ValueError(f"{width} channels do not split evenly into the queries, keys and values "
-                         f"of {num_heads} heads")
+    H, G = num_heads, num_heads if num_kv_heads is None else num_kv_heads
+    if H < 1 or G < 1 or H % G:
+        raise ValueError(f"{H} heads of queries do not split evenly among {G} of keys and values")
+    D = width // (H + 2 * G) if d_key is None else d_key
+    E = (width - (H + G) * D) // G
+    if D < 1 or E < 1 or (H + G) * D + G * E != width or d_key is None and E != D:
+        raise ValueError(f"{width} channels do not split evenly into the queries of {H} heads and "
+                         f"the keys and values of {G}"
+                         + ("" if d_key is None else f", with {d_key} channels to a query and key"))
     qkv, = one_type(qkv)
-    D = width // (3 * num_heads)
-
-    def heads(x, parts):        # (..., T, parts H D) -> parts of (B, H, T, D), all views
-        x = x.reshape(math.prod(lead), T, parts, num_heads, D)
-        return [x[:, :, i].swapaxes(1, 2) for i in range(parts)]
+    if slopes is not None:
+        slopes = np.require(slopes, qkv.dtype, "CAW")
+        if slopes.shape != (H,):
+            raise ValueError(f"slopes are one number for each of {H} heads, and have shape "
+                             f"{list(slopes.shape)}")
     settings = is_causal, D ** -0.5, *_dropped(dropout_p, rng)
-    out, log_sum = kernels.attention(*heads(qkv, 3), None, *settings)
+
+    def heads(x, width):        # (..., T, n width) -> (B, n, T, width), a view
+        return x.reshape(math.prod(lead), T, x.shape[-1] // width, width).swapaxes(1, 2)
+
+    def parts(x):
+        x = x.reshape(math.prod(lead), T, x.shape[-1])
+        return (heads(x[..., :H * D], D), heads(x[..., H * D:(H + G) * D], D),
+                heads(x[..., (H + G) * D:], E))
+    out, log_sum = kernels.attention(*parts(qkv), None, slopes, *settings)
 
     def vjp(g):
         dqkv = np.empty(qkv.shape, qkv.dtype)
-        kernels.attention_vjp(*heads(g, 1), *heads(qkv, 3), None, out, log_sum, *settings,
-                              into=heads(dqkv, 3))
+        kernels.attention_vjp(heads(g, E), *parts(qkv), None, slopes, out, log_sum, *settings,
+                              into=parts(dqkv))
         return dqkv,
-    return out.swapaxes(1, 2).reshape(*lead, T, num_heads * D), vjp
+    return out.swapaxes(1, 2).reshape(*lead, T, H * E), vjp
 
 
 def _dropped(p, rng):

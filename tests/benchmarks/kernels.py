@@ -114,12 +114,12 @@ def cases(size: Size, torch: ModuleType | None) -> Iterator[Case]:
 
     q, k, v = normal((B, T, 3, H, C // H)).transpose(2, 0, 3, 1, 4)     # as one product makes them
     settings = True, (C // H) ** -0.5, p, 0
-    out, log_sum = plain.attention(q, k, v, None, *settings)
+    out, log_sum = plain.attention(q, k, v, None, None, *settings)
     yield Case("attention", [q, k, v],
                partial(mg.scaled_dot_product_attention, is_causal=True, dropout_p=p, rng=rng),
                lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=True, dropout_p=p),
-               lambda: plain.attention(q, k, v, None, *settings),
-               lambda g: plain.attention_vjp(g, q, k, v, None, out, log_sum, *settings))
+               lambda: plain.attention(q, k, v, None, None, *settings),
+               lambda g: plain.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings))
 
     wide = normal((N, 4 * C))
     yield Case("gelu", [wide], mg.gelu, lambda x: F.gelu(x),
