@@ -14,7 +14,7 @@ FLOORS = [
     "minigrad.kernels.embedding minigrad.kernels.update minigrad.kernels.ahead "
     "minigrad.kernels.drawing "
     "data.texts data.repetition",
-    "minigrad.kernels.matmul",
+    "minigrad.kernels.matmul minigrad.kernels.rotary",
     "minigrad.kernels.attention minigrad.kernels.cross_entropy",
     "minigrad.kernels.decoding",
     "minigrad.kernels minigrad.core data",

@@ -140,6 +140,12 @@ def linear_bias_lost_going_back(q, k, v):
     return out, lambda g: kernels.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings)
 
 
+@planted(r((5, 4)))
+def positions_not_turned_back(x):
+    cos, sin = np.cos(np.ones((5, 2))), np.sin(np.ones((5, 2)))
+    return kernels.rotate(x, cos, sin), (lambda g: kernels.rotate(g, cos, sin),)
+
+
 @planted(r((3, 3, 3)))
 def transpose_by_the_same_axes_not_the_inverse(x):
     axes = (1, 2, 0)

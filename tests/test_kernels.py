@@ -241,6 +241,20 @@ def test_attention_and_its_gradient_are_the_plain_ones(B, H, G, T, S, D, E, dtyp
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lead,T,W,pairs", [
+    ((), 1, 2, 1), ((3,), 5, 20, 6), ((2, 2), 70, 48, 24), ((0,), 4, 8, 4), ((4,), 33, 7, 0),
+    ((5,), 90, 300, 100)])
+def test_turning_channels_is_the_plain_way(lead, T, W, pairs, dtype):
+    rng = np.random.default_rng(6)
+    x, angles = normal(rng, *lead, T, W, dtype=dtype), normal(rng, T, pairs, dtype=dtype)
+    turned = kernels.rotate(x, np.cos(angles), np.sin(angles))
+    expected = plain.rotate(x, np.cos(angles), np.sin(angles))
+    assert turned.dtype == expected.dtype == dtype
+    assert_close(turned, expected, dtype)
+    assert np.array_equal(turned[..., 2 * pairs:], x[..., 2 * pairs:])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cross_entropy_and_its_gradient_are_the_plain_ones(dtype):
     rng = np.random.default_rng(6)
     for R, C in ((0, 5), (1, 1), (7, 3), (700, 65)):

@@ -113,6 +113,8 @@ EXAMPLES = [
          is_causal=True),
     call("scaled_dot_product_attention", r((2, 6, 5, 4)), r((2, 3, 7, 4)), r((2, 3, 7, 2)),
          enable_gqa=True),
+    call("rotary", r((2, 5, 12)), 3), call("rotary", r((2, 3, 5, 11)), 2, 4),
+    call("rotary", r((70, 2)), 1, base=10.0), call("rotary", r((2, 0, 4)), 2),
 ]
 # A mask and slopes are added, not learnt through.
 NO_GRADIENT = {("scaled_dot_product_attention", 3), ("self_attention", 1)}
@@ -386,6 +388,28 @@ def test_slopes_take_from_the_scores_in_proportion_to_the_distance():
         assert np.allclose(biased, expected.swapaxes(1, 2).reshape(2, T, -1), rtol=1e-12)
 
 
+def test_rotary_multiplies_pairs_as_complex_numbers_by_a_turn_of_each_position():
+    T, H, D = 7, 2, 6
+    x = r((3, T, H * D + 5))
+    z = x[..., :H * D:2] + 1j * x[..., 1:H * D:2]
+    turn = np.exp(1j * np.arange(T)[:, None] * 10000.0 ** (-np.arange(0, D, 2) / D))
+    z = z * np.tile(turn, H)
+    expected = np.stack([z.real, z.imag], axis=-1).reshape(3, T, H * D)
+    turned = mg.rotary(x, H, D).data
+    assert np.allclose(turned[..., :H * D], expected, rtol=1e-12, atol=1e-14)
+    assert np.array_equal(turned[..., H * D:], x[..., H * D:])
+
+
+def test_products_of_turned_queries_and_keys_depend_on_their_distance_alone():
+    T, D = 50, 8
+    q, k = (mg.rotary(np.tile(r(D), (T, 1)), 1).data for _ in range(2))     # the same everywhere
+    scores = q @ k.T
+    for distance in (-20, -1, 0, 3, 40):
+        along = np.diagonal(scores, distance)
+        assert np.allclose(along, along[0], rtol=1e-10, atol=1e-12)
+    assert np.ptp(scores[0]) > 0.1 * np.abs(scores).max()                   # and they do depend
+
+
 def test_tensors_given_by_keyword_get_their_gradients():
     x, w = Tensor(r((2, 3))), Tensor(r((4, 3)), requires_grad=True)
     b = Tensor(r(4), requires_grad=True)
@@ -439,6 +463,9 @@ WRONG = [
      ValueError, "with enable_gqa, key and value a share of the heads"),
     ("scaled_dot_product_attention", (np.ones((4, 2, 3)), *[np.ones((3, 2, 3))] * 2),
      {"enable_gqa": True}, ValueError, "a share of the heads"),
+    ("rotary", (np.ones((2, 10)), 3), {}, ValueError, "10 channels do not hold 3 heads of 3"),
+    ("rotary", (np.ones((2, 10)), 2), {}, ValueError, "turned in pairs, and 5 is odd"),
+    ("rotary", (np.ones((2, 10)), 3, 4), {}, ValueError, "10 channels do not hold 3 heads of 4"),
     ("gelu", (np.ones(3),), {"approximate": "erf"}, ValueError, "not 'erf'"),
     ("add", (np.ones((2, 3)), np.ones(4)), {}, ValueError, "could not be broadcast"),
 ]

@@ -129,6 +129,13 @@ def _attention_weights(q, k, mask, slopes, causal, scale):
     return e / np.where(total > 0, total, 1), log_sum.astype(q.dtype)
 
 
+def rotate(x, cos, sin):
+    y, turned = x.copy(), 2 * cos.shape[-1]
+    a, b = x[..., :turned:2], x[..., 1:turned:2]
+    y[..., :turned:2], y[..., 1:turned:2] = a * cos - b * sin, b * cos + a * sin
+    return y
+
+
 def cross_entropy(logits, targets, ignored):
     shifted = logits - logits.max(axis=1, keepdims=True)
     counted = targets != ignored

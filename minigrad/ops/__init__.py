@@ -1,6 +1,6 @@
 """Every differentiable op, and the operators and methods that Tensor has from them."""
 from minigrad.core import Tensor
-from minigrad.ops.attention import scaled_dot_product_attention, self_attention
+from minigrad.ops.attention import rotary, scaled_dot_product_attention, self_attention
 from minigrad.ops.elementwise import (add, divide, exp, gelu, log, maximum, multiply, negative,
                                       power, relu, sigmoid, silu, sqrt, subtract, tanh, where)
 from minigrad.ops.network import (cross_entropy, dropout, embedding, layer_norm, linear,
@@ -13,7 +13,7 @@ __all__ = [
     "tanh", "maximum", "where", "sum", "mean", "max", "reshape", "transpose", "swapaxes",
     "concatenate", "stack", "split", "broadcast_to", "take", "relu", "gelu", "silu", "sigmoid",
     "softmax", "log_softmax", "cross_entropy", "layer_norm", "rms_norm", "dropout", "embedding",
-    "linear", "mlp", "scaled_dot_product_attention", "self_attention"]
+    "linear", "mlp", "scaled_dot_product_attention", "self_attention", "rotary"]
 
 Tensor.__add__, Tensor.__radd__ = add, lambda self, other: add(other, self)
 Tensor.__sub__, Tensor.__rsub__ = subtract, lambda self, other: subtract(other, self)

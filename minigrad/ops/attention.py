@@ -1,14 +1,18 @@
-"""The ops of attention: one for queries, keys and values, and one for packed heads.
+"""The ops of attention: one for queries, keys and values, one for packed heads, and rotary
+positions.
 
 Axes: B batch, T queries (time), S keys, H heads, D channels of a query or key, E of a value.
 """
 import math
+from functools import lru_cache
 
 import numpy as np
 
 from minigrad import kernels
 from minigrad.core import Array, Rule, op
 from minigrad.ops.network import draw_seed, one_type
+
+ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
 
 
 @op
@@ -99,6 +103,38 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
                               into=parts(dqkv))
         return dqkv,
     return out.swapaxes(1, 2).reshape(*lead, T, H * E), vjp
+
+
+@op
+def rotary(x: Array, num_heads: int, d_key: int | None = None,
+           base: float = ROTARY_BASE) -> Rule:
+    """Turn each head's channels in pairs, (2 i, 2 i + 1) at position t by the angle
+    t base^(-2 i / D), so that q . k depends on how far apart they are: (..., T, W) -> (..., T, W).
+
+    The first num_heads D channels are turned, D = d_key (by default all, W / num_heads); what
+    follows, as the values in packed projections, is passed on.  Back:  turn by the opposite angle.
+
+    Source: Su et al. 2021, "RoFormer", section 3.4.2.
+    """
+    x, = one_type(x)
+    T, W = x.shape[-2:]
+    D = W // num_heads if d_key is None else d_key
+    if num_heads * D > W or d_key is None and num_heads * D != W:
+        raise ValueError(f"{W} channels do not hold {num_heads} heads of {D}")
+    if D % 2:
+        raise ValueError(f"a head's channels are turned in pairs, and {D} is odd")
+    cos, sin = rotary_angles(T, D, x.dtype, num_heads, base)
+    return kernels.rotate(x, cos, sin), (lambda g: kernels.rotate(g, cos, -sin),)
+
+
+@lru_cache(maxsize=8)
+def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float = ROTARY_BASE
+                  ) -> tuple[np.ndarray, np.ndarray]:
+    """Cosine and sine of the angles by which `rotary` turns, (T, num_heads D / 2) each; not to be
+    changed."""
+    angles = np.arange(T)[:, None] * base ** (-2 * np.arange(D // 2) / D)
+    angles = np.tile(angles, num_heads)
+    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 
 
 def _dropped(p, rng):
