@@ -29,6 +29,7 @@ from model.flags import Parser, flag, prepare_output
 from model.generation import stream
 from model.scoring import ladder, yardstick
 from model.training import Interrupts, Log, State, decayed_and_other, evaluate
+from model.transformer import POSITIONS
 
 WARM_UP = 5             # steps before a profile begins
 
@@ -47,6 +48,9 @@ class Settings:
     n_embd: int = flag(128, "channels, C")
     dropout: float = flag(0.0, "share of activations dropped in training")
     bias: bool = flag(False, "biases in linear layers and norms")
+    n_kv_head: int = flag(None, "heads of keys and values, each for several of the queries' "
+                                "(default: n_head; 1 is multi-query attention)")
+    position: str = flag("learned", f"what tells positions apart: {', '.join(POSITIONS)}")
     learning_rate: float = flag(4e-3, "the highest that AdamW gets")
     min_lr: float = flag(None, "what the learning rate falls to (default: a tenth of it)")
     warmup_iters: int = flag(100, "steps over which the learning rate rises")
@@ -93,10 +97,12 @@ class Settings:
     def model_config(self, vocab_size: int) -> TransformerConfig:
         """The settings that shape the model."""
         return TransformerConfig(vocab_size, self.block_size, self.n_layer, self.n_head,
-                                 self.n_embd, self.dropout, self.bias)
+                                 self.n_embd, self.dropout, self.bias, self.n_kv_head,
+                                 self.position)
 
 
-ARCHITECTURE = ("block_size", "n_layer", "n_head", "n_embd", "bias")    # a resumed run keeps these
+# What a resumed run keeps.
+ARCHITECTURE = ("block_size", "n_layer", "n_head", "n_embd", "bias", "n_kv_head", "position")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -112,7 +118,7 @@ def main(argv: list[str] | None = None) -> None:
             if not resumed.optimizer:
                 raise ValueError(f"{out_dir / 'last.npz'} holds a model, but no run to go on with; "
                                  "train.py writes a last.npz that does")
-            earlier = resumed.training["settings"]
+            earlier = dataclasses.asdict(Settings()) | resumed.training["settings"]
             for name in ARCHITECTURE:
                 if given.get(name, earlier[name]) != earlier[name]:
                     parser.error(f"the run in {out_dir} has --{name} {earlier[name]}, which cannot "
@@ -272,7 +278,9 @@ def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transforme
     if warning := data.repetition_warning(train, val):
         print(f"warning     {warning}")
     print(f"model       {sum(p.size for p in model.parameters()):,} parameters: "
-          f"{s.n_layer} layers, {s.n_head} heads, {s.n_embd} channels, block of {s.block_size}")
+          f"{s.n_layer} layers, {s.n_head} heads, {s.n_embd} channels, block of {s.block_size}"
+          + (f", {s.n_kv_head} heads of keys and values" if s.n_kv_head else "")
+          + (f", positions: {s.position}" if s.position != Settings.position else ""))
     print(f"training    {s.max_iters:,} steps of {characters:,} characters, "
           f"{s.max_iters * characters / len(train):.1f} times the text, "
           f"on {numba.get_num_threads()} threads"

@@ -13,6 +13,7 @@ import minigrad as mg
 from minigrad import Tensor
 from model.layers import STD, Dropout, Linear
 from model.module import Module
+from model.positions import alibi_slopes
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor,
@@ -112,30 +113,70 @@ class MultiHeadAttention(Module):
     The query, key and value matrices of all heads are the rows of one weight, `qkv`, so that one
     product makes them all.  Dropout falls on the attention weights and on the output, as in GPT-2.
 
-    Source: Vaswani et al. 2017, section 3.2.2.
+    Parameters
+    ----------
+    num_kv_heads : heads of keys and values, each of which serves as many of the queries' heads; as
+        many as those by default.  One of them is multi-query attention.
+    d_key, d_value : channels of a head's queries and keys, and of its values; d_out / num_heads by
+        default.
+    projection : without it the heads' values, side by side, are the output.
+    rotary, alibi : what the scores know of positions: by how much queries and keys are turned, or
+        how far apart they are; see `mg.rotary` and `alibi_slopes`.
+
+    Source: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, "Fast Transformer Decoding", section 3
+    (multi-query); Ainslie et al. 2023, "GQA", section 2.2 (grouped-query).
     """
 
     def __init__(self, d_in: int, d_out: int, num_heads: int, dropout: float = 0.0,
                  bias: bool = False, causal: bool = True, rng: np.random.Generator | None = None,
-                 std_out: float = STD, dtype: type = np.float32) -> None:
-        if d_out % num_heads:
+                 std_out: float = STD, dtype: type = np.float32, num_kv_heads: int | None = None,
+                 d_key: int | None = None, d_value: int | None = None, projection: bool = True,
+                 rotary: bool = False, alibi: bool = False) -> None:
+        if None in (d_key, d_value) and d_out % num_heads:
             raise ValueError(f"{d_out} channels do not split evenly into {num_heads} heads")
-        rng = np.random.default_rng(0) if rng is None else rng
         self.heads = num_heads
-        self.causal = causal
-        self.qkv = Linear(d_in, 3 * d_out, bias, rng, dtype=dtype)
-        self.out = Linear(d_out, d_out, bias, rng, std_out, dtype)
+        self.kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if self.kv_heads < 1 or num_heads % self.kv_heads:
+            raise ValueError(f"{num_heads} heads of queries do not split evenly among "
+                             f"{num_kv_heads} of keys and values")
+        self.d_key = d_out // num_heads if d_key is None else d_key
+        d_value = d_out // num_heads if d_value is None else d_value
+        if not projection and num_heads * d_value != d_out:
+            raise ValueError(f"without a projection the output is {num_heads} heads of {d_value} "
+                             f"channels side by side, {num_heads * d_value}, and d_out is {d_out}")
+        if rotary and self.d_key % 2:
+            raise ValueError("rotary positions turn channels in pairs, and a head has "
+                             f"{self.d_key} of them, which is odd")
+        rng = np.random.default_rng(0) if rng is None else rng
+        width = (num_heads + self.kv_heads) * self.d_key + self.kv_heads * d_value
+        self.causal, self.rotary = causal, rotary
+        self.slopes = alibi_slopes(num_heads, dtype) if alibi else None
+        self.qkv = Linear(d_in, width, bias, rng, dtype=dtype)
+        self.out = (Linear(num_heads * d_value, d_out, bias, rng, std_out, dtype) if projection
+                    else None)
         self.dropout = Dropout(dropout)
 
     def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
                  residual: Tensor | None = None, keep: list[np.ndarray] | None = None) -> Tensor:
         """A residual, of the output's shape, is added to it, after the dropout.  A list `keep` is
-        given the queries, keys and values of all heads, (..., T, 3 H D)."""
-        qkv = self.qkv(x)
+        given the queries, keys and values of all heads, as they meet, (..., T, W)."""
+        qkv = self.qkv(x)                                                   # (..., T, W)
+        if self.rotary:
+            qkv = mg.rotary(qkv, self.heads + self.kv_heads, self.d_key)
         if keep is not None:
             keep.append(qkv.data)
-        mixed = mg.self_attention(qkv, self.heads, is_causal=self.causal,
-                                  dropout_p=self.dropout.p, rng=rng)        # (..., T, H D)
+        mixed = mg.self_attention(qkv, self.heads, self.kv_heads, self.d_key, self.slopes,
+                                  self.dropout.p, self.causal, rng)         # (..., T, H E)
+        if self.out is None:
+            return self.dropout(mixed, rng, residual)
         if self.dropout.happens(rng):
             return self.dropout(self.out(mixed), rng, residual)
         return self.out(mixed, residual)
+
+    def split(self, qkv: np.ndarray) -> list[np.ndarray]:
+        """Queries, keys and values, head by head, of what `keep` was given:
+        (..., T, W) -> (..., H, T, D), (..., G, T, D), (..., G, T, E)."""
+        n_q, n_k = self.heads * self.d_key, self.kv_heads * self.d_key
+        parts = np.split(qkv, [n_q, n_q + n_k], axis=-1)
+        return [part.reshape(*part.shape[:-1], n, part.shape[-1] // n).swapaxes(-2, -3)
+                for part, n in zip(parts, (self.heads, self.kv_heads, self.kv_heads))]

@@ -1,11 +1,13 @@
 """What comes next in growing sequences: from a window of what came before, anew or by a cache.
 
-Shapes: B sequences, T characters, L layers, H heads, C = H D channels, V vocabulary.
+Shapes: B sequences, T characters, L layers, H heads of queries, G of keys and values, C = H D
+channels, V vocabulary.
 """
 import numpy as np
 
 from minigrad import kernels, no_grad
 from minigrad.kernels.panels import empty_panels, pack, put
+from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
 from model.transformer import Transformer
 
@@ -20,7 +22,8 @@ def window_start(n: int, block_size: int, slide: bool = False) -> int:
 
     It begins with the text.  Whenever it would outgrow the block size, its beginning moves on, so
     that a character is predicted from more than half a block and at most a block before it; or to
-    slide, from the whole block.  Positions are learnt, so a window that moves is read again.
+    slide, from the whole block.  A window that moves is read again, since what is kept of its
+    characters has seen those before it.
     """
     step = window_step(block_size, slide)
     return max(0, -((block_size - n) // step)) * step
@@ -70,12 +73,12 @@ class Decoder:
 
     def __init__(self, model: Transformer, batch: int = 1) -> None:
         config, dtype = model.config, model.token_embedding.weight.dtype
-        L, H, D = config.n_layer, config.n_head, config.n_embd // config.n_head
+        L, G, D = config.n_layer, config.kv_heads, config.d_head
         self.model = model
         self.length = 0             # characters read, T
         self._weights = _weights(model)
-        self._keys = empty_panels(L, batch, H, D, config.block_size, dtype=dtype)
-        self._values = empty_panels(L, batch, H, config.block_size, D, dtype=dtype)
+        self._keys = empty_panels(L, batch, G, D, config.block_size, dtype=dtype)
+        self._values = empty_panels(L, batch, G, config.block_size, D, dtype=dtype)
 
     def read(self, ids: np.ndarray) -> np.ndarray:
         """Forget all, and read ids (B, T) in one pass of the model; returns logits, (B, V)."""
@@ -83,9 +86,8 @@ class Decoder:
         kept = []
         with no_grad():
             logits = self.model(ids, keep=kept).data[:, -1]
-        H, D = self._keys.shape[2], self._keys.shape[4]
-        for layer, qkv in enumerate(kept):                                          # (B, T, 3 C)
-            _, k, v = qkv.reshape(B, T, 3, H, D).transpose(2, 0, 3, 1, 4)           # (B, H, T, D)
+        for layer, (block, qkv) in enumerate(zip(self.model.blocks, kept)):
+            _, k, v = block.attention.split(qkv)                                    # (B, G, T, D)
             put(k.swapaxes(-1, -2), self._keys[layer])
             put(v, self._values[layer])
         self.length = T
@@ -107,14 +109,25 @@ class Decoder:
 
 def _weights(model):
     """The model's weights as `kernels.decode` takes them."""
-    dtype = model.token_embedding.weight.dtype
+    config, dtype = model.config, model.token_embedding.weight.dtype
+    position = np.zeros((config.block_size, config.n_embd), dtype)
+    cos, sin = (np.zeros((config.block_size, 0), dtype) for _ in range(2))
+    slopes = np.zeros(config.n_head, dtype)
+    if config.position == "learned":
+        position = model.position_embedding.weight.data.copy()
+    elif config.position == "sinusoidal":
+        position = model.sinusoids
+    elif config.position == "rotary":
+        cos, sin = rotary_angles(config.block_size, config.d_head, dtype)
+    elif config.position == "alibi":
+        slopes = model.blocks[0].attention.slopes
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
     linears = [(b.attention.qkv, b.attention.out, b.mlp.up, b.mlp.down) for b in model.blocks]
 
     def shifts(layer):
         return np.zeros(len(layer.weight.data), dtype) if layer.bias is None else layer.bias.data
 
-    return (model.token_embedding.weight.data.copy(), model.position_embedding.weight.data.copy(),
+    return (model.token_embedding.weight.data.copy(), position, cos, sin, slopes,
             np.stack([norm.weight.data for norm in norms]),
             np.stack([shifts(norm) for norm in norms]),
             np.stack([np.concatenate([shifts(linear) for linear in layer]) for layer in linears]),

@@ -13,6 +13,12 @@ from minigrad import Tensor
 from model.attention import MultiHeadAttention
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm
 from model.module import Module
+from model.positions import sinusoids
+
+POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
+# The paper's 1 goes with embeddings of size 1.  These begin at STD and grow: 1 drowns them, and STD
+# drowns in them; in between, training goes as well as with learnt positions.
+SINUSOID_SIZE = 4 * STD
 
 
 @dataclass(frozen=True)
@@ -25,20 +31,41 @@ class TransformerConfig:
     n_embd: int = 128           # channels, C
     dropout: float = 0.0
     bias: bool = False          # in linear layers and norms
+    n_kv_head: int | None = None    # heads of keys and values; None for n_head
+    position: str = "learned"   # one of POSITIONS
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type is int and (isinstance(value, bool)
-                                      or not isinstance(value, (int, np.integer)) or value < 1):
+            whole = field.type is int or field.type == int | None and value is not None
+            if whole and (isinstance(value, bool) or not isinstance(value, (int, np.integer))
+                          or value < 1):
                 raise ValueError(f"{field.name} is a whole number of at least 1, not {value!r}")
         if self.n_embd % self.n_head:
             raise ValueError(f"n_embd={self.n_embd} channels do not split evenly into "
                              f"n_head={self.n_head} heads")
+        if self.n_head % self.kv_heads:
+            raise ValueError(f"n_head={self.n_head} heads of queries do not split evenly among "
+                             f"n_kv_head={self.n_kv_head} of keys and values")
+        if self.position not in POSITIONS:
+            raise ValueError(f"position is one of {', '.join(POSITIONS)}, not {self.position!r}")
+        if self.position == "rotary" and self.d_head % 2:
+            raise ValueError("rotary positions turn a head's channels in pairs, and n_embd / "
+                             f"n_head = {self.d_head} is odd; take another position or n_head")
         if not isinstance(self.bias, bool):
             raise ValueError(f"bias is True or False, not {self.bias!r}")
         if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is a share of at least 0 and below 1, not {self.dropout!r}")
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.n_head if self.n_kv_head is None else self.n_kv_head
+
+    @property
+    def d_head(self) -> int:
+        """Channels of a head, D."""
+        return self.n_embd // self.n_head
 
 
 class Block(Module):
@@ -49,8 +76,9 @@ class Block(Module):
         C, bias = config.n_embd, config.bias
         std_out = STD / math.sqrt(2 * config.n_layer)  # the residual stream sums 2 n_layer of these
         self.norm1 = LayerNorm(C, bias, dtype)
-        self.attention = MultiHeadAttention(C, C, config.n_head, config.dropout, bias, True, rng,
-                                            std_out, dtype)
+        self.attention = MultiHeadAttention(
+            C, C, config.n_head, config.dropout, bias, True, rng, std_out, dtype, config.n_kv_head,
+            rotary=config.position == "rotary", alibi=config.position == "alibi")
         self.norm2 = LayerNorm(C, bias, dtype)
         self.mlp = MLP(C, bias, rng, std_out, dtype)
         self.dropout = Dropout(config.dropout)
@@ -78,7 +106,11 @@ class Transformer(Module):
         self.config = config
         # The token table is also the output's weights.
         self.token_embedding = Embedding(config.vocab_size, config.n_embd, rng, dtype)
-        self.position_embedding = Embedding(config.block_size, config.n_embd, rng, dtype)
+        if config.position == "learned":
+            self.position_embedding = Embedding(config.block_size, config.n_embd, rng, dtype)
+        elif config.position == "sinusoidal":
+            table = SINUSOID_SIZE * sinusoids(config.block_size, config.n_embd)
+            self.sinusoids = table.astype(dtype)
         self.dropout = Dropout(config.dropout)
         self.blocks = [Block(config, rng, dtype) for _ in range(config.n_layer)]
         self.norm = LayerNorm(config.n_embd, config.bias, dtype)
@@ -87,15 +119,22 @@ class Transformer(Module):
                  keep: list[np.ndarray] | None = None) -> Tensor:
         """Logits of every position.  Dropout if and only if `rng` is given; without, it is pure.
 
-        A list `keep` is given each layer's queries, keys and values, (..., T, 3 C).
+        A list `keep` is given each layer's queries, keys and values, (..., T, W), W = (H + 2 G) D.
         """
         ids = np.asarray(ids)
         if ids.ndim == 0 or not 1 <= ids.shape[-1] <= self.config.block_size:
             raise ValueError("ids have the shape (B, T) or (T,) with T from 1 to "
                              f"block_size={self.config.block_size}; these have {list(ids.shape)}")
-        positions = np.arange(ids.shape[-1])
-        x = self.token_embedding(ids) + self.position_embedding(positions)      # (B, T, C)
-        x = self.dropout(x, rng)
+        x = self.dropout(self.embed(ids), rng)                                  # (B, T, C)
         for block in self.blocks:
             x = block(x, rng, keep)
         return mg.linear(self.norm(x), self.token_embedding.weight)             # (B, T, V)
+
+    def embed(self, ids: np.ndarray) -> Tensor:
+        """What the first block reads: (..., T) integers -> (..., T, C)."""
+        T, x = ids.shape[-1], self.token_embedding(ids)
+        if self.config.position == "learned":
+            return x + self.position_embedding(np.arange(T))
+        if self.config.position == "sinusoidal":
+            return x + self.sinusoids[:T]
+        return x            # attention tells positions apart by itself, or not at all

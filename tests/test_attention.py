@@ -50,13 +50,18 @@ def check_gradients(layer, *inputs, **settings):
     return mg.gradcheck(f, *layer.state_dict().values(), *inputs, **STRICT)
 
 
+FORMS = [{}, dict(causal=False), dict(num_kv_heads=1), dict(d_key=3, d_value=5),
+         dict(projection=False), dict(rotary=True), dict(alibi=True),
+         dict(num_kv_heads=1, d_key=4, d_value=3, rotary=True, causal=False)]
+
+
 def layers(dropout=0.0, bias=True):
     """One of each kind that reads a single sequence, in float64 and with large weights."""
     return [random_weights(layer) for layer in (
         SelfAttention(C, 4, bias, dropout, dtype=np.float64),
         CausalAttention(C, 4, T, dropout, bias, dtype=np.float64),
-        MultiHeadAttention(C, 4, 2, dropout, bias, causal=False, dtype=np.float64),
-        MultiHeadAttention(C, 4, 2, dropout, bias, dtype=np.float64))]
+        *(MultiHeadAttention(C, 4, 2, dropout, bias, dtype=np.float64, **settings)
+          for settings in FORMS))]
 
 
 def causal_layers(dropout=0.0):
@@ -200,9 +205,59 @@ def test_one_head_with_an_identity_output_is_a_single_head():
     assert np.allclose(heads(x).data, single(x).data, rtol=1e-5, atol=1e-6)
 
 
-def test_channels_that_do_not_split_into_the_heads_are_refused():
-    with pytest.raises(ValueError, match="^8 channels do not split evenly into 3 heads$"):
-        MultiHeadAttention(C, 8, 3)
+@pytest.mark.parametrize("settings", [
+    dict(), dict(num_kv_heads=2), dict(num_kv_heads=1), dict(d_key=2, d_value=5),
+    dict(num_kv_heads=2, d_key=6, d_value=1, causal=False), dict(projection=False),
+    dict(rotary=True), dict(alibi=True), dict(alibi=True, rotary=True, num_kv_heads=2, d_value=3)],
+    ids=str)
+def test_many_heads_are_the_formula_head_by_head(settings):
+    """Written out in NumPy from the rows of the one weight; masked by -inf before the softmax."""
+    H, d_out = 4, 8
+    layer = random_weights(MultiHeadAttention(C, d_out, H, bias=True, dtype=np.float64, **settings))
+    G, D = settings.get("num_kv_heads", H), settings.get("d_key", d_out // H)
+    E, causal = settings.get("d_value", d_out // H), settings.get("causal", True)
+    weight, bias = layer.qkv.weight.data, layer.qkv.bias.data
+    distance = np.arange(T)[:, None] - np.arange(T)
+    turn = np.exp(1j * np.arange(T)[:, None] * 10000.0 ** (-np.arange(0, D, 2) / D))    # (T, D/2)
+
+    def projected(first, width):
+        return X @ weight[first:first + width].T + bias[first:first + width]
+
+    def turned(x):
+        z = (x[..., ::2] + 1j * x[..., 1::2]) * turn
+        return np.stack([z.real, z.imag], axis=-1).reshape(x.shape)
+    mixed = []
+    for h in range(H):
+        g = h // (H // G)                                   # whose keys and values it looks at
+        q, k = projected(h * D, D), projected((H + g) * D, D)
+        v = projected((H + G) * D + g * E, E)
+        if "rotary" in settings:
+            q, k = turned(q), turned(k)
+        scores = q @ k.swapaxes(-1, -2) / math.sqrt(D)
+        if "alibi" in settings:
+            scores = scores - 0.5 ** (8 / H * (h + 1)) * abs(distance)
+        e = np.exp(np.where(distance < 0, -np.inf, scores) if causal else scores)
+        mixed.append(e / e.sum(-1, keepdims=True) @ v)
+    mixed = np.concatenate(mixed, axis=-1)                                  # (B, T, H E)
+    expected = mixed if layer.out is None else mixed @ layer.out.weight.data.T + layer.out.bias.data
+    assert np.allclose(layer(Tensor(X)).data, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_settings_of_many_heads_that_do_not_fit_together_are_refused():
+    for settings, says in (
+            (dict(), "8 channels do not split evenly into 3 heads"),
+            (dict(d_key=4), "8 channels do not split evenly into 3 heads"),
+            (dict(d_key=4, d_value=4, num_kv_heads=2),
+             "3 heads of queries do not split evenly among 2 of keys and values"),
+            (dict(d_key=4, d_value=4, num_kv_heads=0),
+             "3 heads of queries do not split evenly among 0 of keys and values"),
+            (dict(d_key=4, d_value=4, projection=False), "without a projection the output is 3 "
+             "heads of 4 channels side by side, 12, and d_out is 8"),
+            (dict(d_key=3, d_value=4, rotary=True), "rotary positions turn channels in pairs, and "
+             "a head has 3 of them, which is odd")):
+        with pytest.raises(ValueError) as caught:
+            MultiHeadAttention(C, 8, 3, **settings)
+        assert str(caught.value) == says
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -234,7 +289,7 @@ def test_without_positions_self_attention_does_not_know_the_order():
     for layer in layers():
         shuffled, unshuffled = layer(Tensor(X[:, order])).data, layer(Tensor(X)).data
         alike = np.allclose(shuffled, unshuffled[:, order], rtol=1e-10, atol=1e-12)
-        assert alike == (not layer.causal)
+        assert alike == (not layer.causal and not getattr(layer, "rotary", False))
 
 
 def test_a_batch_is_its_sequences_one_by_one():

@@ -10,6 +10,7 @@ from minigrad import Tensor
 from model import Transformer, TransformerConfig
 from model.attention import attention, causal_mask
 from model.causality import CausalityError, prove_causality
+from model.transformer import POSITIONS
 
 V, T, C, H = 11, 12, 8, 2
 
@@ -71,6 +72,19 @@ def test_the_right_model_passes_in_float64_with_biases_and_large_weights():
         for p in model.parameters():
             p.data *= 30
         prove_causality(model, V, T)
+
+
+@pytest.mark.parametrize("n_kv_head", [None, 1])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_the_right_model_passes_with_any_option(position, n_kv_head):
+    for dtype in (np.float32, np.float64):
+        model = Transformer(TransformerConfig(V, 40, 2, H, 20, bias=True, position=position,
+                                              n_kv_head=n_kv_head), dtype=dtype)
+        for p in model.parameters():
+            p.data *= 10
+        prove_causality(model, V, 40)
+        model.blocks[1].attention.causal = False
+        assert refusal(model, 40) == (0, 1)
 
 
 def test_the_right_plain_attention_passes():

@@ -8,15 +8,21 @@ from minigrad.kernels import plain
 from model import Transformer, TransformerConfig
 from model.decoding import Decoder, Reader, window_start
 
-SHAPES = [      # V, block, layers, heads, channels, bias
+SHAPES = [      # V, block, layers, heads, channels, bias, heads of keys and values, position
     (65, 16, 2, 4, 32, False), (11, 8, 1, 2, 16, True), (7, 9, 3, 1, 6, True),
     (70, 20, 2, 2, 20, False), (5, 3, 1, 1, 1, True), (3, 1, 1, 1, 4, False),
-    (2, 2, 2, 3, 24, True), (200, 33, 1, 5, 40, False), (65, 50, 1, 2, 136, True)]
+    (2, 2, 2, 3, 24, True), (200, 33, 1, 5, 40, False), (65, 50, 1, 2, 136, True),
+    (30, 20, 2, 4, 32, True, 2), (9, 11, 2, 6, 36, False, 1), (30, 35, 2, 4, 72, True, 4, "rotary"),
+    (7, 9, 2, 3, 6, False, 1, "rotary"), (30, 35, 2, 4, 64, True, 2, "alibi"),
+    (9, 6, 1, 3, 15, False, None, "alibi"), (30, 17, 2, 2, 14, True, None, "sinusoidal"),
+    (30, 17, 2, 2, 32, False, 1, "none")]
 
 
 def opinionated(config, dtype=np.float32, seed=0):
     """A model of large weights, none of them zero."""
-    model = Transformer(TransformerConfig(*config[:5], bias=config[5]), seed, dtype)
+    V, block, layers, heads, channels, bias, *options = config
+    model = Transformer(TransformerConfig(V, block, layers, heads, channels, 0.0, bias, *options),
+                        seed, dtype)
     rng = np.random.default_rng(seed)
     for p in model.parameters():
         p.data *= 8 if p.ndim > 1 else 1

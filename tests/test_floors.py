@@ -24,7 +24,7 @@ FLOORS = [
     "minigrad.gradcheck minigrad.optim minigrad.profiling",
     "minigrad",
     "model.module model.causality model.tokenizer model.flags",
-    "model.layers",
+    "model.layers model.positions",
     "model.attention",
     "model.transformer",
     "model.checkpoint model.decoding model.training",

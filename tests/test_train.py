@@ -1,5 +1,6 @@
 """train.py as its users meet it: what it prints and writes, resuming, stopping, what it refuses."""
 import csv
+import json
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import pytest
 import data
 import train
 from conftest import TINY
-from model import Transformer, load_checkpoint
+from model import Transformer, generate, load_checkpoint
 from model.training import State, evaluate
 
 
@@ -212,6 +213,8 @@ def test_mistakes_on_the_command_line_are_answered_in_one_line(capsys, small_tex
     assert "invalid int value: 'many'" in refused(capsys, "--max_iters", "many")
     line = refused(capsys, "--batch_size", "0", "--learning_rate", "-1", "--beta1", "1.5",
                    "--n_embd", "30", "--n_head", "4", "--init_from", "gpt2", "--threads", "1000")
+    assert "position is one of learned, sinusoidal, rotary, alibi, none, not 'rotory'" in refused(
+        capsys, "--position", "rotory")
     for part in ("--batch_size is at least 1, not 0",
                  "--learning_rate is a number above 0, not -1.0",
                  "--beta1 is at least 0 and below 1, not 1.5",
@@ -244,6 +247,37 @@ def test_mistakes_in_resuming_are_answered_in_one_line(capsys, trained, small_te
     assert "holds a model, but no run to go on with" in refused(capsys, *resume, str(tmp_path))
     assert "is not the one that the run" in refused(capsys, *resume, str(trained),
                                                     "--data", "lantern")
+
+
+@pytest.mark.parametrize("position", ["rotary", "alibi", "sinusoidal", "none"])
+def test_a_run_with_options_is_interrupted_resumed_and_sampled_as_any_other(
+        small_text, tmp_path, capsys, position):
+    flags = ("--position", position, "--n_kv_head", "1", "--dropout", "0.1")
+    run(small_text, tmp_path / "whole", "--max_iters", "20", *flags)
+    said = capsys.readouterr().out
+    assert f"block of 16, 1 heads of keys and values, positions: {position}\n" in said
+    run(small_text, tmp_path / "cut", "--max_iters", "10", "--lr_decay_iters", "20", *flags)
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "cut"), "--max_iters", "20"])
+    assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
+    model, tokenizer, *_ = load_checkpoint(tmp_path / "cut" / "ckpt.npz")
+    assert (model.config.position, model.config.n_kv_head) == (position, 1)
+    by_cache, anew = (generate(model, tokenizer, "the ", 60, seed=1, cache=cache)
+                      for cache in (True, False))
+    assert by_cache == anew and len(anew) == 64
+    assert "has --position" in refused(capsys, "--init_from", "resume", "--position", "learned",
+                                       "--out_dir", str(tmp_path / "cut"))
+
+
+def test_a_run_of_a_version_without_the_options_goes_on_without_them(trained, tmp_path):
+    with np.load(trained / "last.npz", allow_pickle=False) as file:
+        older = dict(file)
+    config, training = (json.loads(str(older[name])) for name in ("config", "training"))
+    for name in ("n_kv_head", "position"):
+        del config[name], training["settings"][name]
+    older |= {"config": np.array(json.dumps(config)), "training": np.array(json.dumps(training))}
+    np.savez(tmp_path / "last.npz", **older)
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "50"])
+    assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"
 
 
 def test_a_profile_is_printed_after_its_steps_and_not_again_when_resumed(small_text, tmp_path,

@@ -8,6 +8,8 @@ import pytest
 import minigrad as mg
 from minigrad import Tensor
 from model import Transformer, TransformerConfig
+from model.positions import sinusoids
+from model.transformer import POSITIONS, SINUSOID_SIZE
 
 SMALL = TransformerConfig(vocab_size=7, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.3)
 IDS, TARGETS = np.random.default_rng(0).integers(7, size=(2, 3, 6))     # (B, T) each
@@ -61,6 +63,59 @@ def test_the_gradient_by_all_parameters_agrees_with_central_differences(size, bi
     if size == "large weights":
         enlarged(model)
     assert check_whole_gradient(model, dropout, rtol=1e-6, atol=1e-6)
+
+
+OPTIONS = [dict(position=position, n_kv_head=n_kv_head)
+           for position in POSITIONS for n_kv_head in (None, 1)]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_gradient_with_any_option_agrees_with_central_differences(options):
+    config = changed(n_embd=12, n_head=3, bias=True, **options)
+    model = enlarged(Transformer(config, seed=1, dtype=np.float64), 8)
+    assert check_whole_gradient(model, True, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_positions_are_told_apart_by_what_the_option_says(options):
+    """The same character everywhere: only positions can make its logits differ."""
+    model = enlarged(Transformer(changed(**options), dtype=np.float64))
+    logits = model(np.full(6, 3)).data
+    differ = np.abs(logits[1:] - logits[0]).max() > 1e-3
+    # Queries, keys and biases that know positions mix values that are all the same.
+    assert differ == (options["position"] in ("learned", "sinusoidal"))
+    swapped = model(IDS[0, [1, 0, 2, 3, 4, 5]]).data
+    unordered = np.allclose(swapped[-1], model(IDS[0]).data[-1], rtol=1e-9)
+    assert not unordered        # with two layers, the mask alone gives order away
+    single = enlarged(Transformer(changed(n_layer=1, **options), dtype=np.float64))
+    unordered = np.allclose(single(IDS[0, [1, 0, 2, 3, 4, 5]]).data[-1],
+                            single(IDS[0]).data[-1], rtol=1e-9)
+    assert unordered == (options["position"] == "none")
+
+
+def test_sinusoids_are_added_to_the_embedding():
+    model = Transformer(changed(position="sinusoidal"), dtype=np.float64)
+    expected = model.token_embedding.weight.data[IDS] + SINUSOID_SIZE * sinusoids(6, 8)
+    assert np.array_equal(model.embed(IDS).data, expected)
+
+
+def test_options_change_the_parameters_as_they_say():
+    def sizes(**options):
+        return {path: p.shape for path, p in Transformer(changed(**options)).named_parameters()}
+    usual = sizes()
+    for position in POSITIONS[1:]:
+        assert sizes(position=position) == {path: shape for path, shape in usual.items()
+                                            if path != "position_embedding.weight"}
+    grouped = sizes(n_kv_head=1)
+    assert grouped["blocks.1.attention.qkv.weight"] == (8 + 2 * 4, 8)
+    assert {path for path in usual if usual[path] != grouped[path]} == {
+        f"blocks.{i}.attention.qkv.weight" for i in range(2)}
+    assert sizes(n_kv_head=2) == usual
+
+
+def test_the_same_seed_gives_the_blocks_the_same_weights_whatever_is_said_of_kv_heads():
+    usual, explicit = Transformer(SMALL, seed=3), Transformer(changed(n_kv_head=2), seed=3)
+    assert np.array_equal(usual(IDS).data, explicit(IDS).data)
 
 
 def test_the_gradient_check_notices_one_wrong_weight_gradient():
@@ -212,12 +267,14 @@ def test_ids_that_the_model_cannot_take_are_refused_by_name():
         model(np.zeros((1, 3)))
 
 
-WHOLE_NUMBERS = ["vocab_size", "block_size", "n_layer", "n_head", "n_embd"]
+WHOLE_NUMBERS = ["vocab_size", "block_size", "n_layer", "n_head", "n_embd", "n_kv_head"]
 
 
 @pytest.mark.parametrize("name", WHOLE_NUMBERS)
 @pytest.mark.parametrize("value", [0, -4, 2.0, True, "4", None])
 def test_a_size_that_is_no_positive_whole_number_is_refused_by_name(name, value):
+    if (name, value) == ("n_kv_head", None):
+        return                                              # which is n_head
     with pytest.raises(ValueError) as caught:
         changed(**{name: value})
     assert str(caught.value) == f"{name} is a whole number of at least 1, not {value!r}"
@@ -227,6 +284,18 @@ def test_other_settings_without_a_meaning_are_refused_by_name():
     with pytest.raises(ValueError) as caught:
         changed(n_embd=10, n_head=4)
     assert str(caught.value) == "n_embd=10 channels do not split evenly into n_head=4 heads"
+    with pytest.raises(ValueError) as caught:
+        changed(n_head=4, n_kv_head=3)
+    assert str(caught.value) == ("n_head=4 heads of queries do not split evenly among n_kv_head=3 "
+                                 "of keys and values")
+    with pytest.raises(ValueError) as caught:
+        changed(position="absolute")
+    assert str(caught.value) == ("position is one of learned, sinusoidal, rotary, alibi, none, "
+                                 "not 'absolute'")
+    with pytest.raises(ValueError) as caught:
+        changed(n_embd=6, position="rotary")
+    assert str(caught.value) == ("rotary positions turn a head's channels in pairs, and n_embd / "
+                                 "n_head = 3 is odd; take another position or n_head")
     for dropout in (-0.1, 1.0, 1, math.nan, math.inf):
         with pytest.raises(ValueError) as caught:
             changed(dropout=dropout)

@@ -3,8 +3,9 @@
 In plain NumPy, at position t,
     x = token[ids] + position[t];
 in each layer, a head at a time (Vaswani et al. 2017, section 3.2.1, for the last row alone),
-    q, keys[t], values[t] = norm(x) @ qkv;
-    e = exp(q @ keys[:t + 1].T / sqrt(D));   x = x + (e @ values[:t + 1] / e.sum()) @ out;
+    q, keys[t], values[t] = norm(x) @ qkv, with q and keys[t] turned by the angles of t;
+    e = exp(q @ keys[:t + 1].T / sqrt(D) - slope * arange(t, -1, -1));
+    x = x + (e @ values[:t + 1] / e.sum()) @ out;
 then
     x = x + gelu(norm(x) @ up) @ down;
 and in the end
@@ -23,6 +24,7 @@ from minigrad.kernels.compiling import kernel, serial, threads_for
 from minigrad.kernels.gelu import value_and_slope
 from minigrad.kernels.matmul import SET
 from minigrad.kernels.norm import normalise
+from minigrad.kernels.rotary import rotate_row
 from minigrad.kernels.softmax import copy_row
 from minigrad.kernels.tiles import MR, NV, WIDE, micro_kernel
 
@@ -30,31 +32,34 @@ QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages: five of each layer, an
 STAGES = HEAD
 
 
-def decode(token: np.ndarray, position: np.ndarray, gains: np.ndarray, shifts: np.ndarray,
-           biases: np.ndarray, qkv: np.ndarray, out: np.ndarray, up: np.ndarray, down: np.ndarray,
-           head: np.ndarray, keys: np.ndarray, values: np.ndarray, ids: np.ndarray, t: int,
-           eps: float) -> np.ndarray:
+def decode(token: np.ndarray, position: np.ndarray, cos: np.ndarray, sin: np.ndarray,
+           slopes: np.ndarray, gains: np.ndarray, shifts: np.ndarray, biases: np.ndarray,
+           qkv: np.ndarray, out: np.ndarray, up: np.ndarray, down: np.ndarray, head: np.ndarray,
+           keys: np.ndarray, values: np.ndarray, ids: np.ndarray, t: int, eps: float) -> np.ndarray:
     """Logits (B, V) after ids (B,) at position t, whose keys and values are kept.
 
     Parameters
     ----------
     token, position : embeddings, (V, C) and (block, C).
+    cos, sin : of rotary angles, (block, D / 2); (block, 0) where nothing is turned.
+    slopes : of each head's linear bias, (H,); 0 where there is none.
     gains, shifts : of the norms, (2 L + 1, C): two of each layer, and the last.
-    biases : (L, 9 C), of qkv, out, up and down.
+    biases : (L, W + 6 C), of qkv, out, up and down; W = (H + 2 groups) D.
     qkv, out, up, down : weights (L, inputs, outputs), in panels.
     head : (C, V), in panels.
-    keys, values : (L, B, H, D, block) and (L, B, H, block, D), in panels.
+    keys, values : (L, B, groups, D, block) and (L, B, groups, block, D), in panels.
     """
     logits = np.empty((len(ids), len(token)), token.dtype)
     steps = (qkv.size + out.size + up.size + down.size + head.size) * len(ids) // 16
-    decode_kernel(token, position, gains, shifts, biases, qkv, out, up, down, head, keys, values,
-                  ids, logits, t, eps, keys.shape[4] ** -0.5, threads_for(steps // len(qkv)))
+    decode_kernel(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down,
+                  head, keys, values, ids, logits, t, eps, keys.shape[4] ** -0.5,
+                  threads_for(steps // len(qkv)))
     return logits
 
 
-@kernel("C2 C2 C2 C2 C2 C4 C4 C4 C4 C3 C6 C6 ids1 C2 int double double threads")
-def decode_kernel(token, position, gains, shifts, biases, qkv, out, up, down, head, keys, values,
-                  ids, logits, t, eps, scale, threads):
+@kernel("C2 C2 C2 C2 C1 C2 C2 C2 C4 C4 C4 C4 C3 C6 C6 ids1 C2 int double double threads")
+def decode_kernel(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down,
+                  head, keys, values, ids, logits, t, eps, scale, threads):
     B, C = len(ids), token.shape[1]
     NR = head.shape[2]
     widest = max(qkv.shape[1], up.shape[1], len(head)) * NR
@@ -69,31 +74,33 @@ def decode_kernel(token, position, gains, shifts, biases, qkv, out, up, down, he
     for stage in range(STAGES * len(qkv) + 1):
         for thread in prange(threads):
             run_stage(stage, thread, threads, x, mixed, wide, narrow, normed[thread],
-                      scores[thread], mix[thread], gains, shifts, biases, qkv, out, up, down, head,
-                      keys, values, logits, t, eps, scale)
+                      scores[thread], mix[thread], cos, sin, slopes, gains, shifts, biases,
+                      qkv, out, up, down, head, keys, values, logits, t, eps, scale)
 
 
 @serial
-def run_stage(stage, thread, threads, x, mixed, wide, narrow, normed, scores, mix, gains, shifts,
-              biases, qkv, out, up, down, head, keys, values, logits, t, eps, scale):
+def run_stage(stage, thread, threads, x, mixed, wide, narrow, normed, scores, mix, cos, sin, slopes,
+              gains, shifts, biases, qkv, out, up, down, head, keys, values, logits, t, eps, scale):
     """A thread's part of a stage; the head is a stage after the last layer's."""
-    C, H = x.shape[1], keys.shape[2]
+    C, groups = x.shape[1], keys.shape[2]
+    W = C + 2 * groups * keys.shape[4]
     layer, stage = stage // STAGES, stage % STAGES
     if layer == len(qkv):
         stage, a, packed, c, first_bias, width = HEAD, normed, head, wide, 0, logits.shape[1]
     elif stage == QKV:
-        a, packed, c, first_bias, width = normed, qkv[layer], wide, 0, 3 * C
+        a, packed, c, first_bias, width = normed, qkv[layer], wide, 0, W
     elif stage == ATTEND:
-        for i in range(thread * len(x) * H // threads, (thread + 1) * len(x) * H // threads):
-            attend_last(i // H, i % H, wide, keys[layer], values[layer], t, scale, scores, mix,
-                        mixed)
+        n = len(x) * groups
+        for i in range(thread * n // threads, (thread + 1) * n // threads):
+            attend_last(i // groups, i % groups, wide, cos, sin, slopes, keys[layer], values[layer],
+                        t, scale, scores, mix, mixed)
         return
     elif stage == OUT:
-        a, packed, c, first_bias, width = mixed, out[layer], narrow, 3 * C, C
+        a, packed, c, first_bias, width = mixed, out[layer], narrow, W, C
     elif stage == UP:
-        a, packed, c, first_bias, width = normed, up[layer], wide, 4 * C, 4 * C
+        a, packed, c, first_bias, width = normed, up[layer], wide, W + C, 4 * C
     else:
-        a, packed, c, first_bias, width = wide, down[layer], narrow, 8 * C, C
+        a, packed, c, first_bias, width = wide, down[layer], narrow, W + 5 * C, C
     if stage in (HEAD, QKV, UP):
         norm = 2 * layer + (stage == UP)
         for b in range(len(x)):
@@ -144,17 +151,24 @@ def product(a, packed, depth, c, thread, threads):
 
 
 @serial
-def attend_last(b, h, qkv, keys, values, t, scale, scores, mix, mixed):
-    """Keep a head's key and value of position t, and write what its query finds to `mixed`."""
-    D, NR = keys.shape[3:]
-    C = mixed.shape[1]
+def attend_last(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores, mix, mixed):
+    """Keep a group's key and value of position t, and write what its queries find to `mixed`."""
+    groups, _, D, NR = keys.shape[1:]
+    C, G = mixed.shape[1], slopes.size // groups
+    key, value = C + group * D, C + (groups + group) * D        # where they begin
+    if cos.size:
+        rotate_row(qkv[b, key:], cos[t], sin[t], qkv[b, key:])
     for d in range(D):
-        keys[b, h, t // NR, d, t % NR] = qkv[b, C + h * D + d]
-        values[b, h, d // NR, t, d % NR] = qkv[b, 2 * C + h * D + d]
-    product(qkv[b:b + 1, h * D:], keys[b, h, :t // NR + 1], D, scores, 0, 1)
-    row = scores[0, :whole_vectors(t + 1)]
-    finish_scores(row, row.dtype.type(scale), row.dtype.type(0), t, row, False, t + 1)
-    softmax_or_zero(row)
-    product(scores, values[b, h], t + 1, mix, 0, 1)
-    for d in range(D):
-        mixed[b, h * D + d] = mix[0, d]
+        keys[b, group, t // NR, d, t % NR] = qkv[b, key + d]
+        values[b, group, d // NR, t, d % NR] = qkv[b, value + d]
+    for h in range(group * G, (group + 1) * G):
+        query = qkv[b:b + 1, h * D:]
+        if cos.size:
+            rotate_row(query[0], cos[t], sin[t], query[0])
+        product(query, keys[b, group, :t // NR + 1], D, scores, 0, 1)
+        row = scores[0, :whole_vectors(t + 1)]
+        finish_scores(row, row.dtype.type(scale), slopes[h], t, row, False, t + 1)
+        softmax_or_zero(row)
+        product(scores, values[b, group], t + 1, mix, 0, 1)
+        for d in range(D):
+            mixed[b, h * D + d] = mix[0, d]

@@ -162,23 +162,27 @@ def sum_of_squares(xs):
     return float(sum(np.square(x, dtype=np.float64).sum() for x in xs))
 
 
-def decode(token, position, gains, shifts, biases, qkv, out, up, down, head, keys, values, ids, t,
-           eps):
-    (V, C), (L, B, H, _, D, NR) = token.shape, keys.shape
+def decode(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys,
+           values, ids, t, eps):
+    (V, C), (L, B, groups, _, D, NR), H = token.shape, keys.shape, slopes.size
+    W = (H + 2 * groups) * D
 
     def normed(x, i):
         return norm(x, gains[i], shifts[i], eps, True)[0]
 
     x = token[ids] + position[t]                                        # (B, C)
     for i in range(L):
-        bias = np.split(biases[i], [3 * C, 4 * C, 8 * C])
-        heads = normed(x, 2 * i) @ unpack(qkv[i], 3 * C) + bias[0]
-        q, k, v = heads.reshape(B, 3, H, D).swapaxes(0, 1)              # (B, H, D) each
+        bias = np.split(biases[i], [W, W + C, W + 5 * C])
+        packed = normed(x, 2 * i) @ unpack(qkv[i], W) + bias[0]         # (B, W)
+        packed = rotate(packed, np.tile(cos[t], H + groups), np.tile(sin[t], H + groups))
+        q, k, v = np.split(packed.reshape(B, -1, D), [H, H + groups], axis=1)
         keys[i, :, :, t // NR, :, t % NR] = k
         for d in range(D):
             values[i, :, :, d // NR, t, d % NR] = v[:, :, d]
         past = unpack(keys[i], t + 1), unpack(values[i], D)[:, :, :t + 1]
-        P = softmax(q[:, :, None] @ past[0] * D ** -0.5)                # (B, H, 1, t + 1)
+        q = q.reshape(B, groups, -1, D)                                 # G heads to each group
+        bias_to_key = slopes.reshape(groups, -1, 1) * np.arange(t, -1, -1)
+        P = softmax(q @ past[0] * D ** -0.5 - bias_to_key.astype(q.dtype))
         x = x + ((P @ past[1]).reshape(B, C) @ unpack(out[i], C) + bias[1])
         hidden = gelu(normed(x, 2 * i + 1) @ unpack(up[i], 4 * C) + bias[2], False)
         x = x + (hidden @ unpack(down[i], C) + bias[3])
