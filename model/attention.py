@@ -13,7 +13,7 @@ import minigrad as mg
 from minigrad import Tensor
 from model.layers import STD, Dropout, Linear
 from model.module import Module
-from model.positions import alibi_slopes
+from model.positions import alibi_bias, alibi_slopes
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor,
@@ -180,3 +180,15 @@ class MultiHeadAttention(Module):
         parts = np.split(qkv, [n_q, n_q + n_k], axis=-1)
         return [part.reshape(*part.shape[:-1], n, part.shape[-1] // n).swapaxes(-2, -3)
                 for part, n in zip(parts, (self.heads, self.kv_heads, self.kv_heads))]
+
+    def weights(self, qkv: np.ndarray) -> np.ndarray:
+        """How each head shares out its look, by the plain formula, from what `keep` was given:
+        (..., T, W) -> (..., H, T, T)."""
+        query, key, value = self.split(qkv)
+        key, value = (Tensor(np.repeat(x, self.heads // self.kv_heads, axis=-3))
+                      for x in (key, value))                                # (..., H, T, D)
+        T = qkv.shape[-2]
+        mask = causal_mask(T, dtype=qkv.dtype) if self.causal else np.zeros((T, T), qkv.dtype)
+        if self.slopes is not None:
+            mask = mask + alibi_bias(self.slopes, T)
+        return attention(Tensor(query), key, value, mask)[1].data

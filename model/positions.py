@@ -26,3 +26,9 @@ def alibi_slopes(H: int, dtype: type = np.float32) -> np.ndarray:
     Source: Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases", section 3.
     """
     return (2.0 ** (-8 * np.arange(1, H + 1) / H)).astype(dtype)
+
+
+def alibi_bias(slopes: np.ndarray, T: int) -> np.ndarray:
+    """(H, T, T): what is added to the score of query t and key s, -slope |t - s|."""
+    t = np.arange(T, dtype=slopes.dtype)
+    return -slopes[:, None, None] * abs(t[:, None] - t)

@@ -138,3 +138,15 @@ class Transformer(Module):
         if self.config.position == "sinusoidal":
             return x + self.sinusoids[:T]
         return x            # attention tells positions apart by itself, or not at all
+
+    def attention_maps(self, ids: np.ndarray) -> np.ndarray:
+        """How much each query (row) looks at each key (column), in every head of every layer:
+        (B, T) or (T,) integers -> (L, B, H, T, T) or (L, H, T, T); rows sum to 1.
+
+        Computed by the plain formula, `model.attention.attention`.
+        """
+        keep = []
+        with mg.no_grad():
+            self(ids, keep=keep)
+            return np.stack([block.attention.weights(qkv)
+                             for block, qkv in zip(self.blocks, keep)])

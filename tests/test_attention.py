@@ -284,6 +284,19 @@ def test_every_position_sees_all_of_the_past():
             assert (x.grad[:, :t + 1] != 0).all() and (x.grad[:, t + 1:] == 0).all()
 
 
+def test_what_is_kept_gives_the_weights_by_which_the_values_are_mixed():
+    for settings in FORMS:
+        layer = random_weights(MultiHeadAttention(C, 4, 2, dtype=np.float64, **settings))
+        keep = []
+        out = layer(Tensor(X), keep=keep).data
+        weights, (_, _, v) = layer.weights(keep[0]), layer.split(keep[0])
+        mixed = (weights @ np.repeat(v, 2 // layer.kv_heads, axis=1)).swapaxes(1, 2)
+        mixed = mixed.reshape(2, T, -1)
+        assert weights.shape == (2, 2, T, T) and np.ptp(weights) > 0.5
+        assert np.allclose(out, mixed if layer.out is None else layer.out(Tensor(mixed)).data,
+                           rtol=1e-9, atol=1e-11)
+
+
 def test_without_positions_self_attention_does_not_know_the_order():
     order = np.array([3, 0, 6, 1, 5, 2, 4])
     for layer in layers():

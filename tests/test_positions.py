@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from model.positions import alibi_slopes, sinusoids
+from model.positions import alibi_bias, alibi_slopes, sinusoids
 
 
 def test_sinusoids_are_the_papers_formula():
@@ -30,6 +30,15 @@ def test_slopes_of_eight_heads_are_the_printed_ones():
     assert np.allclose(alibi_slopes(6)[1:] / alibi_slopes(6)[:-1], 2 ** (-8 / 6), rtol=1e-6)
 
 
-def test_slopes_are_of_the_type_that_is_asked_for():
+def test_the_bias_is_the_slope_times_the_distance():
+    bias = alibi_bias(alibi_slopes(2, np.float64), 4)
+    assert bias.shape == (2, 4, 4)
+    assert np.array_equal(bias[0] * 16, [[0, -1, -2, -3], [-1, 0, -1, -2],
+                                         [-2, -1, 0, -1], [-3, -2, -1, 0]])
+    assert np.array_equal(bias[1], bias[0] / 16)
+
+
+def test_slopes_and_bias_are_of_the_type_that_is_asked_for():
     for dtype in (np.float32, np.float64):
-        assert alibi_slopes(3, dtype).dtype == dtype
+        slopes = alibi_slopes(3, dtype)
+        assert slopes.dtype == alibi_bias(slopes, 5).dtype == dtype

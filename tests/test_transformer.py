@@ -344,3 +344,22 @@ def test_the_same_seeds_give_the_same_losses_bit_for_bit():
     assert first == again and len(set(first)) == 20
     assert train(Transformer(config, seed=4), 2, *batch) != first[:2]
     assert train(Transformer(config, seed=3), 2, *batch, dropout_seed=1) != first[:2]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_attention_maps_are_the_weights_that_the_fused_kernel_mixes_values_with(options):
+    model, keep = enlarged(Transformer(changed(**options), seed=1)), []
+    maps = model.attention_maps(IDS)
+    (B, T), H = IDS.shape, SMALL.n_head
+    assert maps.shape == (SMALL.n_layer, B, H, T, T) and maps.dtype == np.float32
+    with mg.no_grad():
+        model(IDS, keep=keep)
+    for layer, qkv, block in zip(maps, keep, model.blocks):
+        G = options["n_kv_head"] or H
+        values = qkv[..., -4 * G:].reshape(B, T, G, 4).swapaxes(1, 2)       # (B, G, T, D)
+        mixed = (layer @ np.repeat(values, H // G, axis=1)).swapaxes(1, 2).reshape(B, T, -1)
+        fused = mg.self_attention(qkv, H, G, slopes=block.attention.slopes, is_causal=True).data
+        assert np.allclose(mixed, fused, rtol=1e-5, atol=1e-6 * np.abs(fused).max())
+    assert maps.max() > 0.9 and 0.1 < np.median(maps[..., -1, :].max(-1)) < 1   # they say something
+    assert np.allclose(maps.sum(-1), 1, atol=1e-6) and not np.triu(maps, 1).any()
+    assert np.allclose(model.attention_maps(IDS[0]), maps[:, 0], rtol=0, atol=1e-6)
