@@ -164,6 +164,7 @@ def _walk(root, g):
             for source, dx, fresh in _pull(node, g):
                 if _mode.note:
                     sent.append((source, dx))
+                    fresh = False       # so that a sum is an array of its own
                 if source not in sums:
                     heappush(waiting, (-source.birth, source))
                     sums[source] = _first(dx, fresh, source)
@@ -336,8 +337,11 @@ def no_grad() -> Iterator[None]:
 
 
 class Event(NamedTuple):
-    """An op that has run, or has sent its gradient on; arrays that are to be read at once, since
-    gradients are added up in place."""
+    """An op that has run, or has sent its gradient on.
+
+    Gradients may be kept, since nobody writes into them; a part that is mostly zero comes as the
+    function that adds it in place.
+    """
     op: str
     direction: str          # "forward" or "backward"
     seconds: float

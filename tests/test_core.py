@@ -340,3 +340,13 @@ def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():
     assert source is product.node and np.array_equal(sent, second.inputs[0])
     (source, sent), = second.outputs
     assert source is x.node and np.array_equal(sent, [3, 4])
+
+
+def test_a_watcher_may_keep_the_parts_of_a_gradient_that_is_their_sum():
+    x, events = leaf(3.0), []
+    square = x * x                  # sends two parts in one visit, after one of an earlier visit
+    with core.watch_ops(events.append):
+        (square * 10 + x).sum().backward()
+    parts = [float(dx[0]) for event in events if event.direction == "backward"
+             for source, dx in event.outputs if source is x.node]
+    assert parts == [1, 30, 30] and x.grad == [61]
