@@ -1,0 +1,220 @@
+"""The recorder: every place, value, gradient and edge of what ran, in the order of backward."""
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import core
+from minigrad.graph import SHOWN, WIDTH, numbers
+
+
+def leaf(*shape, seed=0):
+    return mg.Tensor(np.random.default_rng(seed).standard_normal(shape), requires_grad=True)
+
+
+def by_name(recorder):
+    return {place.name: place for place in recorder.places() if place.name}
+
+
+def made_of(place):
+    return [edge.source.name or edge.source.op for edge in place.inputs]
+
+
+def by_hand():
+    x, a = mg.Tensor(3.0, requires_grad=True), np.array(2.0)
+    with mg.Recorder(x=x, a=a) as r:
+        double = x * a
+        y = double * double + x
+        y.backward()
+    return r.name(double=double, y=y), x
+
+
+def test_values_gradients_edges_and_order_are_those_worked_out_by_hand():
+    r, x = by_hand()
+    assert [(p.label, p.name, p.op, float(p.value), p.gradient if p.gradient is None else
+             float(p.gradient)) for p in r.places()] == [
+        ("1", "y", "add", 39, 1), ("2", "", "multiply", 36, 1), ("3", "double", "multiply", 6, 12),
+        ("4", "x", "leaf", 3, 25), ("c1", "a", "constant", 2, None)]
+    names = by_name(r)
+    assert made_of(names["double"]) == ["x", "a"] and made_of(names["y"]) == ["multiply", "x"]
+    square = r.places()[1]
+    assert made_of(square) == ["double", "double"]
+    assert [float(edge.part) for edge in square.inputs] == [6, 6]
+    assert [float(part) for part in names["x"].parts] == [1, 24]
+    assert names["a"].parts == [] and names["double"].inputs[1].part is None
+    assert "25 = 1 + 24" in r.text() and "12 = 6 + 6" in r.text()
+
+
+def random_expression(seed):
+    """A graph of 12 ops, and leaves made on the way, whose arguments are drawn from all so far."""
+    rng = np.random.default_rng(seed)
+    tensors, leaves = [np.ones(3)], []
+    for i in range(12):
+        if i % 3 == 0:
+            leaves.append(leaf(3, seed=i))
+            tensors.append(leaves[-1])
+        a, b = (tensors[i] for i in rng.integers(len(tensors), size=2))
+        op = [mg.add, mg.multiply, mg.maximum, mg.subtract][rng.integers(4)]
+        tensors.append(op(a, b))
+    return mg.stack(tensors[-4:]).sum(), leaves
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_numbers_are_the_order_in_which_backward_visits(seed, monkeypatch):
+    came = []
+
+    def heappop(waiting):
+        came.append(real(waiting))
+        return came[-1]
+    real = core.heappop
+    with mg.Recorder() as r:
+        loss, _ = random_expression(seed)
+        monkeypatch.setattr(core, "heappop", heappop)
+        loss.backward()
+    visited = [p for p in r.places() if p.turn]
+    assert [p.op for p in visited] == [node.op for _, node in came]
+    assert [p.label for p in visited] == [str(i + 1) for i in range(len(came))]
+    for place, (_, node) in zip(visited, came):
+        assert node.op != "leaf" or np.array_equal(place.gradient, node.grad)
+
+
+def test_recording_changes_no_gradient_and_ends_with_the_block():
+    loss, leaves = random_expression(3)
+    loss.backward()
+    with mg.Recorder() as r:
+        loss, recorded = random_expression(3)
+        loss.backward()
+    count = len(r.places())
+    random_expression(3)[0].backward()
+    assert len(r.places()) == count
+    for one, other in zip(leaves, recorded):
+        assert np.array_equal(one.grad, other.grad)
+    with pytest.raises(ZeroDivisionError), mg.Recorder() as r:
+        1 / 0
+    leaves[0] * 2
+    assert r.places() == [] and r.text() == "nothing was recorded"
+    assert ET.fromstring(r.svg()) is not None
+
+
+def test_values_are_those_of_their_time():
+    x = leaf(2)
+    before = x.data.copy()
+    with mg.Recorder(x=x) as r:
+        (x * x).sum().backward()
+    x.data += 1
+    x.grad *= 5
+    assert np.array_equal(by_name(r)["x"].value, before)
+    assert np.array_equal(by_name(r)["x"].gradient, 2 * before)
+
+
+def test_a_gradient_that_is_mostly_zero_is_shown_whole():
+    x = leaf(4)
+    with mg.Recorder(x=x) as r:
+        (x[1] * 3.0 + x[np.array([1, 2])].sum()).backward()
+    assert np.array_equal(by_name(r)["x"].gradient, [0, 4, 1, 0])
+    assert np.array_equal(by_name(r)["x"].gradient, x.grad)
+
+
+def test_lists_several_values_numbers_and_settings():
+    x, y, c = leaf(2), leaf(2), np.zeros(2)
+    with mg.Recorder(x=x, y=y, c=c) as r:
+        whole = mg.concatenate([x, c, y])
+        front, back = mg.split(whole, 2)
+        total = (front * 2.0 - mg.sum(back, 0)).sum(axis=0)     # 0 and axis=0 are settings
+        total.backward()
+    names = by_name(r.name(whole=whole, front=front, back=back, total=total))
+    assert made_of(names["whole"]) == ["x", "c", "y"]
+    assert made_of(names["front"]) == made_of(names["back"]) == ["whole"]
+    constants = [p for p in r.places() if p.kind == "constant"]
+    assert [p.name or float(p.value) for p in constants] == ["c", 2.0]
+    assert np.array_equal(names["x"].gradient, x.grad)
+    assert np.array_equal(names["y"].gradient, y.grad)
+
+
+def test_a_constant_that_an_op_passes_on_is_one_place():
+    c = np.ones(3)
+    with mg.Recorder(c=c) as r:
+        y = (mg.dropout(c, 0.5) * leaf(3)).sum()        # without a generator nothing is dropped
+        y.backward()
+    assert "c" in by_name(r) and ET.fromstring(r.svg()) is not None
+
+
+def test_what_backward_does_not_reach_has_no_number():
+    x, w = leaf(2), leaf(2, seed=1)
+    with mg.Recorder(x=x, w=w) as r:
+        aside = w * 2.0
+        with mg.no_grad():
+            value = x * x
+        (x * value.data).sum().backward()
+    names = by_name(r.name(aside=aside, value=value))
+    assert names["w"].label == "c1" and names["aside"].label == "c3"     # c2 is the 2.0
+    assert names["aside"].gradient is None and names["value"].op == "multiply"
+    assert names["x"].label.isdigit()
+
+
+def test_forward_alone_and_backward_alone_are_shown_as_far_as_they_are_known():
+    x = leaf(2)
+    with mg.Recorder(x=x) as forward:
+        y = (x * x).sum()
+    with mg.Recorder(x=x) as backward:
+        y.backward()
+    assert all(p.gradient is None and p.label.startswith("c") for p in forward.places())
+    assert [(p.op, p.value) for p in backward.places()] == [("sum", None), ("multiply", None),
+                                                            ("leaf", None)]
+    assert np.array_equal(by_name(backward)["x"].gradient, x.grad)
+    assert "x" in forward.text() and "multiply" in backward.text()
+    assert ET.fromstring(forward.svg()) is not None and ET.fromstring(backward.svg()) is not None
+
+
+def test_a_second_pass_is_numbered_after_the_first():
+    x = leaf(2)
+    with mg.Recorder(x=x) as r:
+        mg.exp(x).sum().backward()
+        (x * 2.0).mean().backward()
+    assert [p.op for p in r.places()] == ["sum", "exp", "mean", "multiply", "leaf", "constant"]
+    assert np.array_equal(by_name(r)["x"].gradient, x.grad)
+
+
+def test_small_arrays_are_shown_whole_and_larger_ones_by_their_reach():
+    assert numbers(np.array([[1.0, -0.0], [-np.inf, 0.123456]])) == "[[1, 0], [-inf, 0.1235]]"
+    assert numbers(np.array(7)) == "7" and numbers(np.ones(0)) == "[]" and numbers(None) == "-"
+    assert numbers(np.arange(SHOWN + 1.0)) == "0 to 6, mean 3"
+    assert numbers(np.arange(SHOWN + 1)) == "0 to 6"
+    assert numbers(np.full(SHOWN + 1, -np.inf)) == "-inf to -inf, mean -inf"
+    mixed = np.r_[np.inf, -np.inf, np.zeros(SHOWN)]
+    assert numbers(mixed) == "-inf to inf, mean nan"
+
+
+@pytest.mark.parametrize("width", [1, 40])
+def test_the_text_fits_80_columns_and_names_every_line_and_rule(width):
+    x = mg.Tensor(np.linspace(0, 1, width), requires_grad=True)
+    with mg.Recorder(**{"a.rather.long.name.of.a.parameter": x}) as r:
+        y = mg.where(x.data > 0.5, mg.exp(x), mg.softmax(x)) / 3.0
+        loss = y.sum()
+        loss.backward()
+    text = r.text()
+    assert max(map(len, text.splitlines())) <= WIDTH == 80
+    for said in ("a.rather.long.name.of.a.parameter", "tests/test_graph.py:", "loss = y.sum()",
+                 "dx = g / y", "dx = y (g - <g, y>)", "Back: dx = np.where(condition, g, 0)",
+                 f"float64[{width}]"):
+        assert said in " ".join(text.split())
+
+
+def test_the_drawing_has_a_box_for_each_place_and_an_arrow_for_each_use():
+    r, _ = by_hand()
+    places = r.places()
+    drawing = ET.fromstring(r.svg("x < y & z"))
+    space = "{http://www.w3.org/2000/svg}"
+    texts = [t.text for t in drawing.iter(f"{space}text")]
+    assert drawing.find(f"{space}title").text == "x < y & z" == texts[0]
+    badges = [t.text for g in drawing.iter(f"{space}g") if g.get("class") == "badge"
+              for t in g.iter(f"{space}text")]
+    assert sorted(badges) == ["1", "2", "3", "4"]
+    kinds = [g.get("class") for g in drawing.iter(f"{space}g")]
+    assert [kinds.count(k) for k in ("op", "leaf", "constant")] == [3, 1, 1]
+    assert kinds.count("arrow") == sum(len(p.inputs) for p in places) == 6
+    for said in ("double = multiply", "value 36", "grad  25", "value 2", "float64[]"):
+        assert said in texts
+    # Parts of sums stand beside the arrows that bring them.
+    assert sorted(t for t in texts if t in ("1", "6", "24")) == ["1", "1", "24", "6", "6"]

@@ -1,0 +1,100 @@
+"""Lines and rules that are shown are those of the source that runs."""
+import linecache
+import pathlib
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.core import watch_ops
+from minigrad.source import callers, definition, derivatives, line_of, meaning
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def lines_of(f):
+    """The innermost line outside of minigrad for every op that f runs, and the function's name."""
+    seen = []
+
+    def note(event):
+        frame = next(callers())
+        seen.append((event.op, line_of(frame), frame.f_code.co_name))
+    with watch_ops(note):
+        f()
+    return seen
+
+
+def test_an_op_is_traced_to_the_line_that_called_it_through_operators_and_methods():
+    x = np.ones(2)
+
+    def here():
+        y = mg.Tensor(x) + 1.0
+        return 2.0 * y.sum()
+    first, second, third = lines_of(here)
+    assert [op for op, *_ in (first, second, third)] == ["add", "sum", "multiply"]
+    assert {name for *_, name in (first, second, third)} == {"here"}
+    assert first[1].text == "y = mg.Tensor(x) + 1.0"
+    assert second[1] == third[1] and second[1].text == "return 2.0 * y.sum()"
+    assert first[1].file == "tests/test_source.py"
+    assert linecache.getline(__file__, first[1].number).strip() == first[1].text
+    assert second[1].place == f"tests/test_source.py:{first[1].number + 1}"
+
+
+def test_a_call_over_several_lines_is_shown_whole():
+    (_, line, _), = lines_of(lambda: mg.add(
+        np.ones(2),
+        np.zeros(2)))
+    assert line.text.endswith("mg.add( np.ones(2), np.zeros(2)))")
+
+
+def test_what_was_typed_in_has_a_place_and_no_text():
+    (_, line, _), = lines_of(lambda: eval("mg.exp(np.ones(2))", globals()))
+    assert line == ("<string>", 1, "")
+
+
+@pytest.mark.parametrize("op", sorted(mg.OPS))
+def test_the_definition_of_every_op_is_found(op):
+    line = definition(mg.OPS[op])
+    text = (ROOT / line.file).read_text(encoding="utf-8").splitlines()[line.number - 1]
+    assert text == line.text and line.text.startswith(f"def {op}(")
+    assert meaning(op) and "Back:" not in meaning(op)
+
+
+@pytest.mark.parametrize("op, rules", [
+    ("multiply", ["dx = g * y", "dy = g * x"]),
+    ("sigmoid", ["dx = g * y * (1 - y)"]),
+    ("softmax", ["dx = y (g - <g, y>)"]),           # from its docstring
+    ("dropout", []),                                # not the same in all cases
+    ("embedding", []), ("layer_norm", []), ("power", [])])
+def test_rules_of_the_gradient_are_read_where_a_line_says_them(op, rules):
+    assert derivatives(op) == rules
+
+
+NUMBERS = {"x": np.array([0.3, 1.7]), "y": np.array([2.5, 0.4]), "g": np.array([1.1, -0.6])}
+
+
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "divide", "negative", "exp", "log",
+                                "sqrt", "tanh", "sigmoid"])
+def test_the_rules_compute_the_gradients(op):
+    names = list(mg.OPS[op].__signature__.parameters)
+    leaves = {name: mg.Tensor(NUMBERS[name], requires_grad=True) for name in names}
+    value = mg.OPS[op](*leaves.values())
+    value.backward(NUMBERS["g"])
+    known = {"y": value.data} | {name: NUMBERS[name] for name in ("g", *names)}
+    assert len(derivatives(op)) == len(names)
+    for rule in derivatives(op):
+        name, formula = rule.split(" = ")
+        assert np.allclose(eval(formula, {}, known), leaves[name[1:]].grad, rtol=1e-12)
+
+
+def test_an_op_without_source_or_docstring_has_no_rules_and_breaks_nothing():
+    scope = {"mg": mg}
+    exec("@mg.op\ndef typed_in(x):\n    return 2 * x, (lambda g: 2 * g,)", scope)
+    try:
+        assert derivatives("typed_in") == [] and meaning("typed_in") == ""
+        assert definition(mg.OPS["typed_in"]).file == "<string>"
+        with mg.Recorder() as r:
+            scope["typed_in"](mg.Tensor(1.5, requires_grad=True)).backward()
+        assert "typed_in: (<string>:" in r.text() and "typed_in" in r.svg()
+    finally:
+        del mg.OPS["typed_in"]

@@ -1,0 +1,133 @@
+"""The drawing: arrows point down and run through no box, and browsers take the file."""
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from minigrad.svg import Arrow, Box, draw
+
+SPACE = "{http://www.w3.org/2000/svg}"
+
+
+def random_boxes(seed, n=16):
+    """A graph in which each box is made of up to three earlier ones, some more than once."""
+    rng = np.random.default_rng(seed)
+    boxes = []
+    for i in range(n):
+        box = Box(("op", "leaf", "constant")[i % 3], [("head", f"box {i}"), ("", "x" * (3 * i))],
+                  badge=str(i))
+        for j in rng.integers(max(i, 1), size=rng.integers(4)) if i else ():
+            box.arrows.append(Arrow(boxes[j], "1.5" * (i % 4 == 0), f"{j} {i}"))
+        boxes.append(box)
+    return boxes
+
+
+def chain(n, residual):
+    boxes = [Box("leaf", [("", "start")])]
+    for i in range(n):
+        boxes.append(Box("op", [("", f"step {i}")], arrows=[Arrow(boxes[-1], tip="next")]))
+        if residual and i:
+            boxes[-1].arrows.append(Arrow(boxes[0], tip="start"))
+    return boxes
+
+
+def drawn(boxes):
+    """The frames of the boxes by their first line, (left, top, right, bottom); and the arrows'
+    paths as points along them."""
+    drawing = ET.fromstring(draw(boxes, "title"))
+    frames, paths = {}, []
+    for g in drawing.iter(f"{SPACE}g"):
+        rect = g.find(f"{SPACE}rect")
+        if rect is not None:
+            x, y, w, h = (float(rect.get(k)) for k in ("x", "y", "width", "height"))
+            frames[g.find(f"{SPACE}text").text] = (x, y, x + w, y + h)
+        elif g.get("class") == "arrow":
+            paths.append(points_of(g.find(f"{SPACE}path").get("d")))
+    return frames, paths
+
+
+def points_of(d):
+    """Points along a path of M, V and C commands, close to each other."""
+    points = []
+    for letter, rest in re.findall(r"([MVC])([^MVC]*)", d):
+        n = [float(x) for x in rest.split()]
+        t = np.linspace(0, 1, 41)[:, None]
+        if letter == "M":
+            points.append(np.array([n]))
+            continue
+        start = points[-1][-1]
+        if letter == "V":
+            points.append(start + t * (np.array([start[0], n[0]]) - start))
+        else:
+            a, b, c = np.array(n).reshape(3, 2)
+            points.append((1 - t)**3 * start + 3 * (1 - t)**2 * t * a + 3 * (1 - t) * t**2 * b
+                          + t**3 * c)
+    return np.concatenate(points)
+
+
+GRAPHS = [random_boxes(seed) for seed in range(8)] + [chain(12, False), chain(12, True)]
+
+
+@pytest.mark.parametrize("boxes", GRAPHS)
+def test_no_box_lies_on_another_and_none_outside_the_paper(boxes):
+    frames, _ = drawn(boxes)
+    assert len(frames) == len(boxes)
+    for name, (left, top, right, bottom) in frames.items():
+        for other, (x, y, to_x, to_y) in frames.items():
+            assert name == other or right < x or to_x < left or bottom < y or to_y < top
+    view = [float(x) for x in ET.fromstring(draw(boxes, "title")).get("viewBox").split()]
+    assert all(view[0] < left and top > view[1] and right < view[0] + view[2]
+               and bottom < view[1] + view[3] for left, top, right, bottom in frames.values())
+
+
+@pytest.mark.parametrize("boxes", GRAPHS)
+def test_arrows_point_down_and_run_through_no_box(boxes):
+    frames, paths = drawn(boxes)
+    assert len(paths) == sum(len(box.arrows) for box in boxes)
+    for points in paths:
+        assert (np.diff(points[:, 1]) >= -1e-6).all()
+        for left, top, right, bottom in frames.values():
+            x, y = points.T
+            inside = (x > left + 1) & (x < right - 1) & (y > top + 1) & (y < bottom - 1)
+            assert not inside.any()
+
+
+@pytest.mark.parametrize("boxes", GRAPHS)
+def test_every_arrow_ends_at_its_box_and_comes_from_its_source(boxes):
+    drawing = ET.fromstring(draw(boxes, "title"))
+    frames, _ = drawn(boxes)
+    arrows = [g for g in drawing.iter(f"{SPACE}g") if g.get("class") == "arrow"]
+    expected = [(box, arrow) for box in boxes for arrow in box.arrows]
+    for (box, arrow), g in zip(expected, arrows, strict=True):
+        points = points_of(g.find(f"{SPACE}path").get("d"))
+        left, top, right, _ = frames[box.lines[0][1]]
+        assert left <= points[-1][0] <= right and abs(points[-1][1] - top) < 0.2
+        source = frames[arrow.source.lines[0][1]]
+        begins = abs(points[0][1] - source[3]) < 0.2 and source[0] <= points[0][0] <= source[2]
+        branches = any(np.abs(points_of(other.find(f"{SPACE}path").get("d")) - points[0])
+                       .sum(axis=1).min() < 0.3 for other in arrows if other is not g)
+        assert begins or branches
+        assert g.find(f"{SPACE}title").text == (arrow.tip or None)
+
+
+def test_a_chain_is_straight_and_what_goes_around_it_is_drawn_once():
+    frames, _ = drawn(chain(30, True))
+    middles = [(left + right) / 2 for left, _, right, _ in frames.values()]
+    assert max(middles) - min(middles) < 0.2
+    once, twice = (len(draw(chain(n, True), "title")) for n in (30, 60))
+    assert twice < 2.1 * once                   # not the whole way for each arrow
+
+
+def test_long_chains_and_no_boxes_are_drawn():
+    assert draw(chain(3000, False), "long").count("<rect") == 3002
+    assert ET.fromstring(draw([], "nothing")) is not None
+
+
+def test_the_file_is_an_image_with_a_name_for_light_and_dark():
+    text = draw([Box("op", [("", 'a < b & "c"')], tip="<tip>")], "a <title>", "a & description")
+    drawing = ET.fromstring(text)
+    assert drawing.get("role") == "img" and drawing[0].tag == f"{SPACE}title"
+    assert drawing[0].text == "a <title>" and drawing[1].text == "a & description"
+    assert "prefers-color-scheme: dark" in text and "<script" not in text and "href" not in text
+    assert 'a &lt; b &amp;' in text and "&lt;tip&gt;" in text
