@@ -28,7 +28,7 @@ FLOORS = [
     "model.layers model.positions",
     "model.attention",
     "model.transformer",
-    "model.checkpoint model.decoding model.training",
+    "model.checkpoint model.decoding model.graphs model.training",
     "model.generation model.scoring",
     "model",
     "model.interactive",

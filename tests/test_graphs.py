@@ -1,0 +1,96 @@
+"""The graphs to learn from: their numbers by hand, the block's by the model, mistakes in a line."""
+import math
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from model import Transformer, TransformerConfig, graphs
+
+
+def places(recorder):
+    return {place.name: place for place in recorder.places() if place.name}
+
+
+def test_the_neurons_numbers_are_those_that_its_text_promises():
+    p = places(graphs.neuron())
+    expected = {"loss": (0.25, 1), "error": (-0.5, -1), "y": (0.5, -1), "b": (1, -0.25),
+                "w": ([1, -1], [-0.5, -0.75])}
+    for name, (value, gradient) in expected.items():
+        assert np.array_equal(p[name].value, value), name
+        assert np.array_equal(p[name].gradient, gradient), name
+    assert [float(part) for part in p["error"].parts] == [-0.5, -0.5]
+    assert p["x"].gradient is None
+
+
+def test_two_words_share_out_their_look_as_the_text_promises():
+    p = places(graphs.two_words())
+    assert np.allclose(p["weights"].value, [[1, 0], [1 / 4, 3 / 4]], rtol=0, atol=1e-15)
+    assert np.allclose(p["mixed"].value, [[4], [7]], rtol=0, atol=1e-14)
+    assert np.allclose(p["value"].gradient, [[1.25], [0.75]], rtol=0, atol=1e-15)
+    assert np.allclose(p["key"].gradient, [[-0.75], [0.75]], rtol=0, atol=1e-14)
+    assert np.allclose(p["query"].gradient, [[0], [0.75 * math.log(3)]], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_block_is_the_first_step_of_a_model_of_that_configuration(bias):
+    config = TransformerConfig(11, block_size=8, n_layer=3, n_head=2, n_embd=12, dropout=0.1,
+                               bias=bias)
+    p = places(graphs.one_block(config))
+    model = Transformer(TransformerConfig(11, 8, 1, 2, 12, 0.1, bias))
+    ids, targets = p["ids"].value, p["targets"].value
+    assert ids.shape == targets.shape == (graphs.BATCH, 8)
+    assert np.array_equal(ids[:, 1:], targets[:, :-1])
+    loss = mg.cross_entropy(model(ids), targets)
+    loss.backward()
+    assert p["loss"].value == loss.data
+    names = dict(model.named_parameters())
+    assert names.keys() <= p.keys()
+    for name, parameter in names.items():
+        assert np.allclose(p[name].gradient, parameter.grad, rtol=1e-4, atol=1e-7), name
+    assert len(p["token_embedding.weight"].parts) == 2
+
+
+@pytest.mark.parametrize("of", graphs.GRAPHS)
+def test_a_graph_is_printed_in_80_columns_or_drawn(of, tmp_path, capsys):
+    config = TransformerConfig(11, block_size=8, n_layer=3, n_head=2, n_embd=12)
+    graphs.show(of=of, config=config)
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80 and "\nRules of the ops" in said
+    assert said.startswith(graphs.GRAPHS[of].__doc__.splitlines()[0])
+    graphs.show(str(tmp_path / "a.SVG"), of, config)
+    assert capsys.readouterr().out == f"drawn in {tmp_path / 'a.SVG'}; a browser shows it\n"
+    drawing = ET.fromstring((tmp_path / "a.SVG").read_text(encoding="utf-8"))
+    assert drawing[0].text == graphs.GRAPHS[of].__doc__.splitlines()[0]
+
+
+def test_the_neuron_is_shown_by_default(capsys):
+    graphs.show()
+    assert "mg.sigmoid((w * x).sum() + b)" in capsys.readouterr().out
+
+
+def test_mistakes_are_named_in_one_line_before_anything_is_computed(tmp_path, monkeypatch, capsys):
+    for graph in graphs.GRAPHS:
+        monkeypatch.setitem(graphs.GRAPHS, graph, None)     # not to be called
+    with pytest.raises(ValueError, match="a graph of expression, attention, block, not of 'head'"):
+        graphs.show(of="head")
+    with pytest.raises(ValueError, match="give a file that ends in .svg, not 'graph.png'"):
+        graphs.show("graph.png")
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    for path in (tmp_path / "none" / "a.svg", tmp_path / "folder.svg"):
+        (tmp_path / "folder.svg").mkdir(exist_ok=True)
+        with pytest.raises(ValueError, match=r"cannot write .*\.svg: .*; give another file"):
+            graphs.show(str(path))
+
+
+@pytest.mark.parametrize("of, seconds", [("attention", 5), ("block", 15)])
+def test_compiling_is_announced_where_it_will_happen(of, seconds, monkeypatch, capsys):
+    config = TransformerConfig(11, block_size=8, n_head=2, n_embd=12)
+    for due in (True, False):
+        monkeypatch.setattr(graphs, "must_compile", lambda *kernel, parallel, due=due: due)
+        graphs.show(of=of, config=config)
+        out, err = capsys.readouterr()
+        assert (f"this once; some {seconds} seconds\n" in err) == due and "compiling" not in out
