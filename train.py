@@ -3,9 +3,11 @@
     python train.py                             the built-in plays, about three minutes
     python train.py --data my_text.txt          a text of your own (UTF-8)
     python train.py --init_from resume          go on where a run was stopped
+    python train.py --explain                   one step, explained from the text to the weights
 """
 import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 import os
@@ -25,6 +27,7 @@ from minigrad.optim import warmup_cosine
 from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, save_checkpoint
 from model.causality import prove_causality
 from model.checkpoint import Checkpoint, restore_optimizer
+from model.explain import explain
 from model.flags import Parser, flag, prepare_output
 from model.generation import stream
 from model.scoring import ladder, yardstick
@@ -69,6 +72,8 @@ class Settings:
     threads: int = flag(0, "processors to use; 0 takes all that this process may run on")
     profile: int = flag(0, "after so many steps, a table of where their time went, by op "
                            "(50 if no number is given)", alone=50)
+    explain: bool = flag(False, "walk through the next step, with numbers, shapes and lines of "
+                                "source, and save nothing")
 
     def problems(self) -> list[str]:
         """What cannot work, one line each."""
@@ -183,6 +188,10 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
     # What the run will do, and the proof that it cannot cheat
     counted = yardstick(train, val, tokenizer.vocab_size)
     describe(s, text, tokenizer, model, counted, state.iteration)
+    if s.explain:
+        lr = warmup_cosine(state.iteration, s.learning_rate, min_lr, s.warmup_iters, decay_iters)
+        step = functools.partial(take_step, s, model, optimizer, lr, train, state, out_dir)
+        return explain(step, s, model, optimizer, tokenizer, state, counted)
     prove_causality(model, tokenizer.vocab_size, s.block_size)
     out_dir.mkdir(parents=True, exist_ok=True)
     if not resumed:
@@ -288,8 +297,8 @@ def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transforme
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
     if must_compile(parallel=(numba.get_num_threads() > 1,)):
-        print("compiling   the kernels for this machine, this once; some 15 seconds, and 5 before "
-              "the sample at the end", flush=True)
+        print("compiling   the kernels for this machine, this once; some 15 seconds"
+              + ("" if s.explain else ", and 5 before the sample at the end"), flush=True)
         compile_ahead(s.batch_size * s.block_size * s.n_embd)
     print(flush=True)
 
