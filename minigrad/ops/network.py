@@ -14,7 +14,9 @@ NORM_EPS = 1e-5     # added to a variance
 
 @op
 def matmul(x: Array, y: Array) -> Rule:
-    """Product of the last two axes, (..., M, K), (..., K, P) -> (..., M, P); vectors as NumPy's."""
+    """Product of the last two axes, (..., M, K), (..., K, P) -> (..., M, P); vectors as NumPy's.
+    Back:  dx = g y^T, dy = x^T g.
+    """
     if x.ndim == 0 or y.ndim == 0:
         raise ValueError("matmul takes arrays of at least one axis; to scale by a number, use *")
     was_x, was_y = x.shape, y.shape
