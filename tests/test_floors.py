@@ -32,7 +32,7 @@ FLOORS = [
     "model.explain model.generation model.scoring",
     "model",
     "model.interactive",
-    "model.sample",
+    "model.sample model.count",
     "train",
 ]
 LEVEL = {name: level for level, floor in enumerate(FLOORS) for name in floor.split()}

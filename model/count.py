@@ -1,0 +1,185 @@
+"""Where a transformer's parameters are, and what a token costs:
+
+    python -m model.count --n_layer 96 --n_head 96 --n_embd 12288 --vocab_size 50257 \\
+        --block_size 2048               GPT-3
+    python -m model.count --out_dir out     a model that was trained
+
+Everything is counted by formula, so that the largest model needs no memory; the tests hold the
+formulas against the models that are built.
+Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, T block size.
+"""
+import dataclasses
+import pathlib
+import sys
+import typing
+
+from model.checkpoint import load_checkpoint
+from model.flags import Parser, flag, prepare_output
+from model.transformer import POSITIONS, TransformerConfig
+
+HELP = {"vocab_size": "different tokens, V",
+        "block_size": "tokens of the longest sequence, T",
+        "n_layer": "blocks of attention and MLP",
+        "n_head": "attention heads, H",
+        "n_kv_head": "heads of keys and values (default: n_head)",
+        "n_embd": "channels, C",
+        "position": f"what tells positions apart: {', '.join(POSITIONS)}",
+        "bias": "biases in linear layers and norms"}
+LANTERN = 62    # characters of the text that train.py takes by default
+
+Settings = dataclasses.make_dataclass("Settings", [
+    (field.name, (typing.get_args(field.type) or (field.type,))[0],     # int | None: a flag of int
+     flag(LANTERN if field.name == "vocab_size" else field.default, HELP.get(field.name, "")))
+    for field in dataclasses.fields(TransformerConfig) if field.name != "dropout"
+] + [("out_dir", str, flag(None, "count the model in the ckpt.npz of this folder instead"))])
+
+ATTENTION, MLP = ("query", "key", "value", "output"), ("up", "down")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The command."""
+    prepare_output()
+    parser = Parser("python -m model.count", __doc__, Settings)
+    given = parser.given(argv)
+    try:
+        if "out_dir" not in given:
+            config = TransformerConfig(**{"vocab_size": LANTERN} | given)
+        elif len(given) == 1:
+            config = load_checkpoint(pathlib.Path(given["out_dir"]) / "ckpt.npz").model.config
+        else:
+            given.pop("out_dir")
+            parser.error("--out_dir counts a model as it was trained; leave out "
+                         + ", ".join(f"--{name}" for name in given))
+    except ValueError as error:
+        sys.exit(f"model.count: {error}")
+    print(report(config))
+
+
+def of_a_layer(config: TransformerConfig) -> dict[str, int]:
+    """Parameters of one block, by part."""
+    C, D, H, H_kv = config.n_embd, config.d_head, config.n_head, config.kv_heads
+
+    def linear(inputs, outputs):
+        return outputs * (inputs + config.bias)
+    return {"query": linear(C, H * D), "key": linear(C, H_kv * D), "value": linear(C, H_kv * D),
+            "output": linear(H * D, C), "up": linear(C, 4 * C), "down": linear(4 * C, C),
+            "norms": 2 * (C + C * config.bias)}
+
+
+def outside_layers(config: TransformerConfig) -> dict[str, int]:
+    """Parameters before the first block and after the last; the output's weights are the token
+    embedding once more, and count once."""
+    C = config.n_embd
+    learnt = config.position == "learned"
+    return {"token embedding": config.vocab_size * C,
+            "position embedding": config.block_size * C if learnt else 0,
+            "norms": C + C * config.bias}
+
+
+def parameters(config: TransformerConfig) -> int:
+    """Of the whole model."""
+    return config.n_layer * sum(of_a_layer(config).values()) + sum(outside_layers(config).values())
+
+
+def cached(config: TransformerConfig) -> int:
+    """Numbers that are kept of a token that was read: its keys and values in every layer."""
+    return 2 * config.n_layer * config.kv_heads * config.d_head
+
+
+def forward_flops(config: TransformerConfig) -> tuple[float, float]:
+    """Additions and multiplications in the products of one token: with weights, and in attention.
+
+    A weight that multiplies takes 2: every matrix of the layers, and the token embedding, as
+    output.  Looking a token up takes none.  A query takes 2 D in every head for the score of each
+    key, and 2 D for mixing its value: 4 C a layer for each key, of which causal attention has
+    (T + 1) / 2 on the mean of a full block.  Norms, softmax, GELU and additions are not counted.
+    Going back takes twice as much as going forward.
+
+    Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1 and table 1,
+    which leaves out the output and lets a query look at T keys; Chowdhery et al. 2022, "PaLM",
+    appendix B, and nanoGPT, 6 N + 12 L C T for training, do the latter too.
+    """
+    matrices = of_a_layer(dataclasses.replace(config, bias=False))
+    weights = config.n_layer * (sum(matrices.values()) - matrices["norms"])
+    weights += config.vocab_size * config.n_embd
+    keys = (config.block_size + 1) / 2
+    return 2 * weights, 4 * config.n_layer * config.n_embd * keys
+
+
+def report(config: TransformerConfig) -> str:
+    """Three tables: parameters by part, operations a token, bytes."""
+    c = config
+    heads = f"{c.n_head:,} heads of {c.d_head:,}"
+    if c.kv_heads != c.n_head:
+        heads += f", keys and values in {c.kv_heads:,}"
+    return "\n".join([
+        f"{c.n_layer:,} layers, {heads}; {c.n_embd:,} channels, vocabulary {c.vocab_size:,}, "
+        f"block {c.block_size:,}", "",
+        *parameter_table(c), "", *flops_table(c), "", *bytes_table(c)])
+
+
+def parameter_table(config: TransformerConfig) -> list[str]:
+    """Each part of the model: in one head, one layer, all layers; and its share."""
+    layer, outside, total = of_a_layer(config), outside_layers(config), parameters(config)
+    heads = {part: config.n_head for part in ATTENTION} | dict.fromkeys(("key", "value"),
+                                                                        config.kv_heads)
+
+    def row(name, in_all, in_layer=None, in_head=None):
+        cells = ("" if n is None else f"{n:,}" for n in (in_head, in_layer, in_all))
+        return "{:18}{:>14}{:>17}{:>19}".format(name, *cells) + f"{in_all / total:>9.1%}"
+
+    def row_of(name, parts, in_head=None):
+        in_layer = sum(layer[part] for part in parts)
+        return row(name, config.n_layer * in_layer, in_layer, in_head)
+    in_head = {part: layer[part] // heads[part] for part in ATTENTION}
+    of_one = sum(in_head.values()) if config.kv_heads == config.n_head else None
+    return ["{:18}{:>14}{:>17}{:>19}{:>9}".format("parameters", "one head", "one layer", "all",
+                                                  "share"),
+            *(row(name, outside[name]) for name in ("token embedding", "position embedding")
+              if outside[name]),
+            row_of("attention", ATTENTION, of_one),
+            *(row_of(f"  {part}", [part], in_head[part]) for part in ATTENTION),
+            row_of("MLP", MLP),
+            *(row_of(f"  {part}", [part]) for part in MLP),
+            row("norms", config.n_layer * layer["norms"] + outside["norms"], layer["norms"]),
+            row("total", total, sum(layer.values())),
+            "The token embedding is the output's weights as well."]
+
+
+def flops_table(config: TransformerConfig) -> list[str]:
+    """Floating-point operations of a token, going forward, and in training."""
+    products, looking = forward_flops(config)
+    rows = {"2 for each weight that multiplies": products,
+            f"attention to {(config.block_size + 1) / 2:,g} keys, the mean of a block": looking,
+            "total": products + looking}
+    return [f"{'floating-point operations a token':49}{'forward':>14}{'training':>14}",
+            *(f"{name:49}{scaled(n, ''):>14}{scaled(3 * n, ''):>14}" for name, n in rows.items())]
+
+
+def bytes_table(config: TransformerConfig) -> list[str]:
+    """Bytes of weights, of training, of the cache, and read for a token that is written."""
+    n, kept = parameters(config), cached(config)
+    block = config.block_size * kept
+    # Of the positions one row is read; of the token embedding all, as output.
+    positions = outside_layers(config)["position embedding"]
+    read = n - positions + positions // config.block_size + block
+    rows = {"weights": n, "keys and values of a token": kept,
+            "keys and values of a full block": block,
+            "read to write a token, the cache full": read}
+    return [f"{'bytes':49}{'float32':>14}{'16 bits':>14}",
+            *(f"{name:49}{scaled(4 * n, 'B'):>14}{scaled(2 * n, 'B'):>14}"
+              for name, n in rows.items()),
+            f"{'to train: gradients':49}{scaled(4 * n, 'B'):>14}",
+            f"{'to train: two means for each weight, by AdamW':49}{scaled(8 * n, 'B'):>14}"]
+
+
+def scaled(n: float, unit: str) -> str:
+    """Four digits of a number, with one of the prefixes k, M, G, T, P."""
+    for prefix in ("", "k", "M", "G", "T", "P"):
+        if n < 999.95 or prefix == "P":
+            return f"{n:#.4g} {prefix}{unit}".rstrip()
+        n /= 1000
+
+
+if __name__ == "__main__":
+    main()
