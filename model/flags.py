@@ -5,11 +5,14 @@ import difflib
 import os
 import sys
 
+from data import read_text
 
-def flag(default: object, help: str, alone: object = None) -> dataclasses.Field:
-    """A field of a dataclass of settings, with what --help says of it, and what the flag means when
-    it stands alone (None: it cannot)."""
-    return dataclasses.field(default=default, metadata={"help": help, "alone": alone})
+
+def flag(default: object, help: str, alone: object = None, short: str = "") -> dataclasses.Field:
+    """A field of a dataclass of settings, with what --help says of it, what the flag means when it
+    stands alone (None: it cannot), and a short spelling, such as -o."""
+    return dataclasses.field(default=default,
+                             metadata={"help": help, "alone": alone, "short": short})
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,6 +25,8 @@ class Parser(argparse.ArgumentParser):
                          formatter_class=argparse.RawDescriptionHelpFormatter)
         for field in dataclasses.fields(settings):
             spellings = dict.fromkeys((f"--{field.name}", f"--{field.name.replace('_', '-')}"))
+            if field.metadata["short"]:
+                spellings[field.metadata["short"]] = None
             kind = ({"action": argparse.BooleanOptionalAction} if field.type is bool
                     else {"type": field.type})
             if field.metadata["alone"] is not None:
@@ -47,6 +52,13 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no flag {unknown[0]}"
                        + (f"; did you mean {near[0]}?" if near else "; see --help"))
         return vars(known)
+
+
+def text_or_file(value: str) -> str:
+    """The text itself, or what stands in the file that FILE:path names."""
+    if not value.startswith("FILE:"):
+        return value
+    return read_text(os.path.abspath(os.path.expanduser(value.removeprefix("FILE:"))))
 
 
 def prepare_output() -> None:

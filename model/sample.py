@@ -16,10 +16,10 @@ import time
 import data
 from minigrad.kernels.ahead import must_compile
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.flags import Parser, flag, prepare_output
+from model.flags import Parser, flag, prepare_output, text_or_file
 from model.generation import USELESS, check_settings, stream_many
 from model.interactive import interact
-from model.scoring import ladder, text_losses, yardstick
+from model.scoring import ladder, text_losses, training_text, yardstick
 
 TOGETHER = 16       # samples that are made at once
 RULE = "-" * 20     # between them
@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> None:
         if s.score is not None:
             score(s, checkpoint)
             return
-        start = read_start(s.start)
+        start = text_or_file(s.start)
         if s.interactive:
             seeds = itertools.count(s.seed, s.num_samples)
 
@@ -154,29 +154,6 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
     print(ladder(loss, yardstick(tokenizer.encode(train), ids, tokenizer.vocab_size)))
     if text in train or train in text:
         print("this very text, or most of it, was trained on and counted", file=sys.stderr)
-
-
-def training_text(training: dict) -> str:
-    """The text that a run was trained on.
-
-    Raises
-    ------
-    ValueError : the checkpoint does not say so, or the text is not there any more, or another one.
-    """
-    name = training.get("settings", {}).get("data")
-    if name is None or "text" not in training:
-        raise ValueError("the checkpoint does not say which text it was trained on")
-    text = data.read_text(name)
-    if data.digest(text) != training["text"]:
-        raise ValueError(f"{name} is no longer the text that the model was trained on")
-    return text
-
-
-def read_start(start: str) -> str:
-    """The beginning itself, or what stands in the file that FILE:path names."""
-    if not start.startswith("FILE:"):
-        return start
-    return data.read_text(os.path.abspath(os.path.expanduser(start.removeprefix("FILE:"))))
 
 
 if __name__ == "__main__":

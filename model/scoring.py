@@ -5,7 +5,7 @@ import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
-from data import ngram_losses
+from data import digest, ngram_losses, read_text
 from model.decoding import window_step
 from model.transformer import Transformer
 
@@ -50,3 +50,19 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
         if group[0] == 0:
             losses[at[0]] = of_window[0]
     return losses
+
+
+def training_text(training: dict) -> str:
+    """The text that a run was trained on.
+
+    Raises
+    ------
+    ValueError : the checkpoint does not say so, or the text is not there any more, or another one.
+    """
+    name = training.get("settings", {}).get("data")
+    if name is None or "text" not in training:
+        raise ValueError("the checkpoint does not say which text it was trained on")
+    text = read_text(name)
+    if digest(text) != training["text"]:
+        raise ValueError(f"{name} is no longer the text that the model was trained on")
+    return text

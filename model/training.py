@@ -87,6 +87,31 @@ class Log:
             csv.writer(file).writerows(rows)
 
 
+def read_log(path: pathlib.Path) -> list[list[float | None]]:
+    """The lines of a log.csv, numbers in the order of `Log.COLUMNS`; None for the training loss
+    before any step.
+
+    Raises
+    ------
+    ValueError : there is no such file, or it is damaged.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            header, *rows = csv.reader(file)
+        if tuple(header) != Log.COLUMNS:
+            raise ValueError
+        lines = [[None if i == 1 and x == "" else float(x) for i, x in enumerate(row)]
+                 for row in rows]
+        if not all(len(line) == len(header) and math.isfinite(sum(x or 0 for x in line))
+                   for line in lines):
+            raise ValueError
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path} is damaged, or no log of this program") from error
+    return lines
+
+
 class Interrupts:
     """Remembers Ctrl-C and the like, so that a loop can stop between two steps; a second one stops
     at once."""

@@ -3,7 +3,7 @@ import dataclasses
 
 import pytest
 
-from model.flags import Parser, flag
+from model.flags import Parser, flag, text_or_file
 
 
 @dataclasses.dataclass
@@ -12,6 +12,7 @@ class Settings:
     fast: bool = flag(False, "no waiting")
     rate: float = flag(None, "how much")
     table: int = flag(0, "after so many", alone=50)
+    output: str = flag("a.html", "where to", short="-o")
 
 
 def given(*argv):
@@ -30,6 +31,17 @@ def test_flags_take_underscores_and_hyphens_and_booleans_a_no():
 
 def test_a_flag_may_stand_alone_where_that_has_a_meaning():
     assert given("--table") == {"table": 50} and given("--table", "3") == {"table": 3}
+
+
+def test_a_flag_may_have_a_short_spelling():
+    assert given("-o", "b") == given("--output", "b") == {"output": "b"} and given("-ob") == given(
+        "-o", "b")
+
+
+def test_a_text_is_itself_or_what_a_file_holds(tmp_path, monkeypatch):
+    (tmp_path / "lantern").write_bytes(b"a\r\nb")
+    monkeypatch.chdir(tmp_path)
+    assert text_or_file("lantern") == "lantern" and text_or_file("FILE:lantern") == "a\nb"
 
 
 def test_help_shows_the_defaults(capsys):

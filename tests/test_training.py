@@ -9,7 +9,7 @@ import pytest
 import data
 from data import IGNORE
 from model import Transformer, TransformerConfig
-from model.training import Interrupts, Log, State, decayed_and_other, evaluate
+from model.training import Interrupts, Log, State, decayed_and_other, evaluate, read_log
 
 
 def test_an_evaluation_is_the_mean_over_every_target_once():
@@ -65,6 +65,29 @@ def test_a_resumed_log_has_no_line_twice_and_keeps_the_earlier_ones(tmp_path):
     assert len(path.read_text(encoding="utf-8").splitlines()) == 2
     Log(path, start=None)
     assert len(path.read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_a_log_is_read_as_it_was_written(tmp_path):
+    log = Log(tmp_path / "log.csv", start=None)
+    assert read_log(log.path) == []
+    log.write(0, None, 4.5, 1e-5, 0.0, 0.0), log.write(10, 2.25, 2.5, 1e-3, 1000.0, 1.25)
+    assert read_log(log.path) == [[0, None, 4.5, 1e-5, 0, 0], [10, 2.25, 2.5, 1e-3, 1000, 1.25]]
+
+
+@pytest.mark.parametrize("lines", [
+    "", "iter,train_loss\n1,2\n", "{}\n0,,4.1,4e-5,0", "{}\n0,,4.1,4e-5,0,0,0", "{}\n,,4,4e-5,0,0",
+    "{}\n0,,nan,4e-5,0,0", "{}\n0,,4.1,inf,0,0", "{}\n0,,4.1,x,0,0", "{}\n\n", "\0", b"\xff\xfe"])
+def test_a_damaged_log_is_refused(tmp_path, lines):
+    path = tmp_path / "log.csv"
+    lines = lines if isinstance(lines, bytes) else lines.format(",".join(Log.COLUMNS)).encode()
+    path.write_bytes(lines)
+    with pytest.raises(ValueError, match="log.csv is damaged, or no log of this program"):
+        read_log(path)
+
+
+def test_a_log_that_is_not_there_is_said_to_be_so(tmp_path):
+    with pytest.raises(ValueError, match="log.csv cannot be read: No such file"):
+        read_log(tmp_path / "log.csv")
 
 
 def test_an_interrupt_is_remembered_and_a_second_one_stops_at_once():
