@@ -29,7 +29,7 @@ FLOORS = [
     "model.attention",
     "model.transformer",
     "model.checkpoint model.decoding model.graphs model.training",
-    "model.explain model.generation model.scoring",
+    "model.explain model.generation model.heads model.reading model.scoring",
     "model",
     "model.interactive",
     "model.sample model.count",

@@ -1,0 +1,97 @@
+"""What a head of attention does, in a few numbers and one phrase.
+
+Shapes: L layers, H heads, T queries and keys of a window, V vocabulary.
+"""
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Head(NamedTuple):
+    """Means over the queries of a text; shares are of 1.
+
+        entropy     of the weights, in bits: 0 for a single key, log2 of their number for an even
+                    look
+        distance    from the query back to what it looks at, in characters
+        previous    the share on the character before the query
+        itself      the share on the query
+        first       the share on the first of the window
+        favourite   the share on one character of the vocabulary, the one that gets the most beyond
+                    what an even look would give it
+    """
+    numbers: dict[str, float]
+    even: dict[str, float]      # the same of a head that shares its look out evenly
+    favourite_id: int
+
+
+# A head is described by the first rule that holds: a label, what such a head does ({} is its
+# favourite character), when it holds, and that in words.
+RULES = (
+    ("alone", "has nothing earlier to look at", lambda n, even: math.isnan(n["entropy"]),
+     "no character of the text has another before it in its window"),
+    ("previous", "looks mostly at the previous character", lambda n, even: n["previous"] >= 0.5,
+     "at least 50 % on the previous character"),
+    ("itself", "looks mostly at the character itself", lambda n, even: n["itself"] >= 0.5,
+     "at least 50 % on the character itself"),
+    ("first", "rests mostly on the first character", lambda n, even: n["first"] >= 0.5,
+     "at least 50 % on the first character of the window"),
+    ("last few", "looks at the last few characters",
+     lambda n, even: n["distance"] <= min(6, even["distance"] / 2),
+     "a mean distance of at most 6 characters, and at most half that of an even look"),
+    ("often {}", "often looks for {}",
+     lambda n, even: n["favourite"] >= max(0.25, 2 * even["favourite"]),
+     "at least 25 % on its favourite character, and at least twice what an even look has there"),
+    ("wide", "looks far and wide, almost evenly",
+     lambda n, even: n["entropy"] >= 0.75 * even["entropy"],
+     "an entropy of at least 75 % of an even look's"),
+    ("leans to {}", "leans towards {}",
+     lambda n, even: n["favourite"] >= max(0.1, 2 * even["favourite"]),
+     "at least 10 % on its favourite character, and at least twice what an even look has there"),
+    ("mixed", "picks some characters, near and far", lambda n, even: True,
+     "none of these"),
+)
+
+
+def describe(windows: Iterable[tuple[np.ndarray, np.ndarray, int]], vocab_size: int
+             ) -> list[list[Head]]:
+    """Every head of every layer, from windows of a text: ids (T,), maps (L, H, T, T), and the first
+    row that counts.  A query with no other before it says nothing, and never counts; where none
+    does, all is nan."""
+    total, even_total, queries = {}, {}, 0
+    for ids, maps, first in windows:
+        rows = np.arange(max(first, 1), len(ids))
+        even = np.tril(np.ones((len(ids), len(ids)))) / np.arange(1, len(ids) + 1)[:, None]
+        for sums, weights in ((total, maps[..., rows, :].astype(np.float64)),
+                              (even_total, even[rows])):
+            for name, x in _sums(weights, ids, rows, vocab_size).items():
+                sums[name] = sums.get(name, 0.0) + x
+        queries += len(rows)
+    mean, even = ({name: x / (queries or math.nan) for name, x in sums.items()}
+                  for sums in (total, even_total))
+    of_characters, evenly = mean.pop("characters"), even.pop("characters")      # (L, H, V), (V,)
+    favourites = np.argmax(of_characters - evenly, axis=-1)                     # (L, H)
+    return [[Head({name: float(x[layer, head]) for name, x in mean.items()}
+                  | {"favourite": float(of_characters[layer, head, favourite])},
+                  {name: float(x) for name, x in even.items()}
+                  | {"favourite": float(evenly[favourite])}, int(favourite))
+             for head, favourite in enumerate(of_layer)]
+            for layer, of_layer in enumerate(favourites)]
+
+
+def _sums(weights, ids, rows, vocab_size):
+    """Sums over queries, which are these rows of a map: (..., R, T) -> name -> (...)."""
+    each, keys = np.arange(len(rows)), np.arange(len(ids))
+    logs = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)      # 0 log 0 is 0
+    return {"entropy": -(weights * logs).sum(axis=(-1, -2)),
+            "distance": (weights * (rows[:, None] - keys)).sum(axis=(-1, -2)),
+            "previous": weights[..., each, rows - 1].sum(axis=-1),
+            "itself": weights[..., each, rows].sum(axis=-1),
+            "first": weights[..., 0].sum(axis=-1),
+            "characters": weights.sum(axis=-2) @ (ids[:, None] == np.arange(vocab_size))}
+
+
+def kind(head: Head) -> tuple[str, str]:
+    """The rule that describes a head: its label, and what such a head does."""
+    return next((label, does) for label, does, holds, _ in RULES if holds(head.numbers, head.even))
