@@ -22,6 +22,13 @@ def small_text(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def hostile_text():
+    """Characters that HTML, JSON or a screen might take for something else."""
+    return ("</script><!--<script>'\"&\\$`{{facts}}\u2028\u2029\u202e\0\x1b\x7f"
+            "𝄞é\u0301\ud800\n\r\t ")
+
+
+@pytest.fixture(scope="session")
 def trained(tmp_path_factory, small_text):
     """The folder of a run of 40 steps."""
     out_dir = tmp_path_factory.mktemp("run") / "out"

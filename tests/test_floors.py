@@ -31,8 +31,8 @@ FLOORS = [
     "model.checkpoint model.decoding model.graphs model.training",
     "model.explain model.generation model.heads model.reading model.scoring",
     "model",
-    "model.interactive",
-    "model.sample model.count",
+    "model.interactive model.page",
+    "model.count model.look model.sample",
     "train",
 ]
 LEVEL = {name: level for level, floor in enumerate(FLOORS) for name in floor.split()}

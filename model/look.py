@@ -1,0 +1,83 @@
+"""See a trained model's attention at work:  python -m model.look --text "MARA:" -o look.html
+
+Writes one HTML file, which opens from disk in any browser, without a network: what each head of
+each layer looks at, what the model expected of each character, how the run went, and the shapes of
+every step.
+"""
+import dataclasses
+import os
+import pathlib
+import sys
+
+import data
+from minigrad.kernels.ahead import must_compile
+from model.checkpoint import Checkpoint, load_checkpoint
+from model.flags import Parser, flag, prepare_output, text_or_file
+from model.generation import generate
+from model.page import gather, html
+from model.scoring import training_text
+
+PASSAGE = 192       # characters, where no text is given
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything that the command can be told."""
+    out_dir: str = flag("out", "folder of the run, with its ckpt.npz and log.csv")
+    text: str = flag(None, "what to read, or FILE:path to take it from a file (default: a passage "
+                           "of the text's end, which was not trained on)")
+    output: str = flag("look.html", "the file to write", short="-o")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The command."""
+    prepare_output()
+    s = Settings(**Parser("python -m model.look", __doc__, Settings).given(argv))
+    try:
+        write(s)
+    except ValueError as error:
+        sys.exit(f"model.look: {error}")
+    except BrokenPipeError:     # nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        what = f"use {error.filename}" if error.filename else "write the page"
+        sys.exit(f"model.look: cannot {what}: {error.strerror or error}; "
+                 "name another file with --output")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def write(s: Settings) -> None:
+    """Write the page, and say where it is."""
+    out_dir, output = pathlib.Path(s.out_dir), pathlib.Path(s.output)
+    checkpoint = load_checkpoint(out_dir / "ckpt.npz")
+    if must_compile():
+        print("compiling kernels for this machine, this once; up to 20 seconds", file=sys.stderr)
+    if s.text is None:
+        text, source = passage(checkpoint)
+    else:
+        text, source = text_or_file(s.text), "The text is the one given with --text."
+    page = html(*gather(checkpoint, text, source, out_dir)).encode("utf-8")
+    output.write_bytes(page)
+    print(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser")
+
+
+def passage(checkpoint: Checkpoint) -> tuple[str, str]:
+    """Something to read where nothing is given: from the validation part of the run's own text if
+    that is at hand, else written by the model; and whence it is."""
+    model, tokenizer, training, _ = checkpoint
+    try:
+        _, val = data.split(training_text(training))
+    except ValueError:
+        return (generate(model, tokenizer, max_new_tokens=PASSAGE, temperature=0.8, seed=1337),
+                "The text was written by the model itself (temperature 0.8), since the one that it "
+                "was trained on is not at hand.")
+    # Begin at a paragraph, or else a line, of which at least two characters follow.
+    start = next((at + len(end) for end in ("\n\n", "\n")
+                  if 0 <= (at := val.find(end)) < len(val) - PASSAGE), 0)
+    return val[start:start + PASSAGE], ("The text is a passage of the part of the run's text that "
+                                        "was kept for validation: the model was not trained on it.")
+
+
+if __name__ == "__main__":
+    main()

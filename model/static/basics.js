@@ -1,0 +1,226 @@
+"use strict";
+
+// What the page holds, and small helpers to show it.  All numbers were computed by the program that
+// wrote the page.  Shares and probabilities are whole numbers of 0.01 %; places count from 0 in the
+// code, and from 1 where a reader sees them.  Text of any kind enters the page as text, never as
+// markup.
+
+const byId = (id) => document.getElementById(id);
+const facts = JSON.parse(byId("facts").textContent);
+const { ids, windows } = facts;
+const layers = facts.heads.length, heads = facts.heads[0].length;
+
+// What is looked at.  Row and column are places in the window, null where nothing is followed.
+const state = {
+  character: 1, window: 0, layer: 0, head: 0, row: null, column: null, follow: "query",
+};
+
+/** Where the window begins in the text, and how many characters it has. */
+const start = () => windows[state.window].start;
+const length = () => windows[state.window].length;
+
+/** What the model expected of a character; the first has nothing before it, and no prediction. */
+const expected = (character) => facts.characters[character - 1];
+
+
+// ---- Elements and words
+
+/** An element with attributes and children; strings become text. */
+function make(tag, attributes = {}, ...children) {
+  const svg = ["svg", "line", "polyline", "text"].includes(tag);
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+const symbol = (id) => facts.vocabulary[id][0];
+const quoted = (id) => `‘${symbol(id)}’`;
+const named = (id) => facts.vocabulary[id][1];
+const percent = (units) => units === null ? "–" : `${(units / 100).toFixed(2)}\u00a0%`;
+const probability = (units) => units === 0 ? "<\u00a00.01\u00a0%" : percent(units);
+const whole = (number) => number.toLocaleString("en-US");
+const counted = (n, what) => `${whole(n)} ${what}${n === 1 ? "" : "s"}`;
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+const bounded = (x, low, high) => Math.max(low, Math.min(high, x));
+
+/** Tell those who hear the page. */
+function say(text) {
+  byId("status").textContent = text;
+}
+
+/** The symbol of a character, smaller where it is a code. */
+function glyph(id) {
+  return make("span", symbol(id).length > 3 ? { class: "code" } : {}, symbol(id));
+}
+
+/** A row of a list of bars: a name, a share of the full width, a number. */
+function bar(name, share, value) {
+  const fill = make("span", { class: "fill" });
+  fill.style.width = `${100 * share}%`;
+  return make("li", {}, name, make("span", { class: "track", "aria-hidden": "true" }, fill),
+    make("span", { class: "value" }, value));
+}
+
+/** The same for a character. */
+function characterBar(id, units, value) {
+  const mark = make("span", { class: "symbol", role: "img", "aria-label": named(id) }, symbol(id));
+  return bar(mark, units / 1e4, value);
+}
+
+/** A name, a number, and what it means. */
+function entry(name, number, meaning) {
+  return make("div", {}, make("dt", {}, name),
+    make("dd", {}, make("b", {}, number), make("small", {}, meaning)));
+}
+
+
+// ---- Attention weights: deflated, low bytes before high bytes, lower triangles row by row
+
+let weights;                // of all windows, layers and heads, one after another
+const offsets = [];         // where each window's begin
+
+async function unpackWeights() {
+  const packed = Uint8Array.from(atob(byId("weights").textContent), (c) => c.charCodeAt(0));
+  const inflated = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(inflated).arrayBuffer());
+  const count = bytes.length / 2;
+  weights = Uint16Array.from({ length: count }, (_, i) => bytes[i] | bytes[count + i] << 8);
+  let at = 0;
+  for (const { length } of windows) {
+    offsets.push(at);
+    at += layers * heads * length * (length + 1) / 2;
+  }
+}
+
+/** The weights of a head in the window. */
+function triangle(layer, head) {
+  const size = length() * (length() + 1) / 2;
+  const from = offsets[state.window] + (layer * heads + head) * size;
+  return weights.subarray(from, from + size);
+}
+
+/** How much a query (row) looks at a key (column), in units. */
+const weight = (map, row, column) => map[row * (row + 1) / 2 + column];
+
+
+// ---- Colours: one hue, lightness in even steps as the eye sees it
+
+const BLUE = 255, ORANGE = 50;          // hues, in degrees
+let blue, orange;                       // ramps for attention and for loss, in the theme's colours
+
+const isDark = () => (document.documentElement.dataset.theme
+  || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+
+/** 256 colours from none to all, each [red, green, blue]. */
+function ramp(hue) {
+  const [from, to, chroma, turn] = isDark() ? [0.25, 0.92, 0.15, 0.85] : [0.965, 0.34, 0.165, 0.75];
+  return Array.from({ length: 256 }, (_, i) => {
+    const t = i / 255;
+    return oklch(from + (to - from) * t, chroma * Math.sin(Math.PI * (0.05 + turn * t)), hue);
+  });
+}
+
+/** Lightness, chroma and hue as [red, green, blue].
+    Source: Ottosson 2020, "A perceptual color space for image processing" (Oklab). */
+function oklch(lightness, chroma, hue) {
+  const a = chroma * Math.cos(hue * Math.PI / 180), b = chroma * Math.sin(hue * Math.PI / 180);
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3;
+  const linear = [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s,
+  ];
+  return linear.map((x) => bounded(x, 0, 1)).map((x) => Math.round(
+    255 * (x <= 0.0031308 ? 12.92 * x : 1.055 * x ** (1 / 2.4) - 0.055)));
+}
+
+const byRoot = () => document.querySelector("[name=shade]:checked").value === "root";
+const shadeOfLoss = (loss) => orange[Math.round(255 * bounded(loss / facts.even_loss, 0, 1))];
+const shadeOfWeight = (units) => blue[Math.round(
+  255 * (byRoot() ? Math.sqrt(units / 1e4) : units / 1e4))];
+
+const css = (colour) => `rgb(${colour.join(" ")})`;
+const gradient = (colours) => `linear-gradient(to right, ${
+  colours.filter((_, i) => i % 15 === 0).map(css).join(", ")})`;
+
+/** Colour an element, with black or white text, whichever stands out more; null takes it away. */
+function tint(element, colour) {
+  const [r, g, b] = (colour ?? [0, 0, 0]).map((x) => (x / 255) ** 2.2);
+  const luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  element.style.backgroundColor = colour ? css(colour) : "";
+  element.style.color = colour ? luminance > 0.179 ? "#000" : "#fff" : "";
+}
+
+
+// ---- Lists of characters, of which one is chosen by pointer or keyboard
+
+function option(label, ...children) {
+  return make("span", {
+    role: "option", "aria-selected": "false", "aria-label": label, tabindex: "-1",
+  }, ...children);
+}
+
+/** A listbox of options, of which those from `first` on can be chosen; pick(i) hears the choice. */
+function listbox(box, first, pick) {
+  const list = { options: [], chosen: first };
+  const go = (i) => {
+    const to = bounded(i, first, list.options.length - 1);
+    pick(to);
+    list.options[to].focus();
+  };
+  box.addEventListener("click", (event) => {
+    const i = list.options.indexOf(event.target.closest("[role=option]"));
+    if (i >= first) go(i);
+  });
+  box.addEventListener("keydown", (event) => {
+    const { options } = list, at = options.indexOf(document.activeElement);
+    const to = {
+      ArrowLeft: () => at - 1, ArrowRight: () => at + 1,
+      ArrowUp: () => lineAway(options, at, -1), ArrowDown: () => lineAway(options, at, 1),
+      Home: () => first, End: () => options.length - 1,
+    }[event.key];
+    if (!to) return;
+    event.preventDefault();
+    go(to());
+  });
+  /** Take new options, one for each id and perhaps one more: words whole, lines as in the text. */
+  list.fill = (options, ofIds) => {
+    let word = make("span", { class: "word" });
+    box.replaceChildren(word);
+    options.forEach((element, i) => {
+      word.append(element);
+      const name = i < ofIds.length ? named(ofIds[i]) : "";
+      if (name === "line break") box.append(make("br"));
+      if (["space", "tab", "line break"].includes(name)) {
+        box.append(word = make("span", { class: "word" }));
+      }
+    });
+    list.options = options;
+    list.choose(null);
+  };
+  /** Mark an option as chosen, or none; the keyboard enters the list where the last one was. */
+  list.choose = (i) => {
+    const before = list.options[list.chosen];
+    before?.setAttribute("aria-selected", "false");
+    before?.setAttribute("tabindex", "-1");
+    list.chosen = bounded(i ?? list.chosen, first, list.options.length - 1);
+    list.options[list.chosen].setAttribute("aria-selected", i !== null);
+    list.options[list.chosen].setAttribute("tabindex", "0");
+  };
+  return list;
+}
+
+/** The option nearest to one, on the line above (-1) or below (1). */
+function lineAway(options, at, direction) {
+  const boxes = options.map((element) => element.getBoundingClientRect());
+  const beyond = (box, top) => direction * (box.top - top) > boxes[at].height / 2;
+  const line = boxes.filter((box) => beyond(box, boxes[at].top))
+    .reduce((a, b) => direction * (b.top - a) < 0 ? b.top : a, direction * Infinity);
+  const away = (box) => Math.abs(box.top - line) > boxes[at].height / 2 ? Infinity
+    : Math.abs(box.left - boxes[at].left);
+  return boxes.reduce((best, box, i) => away(box) < away(boxes[best]) ? i : best, at);
+}

@@ -1,0 +1,96 @@
+"""Chromium without a window, for the tests of the page, and to take the page's picture:
+
+    python -m tests.browser look.html docs/look.png --at attention --height 1130
+"""
+import argparse
+import base64
+import contextlib
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+FLAGS = ("--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --hide-scrollbars "
+         "--disable-background-networking --disable-component-update --disable-sync "
+         "--disable-extensions").split()
+
+
+def missing() -> str:
+    """What a browser cannot be started without, and is not there; "" if all is."""
+    try:
+        import selenium     # noqa: F401
+    except ImportError:
+        return "selenium is not installed; python -m pip install -e '.[browser]'"
+    absent = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
+    return f"there is no {' and no '.join(absent)} on the path" if absent else ""
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Any]:
+    """A Chromium that has nothing of the user's, and keeps what its console says and every request
+    of it, as a selenium driver."""
+    from selenium import webdriver
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium")
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        # Given the path of the driver, selenium does not look for one on the network.
+        service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+        driver = webdriver.Chrome(options, service)
+        try:
+            yield driver
+        finally:
+            driver.quit()
+
+
+def resize(driver: Any, width: int, height: int, scale: float = 1) -> None:
+    """Give the page so many CSS pixels, each of `scale` by `scale` in a picture."""
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": width, "height": height, "deviceScaleFactor": scale, "mobile": False})
+
+
+def open_page(driver: Any, path: pathlib.Path) -> None:
+    """Show a page, and wait until it has drawn itself, or has said why it cannot."""
+    from selenium.webdriver.support.wait import WebDriverWait
+    driver.get(path.resolve().as_uri())
+    WebDriverWait(driver, 20, 0.02).until(lambda driver: driver.execute_script(
+        "return 'ready' in document.documentElement.dataset "
+        "|| !document.getElementById('trouble').hidden"))
+
+
+def main() -> None:
+    """Take a picture of a page."""
+    parser = argparse.ArgumentParser(prog="tests.browser", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("page", type=pathlib.Path)
+    parser.add_argument("png", type=pathlib.Path)
+    parser.add_argument("--width", type=int, default=1280)
+    parser.add_argument("--height", type=int, help="default: the whole page")
+    parser.add_argument("--scale", type=float, default=1, help="pixels of the picture for each")
+    parser.add_argument("--theme", choices=("light", "dark"), default="light")
+    parser.add_argument("--at", help="id of what the picture begins with")
+    parser.add_argument("--run", default="", help="JavaScript to run before, as chooseHead(1, 2)")
+    s = parser.parse_args()
+    with browser() as driver:
+        resize(driver, s.width, 1000, s.scale)
+        open_page(driver, s.page)
+        driver.execute_script(f"document.querySelector('#theme [value={s.theme}]').click();{s.run}")
+        box = driver.execute_script(
+            "const {body} = document, from = document.getElementById(arguments[0]) ?? body;"
+            "return [from.getBoundingClientRect().top + scrollY, body.scrollHeight]", s.at)
+        resize(driver, s.width, round(box[1]), s.scale)         # all of it is drawn
+        driver.execute_async_script(
+            "requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))")
+        clip = {"x": 0, "y": box[0], "width": s.width, "height": s.height or box[1] - box[0],
+                "scale": 1}
+        shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
+        s.png.parent.mkdir(parents=True, exist_ok=True)
+        s.png.write_bytes(base64.b64decode(shot["data"]))
+    print(f"{s.png}: {s.png.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""What the page holds: every number against its direct computation, and no way out of the file."""
+import base64
+import configparser
+import csv
+import json
+import math
+import pathlib
+import re
+import zlib
+
+import numpy as np
+import pytest
+
+import data
+from model import (CharTokenizer, Transformer, TransformerConfig, heads, load_checkpoint, page,
+                   sample)
+from model.checkpoint import Checkpoint
+from model.decoding import window_start
+from model.page import (MOST_CHARACTERS, SCRIPTS, check_length, count_weights, gather, html,
+                        letters, pack, shown)
+from model.reading import Window, read
+from model.scoring import text_losses, yardstick
+
+TEXT = "the quick brown fox runs\nover the green wood"
+
+
+@pytest.fixture(scope="module")
+def found(trained):
+    """A checkpoint, and what its page holds of TEXT."""
+    checkpoint = load_checkpoint(trained / "ckpt.npz")
+    return checkpoint, *gather(checkpoint, TEXT, "from here", trained)
+
+
+def made(text, training=None, **config):
+    """A model that has not been trained, as if it came from a file."""
+    tokenizer = CharTokenizer(text)
+    settings = dict(block_size=8, n_layer=2, n_head=2, n_embd=8) | config
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, **settings))
+    for p in model.parameters():
+        p.data *= 8 if p.ndim > 1 else 1
+    return Checkpoint(model, tokenizer, training or {}, {})
+
+
+def test_what_was_expected_of_each_character_is_what_sampling_would_have_drawn_from(found):
+    (model, tokenizer, *_), facts, _ = found
+    ids, block = tokenizer.encode(TEXT), model.config.block_size
+    assert facts["ids"] == ids.tolist() and len(facts["characters"]) == len(ids) > 2 * block
+    losses = text_losses(model, ids)
+    for n, fact in enumerate(facts["characters"], 1):
+        start = window_start(n, block)
+        assert facts["windows"][fact["window"]] == {
+            "start": start, "length": min(block, len(ids) - start)}
+        logits = model(ids[start:n]).data[-1].astype(np.float64)
+        p = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        order = sorted(range(len(p)), key=lambda i: -p[i])[:8]
+        assert [i for i, _ in fact["top"]] == order
+        assert [x for _, x in fact["top"]] == pytest.approx(1e4 * p[order], abs=0.51)
+        if n < len(ids):
+            assert fact["came"] == pytest.approx(1e4 * p[ids[n]], abs=0.51)
+            assert fact["loss"] == pytest.approx(losses[n - 1], abs=5.1e-4)
+            assert fact["bits"] == pytest.approx(losses[n - 1] / math.log(2), abs=5.1e-4)
+            assert fact["rank"] == 1 + sum(p > p[ids[n]])
+        else:
+            assert not fact.keys() & {"came", "loss", "rank"}
+
+
+def test_the_mean_loss_and_the_n_grams_are_those_of_the_score(found, trained, tmp_path, capsys):
+    score = found[1]["score"]
+    (tmp_path / "t.txt").write_text(TEXT, encoding="utf-8")
+    sample.main(["--out_dir", str(trained), "--score", str(tmp_path / "t.txt")])
+    said = capsys.readouterr().out
+    assert f"    {score['loss']:.4f}  nats" in said and f"    {score['bits']:.4f}  bits" in said
+    printed = re.findall(r"^    ([0-9.]+)  (?:counted )?(.*)$", said.split("beside n-grams")[1],
+                         re.MULTILINE)
+    assert {name.replace("  <--", ""): float(x) for x, name in printed} == dict(score["ladder"])
+    assert len(score["ladder"]) == 6 and score["seen"] is False
+
+
+def test_a_text_that_was_trained_on_is_known_again(found, trained, small_text):
+    train, _ = data.split(small_text.read_text(encoding="utf-8"))
+    assert gather(found[0], train[50:90], "", trained)[0]["score"]["seen"]
+
+
+def test_heads_are_described_over_the_rows_that_predict(found):
+    (model, tokenizer, *_), facts, _ = found
+    windows = read(model, tokenizer.encode(TEXT))
+    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows], tokenizer.vocab_size)
+    for layer, of_layer in zip(facts["heads"], described, strict=True):
+        for fact, head in zip(layer, of_layer, strict=True):
+            for mine, its in ((fact["numbers"], head.numbers), (fact["even"], head.even)):
+                assert mine == {name: round(x, 2) if name in ("entropy", "distance")
+                                else round(1e4 * x) for name, x in its.items()}
+            symbol = facts["vocabulary"][head.favourite_id][0]
+            assert fact["does"] == heads.kind(head)[1].format(f"‘{symbol}’")
+
+
+def unpacked(facts, weights):
+    """Maps in units of 0.01 %, as the page reads them: for each window (L, H, T (T + 1) / 2)."""
+    low, high = np.frombuffer(zlib.decompress(weights), np.uint8).reshape(2, -1).astype(int)
+    layers, each = len(facts["heads"]), len(facts["heads"][0])
+    sizes = [w["length"] * (w["length"] + 1) // 2 for w in facts["windows"]]
+    ends = np.cumsum([layers * each * size for size in sizes])
+    assert ends[-1] == len(low)
+    return [part.reshape(layers, each, -1) for part in np.split(low + 256 * high, ends[:-1])]
+
+
+def test_the_weights_are_those_of_the_plain_path_to_a_hundredth_of_a_percent(found):
+    (model, tokenizer, *_), facts, weights = found
+    ids = tokenizer.encode(TEXT)
+    for window, units in zip(facts["windows"], unpacked(facts, weights), strict=True):
+        maps = model.attention_maps(ids[window["start"]:window["start"] + window["length"]])
+        for row in range(window["length"]):
+            at = row * (row + 1) // 2
+            assert np.array_equal(units[..., at:at + row + 1],
+                                  np.rint(1e4 * maps[..., row, :row + 1].astype(float)))
+
+
+def test_each_block_shows_its_stream_and_what_it_would_predict(found):
+    (model, tokenizer, *_), facts, _ = found
+    ids, fact = tokenizer.encode(TEXT), facts["characters"][4]
+    x = model.token_embedding(ids[:5]) + model.position_embedding(np.arange(5))
+    for block, shown_of_block in zip([None, *model.blocks], fact["blocks"], strict=True):
+        x = x if block is None else block(x)
+        assert shown_of_block["norm"] == pytest.approx(np.linalg.norm(x.data[-1]), abs=0.006)
+        assert shown_of_block["channels"] == pytest.approx(x.data[-1, :4], abs=6e-4)
+        logits = (model.norm(x).data @ model.token_embedding.weight.data.T)[-1].astype(float)
+        p = np.exp(logits) / np.exp(logits).sum()
+        assert shown_of_block["came"] == pytest.approx(1e4 * p[ids[5]], abs=0.51)
+        assert shown_of_block["top"][0][1] == pytest.approx(1e4 * p.max(), abs=0.51)
+    assert fact["blocks"][-1]["came"] == fact["came"]
+
+
+def test_the_steps_count_every_parameter_once(found):
+    (model, *_), facts, _ = found
+    assert sum(step["count"] for step in facts["steps"]) == sum(p.size for p in model.parameters())
+    assert facts["steps"][0]["shape"] == (1, 16) and facts["steps"][0]["op"] == "encode"
+    assert facts["steps"][-1]["letters"] == ["B", "T", "V"] and facts["steps"][-1]["count"] == 0
+    assert [step["words"] for step in facts["steps"] if step["op"] == "self_attention"]
+    assert dict((letter, size) for letter, size, _ in facts["sizes"]) == {
+        "B": 1, "T": 16, "C": 16, "H": 2, "D": 8, "V": model.config.vocab_size}
+
+
+def test_axes_are_named_by_what_they_are_and_not_by_their_size():
+    config = TransformerConfig(16, block_size=8, n_layer=1, n_head=2, n_embd=16)    # V is C
+    assert letters((1, 8, 16), config, False) == ["B", "T", "C"]
+    assert letters((1, 8, 16), config, True) == ["B", "T", "V"]
+    assert letters((8, 48), config, False) == ["T", "3 C"]
+    assert letters((1, 8, 24), config, False) == ["B", "T", "3 D"]
+    assert letters((1, 8, 5), config, False) == ["B", "T", "5"]
+
+
+def test_a_step_that_has_no_words_here_has_those_of_its_op(found, trained, monkeypatch):
+    monkeypatch.delitem(page.WORDS, "self_attention")
+    steps = gather(found[0], TEXT, "", trained)[0]["steps"]
+    assert any("scaled_dot_product_attention of H heads" in step["words"] for step in steps)
+
+
+def test_the_run_is_its_log_and_the_n_grams_on_its_validation_text(found, trained, small_text):
+    (model, tokenizer, *_), facts, _ = found
+    with open(trained / "log.csv", encoding="utf-8") as file:
+        lines = list(csv.reader(file))[1:]
+    assert facts["log"] == [[float(x) if x else None for x in line] for line in lines]
+    assert facts["log"][0][1] is None and len(facts["log"]) == 5
+    train, val = data.split(tokenizer.encode(data.read_text(str(small_text))))
+    counted = yardstick(train, val, tokenizer.vocab_size)
+    assert facts["counted"] == [(name, round(x, 3)) for name, x in counted.items()]
+    assert ("trained", "40 steps on words.txt") in facts["about"]
+    assert ("folder", str(trained)) in facts["about"]
+
+
+@pytest.mark.parametrize("log,why", [(None, "cannot be read"), (b"iter,train_loss\n1,2",
+                                                                "is damaged")])
+def test_without_a_log_or_the_training_text_the_page_says_why(tmp_path, log, why):
+    checkpoint = made("abc ")
+    if log is not None:
+        (tmp_path / "log.csv").write_bytes(log)
+    facts, weights = gather(checkpoint, "abc abc", "", tmp_path)
+    assert facts["log"] is None and why in facts["no_log"] and "log.csv" in facts["no_log"]
+    assert facts["counted"] is None and "does not say which text" in facts["no_counts"]
+    assert html(facts, weights)
+
+
+def test_a_text_too_short_or_too_long_is_refused():
+    small = TransformerConfig(5, block_size=64, n_layer=4, n_head=4, n_embd=16)
+    large = TransformerConfig(5, block_size=1024, n_layer=12, n_head=12, n_embd=24)
+    for N in (0, 1):
+        with pytest.raises(ValueError, match=f"needs two characters .* and this has {N}"):
+            check_length(small, N)
+    check_length(small, 2), check_length(small, MOST_CHARACTERS), check_length(large, 256)
+    with pytest.raises(ValueError, match="has 1,001 characters, .* at most 1,000, .* shorter"):
+        check_length(small, 1001)
+    with pytest.raises(ValueError, match="has 900 characters, .* at most 372, "):
+        check_length(large, 900)
+
+
+@pytest.mark.parametrize("block,N", [(8, 3), (8, 8), (8, 9), (8, 30), (7, 30), (1, 4)])
+def test_the_weights_are_counted_before_they_are_computed(tmp_path, block, N):
+    checkpoint = made("abc", block_size=block)
+    facts, weights = gather(checkpoint, ("abc" * N)[:N], "", tmp_path)
+    assert sum(x.size for x in unpacked(facts, weights)) == count_weights(
+        checkpoint.model.config, N)
+
+
+def test_a_model_that_has_diverged_is_refused(tmp_path):
+    checkpoint = made("abc")
+    checkpoint.model.norm.weight.data[0] = math.nan
+    with pytest.raises(ValueError, match="its training may have diverged"):
+        gather(checkpoint, "abc", "", tmp_path)
+
+
+@pytest.mark.parametrize("character,symbol,name", [
+    ("e", "e", "e"), ("E", "E", "capital E"), ("7", "7", "7"), (".", ".", "full stop"),
+    (" ", "␣", "space"), ("\n", "⏎", "line break"), ("\t", "⇥", "tab"), ("\0", "␀", "U+0000"),
+    ("\x7f", "U+007F", "U+007F"), ("\u2028", "U+2028", "line separator"),
+    ("\u202e", "U+202E", "right-to-left override"), ("\ud800", "U+D800", "U+D800"),
+    ("\u0301", "◌\u0301", "combining acute accent"), ("\u00a0", "U+00A0", "no-break space"),
+    ("𝄞", "𝄞", "musical symbol g clef"), ("é", "é", "é"), ("<", "<", "less-than sign")])
+def test_every_character_has_a_symbol_that_can_be_seen_and_a_name(character, symbol, name):
+    assert shown(character) == (symbol, name)
+
+
+def test_no_text_or_name_can_leave_the_json_that_holds_it(tmp_path, hostile_text):
+    out_dir = tmp_path / "<b>&'\""
+    checkpoint = made(hostile_text, {"settings": {"data": hostile_text}, "text": ""})
+    facts, weights = gather(checkpoint, hostile_text, "</script>{{weights}}", out_dir)
+    written = html(facts, weights)
+    parts = re.findall(r"<script([^>]*)>(.*?)</script>", written, re.DOTALL)
+    assert [kind for kind, _ in parts] == [' type="application/json" id="facts"',
+                                           ' type="text/plain" id="weights"', ""]
+    assert "<" not in parts[0][1] and parts[0][1].isascii()
+    assert json.loads(parts[0][1]) == json.loads(json.dumps(facts))
+    assert base64.b64decode(parts[1][1]) == weights
+    written.encode("utf-8")
+    assert "{{" not in written.replace(parts[0][1], "")
+
+
+def test_nothing_in_the_page_points_out_of_it(found):
+    written = html(*found[1:])
+    assert "default-src 'none'" in written and "img-src data:" in written
+    assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)|@import|url\(", written)
+    assert not re.findall(r"(?:src|href)=\"(?!#|data:,)", written)
+    assert "innerHTML" not in written and "insertAdjacentHTML" not in written
+    assert {path.stem for path in pathlib.Path(page.__file__).with_name("static").glob("*.js")
+            } == set(SCRIPTS)
+
+
+def test_what_the_page_is_made_of_is_installed_with_the_package():
+    folder, config = pathlib.Path(page.__file__).parent, configparser.ConfigParser()
+    config.read(folder.parent / "setup.cfg", encoding="utf-8")
+    patterns = config["options.package_data"]["model"].split()
+    installed = {path for pattern in patterns for path in folder.glob(pattern)}
+    parts = set((folder / "static").iterdir())
+    assert parts <= installed and len(parts) == len(SCRIPTS) + 2
+
+
+def test_256_characters_of_the_largest_usual_model_stay_below_two_megabytes(tmp_path):
+    checkpoint = made(data.read_text("lantern"), block_size=256, n_layer=6, n_head=6, n_embd=384)
+    facts, weights = gather(checkpoint, data.read_text("lantern")[:256], "", tmp_path)
+    beside, T, hardest = len(html(facts, b"").encode()), 256, 0
+    for sharpness in (1, 1.5, 2):       # among these are the weights that deflate least
+        scores = sharpness * np.random.default_rng(0).standard_normal((1, 6, T, T))
+        maps = np.tril(np.exp(scores))
+        maps /= maps.sum(-1, keepdims=True)
+        layer = Window(0, np.zeros(T, int), 0, None, maps, None, [])
+        hardest = max(hardest, 6 * len(base64.b64encode(pack([layer]))))
+    assert len(base64.b64encode(weights)) < hardest and 1_700_000 < beside + hardest < 2_000_000
