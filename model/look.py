@@ -3,6 +3,9 @@
 Writes one HTML file, which opens from disk in any browser, without a network: what each head of
 each layer looks at, what the model expected of each character, how the run went, and the shapes of
 every step.
+
+    python -m model.look --graph                what backward goes through, of a neuron, printed
+    python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
 """
 import dataclasses
 import os
@@ -14,6 +17,7 @@ from minigrad.kernels.ahead import must_compile
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.flags import Parser, flag, prepare_output, text_or_file
 from model.generation import generate
+from model.graphs import GRAPHS, show
 from model.page import gather, html
 from model.scoring import training_text
 
@@ -27,14 +31,27 @@ class Settings:
     text: str = flag(None, "what to read, or FILE:path to take it from a file (default: a passage "
                            "of the text's end, which was not trained on)")
     output: str = flag("look.html", "the file to write", short="-o")
+    graph: str = flag(None, "instead of the page, print a recorded graph in backward's order, or "
+                            "draw it if the path of an .svg follows", alone="")
+    of: str = flag("expression", f"which graph: {', '.join(GRAPHS)}, with the shapes of the run "
+                                 "in out_dir if there is one")
 
 
 def main(argv: list[str] | None = None) -> None:
     """The command."""
     prepare_output()
-    s = Settings(**Parser("python -m model.look", __doc__, Settings).given(argv))
+    parser = Parser("python -m model.look", __doc__, Settings)
+    given = parser.given(argv)
+    s = Settings(**given)
+    if s.graph is None and "of" in given:
+        parser.error("--of says which graph is shown; give --graph too")
+    if s.graph is not None and (others := given.keys() & {"text", "output"}):
+        parser.error(f"--graph shows no page; leave out --{min(others)}")
     try:
-        write(s)
+        if s.graph is None:
+            write(s)
+        else:
+            show_graph(s)
     except ValueError as error:
         sys.exit(f"model.look: {error}")
     except BrokenPipeError:     # nobody reads on
@@ -60,6 +77,15 @@ def write(s: Settings) -> None:
     page = html(*gather(checkpoint, text, source, out_dir)).encode("utf-8")
     output.write_bytes(page)
     print(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser")
+
+
+def show_graph(s: Settings) -> None:
+    """Print or draw a graph, that of a block with the shapes of the run's model if there is one."""
+    checkpoint = pathlib.Path(s.out_dir) / "ckpt.npz"
+    if s.of == "block" and checkpoint.exists():
+        show(s.graph or None, s.of, load_checkpoint(checkpoint).model.config)
+    else:
+        show(s.graph or None, s.of)
 
 
 def passage(checkpoint: Checkpoint) -> tuple[str, str]:

@@ -96,3 +96,30 @@ def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):
     for output in (tmp_path, tmp_path / "none" / "l.html"):
         said = refused(capsys, "--out_dir", str(trained), "--text", "the", "-o", str(output))
         assert f"cannot use {output}: " in said and "--output" in said and "\n" not in said
+
+
+def test_a_graph_is_printed_or_drawn_instead_of_the_page(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    look.main(["--graph"])
+    said = capsys.readouterr().out
+    assert said.startswith("One neuron") and "#1  loss = multiply(#2, #2)" in said
+    look.main(["--graph", "--of", "attention"])
+    assert "mixed = matmul(" in capsys.readouterr().out
+    look.main(["--graph", "drawn.svg", "--of", "block", "--out_dir", str(trained)])
+    assert capsys.readouterr().out == "drawn in drawn.svg; a browser shows it\n"
+    drawing = (tmp_path / "drawn.svg").read_text(encoding="utf-8")
+    assert "float32[28, 16]" in drawing         # the token table of the run
+    look.main(["--graph", "drawn.svg", "--of", "block", "--out_dir", "nowhere"])
+    assert "float32[62, 128]" in (tmp_path / "drawn.svg").read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["drawn.svg"]
+
+
+@pytest.mark.parametrize("flags, says", [
+    (["--graph", "drawn.png"], "give a file that ends in .svg, not 'drawn.png'"),
+    (["--graph", "nowhere/drawn.svg"], "cannot write nowhere/drawn.svg: No such file or directory"),
+    (["--graph", "--of", "head"], "is a graph of expression, attention, block, not of 'head'"),
+    (["--of", "block"], "--of says which graph is shown; give --graph too"),
+    (["--graph", "--text", "the"], "--graph shows no page; leave out --text")])
+def test_mistakes_about_graphs_are_answered_in_one_line(capsys, tmp_path, monkeypatch, flags, says):
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(capsys, *flags).strip().splitlines()[-1]
