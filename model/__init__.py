@@ -1,10 +1,14 @@
 """A transformer by hand on minigrad: its layers, tokenizer and checkpoints, and text from it."""
-from model.attention import CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention
+from model.attention import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention,
+                             StackedHeads, WeightlessAttention)
+from model.attention_forms import ColumnAttention, IterativeAttention, LowRankValueAttention
 from model.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from model.generation import generate
 from model.tokenizer import CharTokenizer, UnknownCharacterError
 from model.transformer import Transformer, TransformerConfig
 
-__all__ = ["CausalAttention", "CharTokenizer", "CheckpointError", "CrossAttention",
-           "MultiHeadAttention", "SelfAttention", "Transformer", "TransformerConfig",
-           "UnknownCharacterError", "generate", "load_checkpoint", "save_checkpoint"]
+__all__ = ["CausalAttention", "CharTokenizer", "CheckpointError", "ColumnAttention",
+           "CrossAttention", "IterativeAttention", "LowRankValueAttention",
+           "MultiHeadAttention", "SelfAttention", "StackedHeads", "Transformer",
+           "TransformerConfig", "UnknownCharacterError", "WeightlessAttention", "generate",
+           "load_checkpoint", "save_checkpoint"]

@@ -3,9 +3,11 @@
 Shapes: B batch, T queries (time), S keys and values, H heads, D channels of a query or key, E of a
 value; C = H D channels in all.
 `attention` is the paper's line as it stands; the layers call `mg.scaled_dot_product_attention`,
-which computes the same a block at a time, and the tests hold the two together.
+which computes the same a block at a time, and the tests hold the two together.  Other ways to say
+the same are in `model/attention_forms.py`.
 """
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,7 +30,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor,
     """
     scores = query @ key.swapaxes(-1, -2) / math.sqrt(key.shape[-1])        # (..., T, S)
     if mask is not None:
-        scores = scores + (np.where(mask, 0.0, -math.inf) if mask.dtype == bool else mask)
+        scores = mg.where(mask, scores, -math.inf) if mask.dtype == bool else scores + mask
     weights = mg.softmax(scores)
     return mg.dropout(weights, dropout, rng) @ value, weights
 
@@ -36,6 +38,22 @@ def attention(query: Tensor, key: Tensor, value: Tensor,
 def causal_mask(T: int, S: int | None = None, dtype: type = np.float32) -> np.ndarray:
     """(T, S): 0 where query t may look at key s <= t, -inf where s is the future."""
     return np.triu(np.full((T, T if S is None else S), -math.inf, dtype), k=1)
+
+
+class WeightlessAttention(Module):
+    """Queries, keys and values are the input itself, and nothing is learnt:
+    softmax(X X^T scale) X, (..., T, C) -> (..., T, C).
+
+    The scale is 1 / sqrt(C) by default.
+
+    Source: Raschka 2024, "Build a Large Language Model (From Scratch)", section 3.3, where it is 1.
+    """
+
+    def __init__(self, scale: float | None = None) -> None:
+        self.scale = scale
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return mg.scaled_dot_product_attention(x, x, x, scale=self.scale)
 
 
 class SelfAttention(Module):
@@ -54,9 +72,11 @@ class SelfAttention(Module):
         self.value = Linear(d_in, d_out, qkv_bias, rng, std, dtype)
         self.dropout = dropout
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
+                 mask: np.ndarray | None = None) -> Tensor:
+        """`mask` (bool), broadcast to (..., T, T), is true where a query may look."""
         return mg.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x),
-                                               is_causal=self.causal,
+                                               attn_mask=mask, is_causal=self.causal,
                                                dropout_p=self.dropout, rng=rng)
 
 
@@ -75,11 +95,12 @@ class CausalAttention(SelfAttention):
         super().__init__(d_in, d_out, qkv_bias, dropout, rng, dtype)
         self.context_length = context_length
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
+                 mask: np.ndarray | None = None) -> Tensor:
         if x.shape[-2] > self.context_length:
             raise ValueError(f"the input has {x.shape[-2]} positions; this attention was made for "
                              f"at most {self.context_length} (context_length)")
-        return super().__call__(x, rng)
+        return super().__call__(x, rng, mask)
 
 
 class CrossAttention(Module):
@@ -101,10 +122,35 @@ class CrossAttention(Module):
 
     def __call__(self, x: Tensor, context: Tensor, mask: np.ndarray | None = None,
                  rng: np.random.Generator | None = None) -> Tensor:
-        """`mask` (bool), broadcast to (..., T, S), is true where the context may be looked at."""
+        """`mask` (bool), broadcast to (..., T, S), is true where the context may be looked at.
+
+        Contexts of several lengths go in one batch when the shorter are padded; (B, 1, S), false at
+        the padding, then hides from every query what the padding holds.
+        """
         return mg.scaled_dot_product_attention(self.query(x), self.key(context),
                                                self.value(context), attn_mask=mask,
                                                dropout_p=self.dropout, rng=rng)
+
+
+class StackedHeads(Module):
+    """Single heads of any kind side by side, then an output projection, if there is one:
+    concat(head_1, ..., head_H) W^O, (..., T, d_in) -> (..., T, H D) -> (..., T, outputs).
+
+    The heads draw their first weights from one generator, or all begin alike:
+    `StackedHeads([SelfAttention(C, D, rng=rng) for _ in range(H)], Linear(H * D, C, False, rng))`.
+
+    Source: Vaswani et al. 2017, section 3.2.2.
+    """
+
+    def __init__(self, heads: Sequence[Module], out: Linear | None = None) -> None:
+        self.heads = list(heads)
+        self.out = out
+
+    def __call__(self, *sequences: Tensor, mask: np.ndarray | None = None,
+                 rng: np.random.Generator | None = None) -> Tensor:
+        """What a head takes, every head is given."""
+        mixed = mg.concatenate([head(*sequences, mask=mask, rng=rng) for head in self.heads], -1)
+        return mixed if self.out is None else self.out(mixed)
 
 
 class MultiHeadAttention(Module):

@@ -5,49 +5,51 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from checking import check_gradients, close, frozen, gradients, leaf, random_weights
 from minigrad import Tensor
-from model import CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention
+from model import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention, StackedHeads,
+                   WeightlessAttention)
 from model.attention import attention, causal_mask
+from model.layers import Linear
 
 r = np.random.default_rng(0).standard_normal
 T, C = 7, 6
 X = r((2, T, C))                                            # (B, T, C)
 CONTEXT = r((2, 5, 4))                                      # (B, S, d_context)
 PADDING = np.array([[True, True, True, True, False], [True, True, False, False, False]])[:, None]
-STRICT = dict(rtol=1e-6, atol=1e-7)     # gradcheck's, far below its defaults
 
 
-def frozen():
-    return np.random.default_rng(3)
+# Toy embeddings of "Your journey starts with one step", a row for each word, and what was worked
+# out with them elsewhere, to the digits that were printed.
+WORDS = np.array([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64],
+                  [0.22, 0.58, 0.33], [0.77, 0.25, 0.10], [0.05, 0.80, 0.55]])
 
 
-def random_weights(layer, scale=1.0):
-    """The layer with weights at which attention is far from uniform."""
-    rng = np.random.default_rng(4)
-    for p in layer.parameters():
-        p.data[...] = scale * rng.standard_normal(p.shape)
-    return layer
+def lower_triangle(*rows):
+    """Rows of growing length as a square matrix, 0 above the diagonal."""
+    return np.array([row + [0] * (len(rows) - len(row)) for row in rows])
 
 
-def put(module, path, tensor):
-    """Set the parameter of that path."""
-    *way, last = path.split(".")
-    for name in way:
-        module = getattr(module, name)
-    setattr(module, last, tensor)
+PRINTED_SCORES = lower_triangle(
+    [-0.4028],
+    [-0.2623, 0.1610],
+    [-0.2630, 0.1553, 0.1546],
+    [-0.0989, 0.1501, 0.1497, 0.1111],
+    [-0.2004, 0.0102, 0.0098, 0.0397, -0.0013],
+    [-0.1048, 0.2070, 0.2065, 0.1480, 0.1407, 0.1575])
+PRINTED_WEIGHTS = lower_triangle(
+    [1.0000],
+    [0.4392, 0.5608],
+    [0.2820, 0.3591, 0.3589],
+    [0.2253, 0.2602, 0.2601, 0.2544],
+    [0.1809, 0.2043, 0.2042, 0.2078, 0.2029],
+    [0.1456, 0.1743, 0.1743, 0.1685, 0.1678, 0.1694])
 
 
-def check_gradients(layer, *inputs, **settings):
-    """Every weight of the layer, and every input, against central differences."""
-    paths = list(layer.state_dict())
-
-    def f(*tensors):
-        for path, tensor in zip(paths, tensors):
-            put(layer, path, tensor)
-        made_anew = {name: value() if value is frozen else value
-                     for name, value in settings.items()}
-        return layer(*tensors[len(paths):], **made_anew)
-    return mg.gradcheck(f, *layer.state_dict().values(), *inputs, **STRICT)
+def stacked(kind, *settings, rng=frozen):
+    """Two heads of a kind, and an output projection."""
+    return StackedHeads([kind(C, 2, *settings, dtype=np.float64) for _ in range(2)],
+                        Linear(4, 4, True, rng(), dtype=np.float64))
 
 
 FORMS = [{}, dict(causal=False), dict(num_kv_heads=1), dict(d_key=3, d_value=5),
@@ -60,12 +62,18 @@ def layers(dropout=0.0, bias=True):
     return [random_weights(layer) for layer in (
         SelfAttention(C, 4, bias, dropout, dtype=np.float64),
         CausalAttention(C, 4, T, dropout, bias, dtype=np.float64),
+        stacked(SelfAttention, bias, dropout),
+        stacked(CausalAttention, T, dropout, bias),
         *(MultiHeadAttention(C, 4, 2, dropout, bias, dtype=np.float64, **settings)
           for settings in FORMS))]
 
 
+def is_causal(layer):
+    return (layer.heads[0] if isinstance(layer, StackedHeads) else layer).causal
+
+
 def causal_layers(dropout=0.0):
-    return [layer for layer in layers(dropout) if layer.causal]
+    return [layer for layer in layers(dropout) if is_causal(layer)]
 
 
 QKV = {"one head": [(T, 4), (T, 4), (T, 4)],
@@ -102,10 +110,20 @@ def test_the_plain_formula_also_returns_its_weights_before_dropout():
     assert np.allclose(out.data, weights.data @ v, rtol=1e-12)
 
 
-def test_the_plain_formula_keeps_float32():
+@pytest.mark.parametrize("mask", [None, causal_mask(T), causal_mask(T) == 0],
+                         ids=["open", "added", "bool"])
+def test_the_plain_formula_keeps_float32(mask):
     qkv = [Tensor(r((T, 4)).astype(np.float32)) for _ in range(3)]
-    out, weights = attention(*qkv, causal_mask(T), 0.2, frozen())
+    out, weights = attention(*qkv, mask, 0.2, frozen())
     assert out.dtype == weights.dtype == np.float32
+
+
+def test_a_mask_may_be_added_or_say_where_to_look():
+    qkv = [Tensor(r((T, 4))) for _ in range(3)]
+    for compute in (lambda mask: attention(*qkv, mask)[0],
+                    lambda mask: mg.scaled_dot_product_attention(*qkv, attn_mask=mask)):
+        added = causal_mask(T, dtype=np.float64)
+        assert np.array_equal(compute(added).data, compute(added == 0).data)
 
 
 def test_the_causal_mask_closes_the_future_and_nothing_else():
@@ -113,6 +131,29 @@ def test_the_causal_mask_closes_the_future_and_nothing_else():
     assert np.array_equal(causal_mask(3), [[0, -inf, -inf], [0, 0, -inf], [0, 0, 0]])
     assert np.array_equal(causal_mask(2, 3), [[0, -inf, -inf], [0, 0, -inf]])
     assert causal_mask(4).dtype == np.float32 and causal_mask(4, dtype=np.float64).dtype == float
+
+
+def prints_as(array, expected):
+    """Whether every number, rounded to four decimals, is the printed one."""
+    return np.array_equal(np.round(array, 4), np.asarray(expected))
+
+
+def test_attention_without_weights_gives_the_printed_scores_weights_and_context():
+    words = Tensor(WORDS)
+    assert prints_as((words @ words[1]).data, [0.9544, 1.4950, 1.4754, 0.8434, 0.7070, 1.0865])
+    context, weights = attention(words * math.sqrt(3), words, words)    # its scale undone
+    assert prints_as(weights.data[1], [0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581])
+    for out in (context, WeightlessAttention(scale=1.0)(words)):
+        assert out.shape == (6, 3) and prints_as(out.data[1], [0.4419, 0.6515, 0.5683])
+
+
+def test_attention_without_weights_is_the_formula_with_the_input_three_times():
+    x = Tensor(X)
+    e = np.exp(X @ X.swapaxes(1, 2) / math.sqrt(C))
+    expected = e / e.sum(axis=-1, keepdims=True) @ X
+    assert close([WeightlessAttention()(x).data], [expected])
+    assert close([WeightlessAttention()(x).data], [attention(x, x, x)[0].data])
+    assert not WeightlessAttention().parameters()
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -130,6 +171,57 @@ def test_causal_attention_is_the_formula_with_the_mask():
     expected, _ = attention(layer.query(x), layer.key(x), layer.value(x), causal_mask(T))
     assert np.allclose(layer(x).data, expected.data, rtol=1e-10, atol=1e-12)
     assert np.allclose(layer(x).data[:, 0], layer.value(x).data[:, 0], rtol=1e-10)
+
+
+def test_the_printed_scores_give_the_printed_causal_weights():
+    # With the identity as keys, a query's scores are the query itself.
+    queries, eye = Tensor(PRINTED_SCORES), Tensor(np.eye(6))
+    scale = math.sqrt(6 / 3)                # those that were printed are divided by sqrt(3)
+    _, weights = attention(queries * scale, eye, eye, causal_mask(6, dtype=np.float64))
+    assert prints_as(weights.data, PRINTED_WEIGHTS)
+    by_op = mg.scaled_dot_product_attention(queries, eye, eye, scale=3 ** -0.5, is_causal=True)
+    assert prints_as(by_op.data, PRINTED_WEIGHTS)
+
+
+def causal_weights(scores, dropout=0.0):
+    """A CausalAttention of T positions whose output is its weights, and its input: its queries are
+    the wanted scores, and its keys and values the identity."""
+    n = len(scores)
+    layer = CausalAttention(2 * n, n, n, dropout, dtype=np.float64)
+    layer.query.weight.data[...] = np.eye(n, 2 * n) * math.sqrt(n)
+    layer.key.weight.data[...] = layer.value.weight.data[...] = np.eye(n, 2 * n, k=n)
+    return layer, Tensor(np.concatenate([scores, np.eye(n)], axis=1))
+
+
+def test_minus_infinity_before_the_softmax_is_zero_after_it_with_rows_made_to_sum_to_1():
+    scores = 2 * r((T, T))
+    layer, x = causal_weights(scores)
+    kept = np.tril(np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True))
+    assert close([layer(x).data], [kept / kept.sum(axis=1, keepdims=True)])
+    assert (np.triu(layer(x).data, k=1) == 0).all() and (np.tril(kept).sum(axis=1) < 0.99).any()
+
+
+def test_dropout_zeroes_weights_and_enlarges_the_kept_ones_after_the_softmax():
+    layer, x = causal_weights(PRINTED_SCORES / math.sqrt(3), dropout=0.2)
+    whole = layer(x).data
+    assert prints_as(whole, PRINTED_WEIGHTS)
+    rng, seen = np.random.default_rng(0), []
+    for _ in range(200):
+        dropped = layer(x, rng).data
+        kept = dropped != 0
+        assert np.allclose(dropped[kept], whole[kept] / 0.8, rtol=1e-12)
+        seen.append(kept[np.tril_indices(6)])
+    assert abs(np.mean(seen) - 0.8) < 4 * math.sqrt(0.8 * 0.2 / np.size(seen))
+    shares = np.mean(seen, axis=0)                                          # of each weight alone
+    assert (abs(shares - 0.8) < 5 * math.sqrt(0.8 * 0.2 / len(seen))).all()
+
+
+def test_dropout_at_a_fifth_turns_a_kept_4392_into_5490():
+    layer, x = causal_weights(PRINTED_SCORES / math.sqrt(3), dropout=0.2)
+    rng = np.random.default_rng(0)
+    seconds = np.stack([layer(x, rng).data[1, :2] for _ in range(50)])
+    assert set(np.round(seconds[:, 0], 4)) == {0, 0.5490}
+    assert set(np.round(seconds[:, 1], 3)) == {0, 0.701}                # 0.5608 / 0.8
 
 
 def test_causal_attention_refuses_more_positions_than_it_was_made_for():
@@ -162,6 +254,20 @@ def test_what_padding_holds_changes_no_bit():
         assert np.allclose(padded[b], alone, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", [SelfAttention, CausalAttention])
+def test_a_padded_sequence_is_read_as_it_would_be_alone(kind):
+    layer = random_weights(kind(C, 4, *[T] * (kind is CausalAttention), dtype=np.float64))
+    starts = (2, 4)                     # padding first, which the causal mask alone would not hide
+    mask = np.stack([np.arange(T) >= start for start in starts])[:, None]               # (B, 1, T)
+    padded = layer(Tensor(X), mask=mask).data
+    other = layer(Tensor(np.where(mask.swapaxes(1, 2), X, r(X.shape))), mask=mask).data
+    for b, start in enumerate(starts):
+        alone = layer(Tensor(X[b, start:])).data
+        assert np.allclose(padded[b, start:], alone, rtol=1e-10, atol=1e-12)
+        assert np.array_equal(padded[b, start:], other[b, start:])
+    assert check_gradients(layer, X, mask=mask)
+
+
 def test_cross_attention_to_itself_is_self_attention():
     to_itself, cross = SelfAttention(C, 4, True), CrossAttention(C, 4, qkv_bias=True)
     random_weights(to_itself)
@@ -172,29 +278,33 @@ def test_cross_attention_to_itself_is_self_attention():
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_many_heads_are_single_heads_side_by_side_and_an_output_projection(bias, causal):
+def test_many_heads_are_single_heads_stacked_in_values_and_gradients(bias, causal):
     H, D = 3, 4
-    heads = random_weights(MultiHeadAttention(C, H * D, H, bias=bias, causal=causal,
-                                              dtype=np.float64))
+    packed = random_weights(MultiHeadAttention(C, H * D, H, bias=bias, causal=causal,
+                                               dtype=np.float64))
     singles = []
     for h in range(H):
         single = CausalAttention(C, D, T) if causal else SelfAttention(C, D)
         for i, part in enumerate((single.query, single.key, single.value)):
             rows = slice(i * H * D + h * D, i * H * D + (h + 1) * D)
-            part.weight = heads.qkv.weight[rows]
-            part.bias = heads.qkv.bias[rows] if bias else None
+            part.weight = packed.qkv.weight[rows]
+            part.bias = packed.qkv.bias[rows] if bias else None
         singles.append(single)
-    side_by_side = mg.concatenate([single(Tensor(X)) for single in singles], axis=-1)
-    expected, together = heads.out(side_by_side), heads(Tensor(X))
-    assert together.shape == (2, T, H * D)
-    assert np.allclose(together.data, expected.data, rtol=1e-10, atol=1e-12)
-    gradients = []
-    for out in (expected, together):
-        (out * np.cos(np.arange(out.size)).reshape(out.shape)).sum().backward()
-        gradients.append([p.grad for p in heads.parameters()])
-        for p in heads.parameters():
-            p.grad = None
-    assert all(np.allclose(a, b, rtol=1e-8, atol=1e-10) for a, b in zip(*gradients))
+    stack, x = StackedHeads(singles, packed.out), leaf(X)
+    assert packed(x).shape == (2, T, H * D) and close([packed(x).data], [stack(x).data])
+    leaves = [x, *packed.parameters()]
+    assert close(gradients(packed(x), *leaves), gradients(stack(x), *leaves))
+
+
+def test_stacked_heads_give_what_each_gives_side_by_side_then_the_projection():
+    heads = [random_weights(CrossAttention(C, D, 4, dtype=np.float64), scale)
+             for D, scale in ((2, 1), (3, 2))]
+    x, context = Tensor(X), Tensor(CONTEXT)
+    side_by_side = np.concatenate([head(x, context, PADDING).data for head in heads], axis=-1)
+    assert np.array_equal(StackedHeads(heads)(x, context, mask=PADDING).data, side_by_side)
+    out = Linear(5, 6, True, frozen(), dtype=np.float64)
+    assert np.array_equal(StackedHeads(heads, out)(x, context, mask=PADDING).data,
+                          out(Tensor(side_by_side)).data)
 
 
 def test_one_head_with_an_identity_output_is_a_single_head():
@@ -266,11 +376,11 @@ def test_no_position_sees_the_future(dropout, dtype):
     for layer in causal_layers(dropout):
         for p in layer.parameters():
             p.data = p.data.astype(dtype)
-        before = layer(Tensor(X.astype(dtype)), frozen()).data
+        before = layer(Tensor(X.astype(dtype)), rng=frozen()).data
         for cut in range(1, T):
             changed = X.copy()
             changed[:, cut:] = r(changed[:, cut:].shape)
-            after = layer(Tensor(changed.astype(dtype)), frozen()).data
+            after = layer(Tensor(changed.astype(dtype)), rng=frozen()).data
             assert np.array_equal(before[:, :cut], after[:, :cut]), (layer, cut)
             assert (before[:, cut] != after[:, cut]).any(), (layer, cut)
 
@@ -302,7 +412,7 @@ def test_without_positions_self_attention_does_not_know_the_order():
     for layer in layers():
         shuffled, unshuffled = layer(Tensor(X[:, order])).data, layer(Tensor(X)).data
         alike = np.allclose(shuffled, unshuffled[:, order], rtol=1e-10, atol=1e-12)
-        assert alike == (not layer.causal and not getattr(layer, "rotary", False))
+        assert alike == (not is_causal(layer) and not getattr(layer, "rotary", False))
 
 
 def test_a_batch_is_its_sequences_one_by_one():
@@ -316,11 +426,11 @@ def test_dropout_happens_only_with_a_generator():
     for dropped, whole in zip(layers(0.4), layers(0.0)):
         x = Tensor(X)
         assert np.array_equal(dropped(x).data, whole(x).data)
-        assert np.array_equal(whole(x, frozen()).data, whole(x).data)
-        assert np.array_equal(dropped(x, frozen()).data, dropped(x, frozen()).data)
-        assert not np.array_equal(dropped(x, frozen()).data, dropped(x).data)
-        assert not np.array_equal(dropped(x, np.random.default_rng(5)).data,
-                                  dropped(x, frozen()).data)
+        assert np.array_equal(whole(x, rng=frozen()).data, whole(x).data)
+        first = dropped(x, rng=frozen()).data
+        assert np.array_equal(dropped(x, rng=frozen()).data, first)
+        assert not np.array_equal(dropped(x).data, first)
+        assert not np.array_equal(dropped(x, rng=np.random.default_rng(5)).data, first)
 
 
 def test_many_heads_drop_both_weights_and_outputs():
@@ -336,7 +446,7 @@ def test_many_heads_drop_both_weights_and_outputs():
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_gradients_of_every_layer_agree_with_central_differences(bias):
-    for layer in layers(bias=bias):
+    for layer in [WeightlessAttention(), *layers(bias=bias)]:
         assert check_gradients(layer, X)
     cross = random_weights(CrossAttention(C, 8, 4, bias, dtype=np.float64))
     assert check_gradients(cross, X, CONTEXT)

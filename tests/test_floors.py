@@ -27,7 +27,7 @@ FLOORS = [
     "model.module model.causality model.tokenizer model.flags",
     "model.layers model.positions",
     "model.attention",
-    "model.transformer",
+    "model.attention_forms model.transformer",
     "model.checkpoint model.decoding model.graphs model.training",
     "model.explain model.generation model.heads model.reading model.scoring",
     "model",

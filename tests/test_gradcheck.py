@@ -1,4 +1,5 @@
 """The checker itself: planted wrong gradients must each be caught, right ones of any size pass."""
+import inspect
 import math
 
 import numpy as np
@@ -326,6 +327,11 @@ def test_arguments_are_checked_in_float64_and_integers_pass_through():
         return mg.take(x, ids)
     assert mg.gradcheck(f, r((4, 2)).astype(np.float32), np.array([1, 1, 3]), "flag") is True
     assert set(seen) == {(np.dtype(np.float64), np.dtype(np.int64), "flag")}
+
+
+def test_gradcheck_has_the_defaults_of_pytorchs():
+    defaults = {name: p.default for name, p in inspect.signature(mg.gradcheck).parameters.items()}
+    assert defaults["eps"] == 1e-6 and defaults["atol"] == 1e-5 and defaults["rtol"] == 1e-3
 
 
 def test_tensors_may_be_given_and_keep_their_gradients():

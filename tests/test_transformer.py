@@ -8,6 +8,7 @@ import pytest
 import minigrad as mg
 from minigrad import Tensor
 from model import Transformer, TransformerConfig
+from model.layers import STD
 from model.positions import sinusoids
 from model.transformer import POSITIONS, SINUSOID_SIZE
 
@@ -334,6 +335,24 @@ def test_training_overfits_one_batch():
     losses = train(model, 40)
     assert losses[0] > 1.5 and losses[-1] < 0.1
     assert np.array_equal(model(IDS).data.argmax(axis=-1), TARGETS)
+
+
+def test_an_untrained_model_starts_close_to_ln_65():
+    """4.174, and at most what the first weights can add to it.
+
+    The logits are of size s = STD sqrt(C), which costs s^2 / 2 = 0.026.  The tied table lifts that
+    of the character just read by s sqrt(C / 2) = 1.8 at most, which costs (e^1.8 - 1) / 65 = 0.08.
+    """
+    assert round(math.log(65), 3) == 4.174
+    s = STD * math.sqrt(128)
+    most = s * s / 2 + math.expm1(s * math.sqrt(128 / 2)) / 65
+    assert round(most, 2) == 0.10
+    for seed in range(3):
+        model = Transformer(TransformerConfig(vocab_size=65), seed=seed)
+        ids, targets = np.random.default_rng(seed).integers(65, size=(2, 12, 64))
+        loss = mg.cross_entropy(model(ids), targets).item()
+        error = 2 * s / math.sqrt(targets.size)             # of the mean over these targets
+        assert -4 * error < loss - math.log(65) < most + 4 * error
 
 
 def test_the_same_seeds_give_the_same_losses_bit_for_bit():

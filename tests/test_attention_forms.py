@@ -1,0 +1,183 @@
+"""Other forms of attention: each is what another form is, and what plain NumPy says."""
+import math
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from checking import check_gradients, close, frozen, gradients, leaf, random_weights
+from minigrad import Tensor
+from model import (CausalAttention, ColumnAttention, IterativeAttention, LowRankValueAttention,
+                   MultiHeadAttention, SelfAttention)
+from model.attention import attention, causal_mask
+
+r = np.random.default_rng(0).standard_normal
+T, C, D = 7, 6, 4
+X = r((2, T, C))                                            # (B, T, C)
+
+
+def forms(dtype=np.float64):
+    """One of each, causal, with large weights."""
+    return [random_weights(form) for form in (
+        IterativeAttention(C, D, qkv_bias=True, dtype=dtype),
+        ColumnAttention(C, D, qkv_bias=True, dtype=dtype),
+        LowRankValueAttention(C, 2, 3, dtype=dtype))]
+
+
+def of_rows(form, x):
+    """The form on a position in each row, whatever it takes itself."""
+    if isinstance(form, ColumnAttention):
+        return form(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+    return form(x)
+
+
+def alike(form, other):
+    """Both with the same large weights."""
+    random_weights(form)
+    other.load_state_dict(form.state_dict())
+    return form, other
+
+
+def iterative(q, k, v, causal=True):
+    return IterativeAttention(1, 1, causal).mix(*map(Tensor, (q, k, v))).data
+
+
+# One key and value at a time
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("width", [D, 9], ids=["values as wide as keys", "wider"])
+def test_one_key_at_a_time_gives_the_quotient_of_sums_and_the_matrix_form(width, causal):
+    q, k, v = r((2, 8, D)), r((2, 8, D)), r((2, 8, width))
+    for scale in (1.0, 1 / math.sqrt(D)):
+        e = np.exp(q @ k.swapaxes(1, 2) * scale)
+        e = np.tril(e) if causal else e
+        quotient = e @ v / e.sum(axis=-1, keepdims=True)
+        by_op = mg.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale).data
+        one_at_a_time = iterative(q * scale * math.sqrt(D), k, v, causal)
+        assert close([one_at_a_time, one_at_a_time], [quotient, by_op])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_an_iterative_head_is_the_same_head_in_values_and_gradients(causal):
+    head = CausalAttention(C, D, T, qkv_bias=True, dtype=np.float64) if causal else SelfAttention(
+        C, D, True, dtype=np.float64)
+    one_at_a_time, head = alike(IterativeAttention(C, D, causal, True, dtype=np.float64), head)
+    x = leaf(X)
+    assert close([one_at_a_time(x).data], [head(x).data])
+    assert close(gradients(one_at_a_time(x), x, *one_at_a_time.parameters()),
+                 gradients(head(x), x, *head.parameters()))
+
+
+def test_a_query_that_meets_the_keys_until_now_gets_its_row_of_the_matrix_form():
+    q, k, v = r((T, D)), r((T, D)), r((T, 5))
+    whole, _ = attention(Tensor(q), Tensor(k), Tensor(v), causal_mask(T, dtype=np.float64))
+    for t in range(T):                                      # as a sampler that keeps a cache does
+        row = iterative(q[t:t + 1], k[:t + 1], v[:t + 1], causal=False)
+        assert close([row[0]], [whole.data[t]])
+
+
+def test_one_key_at_a_time_survives_scores_whose_exponential_overflows():
+    q, k, v = 100 * r((5, D)), 100 * r((5, D)), r((5, 3))
+    assert np.abs(q @ k.T).max() / math.sqrt(D) > 710       # e^710 is no float64
+    expected = mg.scaled_dot_product_attention(q, k, v, is_causal=True).data
+    assert np.isfinite(expected).all() and close([iterative(q, k, v)], [expected])
+
+
+# Columns
+
+def test_softmax_over_columns_of_keys_times_queries_is_the_transpose_of_rows():
+    q, k = r((6, 3)), r((6, 3))
+    above, below = causal_mask(6, dtype=np.float64), np.where(np.tri(6, k=-1), -math.inf, 0)
+    assert np.array_equal(above.T, below)
+    rows = np.exp(q @ k.T + above)                          # of (q_i . k_j), closed above diagonal
+    rows /= rows.sum(axis=1, keepdims=True)
+    columns = mg.softmax(k @ q.T + below, axis=0).data      # of (k_i . q_j), closed below it
+    assert close([columns], [rows.T]) and np.allclose(columns.sum(axis=0), 1)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_head_on_columns_is_the_transposed_head_on_rows_in_values_and_gradients(bias):
+    columns, rows = alike(ColumnAttention(C, D, bias, dtype=np.float64),
+                          CausalAttention(C, D, T, qkv_bias=bias, dtype=np.float64))
+    x = leaf(X)
+    assert columns(x.swapaxes(1, 2)).shape == (2, D, T)
+    assert close([of_rows(columns, x).data], [rows(x).data])
+    assert close(gradients(of_rows(columns, x), x, *columns.parameters()),
+                 gradients(rows(x), x, *rows.parameters()))
+
+
+def test_dropout_on_columns_zeroes_weights_and_enlarges_the_kept_ones():
+    head = ColumnAttention(T, T, dropout=0.2, dtype=np.float64)
+    for part, weight in ((head.query, 0), (head.key, 0), (head.value, np.eye(T))):
+        part.weight.data[...] = weight
+    x = Tensor(np.eye(T))                                   # so that the output is the weights
+    uniform = np.triu(np.ones((T, T))) / np.arange(1, T + 1)
+    assert close([head(x).data], [uniform])
+    dropped = head(x, frozen()).data
+    kept = dropped != 0
+    assert close([dropped[kept]], [uniform[kept] / 0.8])
+    assert 0 < kept.sum() < (uniform != 0).sum() and not kept[uniform == 0].any()
+
+
+# Values of low rank
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_values_of_low_rank_are_heads_side_by_side_times_one_output_matrix(causal):
+    H, D, C = 3, 4, 12
+    low_rank = random_weights(LowRankValueAttention(C, D, H, causal, dtype=np.float64))
+    packed = MultiHeadAttention(C, C, H, causal=causal, dtype=np.float64)
+    ups = [up.weight.data for up in low_rank.value_up]                              # (C, D) each
+    packed.out.weight.data[...] = np.concatenate(ups, axis=1)                       # stapled
+    packed.qkv.weight.data[...] = np.concatenate([
+        part.weight.data for parts in (low_rank.query, low_rank.key, low_rank.value_down)
+        for part in parts])
+    x = leaf(r((2, T, C)))
+    assert close([low_rank(x).data], [packed(x).data])
+    dx, *dups = gradients(low_rank(x), x, *[up.weight for up in low_rank.value_up])
+    assert close([dx, np.concatenate(dups, axis=1)],
+                 gradients(packed(x), x, packed.out.weight))
+
+
+def test_a_head_of_low_rank_adds_the_weighted_sum_of_value_up_value_down_e():
+    low_rank = random_weights(LowRankValueAttention(C, 2, 3, dtype=np.float64))
+    expected = np.zeros_like(X)
+    for h in range(3):
+        query, key, down, up = (getattr(low_rank, name)[h].weight.data
+                                for name in ("query", "key", "value_down", "value_up"))
+        whole = up @ down                                   # W_V, (C, C)
+        assert whole.shape == (C, C) and np.linalg.matrix_rank(whole) == 2
+        e = np.tril(np.exp(X @ query.T @ (X @ key.T).swapaxes(1, 2) / math.sqrt(2)))
+        expected += e / e.sum(axis=-1, keepdims=True) @ (X @ whole.T)
+    assert close([low_rank(Tensor(X)).data], [expected])
+
+
+# All of them
+
+def test_no_position_of_any_form_sees_the_future_and_each_sees_all_of_the_past():
+    for form in forms():
+        before = of_rows(form, Tensor(X)).data
+        for cut in range(1, T):
+            changed = np.concatenate([X[:, :cut], r((2, T - cut, C))], axis=1)
+            after = of_rows(form, Tensor(changed)).data
+            assert np.array_equal(before[:, :cut], after[:, :cut]), (form, cut)
+        x = leaf(X)
+        for t in range(T):
+            x.grad = None
+            of_rows(form, x)[:, t].sum().backward()
+            assert (x.grad[:, :t + 1] != 0).all() and (x.grad[:, t + 1:] == 0).all(), (form, t)
+
+
+def test_the_gradients_of_every_form_agree_with_central_differences():
+    for form in [*forms(), random_weights(IterativeAttention(C, D, False, dtype=np.float64))]:
+        x = X.swapaxes(1, 2) if isinstance(form, ColumnAttention) else X
+        assert check_gradients(form, x)
+    dropped = random_weights(ColumnAttention(C, D, True, 0.4, dtype=np.float64))
+    assert check_gradients(dropped, X.swapaxes(1, 2), rng=frozen)
+
+
+def test_every_form_keeps_float32_and_takes_a_sequence_without_a_batch():
+    for form, precise in zip(forms(np.float32), forms()):
+        x = Tensor(X[0].astype(np.float32))
+        out = of_rows(form, x)
+        assert out.dtype == np.float32
+        assert np.allclose(out.data, of_rows(precise, Tensor(X[0])).data, rtol=1e-3, atol=1e-4)
