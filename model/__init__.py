@@ -3,12 +3,13 @@ from model.attention import (CausalAttention, CrossAttention, MultiHeadAttention
                              StackedHeads, WeightlessAttention)
 from model.attention_forms import ColumnAttention, IterativeAttention, LowRankValueAttention
 from model.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from model.encoder_decoder import EncoderDecoder
 from model.generation import generate
 from model.tokenizer import CharTokenizer, UnknownCharacterError
 from model.transformer import Transformer, TransformerConfig
 
 __all__ = ["CausalAttention", "CharTokenizer", "CheckpointError", "ColumnAttention",
-           "CrossAttention", "IterativeAttention", "LowRankValueAttention",
+           "CrossAttention", "EncoderDecoder", "IterativeAttention", "LowRankValueAttention",
            "MultiHeadAttention", "SelfAttention", "StackedHeads", "Transformer",
            "TransformerConfig", "UnknownCharacterError", "WeightlessAttention", "generate",
            "load_checkpoint", "save_checkpoint"]

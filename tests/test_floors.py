@@ -27,12 +27,12 @@ FLOORS = [
     "model.module model.causality model.tokenizer model.flags",
     "model.layers model.positions",
     "model.attention",
-    "model.attention_forms model.transformer",
+    "model.attention_forms model.encoder_decoder model.transformer",
     "model.checkpoint model.decoding model.graphs model.training",
     "model.explain model.generation model.heads model.reading model.scoring",
     "model",
     "model.interactive model.page",
-    "model.count model.look model.sample",
+    "model.count model.look model.reverse model.sample",
     "train",
 ]
 LEVEL = {name: level for level, floor in enumerate(FLOORS) for name in floor.split()}

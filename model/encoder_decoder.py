@@ -1,0 +1,142 @@
+"""EncoderDecoder: one sequence is read as a whole, another is written from it, token by token.
+
+Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.1 and figure 1, but with norms
+before each branch, GELU and learnt positions, as in GPT-2.  One table holds the tokens of both
+sequences and is the output's weights (section 3.4).
+Shapes: B batch, S source, T target, C = n_embd channels, H heads, V = vocab_size.
+"""
+import math
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import Tensor
+from model.attention import CrossAttention, MultiHeadAttention, SelfAttention, StackedHeads
+from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear
+from model.module import Module
+
+PAD, BEGIN, END = 0, 1, 2       # the first three tokens of every vocabulary
+
+
+class EncoderBlock(Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)): (B, S, C) -> (B, S, C).
+
+    Attention looks everywhere but at padding.
+    """
+
+    def __init__(self, n_head: int, n_embd: int, dropout: float, bias: bool, std_out: float,
+                 rng: np.random.Generator, dtype: type) -> None:
+        H, C = n_head, n_embd
+        self.norm1 = LayerNorm(C, bias, dtype)
+        self.attention = StackedHeads(
+            [SelfAttention(C, C // H, bias, dropout, rng, dtype) for _ in range(H)],
+            Linear(C, C, bias, rng, std_out, dtype))
+        self.norm2 = LayerNorm(C, bias, dtype)
+        self.mlp = MLP(C, bias, rng, std_out, dtype)
+        self.dropout = Dropout(dropout)
+
+    def __call__(self, x: Tensor, mask: np.ndarray,
+                 rng: np.random.Generator | None = None) -> Tensor:
+        """`mask` (B, 1, S) is false at padding."""
+        x = self.dropout(self.attention(self.norm1(x), mask=mask, rng=rng), rng, residual=x)
+        return self.dropout(self.mlp(self.norm2(x)), rng, residual=x)
+
+
+class DecoderBlock(Module):
+    """x + causal attention(norm(x)), x + attention across(norm(x), memory), x + mlp(norm(x)):
+    (B, T, C), (B, S, C) -> (B, T, C)."""
+
+    def __init__(self, n_head: int, n_embd: int, dropout: float, bias: bool, std_out: float,
+                 rng: np.random.Generator, dtype: type) -> None:
+        H, C = n_head, n_embd
+        self.norm1 = LayerNorm(C, bias, dtype)
+        self.attention = MultiHeadAttention(C, C, H, dropout, bias, True, rng, std_out, dtype)
+        self.norm2 = LayerNorm(C, bias, dtype)
+        self.across = StackedHeads(
+            [CrossAttention(C, C // H, C, bias, dropout, rng, dtype) for _ in range(H)],
+            Linear(C, C, bias, rng, std_out, dtype))
+        self.norm3 = LayerNorm(C, bias, dtype)
+        self.mlp = MLP(C, bias, rng, std_out, dtype)
+        self.dropout = Dropout(dropout)
+
+    def __call__(self, x: Tensor, memory: Tensor, mask: np.ndarray,
+                 rng: np.random.Generator | None = None) -> Tensor:
+        """`mask` (B, 1, S) is false at the memory's padding."""
+        x = self.attention(self.norm1(x), rng, residual=x)
+        x = self.dropout(self.across(self.norm2(x), memory, mask=mask, rng=rng), rng, residual=x)
+        return self.dropout(self.mlp(self.norm3(x)), rng, residual=x)
+
+
+class EncoderDecoder(Module):
+    """Source ids and the target's until now to logits of the target's next:
+    (B, S), (B, T) integers -> (B, T, V).
+
+    A source ends with as many PAD as its batch makes necessary; what they hold is never looked at.
+    A target begins with BEGIN and ends with END; PAD after that is seen by nothing before it.
+
+    Parameters
+    ----------
+    block_size : the longest sequence, S or T.
+    n_layer : blocks of the encoder, and of the decoder.
+    """
+
+    def __init__(self, vocab_size: int, block_size: int, n_layer: int = 2, n_head: int = 2,
+                 n_embd: int = 32, dropout: float = 0.0, bias: bool = False, seed: int = 0,
+                 dtype: type = np.float32) -> None:
+        if n_embd % n_head:
+            raise ValueError(f"n_embd={n_embd} channels do not split evenly into "
+                             f"n_head={n_head} heads")
+        rng = np.random.default_rng(seed)
+        # The decoder's residual stream sums 3 n_layer branches.
+        settings = n_head, n_embd, dropout, bias, STD / math.sqrt(3 * n_layer), rng, dtype
+        self.block_size = block_size
+        self.token_embedding = Embedding(vocab_size, n_embd, rng, dtype)
+        self.position_embedding = Embedding(block_size, n_embd, rng, dtype)
+        self.dropout = Dropout(dropout)
+        self.encoder = [EncoderBlock(*settings) for _ in range(n_layer)]
+        self.memory_norm = LayerNorm(n_embd, bias, dtype)
+        self.decoder = [DecoderBlock(*settings) for _ in range(n_layer)]
+        self.norm = LayerNorm(n_embd, bias, dtype)
+
+    def __call__(self, source: np.ndarray, target: np.ndarray,
+                 rng: np.random.Generator | None = None) -> Tensor:
+        """Dropout if and only if `rng` is given."""
+        return self.decode(target, *self.encode(source, rng), rng)
+
+    def encode(self, source: np.ndarray,
+               rng: np.random.Generator | None = None) -> tuple[Tensor, np.ndarray]:
+        """The memory of a source, (B, S, C), and where it is no padding, (B, 1, S)."""
+        mask = (np.asarray(source) != PAD)[..., None, :]
+        x = self._embed(source, rng)
+        for block in self.encoder:
+            x = block(x, mask, rng)
+        return self.memory_norm(x), mask
+
+    def decode(self, target: np.ndarray, memory: Tensor, mask: np.ndarray,
+               rng: np.random.Generator | None = None) -> Tensor:
+        """Logits (B, T, V) from what `encode` gave."""
+        x = self._embed(target, rng)
+        for block in self.decoder:
+            x = block(x, memory, mask, rng)
+        return mg.linear(self.norm(x), self.token_embedding.weight)
+
+    def write(self, source: np.ndarray) -> np.ndarray:
+        """The likeliest token again and again: (B, S) -> (B, T), without BEGIN, PAD after END."""
+        B = len(source)
+        target, ended = np.full((B, 1), BEGIN), np.zeros(B, bool)
+        with mg.no_grad():
+            memory, mask = self.encode(source)
+            while target.shape[1] <= self.block_size and not ended.all():
+                likeliest = self.decode(target, memory, mask).data[:, -1].argmax(axis=-1)
+                likeliest[ended] = PAD
+                ended |= likeliest == END
+                target = np.concatenate([target, likeliest[:, None]], axis=1)
+        return target[:, 1:]
+
+    def _embed(self, ids, rng):
+        ids = np.asarray(ids)
+        if not 1 <= ids.shape[-1] <= self.block_size:
+            raise ValueError(f"a sequence has from 1 to block_size={self.block_size} tokens; "
+                             f"these ids have the shape {list(ids.shape)}")
+        x = self.token_embedding(ids) + self.position_embedding(np.arange(ids.shape[-1]))
+        return self.dropout(x, rng)

@@ -1,0 +1,209 @@
+"""Train an encoder-decoder to reverse strings, or to sort their letters:  python -m model.reverse
+
+    --task sort         the same letters in the order of the alphabet
+    --text hello        a string of your own, once it is trained
+
+Strings are random letters of every length up to --block_size.  One in ten, by the remainder of its
+CRC-32, is kept out of training; on such strings alone the model is judged.
+"""
+import dataclasses
+import itertools
+import math
+import os
+import string
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+
+import numba
+import numpy as np
+from tqdm import tqdm
+
+import minigrad as mg
+from minigrad.kernels.ahead import must_compile
+from minigrad.optim import warmup_cosine
+from model.encoder_decoder import PAD, EncoderDecoder
+from model.flags import Parser, flag, prepare_output
+from model.tokenizer import CharTokenizer
+
+TASKS = {"reverse": lambda letters: letters[::-1],
+         "sort": lambda letters: "".join(sorted(letters))}
+LETTERS = CharTokenizer(string.ascii_lowercase)
+NUL, STX, ETX = "\0\2\3"        # ASCII's padding, start of text, end of text: PAD, BEGIN, END
+VOCABULARY = CharTokenizer(NUL + STX + ETX + LETTERS.vocabulary)
+JUDGED = 2000                   # unseen strings, all different
+QUICKLY = 200                   # of these, while training goes on
+SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything that the command can be told; the names are nanoGPT's where it has one."""
+    task: str = flag("reverse", "reverse or sort")
+    text: str = flag(None, "a string of your own to show: letters from a to z")
+    max_iters: int = flag(800, "optimiser steps")
+    batch_size: int = flag(64, "strings of a batch, B")
+    block_size: int = flag(10, "letters of the longest string")
+    n_layer: int = flag(2, "blocks of the encoder, and of the decoder")
+    n_head: int = flag(2, "attention heads, H")
+    n_embd: int = flag(32, "channels, C")
+    dropout: float = flag(0.0, "share of activations dropped in training")
+    bias: bool = flag(False, "biases in linear layers and norms")
+    learning_rate: float = flag(1e-2, "the highest that AdamW gets")
+    warmup_iters: int = flag(100, "steps over which the learning rate rises; it then falls to 0")
+    eval_interval: int = flag(200, "steps between looks at how many strings are right")
+    seed: int = flag(1337, "of the initial weights, the strings and dropout")
+    threads: int = flag(1, "processors to use")
+
+    def problems(self) -> list[str]:
+        """What cannot work, one line each."""
+        at_least = dict(max_iters=0, batch_size=1, block_size=4, n_layer=1, n_head=1, n_embd=1,
+                        warmup_iters=0, eval_interval=1, seed=0, threads=1)
+        found = [f"--{name} is at least {least}, not {getattr(self, name)}"
+                 for name, least in at_least.items() if getattr(self, name) < least]
+        if self.task not in TASKS:
+            found.append(f"--task is {' or '.join(TASKS)}, not {self.task}")
+        if not 0 <= self.dropout < 1:
+            found.append(f"--dropout is at least 0 and below 1, not {self.dropout}")
+        if not 0 < self.learning_rate < math.inf:
+            found.append(f"--learning_rate is a number above 0, not {self.learning_rate}")
+        if self.threads > numba.config.NUMBA_NUM_THREADS:
+            found.append(f"--threads is at most {numba.config.NUMBA_NUM_THREADS} here, "
+                         f"not {self.threads}")
+        try:
+            LETTERS.encode(self.text or "")
+        except ValueError as error:
+            found.append(f"--text takes letters from a to z: {error}")
+        if self.text is not None and not 1 <= len(self.text) <= self.block_size:
+            found.append(f"--text has from 1 to --block_size={self.block_size} letters, and not "
+                         f"{len(self.text)}")
+        return found
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The command."""
+    prepare_output()
+    parser = Parser("python -m model.reverse", __doc__, Settings)
+    s = Settings(**parser.given(argv))
+    if problems := s.problems():
+        parser.error("; ".join(problems))
+    try:
+        run(s)
+    except ValueError as error:
+        sys.exit(f"model.reverse: {error}")
+    except BrokenPipeError:             # nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def run(s: Settings) -> None:
+    """Train, judge, and show."""
+    numba.set_num_threads(s.threads)
+    model = new_model(s)
+    print(f"task        {s.task} strings of 1 to {s.block_size} letters\n"
+          f"model       {sum(p.size for p in model.parameters()):,} parameters: {s.n_layer} layers "
+          f"to read, {s.n_layer} to write, {s.n_head} heads, {s.n_embd} channels\n"
+          f"training    {s.max_iters:,} steps of {s.batch_size} strings; one in ten of all strings "
+          "is kept out")
+    if must_compile(parallel=(s.threads > 1,)):
+        print("compiling   the kernels for this machine, this once; some 20 seconds")
+    print(flush=True)
+    judged = unseen_strings(s)
+    started = time.perf_counter()
+    train(s, model, judged)
+    seconds = time.perf_counter() - started
+    right = count_right(model, s.task, judged)
+    print(f"\n{right:,} of {len(judged):,} unseen strings are right, {right / len(judged):.2%}, "
+          f"after {seconds:.0f} seconds of training\n")
+    shown = judged[:SHOWN] + [s.text] * bool(s.text)
+    for text, answer in zip(shown, answers(model, shown)):
+        wanted = TASKS[s.task](text)
+        visible = answer.replace(NUL, "?").replace(STX, "?")
+        print(f"    {text:{s.block_size}}  ->  {visible}"
+              + (f"   wrong: {wanted}" if answer != wanted else ""))
+
+
+def new_model(s: Settings) -> EncoderDecoder:
+    """An untrained model of these settings."""
+    return EncoderDecoder(VOCABULARY.vocab_size, s.block_size + 1, s.n_layer, s.n_head, s.n_embd,
+                          s.dropout, s.bias, s.seed)
+
+
+def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
+    """Train on strings that are not kept out; now and then say how many of some are right."""
+    optimizer = mg.AdamW(model.parameters(), s.learning_rate, betas=(0.9, 0.99))
+    rng, seen = np.random.default_rng([s.seed, 1]), random_strings(s, kept_out=False)
+    with tqdm(total=s.max_iters, unit="step", dynamic_ncols=True, disable=None) as bar:
+        for iteration in range(s.max_iters):
+            optimizer.param_groups[0]["lr"] = warmup_cosine(
+                iteration, s.learning_rate, 0.0, s.warmup_iters, s.max_iters)
+            loss = loss_of(model, s.task, list(itertools.islice(seen, s.batch_size)), rng)
+            if not math.isfinite(loss.item()):
+                raise ValueError(f"the loss became {loss.item()} at step {iteration + 1:,}; train "
+                                 "again with a lower --learning_rate")
+            loss.backward()
+            mg.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            bar.update()
+            if (iteration + 1) % s.eval_interval == 0:
+                right = count_right(model, s.task, judged[:QUICKLY])
+                bar.write(f"step {iteration + 1:6,}   loss {loss.item():.3f}   "
+                          f"right {right} of {QUICKLY} unseen strings", sys.stdout)
+
+
+def loss_of(model: EncoderDecoder, task: str, texts: list[str],
+            rng: np.random.Generator | None = None) -> mg.Tensor:
+    """Mean -log p of every letter of the answers, and of their end, in nats."""
+    target = as_ids([STX + TASKS[task](text) + ETX for text in texts])              # (B, T + 1)
+    logits = model(as_ids(texts), target[:, :-1], rng)                              # (B, T, V)
+    return mg.cross_entropy(logits, target[:, 1:], ignore_index=PAD)
+
+
+def answers(model: EncoderDecoder, texts: list[str]) -> list[str]:
+    """What the model writes for each string, until it says that this is the end."""
+    return [VOCABULARY.decode(ids).split(ETX)[0] for ids in model.write(as_ids(texts))]
+
+
+def count_right(model: EncoderDecoder, task: str, texts: list[str]) -> int:
+    """For how many strings every letter of the answer is right, and its end."""
+    return sum(a == TASKS[task](text) for text, a in zip(texts, answers(model, texts)))
+
+
+def is_kept_out(text: str) -> bool:
+    """Whether training must not see a string: so it is for one in ten."""
+    return zlib.crc32(text.encode()) % 10 == 0
+
+
+def random_strings(s: Settings, kept_out: bool) -> Iterator[str]:
+    """Strings without end, every length as likely, of those that are kept out or of the others."""
+    rng = np.random.default_rng([s.seed, 2 + kept_out])
+    while True:
+        letters = rng.integers(LETTERS.vocab_size, size=rng.integers(1, s.block_size + 1))
+        text = LETTERS.decode(letters)
+        if is_kept_out(text) == kept_out:
+            yield text
+
+
+def unseen_strings(s: Settings, count: int = JUDGED) -> list[str]:
+    """So many different strings that training keeps out."""
+    different = {}
+    for text in random_strings(s, kept_out=True):
+        different[text] = True
+        if len(different) == count:
+            return list(different)
+
+
+def as_ids(texts: list[str]) -> np.ndarray:
+    """One row for each string, padded to the longest: (B, T)."""
+    lengths = np.array([len(text) for text in texts])
+    ids = np.full((len(texts), lengths.max()), PAD)
+    ids[np.arange(lengths.max()) < lengths[:, None]] = VOCABULARY.encode("".join(texts))
+    return ids
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Reversing and sorting: what is kept out of training, that it is learnt, and the command."""
+import dataclasses
+import re
+
+import numba
+import numpy as np
+import pytest
+
+from model import reverse
+from model.encoder_decoder import BEGIN, END, PAD
+from model.reverse import Settings, as_ids, is_kept_out, new_model, random_strings, unseen_strings
+
+SMALL = Settings(block_size=5, n_embd=24, max_iters=250, warmup_iters=30)
+TINY = ["--max_iters", "4", "--eval_interval", "2", "--block_size", "4", "--n_embd", "8"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """What the command does for itself, and does to the process."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)
+
+
+def test_it_learns_to_reverse_99_percent_of_the_strings_that_it_has_not_seen(monkeypatch):
+    seen, loss_of = set(), reverse.loss_of
+
+    def noting(model, task, texts, rng):
+        seen.update(texts)
+        return loss_of(model, task, texts, rng)
+    monkeypatch.setattr(reverse, "loss_of", noting)
+    model, unseen = new_model(SMALL), unseen_strings(SMALL)
+    assert reverse.count_right(model, "reverse", unseen) == 0
+    reverse.train(SMALL, model, unseen)
+    assert len(set(unseen)) == 2000 and len(seen) > 9000 and not seen & set(unseen)
+    assert reverse.count_right(model, "reverse", unseen) >= 0.99 * len(unseen)
+
+
+def test_training_sees_no_string_that_is_kept_out_and_a_tenth_is():
+    drawn = {kept_out: [text for text, _ in zip(random_strings(SMALL, kept_out), range(3000))]
+             for kept_out in (False, True)}
+    assert all(is_kept_out(text) == kept_out for kept_out in drawn for text in drawn[kept_out])
+    assert set(map(len, drawn[False])) == {1, 2, 3, 4, 5}
+    letters = np.random.default_rng(0).integers(26, size=(20_000, 6))
+    share = np.mean([is_kept_out("".join(chr(97 + i) for i in row)) for row in letters])
+    assert abs(share - 0.1) < 5 * 0.3 / len(letters) ** 0.5
+
+
+def test_unseen_strings_are_different_and_the_seed_s():
+    unseen = unseen_strings(dataclasses.replace(SMALL, block_size=4))   # the shortest that may be
+    assert len(set(unseen)) == len(unseen) == 2000 and all(map(is_kept_out, unseen))
+    assert unseen_strings(SMALL, 50) == unseen_strings(SMALL, 60)[:50]
+    assert unseen_strings(SMALL, 50) != unseen_strings(dataclasses.replace(SMALL, seed=1), 50)
+
+
+def test_strings_become_padded_ids_and_back():
+    ids = as_ids(["\2ba\3", "c"])
+    assert ids.tolist() == [[BEGIN, 4, 3, END], [5, PAD, PAD, PAD]]
+    assert reverse.VOCABULARY.decode(ids[0]) == "\2ba\3"
+
+
+def test_the_loss_is_that_of_the_letters_and_their_end_and_of_nothing_else():
+    model, texts = new_model(SMALL), ["abc", "a", "zzzzz"]
+    each = [reverse.loss_of(model, "sort", [text]).item() * (len(text) + 1) for text in texts]
+    together = reverse.loss_of(model, "sort", texts).item()
+    assert np.isclose(together, sum(each) / (3 + 1 + 5 + 3), rtol=1e-5)
+    by_hand = model(as_ids(["ca"]), as_ids(["\2ac"])).data[0]           # logits after begin, a, c
+    logp = by_hand - np.log(np.exp(by_hand).sum(axis=-1, keepdims=True))
+    assert np.isclose(reverse.loss_of(model, "sort", ["ca"]).item(),
+                      -logp[[0, 1, 2], [3, 5, END]].mean(), rtol=1e-5)
+
+
+def test_the_command_says_what_it_does_and_shows_strings(capsys):
+    reverse.main([*TINY, "--text", "dcba", "--task", "sort"])
+    said = capsys.readouterr().out
+    assert "sort strings of 1 to 4 letters" in said
+    assert re.search(r"^step      2   loss \d\.\d{3}   right \d+ of 200 unseen strings$", said,
+                     re.M)
+    assert re.search(r"^[\d,]+ of 2,000 unseen strings are right, [\d.]+%, after \d+ seconds of "
+                     r"training$", said, re.M)
+    shown = re.findall(r"^    (\w+) +->  ([a-z?]*)(?:   wrong: (\w+))?$", said, re.M)
+    assert len(shown) == 6 and shown[-1][0] == "dcba"
+    for text, answer, wanted in shown:
+        assert (wanted or answer) == "".join(sorted(text)) and answer != wanted
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")       # of plain NumPy
+def test_a_loss_that_is_no_number_ends_the_training_in_one_line():
+    with pytest.raises(SystemExit) as caught:
+        reverse.main([*TINY, "--learning_rate", "1e30"])
+    assert re.fullmatch(r"model.reverse: the loss became nan at step \d; train again with a lower "
+                        "--learning_rate", str(caught.value.code))
+
+
+@pytest.mark.parametrize("flags, says", [
+    (("--text", "Hi"), "--text takes letters from a to z: the character 'H' (LATIN CAPITAL"),
+    (("--text", ""), "--text has from 1 to --block_size=10 letters, and not 0"),
+    (("--text", "a" * 11), "--text has from 1 to --block_size=10 letters, and not 11"),
+    (("--task", "double"), "--task is reverse or sort, not double"),
+    (("--block_size", "3"), "--block_size is at least 4, not 3"),
+    (("--max_iters", "-1", "--dropout", "1"), "--max_iters is at least 0, not -1; --dropout is at"),
+    (("--learning_rate", "nan"), "--learning_rate is a number above 0, not nan"),
+    (("--threads", "999"), "--threads is at most"),
+    (("--n_head", "3"), "n_embd=32 channels do not split evenly into n_head=3 heads"),
+    (("--itres", "3"), "there is no flag --itres")])
+def test_a_mistake_is_answered_in_one_line(capsys, flags, says):
+    with pytest.raises(SystemExit) as caught:
+        reverse.main(list(flags))
+    out, err = capsys.readouterr()
+    line = str(caught.value.code) if err == "" else err.strip().splitlines()[-1]
+    assert out == "" and line.startswith("model.reverse: ") and says in line
