@@ -352,8 +352,14 @@ class Event(NamedTuple):
 
 @contextmanager
 def watch_ops(note: Callable[[Event], None]) -> Iterator[None]:
-    """Have `note(event)` called after every op and its gradient, in this thread."""
-    before, _mode.note = _mode.note, note
+    """Have `note(event)` called after every op and its gradient, in this thread, beside whoever
+    watches already."""
+    before = _mode.note
+
+    def both(event):
+        before(event)
+        note(event)
+    _mode.note = both if before else note
     try:
         yield
     finally:
