@@ -41,7 +41,10 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     """
     B, H, T, D = q.shape
     out = _like(q, v.shape[3])
-    log_sum = np.empty((B, H, T), q.dtype)
+    log_sum = np.full((B, H, T), -np.inf, q.dtype)
+    if k.shape[2] == 0:                         # no key to look at
+        out[...] = 0
+        return out, log_sum
     attention_kernel(writable(q), writable(k), writable(v), *_biases(q, mask, slopes), out, log_sum,
                      mask is not None, causal, scale, 1 / (1 - p), *seed_and_bound(p, seed),
                      _threads(q, k))
@@ -51,6 +54,9 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
 def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, into=None):
     """Gradients to q, k and v, written to the three arrays `into` if they are given."""
     dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
+    if k.shape[2] == 0:
+        dq[...] = 0
+        return dq, dk, dv
     g = writable(g) if g.strides[3] == g.itemsize else dense(g)
     attention_vjp_kernel(g, writable(q), writable(k), writable(v), *_biases(q, mask, slopes), out,
                          log_sum, dq, dk, dv, mask is not None, causal, scale, 1 / (1 - p),

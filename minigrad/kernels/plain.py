@@ -98,7 +98,8 @@ def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed
     dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * scale
     gradients = [dS @ _for_each_head(k, q)]
     for dx in (dS.swapaxes(-1, -2) @ q, dropout(P, p, seed).swapaxes(-1, -2) @ g):
-        gradients.append(dx.reshape(*k.shape[:2], -1, *dx.shape[2:]).sum(axis=2))
+        gradients.append(dx.reshape(*k.shape[:2], q.shape[1] // k.shape[1], *dx.shape[2:])
+                         .sum(axis=2))
     if into is None:
         return gradients
     for room, gradient in zip(into, gradients):
@@ -121,7 +122,7 @@ def _attention_weights(q, k, mask, slopes, causal, scale):
         scores = scores + mask
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf).astype(q.dtype)
-    top = scores.max(axis=-1, keepdims=True)
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     e = np.exp(scores - np.where(top > -np.inf, top, 0))
     total = e.sum(axis=-1, keepdims=True)
     with np.errstate(divide="ignore"):
