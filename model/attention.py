@@ -178,6 +178,8 @@ class MultiHeadAttention(Module):
                  std_out: float = STD, dtype: type = np.float32, num_kv_heads: int | None = None,
                  d_key: int | None = None, d_value: int | None = None, projection: bool = True,
                  rotary: bool = False, alibi: bool = False) -> None:
+        if num_heads < 1:
+            raise ValueError(f"attention has at least 1 head, and not {num_heads}")
         if None in (d_key, d_value) and d_out % num_heads:
             raise ValueError(f"{d_out} channels do not split evenly into {num_heads} heads")
         self.heads = num_heads

@@ -363,10 +363,11 @@ def test_settings_of_many_heads_that_do_not_fit_together_are_refused():
              "3 heads of queries do not split evenly among 0 of keys and values"),
             (dict(d_key=4, d_value=4, projection=False), "without a projection the output is 3 "
              "heads of 4 channels side by side, 12, and d_out is 8"),
+            (dict(num_heads=0), "attention has at least 1 head, and not 0"),
             (dict(d_key=3, d_value=4, rotary=True), "rotary positions turn channels in pairs, and "
              "a head has 3 of them, which is odd")):
         with pytest.raises(ValueError) as caught:
-            MultiHeadAttention(C, 8, 3, **settings)
+            MultiHeadAttention(**dict(d_in=C, d_out=8, num_heads=3) | settings)
         assert str(caught.value) == says
 
 

@@ -388,6 +388,17 @@ def test_slopes_take_from_the_scores_in_proportion_to_the_distance():
         assert np.allclose(biased, expected.swapaxes(1, 2).reshape(2, T, -1), rtol=1e-12)
 
 
+def test_slopes_that_change_later_change_no_gradient():
+    gradients = []
+    for later in (1.0, 100.0):
+        slopes, qkv = np.array([0.5, 0.25]), Tensor(np.ones((5, 12)), requires_grad=True)
+        out = mg.self_attention(qkv * np.cos(np.arange(60)).reshape(5, 12), 2, slopes=slopes)
+        slopes *= later
+        (out * np.sin(np.arange(20)).reshape(5, 4)).sum().backward()
+        gradients.append(qkv.grad)
+    assert np.array_equal(*gradients)
+
+
 def test_rotary_multiplies_pairs_as_complex_numbers_by_a_turn_of_each_position():
     T, H, D = 7, 2, 6
     x = r((3, T, H * D + 5))
@@ -463,6 +474,9 @@ WRONG = [
      ValueError, "with enable_gqa, key and value a share of the heads"),
     ("scaled_dot_product_attention", (np.ones((4, 2, 3)), *[np.ones((3, 2, 3))] * 2),
      {"enable_gqa": True}, ValueError, "a share of the heads"),
+    ("rotary", (np.ones((2, 10)), 0), {}, ValueError, "at least 1"),
+    ("rotary", (np.ones((2, 10)), 2, -2), {}, ValueError, "they are 2, -2 and 10000.0"),
+    ("rotary", (np.ones((2, 10)), 1), {"base": 0.0}, ValueError, "base is above 0"),
     ("rotary", (np.ones((2, 10)), 3), {}, ValueError, "10 channels do not hold 3 heads of 3"),
     ("rotary", (np.ones((2, 10)), 2), {}, ValueError, "turned in pairs, and 5 is odd"),
     ("rotary", (np.ones((2, 10)), 3, 4), {}, ValueError, "10 channels do not hold 3 heads of 4"),

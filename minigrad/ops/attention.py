@@ -82,7 +82,7 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
                          + ("" if d_key is None else f", with {d_key} channels to a query and key"))
     qkv, = one_type(qkv)
     if slopes is not None:
-        slopes = np.require(slopes, qkv.dtype, "CAW")
+        slopes = np.array(slopes, qkv.dtype, order="C")
         if slopes.shape != (H,):
             raise ValueError(f"slopes are one number for each of {H} heads, and have shape "
                              f"{list(slopes.shape)}")
@@ -118,6 +118,9 @@ def rotary(x: Array, num_heads: int, d_key: int | None = None,
     """
     x, = one_type(x)
     T, W = x.shape[-2:]
+    if num_heads < 1 or d_key is not None and d_key < 1 or not base > 0:
+        raise ValueError("num_heads and d_key are at least 1 and base is above 0; they are "
+                         f"{num_heads}, {d_key} and {base}")
     D = W // num_heads if d_key is None else d_key
     if num_heads * D > W or d_key is None and num_heads * D != W:
         raise ValueError(f"{W} channels do not hold {num_heads} heads of {D}")
