@@ -55,7 +55,8 @@ def _product(x, y):
 @op
 def linear(x: Array, weight: Array, bias: Array = None, residual: Array = None) -> Rule:
     """x @ weight.T + bias + residual, (..., C), (P, C), (P,), (..., P) -> (..., P); the weight lies
-    as in PyTorch."""
+    as in PyTorch.  Back:  dx = g weight, dweight = g^T x, dbias = sum of g's rows, dresidual = g.
+    """
     if weight.ndim != 2 or x.shape[-1:] != weight.shape[1:]:
         raise ValueError(f"weight is (outputs, inputs) = {list(weight.shape)}, so x needs "
                          f"{weight.shape[-1]} channels in its last axis, and has shape "
@@ -149,6 +150,7 @@ def log_softmax(x: Array, axis: int = -1) -> Rule:
 @op
 def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Rule:
     """Mean of -log softmax(logits)[target] in nats, (..., V), (...) integers -> ().
+    Back:  dlogits = g (softmax(logits) - 1 at the target) / n, for n targets.
 
     Targets equal to `ignore_index` count for nothing.  Classes are the last axis, whatever the
     others are.

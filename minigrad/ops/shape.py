@@ -8,7 +8,7 @@ Axes = int | tuple[int, ...] | None
 
 @op
 def sum(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
-    """Sum over some axes, over all by default."""
+    """Sum over some axes, over all by default.  Back:  dx = g, to each of those added up."""
     shape = x.shape
     return x.sum(axis=axis, keepdims=keepdims), (
         lambda g: np.broadcast_to(_kept(g, axis, keepdims), shape),)
@@ -16,7 +16,7 @@ def sum(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
 
 @op
 def mean(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
-    """Mean over some axes, over all by default."""
+    """Mean over some axes, over all by default.  Back:  dx = g / n, to each of the n."""
     shape, value = x.shape, x.mean(axis=axis, keepdims=keepdims)
     share = value.size / x.size if x.size else 0.0
     return value, (lambda g: np.broadcast_to(_kept(g * share, axis, keepdims), shape),)
