@@ -83,11 +83,15 @@ class Witness:
         self.gradients = {}         # by the parameter's name, before clipping
         self.backward_line = None   # of source, that began to go back
         self._block_of = {}         # node -> block
+        self._passed = set()        # nodes of ops that did nothing
         self._integers = []         # arrays of them that this forward pass has met
 
     def note(self, event: Event) -> None:
         """Be told of an op by watch_ops."""
         if event.direction == "forward":
+            if passes_on(event):                # as dropout does where nothing is dropped
+                self._passed |= {out.node for out in event.outputs}
+                return
             self._integers += [a for a in arrays_of(event) if isinstance(a, np.ndarray)
                                and a.dtype.kind in "iu" and a.ndim == 2]
             if not self.batches:
@@ -97,7 +101,7 @@ class Witness:
             self.batches.append((self._integers[0], self._integers[-1]))
             self._integers = []
             self.backward_line = line_of(next(callers()))
-        if len(self.batches) == 1:
+        if len(self.batches) == 1 and event.node not in self._passed:
             self.visited.append(Visited(event.op, self._block_of.get(event.node),
                                         norm(event.inputs)))
         for node, part in event.outputs:
@@ -124,6 +128,12 @@ class Witness:
         name = self.names.get(getattr(array, "node", None), "").removeprefix(f"blocks.{block}.")
         shape = str(array.shape) if isinstance(array, (Tensor, np.ndarray)) else str(array)
         return f"{name} {shape}".strip().replace(" ", HARD)
+
+
+def passes_on(event: Event) -> bool:
+    """Whether an op has only passed on what it was given."""
+    value = event.outputs[0].data
+    return any(isinstance(x, Tensor) and x.data is value for x in event.inputs)
 
 
 def show_batch(witness: Witness, tokenizer: CharTokenizer) -> None:
@@ -185,7 +195,9 @@ def show_backward(witness: Witness, model: Transformer) -> None:
     """The order of the visits, and what gradient each parameter is left with, by their norms."""
     stage("Backward, the youngest op first", witness.backward_line)
     say("Gradients are shown by their norm: that with which backward comes to the first op of a "
-        "line, and that which it leaves in a parameter.")
+        "line, and that which it leaves in a parameter"
+        + (f", of the first of {len(witness.batches)} batches and of all of them."
+           if len(witness.batches) > 1 else "."))
     print(f"   {'':16}{'its gradient':14}ops, in the order of the visits")
     for block, ops in groupby(witness.visited, lambda visited: visited.block):
         ops = list(ops)
@@ -224,8 +236,8 @@ def show_update(model: Transformer, optimizer: mg.AdamW, before: dict[str, np.nd
     say(f"{inspect.getdoc(optimizer).splitlines()[0]}  The learning rate is {lr:.4g}, "
         f"{lr / highest:.1%} of the highest ({definition(warmup_cosine).place}); weight decay is "
         f"{decays} numbers."
-        + ("  At the first step a gradient's size cancels and its sign remains: nearly every "
-           "number moves by the learning rate." if optimizer.steps == 1 else ""))
+        + ("  At the first step a gradient's size cancels and its sign remains: every number that "
+           "has a gradient moves by about the learning rate." if optimizer.steps == 1 else ""))
     rows = [["parameter", "weights, rms", "step, rms", "of the weights", "of the rate"]]
     for name, parameters in grouped(model):
         weights = rms([before[path] for path, _ in parameters])
