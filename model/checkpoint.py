@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigrad import AdamW
+from model.files import replacing
 from model.tokenizer import CharTokenizer
 from model.transformer import Transformer, TransformerConfig
 
@@ -45,16 +46,8 @@ def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: Char
     arrays["training"] = np.array(json.dumps(training or {}))
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with open(aside, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        np.savez(file, **arrays)
 
 
 def load_checkpoint(path: str | os.PathLike) -> Checkpoint:

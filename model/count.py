@@ -10,11 +10,10 @@ Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, 
 """
 import dataclasses
 import pathlib
-import sys
 import typing
 
 from model.checkpoint import load_checkpoint
-from model.flags import Parser, flag, prepare_output
+from model.flags import Parser, answering, flag, prepare_output
 from model.transformer import POSITIONS, TransformerConfig
 
 HELP = {"vocab_size": "different tokens, V",
@@ -41,7 +40,7 @@ def main(argv: list[str] | None = None) -> None:
     prepare_output()
     parser = Parser("python -m model.count", __doc__, Settings)
     given = parser.given(argv)
-    try:
+    with answering("model.count"):
         if "out_dir" not in given:
             config = TransformerConfig(**{"vocab_size": LANTERN} | given)
         elif len(given) == 1:
@@ -50,9 +49,7 @@ def main(argv: list[str] | None = None) -> None:
             given.pop("out_dir")
             parser.error("--out_dir counts a model as it was trained; leave out "
                          + ", ".join(f"--{name}" for name in given))
-    except ValueError as error:
-        sys.exit(f"model.count: {error}")
-    print(report(config))
+        print(report(config), flush=True)
 
 
 def of_a_layer(config: TransformerConfig) -> dict[str, int]:

@@ -1,9 +1,11 @@
 """Settings as flags on a command line: nanoGPT's names, and help for mistakes."""
 import argparse
+import contextlib
 import dataclasses
 import difflib
 import os
 import sys
+from collections.abc import Iterator
 
 from data import read_text
 
@@ -52,6 +54,24 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no flag {unknown[0]}"
                        + (f"; did you mean {near[0]}?" if near else "; see --help"))
         return vars(known)
+
+
+@contextlib.contextmanager
+def answering(command: str) -> Iterator[None]:
+    """Have what goes wrong in a command answered in a line of standard error, and end it."""
+    try:
+        yield
+    except ValueError as error:         # all of them say what is wrong and what to do
+        sys.exit(f"{command}: {error}")
+    except BrokenPipeError:             # nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        what = f"use {error.filename}" if error.filename else "write what it has to say"
+        sys.exit(f"{command}: cannot {what}: {error.strerror or error}; make room, or name another "
+                 "file")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def text_or_file(value: str) -> str:

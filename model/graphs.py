@@ -6,7 +6,6 @@
 import dataclasses
 import inspect
 import math
-import pathlib
 import sys
 
 import numba
@@ -16,6 +15,7 @@ import minigrad as mg
 from minigrad import Recorder, Tensor
 from minigrad.kernels.ahead import compile_ahead, must_compile
 from model.attention import attention, causal_mask
+from model.files import replacing
 from model.transformer import Transformer, TransformerConfig
 
 BATCH = 12          # sequences, as many as in training, so that it runs on the same kernels
@@ -111,7 +111,8 @@ def show(path: str | None = None, of: str = "expression",
         print(title, more, recorder.text(), sep="\n\n")
         return
     try:
-        pathlib.Path(path).write_text(recorder.svg(title), encoding="utf-8")
+        with replacing(path) as file:
+            file.write(recorder.svg(title).encode("utf-8"))
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}; give another file"
                          ) from error

@@ -8,14 +8,14 @@ every step.
     python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
 """
 import dataclasses
-import os
 import pathlib
 import sys
 
 import data
 from minigrad.kernels.ahead import must_compile
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.flags import Parser, flag, prepare_output, text_or_file
+from model.files import replacing
+from model.flags import Parser, answering, flag, prepare_output, text_or_file
 from model.generation import generate
 from model.graphs import GRAPHS, show
 from model.page import gather, html
@@ -47,26 +47,19 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--of says which graph is shown; give --graph too")
     if s.graph is not None and (others := given.keys() & {"text", "output"}):
         parser.error(f"--graph shows no page; leave out --{min(others)}")
-    try:
+    with answering("model.look"):
         if s.graph is None:
             write(s)
         else:
             show_graph(s)
-    except ValueError as error:
-        sys.exit(f"model.look: {error}")
-    except BrokenPipeError:     # nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        what = f"use {error.filename}" if error.filename else "write the page"
-        sys.exit(f"model.look: cannot {what}: {error.strerror or error}; "
-                 "name another file with --output")
-    except KeyboardInterrupt:
-        sys.exit(130)
+        sys.stdout.flush()
 
 
 def write(s: Settings) -> None:
     """Write the page, and say where it is."""
     out_dir, output = pathlib.Path(s.out_dir), pathlib.Path(s.output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
     checkpoint = load_checkpoint(out_dir / "ckpt.npz")
     if must_compile():
         print("compiling kernels for this machine, this once; up to 20 seconds", file=sys.stderr)
@@ -75,7 +68,8 @@ def write(s: Settings) -> None:
     else:
         text, source = text_or_file(s.text), "The text is the one given with --text."
     page = html(*gather(checkpoint, text, source, out_dir)).encode("utf-8")
-    output.write_bytes(page)
+    with replacing(output) as file:
+        file.write(page)
     print(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser")
 
 

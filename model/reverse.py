@@ -9,7 +9,6 @@ CRC-32, is kept out of training; on such strings alone the model is judged.
 import dataclasses
 import itertools
 import math
-import os
 import string
 import sys
 import time
@@ -24,7 +23,7 @@ import minigrad as mg
 from minigrad.kernels.ahead import must_compile
 from minigrad.optim import warmup_cosine
 from model.encoder_decoder import PAD, EncoderDecoder
-from model.flags import Parser, flag, prepare_output
+from model.flags import Parser, answering, flag, prepare_output
 from model.tokenizer import CharTokenizer
 
 TASKS = {"reverse": lambda letters: letters[::-1],
@@ -88,15 +87,8 @@ def main(argv: list[str] | None = None) -> None:
     s = Settings(**parser.given(argv))
     if problems := s.problems():
         parser.error("; ".join(problems))
-    try:
+    with answering("model.reverse"):
         run(s)
-    except ValueError as error:
-        sys.exit(f"model.reverse: {error}")
-    except BrokenPipeError:             # nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def run(s: Settings) -> None:

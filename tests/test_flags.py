@@ -3,7 +3,7 @@ import dataclasses
 
 import pytest
 
-from model.flags import Parser, flag, text_or_file
+from model.flags import Parser, answering, flag, text_or_file
 
 
 @dataclasses.dataclass
@@ -62,3 +62,16 @@ def test_a_mistake_is_answered_in_one_line(capsys, argv, says):
         given(*argv)
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert caught.value.code == 2 and last.startswith("some.command: error: ") and says in last
+
+
+@pytest.mark.parametrize("error, code", [
+    (ValueError("what and why"), "a.command: what and why"), (KeyboardInterrupt(), 130),
+    (OSError(28, "No space left"),
+     "a.command: cannot write what it has to say: No space left; make room, or name another file"),
+    (OSError(13, "Permission denied", "x.txt"),
+     "a.command: cannot use x.txt: Permission denied; make room, or name another file")])
+def test_what_goes_wrong_in_a_command_is_answered_in_a_line(error, code):
+    with pytest.raises(SystemExit) as caught:
+        with answering("a.command"):
+            raise error
+    assert caught.value.code == code

@@ -24,7 +24,7 @@ FLOORS = [
     "minigrad.ops",
     "minigrad.gradcheck minigrad.graph minigrad.optim minigrad.profiling",
     "minigrad",
-    "model.module model.causality model.tokenizer model.flags",
+    "model.module model.causality model.files model.tokenizer model.flags",
     "model.layers model.positions",
     "model.attention",
     "model.attention_forms model.encoder_decoder model.transformer",

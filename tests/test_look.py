@@ -93,9 +93,25 @@ def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):
     (tmp_path / "ckpt.npz").write_bytes(b"PK")
     assert "is damaged or no checkpoint" in refused(capsys, "--out_dir", str(tmp_path))
     assert not (tmp_path / "l.html").exists()
-    for output in (tmp_path, tmp_path / "none" / "l.html"):
+    (tmp_path / "folder.html").mkdir()
+    for output in (tmp_path / "folder.html", tmp_path / "none" / "l.html"):
         said = refused(capsys, "--out_dir", str(trained), "--text", "the", "-o", str(output))
-        assert f"cannot use {output}: " in said and "--output" in said and "\n" not in said
+        assert f"cannot use {output}: " in said and "another file" in said and "\n" not in said
+    said = refused(capsys, "--out_dir", str(trained), "-o", str(trained / "ckpt.npz"))
+    assert "--output is a page, whose name ends in .html; this is" in said
+
+
+def test_a_page_that_cannot_be_written_leaves_the_one_that_was_there(trained, capsys, tmp_path,
+                                                                     monkeypatch):
+    page = tmp_path / "l.html"
+    page.write_text("good")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr("os.fsync", full)
+    said = refused(capsys, "--out_dir", str(trained), "--text", "the", "-o", str(page))
+    assert f"cannot use {page}: No space left on device; make room" in said
+    assert page.read_text() == "good" and [path.name for path in tmp_path.iterdir()] == ["l.html"]
 
 
 def test_a_graph_is_printed_or_drawn_instead_of_the_page(trained, tmp_path, monkeypatch, capsys):
