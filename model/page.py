@@ -33,35 +33,46 @@ MOST_WEIGHTS = 10_000_000   # about as many bytes
 SCRIPTS = ("basics", "text", "attention", "steps", "run", "page")     # in static/, in this order
 LIKELIEST = 8               # predictions shown of each character
 LENS = 3                    # and of each block
+LONG = 40                   # characters that do not stand in a text by chance
 CHANNELS = 4                # numbers shown of the residual stream
 
-# What a step does, by its op and the layer whose parameters it uses; of others, the op's own words.
-WORDS = {
-    "embedding token_embedding":
-        "Each character becomes its row of the token table: C learnt numbers.",
-    "embedding position_embedding":
-        "Each place in the window has C learnt numbers too, so that order counts.",
-    "add": "The sum of both, number by number.",
-    "layer_norm": "The C numbers of each character are brought to mean 0 and variance 1; each "
-                  "channel is then scaled by a learnt factor.",
-    "rms_norm": "The C numbers of each character are divided by their root mean square; each "
-                "channel is then scaled by a learnt factor.",
-    "linear qkv":
-        "One product makes what a character looks for (its queries), what it offers (keys) and "
-        "what it hands over (values), D numbers each, for all heads side by side.",
-    "rotary": "Queries and keys are turned by angles that grow with their place, so that their "
-              "products tell how far apart they are.",
-    "self_attention":
-        "The heads at work.  softmax(query · key / √D) over the characters so far gives the "
-        "weights shown above, T × T of them in each of H heads; what a head brings back is the "
-        "mean of the values, weighted by them.",
-    "linear out": "What the heads brought back is mixed, and added to the stream.",
-    "mlp": "Each character by itself: up to four times the channels, through GELU, and down again; "
-           "added to the stream.",
-    "linear token_embedding":
-        "Compared with every row of the token table: a score (logit) for each of V characters.  "
-        "Softmax makes them the probabilities above.",
-}
+
+def words_of(config: TransformerConfig) -> dict[str, str]:
+    """What a step of this model does, by its op, or by that and the layer whose parameters it uses;
+    of other steps, the op's own words tell."""
+    grouped = config.kv_heads < config.n_head
+    shift = " and shifted by another" if config.bias else ""
+    bias = " − slope of the head · distance" if config.position == "alibi" else ""
+    return {
+        "embedding token_embedding":
+            "Each character becomes its row of the token table: C learnt numbers.",
+        "embedding position_embedding":
+            "Each place in the window has C learnt numbers too, so that order counts.",
+        "add": ("Sines and cosines of the place are added, which nothing learns, so that order "
+                "counts." if config.position == "sinusoidal" else
+                "The sum of both, number by number."),
+        "layer_norm": "The C numbers of each character are brought to mean 0 and variance 1; each "
+                      f"channel is then scaled by a learnt factor{shift}.",
+        "rms_norm": "The C numbers of each character are divided by their root mean square; each "
+                    "channel is then scaled by a learnt factor.",
+        "linear qkv":
+            "One product makes what a character looks for (its queries), what it offers (keys) and "
+            "what it hands over (values), D numbers each, side by side: "
+            + ("queries for H heads, keys and values for G, each of which serves H / G of them."
+               if grouped else "for all heads."),
+        "rotary": "Queries and keys are turned by angles that grow with their place, so that their "
+                  "products tell how far apart they are.",
+        "self_attention":
+            f"The heads at work.  softmax(query · key / √D{bias}) over the characters so far gives "
+            "the weights shown above, T × T of them in each of H heads; what a head brings back is "
+            "the mean of the values, weighted by them.",
+        "linear out": "What the heads brought back is mixed, and added to the stream.",
+        "mlp": "Each character by itself: up to four times the channels, through GELU, and down "
+               "again; added to the stream.",
+        "linear token_embedding":
+            "Compared with every row of the token table: a score (logit) for each of V characters."
+            "  Softmax makes them the probabilities above.",
+    }
 
 
 def check_length(config: TransformerConfig, N: int) -> None:
@@ -205,19 +216,21 @@ def sizes(config: TransformerConfig, T: int) -> list[tuple[str, int, str]]:
             ("T", T, "characters of the window (time)"),
             ("C", config.n_embd, "numbers that stand for a character inside (channels)"),
             ("H", config.n_head, "heads in each layer"),
-            ("D", config.n_embd // config.n_head, "channels of a head, C / H"),
+            *([("G", config.kv_heads, "heads of keys and values in each layer")]
+              if config.kv_heads < config.n_head else []),
+            ("D", config.d_head, "channels of a head, C / H"),
             ("V", config.vocab_size, "different characters (vocabulary)")]
 
 
 def step_facts(steps: list[Step], config: TransformerConfig) -> list[dict[str, Any]]:
     """Every step from characters to logits, in the order in which they ran."""
-    T = steps[0].shape[-2]
+    T, known = steps[0].shape[-2], words_of(config)
     facts, seen = [{"op": "encode", "block": None, "shape": (1, T), "letters": ["B", "T"],
                     "words": "Each character becomes its number in the vocabulary, its id.",
                     "parameters": [], "count": 0}], set()
     for i, step in enumerate(steps):
         layer = step.parameters[0][0].split(".")[-2:][0] if step.parameters else ""
-        words = (WORDS.get(f"{step.op} {layer}") or WORDS.get(step.op)
+        words = (known.get(f"{step.op} {layer}") or known.get(step.op)
                  or (OPS[step.op].__doc__ or step.op).split("\n\n")[0])
         new = [(name, shape) for name, shape in step.parameters if name not in seen]
         seen.update(name for name, _ in new)
@@ -231,10 +244,10 @@ def step_facts(steps: list[Step], config: TransformerConfig) -> list[dict[str, A
 
 def letters(shape: tuple[int, ...], config: TransformerConfig, logits: bool) -> list[str]:
     """The axes of an activation by their letters, from the last back: channels, time, batch."""
-    C, D = config.n_embd, config.n_embd // config.n_head
-    last = ("V" if logits else "C" if shape[-1] == C else f"{shape[-1] // C} C"
-            if shape[-1] % C == 0 else f"{shape[-1] // D} D" if shape[-1] % D == 0
-            else str(shape[-1]))
+    C, H, G = config.n_embd, config.n_head, config.kv_heads
+    packed = "3 C" if G == H else "(H + 2 G) D"
+    known = {C: "C", C + 2 * G * config.d_head: packed}
+    last = "V" if logits else known.get(shape[-1], str(shape[-1]))
     before = {2: ["T"], 3: ["B", "T"]}.get(len(shape), [str(n) for n in shape[:-1]])
     return [*before, last]
 
@@ -251,7 +264,7 @@ def yardsticks(checkpoint: Checkpoint, text: str, ids: np.ndarray) -> dict[str, 
         return {"score": score, "counted": None, "no_counts": str(error)}
     tokenizer, V = checkpoint.tokenizer, checkpoint.tokenizer.vocab_size
     train, val = data.split(known)
-    score["seen"] = text in train
+    score["seen"] = len(text) >= LONG and text in train     # short ones stand in every text
     train, val = tokenizer.encode(train), tokenizer.encode(val)
     score["ladder"] += [(name, round(x, 3)) for name, x in yardstick(train, ids, V).items()]
     return {"score": score,

@@ -17,9 +17,10 @@ from model import (CharTokenizer, Transformer, TransformerConfig, heads, load_ch
 from model.checkpoint import Checkpoint
 from model.decoding import window_start
 from model.page import (MOST_CHARACTERS, SCRIPTS, check_length, count_weights, gather, html,
-                        letters, pack, shown)
+                        letters, pack, shown, sizes, step_facts, words_of)
 from model.reading import Window, read
 from model.scoring import text_losses, yardstick
+from model.transformer import POSITIONS
 
 TEXT = "the quick brown fox runs\nover the green wood"
 
@@ -79,6 +80,7 @@ def test_the_mean_loss_and_the_n_grams_are_those_of_the_score(found, trained, tm
 def test_a_text_that_was_trained_on_is_known_again(found, trained, small_text):
     train, _ = data.split(small_text.read_text(encoding="utf-8"))
     assert gather(found[0], train[50:90], "", trained)[0]["score"]["seen"]
+    assert not gather(found[0], train[50:80], "", trained)[0]["score"]["seen"]     # by chance
 
 
 def test_heads_are_described_over_the_rows_that_predict(found):
@@ -145,12 +147,33 @@ def test_axes_are_named_by_what_they_are_and_not_by_their_size():
     assert letters((1, 8, 16), config, False) == ["B", "T", "C"]
     assert letters((1, 8, 16), config, True) == ["B", "T", "V"]
     assert letters((8, 48), config, False) == ["T", "3 C"]
-    assert letters((1, 8, 24), config, False) == ["B", "T", "3 D"]
-    assert letters((1, 8, 5), config, False) == ["B", "T", "5"]
+    assert letters((1, 8, 24), config, False) == ["B", "T", "24"]
+    grouped = TransformerConfig(16, block_size=8, n_layer=1, n_head=4, n_embd=16, n_kv_head=2)
+    assert letters((8, 32), grouped, False) == ["T", "(H + 2 G) D"]     # which is 2 C by chance
+
+
+@pytest.mark.parametrize("n_kv_head", [None, 1])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_the_steps_of_a_model_with_options_are_told_as_they_are(position, n_kv_head):
+    config = TransformerConfig(28, 16, 1, 2, 16, bias=True, position=position, n_kv_head=n_kv_head)
+    steps = step_facts(read(Transformer(config), np.arange(10))[0].steps, config)
+    said = {step["op"]: step["words"] for step in steps}
+    assert set(words_of(config).values()) >= set(said.values()) - {steps[0]["words"]}
+    assert ("slope of the head" in said["self_attention"]) == (position == "alibi")
+    assert ("rotary" in said) == (position == "rotary")
+    assert ("add" in said) == (position in ("learned", "sinusoidal"))
+    assert ("Sines and cosines" in said.get("add", "")) == (position == "sinusoidal")
+    assert "shifted by another" in said["layer_norm"]
+    qkv = next(step for step in steps if step["shape"][-1] != 16 and step["op"] == "linear")
+    assert ("keys and values for G" in qkv["words"]) == (n_kv_head == 1)
+    assert qkv["letters"][-1] == ("3 C" if n_kv_head is None else "(H + 2 G) D")
+    assert ("G" in dict(row[:2] for row in sizes(config, 10))) == (n_kv_head == 1)
 
 
 def test_a_step_that_has_no_words_here_has_those_of_its_op(found, trained, monkeypatch):
-    monkeypatch.delitem(page.WORDS, "self_attention")
+    def fewer(config, complete=words_of):
+        return {name: words for name, words in complete(config).items() if name != "self_attention"}
+    monkeypatch.setattr(page, "words_of", fewer)
     steps = gather(found[0], TEXT, "", trained)[0]["steps"]
     assert any("scaled_dot_product_attention of H heads" in step["words"] for step in steps)
 

@@ -83,6 +83,7 @@ def test_it_draws_without_an_error_and_asks_for_nothing(page, run):
     assert of(page, "$$('#charts svg polyline').length") == 4
     assert [len(points.split()) for points in of(
         page, "$$('#charts polyline').map((x) => x.getAttribute('points'))")] == [5, 4, 5, 4]
+    assert of(page, "$$('#charts svg circle').length") == 5 + 4 + 5 + 4     # a mark for each
     assert of(page, "$$('#charts svg')[0].querySelectorAll('.yardstick').length") == 5
     assert of(page, "$$('#log tbody tr').length") == 5
 

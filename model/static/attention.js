@@ -118,7 +118,7 @@ function drawAxes(pen) {
   }
   pen.fillStyle = soft;
   pen.font = "13px system-ui, sans-serif";
-  if (side > 250) pen.fillText("the future, which no query sees", left + 0.67 * side, 0.2 * side);
+  if (side > 250 && length() > 1) pen.fillText("the future, which no query sees", left + 0.67 * side, 0.2 * side);
 }
 
 /** Frames around the row or column that is followed, and around the one weight. */

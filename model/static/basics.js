@@ -27,7 +27,7 @@ const expected = (character) => facts.characters[character - 1];
 
 /** An element with attributes and children; strings become text. */
 function make(tag, attributes = {}, ...children) {
-  const svg = ["svg", "line", "polyline", "text"].includes(tag);
+  const svg = ["svg", "line", "polyline", "circle", "text"].includes(tag);
   const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
     : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);

@@ -92,6 +92,8 @@ function drawChart(svg, series, height, yardsticks, xs, tell) {
       .map(([name, at]) => text(name, box.right + 8, at, "start")),
     ...series.map(({ kind, points }) => make("polyline",
       { class: `line ${kind}`, points: points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") })),
+    ...series.flatMap(({ kind, points }) => points.map(([a, b]) =>
+      make("circle", { class: `point ${kind}`, cx: x(a), cy: y(b), r: 2.5 }))),
     ...(series.length > 1 ? series : []).map(({ name, kind }, i) => text(
       name.split(" ")[0], box.right - 8, box.top + 12 + 18 * i, "end", kind)),
     cursor);
