@@ -124,6 +124,7 @@ def main(argv: list[str] | None = None) -> None:
                 raise ValueError(f"{out_dir / 'last.npz'} holds a model, but no run to go on with; "
                                  "train.py writes a last.npz that does")
             earlier = dataclasses.asdict(Settings()) | resumed.training["settings"]
+            earlier["n_kv_head"] = earlier["n_kv_head"] or earlier["n_head"]
             for name in ARCHITECTURE:
                 if given.get(name, earlier[name]) != earlier[name]:
                     parser.error(f"the run in {out_dir} has --{name} {earlier[name]}, which cannot "
@@ -287,8 +288,10 @@ def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transforme
     if warning := data.repetition_warning(train, val):
         print(f"warning     {warning}")
     print(f"model       {sum(p.size for p in model.parameters()):,} parameters: "
-          f"{s.n_layer} layers, {s.n_head} heads, {s.n_embd} channels, block of {s.block_size}"
-          + (f", {s.n_kv_head} heads of keys and values" if s.n_kv_head else "")
+          f"{s.n_layer} layers, {s.n_head} heads"
+          + (f" ({model.config.kv_heads} of keys and values)"
+             if model.config.kv_heads < s.n_head else "")
+          + f", {s.n_embd} channels, block of {s.block_size}"
           + (f", positions: {s.position}" if s.position != Settings.position else ""))
     print(f"training    {s.max_iters:,} steps of {characters:,} characters, "
           f"{s.max_iters * characters / len(train):.1f} times the text, "

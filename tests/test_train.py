@@ -255,7 +255,8 @@ def test_a_run_with_options_is_interrupted_resumed_and_sampled_as_any_other(
     flags = ("--position", position, "--n_kv_head", "1", "--dropout", "0.1")
     run(small_text, tmp_path / "whole", "--max_iters", "20", *flags)
     said = capsys.readouterr().out
-    assert f"block of 16, 1 heads of keys and values, positions: {position}\n" in said
+    assert (f"1 layers, 2 heads (1 of keys and values), 16 channels, block of 16, positions: "
+            f"{position}\n") in said
     run(small_text, tmp_path / "cut", "--max_iters", "10", "--lr_decay_iters", "20", *flags)
     train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "cut"), "--max_iters", "20"])
     assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
@@ -264,6 +265,10 @@ def test_a_run_with_options_is_interrupted_resumed_and_sampled_as_any_other(
     by_cache, anew = (generate(model, tokenizer, "the ", 60, seed=1, cache=cache)
                       for cache in (True, False))
     assert by_cache == anew and len(anew) == 64
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "cut"), "--max_iters", "21",
+                "--n_kv_head", "1"])
+    assert "has --n_kv_head 1, which cannot become 2" in refused(
+        capsys, "--init_from", "resume", "--n_kv_head", "2", "--out_dir", str(tmp_path / "cut"))
     assert "has --position" in refused(capsys, "--init_from", "resume", "--position", "learned",
                                        "--out_dir", str(tmp_path / "cut"))
 
@@ -276,7 +281,8 @@ def test_a_run_of_a_version_without_the_options_goes_on_without_them(trained, tm
         del config[name], training["settings"][name]
     older |= {"config": np.array(json.dumps(config)), "training": np.array(json.dumps(training))}
     np.savez(tmp_path / "last.npz", **older)
-    train.main(["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "50"])
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "50",
+                "--n_kv_head", "2"])                        # as many as heads, which it has
     assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"
 
 
