@@ -4,6 +4,7 @@ import pathlib
 import select
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -42,28 +43,26 @@ def test_a_beginning_on_the_command_line_comes_first_and_each_has_so_many_sample
 def test_on_a_terminal_ctrl_c_ends_a_text_lines_come_back_and_ctrl_d_leaves(trained, tmp_path):
     import pty
     controller, terminal = pty.openpty()
-    shown = b""
+    shown, read_until = b"", 0
 
-    def type_(keys, until):
-        """Press keys, and read on until something new is shown."""
-        nonlocal shown
-        seen = len(shown)
-        os.write(controller, keys)
-        while until not in shown[seen:]:
-            assert select.select([controller], [], [], 60)[0], shown
-            shown += os.read(controller, 4096)
-
-    def interrupt(until):
-        """Press Ctrl-C, and again if Python misses one that comes while it takes in a key."""
-        nonlocal shown
-        seen = len(shown)
-        for _ in range(60):
-            os.write(controller, b"\x03")
-            while until not in shown[seen:] and select.select([controller], [], [], 1)[0]:
-                shown += os.read(controller, 4096)
-            if until in shown[seen:]:
-                return
+    def wait_for(text, again=b""):
+        """Read until `text` is shown after all that was waited for before; press keys `again` and
+        again where Python may miss them: a Ctrl-C while it takes in another key."""
+        nonlocal shown, read_until
+        for _ in range(30):
+            waited_until = time.monotonic() + 5
+            while time.monotonic() < waited_until:
+                if (at := shown.find(text, read_until)) >= 0:
+                    read_until = at + len(text)
+                    return
+                if select.select([controller], [], [], 0.2)[0]:
+                    shown += os.read(controller, 65536)
+            os.write(controller, again)
         raise AssertionError(shown)
+
+    def type_(keys, until, again=b""):
+        os.write(controller, keys)
+        wait_for(until, again)
 
     with subprocess.Popen(command(trained, "--max_new_tokens", "1000000", "--stop", "zzzzzz"),
                           stdin=terminal, stdout=terminal, stderr=terminal, cwd=ROOT,
@@ -72,16 +71,16 @@ def test_on_a_terminal_ctrl_c_ends_a_text_lines_come_back_and_ctrl_d_leaves(trai
                           preexec_fn=lambda: control_terminal(terminal)) as run:
         os.close(terminal)
         try:
-            type_(b"", b"Ctrl-D leaves")
-            type_(b"", b"> ")
+            wait_for(b"Ctrl-D leaves")
+            wait_for(b"> ")
             type_(b"the dog\n", b"the dog\r\n")
-            type_(b"", b"the dog")          # continued
-            type_(b"\x03", b"> ")
-            type_(b"\x10", b"the dog")      # Ctrl-P: the line before
+            wait_for(b"the dog")                            # continued
+            type_(b"\x03", b"> ", again=b"\x03")
+            type_(b"\x10", b"the dog")                      # Ctrl-P: the line before
             type_(b"\n", b"the dog")
-            type_(b"\x03", b"> ")
+            type_(b"\x03", b"> ", again=b"\x03")
             type_(b"half a l", b"half a l")
-            interrupt(b"> ")
+            type_(b"\x03", b"> ", again=b"\x03")
             os.write(controller, b"\x04")
             assert run.wait(timeout=60) == 0
         finally:
