@@ -5,9 +5,11 @@
     model/<parameter>           weights
     optimizer/{m,v}/<parameter> AdamW's state, in a checkpoint to resume from
     training                    JSON: settings, iteration, generators, ...; whatever train.py keeps
+    sha256                      over all of these, see `digest`
 
 Nothing is pickled: np.load(path, allow_pickle=False) reads all of it.
 """
+import hashlib
 import json
 import os
 import pathlib
@@ -20,6 +22,9 @@ from minigrad import AdamW
 from model.files import replacing
 from model.tokenizer import CharTokenizer
 from model.transformer import Transformer, TransformerConfig
+
+# Of a run, in its folder
+BEST, LAST, PREVIOUS, DAMAGED = "ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz"
 
 
 class CheckpointError(ValueError):
@@ -35,8 +40,12 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: CharTokenizer,
-                    training: dict[str, Any] | None = None, optimizer: AdamW | None = None) -> None:
-    """Write a checkpoint; whatever happens, `path` is the old file or the new one, whole."""
+                    training: dict[str, Any] | None = None, optimizer: AdamW | None = None,
+                    before: str | os.PathLike | None = None) -> None:
+    """Write a checkpoint; whatever happens, `path` is the old file or the new one, whole.
+
+    With `before`, the old file is kept under that name (see `replacing`).
+    """
     arrays = {f"model/{name}": p.data for name, p in model.named_parameters()}
     if optimizer is not None:
         for name, m, v in _named_state(optimizer, model):
@@ -44,14 +53,24 @@ def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: Char
     arrays["config"] = np.array(json.dumps(asdict(model.config), default=int))
     arrays["vocabulary"] = np.array([ord(c) for c in tokenizer.vocabulary], np.uint32)
     arrays["training"] = np.array(json.dumps(training or {}))
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    arrays["sha256"] = np.array(digest(arrays))
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, before) as file:
         np.savez(file, **arrays)
 
 
+def digest(arrays: dict[str, np.ndarray]) -> str:
+    """sha256 over name, dtype, shape and bytes of each array, in the order of the names."""
+    sha256 = hashlib.sha256()
+    for name, a in sorted(arrays.items()):
+        sha256.update(f"{name} {a.dtype.str} {a.shape}\n".encode())
+        sha256.update(np.ascontiguousarray(a).data)
+    return sha256.hexdigest()
+
+
 def load_checkpoint(path: str | os.PathLike) -> Checkpoint:
-    """Read what `save_checkpoint` wrote.
+    """Read what `save_checkpoint` wrote, if it is that to the last bit; only a file of an earlier
+    version, which has no digest, is taken at its word.
 
     Raises
     ------
@@ -64,6 +83,8 @@ def load_checkpoint(path: str | os.PathLike) -> Checkpoint:
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as npz:
             arrays = {name: npz[name] for name in npz.files}
+        if "sha256" in arrays and str(arrays.pop("sha256")) != digest(arrays):
+            raise ValueError("the digest is that of other arrays")
     except Exception as error:      # of many kinds, as the damage is
         raise CheckpointError(f"{path} is damaged or no checkpoint; take another, such as last.npz "
                               "or ckpt.npz beside it, or train anew") from error
@@ -82,6 +103,25 @@ def load_checkpoint(path: str | os.PathLike) -> Checkpoint:
     except (TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(f"{path} is no checkpoint of this program: {error}") from error
     return Checkpoint(model, tokenizer, training, _below("optimizer/", arrays))
+
+
+def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
+    """What a run can go on from: last.npz or, if that is damaged or gone, the one before it; and a
+    line that says so, empty if all is well.
+
+    Raises
+    ------
+    CheckpointError : there is neither, or both are damaged.
+    """
+    last, previous = folder / LAST, folder / PREVIOUS
+    try:
+        return load_checkpoint(last), ""
+    except CheckpointError:
+        if not previous.exists():
+            raise
+    found = load_checkpoint(previous)
+    return found, (f"{last} is {'damaged' if last.exists() else 'not there'}; going on from "
+                   f"{previous}, the one before it")
 
 
 def restore_optimizer(optimizer: AdamW, model: Transformer, state: dict[str, np.ndarray],

@@ -1,15 +1,38 @@
-"""A file that is written whole, or not at all."""
+"""Files that are whole or not there at all, and a folder into which one run at a time writes.
+
+Knows nothing of models and runs.
+"""
 import contextlib
+import errno
 import os
 import pathlib
+import sys
+import time
 from collections.abc import Iterator
 from typing import BinaryIO
 
+try:
+    import fcntl
+except ImportError:         # Windows
+    fcntl = None
+    import msvcrt
+
+LOCK = ".lock"
+NO_SUCH_CALL = {errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+class FolderInUse(ValueError):
+    """Another run writes into a folder: which one, and what to do, in a line."""
+
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the place of `path` once it is on the disk; whatever happens,
-    `path` is the old file or the new one, whole."""
+def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
+              ) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the place of `path` once it is on the disk.
+
+    Whatever happens, `path` is the old file or the new one, whole; with `before`, the old one takes
+    that name, and for a moment `path` is not there.
+    """
     path = pathlib.Path(path)
     aside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -17,9 +40,90 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if before is not None and path.exists():
+            os.replace(path, before)
         os.replace(aside, path)
+        _sync_folder(path.parent)
     except BaseException as error:
         aside.unlink(missing_ok=True)
         if isinstance(error, OSError):
             error.filename = str(path)      # which is what the user knows
         raise
+
+
+def _sync_folder(folder):
+    """Have the names in a folder on the disk too."""
+    if os.name == "nt":     # which opens no folders
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in NO_SUCH_CALL:
+            raise
+    finally:
+        os.close(number)
+
+
+@contextlib.contextmanager
+def claimed(folder: pathlib.Path) -> Iterator[None]:
+    """Keep a folder for this process, by a lock that ends with it however it ends; and remove what
+    dead processes left half written.
+
+    Raises
+    ------
+    FolderInUse : another process has claimed it.
+    """
+    # Opened for reading too, and without cutting it: it may say who holds the folder.
+    with open(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+        if not _lock(file):
+            holder = file.read(200).decode("utf-8", "replace").split("\n")[0]
+            raise FolderInUse(f"another run writes into {folder} ({holder or 'just begun'}); wait "
+                              "for its end, stop it, or give another --out_dir")
+        file.truncate()
+        file.write(f"process {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
+        file.flush()
+        for part in folder.glob("*.part"):
+            _remove_if_left(part)
+        yield
+
+
+def _lock(file):
+    """Whether an open file is now locked by this process; also if the file system has no locks."""
+    try:
+        if fcntl:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            file.seek(1 << 30)      # beyond what it says, which others may then read
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            file.seek(0)
+    except (BlockingIOError, PermissionError):      # the latter on Windows
+        file.seek(0)
+        return False
+    except OSError as error:
+        if error.errno not in NO_SUCH_CALL:
+            raise
+        print(f"warning: the file system of {file.name} has no locks ({error.strerror}); see to it "
+              "that no other run writes there", file=sys.stderr)
+    return True
+
+
+def _remove_if_left(part):
+    """Remove a file that `replacing` began, unless the process that writes it is alive."""
+    number = part.name.split(".")[-2]
+    if number.isdecimal() and not _is_alive(int(number)):
+        with contextlib.suppress(OSError):      # on Windows, one that is being written
+            part.unlink()
+
+
+def _is_alive(process):
+    """Whether a process other than this one is there."""
+    if process == os.getpid() or os.name == "nt":   # where asking by signal 0 would end it
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:         # another user's
+        pass
+    return True

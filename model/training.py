@@ -1,14 +1,19 @@
 """What a run keeps beside the model: its state, its log, its interrupts; and evaluation."""
+import contextlib
 import csv
+import io
 import math
+import os
 import pathlib
 import signal
+import stat
 import sys
 
 import numpy as np
 
 import minigrad as mg
 from data import IGNORE
+from model.files import replacing
 from model.transformer import Transformer
 
 
@@ -62,29 +67,51 @@ class State:
 
 
 class Log:
-    """log.csv: a line for each evaluation.  A run resumed at `start` drops those that lie after it;
-    one that is not resumed (None) begins anew."""
+    """log.csv: a line for each evaluation.  A run resumed after the evaluation at `start` drops the
+    lines that lie after it; one that is not resumed (None) begins anew."""
     COLUMNS = ("iter", "train_loss", "val_loss", "lr", "tokens_per_s", "seconds")
 
     def __init__(self, path: pathlib.Path, start: int | None) -> None:
         self.path = path
-        kept = []
-        if start is not None and path.exists():
-            with open(path, newline="", encoding="utf-8") as file:
-                kept = [row for row in csv.reader(file)
-                        if row and row[0].isdigit() and int(row[0]) <= start]
-        self._write("w", [self.COLUMNS, *kept])
+        self.rows = [] if start is None else self._rows_until(start)
+        self._write()
 
     def write(self, iteration: int, train_loss: float | None, val_loss: float, lr: float,
               tokens_per_s: float, seconds: float) -> None:
         """Add a line; losses in nats per character."""
-        self._write("a", [[iteration, "" if train_loss is None else f"{train_loss:.6f}",
-                           f"{val_loss:.6f}", f"{lr:.6g}", f"{tokens_per_s:.0f}",
-                           f"{seconds:.2f}"]])
+        self.rows.append([str(iteration), "" if train_loss is None else f"{train_loss:.6f}",
+                          f"{val_loss:.6f}", f"{lr:.6g}", f"{tokens_per_s:.0f}", f"{seconds:.2f}"])
+        self._write()
 
-    def _write(self, mode, rows):
-        with open(self.path, mode, newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows(rows)
+    def _write(self):
+        # All of it each time: a line added in place could be cut in the middle.
+        with replacing(self.path) as file:
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+            csv.writer(text).writerows([self.COLUMNS, *self.rows])
+            text.detach()
+
+    def _rows_until(self, start):
+        """The lines of an earlier log up to an iteration; says so if some cannot be read."""
+        lines = []
+        with contextlib.suppress(FileNotFoundError):
+            lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")[1:-1]
+        rows = [line.rstrip("\r").split(",") for line in lines]
+        whole = [row for row in rows if _is_row(row)]
+        kept = [row for row in whole if int(row[0]) <= start]
+        if len(whole) < len(rows) or not kept or int(kept[-1][0]) != start:
+            print(f"warning: {self.path} is damaged; of its lines {len(kept)} could be kept, and "
+                  "the run goes on without the others", file=sys.stderr)
+        return kept
+
+
+def _is_row(cells):
+    """Whether these are the cells of a line of a log."""
+    try:
+        for i, cell in enumerate(cells):
+            float(cell or "0" if i == 1 else cell)      # there is no training loss before any step
+    except ValueError:
+        return False
+    return len(cells) == len(Log.COLUMNS) and cells[0].isdecimal()
 
 
 def read_log(path: pathlib.Path) -> list[list[float | None]]:
@@ -115,12 +142,14 @@ def read_log(path: pathlib.Path) -> list[list[float | None]]:
 class Interrupts:
     """Remembers Ctrl-C and the like, so that a loop can stop between two steps; a second one stops
     at once."""
+    NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")     # a closed terminal; Windows' Ctrl-Break
 
     def __enter__(self) -> "Interrupts":
         self.came = False
-        numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK")
-                   if hasattr(signal, name)]        # SIGBREAK is Windows' Ctrl-Break
-        self.before = {number: signal.signal(number, self._note) for number in numbers}
+        numbers = [getattr(signal, name) for name in self.NAMES if hasattr(signal, name)]
+        # What the caller has ignored, as nohup does with SIGHUP, stays ignored.
+        self.before = {number: signal.signal(number, self._note) for number in numbers
+                       if signal.getsignal(number) is not signal.SIG_IGN}
         return self
 
     def __exit__(self, *error) -> None:
@@ -131,7 +160,19 @@ class Interrupts:
         if self.came:
             raise KeyboardInterrupt
         self.came = True
+        if number == getattr(signal, "SIGHUP", None):
+            _let_go_of_terminal()
         print("\nstopping after this step; once more stops at once", file=sys.stderr)
+
+
+def _let_go_of_terminal():
+    """Have what is written to a terminal that was closed go nowhere, instead of failing."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            if stat.S_ISCHR(os.fstat(number).st_mode) and not os.isatty(number):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, number)
+                os.close(nowhere)
 
 
 def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int) -> float:

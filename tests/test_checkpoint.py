@@ -7,6 +7,7 @@ import os
 import pathlib
 import struct
 import zipfile
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import minigrad as mg
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, load_checkpoint,
                    save_checkpoint)
-from model.checkpoint import restore_optimizer
+from model.checkpoint import digest, load_last, restore_optimizer
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
 TOKENIZER = CharTokenizer(TEXT)
@@ -159,7 +160,8 @@ def test_a_checkpoint_is_plain_arrays_under_documented_names(path):
     save_checkpoint(path, model, TOKENIZER, {"iteration": 1}, mg.AdamW(model.parameters()))
     arrays = arrays_of(path)                    # which allows no pickle
     names = list(model.state_dict())
-    assert set(arrays) == {"config", "vocabulary", "training", *(f"model/{n}" for n in names),
+    assert set(arrays) == {"config", "vocabulary", "training", "sha256",
+                           *(f"model/{n}" for n in names),
                            *(f"optimizer/{kind}/{n}" for kind in "mv" for n in names)}
     assert not any(a.dtype.hasobject for a in arrays.values())
     assert json.loads(str(arrays["config"])) == {
@@ -315,6 +317,10 @@ def test_a_damaged_table_of_contents_is_refused_in_a_line(saved):
 
 
 def write(path, arrays):
+    """A file of these arrays with the digest that belongs to them, unless it has none."""
+    if "sha256" in arrays:
+        others = {name: a for name, a in arrays.items() if name != "sha256"}
+        arrays = others | {"sha256": np.array(digest(others))}
     with open(path, "wb") as file:
         np.savez(file, **arrays)
 
@@ -329,7 +335,7 @@ def test_an_archive_of_other_arrays_is_refused(path):
 
 def test_a_missing_array_is_named(saved):
     arrays = arrays_of(saved)
-    for name in arrays:
+    for name in arrays.keys() - {"sha256"}:
         write(saved, {other: a for other, a in arrays.items() if other != name})
         assert name.removeprefix("model/") in refusal(saved)
 
@@ -377,6 +383,58 @@ def test_a_configuration_that_makes_no_model_is_refused(saved, config):
 def test_a_record_of_training_that_is_no_json_is_refused(saved):
     write(saved, arrays_of(saved) | {"training": np.array("{iteration")})
     refusal(saved)
+
+
+CHANGES = {
+    "a weight": {"model/norm.weight": np.full(4, 0.5, np.float32)},
+    "a shape": {"model/norm.weight": np.ones((2, 2), np.float32)},
+    "a dtype": {"model/norm.weight": np.ones(4, np.float64)},
+    "a generator": {"training": np.array(json.dumps({"iteration": 8}))},
+    "a setting": {"config": np.array(json.dumps(asdict(CONFIG) | {"dropout": 0.2}))},
+    "an array more": {"more": np.ones(1)}}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_an_array_that_is_not_the_one_that_was_saved_is_noticed(saved, change):
+    arrays = arrays_of(saved)
+    with open(saved, "wb") as file:
+        np.savez(file, **arrays | change)
+    assert refusal(saved).startswith(f"{saved} is damaged or no checkpoint")
+
+
+def test_a_name_that_is_not_the_one_that_was_saved_is_noticed(saved):
+    arrays = arrays_of(saved)
+    arrays["vocabularies"] = arrays.pop("vocabulary")
+    with open(saved, "wb") as file:
+        np.savez(file, **arrays)
+    assert refusal(saved).startswith(f"{saved} is damaged or no checkpoint")
+
+
+def test_a_checkpoint_of_a_version_without_digests_is_read(saved):
+    write(saved, {name: a for name, a in arrays_of(saved).items() if name != "sha256"})
+    assert same(load_checkpoint(saved).model.state_dict(), Transformer(CONFIG, seed=1).state_dict())
+
+
+def test_the_newest_good_checkpoint_is_taken_and_the_other_named(tmp_path):
+    last, previous = tmp_path / "last.npz", tmp_path / "previous.npz"
+    for iteration in (1, 2, 3):
+        save_checkpoint(last, Transformer(CONFIG), TOKENIZER, {"iteration": iteration},
+                        before=previous)
+    assert load_last(tmp_path)[0].training == {"iteration": 3} and not load_last(tmp_path)[1]
+    whole = last.read_bytes()
+    for damaged in (whole[:-100], b"", whole[:2000] + bytes(8) + whole[2008:]):
+        last.write_bytes(damaged)
+        found, warning = load_last(tmp_path)
+        assert found.training == {"iteration": 2}
+        assert warning.startswith(f"{last} is damaged; going on from {previous}")
+    last.unlink()
+    found, warning = load_last(tmp_path)
+    assert found.training == {"iteration": 2} and f"{last} is not there" in warning
+    previous.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="previous.npz is damaged"):
+        load_last(tmp_path)
+    last.write_bytes(whole)
+    assert load_last(tmp_path)[0].training == {"iteration": 3}
 
 
 class Trap:

@@ -1,6 +1,7 @@
 """What a run keeps: its state exactly, its log without double lines; and what it evaluates."""
 import csv
 import json
+import os
 import signal
 
 import numpy as np
@@ -74,6 +75,39 @@ def test_a_log_is_read_as_it_was_written(tmp_path):
     assert read_log(log.path) == [[0, None, 4.5, 1e-5, 0, 0], [10, 2.25, 2.5, 1e-3, 1000, 1.25]]
 
 
+@pytest.mark.parametrize("cut", ["20,1.0", "20,1,1.5,1e-3,1000,2", "2"])
+def test_a_line_that_was_cut_is_dropped_without_a_word(tmp_path, capsys, cut):
+    log = Log(tmp_path / "log.csv", start=None)
+    log.write(0, None, 4.5, 1e-5, 0.0, 0.0), log.write(10, 2.25, 2.5, 1e-3, 1000.0, 1.25)
+    whole = log.path.read_bytes()
+    log.path.write_bytes(whole + cut.encode())
+    Log(log.path, start=10)
+    assert log.path.read_bytes() == whole and not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", [
+    lambda whole: None, lambda whole: b"", lambda whole: whole.replace(b"10,", b"1x,"),
+    lambda whole: whole[:-40], lambda whole: b"\xff" * 50,
+    lambda whole: whole.replace(b"4.5", b"4,5")])
+def test_a_log_that_lacks_lines_is_said_to_and_the_others_are_kept(tmp_path, capsys, damage):
+    log = Log(tmp_path / "log.csv", start=None)
+    log.write(0, None, 4.5, 1e-5, 0.0, 0.0), log.write(10, 2.25, 2.5, 1e-3, 1000.0, 1.25)
+    damaged = damage(log.path.read_bytes())
+    log.path.unlink() if damaged is None else log.path.write_bytes(damaged)
+    Log(log.path, start=10).write(20, 1.0, 1.5, 1e-3, 1000.0, 2.0)
+    assert f"warning: {log.path} is damaged; of its lines " in capsys.readouterr().err
+    lines = read_log(log.path)
+    assert len(lines) in (1, 2) and lines[-1] == [20, 1, 1.5, 1e-3, 1000, 2]
+
+
+def test_a_log_is_whole_whenever_it_is_read(tmp_path, monkeypatch):
+    log, seen = Log(tmp_path / "log.csv", start=None), []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: (seen.append(read_log(log.path)), real(number)))
+    log.write(0, None, 4.5, 1e-5, 0.0, 0.0), log.write(10, 2.25, 2.5, 1e-3, 1000.0, 1.25)
+    assert [len(lines) for lines in seen[::len(seen) // 2]] == [0, 1]
+
+
 @pytest.mark.parametrize("lines", [
     "", "iter,train_loss\n1,2\n", "{}\n0,,4.1,4e-5,0", "{}\n0,,4.1,4e-5,0,0,0", "{}\n,,4,4e-5,0,0",
     "{}\n0,,nan,4e-5,0,0", "{}\n0,,4.1,inf,0,0", "{}\n0,,4.1,x,0,0", "{}\n\n", "\0", b"\xff\xfe"])
@@ -99,6 +133,23 @@ def test_an_interrupt_is_remembered_and_a_second_one_stops_at_once():
             assert interrupts.came
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("name", [name for name in Interrupts.NAMES if hasattr(signal, name)])
+def test_every_way_to_be_asked_to_stop_is_remembered_and_one_that_is_ignored_stays_so(name):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(number)
+            assert interrupts.came
+        signal.signal(number, signal.SIG_IGN)
+        with Interrupts() as interrupts:
+            signal.raise_signal(number)
+            assert not interrupts.came
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
 
 
 def test_weight_decay_falls_on_matrices_only():
