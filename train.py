@@ -26,8 +26,10 @@ from minigrad.kernels.ahead import compile_ahead, must_compile
 from minigrad.optim import warmup_cosine
 from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, save_checkpoint
 from model.causality import prove_causality
-from model.checkpoint import Checkpoint, restore_optimizer
+from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
+                              load_last, restore_optimizer)
 from model.explain import explain
+from model.files import claimed
 from model.flags import Parser, flag, prepare_output
 from model.generation import stream
 from model.scoring import ladder, yardstick
@@ -41,7 +43,8 @@ WARM_UP = 5             # steps before a profile begins
 class Settings:
     """Everything that a run can be told; the names are nanoGPT's where it has one."""
     data: str = flag("lantern", "shakespeare, lantern, or the path of a UTF-8 text file")
-    out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), log.csv")
+    out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
+                               "previous.npz (the one before it), log.csv")
     init_from: str = flag("scratch", "scratch, or resume: go on from out_dir/last.npz as it is set")
     max_iters: int = flag(2800, "optimiser steps in all")
     batch_size: int = flag(12, "sequences of a batch, B")
@@ -67,6 +70,8 @@ class Settings:
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
                                "0 takes all of it, as the last evaluation always does")
     log_interval: int = flag(10, "steps between updates of the progress bar's numbers")
+    checkpoint_interval: float = flag(60.0, "seconds between writes of last.npz, which each "
+                                            "evaluation writes too; 0 leaves it to those")
     always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")
     seed: int = flag(1337, "of the initial weights, the batches and dropout")
     threads: int = flag(0, "processors to use; 0 takes all that this process may run on")
@@ -79,7 +84,7 @@ class Settings:
         """What cannot work, one line each."""
         at_least = dict(max_iters=0, batch_size=1, block_size=1, warmup_iters=0, eval_interval=1,
                         eval_iters=0, log_interval=1, gradient_accumulation_steps=1, grad_clip=0,
-                        weight_decay=0, seed=0, threads=0, profile=0)
+                        weight_decay=0, checkpoint_interval=0, seed=0, threads=0, profile=0)
         found = [f"--{name} is at least {least}, not {getattr(self, name)}"
                  for name, least in at_least.items() if not getattr(self, name) >= least]
         if not 0 < self.learning_rate < math.inf:
@@ -116,13 +121,10 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python train.py", __doc__, Settings)
     given = parser.given(argv)
     out_dir = pathlib.Path(given.get("out_dir", Settings.out_dir))
-    resumed = None
+    resumed, held = None, contextlib.ExitStack()
     try:
         if given.get("init_from") == "resume":
-            resumed = load_checkpoint(out_dir / "last.npz")
-            if not resumed.optimizer:
-                raise ValueError(f"{out_dir / 'last.npz'} holds a model, but no run to go on with; "
-                                 "train.py writes a last.npz that does")
+            resumed = earlier_run(out_dir, held, given.get("explain", False))
             earlier = dataclasses.asdict(Settings()) | resumed.training["settings"]
             earlier["n_kv_head"] = earlier["n_kv_head"] or earlier["n_head"]
             for name in ARCHITECTURE:
@@ -140,7 +142,7 @@ def main(argv: list[str] | None = None) -> None:
         s = Settings(**given)
         if problems := s.problems():
             parser.error("; ".join(problems))
-        run(s, resumed, out_dir)
+        run(s, resumed, out_dir, held)
     except ValueError as error:         # all of them say what is wrong and what to do
         sys.exit(f"train.py: {error}")
     except MemoryError as error:
@@ -150,15 +152,36 @@ def main(argv: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        sys.exit(f"train.py: {error}: cannot write into {out_dir}; make room, or give another "
-                 "folder with --out_dir.  What was saved there before is whole")
+        sys.exit(f"train.py: cannot write into {out_dir}: {error.strerror or error}; make room, or "
+                 "give another folder with --out_dir.  What was saved there before is whole"
+                 + (f"; go on from it with {resume_command(out_dir)}"
+                    if (out_dir / LAST).exists() else ""))
     except KeyboardInterrupt:
         print(f"\nstopped at once; what was saved before is in {out_dir}", file=sys.stderr)
         sys.exit(130)
+    finally:
+        held.close()
 
 
-def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
-    """Train, from the beginning or from a checkpoint."""
+def earlier_run(out_dir: pathlib.Path, held: contextlib.ExitStack, explain: bool) -> Checkpoint:
+    """What to go on from.  The folder is held from then on, except to explain a step."""
+    last = out_dir / LAST
+    if out_dir.is_dir() and not explain:
+        held.enter_context(claimed(out_dir))
+    resumed, warning = load_last(out_dir)
+    if not resumed.optimizer:
+        raise ValueError(f"{last} holds a model, but no run to go on with; train.py writes a "
+                         "last.npz that does")
+    if warning:
+        print(f"warning     {warning}, at step {resumed.training['state']['iteration']:,}")
+        if last.exists() and not explain:       # else it would become the one before the next
+            os.replace(last, out_dir / DAMAGED)
+    return resumed
+
+
+def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path,
+        held: contextlib.ExitStack) -> None:
+    """Train, from the beginning or from a checkpoint; `held` is what is let go at the end."""
     if s.threads:
         numba.set_num_threads(s.threads)
     min_lr = s.learning_rate / 10 if s.min_lr is None else s.min_lr
@@ -196,24 +219,33 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
     prove_causality(model, tokenizer.vocab_size, s.block_size)
     out_dir.mkdir(parents=True, exist_ok=True)
     if not resumed:
+        held.enter_context(claimed(out_dir))
         keep_earlier_run(out_dir)
-    log = Log(out_dir / "log.csv", state.iteration if resumed else None)
+    log = Log(out_dir / "log.csv", state.evaluated if resumed else None)
 
-    def save(name, **optimizer):
+    def save(name, **more):
         settings = dataclasses.asdict(s) | {"init_from": "scratch", "out_dir": str(out_dir),
                                             "profile": 0}
         if s.data not in data.KNOWN_TEXTS:
             settings["data"] = os.path.abspath(os.path.expanduser(s.data))
         training = dict(settings=settings, text=digest, state=state.saved())
-        save_checkpoint(out_dir / name, model, tokenizer, training, **optimizer)
+        save_checkpoint(out_dir / name, model, tokenizer, training, **more)
+
+    def save_last():
+        save(LAST, optimizer=optimizer, before=out_dir / PREVIOUS)
+
+    if resumed and not know_best(state, out_dir / BEST):
+        save(BEST)
 
     # The loop
     first, profile = state.iteration, mg.Profile()
     tokens = s.batch_size * s.block_size * s.gradient_accumulation_steps    # of a step
     bar = tqdm(total=s.max_iters, initial=state.iteration, unit="step", dynamic_ncols=True,
                disable=None)
+    saved, took = time.monotonic(), 0.0
     with bar, Interrupts() as interrupts:
         while True:
+            stop = interrupts.came          # a later one is for the next step
             lr = warmup_cosine(state.iteration, s.learning_rate, min_lr, s.warmup_iters,
                                decay_iters)
             last = state.iteration >= s.max_iters
@@ -225,21 +257,25 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
                 if last and len(some) < len(val_x):
                     val_loss = evaluate(model, val_x, val_y, s.batch_size)
                 log.write(state.iteration, train_loss, val_loss, lr, tokens_per_s, state.seconds)
-                bar.write(progress(state.iteration, train_loss, val_loss, counted), sys.stdout)
+                # In this order: each of them is done again where a run ends before the last.
                 if improved or s.always_save_checkpoint:
-                    save("ckpt.npz")
-                save("last.npz", optimizer=optimizer)
-            if last:
-                break
-            if interrupts.came:
-                save("last.npz", optimizer=optimizer)
+                    save(BEST)
+                save_last()
+                saved = time.monotonic()
+                bar.write(progress(state.iteration, train_loss, val_loss, counted), sys.stdout)
+            # Another step like the one before would end too late.
+            elif stop or 0 < s.checkpoint_interval < time.monotonic() - saved + took:
+                save_last()
+                saved = time.monotonic()
+            if last or stop:
                 break
 
             started = time.perf_counter()
             measured = WARM_UP <= state.iteration - first < WARM_UP + s.profile
             with profile if measured else contextlib.nullcontext():
                 step_loss = take_step(s, model, optimizer, lr, train, state, out_dir)
-            state.note_step(step_loss, time.perf_counter() - started)
+            took = time.perf_counter() - started
+            state.note_step(step_loss, took)
             bar.update()
             if measured and profile.steps == s.profile:
                 bar.write(f"\n{profile.table()}\n", sys.stdout)
@@ -247,11 +283,10 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path) -> None:
                 speed = state.since_evaluation(tokens)[1]
                 bar.set_postfix_str(f"loss {step_loss:.3f}, {speed:,.0f} characters/s")
     if not last:
-        print(f"\nstopped after {state.iteration:,} steps; all is kept in {out_dir / 'last.npz'}.  "
-              f"Go on with:\n    python train.py --init_from resume --out_dir "
-              + shlex.quote(str(out_dir)))
+        print(f"\nstopped after {state.iteration:,} steps; all is kept in {out_dir / LAST}.  "
+              f"Go on with:\n    {resume_command(out_dir)}")
         sys.exit(130)
-    best = load_checkpoint(out_dir / "ckpt.npz")
+    best = load_checkpoint(out_dir / BEST)
     report(best, evaluate(best.model, val_x, val_y, s.batch_size), counted, s.seed, out_dir)
 
 
@@ -317,7 +352,7 @@ def progress(iteration: int, train_loss: float | None, val_loss: float,
 
 def keep_earlier_run(out_dir: pathlib.Path) -> None:
     """Move the files of an earlier run to a folder of their own instead of writing over them."""
-    files = [out_dir / name for name in ("ckpt.npz", "last.npz", "log.csv")]
+    files = [out_dir / name for name in (LAST, PREVIOUS, DAMAGED, BEST, "log.csv")]
     files = [file for file in files if file.exists()]
     if files:
         kept = next(folder for n in itertools.count(1)
@@ -326,6 +361,27 @@ def keep_earlier_run(out_dir: pathlib.Path) -> None:
         for file in files:
             os.replace(file, kept / file.name)
         print(f"{out_dir} held an earlier run, which is now in {kept}\n")
+
+
+def know_best(state: State, path: pathlib.Path) -> bool:
+    """Whether the best model of a resumed run is there.
+
+    It may be of a later step than the one that the run goes on from, if that was not kept any more.
+    """
+    try:
+        best = load_checkpoint(path)
+    except CheckpointError:
+        print(f"warning     {path} is {'damaged' if path.exists() else 'not there'}; until the "
+              "next evaluation the model that is gone on from takes its place")
+        state.best = math.inf
+        return False
+    state.best = min(state.best, best.training.get("state", {}).get("best", math.inf))
+    return True
+
+
+def resume_command(out_dir: pathlib.Path) -> str:
+    """What to type to go on."""
+    return f"python train.py --init_from resume --out_dir {shlex.quote(str(out_dir))}"
 
 
 def report(best: Checkpoint, val_loss: float, counted: dict[str, float], seed: int,

@@ -3,6 +3,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import data
 import train
 from conftest import TINY
 from model import Transformer, generate, load_checkpoint
+from model.files import claimed
 from model.training import State, evaluate
 
 
@@ -54,7 +56,8 @@ def refused(capsys, *flags):
 
 
 def test_a_run_leaves_the_best_model_the_last_state_and_a_log(trained):
-    assert {path.name for path in trained.iterdir()} == {"ckpt.npz", "last.npz", "log.csv"}
+    assert {path.name for path in trained.iterdir()} == {
+        "ckpt.npz", "last.npz", "previous.npz", "log.csv", ".lock"}
     assert rows(trained)[0] == ["iter", "train_loss", "val_loss", "lr", "tokens_per_s", "seconds"]
     assert [row[0] for row in rows(trained)[1:]] == ["0", "10", "20", "30", "40"]
     assert float(rows(trained)[-1][2]) < float(rows(trained)[1][2]) - 0.3
@@ -116,6 +119,8 @@ def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(
     assert f"python train.py --init_from resume --out_dir {tmp_path / 'cut'}" in said
     assert load_checkpoint(tmp_path / "cut" / "last.npz").training["state"]["iteration"] == stop_at
 
+    with open(tmp_path / "cut" / "log.csv", "a", encoding="utf-8") as file:
+        file.write(f"{max(stop_at, 11)},9,9,9,9,9\r\n")     # of an evaluation not kept any more
     train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "cut")])
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
@@ -157,6 +162,141 @@ def test_ctrl_c_saves_and_says_how_to_go_on(small_text, tmp_path):
     assert process.returncode == 130 and "Traceback" not in err
     assert "python train.py --init_from resume" in out
     assert load_checkpoint(tmp_path / "last.npz").optimizer
+
+
+HANGING = """
+import fcntl, termios, train
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)        # a terminal of its own
+train.main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends what runs in a window that is closed")
+def test_a_terminal_that_is_closed_saves_like_ctrl_c(small_text, tmp_path):
+    import pty
+    ours, its = pty.openpty()
+    command = [sys.executable, "-c", HANGING, "--data", str(small_text), "--out_dir", str(tmp_path),
+               *TINY, "--max_iters", "100000", "--eval_interval", "100000"]
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True,
+                          cwd=os.path.dirname(train.__file__)) as process:
+        os.close(its)
+        try:
+            said = b""
+            while b"step      0" not in said:
+                said += os.read(ours, 10_000)
+            os.close(ours)
+            assert process.wait(timeout=60) == 130
+        finally:
+            process.kill()
+    assert load_checkpoint(tmp_path / "last.npz").training["state"]["iteration"] >= 1
+
+
+LIMITED = """
+import resource, sys, train
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
+train.main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the size of a file")
+def test_a_full_disk_leaves_what_was_saved_and_says_what_to_do(trained, tmp_path):
+    out_dir = tmp_path / "out"
+    shutil.copytree(trained, out_dir)
+    before = {name: (out_dir / name).read_bytes() for name in ("last.npz", "previous.npz")}
+    limit = len(before["last.npz"]) // 2
+    said = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(limit), "--init_from", "resume", "--out_dir", out_dir,
+         "--max_iters", "50", "--eval_interval", "100", "--checkpoint_interval", "1e-9"],
+        cwd=os.path.dirname(train.__file__), capture_output=True, text=True)
+    assert said.returncode == 1 and "Traceback" not in said.stderr
+    assert said.stderr.strip().splitlines()[-1] == (
+        f"train.py: cannot write into {out_dir}: File too large; make room, or give another folder "
+        "with --out_dir.  What was saved there before is whole; go on from it with python train.py "
+        f"--init_from resume --out_dir {out_dir}")
+    assert before == {name: (out_dir / name).read_bytes() for name in before}
+    assert not list(out_dir.glob("*.part")) and "Exception ignored" not in said.stderr
+
+
+def test_a_second_run_into_the_same_folder_is_refused(trained, small_text, tmp_path, capsys):
+    out_dir = tmp_path / "out"
+    shutil.copytree(trained, out_dir)
+    before = {path.name: path.read_bytes() for path in out_dir.iterdir() if path.name != ".lock"}
+    with claimed(out_dir):
+        for flags in (["--init_from", "resume"], ["--data", str(small_text), *TINY]):
+            line = refused(capsys, "--out_dir", str(out_dir), "--max_iters", "50", *flags)
+            assert f"another run writes into {out_dir} (process {os.getpid()}, since " in line
+        train.main(["--init_from", "resume", "--out_dir", str(out_dir), "--max_iters", "50",
+                    "--explain"])
+        assert generate(*load_checkpoint(out_dir / "ckpt.npz")[:2], max_new_tokens=3)
+    assert before == {path.name: path.read_bytes() for path in out_dir.iterdir()
+                      if path.name != ".lock"} and os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_last_checkpoint_that_is_no_good_is_named_and_the_one_before_it_used(
+        small_text, trained, tmp_path, capsys, damaged):
+    out_dir, last = tmp_path / "out", tmp_path / "out" / "last.npz"
+    shutil.copytree(trained, out_dir)
+    whole = last.read_bytes()
+    last.write_bytes(whole[:-1000]) if damaged else last.unlink()
+    previous = (out_dir / "previous.npz").read_bytes()
+    resume = ["--init_from", "resume", "--out_dir", str(out_dir)]
+    train.main([*resume, "--explain", "--max_iters", "50"])
+    assert last.exists() == damaged                     # which changes nothing
+    capsys.readouterr()
+    train.main(resume)
+    said = capsys.readouterr().out
+    assert (f"warning     {last} is {'damaged' if damaged else 'not there'}; going on from "
+            f"{out_dir / 'previous.npz'}, the one before it, at step 30\n") in said
+    assert losses(out_dir) == losses(trained)
+    assert same_arrays(last, trained / "last.npz")
+    assert same_arrays(out_dir / "ckpt.npz", trained / "ckpt.npz")
+    assert (out_dir / "previous.npz").read_bytes() == previous      # no damaged file in its place
+    if damaged:
+        assert (out_dir / "last.damaged.npz").read_bytes() == whole[:-1000]
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_best_model_that_is_no_good_is_named_and_replaced(trained, tmp_path, capsys, damaged):
+    out_dir, best = tmp_path / "out", tmp_path / "out" / "ckpt.npz"
+    shutil.copytree(trained, out_dir)
+    best.write_bytes(b"PK") if damaged else best.unlink()
+    train.main(["--init_from", "resume", "--out_dir", str(out_dir)])
+    said = capsys.readouterr().out
+    assert (f"warning     {best} is {'damaged' if damaged else 'not there'}; until the next "
+            "evaluation the model that is gone on from takes its place\n") in said
+    assert load_checkpoint(best).training["state"]["iteration"] == 40
+
+
+def test_a_best_model_that_is_newer_than_the_last_checkpoint_stays_the_best(
+        trained, tmp_path, monkeypatch):
+    out_dir = tmp_path / "out"
+    shutil.copytree(trained, out_dir)
+    best = load_checkpoint(out_dir / "ckpt.npz").training["state"]
+    assert best["iteration"] == 40
+    os.replace(out_dir / "previous.npz", out_dir / "last.npz")
+    assert load_checkpoint(out_dir / "last.npz").training["state"]["best"] > best["best"]
+    before = (out_dir / "ckpt.npz").read_bytes()
+    train.main(["--init_from", "resume", "--out_dir", str(out_dir), "--learning_rate", "1e-9",
+                "--max_iters", "40"])                   # which will not get so far
+    assert (out_dir / "ckpt.npz").read_bytes() == before
+    assert load_checkpoint(out_dir / "last.npz").training["state"]["best"] == best["best"]
+
+
+def test_checkpoints_are_written_between_evaluations(small_text, tmp_path, monkeypatch):
+    def steps_saved(*flags):
+        saved, real = [], train.save_checkpoint
+
+        def save_checkpoint(path, *arguments, **more):
+            if path.name == "last.npz":
+                saved.append(arguments[2]["state"]["iteration"])
+            real(path, *arguments, **more)
+        with monkeypatch.context() as patch:
+            patch.setattr(train, "save_checkpoint", save_checkpoint)
+            run(small_text, tmp_path, "--max_iters", "12", *flags)
+        return saved
+    assert steps_saved() == steps_saved("--checkpoint_interval", "0") == [0, 10, 12]
+    assert steps_saved("--checkpoint_interval", "1e-9") == [*range(13)]
 
 
 def test_an_earlier_run_is_set_aside_not_lost(small_text, tmp_path, capsys):
