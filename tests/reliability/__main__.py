@@ -1,0 +1,35 @@
+"""Kill runs, resume them, and compare with a run that was left alone:
+
+    python -m tests.reliability writes              at each write, rename and fsync in turn
+    python -m tests.reliability kills --count 50    at random moments of a real run
+
+Flags that are not known go to train.py:  python -m tests.reliability kills --n_layer 2
+Both end with status 1 if anything differs.  `writes` needs os.fork, which Windows has not.
+"""
+import argparse
+import os
+import pathlib
+import sys
+import tempfile
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The command."""
+    # One thread, so that a process may be forked; the result does not depend on it.
+    os.environ |= {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    from tests.reliability import kills, writes
+    parser = argparse.ArgumentParser("python -m tests.reliability", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, metavar="WHAT")
+    for module in (writes, kills):
+        name = module.__name__.split(".")[-1]
+        command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
+        module.add_flags(command)
+        command.set_defaults(run=module.run)
+    options, options.train = parser.parse_known_args(argv)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        sys.exit(0 if options.run(options, pathlib.Path(folder)) else 1)
+
+
+if __name__ == "__main__":
+    main()

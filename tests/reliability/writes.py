@@ -1,0 +1,123 @@
+"""Kill a small run at each write, rename and fsync in turn.
+
+A write is killed in its middle, with half of it in the file.
+"""
+import argparse
+import contextlib
+import io
+import itertools
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+import train
+from model import files
+from tests.reliability.outcome import checkpoint, differences
+
+# An evaluation that is the best, steps without one that write last.npz, and a last evaluation.
+SMALL = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
+         "--batch_size", "4", "--max_iters", "4", "--eval_interval", "2", "--eval_iters", "2",
+         "--dropout", "0.1", "--warmup_iters", "2", "--checkpoint_interval", "1e-9"]
+HOW = ("kill", "two signals")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The settings on the command line."""
+    parser.add_argument("--how", choices=HOW, default=HOW[0],
+                        help="SIGKILL, or SIGTERM and at once SIGINT (default: %(default)s)")
+    parser.add_argument("--every", type=int, default=1, metavar="N",
+                        help="each N-th of them only (default: %(default)s)")
+
+
+def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
+    """Whether every interrupted run, gone on with, ended as the one that was left alone."""
+    train.report = lambda *_: None          # the sample at the end has nothing to add
+    text = folder / "text.txt"
+    text.write_text("".join(np.random.default_rng(0).choice(list("abcdef \n"), 2000)))
+    flags = ["--data", str(text), *SMALL, *options.train]
+    train_in(folder / "whole", flags)       # here, so that what is forked has its kernels loaded
+    different = places = 0
+    for n in itertools.count(1, options.every):
+        cut = folder / f"cut{n}"
+        _, where = forked(train_in, cut, flags, n, options.how)
+        if not where:                       # it came to its end before
+            break
+        places += 1
+        code, _ = forked(train_in, cut, ["--init_from", "resume"] if checkpoint(cut) else flags)
+        found = [f"resumed, it ended with {code}"] if code else differences(cut, folder / "whole")
+        found += [f"{part.name} was left" for part in cut.glob("*.part")]
+        for what in found:
+            print(f"place {n}, {where}: {what}")
+        different += bool(found)
+    print(f"{places} places to die, by {options.how}; {different or 'none'} ended differently")
+    return places > 0 and not different
+
+
+def forked(f: Callable, *arguments) -> tuple[int, str]:
+    """Call a function in a copy of this process: the status of its end, and where it died."""
+    sys.stdout.flush()
+    reading, writing = os.pipe()
+    process = os.fork()
+    if not process:
+        code = 1
+        try:
+            f(*arguments, tell=lambda where: os.write(writing, where.encode()))
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        finally:
+            os._exit(code)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as file:
+        where = file.read()
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), where
+
+
+def train_in(out_dir: pathlib.Path, flags: list[str], at: int = 0, how: str = HOW[0],
+             tell: Callable[[str], object] = print) -> None:
+    """Run train.py, and have it die at its so-many-th call (0: never), after it has told where."""
+    calls = itertools.count(1)
+
+    def here(where):
+        if next(calls) == at:
+            tell(where)
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
+
+    watch(here)
+    with (open(os.devnull, "w", encoding="utf-8") as nowhere,
+          contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere)):
+        train.main(["--out_dir", str(out_dir), "--threads", "1", *flags])
+
+
+def watch(here: Callable[[str], None]) -> None:
+    """Have `here` called in the middle of each write, and before each rename and fsync."""
+    class Halves(io.FileIO):
+        def write(self, content):
+            half = len(content) // 2
+            super().write(content[:half])
+            here(f"write {pathlib.Path(self.name).name}")
+            return half + super().write(content[half:])
+
+    def in_one_write(file, **arrays):
+        whole = io.BytesIO()
+        savez(whole, **arrays)
+        file.write(whole.getvalue())
+
+    def replace(source, target):
+        here(f"rename to {pathlib.Path(target).name}")
+        rename(source, target)
+
+    def fsync(number):
+        here("fsync")       # and no more: the system goes on after a kill, with all that it holds
+
+    savez, rename = np.savez, os.replace
+    np.savez, os.replace, os.fsync = in_one_write, replace, fsync
+    files.open = lambda path, mode: (io.BufferedWriter(Halves(path, mode)) if mode == "wb"
+                                     else open(path, mode))

@@ -1,0 +1,55 @@
+"""Runs that are killed and gone on with end as if nothing had happened: the short form of
+python -m tests.reliability, which kills more often and at more moments."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.reliability.outcome import differences
+
+ROOT = pathlib.Path(__file__).parents[1]
+TINY = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
+        "--batch_size", "4", "--threads", "1"]
+
+
+def reliability(*arguments):
+    """Its last lines, if it says that all is well."""
+    done = subprocess.run([sys.executable, "-m", "tests.reliability", *arguments], cwd=ROOT,
+                          capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system copies no process")
+def test_a_run_killed_at_any_write_rename_or_fsync_ends_as_if_left_alone():
+    (line,) = reliability("writes")
+    places, *rest = line.split(" ")
+    assert int(places) > 40 and " ".join(rest) == "places to die, by kill; none ended differently"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system copies no process")
+def test_a_second_signal_at_any_of_these_does_no_harm():
+    (line,) = reliability("writes", "--how", "two signals", "--every", "4")
+    assert line.endswith(" places to die, by two signals; none ended differently")
+
+
+def test_a_run_killed_at_random_moments_ends_as_if_left_alone(small_text):
+    kills, _, lost, equal = reliability("kills", "--count", "3", "--steps", "300", "--interval",
+                                        "0.1", "--data", str(small_text), *TINY)
+    assert kills.split()[1] == "3," and equal.endswith("1 of 1 runs")
+
+
+def test_the_comparison_finds_what_differs(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "other")
+    assert differences(trained, tmp_path / "other") == []
+    (tmp_path / "other" / "last.npz").write_bytes((trained / "previous.npz").read_bytes())
+    log = (trained / "log.csv").read_text(encoding="utf-8")
+    (tmp_path / "other" / "log.csv").write_text(log + log.splitlines()[-1], encoding="utf-8")
+    found = " ".join(differences(trained, tmp_path / "other"))
+    for what in ("log.csv: ", "last.npz: model/", "last.npz: optimizer/m/", "last.npz: optimizer/v",
+                 "last.npz: state/batches", "last.npz: state/iteration"):
+        assert what in found
+    assert "ckpt.npz" not in found
