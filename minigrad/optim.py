@@ -87,11 +87,12 @@ class AdamW(_Optimizer):
 
 
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
-    """Scale all gradients to a common L2 norm of at most `max_norm`; returns the norm before."""
+    """Scale all gradients to a common L2 norm of at most `max_norm`; returns the norm before.  If
+    that is not finite, they stay as they are."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = math.sqrt(sum(kernels.sum_of_squares([g for g in gradients if g.dtype == dtype])
                          for dtype in {g.dtype for g in gradients}))
-    if norm > max_norm:
+    if max_norm < norm < math.inf:
         for g in gradients:
             g *= max_norm / norm
     return norm

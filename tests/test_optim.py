@@ -91,6 +91,14 @@ def test_clipping_scales_all_gradients_together_and_returns_the_norm_before():
     assert math.isclose(mg.clip_grad_norm_([p, q], 2.0), 1) and np.allclose(p.grad, [0.6, 0])
 
 
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_gradients_without_a_finite_norm_stay_as_they_are(bad):
+    p, q = parameter(2), parameter(1)
+    p.grad, q.grad = np.array([3.0, bad]), np.array([4.0])
+    assert not math.isfinite(mg.clip_grad_norm_([p, q], 1.0))
+    assert np.array_equal(p.grad, [3, bad], equal_nan=True) and q.grad == 4
+
+
 def test_the_schedule_rises_linearly_then_falls_by_half_a_cosine():
     def lr(i):
         return warmup_cosine(i, 1e-3, 1e-4, warmup_iters=10, lr_decay_iters=110)
