@@ -4,6 +4,7 @@
     python train.py --data my_text.txt          a text of your own (UTF-8)
     python train.py --init_from resume          go on where a run was stopped
     python train.py --explain                   one step, explained from the text to the weights
+    python train.py --replay out/nan.npz        what made a loss nan, in a run that met one
 """
 import contextlib
 import dataclasses
@@ -32,11 +33,14 @@ from model.explain import explain
 from model.files import claimed
 from model.flags import Parser, flag, prepare_output
 from model.generation import stream
+from model.nan import Case, NotFinite, advice, replay
 from model.scoring import ladder, yardstick
-from model.training import Interrupts, Log, State, decayed_and_other, evaluate
+from model.training import (Interrupts, Log, State, decayed_and_other, evaluate,
+                            forward_backward)
 from model.transformer import POSITIONS
 
 WARM_UP = 5             # steps before a profile begins
+SKIPS_IN_A_ROW = 20     # after which skipping is given up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +77,10 @@ class Settings:
     checkpoint_interval: float = flag(60.0, "seconds between writes of last.npz, which each "
                                             "evaluation writes too; 0 leaves it to those")
     always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")
+    on_nan: str = flag("stop", "at a loss or gradient that is not finite stop the run, or skip "
+                               "the step")
+    replay: str = flag(None, "the out_dir/nan.npz of a run that met one: take that step again, and "
+                             "show the first op that made a nan or inf; trains nothing")
     seed: int = flag(1337, "of the initial weights, the batches and dropout")
     threads: int = flag(0, "processors to use; 0 takes all that this process may run on")
     profile: int = flag(0, "after so many steps, a table of where their time went, by op "
@@ -95,6 +103,8 @@ class Settings:
                   for name in ("beta1", "beta2") if not 0 <= getattr(self, name) < 1]
         if self.init_from not in ("scratch", "resume"):
             found.append(f"--init_from is scratch or resume, not {self.init_from}")
+        if self.on_nan not in ("stop", "skip"):
+            found.append(f"--on_nan is stop or skip, not {self.on_nan}")
         if self.threads > numba.config.NUMBA_NUM_THREADS:
             found.append(f"--threads is at most {numba.config.NUMBA_NUM_THREADS} here, "
                          f"not {self.threads}")
@@ -123,13 +133,18 @@ def main(argv: list[str] | None = None) -> None:
     out_dir = pathlib.Path(given.get("out_dir", Settings.out_dir))
     resumed, held = None, contextlib.ExitStack()
     try:
+        if "replay" in given:
+            if others := given.keys() - {"replay"}:
+                parser.error("--replay takes all from its file; leave out "
+                             + ", ".join(f"--{name}" for name in sorted(others)))
+            return replay(given["replay"])
         if given.get("init_from") == "resume":
             resumed = earlier_run(out_dir, held, given.get("explain", False))
             earlier = dataclasses.asdict(Settings()) | resumed.training["settings"]
-            earlier["n_kv_head"] = earlier["n_kv_head"] or earlier["n_head"]
             for name in ARCHITECTURE:
-                if given.get(name, earlier[name]) != earlier[name]:
-                    parser.error(f"the run in {out_dir} has --{name} {earlier[name]}, which cannot "
+                was = earlier["n_head" if name == "n_kv_head" and not earlier[name] else name]
+                if given.get(name, was) != was:
+                    parser.error(f"the run in {out_dir} has --{name} {was}, which cannot "
                                  f"become {given[name]} on the way; leave the flag out, or train "
                                  "anew into another --out_dir")
             given = earlier | given
@@ -207,28 +222,29 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path,
     state = State(s.seed)
     if resumed:
         state.restore(resumed.training["state"])
-        restore_optimizer(optimizer, model, resumed.optimizer, state.iteration)
+        restore_optimizer(optimizer, model, resumed.optimizer, state.iteration - state.skipped)
 
     # What the run will do, and the proof that it cannot cheat
     counted = yardstick(train, val, tokenizer.vocab_size)
-    describe(s, text, tokenizer, model, counted, state.iteration)
+    describe(s, text, tokenizer, model, counted, state)
     if s.explain:
         lr = warmup_cosine(state.iteration, s.learning_rate, min_lr, s.warmup_iters, decay_iters)
-        step = functools.partial(take_step, s, model, optimizer, lr, train, state, out_dir)
+        step = functools.partial(take_step, s, model, optimizer, lr, train, state)
         return explain(step, s, model, optimizer, tokenizer, state, counted)
     prove_causality(model, tokenizer.vocab_size, s.block_size)
     out_dir.mkdir(parents=True, exist_ok=True)
     if not resumed:
         held.enter_context(claimed(out_dir))
         keep_earlier_run(out_dir)
-    log = Log(out_dir / "log.csv", state.evaluated if resumed else None)
+    log = Log(out_dir / "log.csv", state.evaluated if resumed else None,
+              skips=s.on_nan == "skip" or state.skipped > 0)
 
-    def save(name, **more):
+    def save(name, also=None, **more):
         settings = dataclasses.asdict(s) | {"init_from": "scratch", "out_dir": str(out_dir),
                                             "profile": 0}
         if s.data not in data.KNOWN_TEXTS:
             settings["data"] = os.path.abspath(os.path.expanduser(s.data))
-        training = dict(settings=settings, text=digest, state=state.saved())
+        training = dict(settings=settings, text=digest, state=state.saved()) | (also or {})
         save_checkpoint(out_dir / name, model, tokenizer, training, **more)
 
     def save_last():
@@ -236,6 +252,37 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path,
 
     if resumed and not know_best(state, out_dir / BEST):
         save(BEST)
+
+    def stop_or_skip(case, generators, seconds=0.0):
+        """Say what made a nan or inf, once, and keep it in nan.npz; then leave the step out, or end
+        the run."""
+        skips = s.on_nan == "skip" and case.part == "training"
+        gives_up = skips and state.skipped_in_row + 1 == SKIPS_IN_A_ROW
+        first = not state.skipped
+        if first or gives_up or not skips:
+            now = state.generators()
+            state.restore(generators)
+            _, finding = case.again(model, state.dropout)
+            bar.write(f"\n{case}\n{finding or '   taken again, all of it is finite'}\n", sys.stderr)
+            if first or not skips:
+                save("nan.npz", {"nan": case.saved()}, optimizer=optimizer)
+            state.restore(now)
+            remedy = advice(finding, dataclasses.asdict(s))
+            if gives_up or not skips:
+                raise ValueError(stopped(case, remedy, gives_up, out_dir))
+            bar.write(f"step {case.step:,} is skipped, and those like it will be: weights and "
+                      f"optimiser stay as they were.  {remedy}.  To see this again:\n"
+                      f"    {replayed(out_dir)}\n", sys.stderr)
+        state.note_skip(seconds)
+
+    def evaluated(which):
+        """Loss over such windows of the validation split; ends the run where it is not finite."""
+        x, y = val_x[which], val_y[which]
+        loss = evaluate(model, x, y, s.batch_size)
+        if not math.isfinite(loss):
+            case = Case.of_validation(state.iteration, model, x, y, s.batch_size)
+            stop_or_skip(case, state.generators())
+        return loss
 
     # The loop
     first, profile = state.iteration, mg.Profile()
@@ -251,18 +298,19 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path,
             last = state.iteration >= s.max_iters
             due = state.iteration % s.eval_interval == 0 or last
             if due and state.iteration != state.evaluated:
-                val_loss = evaluate(model, val_x[some], val_y[some], s.batch_size)
+                val_loss = evaluated(some)
                 train_loss, tokens_per_s = state.since_evaluation(tokens)
                 improved = state.note_evaluation(val_loss)
                 if last and len(some) < len(val_x):
-                    val_loss = evaluate(model, val_x, val_y, s.batch_size)
-                log.write(state.iteration, train_loss, val_loss, lr, tokens_per_s, state.seconds)
+                    val_loss = evaluated(slice(None))
+                log.write(state.iteration, train_loss, val_loss, lr, tokens_per_s, state.seconds,
+                          state.skipped)
                 # In this order: each of them is done again where a run ends before the last.
                 if improved or s.always_save_checkpoint:
                     save(BEST)
                 save_last()
                 saved = time.monotonic()
-                bar.write(progress(state.iteration, train_loss, val_loss, counted), sys.stdout)
+                bar.write(progress(state, train_loss, val_loss, counted), sys.stdout)
             # Another step like the one before would end too late.
             elif stop or 0 < s.checkpoint_interval < time.monotonic() - saved + took:
                 save_last()
@@ -270,51 +318,61 @@ def run(s: Settings, resumed: Checkpoint | None, out_dir: pathlib.Path,
             if last or stop:
                 break
 
-            started = time.perf_counter()
+            started, before = time.perf_counter(), state.generators()
             measured = WARM_UP <= state.iteration - first < WARM_UP + s.profile
-            with profile if measured else contextlib.nullcontext():
-                step_loss = take_step(s, model, optimizer, lr, train, state, out_dir)
-            took = time.perf_counter() - started
-            state.note_step(step_loss, took)
+            try:
+                with profile if measured else contextlib.nullcontext():
+                    step_loss, norm = take_step(s, model, optimizer, lr, train, state)
+                took = time.perf_counter() - started
+            except NotFinite as error:
+                took = time.perf_counter() - started
+                stop_or_skip(error.case, before, took)
+            else:
+                usual = state.spike(step_loss)
+                state.note_step(step_loss, took)
+                if usual is not None:
+                    bar.write(f"step {state.iteration:6,}   a spike: the training loss is "
+                              f"{step_loss:.3f}, where {usual:.3f} is usual; gradient norm "
+                              f"{norm:.3g} before clipping", sys.stdout)
             bar.update()
             if measured and profile.steps == s.profile:
                 bar.write(f"\n{profile.table()}\n", sys.stdout)
             if state.iteration % s.log_interval == 0:
                 speed = state.since_evaluation(tokens)[1]
-                bar.set_postfix_str(f"loss {step_loss:.3f}, {speed:,.0f} characters/s")
+                loss = f"loss {state.recent[-1]:.3f}" if state.recent else "no finite loss"
+                bar.set_postfix_str(f"{loss}, {speed:,.0f} characters/s{skip_count(state)}")
     if not last:
         print(f"\nstopped after {state.iteration:,} steps; all is kept in {out_dir / LAST}.  "
               f"Go on with:\n    {resume_command(out_dir)}")
         sys.exit(130)
     best = load_checkpoint(out_dir / BEST)
     report(best, evaluate(best.model, val_x, val_y, s.batch_size), counted, s.seed, out_dir)
+    if state.skipped:
+        print(f"\nof {state.iteration:,} steps {state.skipped:,} were skipped, as their loss or "
+              f"gradient was not finite; the first of them:\n    {replayed(out_dir)}")
 
 
 def take_step(s: Settings, model: Transformer, optimizer: mg.AdamW, lr: float, train: np.ndarray,
-              state: State, out_dir: pathlib.Path) -> float:
-    """One step of the optimiser, over one or more batches; returns the training loss."""
-    step_loss = 0.0
-    for _ in range(s.gradient_accumulation_steps):
-        x, y = data.random_batch(train, s.batch_size, s.block_size, state.batches)      # (B, T)
-        logits = model(x, rng=state.dropout)                                            # (B, T, V)
-        loss = mg.cross_entropy(logits, y) / s.gradient_accumulation_steps
-        loss.backward()
-        step_loss += loss.item()
-    if not math.isfinite(step_loss):
-        raise ValueError(f"the loss became {step_loss} at step {state.iteration + 1:,}; "
-                         f"the best model so far is in {out_dir / 'ckpt.npz'}.  "
-                         "Train again with a lower --learning_rate")
-    if s.grad_clip:
-        mg.clip_grad_norm_(model.parameters(), s.grad_clip)
+              state: State) -> tuple[float, float]:
+    """One step of the optimiser, over one or more batches; returns the training loss and the norm
+    of its gradient before clipping.  If one is not finite it raises NotFinite, and weights and
+    optimiser are as before."""
+    batches = [data.random_batch(train, s.batch_size, s.block_size, state.batches)
+               for _ in range(s.gradient_accumulation_steps)]
+    loss = forward_backward(model, batches, state.dropout)
+    norm = mg.clip_grad_norm_(model.parameters(), s.grad_clip or math.inf)
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        optimizer.zero_grad()
+        raise NotFinite(Case("training", state.iteration + 1, loss, norm, batches))
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
     optimizer.zero_grad()
-    return step_loss
+    return loss, norm
 
 
 def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transformer,
-             counted: dict[str, float], start: int) -> None:
+             counted: dict[str, float], state: State) -> None:
     """Say what the run will do, and what its losses are to be held against."""
     train, val = data.split(text)
     characters = s.batch_size * s.block_size * s.gradient_accumulation_steps    # of a step
@@ -331,7 +389,8 @@ def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transforme
     print(f"training    {s.max_iters:,} steps of {characters:,} characters, "
           f"{s.max_iters * characters / len(train):.1f} times the text, "
           f"on {numba.get_num_threads()} threads"
-          + (f"; going on after step {start:,}" if start else ""))
+          + (f"; going on after step {state.iteration:,}" if state.iteration else "")
+          + skip_count(state))
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
     if must_compile(parallel=(numba.get_num_threads() > 1,)):
@@ -341,18 +400,41 @@ def describe(s: Settings, text: str, tokenizer: CharTokenizer, model: Transforme
     print(flush=True)
 
 
-def progress(iteration: int, train_loss: float | None, val_loss: float,
+def progress(state: State, train_loss: float | None, val_loss: float,
              counted: dict[str, float]) -> str:
     """A line for an evaluation, with the best n-gram that its loss is below."""
     beaten = [name for name, loss in counted.items() if val_loss < loss]
     training = "" if train_loss is None else f"training {train_loss:.3f}"
     standing = f"below the counted {beaten[-1]}" if beaten else "above every counted n-gram"
-    return f"step {iteration:6,}   {training:14}   validation {val_loss:.3f}   {standing}"
+    return (f"step {state.iteration:6,}   {training:14}   validation {val_loss:.3f}   {standing}"
+            + skip_count(state))
+
+
+def skip_count(state: State) -> str:
+    """How many steps were skipped, if any, to end a line with."""
+    return f", {state.skipped:,} steps skipped" if state.skipped else ""
+
+
+def stopped(case: Case, remedy: str, gives_up: bool, out_dir: pathlib.Path) -> str:
+    """Why a run ends that met a nan or inf, what is kept, and what to do."""
+    why = (f"{SKIPS_IN_A_ROW} steps in a row were to be skipped; {case}" if gives_up else str(case))
+    kept = "nothing had been saved yet"
+    if (last := out_dir / LAST).exists():
+        step = load_checkpoint(last).training["state"]["iteration"]
+        kept = (f"the best model so far is in {out_dir / BEST}, and {resume_command(out_dir)} goes "
+                f"on after step {step:,}, with other settings if you give them")
+    return (f"{why}, so the run ends; the op that made it is named above, and again by "
+            f"{replayed(out_dir)}.  {remedy}; {kept}")
+
+
+def replayed(out_dir: pathlib.Path) -> str:
+    """The command that shows again what was not finite."""
+    return f"python train.py --replay {shlex.quote(str(out_dir / 'nan.npz'))}"
 
 
 def keep_earlier_run(out_dir: pathlib.Path) -> None:
     """Move the files of an earlier run to a folder of their own instead of writing over them."""
-    files = [out_dir / name for name in (LAST, PREVIOUS, DAMAGED, BEST, "log.csv")]
+    files = [out_dir / name for name in (LAST, PREVIOUS, DAMAGED, BEST, "log.csv", "nan.npz")]
     files = [file for file in files if file.exists()]
     if files:
         kept = next(folder for n in itertools.count(1)

@@ -28,13 +28,15 @@ FIRST = 12          # positions of the first sequence that are shown with their 
 HARD = "\xa0"       # a space at which no line is broken
 
 
-def explain(take_step: Callable[[], float], s: Any, model: Transformer, optimizer: mg.AdamW,
-            tokenizer: CharTokenizer, state: State, counted: dict[str, float]) -> None:
+def explain(take_step: Callable[[], tuple[float, float]], s: Any, model: Transformer,
+            optimizer: mg.AdamW, tokenizer: CharTokenizer, state: State,
+            counted: dict[str, float]) -> None:
     """Take the next step of a run, and print it from the text to the changed weights.
 
     Parameters
     ----------
-    take_step : goes forward and back, steps the optimiser, and returns the loss.
+    take_step : goes forward and back, steps the optimiser, and returns the loss and the gradient's
+        norm.
     s : the settings of the run: max_iters, learning_rate, grad_clip.
     counted : the losses of n-grams, by name.
     """
@@ -42,7 +44,7 @@ def explain(take_step: Callable[[], float], s: Any, model: Transformer, optimize
     before = {name: p.data.copy() for name, p in model.named_parameters()}
     same_dropout = copy.deepcopy(state.dropout)
     with watch_ops(witness.note):
-        loss = take_step()
+        loss, _ = take_step()
     which = (f"{number:,} of {s.max_iters:,}" if number <= s.max_iters else
              f"{number:,}, after the end of a run of {s.max_iters:,}")
     print(f"Step {which}, from the text to the changed weights.  Nothing is saved.")

@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import stat
+import statistics
 import sys
 
 import numpy as np
@@ -15,6 +16,11 @@ import minigrad as mg
 from data import IGNORE
 from model.files import replacing
 from model.transformer import Transformer
+
+RECENT = 100        # steps, whose losses say what is usual
+QUIET = 20          # steps without a spike, after which the next one is another
+DEVIATIONS = 8.0    # of the usual losses, above their median: a spike
+AT_LEAST = 0.3      # of the median, by which a spike is above it
 
 
 class State:
@@ -29,12 +35,40 @@ class State:
         self.seconds = 0.0          # spent in steps
         self.evaluated_at = 0.0     # self.seconds at the last evaluation
         self.losses = []            # of the steps since then
+        self.recent = []            # losses of the last steps, RECENT at most
+        self.spiked = -QUIET        # the iteration of the last loss that was far above those
+        self.skipped = 0            # steps that changed nothing, as their gradient was not finite
+        self.skipped_in_row = 0     # such steps since the last other one
 
     def note_step(self, loss: float, seconds: float) -> None:
         """Count a step, with its training loss and its time."""
         self.iteration += 1
         self.losses.append(loss)
+        self.recent = [*self.recent[1 - RECENT:], loss]
         self.seconds += seconds
+        self.skipped_in_row = 0
+
+    def note_skip(self, seconds: float) -> None:
+        """Count a step that changed nothing."""
+        self.iteration += 1
+        self.seconds += seconds
+        self.skipped += 1
+        self.skipped_in_row += 1
+
+    def spike(self, loss: float) -> float | None:
+        """The usual loss, if that of the next step is far above it, and no step shortly before was.
+
+        Far: DEVIATIONS standard deviations above the median of the RECENT losses, by their median
+        absolute deviation, and AT_LEAST of the median; nothing is said before half of them are in.
+        """
+        if len(self.recent) < RECENT // 2:
+            return None
+        usual = statistics.median(self.recent)
+        deviation = 1.4826 * statistics.median(abs(x - usual) for x in self.recent)     # normal's
+        if loss <= usual + max(DEVIATIONS * deviation, AT_LEAST * usual):
+            return None
+        before, self.spiked = self.spiked, self.iteration
+        return usual if self.iteration - before >= QUIET else None
 
     def note_evaluation(self, val_loss: float) -> bool:
         """Count an evaluation; returns whether it is the best so far."""
@@ -51,11 +85,13 @@ class State:
         mean = sum(self.losses) / len(self.losses)
         return mean, len(self.losses) * tokens / (self.seconds - self.evaluated_at)
 
+    def generators(self) -> dict:
+        """Where its generators stand, as JSON can hold it."""
+        return {name: getattr(self, name).bit_generator.state for name in ("batches", "dropout")}
+
     def saved(self) -> dict:
         """All of it as JSON can hold it, exactly."""
-        generators = {name: getattr(self, name).bit_generator.state
-                      for name in ("batches", "dropout")}
-        return vars(self) | generators
+        return vars(self) | self.generators()
 
     def restore(self, saved: dict) -> None:
         """Take over what `saved` gave."""
@@ -68,55 +104,59 @@ class State:
 
 class Log:
     """log.csv: a line for each evaluation.  A run resumed after the evaluation at `start` drops the
-    lines that lie after it; one that is not resumed (None) begins anew."""
+    lines that lie after it; one that is not resumed (None) begins anew.  A run that may skip steps
+    has one column more: how many it has skipped so far."""
     COLUMNS = ("iter", "train_loss", "val_loss", "lr", "tokens_per_s", "seconds")
+    SKIPPED = "skipped"
 
-    def __init__(self, path: pathlib.Path, start: int | None) -> None:
-        self.path = path
+    def __init__(self, path: pathlib.Path, start: int | None, skips: bool = False) -> None:
+        self.path, self.skips = path, skips
+        self.columns = [*self.COLUMNS, *[self.SKIPPED] * skips]
         self.rows = [] if start is None else self._rows_until(start)
         self._write()
 
     def write(self, iteration: int, train_loss: float | None, val_loss: float, lr: float,
-              tokens_per_s: float, seconds: float) -> None:
+              tokens_per_s: float, seconds: float, skipped: int = 0) -> None:
         """Add a line; losses in nats per character."""
         self.rows.append([str(iteration), "" if train_loss is None else f"{train_loss:.6f}",
-                          f"{val_loss:.6f}", f"{lr:.6g}", f"{tokens_per_s:.0f}", f"{seconds:.2f}"])
+                          f"{val_loss:.6f}", f"{lr:.6g}", f"{tokens_per_s:.0f}", f"{seconds:.2f}",
+                          *[str(skipped)] * self.skips])
         self._write()
 
     def _write(self):
         # All of it each time: a line added in place could be cut in the middle.
         with replacing(self.path) as file:
             text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-            csv.writer(text).writerows([self.COLUMNS, *self.rows])
+            csv.writer(text).writerows([self.columns, *self.rows])
             text.detach()
 
     def _rows_until(self, start):
         """The lines of an earlier log up to an iteration; says so if some cannot be read."""
-        lines = []
+        header, rows = [], []
         with contextlib.suppress(FileNotFoundError):
-            lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")[1:-1]
-        rows = [line.rstrip("\r").split(",") for line in lines]
-        whole = [row for row in rows if _is_row(row)]
+            lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+            header, *rows = [line.rstrip("\r").split(",") for line in lines] or [[]]
+        whole = [row for row in rows if _is_row(row, len(header))]
         kept = [row for row in whole if int(row[0]) <= start]
         if len(whole) < len(rows) or not kept or int(kept[-1][0]) != start:
             print(f"warning: {self.path} is damaged; of its lines {len(kept)} could be kept, and "
                   "the run goes on without the others", file=sys.stderr)
-        return kept
+        return [(row + ["0"] * self.skips)[:len(self.columns)] for row in kept]
 
 
-def _is_row(cells):
-    """Whether these are the cells of a line of a log."""
+def _is_row(cells, columns):
+    """Whether these are the cells of a line of a log with so many columns."""
     try:
         for i, cell in enumerate(cells):
             float(cell or "0" if i == 1 else cell)      # there is no training loss before any step
     except ValueError:
         return False
-    return len(cells) == len(Log.COLUMNS) and cells[0].isdecimal()
+    return len(cells) == columns >= len(Log.COLUMNS) and cells[0].isdecimal()
 
 
 def read_log(path: pathlib.Path) -> list[list[float | None]]:
-    """The lines of a log.csv, numbers in the order of `Log.COLUMNS`; None for the training loss
-    before any step.
+    """The lines of a log.csv, numbers in the order of `Log.COLUMNS`, and in some logs the number of
+    steps skipped; None for the training loss where no step had one.
 
     Raises
     ------
@@ -125,7 +165,7 @@ def read_log(path: pathlib.Path) -> list[list[float | None]]:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             header, *rows = csv.reader(file)
-        if tuple(header) != Log.COLUMNS:
+        if tuple(header) not in (Log.COLUMNS, (*Log.COLUMNS, Log.SKIPPED)):
             raise ValueError
         lines = [[None if i == 1 and x == "" else float(x) for i, x in enumerate(row)]
                  for row in rows]
@@ -173,6 +213,19 @@ def _let_go_of_terminal():
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, number)
                 os.close(nowhere)
+
+
+def forward_backward(model: Transformer, batches: list[tuple[np.ndarray, np.ndarray]],
+                     rng: np.random.Generator) -> float:
+    """Mean loss over batches of ids and targets, (B, T) each; its gradient is added to that of the
+    parameters."""
+    mean = 0.0
+    for x, y in batches:
+        logits = model(x, rng=rng)                                              # (B, T, V)
+        loss = mg.cross_entropy(logits, y) / len(batches)
+        loss.backward()
+        mean += loss.item()
+    return mean
 
 
 def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int) -> float:

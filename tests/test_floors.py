@@ -29,7 +29,7 @@ FLOORS = [
     "model.attention",
     "model.attention_forms model.encoder_decoder model.transformer",
     "model.checkpoint model.decoding model.graphs model.training",
-    "model.explain model.generation model.heads model.reading model.scoring",
+    "model.explain model.generation model.heads model.nan model.reading model.scoring",
     "model",
     "model.interactive model.page",
     "model.count model.look model.reverse model.sample",

@@ -1,6 +1,7 @@
 """train.py as its users meet it: what it prints and writes, resuming, stopping, what it refuses."""
 import csv
 import json
+import math
 import os
 import re
 import shutil
@@ -13,11 +14,13 @@ import numpy as np
 import pytest
 
 import data
+import minigrad as mg
 import train
 from conftest import TINY
 from model import Transformer, generate, load_checkpoint
 from model.files import claimed
-from model.training import State, evaluate
+from model.nan import Case
+from model.training import State, evaluate, read_log
 
 
 def run(small_text, out_dir, *flags):
@@ -330,13 +333,164 @@ def test_a_text_that_repeats_itself_is_warned_of(small_text, tmp_path, capsys):
     assert re.search(r"warning +100% of the validation text", capsys.readouterr().out)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")     # of NumPy, where it runs the kernels
-def test_a_loss_that_is_no_number_stops_the_run(small_text, tmp_path, capsys):
+BLOWN_UP = ["--learning_rate", "1e30", "--max_iters", "50", "--grad_clip", "0",
+            "--warmup_iters", "0"]
+numpy_may_warn = pytest.mark.filterwarnings("ignore::RuntimeWarning")   # in place of the kernels
+
+
+def poison(monkeypatch, *when, loss=math.nan):
+    """Have the gradients of such steps come with another loss; returns the true ones, which fill a
+    list."""
+    steps, real = [], train.forward_backward
+
+    def forward_backward(*arguments):
+        steps.append(real(*arguments))
+        return loss if len(steps) in when else steps[-1]
+    monkeypatch.setattr(train, "forward_backward", forward_backward)
+    return steps
+
+
+@numpy_may_warn
+@pytest.mark.parametrize("more", [[], ["--gradient_accumulation_steps", "2", "--dropout", "0.2"]])
+def test_a_step_that_is_not_finite_ends_the_run_and_is_shown_again(small_text, tmp_path, capsys,
+                                                                   more):
+    out_dir = tmp_path / "out"
+    run(small_text, out_dir, "--max_iters", "0")
+    saved = [(out_dir / name).read_bytes() for name in ("ckpt.npz", "last.npz", "log.csv")]
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        run(small_text, out_dir, *BLOWN_UP, *more)
+    line, said = caught.value.code, capsys.readouterr().err
+    assert line.startswith("train.py: the loss of step 2 is ") and "\n" not in line
+    for part in ("so the run ends", "a lower --learning_rate (it was 1e+30)", "--grad_clip 1",
+                 f"the best model so far is in {out_dir / 'ckpt.npz'}",
+                 f"--init_from resume --out_dir {out_dir} goes on after step 0"):
+        assert part in line
+    command = f"python train.py --replay {out_dir / 'nan.npz'}"
+    assert command in line and "first in   layer_norm, going back, in its gradient" in said
+    assert "model/layers.py:" in said and "beyond the largest float32" in said
+    assert len(rows(out_dir)) == 2 and not re.search("nan|inf", (out_dir / "log.csv").read_text())
+    assert load_checkpoint(out_dir / "last.npz").training["state"]["iteration"] == 0
+
+    train.main(["--replay", str(out_dir / "nan.npz")])
+    again = capsys.readouterr().out
+    finding = said.strip().split("\n", 1)[1].rstrip()
+    assert "the same bit for bit" in again and finding in again
+    assert [(tmp_path / "out.1" / name).read_bytes()
+            for name in ("ckpt.npz", "last.npz", "log.csv")] == saved
+    run(small_text, out_dir, "--max_iters", "0")
+    assert (tmp_path / "out.2" / "nan.npz").exists() and not (out_dir / "nan.npz").exists()
+
+
+def test_without_clipping_the_gradient_stays_whole(small_text, tmp_path):
+    norms, flags = ("0", "1e9", "1"), ("--max_iters", "5", "--learning_rate", "1")
+    for norm in norms:
+        run(small_text, tmp_path / norm, *flags, "--grad_clip", norm)
+    none, huge, one = (tmp_path / norm / "last.npz" for norm in norms)
+    assert same_arrays(none, huge) and not same_arrays(none, one)
+
+
+def test_a_run_that_ended_at_a_nan_goes_on_as_if_there_had_been_none(small_text, tmp_path,
+                                                                     monkeypatch):
+    run(small_text, tmp_path / "whole", "--max_iters", "20")
+    with monkeypatch.context() as patch:
+        poison(patch, 14)
+        with pytest.raises(SystemExit, match="the loss of step 14 is nan.*goes on after step 10"):
+            run(small_text, tmp_path / "cut", "--max_iters", "20")
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "cut")])
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
+
+
+def test_a_skipped_step_leaves_weights_and_optimiser_as_they_were(small_text, tmp_path, capsys,
+                                                                  monkeypatch):
+    flags = ["--max_iters", "20", "--dropout", "0.1", "--on_nan", "skip"]
+    with monkeypatch.context() as patch:
+        true_losses = poison(patch, 3, 14)
+        run(small_text, tmp_path / "skipped", *flags)
+    said = capsys.readouterr()
+    with monkeypatch.context() as patch:            # the same draws, and nothing done with them
+        real, steps = mg.AdamW.step, []
+
+        def step(optimizer):
+            steps.append(optimizer)
+            if len(steps) not in (3, 14):
+                real(optimizer)
+        patch.setattr(mg.AdamW, "step", step)
+        run(small_text, tmp_path / "idle", *flags)
+    assert same_arrays(tmp_path / "skipped" / "last.npz", tmp_path / "idle" / "last.npz")
+    assert [row[-1] for row in rows(tmp_path / "skipped")] == ["skipped", "0", "1", "2"]
+    assert [line[6] for line in read_log(tmp_path / "skipped" / "log.csv")] == [0, 1, 2]
+    assert said.err.count("is skipped") == said.err.count("the loss of step 3 is nan") == 1
+    assert "step 14" not in said.err and said.out.count(", 2 steps skipped") == 1
+    assert "of 20 steps 2 were skipped" in said.out
+
+    # Kept are the weights, the batch and the generators as they were before the step.
+    model, tokenizer, training, _ = load_checkpoint(tmp_path / "skipped" / "nan.npz")
+    case, state = Case.restored(training["nan"]), State(seed=0)
+    state.restore(training["state"])
+    again, _ = case.again(model, state.dropout)
+    assert (case.step, state.iteration) == (3, 2) and again.loss == true_losses[2]
+    ids, _ = data.split(tokenizer.encode(data.read_text(str(small_text))))
+    drawn = data.random_batch(ids, 4, 16, state.batches)
+    assert all(np.array_equal(a, b) for a, b in zip(drawn, *case.batches, strict=True))
+
+    with monkeypatch.context() as patch:
+        poison(patch, 3)
+        run(small_text, tmp_path / "cut", *flags, "--max_iters", "10", "--lr_decay_iters", "20")
+    with monkeypatch.context() as patch:
+        poison(patch, 4)
+        train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "cut"),
+                    "--max_iters", "20"])
+    assert "going on after step 10, 1 steps skipped" in capsys.readouterr().out
+    assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "skipped" / "last.npz")
+    assert rows(tmp_path / "cut")[-1][:4] == rows(tmp_path / "skipped")[-1][:4]
+
+
+@numpy_may_warn
+def test_after_many_skipped_steps_in_a_row_the_run_ends(small_text, tmp_path, capsys):
     line = refused(capsys, "--data", str(small_text), "--out_dir", str(tmp_path / "out"), *TINY,
-                   "--learning_rate", "1e30", "--max_iters", "50", "--grad_clip", "0",
-                   "--warmup_iters", "0")
-    assert re.search(r"the loss became nan at step \d+; the best model so far is in "
-                     r".*ckpt.npz.*--learning_rate", line)
+                   *BLOWN_UP, "--on_nan", "skip")
+    assert "20 steps in a row were to be skipped; the loss of step 21 is" in line
+    case = load_checkpoint(tmp_path / "out" / "nan.npz").training["nan"]
+    assert case["step"] == 2
+
+
+@pytest.mark.parametrize("on_nan", ["stop", "skip"])
+def test_a_validation_loss_that_is_not_finite_ends_the_run_and_is_not_logged(
+        small_text, tmp_path, capsys, monkeypatch, on_nan):
+    real = mg.AdamW.step
+
+    def step(optimizer):
+        real(optimizer)
+        if optimizer.steps == 10:
+            optimizer.param_groups[0]["params"][-1].data[0, 0] = math.nan
+    monkeypatch.setattr(mg.AdamW, "step", step)
+    out_dir = tmp_path / "out"
+    line = refused(capsys, "--data", str(small_text), "--out_dir", str(out_dir), *TINY,
+                   "--max_iters", "20", "--on_nan", on_nan, "--always_save_checkpoint")
+    assert "the validation loss after step 10 is nan, so the run ends" in line
+    assert "goes on after step 0" in line
+    assert [row[0] for row in rows(out_dir)] == ["iter", "0"]
+    for name in ("ckpt.npz", "last.npz"):
+        kept = load_checkpoint(out_dir / name)
+        assert kept.training["state"]["iteration"] == 0
+        assert all(np.isfinite(p.data).all() for p in kept.model.parameters())
+    capsys.readouterr()
+    train.main(["--replay", str(out_dir / "nan.npz")])
+    said = capsys.readouterr().out
+    assert "the same bit for bit" in said
+    assert "first in   mlp, going forward at model/layers.py:" in said
+    assert "the weight blocks.0.mlp.down.weight is not finite before the step: 1 of its" in said
+
+
+def test_a_spike_of_the_loss_is_said_once(small_text, tmp_path, capsys, monkeypatch):
+    poison(monkeypatch, 61, 62, 64, loss=20.0)
+    run(small_text, tmp_path / "out", "--max_iters", "70")
+    said = capsys.readouterr().out
+    assert said.count("a spike") == 1
+    assert re.search(r"\nstep     61   a spike: the training loss is 20.000, where \d\.\d+ is "
+                     r"usual; gradient norm \d\S* before clipping\n", said)
 
 
 def test_help_shows_every_setting_with_its_default(capsys):
@@ -362,6 +516,10 @@ def test_mistakes_on_the_command_line_are_answered_in_one_line(capsys, small_tex
                  "n_embd=30 channels do not split evenly into n_head=4 heads",
                  "--init_from is scratch or resume, not gpt2", "--threads is at most"):
         assert part in line
+    assert "--on_nan is stop or skip, not go_on" in refused(capsys, "--on_nan", "go_on")
+    assert "--replay takes all from its file; leave out --seed" in refused(
+        capsys, "--replay", "nan.npz", "--seed", "1")
+    assert "there is no checkpoint" in refused(capsys, "--replay", str(tmp_path / "nan.npz"))
     assert 'did you mean "lantern"?' in refused(capsys, "--data", "lanten")
     assert "is a folder" in refused(capsys, "--data", str(tmp_path))
     short = tmp_path / "short.txt"

@@ -42,6 +42,40 @@ def test_a_state_survives_json_exactly():
     assert State(seed=3).batches.random() != State(seed=3).dropout.random()
 
 
+def spikes(losses):
+    """The steps at which a state says that a loss is far above the usual."""
+    state, said = State(seed=0), []
+    for step, loss in enumerate(losses, 1):
+        usual = state.spike(loss)
+        state.note_step(loss, 0.1)
+        if usual is not None:
+            said.append((step, usual))
+    return said
+
+
+def test_a_spike_is_what_lies_far_above_the_usual_losses_and_is_said_once():
+    usual = [1.9, 2.0, 2.1] * 40                    # a deviation of 0.15
+    assert spikes([4.0, *usual]) == [] and spikes(usual[:49] + [9.0]) == []
+    assert spikes(usual[:50] + [9.0]) == [(51, 2.0)]
+    assert spikes([*usual, 3.1]) == [] and spikes([*usual, 3.3]) == [(121, 2.0)]
+    calm = [2.0] * 120
+    assert spikes([*calm, 2.59]) == [] and spikes([*calm, 2.61]) == [(121, 2.0)]
+    assert spikes([*usual, 5.0, 2.0, 5.0, *usual[:18], 5.0, 5.0]) == [(121, 2.0)]
+    assert spikes([*usual, 5.0, *usual[:20], 5.0]) == [(121, 2.0), (142, 2.0)]
+    assert len(spikes(calm + [4.0] * 300)) == 1     # what stays is the new usual
+
+
+def test_a_state_remembers_the_usual_losses_and_counts_skipped_steps():
+    state = State(seed=0)
+    for i in range(150):
+        state.note_step(float(i), 0.1)
+    assert state.recent == [float(i) for i in range(50, 150)]
+    state.note_skip(0.5), state.note_skip(0.5)
+    assert (state.iteration, state.skipped, state.skipped_in_row) == (152, 2, 2)
+    state.note_step(1.0, 0.1), state.note_skip(0.5)
+    assert (state.iteration, state.skipped, state.skipped_in_row) == (154, 3, 1)
+
+
 def test_a_state_averages_what_came_since_the_last_evaluation():
     state = State(seed=0)
     assert state.since_evaluation(100) == (None, 0.0)
@@ -117,6 +151,15 @@ def test_a_damaged_log_is_refused(tmp_path, lines):
     path.write_bytes(lines)
     with pytest.raises(ValueError, match="log.csv is damaged, or no log of this program"):
         read_log(path)
+
+
+def test_a_log_of_skipped_steps_is_read_and_goes_on_from_one_without(tmp_path):
+    path = tmp_path / "log.csv"
+    Log(path, start=None).write(0, None, 4.5, 1e-5, 0.0, 0.0)
+    Log(path, start=0, skips=True).write(10, None, 4.25, 1e-3, 0.0, 0.5, 10)
+    assert read_log(path) == [[0, None, 4.5, 1e-5, 0, 0, 0], [10, None, 4.25, 1e-3, 0, 0.5, 10]]
+    Log(path, start=10)
+    assert read_log(path) == [[0, None, 4.5, 1e-5, 0, 0], [10, None, 4.25, 1e-3, 0, 0.5]]
 
 
 def test_a_log_that_is_not_there_is_said_to_be_so(tmp_path):

@@ -8,6 +8,7 @@ const COLUMNS = [           // of log.csv: heading, format
   ["learning rate", (x) => brief(x)],
   ["characters a second", (x) => whole(x)],
   ["seconds", (x) => x.toFixed(1)],
+  ["steps skipped", (x) => whole(x)],       // only in runs that may skip
 ];
 
 /** A number in three digits, or if it is large, in all. */
@@ -39,7 +40,7 @@ function fillRun() {
   const row = (cells, tag, attributes) => make("tr", {},
     ...cells.map((text) => make(tag, attributes, text)));
   byId("log").querySelector("table").append(
-    make("thead", {}, row(COLUMNS.map(([name]) => name), "th", { scope: "col" })),
+    make("thead", {}, row(log[0].map((_, i) => COLUMNS[i][0]), "th", { scope: "col" })),
     make("tbody", {}, ...log.map((line) => row(
       line.map((x, i) => x === null ? "–" : COLUMNS[i][1](x)), "td", {}))));
   byId("log").hidden = false;

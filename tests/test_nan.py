@@ -1,0 +1,254 @@
+"""The first op that made a nan or an inf is named, with its direction, its line and the cause."""
+import json
+import math
+import pathlib
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.core import op
+from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
+from model.module import Module
+from model.nan import Case, Detective, NotFinite, advice, replay
+from model.training import State, forward_backward
+
+HERE = "tests/test_nan.py"
+SETTINGS = dict(learning_rate=0.01, warmup_iters=5, grad_clip=0.0)
+# Where NumPy stands in for the kernels, it warns of what these tests make.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+class Weight(Module):
+    """A model of one weight, for a loss that a test makes of it."""
+
+    def __init__(self, values, dtype=np.float32):
+        self.weight = mg.Tensor(np.asarray(values, dtype), requires_grad=True)
+
+
+def found(f, model, *arguments):
+    """What the detective finds in f(weight), forward and back."""
+    with Detective(model) as detective:
+        f(model.weight, *arguments).backward()
+    detective.look_at_gradients()
+    return detective.finding
+
+
+def text_of(line):
+    """A line of this file that a finding names."""
+    assert line.file == HERE
+    return pathlib.Path(__file__).read_text(encoding="utf-8").splitlines()[line.number - 1].strip()
+
+
+@pytest.fixture
+def custom():
+    """Makes ops that are gone after the test."""
+    before = dict(mg.OPS)
+    yield op
+    mg.OPS.clear(), mg.OPS.update(before)
+
+
+def small(dropout=0.0):
+    return Transformer(TransformerConfig(9, 8, 2, 2, 8, dropout=dropout), seed=1)
+
+
+def batches(n=1):
+    rng = np.random.default_rng(0)
+    return [tuple(rng.integers(9, size=(3, 8)) for _ in range(2)) for _ in range(n)]
+
+
+def test_nothing_is_found_where_all_is_finite():
+    model = small()
+    with Detective(model) as detective:
+        forward_backward(model, batches(2), np.random.default_rng(0))
+    detective.look_at_gradients()
+    assert detective.finding is None
+
+
+def test_a_weight_that_is_nan_is_named_with_the_part_of_the_model_that_met_it():
+    model = small()
+    weight = dict(model.named_parameters())["blocks.1.mlp.down.weight"]
+    weight.data[2, 3] = math.nan
+    _, finding = Case("training", 7, math.nan, math.nan, batches()).again(
+        model, np.random.default_rng(0))
+    assert (finding.op, finding.direction, finding.cause) == ("mlp", "forward", "weight")
+    assert finding.module == "blocks.1.mlp" and finding.line.file == "model/layers.py"
+    assert "mg.mlp(" in finding.line.text
+    assert "the weight blocks.1.mlp.down.weight is not finite before the step: 1 of its" in str(
+        finding).replace("\n" + 16 * " ", " ")
+    assert "--learning_rate" in advice(finding, SETTINGS)
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_an_overflow_of_a_product_is_named_with_the_ranges_of_what_was_multiplied():
+    x = mg.Tensor(np.array([[3e20, -2e20]], np.float32))
+
+    def f(weight):
+        y = x * 1.0
+        return (y @ weight).sum()
+    finding = found(f, Weight([[1e20], [-1e19]]))
+    assert (finding.op, finding.direction, finding.cause) == ("matmul", "forward", "overflow")
+    assert text_of(finding.line) == "return (y @ weight).sum()"
+    assert [(n.name, n.bad) for n in finding.given] == [("x", 0), ("weight", 0)]
+    assert np.allclose([(n.low, n.high) for n in finding.given], [(-2e20, 3e20), (-1e19, 1e20)])
+    assert finding.made.bad == 1 and "beyond the largest float32" in finding.why
+    said = advice(finding, SETTINGS)
+    assert all(flag in said for flag in ("--learning_rate", "--warmup_iters", "--grad_clip 1"))
+
+
+def test_a_log_of_zero_inside_an_op_of_ones_own_is_seen(custom):
+    @custom
+    def log_of_all(x):
+        return np.log(x).sum(), (lambda g: g / x,)
+    finding = found(lambda weight: log_of_all(weight) * 2, Weight([1, 0, 2]))
+    assert (finding.op, finding.direction, finding.cause) == ("log_of_all", "forward", "zero")
+    assert "the log of 0" in finding.why and text_of(finding.line).startswith("finding = found(")
+    assert (finding.given[0].low, finding.given[0].high) == (0, 2)
+    assert f"{HERE}:" in advice(finding, SETTINGS)
+
+
+def test_an_earlier_overflow_that_left_no_trace_is_not_taken_for_the_cause(custom):
+    @custom
+    def logistic(x):
+        return 1 / (1 + np.exp(-x)), (lambda g: g,)     # e^1000 is inf, and 1 / inf is 0
+    finding = found(lambda weight: mg.log(logistic(weight)).sum(), Weight([-1000]))
+    assert (finding.op, finding.cause) == ("log", "zero")
+
+
+def test_a_gradient_that_is_mostly_zero_and_overflows_is_named():
+    def f(weight):
+        rows = mg.embedding(np.array([1, 1]), weight)
+        return (rows * 3e38).sum()
+    finding = found(f, Weight([[1e-10], [1e-10], [1e-10]]))
+    assert (finding.op, finding.direction, finding.cause) == ("embedding", "backward", "overflow")
+    assert (finding.made.name, finding.made.bad, finding.made.size) == ("the gradient of weight",
+                                                                        1, 3)
+
+
+def test_a_division_by_zero_and_a_root_of_a_negative_number_are_told_apart():
+    finding = found(lambda weight: (1.0 / weight).sum(), Weight([1, 0]))
+    assert (finding.op, finding.cause) == ("divide", "zero") and "division by 0" in finding.why
+    assert [n.name for n in finding.given] == ["x", "weight"]
+    finding = found(lambda weight: mg.sqrt(weight).sum(), Weight([1, -1]))
+    assert (finding.op, finding.cause) == ("sqrt", "domain")
+
+
+@pytest.mark.parametrize("wrong, cause", [(lambda g, x: g / (x - x), "zero"),
+                                          (lambda g, x: np.full_like(g, np.inf), "op")])
+def test_a_wrong_backward_is_named_with_the_line_that_ran_its_op(custom, wrong, cause):
+    @custom
+    def twice(x):
+        return 2 * x, (lambda g: wrong(g, x),)
+
+    def f(weight):
+        y = weight * 3.0
+        z = twice(y)
+        return z.sum()
+    finding = found(f, Weight([1, 2]))
+    assert (finding.op, finding.direction, finding.cause) == ("twice", "backward", cause)
+    assert text_of(finding.line) == "z = twice(y)"
+    assert [(n.low, n.high) for n in finding.given] == [(3, 6), (1, 1)]
+    assert f"{HERE}:" in advice(finding, SETTINGS)
+
+
+def test_a_root_at_zero_is_finite_going_forward_and_named_going_back():
+    finding = found(lambda weight: mg.sqrt(weight).sum(), Weight([0, 4]))
+    assert (finding.op, finding.direction, finding.cause) == ("sqrt", "backward", "zero")
+
+
+def test_sums_of_finite_gradients_that_overflow_are_named():
+    def on_the_way(weight):
+        y = weight * 1.0
+        return (y * 3e38 + y * 3e38).sum() * 1.0
+    finding = found(on_the_way, Weight([1e-10]))
+    assert (finding.op, finding.direction, finding.cause) == ("sum", "backward", "overflow")
+    assert "the value of multiply" in finding.why
+    model = Weight([1e-10])
+    with Detective(model) as detective:
+        for _ in range(2):
+            (model.weight * 3e38).sum().backward()
+    detective.look_at_gradients()
+    assert detective.finding.op == "sum" and "the gradient of weight" in str(detective.finding)
+    finding = found(lambda weight: (weight * 1e200).sum(), Weight([1e-10], np.float64))
+    assert finding.op == "clip_grad_norm_" and "sum of their squares" in finding.why
+
+
+def test_minus_inf_from_a_mask_is_not_taken_for_the_cause():
+    def f(weight):
+        y = mg.softmax(weight + np.array([0, -np.inf], np.float32))
+        return mg.log(y).sum()
+    finding = found(f, Weight([1, 2]))
+    assert (finding.op, finding.cause) == ("log", "zero")
+
+
+def test_an_input_that_is_nan_is_told_from_what_an_op_made():
+    finding = found(lambda weight: (weight * np.array([1, np.nan])).sum(), Weight([1, 2]))
+    assert (finding.op, finding.cause) == ("multiply", "input") and "as y" in finding.why
+    assert f"{HERE}:" in advice(finding, SETTINGS)
+
+
+def nan_file(path, model, case, state):
+    training = dict(settings=SETTINGS, state=state.saved(), nan=case.saved())
+    save_checkpoint(path, model, CharTokenizer("abcdefghi"), training)
+
+
+def test_a_case_taken_again_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys):
+    model, state, step = small(dropout=0.3), State(seed=4), batches(2)
+    state.dropout.random(5)
+    before = state.generators()
+    loss = forward_backward(model, step, state.dropout)
+    norm = mg.clip_grad_norm_(model.parameters(), math.inf)
+    state.restore(before)
+    case = Case("training", 12, loss, norm, step)
+    again, _ = case.again(model, state.dropout)
+    assert again[:4] == case[:4] and state.generators() == before
+    for moved, said in ((0, "the same bit for bit"), (1, "not the same")):
+        state.dropout.random(moved)
+        nan_file(tmp_path / "nan.npz", model, case, state)
+        with pytest.raises(ValueError, match="every value of the step in .* is finite here"):
+            replay(tmp_path / "nan.npz")
+        assert said in capsys.readouterr().out
+
+
+def test_a_replay_shows_the_finding_and_what_to_do(tmp_path, capsys):
+    model = small()
+    model.blocks[0].norm1.weight.data[0] = 1e30
+    case, finding = Case("training", 12, 0.0, 0.0, batches(2)).again(model,
+                                                                     np.random.default_rng(0))
+    assert finding.cause == "overflow" and finding.module == "blocks.0.attention"
+    nan_file(tmp_path / "nan.npz", model, case, State(seed=0))
+    replay(tmp_path / "nan.npz")
+    said = capsys.readouterr().out
+    assert said.count("the loss of step 12 is nan") == 2 and "the same bit for bit" in said
+    assert str(finding) in said and advice(finding, SETTINGS) in said
+
+
+def test_a_case_survives_json_exactly():
+    case = Case("training", 3, math.inf, math.nan, batches(2))
+    other = Case.restored(json.loads(json.dumps(case.saved())))
+    assert other[:3] == case[:3] and math.isnan(other.norm)
+    assert all(np.array_equal(a, b) and a.dtype == b.dtype
+               for one, two in zip(case.batches, other.batches) for a, b in zip(one, two))
+    assert str(case) == "the loss of step 3 is inf"
+    assert str(NotFinite(case)).startswith("the loss of step 3 is inf, so the step is not taken")
+    assert str(case._replace(loss=2.0)) == ("the loss of step 3 is 2, but the norm of its gradient "
+                                            "is nan")
+
+
+def test_the_bad_batch_of_an_evaluation_is_found():
+    def model(ids):
+        return mg.Tensor(np.where(ids[..., None] == 7, math.nan, np.zeros(9)))
+    x, y = np.zeros((5, 8), int), np.ones((5, 8), int)
+    x[3, 4] = 7
+    case = Case.of_validation(10, model, x, y, batch_size=2)
+    (ids, targets), = case.batches
+    assert np.array_equal(ids, x[2:4]) and np.array_equal(targets, y[2:4])
+    assert str(case) == "the validation loss after step 10 is nan"
+
+
+def test_what_is_no_such_file_is_refused_in_a_line(tmp_path):
+    with pytest.raises(ValueError, match="there is no checkpoint"):
+        replay(tmp_path / "nan.npz")
+    save_checkpoint(tmp_path / "ckpt.npz", small(), CharTokenizer("abcdefghi"))
+    with pytest.raises(ValueError, match="holds no step that went wrong"):
+        replay(tmp_path / "ckpt.npz")
