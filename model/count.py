@@ -14,6 +14,7 @@ import typing
 
 from model.checkpoint import load_checkpoint
 from model.flags import Parser, answering, flag, prepare_output
+from model.sizes import cached, forward_flops, of_a_layer, outside_layers, parameters, scaled
 from model.transformer import POSITIONS, TransformerConfig
 
 HELP = {"vocab_size": "different tokens, V",
@@ -50,57 +51,6 @@ def main(argv: list[str] | None = None) -> None:
             parser.error("--out_dir counts a model as it was trained; leave out "
                          + ", ".join(f"--{name}" for name in given))
         print(report(config), flush=True)
-
-
-def of_a_layer(config: TransformerConfig) -> dict[str, int]:
-    """Parameters of one block, by part."""
-    C, D, H, H_kv = config.n_embd, config.d_head, config.n_head, config.kv_heads
-
-    def linear(inputs, outputs):
-        return outputs * (inputs + config.bias)
-    return {"query": linear(C, H * D), "key": linear(C, H_kv * D), "value": linear(C, H_kv * D),
-            "output": linear(H * D, C), "up": linear(C, 4 * C), "down": linear(4 * C, C),
-            "norms": 2 * (C + C * config.bias)}
-
-
-def outside_layers(config: TransformerConfig) -> dict[str, int]:
-    """Parameters before the first block and after the last; the output's weights are the token
-    embedding once more, and count once."""
-    C = config.n_embd
-    learnt = config.position == "learned"
-    return {"token embedding": config.vocab_size * C,
-            "position embedding": config.block_size * C if learnt else 0,
-            "norms": C + C * config.bias}
-
-
-def parameters(config: TransformerConfig) -> int:
-    """Of the whole model."""
-    return config.n_layer * sum(of_a_layer(config).values()) + sum(outside_layers(config).values())
-
-
-def cached(config: TransformerConfig) -> int:
-    """Numbers that are kept of a token that was read: its keys and values in every layer."""
-    return 2 * config.n_layer * config.kv_heads * config.d_head
-
-
-def forward_flops(config: TransformerConfig) -> tuple[float, float]:
-    """Additions and multiplications in the products of one token: with weights, and in attention.
-
-    A weight that multiplies takes 2: every matrix of the layers, and the token embedding, as
-    output.  Looking a token up takes none.  A query takes 2 D in every head for the score of each
-    key, and 2 D for mixing its value: 4 C a layer for each key, of which causal attention has
-    (T + 1) / 2 on the mean of a full block.  Norms, softmax, GELU and additions are not counted.
-    Going back takes twice as much as going forward.
-
-    Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1 and table 1,
-    which leaves out the output and lets a query look at T keys; Chowdhery et al. 2022, "PaLM",
-    appendix B, and nanoGPT, 6 N + 12 L C T for training, do the latter too.
-    """
-    matrices = of_a_layer(dataclasses.replace(config, bias=False))
-    weights = config.n_layer * (sum(matrices.values()) - matrices["norms"])
-    weights += config.vocab_size * config.n_embd
-    keys = (config.block_size + 1) / 2
-    return 2 * weights, 4 * config.n_layer * config.n_embd * keys
 
 
 def report(config: TransformerConfig) -> str:
@@ -168,14 +118,6 @@ def bytes_table(config: TransformerConfig) -> list[str]:
               for name, n in rows.items()),
             f"{'to train: gradients':49}{scaled(4 * n, 'B'):>14}",
             f"{'to train: two means for each weight, by AdamW':49}{scaled(8 * n, 'B'):>14}"]
-
-
-def scaled(n: float, unit: str) -> str:
-    """Four digits of a number, with one of the prefixes k, M, G, T, P."""
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if n < 999.95 or prefix == "P":
-            return f"{n:#.4g} {prefix}{unit}".rstrip()
-        n /= 1000
 
 
 if __name__ == "__main__":

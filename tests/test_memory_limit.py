@@ -1,0 +1,50 @@
+"""How much memory a process may use: what each limit says, and the least of them."""
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from model import memory_limit as limits
+from model.memory_limit import memory_limit
+
+PRINT = "from model.memory_limit import memory_limit; print(memory_limit())"
+
+
+def test_it_is_what_the_machine_has_where_nothing_less_is_allowed(monkeypatch):
+    assert 1e8 < memory_limit() < 1e14
+    monkeypatch.setattr(limits, "CGROUP_LIMITS", ())
+    monkeypatch.setattr(limits, "_of_process", lambda: math.inf)
+    if os.path.exists("/proc/meminfo"):
+        with open("/proc/meminfo") as file:
+            assert memory_limit() == 1024 * int(file.readline().split()[1])
+
+
+@pytest.mark.parametrize("says, limit", [
+    ("1048576\n", 2.0 ** 20), ("max\n", math.inf),
+    ("9223372036854771712\n", 9223372036854771712.0), (None, math.inf)])
+def test_a_control_group_is_believed(tmp_path, monkeypatch, says, limit):
+    if says is not None:
+        (tmp_path / "memory.max").write_text(says)
+    monkeypatch.setattr(limits, "CGROUP_LIMITS", (str(tmp_path / "memory.max"),))
+    for of in ("_of_machine", "_of_process"):
+        monkeypatch.setattr(limits, of, lambda: math.inf)
+    assert memory_limit() == limit
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no limits of a process")
+def test_a_limit_of_the_process_is_believed():
+    import resource
+    said = subprocess.run(
+        [sys.executable, "-c", PRINT], capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)))
+    assert float(said.stdout) == 3 << 30, said.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="it has another way")
+def test_a_system_that_does_not_say_what_it_has_limits_nothing(monkeypatch):
+    def sysconf(name):
+        raise ValueError("unrecognized configuration name")
+    monkeypatch.setattr(os, "sysconf", sysconf)
+    assert limits._of_machine() == math.inf
