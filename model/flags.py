@@ -3,6 +3,7 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ class Parser(argparse.ArgumentParser):
             if field.metadata["short"]:
                 spellings[field.metadata["short"]] = None
             kind = ({"action": argparse.BooleanOptionalAction} if field.type is bool
-                    else {"type": field.type})
+                    else {"type": functools.partial(_read, field)})
             if field.metadata["alone"] is not None:
                 kind |= {"nargs": "?", "const": field.metadata["alone"]}
             help = field.metadata["help"].replace("%", "%%")
@@ -47,13 +48,43 @@ class Parser(argparse.ArgumentParser):
 
     def given(self, argv: list[str] | None) -> dict[str, object]:
         """The settings that stand on the command line, by name."""
+        known, mistakes = self.read(argv)
+        self.refuse(mistakes)
+        return known
+
+    def read(self, argv: list[str] | None) -> tuple[dict[str, object], list[str]]:
+        """The settings that stand on the command line, by name, and a line for each mistake."""
         known, unknown = self.parse_known_args(argv)
-        if unknown:
-            near = difflib.get_close_matches(unknown[0].split("=")[0],
-                                             self._option_string_actions, n=1)
-            self.error(f"there is no flag {unknown[0]}"
-                       + (f"; did you mean {near[0]}?" if near else "; see --help"))
-        return vars(known)
+        mistakes = [value for value in vars(known).values() if isinstance(value, _Mistake)]
+        flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
+        for word in flags:
+            near = difflib.get_close_matches(word, self._option_string_actions, n=1)
+            mistakes.append(f"there is no flag {word}"
+                            + (f"; did you mean {near[0]}?" if near else "; see --help"))
+        if not flags:               # which may be what the words belong to
+            mistakes += [f"no flag stands before {word!r}, or one that takes nothing; see --help"
+                         for word in unknown]
+        return {name: value for name, value in vars(known).items()
+                if not isinstance(value, _Mistake)}, mistakes
+
+    def refuse(self, mistakes: list[str]) -> None:
+        """Say what is wrong, each in a line, and end; nothing, if nothing is."""
+        if mistakes:
+            self.print_usage(sys.stderr)
+            self.exit(2, "".join(f"{self.prog}: error: {mistake}\n" for mistake in mistakes))
+
+
+class _Mistake(str):
+    """What is wrong with a flag's value, in its place."""
+
+
+def _read(field, word):
+    """A flag's value."""
+    try:
+        return field.type(word)
+    except ValueError:
+        kind = {int: "a whole number", float: "a number"}[field.type]
+        return _Mistake(f"--{field.name} takes {kind}, not {word!r}")
 
 
 @contextlib.contextmanager

@@ -85,8 +85,7 @@ def main(argv: list[str] | None = None) -> None:
     prepare_output()
     parser = Parser("python -m model.reverse", __doc__, Settings)
     s = Settings(**parser.given(argv))
-    if problems := s.problems():
-        parser.error("; ".join(problems))
+    parser.refuse(s.problems())
     with answering("model.reverse"):
         run(s)
 

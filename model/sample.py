@@ -64,8 +64,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.sample", __doc__, Settings)
     given = parser.given(argv)
     s = Settings(**given)
-    if problems := s.problems():
-        parser.error("; ".join(problems))
+    parser.refuse(s.problems())
     if s.score is not None and (idle := given.keys() - {"out_dir", "score", "slide"}):
         parser.error("--score predicts a text and writes none; leave out "
                      + ", ".join(f"--{name}" for name in sorted(idle)))

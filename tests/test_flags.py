@@ -56,12 +56,26 @@ def test_help_shows_the_defaults(capsys):
     (("--max_itres", "3"), "there is no flag --max_itres; did you mean --max_iters?"),
     (("--zzz",), "there is no flag --zzz; see --help"),
     (("--max", "3"), "there is no flag --max"),
-    (("--max_iters", "x"), "invalid int value: 'x'")])
+    (("--max_iters", "x"), "--max_iters takes a whole number, not 'x'"),
+    (("--rate", "fast"), "--rate takes a number, not 'fast'"),
+    (("--fast", "true"), "no flag stands before 'true', or one that takes nothing; see --help"),
+    (("--rate",), "expected one argument; one that begins with a hyphen follows an equals sign")])
 def test_a_mistake_is_answered_in_one_line(capsys, argv, says):
     with pytest.raises(SystemExit) as caught:
         given(*argv)
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert caught.value.code == 2 and last.startswith("some.command: error: ") and says in last
+
+
+def test_every_mistake_has_its_line_and_what_is_right_is_read():
+    parser = Parser("python -m some.command", "What it does.", Settings)
+    assert parser.read(["--max_iters", "x", "--fats", "--table", "3", "--rate", "1,5"]) == (
+        {"table": 3}, ["--max_iters takes a whole number, not 'x'",
+                       "--rate takes a number, not '1,5'",
+                       "there is no flag --fats; did you mean --fast?"])
+    parser.refuse([])
+    with pytest.raises(SystemExit):
+        parser.refuse(["one"])
 
 
 @pytest.mark.parametrize("error, code", [

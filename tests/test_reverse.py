@@ -99,7 +99,7 @@ def test_a_loss_that_is_no_number_ends_the_training_in_one_line():
     (("--text", "a" * 11), "--text has from 1 to --block_size=10 letters, and not 11"),
     (("--task", "double"), "--task is reverse or sort, not double"),
     (("--block_size", "3"), "--block_size is at least 4, not 3"),
-    (("--max_iters", "-1", "--dropout", "1"), "--max_iters is at least 0, not -1; --dropout is at"),
+    (("--max_iters", "-1", "--dropout", "1"), "--dropout is at least 0 and below 1, not 1.0"),
     (("--learning_rate", "nan"), "--learning_rate is a number above 0, not nan"),
     (("--threads", "999"), "--threads is at most"),
     (("--n_head", "3"), "n_embd=32 channels do not split evenly into n_head=3 heads"),
