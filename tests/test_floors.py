@@ -24,14 +24,16 @@ FLOORS = [
     "minigrad.ops",
     "minigrad.gradcheck minigrad.graph minigrad.optim minigrad.profiling",
     "minigrad",
-    "model.module model.causality model.files model.tokenizer model.flags",
+    "model.module model.causality model.files model.tokenizer model.flags "
+    "model.memory_limit",
     "model.layers model.positions",
     "model.attention",
     "model.attention_forms model.encoder_decoder model.transformer",
-    "model.checkpoint model.decoding model.graphs model.training",
-    "model.explain model.generation model.heads model.nan model.reading model.scoring",
+    "model.checkpoint model.decoding model.graphs model.sizes model.training",
+    "model.explain model.generation model.heads model.nan model.reading model.scoring "
+    "model.settings",
     "model",
-    "model.interactive model.page",
+    "model.interactive model.page model.run",
     "model.count model.look model.reverse model.sample",
     "train",
 ]

@@ -1,0 +1,170 @@
+"""What a run can be told, and what of it cannot work."""
+import dataclasses
+import difflib
+import math
+import os
+import pathlib
+
+import numba
+
+import data
+from model.flags import flag
+from model.memory_limit import memory_limit
+from model.sizes import scaled, training_bytes
+from model.transformer import POSITIONS, TransformerConfig
+
+TOO_HIGH = 0.1      # a learning rate at which training hardly gets anywhere
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything that a run can be told; the names are nanoGPT's where it has one."""
+    data: str = flag("lantern", "shakespeare, lantern, or the path of a UTF-8 text file")
+    out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
+                               "previous.npz (the one before it), log.csv")
+    init_from: str = flag("scratch", "scratch, or resume: go on from out_dir/last.npz as it is set")
+    max_iters: int = flag(2800, "optimiser steps in all")
+    batch_size: int = flag(12, "sequences of a batch, B")
+    block_size: int = flag(64, "characters of a sequence, T")
+    n_layer: int = flag(4, "blocks of attention and MLP")
+    n_head: int = flag(4, "attention heads, H")
+    n_embd: int = flag(128, "channels, C")
+    dropout: float = flag(0.0, "share of activations dropped in training")
+    bias: bool = flag(False, "biases in linear layers and norms")
+    n_kv_head: int = flag(None, "heads of keys and values, each for several of the queries' "
+                                "(default: n_head; 1 is multi-query attention)")
+    position: str = flag("learned", f"what tells positions apart: {', '.join(POSITIONS)}")
+    learning_rate: float = flag(4e-3, "the highest that AdamW gets")
+    min_lr: float = flag(None, "what the learning rate falls to (default: a tenth of it)")
+    warmup_iters: int = flag(100, "steps over which the learning rate rises")
+    lr_decay_iters: int = flag(None, "step at which min_lr is reached (default: max_iters)")
+    weight_decay: float = flag(0.1, "of matrices only")
+    beta1: float = flag(0.9, "AdamW's memory of the gradient")
+    beta2: float = flag(0.99, "AdamW's memory of its square")
+    grad_clip: float = flag(1.0, "largest norm of the gradient; 0 does not clip")
+    gradient_accumulation_steps: int = flag(1, "batches whose gradients are averaged for one step")
+    eval_interval: int = flag(200, "steps between evaluations")
+    eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
+                               "0 takes all of it, as the last evaluation always does")
+    log_interval: int = flag(10, "steps between updates of the progress bar's numbers")
+    checkpoint_interval: float = flag(60.0, "seconds between writes of last.npz, which each "
+                                            "evaluation writes too; 0 leaves it to those")
+    always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")
+    on_nan: str = flag("stop", "at a loss or gradient that is not finite stop the run, or skip "
+                               "the step")
+    replay: str = flag(None, "the out_dir/nan.npz of a run that met one: take that step again, and "
+                             "show the first op that made a nan or inf; trains nothing")
+    seed: int = flag(1337, "of the initial weights, the batches and dropout")
+    threads: int = flag(0, "processors to use; 0 takes all that this process may run on")
+    profile: int = flag(0, "after so many steps, a table of where their time went, by op "
+                           "(50 if no number is given)", alone=50)
+    explain: bool = flag(False, "walk through the next step, with numbers, shapes and lines of "
+                                "source, and save nothing")
+
+    def problems(self) -> list[str]:
+        """What cannot work whatever the text, one line each, with the remedy."""
+        at_least = dict(max_iters=0, batch_size=1, block_size=1, n_layer=1, n_head=1, n_embd=1,
+                        learning_rate=0, weight_decay=0, warmup_iters=0, eval_interval=1,
+                        eval_iters=0, log_interval=1, gradient_accumulation_steps=1, grad_clip=0,
+                        checkpoint_interval=0, seed=0, threads=0, profile=0)
+        at_least |= {name: least for name, least in
+                     dict(n_kv_head=1, min_lr=0, lr_decay_iters=0).items()
+                     if getattr(self, name) is not None}
+        found = [f"--{name} is at least {least}, not {getattr(self, name)}"
+                 for name, least in at_least.items() if not getattr(self, name) >= least]
+        found += [f"--{name} is a finite number, not {value}" for name, value in vars(self).items()
+                  if value == math.inf and name not in ("grad_clip", "checkpoint_interval")]
+        found += [f"--{name} is at least 0 and below 1, not {getattr(self, name)}"
+                  for name in ("beta1", "beta2", "dropout") if not 0 <= getattr(self, name) < 1]
+        for name, known in (("init_from", ("scratch", "resume")), ("on_nan", ("stop", "skip")),
+                            ("position", POSITIONS)):
+            if (value := getattr(self, name)) not in known:
+                near = difflib.get_close_matches(value, known, n=1)
+                found.append(f"--{name} is {_any_of(known)}, not {value}"
+                             + (f"; did you mean {near[0]}?" if near else ""))
+        if self.threads > numba.config.NUMBA_NUM_THREADS:
+            found.append(f"--threads is at most {numba.config.NUMBA_NUM_THREADS} here, "
+                         f"not {self.threads}")
+        return found + self._problems_of_heads() + self._problems_of_folder()
+
+    def _problems_of_heads(self):
+        """Channels that do not split into heads, and heads that cannot share."""
+        C, H, H_kv = self.n_embd, self.n_head, self.n_kv_head
+        if min(C, H) < 1:
+            return []
+        found = []
+        of = 2 * H if self.position == "rotary" else H
+        if C % of:
+            below, above = C - C % of, C + -C % of
+            why = ("heads" if C % H else "heads of an even number of channels, which --position "
+                   "rotary needs")
+            found.append(f"--n_embd {C} does not split into --n_head {H} {why}; take --n_embd "
+                         + (f"{below} or {above}" if below else f"{above}"))
+        if H_kv and H_kv >= 1 and H % H_kv:
+            fits = [str(n) for n in range(1, min(H, 1000) + 1) if H % n == 0]
+            found.append(f"--n_head {H} heads cannot share --n_kv_head {H_kv} evenly; take "
+                         f"--n_kv_head {_any_of(fits)}")
+        return found
+
+    def _problems_of_folder(self):
+        """An out_dir that cannot be written into."""
+        if self.explain:        # which writes nothing
+            return []
+        path = pathlib.Path(self.out_dir)
+        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not there.is_dir():
+            return [f"--out_dir {self.out_dir}: {there} is a file; give a folder"]
+        if not os.access(there, os.W_OK | os.X_OK):
+            return [f"--out_dir {self.out_dir} cannot be written: {there} does not allow it; give "
+                    "another folder, or have its rights changed"]
+        return []
+
+    def problems_with(self, text: str) -> list[str]:
+        """What cannot work with this text, one line each, with the remedy."""
+        found = []
+        try:
+            data.check_lengths(*data.split(text), self.block_size)
+        except data.TextError as error:
+            found.append(str(error))
+        try:
+            config, limit = self.model_config(len(set(text))), memory_limit()
+        except ValueError:          # said already
+            return found
+        needed = training_bytes(config, self.batch_size)
+        if needed > limit:
+            of_one = needed - training_bytes(config, self.batch_size - 1)
+            fits = int((limit - needed) // of_one) + self.batch_size
+            found.append(
+                f"--batch_size {self.batch_size} of --block_size {self.block_size} needs some "
+                f"{scaled(needed, 'B')} of memory, and there are {scaled(limit, 'B')}; take "
+                + (f"--batch_size {fits} or less" if fits > 0 else "a smaller --n_embd or --n_layer"
+                   if training_bytes(config, 0) > limit else "a smaller --block_size"))
+        return found
+
+    def warnings(self) -> list[str]:
+        """What can work, and is hardly meant, one line each."""
+        found = []
+        if self.learning_rate == 0:
+            found.append("at --learning_rate 0 nothing is learned")
+        if self.learning_rate >= TOO_HIGH:
+            found.append(f"--learning_rate {self.learning_rate:g} is far above what trains such a "
+                         f"model; {Settings.learning_rate:g} is usual")
+        if self.min_lr is not None and self.min_lr > self.learning_rate:
+            found.append(f"--min_lr {self.min_lr:g} is above --learning_rate "
+                         f"{self.learning_rate:g}, so the rate rises at the end")
+        return found
+
+    def model_config(self, vocab_size: int) -> TransformerConfig:
+        """The settings that shape the model."""
+        return TransformerConfig(vocab_size, self.block_size, self.n_layer, self.n_head,
+                                 self.n_embd, self.dropout, self.bias, self.n_kv_head,
+                                 self.position)
+
+
+# What a resumed run keeps.
+ARCHITECTURE = ("block_size", "n_layer", "n_head", "n_embd", "bias", "n_kv_head", "position")
+
+
+def _any_of(words):
+    """a, b or c."""
+    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
