@@ -162,8 +162,8 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
                 this.save_last()
                 saved = time.monotonic()
                 bar.write(progress(state, train_loss, val_loss, counted), sys.stdout)
-            # Another step like the one before would end too late.
-            elif stop or 0 < s.checkpoint_interval < time.monotonic() - saved + took:
+            # Another step, were it twice as long as the one before, would end too late.
+            elif stop or 0 < s.checkpoint_interval < time.monotonic() - saved + 2 * took:
                 this.save_last()
                 saved = time.monotonic()
             if last or stop:

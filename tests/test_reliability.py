@@ -42,6 +42,13 @@ def test_a_run_killed_at_random_moments_ends_as_if_left_alone(small_text):
     assert kills.split()[1] == "3," and equal.endswith("1 of 1 runs")
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="memory is read from /proc")
+def test_training_on_takes_no_more_memory(small_text):
+    flat = reliability("soak", "--seconds", "5", "--period", "1", "--within", "2", "--data",
+                       str(small_text), *TINY)[2]
+    assert flat.startswith("farthest from the second")
+
+
 def test_the_comparison_finds_what_differs(trained, tmp_path):
     shutil.copytree(trained, tmp_path / "other")
     assert differences(trained, tmp_path / "other") == []

@@ -3,8 +3,13 @@
     python -m tests.reliability writes              at each write, rename and fsync in turn
     python -m tests.reliability kills --count 50    at random moments of a real run
 
+and train for long, watching its memory:
+
+    python -m tests.reliability soak --seconds 3600
+
 Flags that are not known go to train.py:  python -m tests.reliability kills --n_layer 2
-Both end with status 1 if anything differs.  `writes` needs os.fork, which Windows has not.
+All end with status 1 if anything is not as it should be.  `writes` needs os.fork, which Windows has
+not, and `soak` Linux's /proc.
 """
 import argparse
 import os
@@ -17,11 +22,11 @@ def main(argv: list[str] | None = None) -> None:
     """The command."""
     # One thread, so that a process may be forked; the result does not depend on it.
     os.environ |= {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    from tests.reliability import kills, writes
+    from tests.reliability import kills, soak, writes
     parser = argparse.ArgumentParser("python -m tests.reliability", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="WHAT")
-    for module in (writes, kills):
+    for module in (writes, kills, soak):
         name = module.__name__.split(".")[-1]
         command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
         module.add_flags(command)

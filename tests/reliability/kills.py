@@ -12,9 +12,8 @@ import time
 from typing import NamedTuple
 
 from model.checkpoint import LAST
-from tests.reliability.outcome import checkpoint, contents, differences
+from tests.reliability.outcome import ROOT, checkpoint, contents, differences
 
-ROOT = pathlib.Path(__file__).parents[2]
 TELLING = """
 import sys
 import train

@@ -7,6 +7,7 @@ import numpy as np
 
 from model.checkpoint import BEST, LAST, PREVIOUS
 
+ROOT = pathlib.Path(__file__).parents[2]
 OF_THE_CLOCK = ("seconds", "evaluated_at")      # in the state; and tokens_per_s in the log
 
 
