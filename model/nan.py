@@ -18,6 +18,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad.core import OPS, Array, Event, Tensor, watch_ops
+from minigrad.kernels.ahead import must_compile
 from minigrad.source import Line, callers, definition, line_of
 from model.checkpoint import CheckpointError, load_checkpoint
 from model.module import Module
@@ -295,6 +296,8 @@ def replay(path: str | os.PathLike) -> None:
     if "nan" not in checkpoint.training:
         raise CheckpointError(f"{path} is a checkpoint, and holds no step that went wrong; "
                               "train.py leaves one in out_dir/nan.npz where a loss is not finite")
+    if must_compile():
+        print("compiling   the kernels for this machine, this once; some 15 seconds", flush=True)
     state = State(seed=0)
     state.restore(checkpoint.training["state"])
     then = Case.restored(checkpoint.training["nan"])
