@@ -26,7 +26,7 @@ from model.causality import prove_causality
 from model.checkpoint import BEST, LAST, Checkpoint
 from model.explain import explain
 from model.files import claimed
-from model.flags import Parser, prepare_output
+from model.flags import Parser, mistyped, prepare_output
 from model.generation import stream
 from model.nan import replay
 from model.run import Run, earlier_run, keep_earlier_run, resume_command
@@ -89,6 +89,9 @@ def main(argv: list[str] | None = None) -> None:
 def go_on_with(given: dict, resumed: Checkpoint, out_dir: pathlib.Path) -> tuple[dict, list[str]]:
     """The settings of a resumed run, by name, and a line for each that it cannot have."""
     earlier = dataclasses.asdict(Settings()) | resumed.training["settings"]
+    if wrong := mistyped(Settings, earlier):
+        raise ValueError(f"the run in {out_dir} has settings of another type than theirs "
+                         f"({', '.join(wrong)}); train anew into another --out_dir")
     mistakes = []
     for name in ARCHITECTURE:
         was = earlier["n_head" if name == "n_kv_head" and not earlier[name] else name]
@@ -239,7 +242,7 @@ def skip_count(state: State) -> str:
 def report(best: Checkpoint, val_loss: float, counted: dict[str, float], seed: int,
            out_dir: pathlib.Path) -> None:
     """Say how good the best checkpoint is, show a sample of it, and what to do next."""
-    step = best.training["state"]["iteration"]
+    step = best.training["state"].get("iteration", 0)
     print(f"\nvalidation loss over the whole split, nats a character, best model (step {step:,}):")
     print(ladder(val_loss, counted))
     print("\na sample:\n")

@@ -28,7 +28,7 @@ class FolderInUse(ValueError):
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
               ) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the place of `path` once it is on the disk.
+    """A file to write and read, which takes the place of `path` once it is on the disk.
 
     Whatever happens, `path` is the old file or the new one, whole; with `before`, the old one takes
     that name, and for a moment `path` is not there.
@@ -36,7 +36,7 @@ def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
     path = pathlib.Path(path)
     aside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with open(aside, "wb") as file:
+        with open(aside, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

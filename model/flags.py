@@ -18,6 +18,14 @@ def flag(default: object, help: str, alone: object = None, short: str = "") -> d
                              metadata={"help": help, "alone": alone, "short": short})
 
 
+def mistyped(settings: type, values: dict[str, object]) -> list[str]:
+    """Names of the settings whose values, from a file say, are of another type than theirs."""
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    return [name for name, value in values.items() if name in fields
+            and type(value) is not fields[name].type
+            and (value is not None or fields[name].default is not None)]
+
+
 class Parser(argparse.ArgumentParser):
     """A flag for every field of a dataclass, with underscores or hyphens; an unknown flag is
     answered with the nearest known one."""

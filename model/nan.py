@@ -271,9 +271,23 @@ class Case(NamedTuple):
 
     @classmethod
     def restored(cls, saved: dict[str, Any]) -> "Case":
-        """What `saved` gave."""
-        return cls(**saved | {"batches": [tuple(np.array(ids, np.int64) for ids in batch)
-                                          for batch in saved["batches"]]})
+        """What `saved` gave.
+
+        Raises
+        ------
+        ValueError : it is of another kind.
+        """
+        try:
+            case = cls(**saved | {"batches": [(np.array(x, np.int64), np.array(y, np.int64))
+                                              for x, y in saved["batches"]]})
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            raise ValueError("its parts are not those of a step") from error
+        if (case.part not in ("training", "validation") or type(case.step) is not int
+                or not type(case.loss) is type(case.norm) is float
+                or len(case.batches) != 1 and (case.part == "validation" or not case.batches)
+                or any(x.ndim != 2 or x.shape != y.shape for x, y in case.batches)):
+            raise ValueError("its parts are not those of a step")
+        return case
 
 
 class NotFinite(ValueError):
@@ -292,23 +306,28 @@ def replay(path: str | os.PathLike) -> None:
     ------
     ValueError : there is no such file, or it holds no such step, or all is finite this time.
     """
-    checkpoint = load_checkpoint(path)
-    if "nan" not in checkpoint.training:
+    checkpoint = load_checkpoint(path, finite=False)
+    settings = checkpoint.training.get("settings", {})
+    if not ({"nan", "state"} <= checkpoint.training.keys()
+            and {"learning_rate", "warmup_iters", "grad_clip"} <= settings.keys()):
         raise CheckpointError(f"{path} is a checkpoint, and holds no step that went wrong; "
                               "train.py leaves one in out_dir/nan.npz where a loss is not finite")
     if must_compile():
         print("compiling   the kernels for this machine, this once; some 15 seconds", flush=True)
     state = State(seed=0)
-    state.restore(checkpoint.training["state"])
-    then = Case.restored(checkpoint.training["nan"])
-    now, finding = then.again(checkpoint.model, state.dropout)
+    try:
+        state.restore(checkpoint.training["state"])
+        then = Case.restored(checkpoint.training["nan"])
+        now, finding = then.again(checkpoint.model, state.dropout)
+    except (IndexError, ValueError) as error:
+        raise CheckpointError(f"{path} holds no step that can be taken again: {error}") from error
     print(f"then        {then}\nnow         {now}, "
           + ("the same bit for bit" if np.array_equal(then[2:4], now[2:4], equal_nan=True) else
              "not the same: it was trained on another processor, or with other kernels")
           + f"\n\n{finding or ''}")
     if finding is None:
         raise ValueError(f"every value of the step in {path} is finite here")
-    print(f"\n{advice(finding, checkpoint.training['settings'])}")
+    print(f"\n{advice(finding, settings)}")
 
 
 def advice(finding: Finding | None, settings: dict[str, Any]) -> str:

@@ -131,8 +131,8 @@ class Run:
         why = (f"{SKIPS_IN_A_ROW} steps in a row were to be skipped; {case}" if gives_up
                else str(case))
         kept = "nothing had been saved yet"
-        if (last := self.out_dir / LAST).exists():
-            step = load_checkpoint(last).training["state"]["iteration"]
+        with contextlib.suppress(CheckpointError):
+            step = load_last(self.out_dir)[0].training["state"]["iteration"]
             kept = (f"the best model so far is in {self.out_dir / BEST}, and "
                     f"{resume_command(self.out_dir)} goes on after step {step:,}, with other "
                     "settings if you give them")
@@ -168,15 +168,14 @@ class Run:
         """
         path = self.out_dir / BEST
         try:
-            best = load_checkpoint(path)
-        except CheckpointError:
+            best = load_checkpoint(path).training["state"]
+        except (CheckpointError, KeyError):
             print(f"warning     {path} is {'damaged' if path.exists() else 'not there'}; until the "
                   "next evaluation the model that is gone on from takes its place")
             self.state.best = math.inf
             self.save(BEST)
         else:
-            kept = best.training.get("state", {}).get("best", math.inf)
-            self.state.best = min(self.state.best, kept)
+            self.state.best = min(self.state.best, best.get("best", math.inf))
 
 
 def earlier_run(out_dir: pathlib.Path, held: contextlib.ExitStack, explain: bool) -> Checkpoint:
@@ -185,7 +184,8 @@ def earlier_run(out_dir: pathlib.Path, held: contextlib.ExitStack, explain: bool
     if out_dir.is_dir() and not explain:
         held.enter_context(claimed(out_dir))
     resumed, warning = load_last(out_dir)
-    if not resumed.optimizer:
+    if (not resumed.optimizer or not {"settings", "text"} <= resumed.training.keys()
+            or "iteration" not in resumed.training.get("state", {})):
         raise ValueError(f"{last} holds a model, but no run to go on with; train.py writes a "
                          "last.npz that does")
     if warning:

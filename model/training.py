@@ -21,6 +21,7 @@ RECENT = 100        # steps, whose losses say what is usual
 QUIET = 20          # steps without a spike, after which the next one is another
 DEVIATIONS = 8.0    # of the usual losses, above their median: a spike
 AT_LEAST = 0.3      # of the median, by which a spike is above it
+EXACT = 1 << 53     # below which whole numbers are exact as float64
 
 
 class State:
@@ -83,7 +84,8 @@ class State:
         if not self.losses:
             return None, 0.0
         mean = sum(self.losses) / len(self.losses)
-        return mean, len(self.losses) * tokens / (self.seconds - self.evaluated_at)
+        seconds = self.seconds - self.evaluated_at
+        return mean, len(self.losses) * tokens / seconds if seconds else 0.0
 
     def generators(self) -> dict:
         """Where its generators stand, as JSON can hold it."""
@@ -94,12 +96,34 @@ class State:
         return vars(self) | self.generators()
 
     def restore(self, saved: dict) -> None:
-        """Take over what `saved` gave."""
+        """Take over what `saved` gave.
+
+        Raises
+        ------
+        ValueError : it is of another kind.
+        """
         for name, value in saved.items():
-            if name in ("batches", "dropout"):
-                getattr(self, name).bit_generator.state = value
-            else:
-                setattr(self, name, value)
+            try:
+                if name in ("batches", "dropout"):
+                    getattr(self, name).bit_generator.state = value
+                elif _is_like(vars(self)[name], value):
+                    setattr(self, name, value)
+                else:
+                    raise ValueError
+            except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+                raise ValueError(f"no run can go on from {name[:20]!r} in the state that was kept; "
+                                 "train anew into another --out_dir") from error
+        if not 0 <= self.skipped <= self.iteration:
+            raise ValueError(f"no run can go on after {self.iteration} steps, {self.skipped} of "
+                             "them skipped; train anew into another --out_dir")
+
+
+def _is_like(now, value):
+    """Whether a value of JSON may take the place of a number or a list of numbers."""
+    if isinstance(now, list):
+        return isinstance(value, list) and all(_is_like(0.0, x) for x in value)
+    return type(value) in (int, type(now)) and (value in (math.inf, -math.inf)
+                                                or abs(value) < EXACT)
 
 
 class Log:

@@ -3,7 +3,9 @@
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2),
 section 2.3.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
 """
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -66,6 +68,22 @@ class TransformerConfig:
     def d_head(self) -> int:
         """Channels of a head, D."""
         return self.n_embd // self.n_head
+
+
+def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape of every parameter of a Transformer, in its order, without making one."""
+    C, W = config.n_embd, (config.n_head + 2 * config.kv_heads) * config.d_head
+    layer = {"norm1": (C,), "attention.qkv": (W, C), "attention.out": (C, C),
+             "norm2": (C,), "mlp.up": (4 * C, C), "mlp.down": (C, 4 * C)}
+    blocks = ((f"blocks.{i}.{part}", shape)
+              for i in range(config.n_layer) for part, shape in layer.items())
+    yield "token_embedding.weight", (config.vocab_size, C)
+    if config.position == "learned":
+        yield "position_embedding.weight", (config.block_size, C)
+    for part, shape in itertools.chain(blocks, [("norm", (C,))]):
+        yield f"{part}.weight", shape
+        if config.bias:
+            yield f"{part}.bias", shape[:1]
 
 
 class Block(Module):

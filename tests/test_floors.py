@@ -24,7 +24,7 @@ FLOORS = [
     "minigrad.ops",
     "minigrad.gradcheck minigrad.graph minigrad.optim minigrad.profiling",
     "minigrad",
-    "model.module model.causality model.files model.tokenizer model.flags "
+    "model.archive model.causality model.files model.flags model.module model.tokenizer "
     "model.memory_limit",
     "model.layers model.positions",
     "model.attention",

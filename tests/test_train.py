@@ -598,7 +598,7 @@ def test_a_run_with_options_is_interrupted_resumed_and_sampled_as_any_other(
 
 def test_a_run_of_a_version_without_the_options_goes_on_without_them(trained, tmp_path):
     with np.load(trained / "last.npz", allow_pickle=False) as file:
-        older = {name: file[name] for name in file.files if name != "sha256"}
+        older = {name: file[name] for name in file.files if name != "version"}
     config, training = (json.loads(str(older[name])) for name in ("config", "training"))
     for name in ("n_kv_head", "position"):
         del config[name], training["settings"][name]

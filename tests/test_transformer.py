@@ -10,7 +10,7 @@ from minigrad import Tensor
 from model import Transformer, TransformerConfig
 from model.layers import STD
 from model.positions import sinusoids
-from model.transformer import POSITIONS, SINUSOID_SIZE
+from model.transformer import POSITIONS, SINUSOID_SIZE, parameter_shapes
 
 SMALL = TransformerConfig(vocab_size=7, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.3)
 IDS, TARGETS = np.random.default_rng(0).integers(7, size=(2, 3, 6))     # (B, T) each
@@ -382,3 +382,12 @@ def test_attention_maps_are_the_weights_that_the_fused_kernel_mixes_values_with(
     assert maps.max() > 0.9 and 0.1 < np.median(maps[..., -1, :].max(-1)) < 1   # they say something
     assert np.allclose(maps.sum(-1), 1, atol=1e-6) and not np.triu(maps, 1).any()
     assert np.allclose(model.attention_maps(IDS[0]), maps[:, 0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("n_kv_head", [None, 1])
+def test_the_shapes_told_without_a_model_are_those_of_the_model(position, bias, n_kv_head):
+    config = changed(position=position, bias=bias, n_kv_head=n_kv_head)
+    assert list(parameter_shapes(config)) == [
+        (name, p.shape) for name, p in Transformer(config).named_parameters()]

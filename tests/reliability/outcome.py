@@ -25,7 +25,7 @@ def differences(folder: pathlib.Path, other: pathlib.Path) -> list[str]:
 def contents(path: pathlib.Path) -> dict:
     """Every array of a checkpoint as dtype, shape and bytes, and every entry of its state."""
     with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files if name != "sha256"}
+        arrays = {name: file[name] for name in file.files}
     training = json.loads(str(arrays.pop("training")))
     state = {f"state/{name}": value for name, value in training["state"].items()
              if name not in OF_THE_CLOCK}

@@ -119,5 +119,5 @@ def watch(here: Callable[[str], None]) -> None:
 
     savez, rename = np.savez, os.replace
     np.savez, os.replace, os.fsync = in_one_write, replace, fsync
-    files.open = lambda path, mode: (io.BufferedWriter(Halves(path, mode)) if mode == "wb"
+    files.open = lambda path, mode: (io.BufferedRandom(Halves(path, mode)) if mode == "w+b"
                                      else open(path, mode))
