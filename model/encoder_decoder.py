@@ -14,6 +14,7 @@ from minigrad import Tensor
 from model.attention import CrossAttention, MultiHeadAttention, SelfAttention, StackedHeads
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear
 from model.module import Module
+from model.seeds import generator
 
 PAD, BEGIN, END = 0, 1, 2       # the first three tokens of every vocabulary
 
@@ -86,7 +87,7 @@ class EncoderDecoder(Module):
         if n_embd % n_head:
             raise ValueError(f"n_embd={n_embd} channels do not split evenly into "
                              f"n_head={n_head} heads")
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, "weights")
         # The decoder's residual stream sums 3 n_layer branches.
         settings = n_head, n_embd, dropout, bias, STD / math.sqrt(3 * n_layer), rng, dtype
         self.block_size = block_size

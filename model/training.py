@@ -15,6 +15,7 @@ import numpy as np
 import minigrad as mg
 from data import IGNORE
 from model.files import replacing
+from model.seeds import generator
 from model.transformer import Transformer
 
 RECENT = 100        # steps, whose losses say what is usual
@@ -28,8 +29,7 @@ class State:
     """All that changes while a run goes on, but for weights and optimiser."""
 
     def __init__(self, seed: int) -> None:
-        # A generator for each purpose, so that one does not move the other.
-        self.batches, self.dropout = (np.random.default_rng([seed, i]) for i in (1, 2))
+        self.batches, self.dropout = generator(seed, "batches"), generator(seed, "dropout")
         self.iteration = 0          # optimiser steps done
         self.evaluated = -1         # the iteration of the last evaluation
         self.best = math.inf        # lowest validation loss, nats per character

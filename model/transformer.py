@@ -16,6 +16,7 @@ from model.attention import MultiHeadAttention
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm
 from model.module import Module
 from model.positions import sinusoids
+from model.seeds import generator
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
 # The paper's 1 goes with embeddings of size 1.  These begin at STD and grow: 1 drowns them, and STD
@@ -120,7 +121,7 @@ class Transformer(Module):
     """
 
     def __init__(self, config: TransformerConfig, seed: int = 0, dtype: type = np.float32) -> None:
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, "weights")
         self.config = config
         # The token table is also the output's weights.
         self.token_embedding = Embedding(config.vocab_size, config.n_embd, rng, dtype)

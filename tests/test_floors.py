@@ -24,8 +24,8 @@ FLOORS = [
     "minigrad.ops",
     "minigrad.gradcheck minigrad.graph minigrad.optim minigrad.profiling",
     "minigrad",
-    "model.archive model.causality model.files model.flags model.module model.tokenizer "
-    "model.memory_limit",
+    "model.archive model.causality model.files model.flags model.memory_limit model.module "
+    "model.seeds model.tokenizer",
     "model.layers model.positions",
     "model.attention",
     "model.attention_forms model.encoder_decoder model.transformer",

@@ -15,7 +15,7 @@ from model.training import Interrupts, Log, State, decayed_and_other, evaluate, 
 
 def test_an_evaluation_is_the_mean_over_every_target_once():
     ids = np.random.default_rng(0).integers(9, size=200)
-    model = Transformer(TransformerConfig(9, 16, 1, 1, 8), dtype=np.float64)
+    model = Transformer(TransformerConfig(9, 16, 1, 1, 8, dropout=0.5), dtype=np.float64)
     x, y = data.windows(ids, 16)
     logits = model(x).data
     log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))

@@ -1,0 +1,11 @@
+"""Random numbers by purpose: a generator for each, all of one seed, so that none moves another."""
+import numpy as np
+
+# Each goes into the seed by its number here: new ones come last, or runs would change.
+PURPOSES = ("weights", "batches", "dropout")
+
+
+def generator(seed: int, purpose: str) -> np.random.Generator:
+    """What to draw from for one of PURPOSES; for the weights, as `np.random.default_rng(seed)`."""
+    # PCG64 by name: its numbers stay, whereas NumPy may give default_rng another one.
+    return np.random.Generator(np.random.PCG64([seed, PURPOSES.index(purpose)]))

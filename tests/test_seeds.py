@@ -1,0 +1,67 @@
+"""What is drawn for one purpose is moved by no other purpose, and by no setting of another."""
+import itertools
+
+import numpy as np
+import pytest
+
+import train
+from conftest import TINY
+from model import load_checkpoint
+from model.seeds import PURPOSES, generator
+
+
+def test_no_two_purposes_and_no_two_seeds_draw_the_same_numbers():
+    drawn = [generator(seed, purpose).integers(2**63, size=1000)
+             for seed in (0, 1, 2, 1337) for purpose in PURPOSES]
+    for a, b in itertools.combinations(drawn, 2):
+        assert not np.intersect1d(a, b).size
+
+
+def test_weights_are_drawn_as_from_numpys_generator_of_that_seed():
+    for seed in (0, 1337, 2**70 + 5):
+        assert generator(seed, "weights").random() == np.random.default_rng(seed).random()
+
+
+@pytest.fixture(scope="module")
+def draws(small_text, tmp_path_factory):
+    """A function of flags, which says what a run of three steps begins with and how far it draws:
+    the initial weights, and where the generators of batches and dropout are left."""
+    def of(*flags):
+        found = {}
+        for steps in ("0", "3"):
+            out_dir = tmp_path_factory.mktemp("draws")
+            train.main(["--data", str(small_text), "--out_dir", str(out_dir), *TINY,
+                        "--dropout", "0.1", "--max_iters", steps, *flags])
+            model, _, training, _ = load_checkpoint(out_dir / "last.npz")
+            found.setdefault("weights", {name: array.tolist()
+                                         for name, array in model.state_dict().items()})
+        return found | {name: training["state"][name] for name in ("batches", "dropout")}
+    return of
+
+
+@pytest.fixture(scope="module")
+def usual(draws):
+    """What a run draws when nothing else is said."""
+    return draws()
+
+
+@pytest.mark.parametrize("flags, moved", [
+    ("", set()),
+    ("--eval_interval 1 --eval_iters 0 --log_interval 1 --always_save_checkpoint", set()),
+    ("--threads 1 --profile 1", set()),
+    ("--learning_rate 1e-3 --weight_decay 0 --grad_clip 0", set()),
+    ("--dropout 0.3", set()),
+    ("--dropout 0", {"dropout"}),               # nothing is drawn for it
+    ("--batch_size 8", {"batches"}),
+    ("--gradient_accumulation_steps 2", {"batches", "dropout"}),
+    ("--n_embd 32", {"weights"}),
+    ("--n_layer 2", {"weights", "dropout"}),
+    ("--seed 2", {"weights", "batches", "dropout"})])
+def test_a_setting_moves_the_draws_of_its_own_purpose_alone(draws, usual, flags, moved):
+    other = draws(*flags.split())
+    assert {purpose for purpose in usual if other[purpose] != usual[purpose]} == moved
+
+
+def test_batches_and_dropout_are_drawn_from_generators_of_their_own(usual):
+    for purpose in ("batches", "dropout"):
+        assert usual[purpose] != generator(1337, purpose).bit_generator.state
