@@ -192,6 +192,24 @@ def test_dropout_has_the_plain_mask():
                                   plain.dropout(x, p, seed, 3 * x))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dropout_keeps_an_element_if_and_only_if_its_32_bits_reach_p(dtype):
+    """The bits again, in Python's whole numbers, which never overflow."""
+    def bits(i, seed):
+        for half in (seed % 2**32, seed // 2**32):
+            i ^= half
+            i = (i ^ i >> 16) * 0x7FEB352D % 2**32
+            i = (i ^ i >> 15) * 0x846CA68B % 2**32
+            i ^= i >> 16
+        return i
+    ones = np.ones(40_000, dtype)           # enough for several threads
+    for i, seed in ((0, 3), (1, 2**32), (777, 2**63 - 1), (39_999, 1234567890123456789)):
+        least = bits(i, seed)
+        for dropout in (kernels.dropout, plain.dropout):
+            assert dropout(ones, least / 2**32, seed)[i] > 0
+            assert dropout(ones, (least + 1) / 2**32, seed)[i] == 0
+
+
 def test_dropout_masks_look_random():
     n, p = 1_000_000, 0.3
     masks = np.stack([kernels.dropout(np.ones(n, np.float32), p, seed) > 0

@@ -1,0 +1,98 @@
+"""What a short run draws and computes, for other machines to be held to: short_run.json.
+
+    python -m tests.reference.make_short_run
+
+The run is in float64, with dropout, on the beginning of the built-in text.  What it draws is the
+same everywhere; what it computes is sums, which may end in other digits where they are added in
+another order, so that its digest is of fewer digits.  In the file:
+
+    weights     sha256 of the initial weights, as float32: of the normal distribution, one number in
+                4,000 comes from the C library's log1p, which may differ in float64's last digit
+    batches     sha256 of what is read in every step
+    masks       sha256 of what dropout keeps of activations and of attention weights
+    sample      a text drawn where all characters are equally likely
+    losses      of every step, nats a character
+    run         sha256 of the losses and of the weights after the last step, rounded
+    margin      the least change of one of those that would round it otherwise
+"""
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+
+import data
+import minigrad as mg
+from model import CharTokenizer, Transformer, TransformerConfig, generate
+from model.seeds import generator
+from model.training import State, decayed_and_other
+
+FILE = pathlib.Path(__file__).with_name("short_run.json")
+SEED, STEPS, BATCH = 1337, 30, 4
+SIZE = dict(block_size=32, n_layer=2, n_head=2, n_embd=32, dropout=0.1)
+DECIMALS = dict(losses=7, weights=4)
+
+
+def short_run() -> dict:
+    """All that is published, computed here and now."""
+    text = data.read_text("lantern")[:20_000]
+    tokenizer = CharTokenizer(text)
+    ids = tokenizer.encode(text)
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, **SIZE), SEED, np.float64)
+    optimizer = mg.AdamW(decayed_and_other(model), lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    state = State(SEED)
+    initial = digest("<f4", *model.state_dict().values())
+    read, losses = [], []
+    for _ in range(STEPS):
+        x, y = data.random_batch(ids, BATCH, model.config.block_size, state.batches)
+        loss = mg.cross_entropy(model(x, rng=state.dropout), y)
+        loss.backward()
+        mg.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        read.append(x)
+        losses.append(loss.item())
+    run, margin = rounded_digest((losses, DECIMALS["losses"]),
+                                 *[(p.data, DECIMALS["weights"]) for p in model.parameters()])
+    return dict(weights=initial, batches=digest("<i8", *read), masks=digest("u1", *masks()),
+                sample=sample(), losses=losses, run=run, margin=margin)
+
+
+def masks(dtype: type = np.float64) -> list[np.ndarray]:
+    """What dropout keeps of arrays that are large enough to be shared out among threads."""
+    rng = generator(SEED, "dropout")
+    kept = [mg.dropout(np.ones((50, 1000), dtype), p, rng).data > 0 for p in (0.1, 0.5, 0.9)]
+    B, H, T, D = 4, 4, 60, 8
+    even = np.zeros((B, H, T, D), dtype)        # all scores 0, all weights the same
+    one_hot = np.broadcast_to(np.eye(T, dtype=dtype), (B, H, T, T))         # shows the weights
+    weights = mg.scaled_dot_product_attention(even, even, one_hot, dropout_p=0.1, rng=rng)
+    return [*kept, weights.data > 0]
+
+
+def sample() -> str:
+    """Characters as they are drawn when all of 64 have exactly the same probability."""
+    tokenizer = CharTokenizer("".join(map(chr, range(ord("0"), ord("0") + 64))))
+    model = Transformer(TransformerConfig(64, **SIZE))
+    for p in model.parameters():
+        p.data[...] = 0
+    return generate(model, tokenizer, "0", 80, seed=SEED)
+
+
+def digest(dtype: str, *arrays: np.ndarray) -> str:
+    """sha256 of the arrays' numbers, of a type that says in which order their bytes are."""
+    return hashlib.sha256(b"".join(a.astype(dtype).tobytes() for a in arrays)).hexdigest()
+
+
+def rounded_digest(*parts: tuple) -> tuple[str, float]:
+    """The digest of (numbers, decimals) as whole numbers of the last decimal; and the least change
+    of a number that would change it."""
+    whole, margin = [], np.inf
+    for numbers, decimals in parts:
+        scaled = np.asarray(numbers) * 10.0**decimals
+        whole.append(np.rint(scaled))
+        margin = min(margin, (0.5 - abs(scaled - whole[-1])).min() / 10.0**decimals)
+    return digest("<i8", *whole), float(margin)
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(short_run(), indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,49 @@
+"""What reference/short_run.json publishes comes out here too, whatever computes it.
+
+A change that is meant to give other results publishes them anew:
+
+    python -m tests.reference.make_short_run
+"""
+import json
+
+import numba
+import numpy as np
+import pytest
+
+from minigrad import kernels
+from minigrad.kernels import plain
+from tests.reference.make_short_run import FILE, digest, masks, short_run
+
+PUBLISHED = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(params=["as they run here", "plain NumPy"])
+def every_kernel(request, monkeypatch):
+    """The kernels that run here, and then those that run where Numba does not compile."""
+    if request.param == "plain NumPy":
+        for name in kernels.__all__:
+            monkeypatch.setattr(kernels, name, getattr(plain, name))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threads", [1, numba.config.NUMBA_NUM_THREADS])
+def test_dropout_keeps_what_is_published(every_kernel, threads, dtype):
+    before = numba.get_num_threads()
+    numba.set_num_threads(threads)
+    try:
+        assert digest("u1", *masks(dtype)) == PUBLISHED["masks"]
+    finally:
+        numba.set_num_threads(before)
+
+
+def test_a_run_draws_and_computes_what_is_published(every_kernel):
+    run = short_run()
+    for drawn in ("weights", "batches", "masks", "sample"):
+        assert run[drawn] == PUBLISHED[drawn], f"{drawn} are drawn otherwise than published"
+    # Other kernels and processors differ by some 1e-12 at most; see `margin`.
+    assert np.allclose(run["losses"], PUBLISHED["losses"], rtol=0, atol=1e-10)
+    assert run["run"] == PUBLISHED["run"]
+
+
+def test_rounding_leaves_room_for_the_digits_in_which_machines_differ():
+    assert PUBLISHED["margin"] > 5e-10
