@@ -5,6 +5,7 @@ import numpy as np
 
 from minigrad import kernels
 from model.decoding import Reader
+from model.seeds import generator
 from model.tokenizer import CharTokenizer
 from model.transformer import Transformer
 
@@ -78,7 +79,7 @@ def stream_many(model: Transformer, tokenizer: CharTokenizer, prompt: str,
     ids = tokenizer.encode(prompt or ("\n" if "\n" in tokenizer.vocabulary
                                       else tokenizer.vocabulary[0]))
     reader = Reader(model, np.tile(ids, (len(seeds), 1)), cache, slide)
-    generators = [np.random.default_rng(seed) for seed in seeds]
+    generators = [generator(seed, "sampling") for seed in seeds]
     texts = [Text(stop) for _ in seeds]
     return _continue(reader, generators, texts, tokenizer.vocabulary, max_new_tokens,
                      (temperature, top_k, top_p))
