@@ -9,6 +9,7 @@ import signal
 import stat
 import statistics
 import sys
+import threading
 
 import numpy as np
 
@@ -205,12 +206,13 @@ def read_log(path: pathlib.Path) -> list[list[float | None]]:
 
 class Interrupts:
     """Remembers Ctrl-C and the like, so that a loop can stop between two steps; a second one stops
-    at once."""
+    at once.  They come to Python's main thread alone, and in another there is nothing to do."""
     NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")     # a closed terminal; Windows' Ctrl-Break
 
     def __enter__(self) -> "Interrupts":
         self.came = False
-        numbers = [getattr(signal, name) for name in self.NAMES if hasattr(signal, name)]
+        numbers = [getattr(signal, name) for name in self.NAMES if hasattr(signal, name)
+                   and threading.current_thread() is threading.main_thread()]
         # What the caller has ignored, as nohup does with SIGHUP, stays ignored.
         self.before = {number: signal.signal(number, self._note) for number in numbers
                        if signal.getsignal(number) is not signal.SIG_IGN}

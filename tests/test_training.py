@@ -3,6 +3,7 @@ import csv
 import json
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -193,6 +194,18 @@ def test_every_way_to_be_asked_to_stop_is_remembered_and_one_that_is_ignored_sta
         assert signal.getsignal(number) is signal.SIG_IGN
     finally:
         signal.signal(number, before)
+
+
+def test_interrupts_come_to_the_main_thread_alone_and_other_threads_run_on_without():
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def run():
+        with Interrupts() as interrupts:
+            seen.append((interrupts.came, signal.getsignal(signal.SIGINT)))
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [(False, before)]
 
 
 def test_weight_decay_falls_on_matrices_only():
