@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 import data
 import minigrad as mg
+from minigrad.kernels import threads
 from minigrad.kernels.ahead import compile_ahead, must_compile
 from model import CharTokenizer, load_checkpoint
 from model.causality import prove_causality
@@ -212,12 +213,12 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
           + (f", positions: {s.position}" if s.position != Settings.position else ""))
     print(f"training    {s.max_iters:,} steps of {characters:,} characters, "
           f"{s.max_iters * characters / len(train):.1f} times the text, "
-          f"on {numba.get_num_threads()} threads"
+          f"on {threads.count()} threads"
           + (f"; going on after step {state.iteration:,}" if state.iteration else "")
           + skip_count(state))
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
-    if must_compile(parallel=(numba.get_num_threads() > 1,)):
+    if must_compile(parallel=(threads.count() > 1,)):
         print("compiling   the kernels for this machine, this once; some 15 seconds"
               + ("" if s.explain else ", and 5 before the sample at the end"), flush=True)
         compile_ahead(s.batch_size * s.block_size * s.n_embd)

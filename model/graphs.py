@@ -8,11 +8,11 @@ import inspect
 import math
 import sys
 
-import numba
 import numpy as np
 
 import minigrad as mg
 from minigrad import Recorder, Tensor
+from minigrad.kernels import threads
 from minigrad.kernels.ahead import compile_ahead, must_compile
 from model.attention import attention, causal_mask
 from model.files import replacing
@@ -65,8 +65,7 @@ def one_block(config: TransformerConfig) -> Recorder:
     characters and foretells them, and whatever a residual takes around a part.
     """
     config = dataclasses.replace(config, n_layer=1)
-    threads = numba.get_num_threads()
-    if must_compile(parallel=(threads > 1,)):
+    if must_compile(parallel=(threads.count() > 1,)):
         _say_compiling(15)
         compile_ahead(BATCH * config.block_size * config.n_embd)
     model = Transformer(config)

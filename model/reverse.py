@@ -20,6 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
+from minigrad.kernels import threads
 from minigrad.kernels.ahead import must_compile
 from minigrad.optim import warmup_cosine
 from model.encoder_decoder import PAD, EncoderDecoder
@@ -67,9 +68,9 @@ class Settings:
             found.append(f"--dropout is at least 0 and below 1, not {self.dropout}")
         if not 0 < self.learning_rate < math.inf:
             found.append(f"--learning_rate is a number above 0, not {self.learning_rate}")
-        if self.threads > numba.config.NUMBA_NUM_THREADS:
-            found.append(f"--threads is at most {numba.config.NUMBA_NUM_THREADS} here, "
-                         f"not {self.threads}")
+        most, why = threads.limit()
+        if self.threads > most:
+            found.append(f"--threads is at most {most} here, not {self.threads}: {why}")
         try:
             LETTERS.encode(self.text or "")
         except ValueError as error:

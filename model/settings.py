@@ -5,9 +5,8 @@ import math
 import os
 import pathlib
 
-import numba
-
 import data
+from minigrad.kernels import threads
 from model.flags import flag
 from model.memory_limit import memory_limit
 from model.sizes import scaled, training_bytes
@@ -82,9 +81,9 @@ class Settings:
                 near = difflib.get_close_matches(value, known, n=1)
                 found.append(f"--{name} is {_any_of(known)}, not {value}"
                              + (f"; did you mean {near[0]}?" if near else ""))
-        if self.threads > numba.config.NUMBA_NUM_THREADS:
-            found.append(f"--threads is at most {numba.config.NUMBA_NUM_THREADS} here, "
-                         f"not {self.threads}")
+        most, why = threads.limit()
+        if self.threads > most:
+            found.append(f"--threads is at most {most} here, not {self.threads}: {why}")
         return found + self._problems_of_heads() + self._problems_of_folder()
 
     def _problems_of_heads(self):

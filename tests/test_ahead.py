@@ -5,9 +5,9 @@ import sys
 import numba
 import pytest
 
-from minigrad.kernels import ahead, compiling
+from minigrad.kernels import ahead, compiling, threads
 
-pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT or numba.get_num_threads() == 1,
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT or threads.count() == 1,
                                 reason="nothing is compiled ahead without threads")
 
 STEP = """

@@ -4,7 +4,7 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).parents[1]
 FLOORS = [
-    "minigrad.kernels.simd minigrad.kernels.memory data.errors",
+    "minigrad.kernels.simd minigrad.kernels.memory minigrad.kernels.threads data.errors",
     "minigrad.kernels.tiles",
     "minigrad.kernels.panels",
     "minigrad.kernels.plain",

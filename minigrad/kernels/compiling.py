@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from numba import types
 
-from minigrad.kernels import plain
+from minigrad.kernels import plain, threads
 from minigrad.kernels.tiles import define_tiles
 
 # GNU's OpenMP lets a thread that waits spin for milliseconds, and where another program wants the
@@ -34,7 +34,7 @@ FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float
 FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
 
 elsewhere = {}      # kernel -> the process that is compiling it to disk; see ahead.py
-_cache_dir_lock = threading.Lock()
+_compiling = threading.RLock()      # held by the Python thread that compiles
 _HERE = pathlib.Path(__file__).parent
 _DIGEST = hashlib.sha256(
     b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()[:16]
@@ -63,6 +63,11 @@ def kernel(signature: str) -> Callable:
         def compile_version(dtype, parallel):
             if dtype not in FLOATS:
                 raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
+            with _compiling:
+                if (dtype, parallel) not in versions:
+                    versions[dtype, parallel] = compiled(dtype, parallel)
+
+        def compiled(dtype, parallel):
             if f.__name__ in elsewhere:
                 elsewhere[f.__name__].wait()
             try:
@@ -70,17 +75,20 @@ def kernel(signature: str) -> Callable:
                 dispatcher = _njit(f, parallel)
                 dispatcher.compile(types.void(*[_type_of(word, FLOATS[dtype]) for word in words]))
                 dispatcher.disable_compile()    # every call is matched to this one version
-                versions[dtype, parallel] = dispatcher
+                return dispatcher
             except Exception as error:          # Numba and LLVM have many ways to fail
-                versions[dtype, parallel] = _refusing(
-                    f"{f.__name__}: {type(error).__name__}: {error}")
+                return _refusing(f"{f.__name__}: {type(error).__name__}: {error}")
 
         @wraps(f)
         def call(*arguments):
-            which = arguments[0].dtype, words[-1] == "threads" and arguments[-1] > 1
-            if which not in versions:
-                compile_version(*which)
-            versions[which](*arguments)
+            dtype, parallel = arguments[0].dtype, words[-1] == "threads" and arguments[-1] > 1
+            if (dtype, parallel) not in versions:
+                compile_version(dtype, parallel)
+            if parallel:
+                with threads.guard():
+                    versions[dtype, parallel](*arguments)
+            else:
+                versions[dtype, parallel](*arguments)
 
         call.versions, call.compile = versions, compile_version
         return call
@@ -117,7 +125,7 @@ def or_plain(compiled: Callable) -> Callable:
 
 def threads_for(steps: int) -> int:
     """How many threads so many elementary steps are worth."""
-    return 1 if steps < FEW else numba.get_num_threads()
+    return 1 if steps < FEW else threads.count()
 
 
 def dense(x: np.ndarray) -> np.ndarray:
@@ -162,11 +170,15 @@ def folder(parallel: bool) -> pathlib.Path:
 
 def _njit(f, parallel):
     loops_only = dict(LOOPS_ONLY)       # a copy, because Numba empties it
-    with _cache_dir_lock:
-        kept = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = str(folder(parallel))
-        try:
-            return numba.njit(cache=True, fastmath=FAST, nogil=True, error_model="numpy",
-                              parallel=loops_only if parallel else False)(f)
-        finally:
-            numba.config.CACHE_DIR = kept
+    kept = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder(parallel))
+    try:
+        return numba.njit(cache=True, fastmath=FAST, nogil=True, error_model="numpy",
+                          parallel=loops_only if parallel else False)(f)
+    finally:
+        numba.config.CACHE_DIR = kept
+
+
+if hasattr(os, "register_at_fork"):     # in a child, no other thread is left to release the lock
+    os.register_at_fork(before=_compiling.acquire, after_in_parent=_compiling.release,
+                        after_in_child=_compiling.release)

@@ -1,0 +1,307 @@
+"""How many threads there are, and that neither a second Python thread nor a fork harms a result."""
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+import numba
+import numpy as np
+import pytest
+
+import minigrad as mg
+import train
+from minigrad.kernels import compiling, threads
+from model import Transformer, TransformerConfig, reverse
+from model.training import decayed_and_other
+
+compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+on_threads = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
+by_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+# Products and rows that are large enough for threads, there and back.
+COMPUTE = """
+import os, sys, threading, zlib
+import numpy as np
+import minigrad as mg
+from minigrad.kernels import threads
+
+def computed():
+    rng = np.random.default_rng(1)
+    x, w = (mg.Tensor(rng.normal(size=(256, 256)).astype(np.float32), requires_grad=True)
+            for _ in range(2))
+    for _ in range(20):
+        (mg.softmax(x @ w) * x).sum().backward()
+    return zlib.crc32(x.grad.tobytes() + w.grad.tobytes())
+"""
+
+
+def said_by(script, **environment):
+    """What a process prints, line by line; one that hangs or is ended fails the test."""
+    done = subprocess.run([sys.executable, "-c", COMPUTE + script], capture_output=True, text=True,
+                          timeout=120, env=os.environ | environment,
+                          cwd=pathlib.Path(__file__).parents[1])
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+# How many
+
+@pytest.fixture
+def large_machine(monkeypatch):
+    """One of 16 processors, on which nothing else is a bound."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)), raising=False)
+    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 16)
+    monkeypatch.setattr(threads, "quota", lambda: math.inf)
+    for name in threads.OPENMP:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def limit_now():
+    return threads._limit.__wrapped__()
+
+
+def test_nothing_but_the_machine_is_a_bound_where_nothing_else_is_set(large_machine):
+    assert limit_now() == (16, "this machine has 16 processors")
+
+
+def test_a_process_that_is_held_to_some_processors_uses_no_more(large_machine):
+    large_machine.setattr(os, "sched_getaffinity", lambda pid: {3, 5}, raising=False)
+    assert limit_now() == (2, "this process may run on 2 processors only")
+    large_machine.delattr(os, "sched_getaffinity")              # as on macOS and Windows
+    assert limit_now()[0] == 16
+
+
+@pytest.mark.parametrize("share, most", [(4.0, 4), (1.5, 2), (0.1, 1), (20.0, 16)])
+def test_a_quota_is_rounded_up_to_whole_threads(large_machine, share, most):
+    large_machine.setattr(threads, "quota", lambda: share)
+    assert limit_now()[0] == most
+    assert (f"a control group gives this process the time of {share:g} processors"
+            == limit_now()[1]) == (share < 16)
+
+
+@pytest.mark.parametrize("value, most", [("1", 1), (" 8 ", 8), ("4,2", 4), ("99", 16), ("", 16),
+                                         ("0", 16), ("-1", 16), ("many", 16), ("1.5", 16)])
+@pytest.mark.parametrize("name", threads.OPENMP)
+def test_openmps_variables_are_obeyed_and_what_it_ignores_is_ignored(large_machine, name, value,
+                                                                     most):
+    large_machine.setenv(name, value)
+    assert limit_now()[0] == most
+    assert (name in limit_now()[1]) == (most < 16)
+
+
+def test_numbas_variable_is_a_bound_and_no_wish_for_more(large_machine):
+    large_machine.setattr(numba.config, "NUMBA_NUM_THREADS", 1)
+    assert limit_now() == (1, "NUMBA_NUM_THREADS is 1")
+    large_machine.setattr(numba.config, "NUMBA_NUM_THREADS", 64)
+    assert limit_now()[0] == 16
+
+
+def test_a_python_thread_may_ask_for_fewer_threads_and_never_gets_more(monkeypatch):
+    numbas = [8]                                                # as many as Numba would run
+    monkeypatch.setattr(numba, "get_num_threads", lambda: numbas[-1])
+    monkeypatch.setattr(numba, "set_num_threads", numbas.append)
+    monkeypatch.setattr(threads, "limit", lambda: (3, ""))
+    assert threads.count() == 3 and numbas == [8, 3]
+    numbas[:] = [2]
+    assert threads.count() == 2 and numbas == [2]
+
+
+@pytest.mark.parametrize("settings", [train.Settings, reverse.Settings])
+def test_too_many_threads_are_refused_with_the_reason(settings, monkeypatch):
+    monkeypatch.setattr(threads, "limit", lambda: (2, "that is how it is"))
+    assert settings(threads=2).problems() == []
+    assert settings(threads=3).problems() == [
+        "--threads is at most 2 here, not 3: that is how it is"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes cannot be held here")
+@on_threads
+def test_a_process_on_one_processor_starts_no_threads():
+    assert said_by("""
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+computed()
+print(threads.count(), threads._layer(), threads.limit()[1])
+""") == ["1 None this process may run on 1 processor only"]
+
+
+# Linux's control groups
+
+def quota_of(tmp_path, groups, files):
+    """The quota that stands in such files."""
+    (tmp_path / "groups").write_text(groups)
+    for name, content in files.items():
+        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fs" / name).write_text(content)
+    return threads.quota(tmp_path / "groups", tmp_path / "fs")
+
+
+@pytest.mark.parametrize("groups, files, share", [
+    ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
+    ("0::/\n", {"cpu.max": "max 100000\n"}, math.inf),
+    ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "50000 25000"}, 2),    # around it
+    ("0::/a/b\n", {"a/b/cpu.max": "100000 100000", "a/cpu.max": "400000 100000"}, 1),
+    ("0::/a\n", {"b/cpu.max": "100000 100000"}, math.inf),                          # not its own
+    ("0::/out/side\n", {"cpu.max": "300000 100000"}, 3),                            # in a container
+    ("0::/\n", {}, math.inf),
+    ("0::/\n", {"cpu.max": "a lot\n"}, math.inf),
+    ("0::/\n", {"cpu.max": "100000 0\n"}, math.inf),
+    ("5:cpu,cpuacct:/a\n0::/\n", {"cpu,cpuacct/a/cpu.cfs_quota_us": "250000\n",
+                                  "cpu,cpuacct/a/cpu.cfs_period_us": "100000\n"}, 2.5),
+    ("1:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, math.inf),
+    ("3:cpuset:/\n", {"cpuset/cpu.cfs_quota_us": "1", "cpuset/cpu.cfs_period_us": "1"}, math.inf),
+])
+def test_the_quota_is_the_least_of_a_group_and_those_around_it(tmp_path, groups, files, share):
+    assert quota_of(tmp_path, groups, files) == share
+
+
+def test_without_control_groups_there_is_no_quota(tmp_path):
+    assert threads.quota(tmp_path / "missing", tmp_path) == math.inf
+
+
+# Several Python threads
+
+def weights_after_training(seed):
+    """Of a run of some steps; every other one also looks at the loss without recording."""
+    model = Transformer(TransformerConfig(30, 32, n_layer=1, n_head=2, n_embd=32, dropout=0.1),
+                        seed=seed)
+    optimizer = mg.AdamW(decayed_and_other(model), lr=1e-2)
+    rng = np.random.default_rng(seed)
+    for step in range(12):
+        ids = rng.integers(30, size=(8, 33))
+        if step % 2:
+            with mg.no_grad():
+                model(ids[:, :-1])
+        mg.cross_entropy(model(ids[:, :-1], rng=rng), ids[:, 1:]).backward()
+        mg.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return np.concatenate([p.data.ravel() for p in model.parameters()])
+
+
+def at_once(*functions):
+    """What each returns, called in a Python thread of its own."""
+    results = [None] * len(functions)
+    together = threading.Barrier(len(functions))
+
+    def call(i):
+        together.wait()
+        results[i] = functions[i]()
+    workers = [threading.Thread(target=call, args=(i,)) for i in range(len(functions))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return results
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_two_models_trained_at_once_become_what_each_becomes_alone():
+    alone = [weights_after_training(seed) for seed in (1, 2)]
+    together = at_once(lambda: weights_after_training(1), lambda: weights_after_training(2))
+    assert np.array_equal(alone, together) and not np.array_equal(*alone)
+
+
+@compiled_only
+@on_threads
+def test_numbas_own_work_queue_serves_two_python_threads():
+    alone, *together = said_by("""
+print(computed())
+workers = [threading.Thread(target=lambda: print(computed())) for _ in range(2)]
+for worker in workers:
+    worker.start()
+for worker in workers:
+    worker.join()
+print(threads._layer())
+""", NUMBA_THREADING_LAYER="workqueue")
+    assert together == [alone, alone, "workqueue"]
+
+
+class Slow:
+    """What stands for a kernel whose compilation takes a while."""
+    made = 0
+
+    def __init__(self, *arguments):
+        Slow.made += 1
+        time.sleep(0.05)
+
+    def compile(self, signature):
+        pass
+
+    def __call__(self, *arguments):
+        pass
+
+    disable_compile = __call__
+
+
+@compiled_only
+def test_python_threads_that_need_a_kernel_wait_for_one_compilation(monkeypatch):
+    monkeypatch.setattr(compiling, "_njit", Slow)
+    monkeypatch.setattr(Slow, "made", 0)
+
+    @compiling.kernel("C1")
+    def needed(x):
+        pass
+    at_once(*[lambda: needed(np.ones(1))] * 3)
+    assert Slow.made == 1
+
+
+# Forks
+
+FORK = """
+def in_child(f):
+    sys.stdout.flush()
+    if pid := os.fork():
+        assert os.waitpid(pid, 0)[1] == 0
+    else:
+        print(*f(), flush=True)
+        os._exit(0)
+"""
+
+
+@by_fork
+@on_threads
+@compiled_only
+def test_a_child_forked_after_kernels_ran_computes_the_same_on_one_thread():
+    before, parent, child, grandchild, _, again, why = said_by(FORK + """
+most = threads.limit()[0]
+in_child(lambda: [threads.count() == most > 1])     # no thread has been started yet
+print(computed(), threads.count() == most)
+in_child(lambda: [computed(), threads.count()])
+in_child(lambda: in_child(lambda: [computed(), threads.count()]) or ["and its parent"])
+print(computed(), threads.count() == most)
+in_child(lambda: [threads.limit()[1]])
+""")
+    assert before == "True"
+    value, on_all = parent.split()
+    assert on_all == "True" and again == parent
+    assert child == grandchild == f"{value} 1"
+    assert why == threads.FORKED
+
+
+@by_fork
+@compiled_only
+def test_a_child_forked_while_another_thread_compiles_can_compile():
+    assert said_by(FORK + """
+import signal
+from minigrad.kernels import compiling
+from tests.test_threads import Slow
+begun = threading.Event()
+
+def slow(*arguments):
+    begun.set()
+    return Slow()
+
+compiling._njit = slow
+one, two = (compiling.kernel("C1")(lambda x: None) for _ in range(2))
+other = threading.Thread(target=one, args=(np.ones(1),))
+other.start()
+begun.wait()
+signal.alarm(10)        # ends a child that waits for ever
+in_child(lambda: [signal.alarm(10), two(np.ones(1))])
+other.join()
+""") == ["0 None"]
