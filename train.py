@@ -93,6 +93,7 @@ def go_on_with(given: dict, resumed: Checkpoint, out_dir: pathlib.Path) -> tuple
     if wrong := mistyped(Settings, earlier):
         raise ValueError(f"the run in {out_dir} has settings of another type than theirs "
                          f"({', '.join(wrong)}); train anew into another --out_dir")
+    earlier["threads"] = min(earlier["threads"], threads.limit()[0])    # of this machine
     mistakes = []
     for name in ARCHITECTURE:
         was = earlier["n_head" if name == "n_kv_head" and not earlier[name] else name]

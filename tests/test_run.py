@@ -15,6 +15,7 @@ import data
 import minigrad as mg
 import train
 from conftest import TINY
+from minigrad.kernels import threads
 from model import generate, load_checkpoint
 from model import run as runs
 from model.files import claimed
@@ -58,6 +59,17 @@ def test_a_finished_run_can_go_on_with_more_steps(small_text, tmp_path, capsys):
     train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "out")])
     train.main(["--init_from=resume", "--out-dir", str(tmp_path / "out"), "--max-iters", "20"])
     assert [row[0] for row in rows(tmp_path / "out")[1:]] == ["0", "10", "20"]
+
+
+@pytest.mark.skipif(threads.limit()[0] == 1, reason="there is one processor")
+def test_a_run_goes_on_where_there_are_fewer_processors(small_text, tmp_path, monkeypatch, capsys):
+    resume = ["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "1"]
+    run(small_text, tmp_path, "--max_iters", "0", "--threads", "2")
+    monkeypatch.setattr(threads, "limit", lambda: (1, "this machine has 1 processor"))
+    assert "--threads is at most 1 here, not 2: this machine has 1 processor" in refused(
+        capsys, *resume, "--threads", "2")
+    train.main(resume)
+    assert load_checkpoint(tmp_path / "last.npz").training["settings"]["threads"] == 1
 
 
 def test_two_small_batches_accumulate_to_the_gradient_of_one(small_text, tmp_path):
