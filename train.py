@@ -27,7 +27,7 @@ from model.causality import prove_causality
 from model.checkpoint import BEST, LAST, Checkpoint
 from model.explain import explain
 from model.files import claimed
-from model.flags import Parser, mistyped, prepare_output
+from model.flags import Parser, in_a_line, mistyped, prepare_output
 from model.generation import stream
 from model.nan import replay
 from model.run import Run, earlier_run, keep_earlier_run, resume_command
@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> None:
             print(f"warning     {warning}")
         run(s, text, resumed, held)
     except ValueError as error:         # all of them say what is wrong and what to do
-        sys.exit(f"train.py: {error}")
+        sys.exit(f"train.py: {in_a_line(error)}")
     except MemoryError as error:
         sys.exit(f"train.py: there is not enough memory ({error}); take a smaller --batch_size, "
                  "--block_size or --n_embd")
@@ -76,10 +76,11 @@ def main(argv: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        sys.exit(f"train.py: cannot write into {out_dir}: {error.strerror or error}; make room, or "
-                 "give another folder with --out_dir.  What was saved there before is whole"
-                 + (f"; go on from it with {resume_command(out_dir)}"
-                    if (out_dir / LAST).exists() else ""))
+        sys.exit(in_a_line(
+            f"train.py: cannot write into {out_dir}: {error.strerror or error}; make room, or give "
+            "another folder with --out_dir.  What was saved there before is whole"
+            + (f"; go on from it with {resume_command(out_dir)}" if (out_dir / LAST).exists()
+               else "")))
     except KeyboardInterrupt:
         print(f"\nstopped at once; what was saved before is in {out_dir}", file=sys.stderr)
         sys.exit(130)

@@ -48,13 +48,14 @@ def read_text(name_or_file: str) -> str:
         raise TextError(f'"{file}" is a device; give the path of a UTF-8 text file')
     try:
         with open(file, "rb") as stream:
-            text = _decoded(stream.read(), file)
+            raw = stream.read()
     except FileNotFoundError as error:
         raise TextError(_not_found(file)) from error
-    except OSError as error:
-        raise TextError(f'cannot read "{file}": {error.strerror or error}; make the file readable '
-                        "or give another") from error
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    except (OSError, ValueError) as error:      # the latter of a name that no file can have
+        why = getattr(error, "strerror", None) or error
+        raise TextError(f'cannot read "{file}": {why}; make the file readable or give '
+                        "another") from error
+    text = _decoded(raw, file).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if not text:
         raise TextError(f'"{file}" is empty; give a file with text in it')
     return text

@@ -12,6 +12,7 @@ import hashlib
 import math
 import os
 import re
+import sys
 import zipfile
 from typing import BinaryIO
 
@@ -98,7 +99,10 @@ def array(content: bytes) -> np.ndarray:
     dtype, shape = np.dtype(kind), [int(n) for n in sizes.split(",") if n.strip()]
     if math.prod(shape) * dtype.itemsize != len(content) - start:
         raise ArchiveError("one of its arrays claims another size than it has")
-    numbers = np.frombuffer(content, dtype, offset=start) if len(content) > start else np.empty(
-        0, dtype)
+    if dtype.kind == "U":       # of which NumPy may fail to make a string
+        points = np.frombuffer(content, kind[0] + "u4", offset=start)
+        if points.max(initial=0) > sys.maxunicode:
+            raise ArchiveError("one of its texts holds what is no character")
+    numbers = np.frombuffer(content, dtype, offset=start)
     numbers = numbers.reshape(shape, order="F" if fortran == "True" else "C")
     return numbers.astype(dtype.newbyteorder("="), copy=False)

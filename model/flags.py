@@ -18,6 +18,12 @@ def flag(default: object, help: str, alone: object = None, short: str = "") -> d
                              metadata={"help": help, "alone": alone, "short": short})
 
 
+def in_a_line(message: object) -> str:
+    """What is to be said, with line breaks and the like escaped that stood in the name of a file or
+    on the command line."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(message))
+
+
 def mistyped(settings: type, values: dict[str, object]) -> list[str]:
     """Names of the settings whose values, from a file say, are of another type than theirs."""
     fields = {field.name: field for field in dataclasses.fields(settings)}
@@ -52,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         """Say what is wrong, and end."""
         if message.endswith("expected one argument"):
             message += "; one that begins with a hyphen follows an equals sign, as in --flag=-value"
-        super().error(message)
+        super().error(in_a_line(message))
 
     def given(self, argv: list[str] | None) -> dict[str, object]:
         """The settings that stand on the command line, by name."""
@@ -79,7 +85,8 @@ class Parser(argparse.ArgumentParser):
         """Say what is wrong, each in a line, and end; nothing, if nothing is."""
         if mistakes:
             self.print_usage(sys.stderr)
-            self.exit(2, "".join(f"{self.prog}: error: {mistake}\n" for mistake in mistakes))
+            self.exit(2, "".join(f"{self.prog}: error: {in_a_line(mistake)}\n"
+                                 for mistake in mistakes))
 
 
 class _Mistake(str):
@@ -101,14 +108,14 @@ def answering(command: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:         # all of them say what is wrong and what to do
-        sys.exit(f"{command}: {error}")
+        sys.exit(f"{command}: {in_a_line(error)}")
     except BrokenPipeError:             # nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         what = f"use {error.filename}" if error.filename else "write what it has to say"
-        sys.exit(f"{command}: cannot {what}: {error.strerror or error}; make room, or name another "
-                 "file")
+        sys.exit(in_a_line(f"{command}: cannot {what}: {error.strerror or error}; make room, or "
+                           "name another file"))
     except KeyboardInterrupt:
         sys.exit(130)
 

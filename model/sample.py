@@ -16,7 +16,7 @@ import time
 import data
 from minigrad.kernels.ahead import must_compile
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.flags import Parser, flag, prepare_output, text_or_file
+from model.flags import Parser, flag, in_a_line, prepare_output, text_or_file
 from model.generation import USELESS, check_settings, stream_many
 from model.interactive import interact
 from model.scoring import ladder, text_losses, training_text, yardstick
@@ -91,12 +91,12 @@ def main(argv: list[str] | None = None) -> None:
             print(f"{characters / seconds:,.0f} characters a second"
                   + ", compiling included" * compiles, file=sys.stderr)
     except ValueError as error:
-        sys.exit(f"model.sample: {error}")
+        sys.exit(f"model.sample: {in_a_line(error)}")
     except BrokenPipeError:     # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         what = f"use {error.filename}" if error.filename else "write the text"
-        sys.exit(f"model.sample: cannot {what}: {error.strerror or error}")
+        sys.exit(in_a_line(f"model.sample: cannot {what}: {error.strerror or error}"))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -146,7 +146,7 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
     try:
         known = training_text(training)
     except ValueError as error:
-        print(f"without counted n-grams beside it, because {error}", file=sys.stderr)
+        print(f"without counted n-grams beside it, because {in_a_line(error)}", file=sys.stderr)
         return
     train, _ = data.split(known)
     print("nats a character, beside n-grams counted on what the model was trained on:")

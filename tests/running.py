@@ -24,8 +24,7 @@ def losses(out_dir):
 
 def arrays(path):
     with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files
-                if name not in ("training", "sha256")}
+        return {name: file[name] for name in file.files if name != "training"}
 
 
 def same_arrays(a, b):

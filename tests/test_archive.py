@@ -107,6 +107,7 @@ HOSTILE = {
     "a nest": (member("(" * 90), "of a kind"),
     "no such dtype": (member(claim("(4,)", "<f3"), BODY), "no .npz"),
     "another version": (b"\x93NUMPY\2\0" + member(claim("(4,)"), BODY)[8:], "of a kind"),
+    "no characters": (member(claim("()", "<U2"), b"\0\0\x11\0" * 2), "no character"),
     "no header": (b"\x93NUMPY\1\0\xff\xff", "of a kind"),
     "nothing": (b"", "of a kind")}
 

@@ -269,9 +269,9 @@ def test_a_file_that_cannot_be_read_is_answered_with_the_reason(saved, monkeypat
 
 
 def test_want_of_memory_is_no_damage(saved, monkeypatch):
-    def fail(file):
+    def fail(content):
         raise MemoryError
-    monkeypatch.setattr(archive, "read", fail)
+    monkeypatch.setattr(archive, "array", fail)
     assert "not enough memory" in refusal(saved)
 
 

@@ -81,6 +81,11 @@ def test_a_file_that_may_not_be_read_is_named_with_the_reason(monkeypatch):
                                        'make the file readable or give another')
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_a_name_that_no_file_can_have_is_answered_with_the_reason(name):
+    assert complaint(name).startswith(f'cannot read "{name}": ')
+
+
 def test_bytes_that_are_not_utf8_are_shown_with_their_place():
     Path("t").write_bytes("ä\n".encode() + b"caf\xe9")
     assert complaint("t") == ('"t" is not UTF-8: byte 0xe9 at position 6 (line 2); convert it, '

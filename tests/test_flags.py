@@ -3,7 +3,7 @@ import dataclasses
 
 import pytest
 
-from model.flags import Parser, answering, flag, text_or_file
+from model.flags import Parser, answering, flag, in_a_line, mistyped, text_or_file
 
 
 @dataclasses.dataclass
@@ -89,3 +89,23 @@ def test_what_goes_wrong_in_a_command_is_answered_in_a_line(error, code):
         with answering("a.command"):
             raise error
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("argv", [("--a\nb",), ("--max_iters", "1\n2"), ("a\nb",), ("--\x1b",)])
+def test_what_stands_on_the_command_line_cannot_break_the_line(argv, capsys):
+    with pytest.raises(SystemExit):
+        given(*argv)
+    usage, error = capsys.readouterr().err.split("\n")[:-1]
+    assert usage.startswith("usage: ") and "error: " in error and error.isprintable()
+
+
+def test_a_message_is_one_line_and_shows_what_would_break_it():
+    assert in_a_line("no file a\nb\x1b\ud800, é 漢") == "no file a\\nb\\x1b\\ud800, é 漢"
+
+
+def test_settings_from_a_file_are_held_to_the_types_of_their_flags():
+    assert mistyped(Settings, {}) == mistyped(Settings, dataclasses.asdict(Settings())) == []
+    assert mistyped(Settings, {"max_iters": "3", "fast": 0, "rate": 1, "table": True,
+                               "output": None, "unknown": []}) == [
+        "max_iters", "fast", "rate", "table", "output"]
+    assert mistyped(Settings, {"rate": 1.0}) == mistyped(Settings, {"rate": None}) == []

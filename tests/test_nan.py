@@ -8,7 +8,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.core import op
-from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
+from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.module import Module
 from model.nan import Case, Detective, NotFinite, advice, replay
 from model.training import State, forward_backward
@@ -208,6 +208,31 @@ def test_a_case_taken_again_from_its_file_is_the_same_bit_for_bit(tmp_path, caps
         with pytest.raises(ValueError, match="every value of the step in .* is finite here"):
             replay(tmp_path / "nan.npz")
         assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", [
+    {"part": "test"}, {"step": "12"}, {"loss": None}, {"norm": [1.0]}, {"batches": []},
+    {"batches": 3}, {"batches": [[[[1]]]]}, {"batches": [[[[1, 2], [3]], [[1], [2]]]]},
+    {"batches": [[[1], [1]]]}, {"batches": [[[[1]], [[1, 2]]]]}, {"batches": [[[[9]], [[1]]]]},
+    {"batches": [[[[2 ** 70]], [[1]]]]}, {"batches": [[[[1]], [[-7]]]]},
+    {"batches": [[[[0] * 9], [[0] * 9]]]}, {"more": 1}], ids=str)
+def test_a_step_that_cannot_be_taken_again_is_refused_in_a_line(tmp_path, change):
+    saved = Case("training", 12, math.nan, 1.0, batches()).saved() | change
+    training = dict(settings=SETTINGS, state=State(seed=0).saved(), nan=saved)
+    save_checkpoint(tmp_path / "nan.npz", small(), CharTokenizer("abcdefghi"), training)
+    with pytest.raises(CheckpointError, match="holds no step that can be taken again") as caught:
+        replay(tmp_path / "nan.npz")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_replay_needs_the_whole_record(tmp_path):
+    whole = dict(settings=SETTINGS, state=State(seed=0).saved(),
+                 nan=Case("training", 12, math.nan, 1.0, batches()).saved())
+    for training in (*({k: v for k, v in whole.items() if k != name} for name in whole),
+                     whole | {"settings": {}}):
+        save_checkpoint(tmp_path / "nan.npz", small(), CharTokenizer("abcdefghi"), training)
+        with pytest.raises(CheckpointError, match="holds no step that went wrong"):
+            replay(tmp_path / "nan.npz")
 
 
 def test_a_replay_shows_the_finding_and_what_to_do(tmp_path, capsys):

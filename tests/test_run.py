@@ -16,11 +16,11 @@ import minigrad as mg
 import train
 from conftest import TINY
 from minigrad.kernels import threads
-from model import generate, load_checkpoint
+from model import generate, load_checkpoint, save_checkpoint
 from model import run as runs
 from model.files import claimed
 from model.nan import Case
-from model.training import State, read_log
+from model.training import State, decayed_and_other, read_log
 from running import arrays, losses, refused, rows, run, same_arrays
 
 
@@ -397,3 +397,29 @@ def test_a_run_of_a_version_without_the_options_goes_on_without_them(trained, tm
     train.main(["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "50",
                 "--n_kv_head", "2"])                        # as many as heads, which it has
     assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"
+
+
+@pytest.mark.parametrize("name,value", [
+    ("settings", {}), ("settings", {"n_layer": "1"}), ("settings", {"learning_rate": 1}),
+    ("settings", {"bias": None}), ("settings", {"unknown": 1}), ("settings", {"batch_size": 0}),
+    ("settings", {"data": "no such\nfile"}), ("settings", []), ("settings", None), ("text", None),
+    ("text", "0"), ("state", None), ("state", {"iteration": 1, "note_step": 1}),
+    ("state", {"iteration": 10 ** 300}), ("state", {}), ("state", {"batches": {}, "iteration": 1})],
+    ids=str)
+def test_a_run_whose_record_was_tampered_with_is_refused_in_a_line(trained, tmp_path, capsys, name,
+                                                                   value):
+    model, tokenizer, training, _ = load_checkpoint(trained / "last.npz")
+    if value is None:
+        del training[name]
+    elif name == "settings" and value:
+        value = training["settings"] | value
+    save_checkpoint(tmp_path / "last.npz", model, tokenizer,
+                    training if value is None else training | {name: value},
+                    mg.AdamW(decayed_and_other(model)))
+    said = refused(capsys, "--init_from", "resume", "--out_dir", str(tmp_path))
+    assert said.isprintable() and "Traceback" not in said
+
+
+def test_the_name_of_a_folder_cannot_break_the_line(tmp_path, capsys):
+    said = refused(capsys, "--init_from", "resume", "--out_dir", str(tmp_path / "a\nb\x1b"))
+    assert r"a\nb\x1b" in said

@@ -1,6 +1,7 @@
 """What a run keeps: its state exactly, its log without double lines; and what it evaluates."""
 import csv
 import json
+import math
 import os
 import signal
 import threading
@@ -41,6 +42,33 @@ def test_a_state_survives_json_exactly():
     assert other.batches.random() == state.batches.random()
     assert other.dropout.random() == state.dropout.random()
     assert State(seed=3).batches.random() != State(seed=3).dropout.random()
+
+
+@pytest.mark.parametrize("change", [
+    {"iteration": "7"}, {"iteration": True}, {"iteration": 1.0}, {"iteration": -1},
+    {"iteration": 10 ** 400}, {"best": None}, {"best": math.nan}, {"losses": 3}, {"losses": ["a"]},
+    {"skipped": 1}, {"skipped": -1}, {"note_step": 1}, {"more": 1}, {"batches": None},
+    {"batches": {}}, {"dropout": {"bit_generator": "MT19937"}}, {"dropout": []}], ids=str)
+def test_a_state_of_another_kind_is_refused_in_a_line(change):
+    state = State(seed=0)
+    with pytest.raises(ValueError, match="^no run can go on (from|after) .*train anew") as caught:
+        state.restore(state.saved() | change)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("change", [
+    {"state": {"state": 10 ** 400, "inc": 1}}, {"state": {"state": -1, "inc": 1}}, {"state": 3},
+    {"has_uint32": "a"}, {"uinteger": 2 ** 80}, {"bit_generator": "PCG65"}], ids=str)
+def test_a_generator_that_cannot_be_is_refused_in_a_line(change):
+    saved = State(seed=0).saved()
+    with pytest.raises(ValueError, match="^no run can go on from 'batches'"):
+        State(seed=0).restore(saved | {"batches": saved["batches"] | change})
+
+
+def test_speed_is_0_where_no_time_has_passed():
+    state = State(seed=0)
+    state.note_step(1.0, 0.0)
+    assert state.since_evaluation(10) == (1.0, 0.0)
 
 
 def spikes(losses):
