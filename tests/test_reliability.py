@@ -2,12 +2,17 @@
 python -m tests.reliability, which kills more often and at more moments."""
 import os
 import pathlib
+import random
+import re
 import shutil
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
+from model import CheckpointError
+from tests.reliability import damage, mutations
 from tests.reliability.outcome import differences
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -47,6 +52,33 @@ def test_training_on_takes_no_more_memory(small_text):
     flat = reliability("soak", "--seconds", "5", "--period", "1", "--within", "2", "--data",
                        str(small_text), *TINY)[2]
     assert flat.startswith("farthest from the second")
+
+
+def test_a_damaged_checkpoint_is_refused_whatever_the_damage(tmp_path):
+    damage.save_small(tmp_path / "small.npz")
+    whole, draw = (tmp_path / "small.npz").read_bytes(), random.Random(0)
+    spoilt = [whole[:size] for size in range(0, len(whole), 29)]
+    spoilt += [mutations.mutated(whole, draw) for _ in range(500)]
+    changed = list(damage.changed_bytes(whole, draw))
+    assert len(changed) == 2 * len(whole)
+    for content in spoilt + changed[::53]:
+        (tmp_path / "spoilt.npz").write_bytes(content)
+        assert damage.fault(tmp_path / "spoilt.npz") == ""
+
+
+def test_an_accepted_file_another_error_and_a_second_line_are_faults(tmp_path, monkeypatch):
+    damage.save_small(tmp_path / "small.npz")
+    assert damage.fault(tmp_path / "small.npz") == "accepted"
+    for error, found in ((KeyError("config"), "KeyError('config')"),
+                         (CheckpointError("a\nb"), "more than a line: a\nb")):
+        monkeypatch.setattr(damage, "load_checkpoint", mock.Mock(side_effect=error))
+        assert damage.fault(tmp_path / "small.npz") == found
+
+
+@pytest.mark.parametrize("target", ["checkpoint", "tokenizer", "data", "flags"])
+def test_what_was_never_meant_for_the_program_has_a_plain_answer(target):
+    (line,) = reliability("fuzz", "--plain", "--target", target, "--count", "1000")
+    assert re.fullmatch(rf"{target} +1,000 inputs at random, .*: .*accepted, .* refused", line)
 
 
 def test_the_comparison_finds_what_differs(trained, tmp_path):

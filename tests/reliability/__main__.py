@@ -7,9 +7,14 @@ and train for long, watching its memory:
 
     python -m tests.reliability soak --seconds 3600
 
+and hand the program what is damaged, or was never meant for it:
+
+    python -m tests.reliability damage --count 100000
+    python -m tests.reliability fuzz --target flags --count 1000000
+
 Flags that are not known go to train.py:  python -m tests.reliability kills --n_layer 2
 All end with status 1 if anything is not as it should be.  `writes` needs os.fork, which Windows has
-not, and `soak` Linux's /proc.
+not, `soak` Linux's /proc, and `fuzz`, unless --plain, an extra:  pip install -e .[fuzz]
 """
 import argparse
 import os
@@ -22,11 +27,11 @@ def main(argv: list[str] | None = None) -> None:
     """The command."""
     # One thread, so that a process may be forked; the result does not depend on it.
     os.environ |= {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    from tests.reliability import kills, soak, writes
+    from tests.reliability import damage, fuzz, kills, soak, writes
     parser = argparse.ArgumentParser("python -m tests.reliability", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="WHAT")
-    for module in (writes, kills, soak):
+    for module in (writes, kills, soak, damage, fuzz):
         name = module.__name__.split(".")[-1]
         command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
         module.add_flags(command)

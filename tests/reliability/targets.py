@@ -1,0 +1,265 @@
+"""What is handed to the program from outside, each as bytes that a fuzzer may change.
+
+A target takes bytes, does with them what the program does, and says how that ended; it raises if
+that was no plain answer: an error of another kind than announced, or of more than a line, or what
+was accepted and is not what it should be.
+"""
+import contextlib
+import difflib
+import functools
+import hashlib
+import io
+import json
+import math
+import pathlib
+import tempfile
+import zipfile
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+import data
+import train
+from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, archive, count,
+                   load_checkpoint, look, sample, settings)
+from model.checkpoint import Checkpoint
+from model.flags import mistyped
+from model.nan import Case
+from model.settings import Settings
+from model.tokenizer import UnknownCharacterError
+from model.training import State
+from tests.reliability.damage import save_small
+
+
+class Target(NamedTuple):
+    """What to hand over, and what to begin with."""
+    check: Callable[[bytes], str]
+    seeds: Callable[[], list[bytes]]
+    most: int                                   # bytes of an input
+    words: Callable[[], list[bytes]] = list     # that a fuzzer would not find by itself
+
+
+@functools.cache
+def scratch() -> pathlib.Path:
+    """A file to write to."""
+    scratch.folder = tempfile.TemporaryDirectory()      # which is removed with this module
+    return pathlib.Path(scratch.folder.name) / "file"
+
+
+def in_a_line(error: object) -> str:
+    """An answer, if it is one line."""
+    assert str(error) and "\n" not in str(error), f"an answer of several lines: {error}"
+    return "refused"
+
+
+# Checkpoints: the bytes of a file, as they are or sealed, or of one array in a whole file
+
+@functools.cache
+def members() -> dict[str, bytes]:
+    """What is in a small checkpoint."""
+    save_small(scratch())
+    with zipfile.ZipFile(scratch()) as whole:
+        return {name: whole.read(name) for name in whole.namelist()}
+
+
+def checkpoint(content: bytes) -> str:
+    """The first byte says which of these the others are."""
+    kind, rest = content[:1] or b"\0", content[1:]
+    if kind[0] % 4 == 0:
+        scratch().write_bytes(rest)
+    elif kind[0] % 4 == 1:
+        scratch().write_bytes(sealed(rest[:-2] + archive.SEALED))
+    else:
+        names = list(members())
+        name, body = names[(rest[:1] or b"\0")[0] % len(names)], rest[1:]
+        if kind[0] % 4 == 3:        # a text
+            name = ("config.npy", "training.npy")[(rest[:1] or b"\0")[0] % 2]
+            body = npy(np.array(body.decode("utf-8", "replace")))
+        scratch().write_bytes(sealed(zipped(members() | {name: body})[:-2] + archive.SEALED))
+    try:
+        found = load_checkpoint(scratch())
+    except CheckpointError as error:
+        return in_a_line(error)
+    assert all(np.isfinite(p.data).all() for p in found.model.parameters())
+    assert found.tokenizer.vocab_size == found.model.config.vocab_size
+    with contextlib.suppress(ValueError):
+        State(seed=0).restore(found.training.get("state", {}))
+    with contextlib.suppress(ValueError):
+        str(Case.restored(found.training.get("nan", {})))
+    mistyped(Settings, found.training.get("settings", {}))
+    return "accepted"
+
+
+def sealed(content: bytes) -> bytes:
+    """As if it had been written so."""
+    return content + hashlib.sha256(content).hexdigest().encode()
+
+
+def zipped(contents: dict[str, bytes]) -> bytes:
+    """A zip of these."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as whole:
+        for name, content in contents.items():
+            whole.writestr(zipfile.ZipInfo(name), content)
+    return file.getvalue()
+
+
+def npy(a: np.ndarray) -> bytes:
+    """An array as np.save writes it."""
+    file = io.BytesIO()
+    np.save(file, a, allow_pickle=False)
+    return file.getvalue()
+
+
+def checkpoints() -> list[bytes]:
+    """Of each kind, whole ones."""
+    case = Case("training", 1, math.nan, 1.0, [(np.zeros((1, 2), np.int64),) * 2]).saved()
+    record = {"settings": {"data": "a", "learning_rate": 0.1}, "state": State(seed=0).saved(),
+              "text": "0" * 64, "nan": case}
+    config = {"vocab_size": 3, "block_size": 2, "n_layer": 1, "n_head": 1, "n_embd": 2,
+              "dropout": 0.0, "bias": False, "n_kv_head": None, "position": "learned"}
+    small = zipped(members())
+    return [b"\0" + small, b"\1" + small,
+            *(bytes((2, i)) + content for i, content in enumerate(members().values())),
+            b"\3\0" + json.dumps(config).encode(), b"\3\1" + json.dumps(record).encode()]
+
+
+# Texts to make a vocabulary of, and to encode by it
+
+def tokenizer(content: bytes) -> str:
+    """Two texts, half and half, of any characters, lone surrogates among them."""
+    text = content.decode("utf-8", "surrogateescape")
+    known, other = text[:len(text) // 2], text[len(text) // 2:]
+    try:
+        found = CharTokenizer(known)
+    except ValueError as error:
+        assert not known
+        return in_a_line(error)
+    assert found.vocabulary == "".join(sorted(set(known))) and found.decode(
+        found.encode(known)) == known
+    unknown = [i for i, c in enumerate(other) if c not in known]
+    try:
+        ids = found.encode(other)
+        assert not unknown and found.decode(ids) == other
+    except UnknownCharacterError as error:
+        assert f"at position {unknown[0]} " in str(error) and ascii(other[unknown[0]])
+        in_a_line(error)
+    try:
+        found.decode(np.frombuffer(content[:len(content) // 8 * 8], np.int64))
+    except ValueError as error:
+        in_a_line(error)
+    return "refused" if unknown else "accepted"
+
+
+def texts() -> list[bytes]:
+    """ASCII, all lengths of UTF-8, and half a pair."""
+    return [b"ab\nba", "aé漢🙂".encode() * 2, b"a\xed\xa0\x80a", bytes(8), "aAbB\u0301’".encode(),
+            bytes(range(256))]
+
+
+# Files given with --data
+
+def text(content: bytes) -> str:
+    """A block size, and a file's bytes."""
+    block_size = content[0] % 8 + 1 if content else 1
+    scratch().write_bytes(content[1:])
+    try:
+        found = data.read_text(str(scratch()))
+    except data.TextError as error:
+        return in_a_line(error)
+    assert found and "\r" not in found and len(data.digest(found)) == 64
+    train_text, val_text = data.split(found)
+    known = CharTokenizer(found)
+    train_ids, val_ids = data.split(known.encode(found))
+    assert train_text + val_text == found and known.decode(val_ids) == val_text
+    try:
+        data.check_lengths(train_ids, val_ids, block_size)
+    except data.TextError as error:
+        return in_a_line(error)
+    x, y = data.windows(val_ids, block_size)
+    assert np.array_equal(y[y != data.IGNORE], val_ids[1:]) and x.shape == y.shape
+    data.random_batch(train_ids, 2, block_size, np.random.default_rng(0))
+    data.repetition_warning(train_text, val_text)
+    assert np.isfinite(data.ngram_losses(train_ids, val_ids, known.vocab_size, orders=2)).all()
+    return "accepted"
+
+
+def files() -> list[bytes]:
+    """Texts with line ends and marks of all kinds, and what is none."""
+    return [b"\0" + b"to be or not to be\n" * 8, b"\3\xef\xbb\xbf" + b"a\r\nb\rc\n" * 20,
+            "\1aé漢🙂".encode() * 10, b"\0" + "text".encode("utf-16"), b"\2\x93NUMPY\1\0", b"\1\xff"]
+
+
+# Words of the command line
+
+COMMANDS = {"train": (train, ("run", "replay")), "sample": (sample, ("score", "write", "interact")),
+            "look": (look, ("write", "show_graph")), "count": (count, ())}
+
+
+def flags(content: bytes) -> str:
+    """Words with a NUL between them, the command first; up to where it would begin."""
+    prepare()
+    command, *words = content.decode("utf-8", "surrogateescape").split("\0")
+    module = COMMANDS.get(command, (train,))[0]
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    err = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            module.main(words)
+        except SystemExit as end:
+            if isinstance(end.code, str):
+                return in_a_line(end.code)
+            for line in err.getvalue().split("\n")[:-1]:
+                assert line.startswith(("usage: ", "warning")) or ": error: " in line, line
+            return "refused" if end.code else "accepted"
+    return "accepted"
+
+
+@functools.cache
+def prepare() -> None:
+    """Have each command end where it would begin, and read nothing; a run to resume is there."""
+    for module, begins in COMMANDS.values():
+        module.Parser = functools.cache(module.Parser)      # which takes a millisecond to make
+        for name in begins:
+            setattr(module, name, lambda *_, **__: None)
+    model = Transformer(TransformerConfig(3, 2, 1, 1, 2))
+    training = {"settings": {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 2}}
+    run = Checkpoint(model, CharTokenizer("abc"), training, {})
+    data.read_text = lambda name: "to be or not to be\n" * 20
+    settings.memory_limit = functools.cache(settings.memory_limit)
+    train.earlier_run = lambda *_: run
+    sample.load_checkpoint = count.load_checkpoint = lambda *_: run
+    difflib.get_close_matches = near        # which would take half of the time
+    sample.must_compile = lambda *_: False
+    sample.write = lambda *_: (0, 0.0)
+
+
+def near(word: str, known: list[str], n: int) -> list[str]:
+    """Those with the same beginning."""
+    return [other for other in known if other[:4] == word[:4]][:n]
+
+
+def words() -> list[bytes]:
+    """Every flag there is."""
+    return [option.encode() for module, _ in COMMANDS.values()
+            for option in module.Parser("x", "", module.Settings)._option_string_actions]
+
+
+def command_lines() -> list[bytes]:
+    """Each command with some of what it takes, and mistakes."""
+    lines = ["train", "train --max_iters 3 --data a.txt --bias --no-explain --n_head=2",
+             "train --init_from resume --n_layer 2 --min_lr 1e-3 --dropout .5", "train --profile",
+             "train --replay out/nan.npz", "train --n_embd 30 --n_kv_head 3 --position rotary",
+             "train --max_itres 3 word --seed -1 --learning_rate nan --beta1 inf", "train --help",
+             "sample --start a --top_k 5 --top_p 0.5 --num_samples 2 --stop b", "sample --score a",
+             "sample --interactive --temperature 0 --no-cache --seed 1", "look -o a.html --text a",
+             "look --graph --of block", "look --graph a.svg", "count --out_dir out",
+             "count --n_layer 96 --n_head 96 --n_embd 12288 --vocab_size 50257 --position none",
+             "train --batch_size 100000000000000000000000 --eval_iters 0 --threads 1"]
+    return [line.replace(" ", "\0").encode() for line in lines]
+
+
+TARGETS = {"checkpoint": Target(checkpoint, checkpoints, 20_000),
+           "tokenizer": Target(tokenizer, texts, 400), "data": Target(text, files, 2_000),
+           "flags": Target(flags, command_lines, 120, words)}
