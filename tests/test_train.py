@@ -1,6 +1,5 @@
 """train.py as its users meet it: what it prints and writes, resuming, stopping, what it refuses."""
 import dataclasses
-import math
 import os
 import re
 import signal
@@ -15,7 +14,6 @@ import train
 from conftest import TINY
 from model import Transformer, load_checkpoint
 from model import run as runs
-from model import settings
 from model.training import evaluate
 from running import losses, refused, rows, run, same_arrays
 
@@ -173,15 +171,21 @@ def test_all_mistakes_are_answered_at_once_each_in_a_line(capsys, tmp_path):
 
 
 def test_a_batch_that_cannot_fit_in_memory_is_refused_before_anything_is_allocated(
-        capsys, small_text, tmp_path, monkeypatch):
+        capsys, small_text, tmp_path):
     flags = ["--data", str(small_text), *TINY, "--out_dir", str(tmp_path / "out")]
     assert "--batch_size 1000000000000 of --block_size 16 needs some " in refused(
         capsys, *flags, "--batch_size", "1000000000000")
     much = ["--n_embd", "4000000"]
     assert "take a smaller --n_embd or --n_layer" in refused(capsys, *flags, *much)
     assert not (tmp_path / "out").exists()
-    monkeypatch.setattr(settings, "memory_limit", lambda: math.inf)      # as where it is unknown
-    assert "there is not enough memory" in refused(capsys, *flags, *much)
+
+
+def test_what_cannot_be_allocated_ends_the_run_in_a_line(capsys, small_text, tmp_path, monkeypatch):
+    def no_more(*_):
+        raise MemoryError("Unable to allocate 7 TiB")
+    monkeypatch.setattr(train, "Run", no_more)
+    assert "there is not enough memory (Unable to allocate 7 TiB); take a smaller --batch_size, " \
+           "--block_size or --n_embd" in refused(capsys, "--data", str(small_text), *TINY)
 
 
 def test_a_learning_rate_that_is_hardly_meant_is_warned_of(capsys, small_text, tmp_path):

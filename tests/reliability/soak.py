@@ -27,10 +27,12 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
                str(10 ** 9), "--lr_decay_iters", "3000", *options.train]
     threads = {"NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"}  # as many as usual
     environment = {name: value for name, value in os.environ.items() if name not in threads}
-    readings = []       # (seconds since the start, bytes)
+    readings = []       # (seconds since the second evaluation, when all has run once; bytes)
     with (open(folder / "said.txt", "w", encoding="utf-8") as said,
           subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, cwd=ROOT,
                            env=environment) as process):
+        while process.poll() is None and evaluations(folder / "out") < 2:
+            time.sleep(0.05)
         started = time.monotonic()
         while time.monotonic() - started < options.seconds and process.poll() is None:
             readings.append((time.monotonic() - started, resident(process.pid)))
@@ -50,6 +52,12 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
           f"farthest from the second    {flat:.2%}\n"
           f"highest reading             {max(map(max, periods)) / 1e6:.1f} MB")
     return flat <= options.within / 100
+
+
+def evaluations(out_dir: pathlib.Path) -> int:
+    """How many a run has logged."""
+    log = out_dir / "log.csv"
+    return len(log.read_text().splitlines()) - 1 if log.exists() else 0
 
 
 def resident(process: int) -> int:
