@@ -12,7 +12,7 @@ and hand the program what is damaged, or was never meant for it:
     python -m tests.reliability damage --count 100000
     python -m tests.reliability fuzz --target flags --count 1000000
 
-Flags that are not known go to train.py:  python -m tests.reliability kills --n_layer 2
+Other flags of writes, kills and soak go to train.py:  python -m tests.reliability kills --n_layer 2
 All end with status 1 if anything is not as it should be.  `writes` needs os.fork, which Windows has
 not, `soak` Linux's /proc, and `fuzz`, unless --plain, an extra:  pip install -e .[fuzz]
 """
@@ -37,6 +37,8 @@ def main(argv: list[str] | None = None) -> None:
         module.add_flags(command)
         command.set_defaults(run=module.run)
     options, options.train = parser.parse_known_args(argv)
+    if options.train and options.run in (damage.run, fuzz.run):
+        parser.error(f"there is no flag {options.train[0]}")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         sys.exit(0 if options.run(options, pathlib.Path(folder)) else 1)
 
