@@ -69,7 +69,9 @@ class Parser(argparse.ArgumentParser):
     def read(self, argv: list[str] | None) -> tuple[dict[str, object], list[str]]:
         """The settings that stand on the command line, by name, and a line for each mistake."""
         known, unknown = self.parse_known_args(argv)
-        mistakes = [value for value in vars(known).values() if isinstance(value, _Mistake)]
+        found = {name: _Mistake(f"--{name} takes a value, not '--'") if value == [] else value
+                 for name, value in vars(known).items()}        # as argparse has --flag=--
+        mistakes = [value for value in found.values() if isinstance(value, _Mistake)]
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         for word in flags:
             near = difflib.get_close_matches(word, self._option_string_actions, n=1)
@@ -78,7 +80,7 @@ class Parser(argparse.ArgumentParser):
         if not flags:               # which may be what the words belong to
             mistakes += [f"no flag stands before {word!r}, or one that takes nothing; see --help"
                          for word in unknown]
-        return {name: value for name, value in vars(known).items()
+        return {name: value for name, value in found.items()
                 if not isinstance(value, _Mistake)}, mistakes
 
     def refuse(self, mistakes: list[str]) -> None:

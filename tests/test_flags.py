@@ -57,6 +57,7 @@ def test_help_shows_the_defaults(capsys):
     (("--zzz",), "there is no flag --zzz; see --help"),
     (("--max", "3"), "there is no flag --max"),
     (("--max_iters", "x"), "--max_iters takes a whole number, not 'x'"),
+    (("--output=--",), "--output takes a value, not '--'"),
     (("--rate", "fast"), "--rate takes a number, not 'fast'"),
     (("--fast", "true"), "no flag stands before 'true', or one that takes nothing; see --help"),
     (("--rate",), "expected one argument; one that begins with a hyphen follows an equals sign")])
