@@ -1,4 +1,6 @@
 """What several test files share: a small text and a run on it."""
+import signal
+
 import pytest
 
 import train
@@ -8,6 +10,19 @@ WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the gr
 TINY = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
         "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
         "--warmup_iters", "5", "--learning_rate", "1e-2"]
+
+
+@pytest.fixture(autouse=True)
+def signals_as_usual():
+    """As where a terminal starts the tests: a shell has what it starts in the background ignore
+    Ctrl-C, and nohup a closed terminal, and runs that are begun by tests would inherit that."""
+    usual = {signal.SIGINT: signal.default_int_handler}
+    if hasattr(signal, "SIGHUP"):
+        usual[signal.SIGHUP] = signal.SIG_DFL
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")
