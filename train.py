@@ -8,6 +8,7 @@
 """
 import contextlib
 import dataclasses
+import errno
 import functools
 import os
 import pathlib
@@ -36,6 +37,7 @@ from model.settings import ARCHITECTURE, Settings
 from model.training import Interrupts, State, evaluate
 
 WARM_UP = 5             # steps before a profile begins
+FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}      # the disk
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -43,7 +45,8 @@ def main(argv: list[str] | None = None) -> None:
     prepare_output()
     parser = Parser("python train.py", __doc__, Settings)
     given, mistakes = parser.read(argv)
-    out_dir = pathlib.Path(given.get("out_dir", Settings.out_dir))
+    out_dir = pathlib.Path(os.path.expanduser(given.get("out_dir", Settings.out_dir)))
+    given |= {"out_dir": str(out_dir)} if given.get("out_dir") else {}
     resumed, held = None, contextlib.ExitStack()
     try:
         if "replay" in given:
@@ -77,12 +80,15 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(1)
     except OSError as error:
         sys.exit(in_a_line(
-            f"train.py: cannot write into {out_dir}: {error.strerror or error}; make room, or give "
-            "another folder with --out_dir.  What was saved there before is whole"
-            + (f"; go on from it with {resume_command(out_dir)}" if (out_dir / LAST).exists()
-               else "")))
+            f"train.py: cannot write into {out_dir}: {error.strerror or error}; "
+            + ("make room, or " if error.errno in FULL else "")
+            + "give another folder with --out_dir"
+            + (f".  What was saved there before is whole; go on from it with "
+               f"{resume_command(out_dir)}" if os.path.exists(out_dir / LAST) else "")))
     except KeyboardInterrupt:
-        print(f"\nstopped at once; what was saved before is in {out_dir}", file=sys.stderr)
+        kept = (f"what was saved before is in {out_dir}" if os.path.exists(out_dir / LAST)
+                else "nothing had been saved yet")
+        print(f"\nstopped at once; {kept}", file=sys.stderr)
         sys.exit(130)
     finally:
         held.close()
@@ -136,7 +142,7 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
         return explain(step, s, this.model, this.optimizer, tokenizer, state, counted)
     prove_causality(this.model, tokenizer.vocab_size, s.block_size)
     if resumed:
-        this.know_best()
+        this.know_best(resumed)
     else:
         out_dir.mkdir(parents=True, exist_ok=True)
         held.enter_context(claimed(out_dir))
@@ -165,13 +171,13 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
                 # In this order: each of them is done again where a run ends before the last.
                 if improved or s.always_save_checkpoint:
                     this.save(BEST)
-                this.save_last()
-                saved = time.monotonic()
+                if this.save_last():
+                    saved = time.monotonic()
                 bar.write(progress(state, train_loss, val_loss, counted), sys.stdout)
             # Another step, were it twice as long as the one before, would end too late.
             elif stop or 0 < s.checkpoint_interval < time.monotonic() - saved + 2 * took:
-                this.save_last()
-                saved = time.monotonic()
+                if this.save_last():
+                    saved = time.monotonic()
             if last or stop:
                 break
 
@@ -188,7 +194,9 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
                 loss = f"loss {state.recent[-1]:.3f}" if state.recent else "no finite loss"
                 bar.set_postfix_str(f"{loss}, {speed:,.0f} characters/s{skip_count(state)}")
     if not last:
-        print(f"\nstopped after {state.iteration:,} steps; all is kept in {out_dir / LAST}.  "
+        kept = ("all is kept" if this.kept == state.iteration else
+                f"those up to {this.kept:,}, after which they were skipped, are kept")
+        print(f"\nstopped after {state.iteration:,} steps; {kept} in {out_dir / LAST}.  "
               f"Go on with:\n    {resume_command(out_dir)}")
         sys.exit(130)
     best = load_checkpoint(out_dir / BEST)

@@ -42,10 +42,12 @@ class Run:
         self.optimizer = mg.AdamW(decayed_and_other(self.model), s.learning_rate,
                                   (s.beta1, s.beta2), weight_decay=s.weight_decay)
         self.state = State(s.seed)
+        self.kept = None        # the iteration that last.npz holds
         if resumed:
             self.state.restore(resumed.training["state"])
             restore_optimizer(self.optimizer, self.model, resumed.optimizer,
                               self.state.iteration - self.state.skipped)
+            self.kept = self.state.iteration
 
     @property
     def learning_rate(self) -> float:
@@ -157,25 +159,43 @@ class Run:
         training = dict(settings=kept, text=self.text, state=self.state.saved()) | (also or {})
         save_checkpoint(self.out_dir / name, self.model, self.tokenizer, training, **more)
 
-    def save_last(self) -> None:
-        """Write last.npz, from which the run can be resumed, and keep the one before it."""
+    def save_last(self) -> bool:
+        """Write last.npz, from which the run can be resumed, and keep the one before it; or leave
+        both where nothing good could come of this: the last step was skipped, or made a weight nan
+        or inf.  Returns whether it was written."""
+        if self.state.skipped_in_row or not all(np.isfinite(p.data).all()
+                                                for p in self.model.parameters()):
+            return False
         self.save(LAST, optimizer=self.optimizer, before=self.out_dir / PREVIOUS)
+        self.kept = self.state.iteration
+        return True
 
-    def know_best(self) -> None:
+    def know_best(self, resumed: Checkpoint) -> None:
         """Have the best model of a resumed run be there.
 
         It may be of a later step than the one that the run goes on from, if that was not kept.
         """
-        path = self.out_dir / BEST
+        path, what = self.out_dir / BEST, "not there"
         try:
-            best = load_checkpoint(path).training["state"]
+            best = load_checkpoint(path)
+            if _origin(best) == _origin(resumed):
+                self.state.best = min(self.state.best, best.training["state"]["best"])
+                return
+            what = "of another run"
         except (CheckpointError, KeyError):
-            print(f"warning     {path} is {'damaged' if path.exists() else 'not there'}; until the "
-                  "next evaluation the model that is gone on from takes its place")
-            self.state.best = math.inf
-            self.save(BEST)
-        else:
-            self.state.best = min(self.state.best, best.get("best", math.inf))
+            if path.exists():
+                what = "damaged"
+        print(f"warning     {path} is {what}; until the next evaluation the model that is gone on "
+              "from takes its place")
+        self.state.best = math.inf
+        self.save(BEST)
+
+
+def _origin(checkpoint):
+    """What all checkpoints of a run have in common."""
+    training = checkpoint.training
+    return (training["text"], training["settings"].get("seed"), checkpoint.tokenizer.vocabulary,
+            dataclasses.replace(checkpoint.model.config, dropout=0.0))
 
 
 def earlier_run(out_dir: pathlib.Path, held: contextlib.ExitStack, explain: bool) -> Checkpoint:
@@ -196,12 +216,13 @@ def earlier_run(out_dir: pathlib.Path, held: contextlib.ExitStack, explain: bool
 
 
 def keep_earlier_run(out_dir: pathlib.Path) -> None:
-    """Move the files of an earlier run to a folder of their own instead of writing over them."""
+    """Move the files of an earlier run to a folder of their own, within this one, which may be all
+    that can be written, instead of writing over them."""
     files = [out_dir / name for name in (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)]
     files = [file for file in files if file.exists()]
     if files:
         kept = next(folder for n in itertools.count(1)
-                    if not (folder := out_dir.with_name(f"{out_dir.name}.{n}")).exists())
+                    if not (folder := out_dir / f"earlier.{n}").exists())
         kept.mkdir()
         for file in files:
             os.replace(file, kept / file.name)

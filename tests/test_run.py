@@ -159,6 +159,20 @@ def test_a_best_model_that_is_no_good_is_named_and_replaced(trained, tmp_path, c
     assert load_checkpoint(best).training["state"]["iteration"] == 40
 
 
+def test_a_best_model_of_another_run_is_named_and_replaced(trained, small_text, tmp_path, capsys):
+    out_dir = shutil.copytree(trained, tmp_path / "out")
+    other = tmp_path / "other.txt"
+    other.write_text("abc " * 2000)
+    for name, flags in (("text", ["--data", str(other)]), ("seed", ["--seed", "7"])):
+        run(small_text, tmp_path / name, "--max_iters", "10", *flags)
+        shutil.copy(tmp_path / name / "ckpt.npz", out_dir)
+        capsys.readouterr()
+        train.main(["--init_from", "resume", "--out_dir", str(out_dir)])
+        assert (f"warning     {out_dir / 'ckpt.npz'} is of another run; until the next evaluation "
+                "the model that is gone on from takes its place\n") in capsys.readouterr().out
+        assert same_arrays(out_dir / "ckpt.npz", trained / "ckpt.npz")
+
+
 def test_a_best_model_that_is_newer_than_the_last_checkpoint_stays_the_best(
         trained, tmp_path, monkeypatch):
     out_dir = tmp_path / "out"
@@ -195,11 +209,12 @@ def test_an_earlier_run_is_set_aside_not_lost(small_text, tmp_path, capsys):
     run(small_text, out_dir, "--max_iters", "0")
     first = arrays(out_dir / "ckpt.npz")
     run(small_text, out_dir, "--max_iters", "0", "--seed", "5")
-    assert f"{out_dir} held an earlier run, which is now in {out_dir}.1" in capsys.readouterr().out
+    one, two = (out_dir / f"earlier.{n}" for n in (1, 2))
+    assert f"{out_dir} held an earlier run, which is now in {one}" in capsys.readouterr().out
     run(small_text, out_dir, "--max_iters", "0", "--seed", "6")
-    kept = arrays(tmp_path / "out.1" / "ckpt.npz")
+    kept = arrays(one / "ckpt.npz")
     assert all(np.array_equal(first[name], kept[name]) for name in first)
-    assert load_checkpoint(tmp_path / "out.2" / "last.npz").training["settings"]["seed"] == 5
+    assert load_checkpoint(two / "last.npz").training["settings"]["seed"] == 5
 
 
 BLOWN_UP = ["--learning_rate", "1e30", "--max_iters", "50", "--grad_clip", "0",
@@ -245,10 +260,11 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_shown_again(small_text, t
     again = capsys.readouterr().out
     finding = said.strip().split("\n", 1)[1].rstrip()
     assert "the same bit for bit" in again and finding in again
-    assert [(tmp_path / "out.1" / name).read_bytes()
+    one, two = (out_dir / f"earlier.{n}" for n in (1, 2))
+    assert [(one / name).read_bytes()
             for name in ("ckpt.npz", "last.npz", "log.csv")] == saved
     run(small_text, out_dir, "--max_iters", "0")
-    assert (tmp_path / "out.2" / "nan.npz").exists() and not (out_dir / "nan.npz").exists()
+    assert (two / "nan.npz").exists() and not (out_dir / "nan.npz").exists()
 
 
 def test_without_clipping_the_gradient_stays_whole(small_text, tmp_path):
@@ -323,6 +339,29 @@ def test_after_many_skipped_steps_in_a_row_the_run_ends(small_text, tmp_path, ca
     assert "20 steps in a row were to be skipped; the loss of step 21 is" in line
     case = load_checkpoint(tmp_path / "out" / "nan.npz").training["nan"]
     assert case["step"] == 2
+
+
+@numpy_may_warn
+def test_after_skipped_steps_that_ended_it_a_run_goes_on_from_before_them(small_text, tmp_path,
+                                                                          capsys):
+    flags = [*BLOWN_UP, "--on_nan", "skip", "--checkpoint_interval", "1e-9"]
+    with pytest.raises(SystemExit) as caught:
+        run(small_text, tmp_path / "out", *flags)
+    assert "20 steps in a row were to be skipped" in caught.value.code
+    kept = load_checkpoint(tmp_path / "out" / "last.npz").training["state"]
+    assert kept["skipped_in_row"] == 0 and f"after step {kept['iteration']}, " in caught.value.code
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "out"), "--learning_rate",
+                "1e-3", "--max_iters", "5"])
+    assert rows(tmp_path / "out")[-1][0] == "5"
+
+
+@numpy_may_warn
+def test_weights_that_are_not_finite_never_take_the_place_of_a_checkpoint(small_text, tmp_path):
+    with pytest.raises(SystemExit):
+        run(small_text, tmp_path, *BLOWN_UP, "--learning_rate", "1e308", "--checkpoint_interval",
+            "1e-9")
+    for name in ("ckpt.npz", "last.npz"):
+        assert load_checkpoint(tmp_path / name).training["state"]["iteration"] == 0
 
 
 @pytest.mark.parametrize("on_nan", ["stop", "skip"])
