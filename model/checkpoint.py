@@ -219,7 +219,12 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     except CheckpointError:
         if not previous.exists():
             raise
-    found = load_checkpoint(previous)
+    try:
+        found = load_checkpoint(previous)
+    except CheckpointError as error:
+        raise CheckpointError(f"neither {last} nor {previous} can be gone on from; the latter: "
+                              f"{str(error).removesuffix(REMEDY)}train anew into another "
+                              "--out_dir") from error
     return found, (f"{last} is {'damaged' if last.exists() else 'not there'}; going on from "
                    f"{previous}, the one before it")
 

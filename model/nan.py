@@ -306,6 +306,9 @@ def replay(path: str | os.PathLike) -> None:
     ------
     ValueError : there is no such file, or it holds no such step, or all is finite this time.
     """
+    if not os.path.isfile(path):
+        raise CheckpointError(f"--replay {path} is no file; give the out_dir/nan.npz that train.py "
+                              "leaves where a loss is not finite")
     checkpoint = load_checkpoint(path, finite=False)
     settings = checkpoint.training.get("settings", {})
     if not ({"nan", "state"} <= checkpoint.training.keys()

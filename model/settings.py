@@ -109,8 +109,14 @@ class Settings:
         """An out_dir that cannot be written into."""
         if self.explain:        # which writes nothing
             return []
+        if not self.out_dir:
+            return ["--out_dir is empty; give a folder"]
         path = pathlib.Path(self.out_dir)
-        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        try:
+            there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        except OSError as error:
+            return [f"--out_dir {self.out_dir} cannot be written: {error.strerror}; give another "
+                    "folder"]
         if not there.is_dir():
             return [f"--out_dir {self.out_dir}: {there} is a file; give a folder"]
         if not os.access(there, os.W_OK | os.X_OK):
@@ -120,25 +126,34 @@ class Settings:
 
     def problems_with(self, text: str) -> list[str]:
         """What cannot work with this text, one line each, with the remedy."""
-        found = []
         try:
             data.check_lengths(*data.split(text), self.block_size)
         except data.TextError as error:
-            found.append(str(error))
+            return [str(error)]
         try:
-            config, limit = self.model_config(len(set(text))), memory_limit()
-        except ValueError:          # said already
-            return found
-        needed = training_bytes(config, self.batch_size)
-        if needed > limit:
-            of_one = needed - training_bytes(config, self.batch_size - 1)
-            fits = int((limit - needed) // of_one) + self.batch_size
-            found.append(
-                f"--batch_size {self.batch_size} of --block_size {self.block_size} needs some "
-                f"{scaled(needed, 'B')} of memory, and there are {scaled(limit, 'B')}; take "
-                + (f"--batch_size {fits} or less" if fits > 0 else "a smaller --n_embd or --n_layer"
-                   if training_bytes(config, 0) > limit else "a smaller --block_size"))
-        return found
+            config = self.model_config(len(set(text)))
+        except ValueError:          # which `problems` says
+            return []
+        return self._problems_of_memory(config, memory_limit())
+
+    def _problems_of_memory(self, config, limit):
+        """A model, or a step of it, that needs more bytes than there are."""
+        model, step = training_bytes(config, 0), training_bytes(config, self.batch_size)
+        more = self.gradient_accumulation_steps - 1     # batches, whose ids are 16 bytes a token
+        ids = 16 * self.batch_size * self.block_size * more
+        there = f"of memory, and there are {scaled(limit, 'B')}; take "
+        if model > limit:
+            return [f"a model of --n_layer {self.n_layer} and --n_embd {self.n_embd} needs "
+                    f"{scaled(model, 'B')} {there}less of one of them"]
+        if step > limit:
+            fits = int((limit - model) // (training_bytes(config, 1) - model))
+            return [f"--batch_size {self.batch_size} of --block_size {self.block_size} needs some "
+                    f"{scaled(step, 'B')} {there}"
+                    + (f"--batch_size {fits} or less" if fits else "a smaller --block_size")]
+        if step + ids > limit:
+            return [f"--gradient_accumulation_steps {self.gradient_accumulation_steps} batches "
+                    f"need {scaled(ids, 'B')} {there}fewer"]
+        return []
 
     def warnings(self) -> list[str]:
         """What can work, and is hardly meant, one line each."""

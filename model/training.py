@@ -157,14 +157,15 @@ class Log:
 
     def _rows_until(self, start):
         """The lines of an earlier log up to an iteration; says so if some cannot be read."""
-        header, rows = [], []
+        header, rows, what = [], [], "not there"
         with contextlib.suppress(FileNotFoundError):
             lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
             header, *rows = [line.rstrip("\r").split(",") for line in lines] or [[]]
+            what = "damaged"
         whole = [row for row in rows if _is_row(row, len(header))]
         kept = [row for row in whole if int(row[0]) <= start]
         if len(whole) < len(rows) or not kept or int(kept[-1][0]) != start:
-            print(f"warning: {self.path} is damaged; of its lines {len(kept)} could be kept, and "
+            print(f"warning: {self.path} is {what}; of its lines {len(kept)} could be kept, and "
                   "the run goes on without the others", file=sys.stderr)
         return [(row + ["0"] * self.skips)[:len(self.columns)] for row in kept]
 
@@ -176,7 +177,8 @@ def _is_row(cells, columns):
             float(cell or "0" if i == 1 else cell)      # there is no training loss before any step
     except ValueError:
         return False
-    return len(cells) == columns >= len(Log.COLUMNS) and cells[0].isdecimal()
+    return (len(cells) == columns >= len(Log.COLUMNS) and cells[0].isdecimal()
+            and int(cells[0][:20]) < EXACT)
 
 
 def read_log(path: pathlib.Path) -> list[list[float | None]]:

@@ -272,7 +272,7 @@ def test_the_bad_batch_of_an_evaluation_is_found():
 
 
 def test_what_is_no_such_file_is_refused_in_a_line(tmp_path):
-    with pytest.raises(ValueError, match="there is no checkpoint"):
+    with pytest.raises(ValueError, match="is no file; give the out_dir/nan.npz"):
         replay(tmp_path / "nan.npz")
     save_checkpoint(tmp_path / "ckpt.npz", small(), CharTokenizer("abcdefghi"))
     with pytest.raises(ValueError, match="holds no step that went wrong"):

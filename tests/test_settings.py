@@ -95,7 +95,17 @@ def test_what_needs_more_memory_than_there_is_is_refused_and_the_remedy_fits(mon
     monkeypatch.setattr(settings, "memory_limit", lambda: float(training_bytes(config, 0)) + 1)
     assert s.problems_with(TEXT)[0].endswith("; take a smaller --block_size")
     monkeypatch.setattr(settings, "memory_limit", lambda: 1e6)
-    assert s.problems_with(TEXT)[0].endswith("; take a smaller --n_embd or --n_layer")
+    assert s.problems_with(TEXT) == [
+        "a model of --n_layer 4 and --n_embd 128 needs 12.75 MB of memory, and there are 1.000 MB; "
+        "take less of one of them"]
+
+
+def test_batches_that_are_accumulated_count_too(monkeypatch):
+    monkeypatch.setattr(settings, "memory_limit", lambda: 1e9)
+    assert Settings(gradient_accumulation_steps=1000).problems_with(TEXT) == []
+    says, = Settings(gradient_accumulation_steps=10 ** 6).problems_with(TEXT)
+    assert says == ("--gradient_accumulation_steps 1000000 batches need 12.29 GB of memory, and "
+                    "there are 1.000 GB; take fewer")
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
@@ -108,6 +118,12 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
         says, = Settings(out_dir=str(path)).problems()
         assert says.startswith(f"--out_dir {path} cannot be written: {tmp_path} does not allow it")
         assert Settings(out_dir=str(path), explain=True).problems() == []
+
+
+@pytest.mark.parametrize("out_dir, says", [("", "--out_dir is empty; give a folder"),
+                                           ("x" * 300, "File name too long; give another folder")])
+def test_a_folder_that_cannot_be_named_is_refused(out_dir, says):
+    assert Settings(out_dir=out_dir).problems()[0].endswith(says)
 
 
 @pytest.mark.parametrize("given, says", [

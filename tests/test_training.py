@@ -151,14 +151,16 @@ def test_a_line_that_was_cut_is_dropped_without_a_word(tmp_path, capsys, cut):
 @pytest.mark.parametrize("damage", [
     lambda whole: None, lambda whole: b"", lambda whole: whole.replace(b"10,", b"1x,"),
     lambda whole: whole[:-40], lambda whole: b"\xff" * 50,
-    lambda whole: whole.replace(b"4.5", b"4,5")])
+    lambda whole: whole.replace(b"4.5", b"4,5"),
+    lambda whole: whole.replace(b"10,", b"9" * 5000 + b",")])
 def test_a_log_that_lacks_lines_is_said_to_and_the_others_are_kept(tmp_path, capsys, damage):
     log = Log(tmp_path / "log.csv", start=None)
     log.write(0, None, 4.5, 1e-5, 0.0, 0.0), log.write(10, 2.25, 2.5, 1e-3, 1000.0, 1.25)
     damaged = damage(log.path.read_bytes())
     log.path.unlink() if damaged is None else log.path.write_bytes(damaged)
     Log(log.path, start=10).write(20, 1.0, 1.5, 1e-3, 1000.0, 2.0)
-    assert f"warning: {log.path} is damaged; of its lines " in capsys.readouterr().err
+    what = "not there" if damaged is None else "damaged"
+    assert f"warning: {log.path} is {what}; of its lines " in capsys.readouterr().err
     lines = read_log(log.path)
     assert len(lines) in (1, 2) and lines[-1] == [20, 1, 1.5, 1e-3, 1000, 2]
 
