@@ -1,15 +1,39 @@
 """What several test files share: a small text and a run on it."""
+import pathlib
 import signal
+import subprocess
+import sys
 
 import pytest
 
 import train
+from minigrad.kernels.ahead import must_compile
 
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
          "by the river").split()
 TINY = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
         "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
         "--warmup_iters", "5", "--learning_rate", "1e-2"]
+COMPILE = """
+import sys, numpy as np, minigrad
+kernels = {f for name, module in list(sys.modules.items()) if name.startswith("minigrad.kernels.")
+           for f in vars(module).values() if hasattr(f, "versions")}
+for kernel in sorted(kernels, key=lambda f: f.__name__, reverse=True):
+    for dtype in (np.float64, np.float32):
+        kernel.compile(np.dtype(dtype), False)
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_compile_meanwhile():
+    """Where no kernel is on disk, have another process compile what later tests need."""
+    if not must_compile():
+        yield
+        return
+    with subprocess.Popen([sys.executable, "-c", COMPILE], cwd=pathlib.Path(__file__).parents[1],
+                          stderr=subprocess.DEVNULL) as process:
+        yield
+        process.kill()
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,9 @@ STEP = """
 import sys
 import numpy as np
 import minigrad as mg
+from minigrad.kernels.ahead import compile_ahead
 from model import Transformer, TransformerConfig
+compile_ahead(12 * 64 * 128)        # in two processes, which is quicker
 model = Transformer(TransformerConfig(65, 64, n_layer=1, n_head=4, n_embd=128))
 ids = np.arange(12 * 64).reshape(12, 64) % 65
 optimizer = mg.AdamW(model.parameters())

@@ -49,8 +49,9 @@ def test_a_run_killed_at_random_moments_ends_as_if_left_alone(small_text):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="memory is read from /proc")
 def test_training_on_takes_no_more_memory(small_text):
-    flat = reliability("soak", "--seconds", "3", "--period", "1", "--eval_interval", "20", "--data",
-                       str(small_text), *TINY)[2]
+    # In so short a time, 1 % is no more than the two arenas that Python may take at any moment.
+    flat = reliability("soak", "--seconds", "3", "--period", "1", "--within", "2",
+                       "--eval_interval", "100", "--data", str(small_text), *TINY)[2]
     assert flat.startswith("farthest from the second")
 
 
