@@ -46,7 +46,6 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python train.py", __doc__, Settings)
     given, mistakes = parser.read(argv)
     out_dir = pathlib.Path(os.path.expanduser(given.get("out_dir", Settings.out_dir)))
-    given |= {"out_dir": str(out_dir)} if given.get("out_dir") else {}
     resumed, held = None, contextlib.ExitStack()
     try:
         if "replay" in given:
@@ -55,6 +54,8 @@ def main(argv: list[str] | None = None) -> None:
                                 + ", ".join(f"--{name}" for name in sorted(others)))
             parser.refuse(mistakes)
             return replay(given["replay"])
+        if given.get("out_dir") != "":          # which is refused
+            given["out_dir"] = str(out_dir)     # here, wherever a resumed run was begun
         if given.get("init_from") == "resume":
             resumed = earlier_run(out_dir, held, given.get("explain", False))
             given, wrong = go_on_with(given, resumed, out_dir)

@@ -61,6 +61,16 @@ def test_a_finished_run_can_go_on_with_more_steps(small_text, tmp_path, capsys):
     assert [row[0] for row in rows(tmp_path / "out")[1:]] == ["0", "10", "20"]
 
 
+def test_a_run_that_was_moved_goes_on_where_it_is_now(trained, tmp_path, monkeypatch):
+    before = {path.name: path.read_bytes() for path in trained.iterdir()}
+    shutil.copytree(trained, tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    train.main(["--init_from", "resume", "--max_iters", "41"])
+    kept = load_checkpoint(tmp_path / "out" / "last.npz").training
+    assert kept["state"]["iteration"] == 41 and kept["settings"]["out_dir"] == "out"
+    assert {path.name: path.read_bytes() for path in trained.iterdir()} == before
+
+
 @pytest.mark.skipif(threads.limit()[0] == 1, reason="there is one processor")
 def test_a_run_goes_on_where_there_are_fewer_processors(small_text, tmp_path, monkeypatch, capsys):
     resume = ["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "1"]
