@@ -12,10 +12,16 @@ class Module:
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter once, with its path, such as `blocks.0.attention.qkv.weight`."""
         seen = set()
-        for path, value in _walk("", self):
-            if id(value) not in seen:
-                seen.add(id(value))
-                yield path, value
+        for path, part in _walk("", self):
+            if isinstance(part, Tensor) and id(part) not in seen:
+                seen.add(id(part))
+                yield path, part
+
+    def named_modules(self) -> Iterator[tuple[str, "Module"]]:
+        """This and every Module below it, with its path, such as `blocks.0.attention`."""
+        for path, part in _walk("", self):
+            if isinstance(part, Module):
+                yield path, part
 
     def parameters(self) -> list[Tensor]:
         """Every parameter once."""
@@ -45,9 +51,9 @@ class Module:
 
 
 def _walk(path, value):
-    if isinstance(value, Tensor):
+    if isinstance(value, (Tensor, Module)):
         yield path, value
-    elif isinstance(value, Module):
+    if isinstance(value, Module):
         for name, part in vars(value).items():
             yield from _walk(f"{path}.{name}" if path else name, part)
     elif isinstance(value, (list, tuple)):

@@ -94,7 +94,7 @@ class Detective:
     def __init__(self, model: Module) -> None:
         self.finding = None
         self._parameters = {p.node: name for name, p in model.named_parameters()}
-        self._modules = {id(module): path for path, module in modules("", model)}
+        self._modules = {id(module): path for path, module in model.named_modules()}
         self._ran = {}          # node -> line, module, Numbers given: of the op that made it
         self._said = []         # by NumPy, since the last op
 
@@ -348,17 +348,6 @@ def advice(finding: Finding | None, settings: dict[str, Any]) -> str:
     if finding.cause in ("zero", "domain"):
         return f"Keep what {finding.op} is given away from there, or look at the op{where}"
     return f"Look at the op{where}; mg.gradcheck compares its gradient with differences"
-
-
-def modules(path: str, value: Any) -> Iterator[tuple[str, Module]]:
-    """Every part of a model, with its path, such as `blocks.0.attention`."""
-    if isinstance(value, Module):
-        yield path, value
-        for name, part in vars(value).items():
-            yield from modules(f"{path}.{name}" if path else name, part)
-    elif isinstance(value, (list, tuple)):
-        for i, part in enumerate(value):
-            yield from modules(f"{path}.{i}", part)
 
 
 def named_arguments(event: Event) -> Iterator[tuple[str, Any]]:

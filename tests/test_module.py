@@ -52,6 +52,13 @@ def test_parameters_come_in_the_order_in_which_they_were_set_with_their_paths():
     assert named["inner.weight"] is module.inner.weight
 
 
+def test_modules_come_with_their_paths_the_outermost_first():
+    module = Outer()
+    assert list(module.named_modules()) == [
+        ("", module), ("inner", module.inner), ("blocks.0", module.blocks[0]),
+        ("blocks.2.0", module.blocks[2][0])]
+
+
 def test_a_module_without_parameters_has_none():
     assert list(Module().named_parameters()) == Module().parameters() == []
     assert Module().state_dict() == {}
