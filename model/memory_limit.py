@@ -1,16 +1,14 @@
 """How much memory this process may use, by what the machine and its limits say."""
 import math
 import os
-import pathlib
 
-CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max",                           # version 2
-                 "/sys/fs/cgroup/memory/memory.limit_in_bytes")         # version 1
+from minigrad.control_groups import control_groups
 
 
 def memory_limit() -> float:
     """Bytes that this process may use at most: the least of what the machine has, what its control
-    group may have, and what it may have itself; inf where none of these can be read."""
-    return min(_of_machine(), _of_process(), *map(_of_group, CGROUP_LIMITS))
+    groups may have, and what it may have itself; inf where none of these can be read."""
+    return min(_of_machine(), _of_process(), _of_groups())
 
 
 def _of_machine():
@@ -43,8 +41,14 @@ def _of_process():
                default=math.inf)
 
 
-def _of_group(path):
-    try:
-        return float(pathlib.Path(path).read_text(encoding="ascii"))
-    except (OSError, ValueError):       # there is no such group, or its limit is "max"
-        return math.inf
+def _of_groups(*where):
+    return min(map(_of_group, control_groups("memory", *where)), default=math.inf)
+
+
+def _of_group(group):
+    for name in ("memory.max", "memory.limit_in_bytes"):        # versions 2 and 1
+        try:
+            return float((group / name).read_text(encoding="ascii"))
+        except (OSError, ValueError):   # there is no such file, or no limit: "max"
+            continue
+    return math.inf

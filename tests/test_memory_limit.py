@@ -1,4 +1,5 @@
 """How much memory a process may use: what each limit says, and the least of them."""
+import functools
 import math
 import os
 import subprocess
@@ -14,8 +15,8 @@ PRINT = "from model.memory_limit import memory_limit; print(memory_limit())"
 
 def test_it_is_what_the_machine_has_where_nothing_less_is_allowed(monkeypatch):
     assert 1e8 < memory_limit() < 1e14
-    monkeypatch.setattr(limits, "CGROUP_LIMITS", ())
-    monkeypatch.setattr(limits, "_of_process", lambda: math.inf)
+    for of in ("_of_groups", "_of_process"):
+        monkeypatch.setattr(limits, of, lambda: math.inf)
     if os.path.exists("/proc/meminfo"):
         with open("/proc/meminfo") as file:
             assert memory_limit() == 1024 * int(file.readline().split()[1])
@@ -24,10 +25,16 @@ def test_it_is_what_the_machine_has_where_nothing_less_is_allowed(monkeypatch):
 @pytest.mark.parametrize("says, limit", [
     ("1048576\n", 2.0 ** 20), ("max\n", math.inf),
     ("9223372036854771712\n", 9223372036854771712.0), (None, math.inf)])
-def test_a_control_group_is_believed(tmp_path, monkeypatch, says, limit):
+@pytest.mark.parametrize("groups, file", [
+    ("0::/\n", "memory.max"), ("0::/a/b\n", "a/b/memory.max"), ("0::/a/b\n", "a/memory.max"),
+    ("4:memory:/a\n0::/\n", "memory/a/memory.limit_in_bytes")])
+def test_a_control_group_is_believed(tmp_path, monkeypatch, groups, file, says, limit):
+    (tmp_path / "groups").write_text(groups)
     if says is not None:
-        (tmp_path / "memory.max").write_text(says)
-    monkeypatch.setattr(limits, "CGROUP_LIMITS", (str(tmp_path / "memory.max"),))
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(says)
+    of_groups = functools.partial(limits._of_groups, tmp_path / "groups", tmp_path)
+    monkeypatch.setattr(limits, "_of_groups", of_groups)
     for of in ("_of_machine", "_of_process"):
         monkeypatch.setattr(limits, of, lambda: math.inf)
     assert memory_limit() == limit

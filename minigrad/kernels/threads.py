@@ -12,6 +12,8 @@ import threading
 
 import numba
 
+from minigrad.control_groups import control_groups
+
 FORKED = ("this process was forked from one that had threads at work, and a fork does not copy "
           "them; start it with multiprocessing's spawn, or fork before anything is computed")
 OPENMP = "OMP_NUM_THREADS", "OMP_THREAD_LIMIT"
@@ -61,29 +63,14 @@ def _processors(n):
     return f"{n:g} processor{'s' * (n != 1)}"
 
 
-def quota(groups: pathlib.Path = pathlib.Path("/proc/self/cgroup"),
-          root: pathlib.Path = pathlib.Path("/sys/fs/cgroup")) -> float:
+def quota(*where: pathlib.Path) -> float:
     """How many processors' time Linux's control groups give this process; inf for all there is.
+    `where` they are told, if not in the usual place, is what `control_groups` takes.
 
     Source: the kernel's "Control Group v2", section "CPU Interface Files", and "CFS Bandwidth
     Control", section "Management", for the first version.
     """
-    try:
-        lines = groups.read_text(errors="surrogateescape").splitlines()
-    except OSError:                     # this is not Linux
-        return math.inf
-    least = math.inf
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers or "cpu" in controllers.split(","):      # of version 2, or of this one
-            top = root / controllers
-            group = top / path.lstrip("/")
-            # A group has no more than the groups around it.  In a container, the path may be that
-            # outside of it, and then only its end, the root, is there.
-            while group.is_relative_to(top):
-                least = min(least, _share(group))
-                group = group.parent
-    return least
+    return min(map(_share, control_groups("cpu", *where)), default=math.inf)
 
 
 def _share(group):
