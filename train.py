@@ -152,7 +152,6 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
 
     # The loop
     first, profile = state.iteration, mg.Profile()
-    tokens = s.batch_size * s.block_size * s.gradient_accumulation_steps    # of a step
     bar = tqdm(total=s.max_iters, initial=state.iteration, unit="step", dynamic_ncols=True,
                disable=None)
     saved, took = time.monotonic(), 0.0
@@ -163,7 +162,7 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
             due = state.iteration % s.eval_interval == 0 or last
             if due and state.iteration != state.evaluated:
                 val_loss = this.evaluate(val_x[some], val_y[some])
-                train_loss, tokens_per_s = state.since_evaluation(tokens)
+                train_loss, tokens_per_s = state.since_evaluation(s.characters)
                 improved = state.note_evaluation(val_loss)
                 if last and len(some) < len(val_x):
                     val_loss = this.evaluate(val_x, val_y)
@@ -191,7 +190,7 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
             if measured and profile.steps == s.profile:
                 bar.write(f"\n{profile.table()}\n", sys.stdout)
             if state.iteration % s.log_interval == 0:
-                speed = state.since_evaluation(tokens)[1]
+                speed = state.since_evaluation(s.characters)[1]
                 loss = f"loss {state.recent[-1]:.3f}" if state.recent else "no finite loss"
                 bar.set_postfix_str(f"{loss}, {speed:,.0f} characters/s{skip_count(state)}")
     if not last:
@@ -211,7 +210,6 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
     """Say what a run will do, and what its losses are to be held against."""
     s, model, state = this.settings, this.model, this.state
     train, val = data.split(text)
-    characters = s.batch_size * s.block_size * s.gradient_accumulation_steps    # of a step
     print(f"text        {s.data}: {len(text):,} characters, {model.config.vocab_size} different "
           f"ones; the last {len(val):,} to validate")
     if warning := data.repetition_warning(train, val):
@@ -222,8 +220,8 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
              if model.config.kv_heads < s.n_head else "")
           + f", {s.n_embd} channels, block of {s.block_size}"
           + (f", positions: {s.position}" if s.position != Settings.position else ""))
-    print(f"training    {s.max_iters:,} steps of {characters:,} characters, "
-          f"{s.max_iters * characters / len(train):.1f} times the text, "
+    print(f"training    {s.max_iters:,} steps of {s.characters:,} characters, "
+          f"{s.max_iters * s.characters / len(train):.1f} times the text, "
           f"on {threads.count()} threads"
           + (f"; going on after step {state.iteration:,}" if state.iteration else "")
           + skip_count(state))

@@ -32,6 +32,13 @@ def mistyped(settings: type, values: dict[str, object]) -> list[str]:
             and (value is not None or fields[name].default is not None)]
 
 
+def too_small(settings: object, **at_least: float) -> list[str]:
+    """A line for each setting that is below this, or nan; None is none."""
+    values = {name: getattr(settings, name) for name in at_least}
+    return [f"--{name} is at least {at_least[name]}, not {value}" for name, value in values.items()
+            if value is not None and not value >= at_least[name]]
+
+
 class Parser(argparse.ArgumentParser):
     """A flag for every field of a dataclass, with underscores or hyphens; an unknown flag is
     answered with the nearest known one."""

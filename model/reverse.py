@@ -24,7 +24,7 @@ from minigrad.kernels import threads
 from minigrad.kernels.ahead import must_compile
 from minigrad.optim import warmup_cosine
 from model.encoder_decoder import PAD, EncoderDecoder
-from model.flags import Parser, answering, flag, prepare_output
+from model.flags import Parser, answering, flag, prepare_output, too_small
 from model.tokenizer import CharTokenizer
 
 TASKS = {"reverse": lambda letters: letters[::-1],
@@ -58,10 +58,8 @@ class Settings:
 
     def problems(self) -> list[str]:
         """What cannot work, one line each."""
-        at_least = dict(max_iters=0, batch_size=1, block_size=4, n_layer=1, n_head=1, n_embd=1,
-                        warmup_iters=0, eval_interval=1, seed=0, threads=1)
-        found = [f"--{name} is at least {least}, not {getattr(self, name)}"
-                 for name, least in at_least.items() if getattr(self, name) < least]
+        found = too_small(self, max_iters=0, batch_size=1, block_size=4, n_layer=1, n_head=1,
+                          n_embd=1, warmup_iters=0, eval_interval=1, seed=0, threads=1)
         if self.task not in TASKS:
             found.append(f"--task is {' or '.join(TASKS)}, not {self.task}")
         if not 0 <= self.dropout < 1:

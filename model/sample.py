@@ -16,7 +16,7 @@ import time
 import data
 from minigrad.kernels.ahead import must_compile
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.flags import Parser, flag, in_a_line, prepare_output, text_or_file
+from model.flags import Parser, flag, in_a_line, prepare_output, text_or_file, too_small
 from model.generation import USELESS, check_settings, stream_many
 from model.interactive import interact
 from model.scoring import ladder, text_losses, training_text, yardstick
@@ -49,8 +49,7 @@ class Settings:
 
     def problems(self) -> list[str]:
         """What has no meaning, one line each."""
-        found = [f"--{name} is at least 0, not {getattr(self, name)}"
-                 for name in ("num_samples", "max_new_tokens", "seed") if getattr(self, name) < 0]
+        found = too_small(self, num_samples=0, max_new_tokens=0, seed=0)
         try:
             check_settings(self.temperature, self.top_k, self.top_p)
         except ValueError as error:

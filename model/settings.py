@@ -7,7 +7,7 @@ import pathlib
 
 import data
 from minigrad.kernels import threads
-from model.flags import flag
+from model.flags import flag, too_small
 from model.memory_limit import memory_limit
 from model.sizes import scaled, training_bytes
 from model.transformer import POSITIONS, TransformerConfig
@@ -62,15 +62,11 @@ class Settings:
 
     def problems(self) -> list[str]:
         """What cannot work whatever the text, one line each, with the remedy."""
-        at_least = dict(max_iters=0, batch_size=1, block_size=1, n_layer=1, n_head=1, n_embd=1,
-                        learning_rate=0, weight_decay=0, warmup_iters=0, eval_interval=1,
-                        eval_iters=0, log_interval=1, gradient_accumulation_steps=1, grad_clip=0,
-                        checkpoint_interval=0, seed=0, threads=0, profile=0)
-        at_least |= {name: least for name, least in
-                     dict(n_kv_head=1, min_lr=0, lr_decay_iters=0).items()
-                     if getattr(self, name) is not None}
-        found = [f"--{name} is at least {least}, not {getattr(self, name)}"
-                 for name, least in at_least.items() if not getattr(self, name) >= least]
+        found = too_small(self, max_iters=0, batch_size=1, block_size=1, n_layer=1, n_head=1,
+                          n_embd=1, learning_rate=0, weight_decay=0, warmup_iters=0,
+                          eval_interval=1, eval_iters=0, log_interval=1,
+                          gradient_accumulation_steps=1, grad_clip=0, checkpoint_interval=0, seed=0,
+                          threads=0, profile=0, n_kv_head=1, min_lr=0, lr_decay_iters=0)
         found += [f"--{name} is a finite number, not {value}" for name, value in vars(self).items()
                   if value == math.inf and name not in ("grad_clip", "checkpoint_interval")]
         found += [f"--{name} is at least 0 and below 1, not {getattr(self, name)}"
@@ -139,8 +135,8 @@ class Settings:
     def _problems_of_memory(self, config, limit):
         """A model, or a step of it, that needs more bytes than there are."""
         model, step = training_bytes(config, 0), training_bytes(config, self.batch_size)
-        more = self.gradient_accumulation_steps - 1     # batches, whose ids are 16 bytes a token
-        ids = 16 * self.batch_size * self.block_size * more
+        # The first batch is in the step; of the others, ids and targets wait, 16 bytes a token.
+        ids = 16 * (self.characters - self.batch_size * self.block_size)
         there = f"of memory, and there are {scaled(limit, 'B')}; take "
         if model > limit:
             return [f"a model of --n_layer {self.n_layer} and --n_embd {self.n_embd} needs "
@@ -167,6 +163,11 @@ class Settings:
             found.append(f"--min_lr {self.min_lr:g} is above --learning_rate "
                          f"{self.learning_rate:g}, so the rate rises at the end")
         return found
+
+    @property
+    def characters(self) -> int:
+        """Of a step of the optimiser."""
+        return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
     def model_config(self, vocab_size: int) -> TransformerConfig:
         """The settings that shape the model."""

@@ -3,7 +3,7 @@ import dataclasses
 
 import pytest
 
-from model.flags import Parser, answering, flag, in_a_line, mistyped, text_or_file
+from model.flags import Parser, answering, flag, in_a_line, mistyped, text_or_file, too_small
 
 
 @dataclasses.dataclass
@@ -36,6 +36,13 @@ def test_a_flag_may_stand_alone_where_that_has_a_meaning():
 def test_a_flag_may_have_a_short_spelling():
     assert given("-o", "b") == given("--output", "b") == {"output": "b"} and given("-ob") == given(
         "-o", "b")
+
+
+def test_what_is_too_small_or_no_number_is_named_and_none_is_neither():
+    settings = Settings(max_iters=0, rate=float("nan"))
+    assert too_small(settings, max_iters=1, rate=0, table=0) == [
+        "--max_iters is at least 1, not 0", "--rate is at least 0, not nan"]
+    assert too_small(Settings(), max_iters=10, rate=0) == []
 
 
 def test_a_text_is_itself_or_what_a_file_holds(tmp_path, monkeypatch):
