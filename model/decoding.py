@@ -102,7 +102,8 @@ class Decoder:
             raise IndexError(f"ids lie from 0 to {self.model.config.vocab_size - 1}, and these are "
                              f"{ids.tolist()}")
         logits = kernels.decode(*self._weights, self._keys, self._values,
-                                np.ascontiguousarray(ids), self.length, NORM_EPS)
+                                np.ascontiguousarray(ids), self.length, NORM_EPS,
+                                centred=True, qk_norm=False, relu2=False)
         self.length += 1
         return logits
 

@@ -11,9 +11,9 @@ FLOORS = [
     "minigrad.kernels.plain",
     "minigrad.kernels.compiling minigrad.kernels.vector_math data.batches data.download "
     "data.ngrams",
-    "minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.norm minigrad.kernels.dropout "
-    "minigrad.kernels.embedding minigrad.kernels.update minigrad.kernels.ahead "
-    "minigrad.kernels.drawing "
+    "minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.squared_relu "
+    "minigrad.kernels.norm minigrad.kernels.dropout minigrad.kernels.embedding "
+    "minigrad.kernels.update minigrad.kernels.ahead minigrad.kernels.drawing "
     "data.texts data.repetition",
     "minigrad.kernels.matmul minigrad.kernels.rotary",
     "minigrad.kernels.attention minigrad.kernels.cross_entropy",

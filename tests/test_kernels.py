@@ -67,8 +67,11 @@ def test_what_follows_a_matmul_is_the_plain_statement(shape, dtype):
     a, b = normal(rng, M, K, dtype=dtype), normal(rng, K, P, dtype=dtype)
     bias, h, residual = normal(rng, P, dtype=dtype), *normal(rng, 2, M, P, dtype=dtype)
     for after in (dict(bias=bias), dict(residual=residual), dict(bias=bias, residual=residual),
-                  dict(bias=bias, activated=h), dict(gelu_of=h, activated=residual)):
-        after, after_plain = ({k: v.copy() for k, v in after.items()} for _ in range(2))
+                  dict(bias=bias, activated=h), dict(slope_at=h, activated=residual),
+                  dict(bias=bias, activated=h, relu2=True),
+                  dict(slope_at=h, activated=residual, relu2=True)):
+        after, after_plain = ({k: np.copy(v) if k != "relu2" else v for k, v in after.items()}
+                              for _ in range(2))
         assert_close(kernels.matmul(a, b, **after), plain.matmul(a, b, **after_plain), dtype)
         if "activated" in after:
             assert_close(after["activated"], after_plain["activated"], dtype)
@@ -272,6 +275,34 @@ def test_turning_channels_is_the_plain_way(lead, T, W, pairs, dtype):
     assert turned.dtype == expected.dtype == dtype
     assert_close(turned, expected, dtype)
     assert np.array_equal(turned[..., 2 * pairs:], x[..., 2 * pairs:])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lead,T,W,heads,D", [
+    ((), 1, 2, 1, 2), ((3,), 5, 20, 3, 6), ((2, 2), 70, 48, 4, 8), ((0,), 4, 8, 2, 4),
+    ((5,), 90, 300, 6, 32), ((4,), 0, 8, 2, 4)])
+def test_heads_of_one_size_and_their_gradient_are_the_plain_ones(lead, T, W, heads, D, dtype,
+                                                                 turned):
+    rng = np.random.default_rng(6)
+    x, g = normal(rng, *lead, T, W, dtype=dtype), normal(rng, *lead, T, W, dtype=dtype)
+    angles = normal(rng, T, heads * D // 2 if turned else 0, dtype=dtype)
+    cos, sin = np.cos(angles), np.sin(angles)
+    y, rstd = kernels.norm_heads(x, cos, sin, heads, D, 1e-3)
+    for computed, stated in zip((y, rstd), plain.norm_heads(x, cos, sin, heads, D, 1e-3)):
+        assert_close(computed, stated, dtype)
+    assert_close(kernels.norm_heads_vjp(g, y, rstd, cos, sin, D),
+                 plain.norm_heads_vjp(g, y, rstd, cos, sin, D), dtype)
+    assert np.array_equal(y[..., heads * D:], x[..., heads * D:])
+
+
+@compiled_only
+def test_nan_passes_through_the_activations():
+    a, b, h = np.full((1, 1), np.nan, np.float32), np.ones((1, 1), np.float32), np.ones((1, 1))
+    for relu2 in (False, True):
+        activated = h.astype(np.float32)
+        kernels.matmul(a, b, activated=activated, relu2=relu2)
+        assert np.isnan(activated).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -42,6 +42,7 @@ EXAMPLES = [
     call("negative", r((2, 3))), call("exp", r((2, 3))), call("log", positive(2, 3)),
     call("sqrt", positive(2, 3)), call("tanh", r((2, 3))), call("sigmoid", r((2, 3)) * 5),
     call("silu", r((2, 3))), call("relu", apart - 1.5),
+    call("softcap", r((2, 3)) * 3, 2.0), call("softcap", r((0, 3)), 0.5),
     call("gelu", r((2, 3))), call("gelu", r((2, 3)), approximate="tanh"), call("gelu", r((0, 3))),
     call("exp", r(())),
     call("maximum", apart, apart[::-1].copy()), call("maximum", r((2, 3)), 0.1),
@@ -80,6 +81,8 @@ EXAMPLES = [
     call("mlp", r((2, 3, 4)), r((5, 4)), r((6, 5)), r(5), r(6)),
     call("mlp", r((3, 4)), r((5, 4)), r((2, 5))), call("mlp", r(4), r((5, 4)), r((2, 5))),
     call("mlp", r((0, 4)), r((5, 4)), r((2, 5))),
+    call("mlp", r((2, 3, 4)), r((5, 4)), r((4, 5)), r(5), r(4), r((2, 3, 4)), activation="relu2"),
+    call("mlp", r((3, 4)), r((5, 4)), r((2, 5)), activation="relu2"),
     call("embedding", np.array([[0, 1], [1, 4]]), r((5, 3))),
     call("embedding", np.array(2), r((5, 3))),
     call("softmax", r((2, 3, 5))), call("softmax", r((2, 3, 5)), axis=1),
@@ -115,6 +118,9 @@ EXAMPLES = [
          enable_gqa=True),
     call("rotary", r((2, 5, 12)), 3), call("rotary", r((2, 3, 5, 11)), 2, 4),
     call("rotary", r((70, 2)), 1, base=10.0), call("rotary", r((2, 0, 4)), 2),
+    call("qk_norm", r((2, 5, 12)), 4), call("qk_norm", r((2, 3, 5, 11)), 2, 4, base=1e4),
+    call("qk_norm", r((70, 2)), 1, base=10.0, eps=0.1), call("qk_norm", r((2, 0, 4)), 2),
+    call("qk_norm", r((3, 5)), 5),
 ]
 # A mask and slopes are added, not learnt through.
 NO_GRADIENT = {("scaled_dot_product_attention", 3), ("self_attention", 1)}
@@ -411,6 +417,40 @@ def test_rotary_multiplies_pairs_as_complex_numbers_by_a_turn_of_each_position()
     assert np.array_equal(turned[..., H * D:], x[..., H * D:])
 
 
+def test_qk_norm_gives_heads_a_root_mean_square_of_1_and_turns_them_as_rotary_does():
+    T, H, D = 7, 2, 6
+    x = r((3, T, H * D + 5)) * 10
+    y = mg.qk_norm(x, H, D, eps=0.0).data
+    heads, raw = (a[..., :H * D].reshape(3, T, H, D) for a in (y, x))
+    assert np.allclose(np.square(heads).mean(-1), 1, rtol=1e-12)
+    assert np.allclose(heads / raw, (heads / raw)[..., :1], rtol=1e-10)     # the same direction
+    assert np.array_equal(y[..., H * D:], x[..., H * D:])
+    turned = mg.qk_norm(x, H, D, base=100.0, eps=0.0).data
+    assert np.allclose(turned, mg.rotary(y, H, D, base=100.0).data, rtol=1e-12, atol=1e-14)
+    assert not np.allclose(turned, y)
+
+
+def test_softcap_is_a_tanh_of_that_height():
+    x = np.array([-1e9, -3.0, 0.0, 1e-3, 3.0, 1e9])
+    assert np.allclose(mg.softcap(x, 2.0).data, 2 * np.tanh(x / 2), rtol=1e-12)
+    assert list(mg.softcap(x, 2.0).data[[0, 2, 5]]) == [-2, 0, 2]
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu2"])
+def test_an_mlp_is_two_linear_layers_with_the_activation_between_them(activation):
+    arrays = r((4, 3)), r((5, 3)), r((2, 5)), r(5), r(2), r((4, 2))
+    results = []
+    for compute in (lambda x, up, down, a, b, residual: mg.mlp(x, up, down, a, b, residual,
+                                                               activation),
+                    lambda x, up, down, a, b, residual: mg.linear(
+                        {"gelu": mg.gelu, "relu2": lambda h: mg.relu(h) ** 2}[activation](
+                            mg.linear(x, up, a)), down, b, residual)):
+        tensors = [Tensor(a, requires_grad=True) for a in arrays]
+        (out := compute(*tensors)).backward(np.cos(np.arange(8)).reshape(4, 2))
+        results.append([out.data] + [t.grad for t in tensors])
+    assert all(np.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(*results))
+
+
 def test_products_of_turned_queries_and_keys_depend_on_their_distance_alone():
     T, D = 50, 8
     q, k = (mg.rotary(np.tile(r(D), (T, 1)), 1).data for _ in range(2))     # the same everywhere
@@ -480,6 +520,12 @@ WRONG = [
     ("rotary", (np.ones((2, 10)), 3), {}, ValueError, "10 channels do not hold 3 heads of 3"),
     ("rotary", (np.ones((2, 10)), 2), {}, ValueError, "turned in pairs, and 5 is odd"),
     ("rotary", (np.ones((2, 10)), 3, 4), {}, ValueError, "10 channels do not hold 3 heads of 4"),
+    ("qk_norm", (np.ones((2, 10)), 0), {}, ValueError, "at least 1"),
+    ("qk_norm", (np.ones((2, 10)), 3), {}, ValueError, "10 channels do not hold 3 heads of 3"),
+    ("qk_norm", (np.ones((2, 10)), 2), {"base": 10.0}, ValueError, "in pairs, and 5 is odd"),
+    ("mlp", (np.ones((2, 3)), np.ones((5, 3)), np.ones((3, 5))), {"activation": "relu"},
+     ValueError, "activation is one of gelu, relu2, not 'relu'"),
+    ("softcap", (np.ones(3), 0.0), {}, ValueError, "cap is above 0, not 0.0"),
     ("gelu", (np.ones(3),), {"approximate": "erf"}, ValueError, "not 'erf'"),
     ("add", (np.ones((2, 3)), np.ones(4)), {}, ValueError, "could not be broadcast"),
 ]

@@ -10,6 +10,8 @@ then
     x = x + gelu(norm(x) @ up) @ down;
 and in the end
     logits = norm(x) @ head.
+The norm is the layer norm or the RMS norm, in place of gelu there may be the squared ReLU, and a
+head's q and keys[t] may each be divided by their root mean square.
 
 How it runs: weights, keys and values lie in panels, so that a step reads each of them once, from
 one end to the other; the rows of all sequences share what is read.  A layer has five stages, in
@@ -24,8 +26,9 @@ from minigrad.kernels.compiling import kernel, serial, threads_for
 from minigrad.kernels.gelu import value_and_slope
 from minigrad.kernels.matmul import SET
 from minigrad.kernels.norm import normalise
-from minigrad.kernels.rotary import rotate_row
+from minigrad.kernels.rotary import norm_head, rotate_row
 from minigrad.kernels.softmax import copy_row
+from minigrad.kernels.squared_relu import square_and_slope
 from minigrad.kernels.tiles import MR, NV, WIDE, micro_kernel
 
 QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages: five of each layer, and the last
@@ -35,7 +38,8 @@ STAGES = HEAD
 def decode(token: np.ndarray, position: np.ndarray, cos: np.ndarray, sin: np.ndarray,
            slopes: np.ndarray, gains: np.ndarray, shifts: np.ndarray, biases: np.ndarray,
            qkv: np.ndarray, out: np.ndarray, up: np.ndarray, down: np.ndarray, head: np.ndarray,
-           keys: np.ndarray, values: np.ndarray, ids: np.ndarray, t: int, eps: float) -> np.ndarray:
+           keys: np.ndarray, values: np.ndarray, ids: np.ndarray, t: int, eps: float,
+           centred: bool, qk_norm: bool, relu2: bool) -> np.ndarray:
     """Logits (B, V) after ids (B,) at position t, whose keys and values are kept.
 
     Parameters
@@ -48,18 +52,22 @@ def decode(token: np.ndarray, position: np.ndarray, cos: np.ndarray, sin: np.nda
     qkv, out, up, down : weights (L, inputs, outputs), in panels.
     head : (C, V), in panels.
     keys, values : (L, B, groups, D, block) and (L, B, groups, block, D), in panels.
+    centred : whether the norms take the mean away, as the layer norm does.
+    qk_norm : whether queries and keys are divided by their root mean square.
+    relu2 : whether the MLP has the squared ReLU, and not the GELU.
     """
     logits = np.empty((len(ids), len(token)), token.dtype)
     steps = (qkv.size + out.size + up.size + down.size + head.size) * len(ids) // 16
     decode_kernel(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down,
-                  head, keys, values, ids, logits, t, eps, keys.shape[4] ** -0.5,
-                  threads_for(steps // len(qkv)))
+                  head, keys, values, ids, logits, t, eps, keys.shape[4] ** -0.5, centred, qk_norm,
+                  relu2, threads_for(steps // len(qkv)))
     return logits
 
 
-@kernel("C2 C2 C2 C2 C1 C2 C2 C2 C4 C4 C4 C4 C3 C6 C6 ids1 C2 int double double threads")
+@kernel("C2 C2 C2 C2 C1 C2 C2 C2 C4 C4 C4 C4 C3 C6 C6 ids1 C2 int double double bool bool bool "
+        "threads")
 def decode_kernel(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down,
-                  head, keys, values, ids, logits, t, eps, scale, threads):
+                  head, keys, values, ids, logits, t, eps, scale, centred, qk_norm, relu2, threads):
     B, C = len(ids), token.shape[1]
     NR = head.shape[2]
     widest = max(qkv.shape[1], up.shape[1], len(head)) * NR
@@ -75,12 +83,14 @@ def decode_kernel(token, position, cos, sin, slopes, gains, shifts, biases, qkv,
         for thread in prange(threads):
             run_stage(stage, thread, threads, x, mixed, wide, narrow, normed[thread],
                       scores[thread], mix[thread], cos, sin, slopes, gains, shifts, biases,
-                      qkv, out, up, down, head, keys, values, logits, t, eps, scale)
+                      qkv, out, up, down, head, keys, values, logits, t, eps, scale, centred,
+                      qk_norm, relu2)
 
 
 @serial
 def run_stage(stage, thread, threads, x, mixed, wide, narrow, normed, scores, mix, cos, sin, slopes,
-              gains, shifts, biases, qkv, out, up, down, head, keys, values, logits, t, eps, scale):
+              gains, shifts, biases, qkv, out, up, down, head, keys, values, logits, t, eps, scale,
+              centred, qk_norm, relu2):
     """A thread's part of a stage; the head is a stage after the last layer's."""
     C, groups = x.shape[1], keys.shape[2]
     W = C + 2 * groups * keys.shape[4]
@@ -93,7 +103,7 @@ def run_stage(stage, thread, threads, x, mixed, wide, narrow, normed, scores, mi
         n = len(x) * groups
         for i in range(thread * n // threads, (thread + 1) * n // threads):
             attend_last(i // groups, i % groups, wide, cos, sin, slopes, keys[layer], values[layer],
-                        t, scale, scores, mix, mixed)
+                        t, scale, scores, mix, mixed, qk_norm, eps)
         return
     elif stage == OUT:
         a, packed, c, first_bias, width = mixed, out[layer], narrow, W, C
@@ -104,7 +114,7 @@ def run_stage(stage, thread, threads, x, mixed, wide, narrow, normed, scores, mi
     if stage in (HEAD, QKV, UP):
         norm = 2 * layer + (stage == UP)
         for b in range(len(x)):
-            normalise(x[b], gains[norm], shifts[norm], eps, True, normed[b])
+            normalise(x[b], gains[norm], shifts[norm], eps, centred, normed[b])
     first, last = product(a, packed, packed.shape[1], c, thread, threads)
     last = min(last, width)
     for b in range(len(x)):
@@ -114,7 +124,7 @@ def run_stage(stage, thread, threads, x, mixed, wide, narrow, normed, scores, mi
         else:
             add_row(biases[layer, first_bias + first:first_bias + last], row)
             if stage == UP:
-                gelu_row(row)
+                activate_row(row, relu2)
             elif stage != QKV:
                 add_row(row, x[b, first:last])
 
@@ -126,9 +136,13 @@ def add_row(added, row):
 
 
 @serial
-def gelu_row(row):
-    for j in range(row.size):
-        row[j] = value_and_slope(row[j], row.dtype.type)[0]
+def activate_row(row, relu2):
+    if relu2:
+        for j in range(row.size):
+            row[j] = square_and_slope(row[j], row.dtype.type)[0]
+    else:
+        for j in range(row.size):
+            row[j] = value_and_slope(row[j], row.dtype.type)[0]
 
 
 @serial
@@ -151,13 +165,16 @@ def product(a, packed, depth, c, thread, threads):
 
 
 @serial
-def attend_last(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores, mix, mixed):
+def attend_last(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores, mix, mixed,
+                qk_norm, eps):
     """Keep a group's key and value of position t, and write what its queries find to `mixed`."""
     groups, _, D, NR = keys.shape[1:]
     C, G = mixed.shape[1], slopes.size // groups
     key, value = C + group * D, C + (groups + group) * D        # where they begin
     if cos.size:
         rotate_row(qkv[b, key:], cos[t], sin[t], qkv[b, key:])
+    if qk_norm:
+        norm_head(qkv[b, key:key + D].reshape(1, D), 0, eps)
     for d in range(D):
         keys[b, group, t // NR, d, t % NR] = qkv[b, key + d]
         values[b, group, d // NR, t, d % NR] = qkv[b, value + d]
@@ -165,6 +182,8 @@ def attend_last(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores,
         query = qkv[b:b + 1, h * D:]
         if cos.size:
             rotate_row(query[0], cos[t], sin[t], query[0])
+        if qk_norm:
+            norm_head(qkv[b, h * D:h * D + D].reshape(1, D), 0, eps)
         product(query, keys[b, group, :t // NR + 1], D, scores, 0, 1)
         row = scores[0, :whole_vectors(t + 1)]
         finish_scores(row, row.dtype.type(scale), slopes[h], t, row, False, t + 1)

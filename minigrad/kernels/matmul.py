@@ -4,7 +4,8 @@ In plain NumPy, for each of a batch:
     c = a @ b,  or  c += a @ b;
 then, where they are given,
     c += bias;  c += residual;
-    activated[...] = gelu(c),  or  c *= gelu'(h) and activated[...] = gelu(h) for h = gelu_of.
+    activated[...] = f(c),  or  c *= f'(h) and activated[...] = f(h) for h = slope_at,
+with f the GELU, or the squared ReLU.
 
 How it runs (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication"): the
 inner dimension is cut into depths of at most KC; of each, B is packed into panels of NR columns, of
@@ -20,6 +21,7 @@ from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writable
 from minigrad.kernels.gelu import value_and_slope
+from minigrad.kernels.squared_relu import square_and_slope
 from minigrad.kernels.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
                                     micro_kernel, transpose_square)
 
@@ -32,7 +34,8 @@ SET, ADD = np.bool_(False), np.bool_(True)
 
 def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
            bias: np.ndarray | None = None, residual: np.ndarray | None = None,
-           gelu_of: np.ndarray | None = None, activated: np.ndarray | None = None) -> np.ndarray:
+           slope_at: np.ndarray | None = None, activated: np.ndarray | None = None,
+           relu2: bool = False) -> np.ndarray:
     """(N, M, K) @ (N, K, P) -> (N, M, P), or (M, K) @ (K, P) -> (M, P); added to `out` if given.
 
     What may follow, as stated at the head of this file, wants a bias (P,), and dense arrays of the
@@ -48,9 +51,9 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
         if a.ndim == 2:
             a, b, c = a[None], b[None], c[None]
         after = [no_rows if x is None else dense(x).reshape(c.shape)
-                 for x in (residual, gelu_of, activated)]
+                 for x in (residual, slope_at, activated)]
         matmul_kernel(writable(a), writable(b), c, nothing if bias is None else dense(bias), *after,
-                      add, threads_for(out.size * a.shape[-1] // 16))
+                      add, relu2, threads_for(out.size * a.shape[-1] // 16))
     return out
 
 
@@ -60,8 +63,8 @@ def absent(dtype):
     return np.empty((0, 0, 0), dtype), np.empty(0, dtype)
 
 
-@kernel("A3 A3 C3 C1 C3 C3 C3 bool threads")
-def matmul_kernel(a, b, c, bias, residual, gelu_of, activated, add, threads):
+@kernel("A3 A3 C3 C1 C3 C3 C3 bool bool threads")
+def matmul_kernel(a, b, c, bias, residual, slope_at, activated, add, relu2, threads):
     N, M, K = a.shape
     P = c.shape[2]
     NR = TILE_BYTES // c.itemsize
@@ -88,23 +91,31 @@ def matmul_kernel(a, b, c, bias, residual, gelu_of, activated, add, threads):
                 if end == K:
                     for i in range(top, min(M, bottom)):
                         finish_row(c[n, i], bias, residual[n, i] if residual.size else bias,
-                                   gelu_of[n, i] if gelu_of.size else bias,
-                                   activated[n, i] if activated.size else bias,
-                                   residual.size > 0, gelu_of.size > 0, activated.size > 0)
+                                   slope_at[n, i] if slope_at.size else bias,
+                                   activated[n, i] if activated.size else bias, residual.size > 0,
+                                   slope_at.size > 0, activated.size > 0, relu2)
 
 
 @serial
-def finish_row(c, bias, residual, gelu_of, activated, has_residual, has_gelu_of, has_activated):
+def finish_row(c, bias, residual, slope_at, activated, has_residual, has_slope_at, has_activated,
+               relu2):
     """What is done to a row of the product; absent arrays have been replaced by others."""
     real = c.dtype.type
     for j in range(bias.size):
         c[j] += bias[j]
     for j in range(c.size if has_residual else 0):
         c[j] += residual[j]
-    if has_gelu_of:
+    if has_slope_at and relu2:
         for j in range(c.size):
-            activated[j], slope = value_and_slope(gelu_of[j], real)
+            activated[j], slope = square_and_slope(slope_at[j], real)
             c[j] *= slope
+    elif has_slope_at:
+        for j in range(c.size):
+            activated[j], slope = value_and_slope(slope_at[j], real)
+            c[j] *= slope
+    elif has_activated and relu2:
+        for j in range(c.size):
+            activated[j] = square_and_slope(c[j], real)[0]
     elif has_activated:
         for j in range(c.size):
             activated[j] = value_and_slope(c[j], real)[0]

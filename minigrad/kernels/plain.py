@@ -9,7 +9,7 @@ import numpy as np
 from minigrad.kernels.panels import unpack
 
 
-def matmul(a, b, out=None, bias=None, residual=None, gelu_of=None, activated=None):
+def matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activated=None, relu2=False):
     c = a @ b
     if out is not None:
         out += c
@@ -17,11 +17,16 @@ def matmul(a, b, out=None, bias=None, residual=None, gelu_of=None, activated=Non
     for added in (bias, residual):
         if added is not None:
             c += added
-    if gelu_of is not None:
-        c *= gelu_vjp(np.ones_like(c), gelu_of, False)
+    if slope_at is not None:
+        c *= 2 * np.maximum(slope_at, 0) if relu2 else gelu_vjp(np.ones_like(c), slope_at, False)
     if activated is not None:
-        activated[...] = gelu(c if gelu_of is None else gelu_of, False)
+        activated[...] = activation(c if slope_at is None else slope_at, relu2)
     return c
+
+
+def activation(x, relu2):
+    """The squared ReLU or the GELU."""
+    return np.square(np.maximum(x, 0)) if relu2 else gelu(x, False)
 
 
 def softmax(x):
@@ -137,6 +142,21 @@ def rotate(x, cos, sin):
     return y
 
 
+def norm_heads(x, cos, sin, heads, D, eps):
+    y, of_heads = rotate(x, cos, sin), x[..., :heads * D].reshape(*x.shape[:-1], heads, D)
+    rstd = 1 / np.sqrt(np.square(of_heads).mean(axis=-1) + eps)
+    y[..., :heads * D] *= np.repeat(rstd, D, axis=-1)
+    return y, rstd.reshape(-1, heads)
+
+
+def norm_heads_vjp(g, y, rstd, cos, sin, D):
+    dx, heads = g.copy(), rstd.shape[1]
+    g, y = (a[..., :heads * D].reshape(*a.shape[:-1], heads, D) for a in (g, y))
+    d = (g - y * (g * y).mean(axis=-1, keepdims=True)) * rstd.reshape(*g.shape[:-1], 1)
+    dx[..., :heads * D] = d.reshape(*g.shape[:-2], heads * D)
+    return rotate(dx, cos, -sin)
+
+
 def cross_entropy(logits, targets, ignored):
     shifted = logits - logits.max(axis=1, keepdims=True)
     counted = targets != ignored
@@ -164,18 +184,20 @@ def sum_of_squares(xs):
 
 
 def decode(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys,
-           values, ids, t, eps):
+           values, ids, t, eps, centred, qk_norm, relu2):
     (V, C), (L, B, groups, _, D, NR), H = token.shape, keys.shape, slopes.size
     W = (H + 2 * groups) * D
 
     def normed(x, i):
-        return norm(x, gains[i], shifts[i], eps, True)[0]
+        return norm(x, gains[i], shifts[i], eps, centred)[0]
 
     x = token[ids] + position[t]                                        # (B, C)
     for i in range(L):
         bias = np.split(biases[i], [W, W + C, W + 5 * C])
         packed = normed(x, 2 * i) @ unpack(qkv[i], W) + bias[0]         # (B, W)
-        packed = rotate(packed, np.tile(cos[t], H + groups), np.tile(sin[t], H + groups))
+        angles = np.tile(cos[t], (1, H + groups)), np.tile(sin[t], (1, H + groups))
+        packed = (norm_heads(packed, *angles, H + groups, D, eps)[0] if qk_norm
+                  else rotate(packed, *angles))
         q, k, v = np.split(packed.reshape(B, -1, D), [H, H + groups], axis=1)
         keys[i, :, :, t // NR, :, t % NR] = k
         for d in range(D):
@@ -185,7 +207,7 @@ def decode(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, u
         bias_to_key = slopes.reshape(groups, -1, 1) * np.arange(t, -1, -1)
         P = softmax(q @ past[0] * D ** -0.5 - bias_to_key.astype(q.dtype))
         x = x + ((P @ past[1]).reshape(B, C) @ unpack(out[i], C) + bias[1])
-        hidden = gelu(normed(x, 2 * i + 1) @ unpack(up[i], 4 * C) + bias[2], False)
+        hidden = activation(normed(x, 2 * i + 1) @ unpack(up[i], 4 * C) + bias[2], relu2)
         x = x + (hidden @ unpack(down[i], C) + bias[3])
     return normed(x, 2 * L) @ unpack(head, V)
 

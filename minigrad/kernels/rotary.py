@@ -1,9 +1,14 @@
-"""Rotary positions (Su et al. 2021, "RoFormer", section 3.4.2): channels turned in pairs.
+"""Rotary positions (Su et al. 2021, "RoFormer", section 3.4.2): channels turned in pairs; and, in
+the same pass, heads divided by their root mean square (Henry et al. 2020, "Query-Key Normalization
+for Transformers", section 3).
 
 In plain NumPy, for x (T, W) of which the first channels are turned, and angles (T, pairs):
     a, b = x[:, :2 * pairs:2], x[:, 1:2 * pairs:2]
     y = x.copy();  y[:, :2 * pairs:2] = a * cos - b * sin;  y[:, 1:2 * pairs:2] = b * cos + a * sin
-and back by the opposite angle.
+and back by the opposite angle.  With the norm, for each head x (T, D) of the first ones,
+    rstd = 1 / np.sqrt((x * x).mean(-1) + eps);  y = turned(x) * rstd
+and back, since turning changes no inner product,
+    dx = turned back((g - y * (g * y).mean(-1)) * rstd)
 """
 import numpy as np
 from numba import prange
@@ -36,3 +41,77 @@ def rotate_row(x, cos, sin, y):
         a, b = x[2 * i], x[2 * i + 1]
         y[2 * i] = a * cos[i] - b * sin[i]
         y[2 * i + 1] = b * cos[i] + a * sin[i]
+
+
+def norm_heads(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, heads: int, D: int, eps: float
+               ) -> tuple[np.ndarray, np.ndarray]:
+    """Turn each of the first heads and divide it by its root mean square, and copy what follows:
+    (..., T, W), (T, pairs), (T, pairs) -> (..., T, W); also 1 / rms of each, (R, heads).
+
+    The angles are those of all heads, or (T, 0), and nothing is turned.
+    """
+    y, flat = np.empty(x.shape, x.dtype), rows(x)
+    rstd = np.empty((len(flat), heads), x.dtype)
+    norm_heads_kernel(flat, dense(cos), dense(sin), rows(y), rstd, D, eps, threads_for(x.size // 8))
+    return y, rstd
+
+
+def norm_heads_vjp(g: np.ndarray, y: np.ndarray, rstd: np.ndarray, cos: np.ndarray, sin: np.ndarray,
+                   D: int) -> np.ndarray:
+    """The gradient to the x of `norm_heads`, from its values."""
+    dx = np.empty(g.shape, g.dtype)
+    norm_heads_vjp_kernel(rows(g), rows(y), rstd, dense(cos), dense(-sin), rows(dx), D,
+                          threads_for(g.size // 8))
+    return dx
+
+
+@kernel("C2 C2 C2 C2 C2 int double threads")
+def norm_heads_kernel(x, cos, sin, y, rstd, D, eps, threads):
+    heads, turned = rstd.shape[1], 2 * cos.shape[1]
+    for row in prange(len(x)):
+        t = row % len(cos)
+        rotate_row(x[row], cos[t], sin[t], y[row])
+        copy_row(x[row, turned:], y[row, turned:])
+        y_heads = y[row, :heads * D].reshape(heads, D)
+        for h in range(heads):
+            rstd[row, h] = norm_head(y_heads, h, eps)
+
+
+@serial
+def norm_head(x, h, eps):
+    """Divide row h by its root mean square; returns 1 / rms."""
+    D = x.shape[1]
+    real = x.dtype.type
+    square = real(0)
+    for d in range(D):
+        square += x[h, d] * x[h, d]
+    rstd = real(1) / np.sqrt(square / real(D) + real(eps))
+    for d in range(D):
+        x[h, d] *= rstd
+    return rstd
+
+
+@kernel("C2 C2 C2 C2 C2 C2 int threads")
+def norm_heads_vjp_kernel(g, y, rstd, cos, back, dx, D, threads):
+    heads = rstd.shape[1]
+    for row in prange(len(g)):
+        t = row % len(cos)
+        g_heads = g[row, :heads * D].reshape(heads, D)
+        y_heads = y[row, :heads * D].reshape(heads, D)
+        dx_heads = dx[row, :heads * D].reshape(heads, D)
+        for h in range(heads):
+            norm_head_vjp(g_heads, y_heads, h, rstd[row, h], dx_heads)
+        rotate_row(dx[row], cos[t], back[t], dx[row])
+        copy_row(g[row, heads * D:], dx[row, heads * D:])
+
+
+@serial
+def norm_head_vjp(g, y, h, rstd, dx):
+    D = g.shape[1]
+    real = g.dtype.type
+    along = real(0)
+    for d in range(D):
+        along += g[h, d] * y[h, d]
+    along /= real(D)
+    for d in range(D):
+        dx[h, d] = (g[h, d] - y[h, d] * along) * rstd

@@ -1,8 +1,9 @@
 """Every differentiable op, and the operators and methods that Tensor has from them."""
 from minigrad.core import Tensor
-from minigrad.ops.attention import rotary, scaled_dot_product_attention, self_attention
+from minigrad.ops.attention import qk_norm, rotary, scaled_dot_product_attention, self_attention
 from minigrad.ops.elementwise import (add, divide, exp, gelu, log, maximum, multiply, negative,
-                                      power, relu, sigmoid, silu, sqrt, subtract, tanh, where)
+                                      power, relu, sigmoid, silu, softcap, sqrt, subtract, tanh,
+                                      where)
 from minigrad.ops.network import (cross_entropy, dropout, embedding, layer_norm, linear,
                                   log_softmax, matmul, mlp, rms_norm, softmax)
 from minigrad.ops.shape import (broadcast_to, concatenate, max, mean, reshape, split, stack, sum,
@@ -12,8 +13,9 @@ __all__ = [
     "add", "subtract", "multiply", "divide", "power", "negative", "matmul", "exp", "log", "sqrt",
     "tanh", "maximum", "where", "sum", "mean", "max", "reshape", "transpose", "swapaxes",
     "concatenate", "stack", "split", "broadcast_to", "take", "relu", "gelu", "silu", "sigmoid",
-    "softmax", "log_softmax", "cross_entropy", "layer_norm", "rms_norm", "dropout", "embedding",
-    "linear", "mlp", "scaled_dot_product_attention", "self_attention", "rotary"]
+    "softcap", "softmax", "log_softmax", "cross_entropy", "layer_norm", "rms_norm", "dropout",
+    "embedding", "linear", "mlp", "scaled_dot_product_attention", "self_attention", "rotary",
+    "qk_norm"]
 
 Tensor.__add__, Tensor.__radd__ = add, lambda self, other: add(other, self)
 Tensor.__sub__, Tensor.__rsub__ = subtract, lambda self, other: subtract(other, self)

@@ -1,5 +1,5 @@
-"""The ops of attention: one for queries, keys and values, one for packed heads, and rotary
-positions.
+"""The ops of attention: one for queries, keys and values, one for packed heads, rotary positions,
+and queries and keys of one size.
 
 Axes: B batch, T queries (time), S keys, H heads, D channels of a query or key, E of a value.
 """
@@ -10,7 +10,7 @@ import numpy as np
 
 from minigrad import kernels
 from minigrad.core import Array, Rule, op
-from minigrad.ops.network import draw_seed, one_type
+from minigrad.ops.network import NORM_EPS, draw_seed, one_type
 
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
 
@@ -117,17 +117,45 @@ def rotary(x: Array, num_heads: int, d_key: int | None = None,
     Source: Su et al. 2021, "RoFormer", section 3.4.2.
     """
     x, = one_type(x)
-    T, W = x.shape[-2:]
-    if num_heads < 1 or d_key is not None and d_key < 1 or not base > 0:
+    D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
+    cos, sin = rotary_angles(x.shape[-2], D, x.dtype, num_heads, base)
+    return kernels.rotate(x, cos, sin), (lambda g: kernels.rotate(g, cos, -sin),)
+
+
+@op
+def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | None = None,
+            eps: float = NORM_EPS) -> Rule:
+    """Divide each head's channels by their root mean square, and with a `base` then turn them, as
+    `rotary` does: (..., T, W) -> (..., T, W).  Back:  dx = (g - y mean(g y)) / rms, turned back.
+
+    The first num_heads D channels are heads, D = d_key (by default all, W / num_heads); what
+    follows, as the values in packed projections, is passed on.  Scores of queries and keys then lie
+    between -sqrt(D) and sqrt(D).
+
+    Source: Henry et al. 2020, "Query-Key Normalization for Transformers", section 3; Dehghani et
+    al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2; the norm is that of
+    Zhang & Sennrich 2019, section 4.
+    """
+    x, = one_type(x)
+    T = x.shape[-2]
+    D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
+    cos, sin = ([np.empty((T, 0), x.dtype)] * 2 if base is None else
+                rotary_angles(T, D, x.dtype, num_heads, base))
+    y, rstd = kernels.norm_heads(x, cos, sin, num_heads, D, eps)
+    return y, (lambda g: kernels.norm_heads_vjp(g, y, rstd, cos, sin, D),)
+
+
+def _channels_of_a_head(W, num_heads, d_key, base):
+    """D, seen to fit into W channels, and to be even where they are turned."""
+    if num_heads < 1 or d_key is not None and d_key < 1 or base is not None and not base > 0:
         raise ValueError("num_heads and d_key are at least 1 and base is above 0; they are "
                          f"{num_heads}, {d_key} and {base}")
     D = W // num_heads if d_key is None else d_key
-    if num_heads * D > W or d_key is None and num_heads * D != W:
+    if D < 1 or num_heads * D > W or d_key is None and num_heads * D != W:
         raise ValueError(f"{W} channels do not hold {num_heads} heads of {D}")
-    if D % 2:
+    if base is not None and D % 2:
         raise ValueError(f"a head's channels are turned in pairs, and {D} is odd")
-    cos, sin = rotary_angles(T, D, x.dtype, num_heads, base)
-    return kernels.rotate(x, cos, sin), (lambda g: kernels.rotate(g, cos, -sin),)
+    return D
 
 
 @lru_cache(maxsize=8)

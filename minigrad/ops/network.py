@@ -10,6 +10,7 @@ from minigrad import kernels
 from minigrad.core import Array, Rule, op, unbroadcast
 
 NORM_EPS = 1e-5     # added to a variance
+ACTIVATIONS = ("gelu", "relu2")     # of an MLP
 
 
 @op
@@ -74,28 +75,33 @@ def linear(x: Array, weight: Array, bias: Array = None, residual: Array = None) 
 
 @op
 def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Array = None,
-        residual: Array = None) -> Rule:
-    """linear(gelu(linear(x, up, up_bias)), down, down_bias, residual):
-    (..., C), (F, C), (P, F), (F,), (P,), (..., P) -> (..., P).
+        residual: Array = None, activation: str = "gelu") -> Rule:
+    """linear(f(linear(x, up, up_bias)), down, down_bias, residual), with f the GELU or as
+    `activation` says: (..., C), (F, C), (P, F), (F,), (P,), (..., P) -> (..., P).
 
-    In one op because then only h = linear(x, up, up_bias) is kept, and gelu(h) comes again with the
-    derivative of gelu at h, going back.
+    "gelu" is the exact one, "relu2" max(x, 0)^2.  In one op because then only
+    h = linear(x, up, up_bias) is kept, and f(h) comes again with the derivative of f at h, going
+    back.
 
-    Source: Vaswani et al. 2017, section 3.3, with Hendrycks & Gimpel's GELU.
+    Source: Vaswani et al. 2017, section 3.3, with Hendrycks & Gimpel's GELU; So et al. 2021,
+    "Primer", section 3.2 (squared ReLU).
     """
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}")
     if (up.ndim, down.ndim) != (2, 2) or x.shape[-1:] != up.shape[1:] or len(up) != down.shape[1]:
         raise ValueError("x (..., C), up (F, C) and down (P, F) need the same C and the same F; "
                          f"they are {list(x.shape)}, {list(up.shape)} and {list(down.shape)}")
     x, up, down, up_bias, down_bias, residual = one_type(x, up, down, up_bias, down_bias, residual)
     flat, shape = _rows(x), (*x.shape[:-1], len(down))
-    activated = np.empty((len(flat), len(up)), x.dtype)
-    h = kernels.matmul(flat, up.T, bias=_row_of(up.shape[:1], up_bias), activated=activated)
+    activated, relu2 = np.empty((len(flat), len(up)), x.dtype), activation == "relu2"
+    h = kernels.matmul(flat, up.T, bias=_row_of(up.shape[:1], up_bias), activated=activated,
+                       relu2=relu2)
     y = kernels.matmul(activated, down.T, bias=_row_of(shape, down_bias),
                        residual=_residual(shape, residual))
 
     def vjp(g):
         rows, activated = _rows(g), np.empty_like(h)
-        dh = kernels.matmul(rows, down, gelu_of=h, activated=activated)
+        dh = kernels.matmul(rows, down, slope_at=h, activated=activated, relu2=relu2)
         return (kernels.matmul(dh, up).reshape(x.shape), kernels.matmul(dh.T, flat),
                 kernels.matmul(rows.T, activated),
                 None if up_bias is None else dh.sum(axis=0),
