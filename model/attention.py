@@ -13,6 +13,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.ops.attention import ROTARY_BASE
 from model.layers import STD, Dropout, Linear
 from model.module import Module
 from model.positions import alibi_bias, alibi_slopes
@@ -168,6 +169,8 @@ class MultiHeadAttention(Module):
     projection : without it the heads' values, side by side, are the output.
     rotary, alibi : what the scores know of positions: by how much queries and keys are turned, or
         how far apart they are; see `mg.rotary` and `alibi_slopes`.
+    qk_norm : divide queries and keys by their root mean square, head by head, before they are
+        turned; see `mg.qk_norm`.
 
     Source: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, "Fast Transformer Decoding", section 3
     (multi-query); Ainslie et al. 2023, "GQA", section 2.2 (grouped-query).
@@ -177,7 +180,7 @@ class MultiHeadAttention(Module):
                  bias: bool = False, causal: bool = True, rng: np.random.Generator | None = None,
                  std_out: float = STD, dtype: type = np.float32, num_kv_heads: int | None = None,
                  d_key: int | None = None, d_value: int | None = None, projection: bool = True,
-                 rotary: bool = False, alibi: bool = False) -> None:
+                 rotary: bool = False, alibi: bool = False, qk_norm: bool = False) -> None:
         if num_heads < 1:
             raise ValueError(f"attention has at least 1 head, and not {num_heads}")
         if None in (d_key, d_value) and d_out % num_heads:
@@ -197,7 +200,7 @@ class MultiHeadAttention(Module):
                              f"{self.d_key} of them, which is odd")
         rng = np.random.default_rng(0) if rng is None else rng
         width = (num_heads + self.kv_heads) * self.d_key + self.kv_heads * d_value
-        self.causal, self.rotary = causal, rotary
+        self.causal, self.rotary, self.qk_norm = causal, rotary, qk_norm
         self.slopes = alibi_slopes(num_heads, dtype) if alibi else None
         self.qkv = Linear(d_in, width, bias, rng, dtype=dtype)
         self.out = (Linear(num_heads * d_value, d_out, bias, rng, std_out, dtype) if projection
@@ -209,7 +212,10 @@ class MultiHeadAttention(Module):
         """A residual, of the output's shape, is added to it, after the dropout.  A list `keep` is
         given the queries, keys and values of all heads, as they meet, (..., T, W)."""
         qkv = self.qkv(x)                                                   # (..., T, W)
-        if self.rotary:
+        if self.qk_norm:
+            qkv = mg.qk_norm(qkv, self.heads + self.kv_heads, self.d_key,
+                             ROTARY_BASE if self.rotary else None)
+        elif self.rotary:
             qkv = mg.rotary(qkv, self.heads + self.kv_heads, self.d_key)
         if keep is not None:
             keep.append(qkv.data)

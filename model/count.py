@@ -15,7 +15,7 @@ import typing
 from model.checkpoint import load_checkpoint
 from model.flags import Parser, answering, flag, prepare_output
 from model.sizes import cached, forward_flops, of_a_layer, outside_layers, parameters, scaled
-from model.transformer import POSITIONS, TransformerConfig
+from model.transformer import NORMS, POSITIONS, TransformerConfig
 
 HELP = {"vocab_size": "different tokens, V",
         "block_size": "tokens of the longest sequence, T",
@@ -24,13 +24,15 @@ HELP = {"vocab_size": "different tokens, V",
         "n_kv_head": "heads of keys and values (default: n_head)",
         "n_embd": "channels, C",
         "position": f"what tells positions apart: {', '.join(POSITIONS)}",
-        "bias": "biases in linear layers and norms"}
+        "bias": "biases in linear layers and norms",
+        "norm": f"the norm's kind: {', '.join(NORMS)}; rms learns nothing",
+        "tied": "the token embedding is the output's weights as well"}     # others change no count
 LANTERN = 62    # characters of the text that train.py takes by default
 
 Settings = dataclasses.make_dataclass("Settings", [
     (field.name, (typing.get_args(field.type) or (field.type,))[0],     # int | None: a flag of int
      flag(LANTERN if field.name == "vocab_size" else field.default, HELP.get(field.name, "")))
-    for field in dataclasses.fields(TransformerConfig) if field.name != "dropout"
+    for field in dataclasses.fields(TransformerConfig) if field.name in HELP
 ] + [("out_dir", str, flag(None, "count the model in the ckpt.npz of this folder instead"))])
 
 ATTENTION, MLP = ("query", "key", "value", "output"), ("up", "down")
@@ -88,9 +90,11 @@ def parameter_table(config: TransformerConfig) -> list[str]:
             *(row_of(f"  {part}", [part], in_head[part]) for part in ATTENTION),
             row_of("MLP", MLP),
             *(row_of(f"  {part}", [part]) for part in MLP),
-            row("norms", config.n_layer * layer["norms"] + outside["norms"], layer["norms"]),
+            *([row("norms", config.n_layer * layer["norms"] + outside["norms"], layer["norms"])]
+              if outside["norms"] else []),
+            *([row("head", outside["head"])] if outside["head"] else []),
             row("total", total, sum(layer.values())),
-            "The token embedding is the output's weights as well."]
+            *(["The token embedding is the output's weights as well."] if config.tied else [])]
 
 
 def flops_table(config: TransformerConfig) -> list[str]:
@@ -107,9 +111,11 @@ def bytes_table(config: TransformerConfig) -> list[str]:
     """Bytes of weights, of training, of the cache, and read for a token that is written."""
     n, kept = parameters(config), cached(config)
     block = config.block_size * kept
-    # Of the positions one row is read; of the token embedding all, as output.
-    positions = outside_layers(config)["position embedding"]
+    # Of the positions one row is read; of the token embedding all, as output, or one if not tied.
+    outside = outside_layers(config)
+    positions, tokens = outside["position embedding"], outside["token embedding"]
     read = n - positions + positions // config.block_size + block
+    read -= 0 if config.tied else tokens - tokens // config.vocab_size
     rows = {"weights": n, "keys and values of a token": kept,
             "keys and values of a full block": block,
             "read to write a token, the cache full": read}

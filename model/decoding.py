@@ -5,7 +5,7 @@ channels, V vocabulary.
 """
 import numpy as np
 
-from minigrad import kernels, no_grad
+from minigrad import Tensor, kernels, no_grad
 from minigrad.kernels.panels import empty_panels, pack, put
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
@@ -95,17 +95,20 @@ class Decoder:
 
     def step(self, ids: np.ndarray) -> np.ndarray:
         """Read one more character of each sequence, ids (B,); returns logits, (B, V)."""
-        if not 0 < self.length < self.model.config.block_size:
+        config = self.model.config
+        if not 0 < self.length < config.block_size:
             raise ValueError(f"after {self.length} characters there is nothing to go on from, or "
-                             f"no room in the block of {self.model.config.block_size}; use read")
-        if not all([0 <= x < self.model.config.vocab_size for x in ids.tolist()]):
-            raise IndexError(f"ids lie from 0 to {self.model.config.vocab_size - 1}, and these are "
+                             f"no room in the block of {config.block_size}; use read")
+        if not all([0 <= x < config.vocab_size for x in ids.tolist()]):
+            raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
                              f"{ids.tolist()}")
         logits = kernels.decode(*self._weights, self._keys, self._values,
                                 np.ascontiguousarray(ids), self.length, NORM_EPS,
-                                centred=True, qk_norm=False, relu2=False)
+                                config.norm == "layer", config.qk_norm,
+                                config.activation == "relu2")
         self.length += 1
-        return logits
+        with no_grad():
+            return self.model.capped(Tensor(logits)).data
 
 
 def _weights(model):
@@ -125,12 +128,13 @@ def _weights(model):
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
     linears = [(b.attention.qkv, b.attention.out, b.mlp.up, b.mlp.down) for b in model.blocks]
 
-    def shifts(layer):
-        return np.zeros(len(layer.weight.data), dtype) if layer.bias is None else layer.bias.data
+    def given(parameter, size, otherwise):
+        return np.full(size, otherwise, dtype) if parameter is None else parameter.data
 
     return (model.token_embedding.weight.data.copy(), position, cos, sin, slopes,
-            np.stack([norm.weight.data for norm in norms]),
-            np.stack([shifts(norm) for norm in norms]),
-            np.stack([np.concatenate([shifts(linear) for linear in layer]) for layer in linears]),
+            np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
+            np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
+            np.stack([np.concatenate([given(linear.bias, len(linear.weight.data), 0)
+                                      for linear in layer]) for layer in linears]),
             *(pack(np.stack([linear.weight.data.T for linear in same])) for same in zip(*linears)),
-            pack(model.token_embedding.weight.data.T))
+            pack(model.output_weight.data.T))

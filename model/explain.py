@@ -234,7 +234,7 @@ def show_update(model: Transformer, optimizer: mg.AdamW, before: dict[str, np.nd
     stage(f"The step of {type(optimizer).__name__}", definition(optimizer.step))
     lr = optimizer.param_groups[0]["lr"]
     decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in group['params']):,}"
-                          for group in optimizer.param_groups)
+                          for group in optimizer.param_groups if group["params"])
     say(f"{inspect.getdoc(optimizer).splitlines()[0]}  The learning rate is {lr:.4g}, "
         f"{lr / highest:.1%} of the highest ({definition(warmup_cosine).place}); weight decay is "
         f"{decays} numbers."

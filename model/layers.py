@@ -1,4 +1,4 @@
-"""The layers around attention: Linear, Embedding, LayerNorm, Dropout, MLP.
+"""The layers around attention: Linear, Embedding, LayerNorm, RMSNorm, Dropout, MLP.
 
 Shapes: B batch, T time, C channels.  Weights are drawn from the generator that a layer is given,
 as GPT-2's are (Radford et al. 2019, section 2.3; the figures from its published code): normal with
@@ -59,6 +59,17 @@ class LayerNorm(Module):
         return mg.layer_norm(x, self.weight, self.bias)
 
 
+class RMSNorm(Module):
+    """Root mean square 1 over the channels, and nothing learnt: (..., C) -> (..., C).
+
+    A gain would be a factor of the columns of the weights that read the norm, which can learn it.
+    """
+    weight = bias = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return mg.rms_norm(x)
+
+
 class Dropout(Module):
     """Zero a share of the elements if and only if a random generator is handed over."""
 
@@ -77,14 +88,17 @@ class Dropout(Module):
 class MLP(Module):
     """Up to four times the channels, GELU, and down, each position by itself: (..., C) -> (..., C).
 
-    Source: Vaswani et al. 2017, section 3.3, with GPT-2's GELU (the exact one, as in nanoGPT).
+    Source: Vaswani et al. 2017, section 3.3, with GPT-2's GELU (the exact one, as in nanoGPT), or
+    with another activation that `mg.mlp` knows.
     """
 
     def __init__(self, channels: int, bias: bool, rng: np.random.Generator, std_out: float = STD,
-                 dtype: type = np.float32) -> None:
+                 dtype: type = np.float32, activation: str = "gelu") -> None:
+        self.activation = activation
         self.up = Linear(channels, 4 * channels, bias, rng, dtype=dtype)
         self.down = Linear(4 * channels, channels, bias, rng, std_out, dtype)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         # down(gelu(up(x))) + residual, in one op that keeps less for the way back
-        return mg.mlp(x, self.up.weight, self.down.weight, self.up.bias, self.down.bias, residual)
+        return mg.mlp(x, self.up.weight, self.down.weight, self.up.bias, self.down.bias, residual,
+                      self.activation)

@@ -43,6 +43,8 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
     grouped = config.kv_heads < config.n_head
     shift = " and shifted by another" if config.bias else ""
     bias = " − slope of the head · distance" if config.position == "alibi" else ""
+    softmax = "  Softmax makes them the probabilities above."
+    after = "" if config.softcap else softmax
     return {
         "embedding token_embedding":
             "Each character becomes its row of the token table: C learnt numbers.",
@@ -53,8 +55,8 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
                 "The sum of both, number by number."),
         "layer_norm": "The C numbers of each character are brought to mean 0 and variance 1; each "
                       f"channel is then scaled by a learnt factor{shift}.",
-        "rms_norm": "The C numbers of each character are divided by their root mean square; each "
-                    "channel is then scaled by a learnt factor.",
+        "rms_norm": "The C numbers of each character are divided by their root mean square; "
+                    "nothing is learnt.",
         "linear qkv":
             "One product makes what a character looks for (its queries), what it offers (keys) and "
             "what it hands over (values), D numbers each, side by side: "
@@ -62,16 +64,26 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
                if grouped else "for all heads."),
         "rotary": "Queries and keys are turned by angles that grow with their place, so that their "
                   "products tell how far apart they are.",
+        "qk_norm": "Each head's query and key are divided by their root mean square, so that only "
+                   "their directions count" + (
+                       "; then they are turned by angles that grow with their place, so that their "
+                       "products tell how far apart they are." if config.position == "rotary" else
+                       "."),
         "self_attention":
             f"The heads at work.  softmax(query · key / √D{bias}) over the characters so far gives "
             "the weights shown above, T × T of them in each of H heads; what a head brings back is "
             "the mean of the values, weighted by them.",
         "linear out": "What the heads brought back is mixed, and added to the stream.",
-        "mlp": "Each character by itself: up to four times the channels, through GELU, and down "
-               "again; added to the stream.",
+        "mlp": "Each character by itself: up to four times the channels, through "
+               + ("GELU" if config.activation == "gelu" else "ReLU and a square")
+               + ", and down again; added to the stream.",
         "linear token_embedding":
             "Compared with every row of the token table: a score (logit) for each of V characters."
-            "  Softmax makes them the probabilities above.",
+            + after,
+        "linear head":
+            "Compared with V rows of C learnt numbers: a score (logit) for each of V characters."
+            + after,
+        "softcap": f"Logits are brought between plus and minus {config.softcap:g}.{softmax}",
     }
 
 

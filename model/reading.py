@@ -2,13 +2,13 @@
 
 Shapes: T characters of a window, L layers, H heads, C channels, V vocabulary.
 """
-import re
 from typing import NamedTuple
 
 import numpy as np
 
 import minigrad as mg
 from minigrad.core import watch_ops
+from minigrad.source import callers
 from model.decoding import window_start, window_step
 from model.transformer import Transformer
 
@@ -53,6 +53,7 @@ def watch(model: Transformer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     """Run a model on ids (T,) and note every op: logits (T, V), the residual stream before the
     first block and after each, (L + 1, T, C), and the steps."""
     names = {id(p): name for name, p in model.named_parameters()}
+    blocks = {id(block): i for i, block in enumerate(model.blocks)}
     steps, outputs = [], []
 
     def note(event):
@@ -60,10 +61,8 @@ def watch(model: Transformer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
         if any(isinstance(x, mg.Tensor) and value is x.data for x in event.inputs):
             return                                  # nothing was done, as by dropout without an rng
         used = tuple((names[id(x)], x.shape) for x in event.inputs if id(x) in names)
-        inside = [int(found[1]) for name, _ in used
-                  if (found := re.match(r"blocks\.(\d+)\.", name))]
-        # What uses no parameter belongs to what ran before it.
-        block = inside[0] if inside else None if used or not steps else steps[-1].block
+        modules = [id(frame.f_locals.get("self")) for frame in callers()]
+        block = next((blocks[module] for module in modules if module in blocks), None)
         steps.append(Step(event.op, block, value.shape, used))
         outputs.append(value)
 
@@ -81,7 +80,7 @@ def lens(model: Transformer, stream: np.ndarray) -> np.ndarray:
     Source: nostalgebraist 2020, "interpreting GPT: the logit lens".
     """
     with mg.no_grad():
-        return mg.linear(model.norm(mg.Tensor(stream)), model.token_embedding.weight).data
+        return model.output(mg.Tensor(stream)).data
 
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from minigrad.kernels import threads
 from model.flags import flag, too_small
 from model.memory_limit import memory_limit
 from model.sizes import scaled, training_bytes
-from model.transformer import POSITIONS, TransformerConfig
+from model.transformer import ACTIVATIONS, NORMS, POSITIONS, TransformerConfig
 
 TOO_HIGH = 0.1      # a learning rate at which training hardly gets anywhere
 
@@ -33,6 +33,13 @@ class Settings:
     n_kv_head: int = flag(None, "heads of keys and values, each for several of the queries' "
                                 "(default: n_head; 1 is multi-query attention)")
     position: str = flag("learned", f"what tells positions apart: {', '.join(POSITIONS)}")
+    norm: str = flag("layer", f"before each part of a block and at the end: {', '.join(NORMS)}; "
+                              "rms learns nothing")
+    qk_norm: bool = flag(False, "queries and keys of one size, head by head")
+    activation: str = flag("gelu", f"of the MLPs: {', '.join(ACTIVATIONS)}")
+    zero_init: bool = flag(False, "each block begins by passing on what it reads")
+    tied: bool = flag(True, "the token embedding is the output's weights as well")
+    softcap: float = flag(0.0, "logits lie within plus and minus this; 0 for no bounds")
     learning_rate: float = flag(4e-3, "the highest that AdamW gets")
     min_lr: float = flag(None, "what the learning rate falls to (default: a tenth of it)")
     warmup_iters: int = flag(100, "steps over which the learning rate rises")
@@ -66,13 +73,15 @@ class Settings:
                           n_embd=1, learning_rate=0, weight_decay=0, warmup_iters=0,
                           eval_interval=1, eval_iters=0, log_interval=1,
                           gradient_accumulation_steps=1, grad_clip=0, checkpoint_interval=0, seed=0,
-                          threads=0, profile=0, n_kv_head=1, min_lr=0, lr_decay_iters=0)
+                          threads=0, profile=0, n_kv_head=1, min_lr=0, lr_decay_iters=0,
+                          softcap=0)
         found += [f"--{name} is a finite number, not {value}" for name, value in vars(self).items()
                   if value == math.inf and name not in ("grad_clip", "checkpoint_interval")]
         found += [f"--{name} is at least 0 and below 1, not {getattr(self, name)}"
                   for name in ("beta1", "beta2", "dropout") if not 0 <= getattr(self, name) < 1]
         for name, known in (("init_from", ("scratch", "resume")), ("on_nan", ("stop", "skip")),
-                            ("position", POSITIONS)):
+                            ("position", POSITIONS), ("norm", NORMS),
+                            ("activation", ACTIVATIONS)):
             if (value := getattr(self, name)) not in known:
                 near = difflib.get_close_matches(value, known, n=1)
                 found.append(f"--{name} is {_any_of(known)}, not {value}"
@@ -171,13 +180,13 @@ class Settings:
 
     def model_config(self, vocab_size: int) -> TransformerConfig:
         """The settings that shape the model."""
-        return TransformerConfig(vocab_size, self.block_size, self.n_layer, self.n_head,
-                                 self.n_embd, self.dropout, self.bias, self.n_kv_head,
-                                 self.position)
+        return TransformerConfig(vocab_size, dropout=self.dropout,
+                                 **{name: getattr(self, name) for name in ARCHITECTURE})
 
 
 # What a resumed run keeps.
-ARCHITECTURE = ("block_size", "n_layer", "n_head", "n_embd", "bias", "n_kv_head", "position")
+ARCHITECTURE = tuple(field.name for field in dataclasses.fields(TransformerConfig)
+                     if field.name not in ("vocab_size", "dropout"))
 
 
 def _any_of(words):

@@ -15,17 +15,23 @@ def of_a_layer(config: TransformerConfig) -> dict[str, int]:
         return outputs * (inputs + config.bias)
     return {"query": linear(C, H * D), "key": linear(C, H_kv * D), "value": linear(C, H_kv * D),
             "output": linear(H * D, C), "up": linear(C, 4 * C), "down": linear(4 * C, C),
-            "norms": 2 * (C + C * config.bias)}
+            "norms": 2 * of_a_norm(config)}
+
+
+def of_a_norm(config: TransformerConfig) -> int:
+    """Parameters of a norm: gains, and with biases shifts; none of the RMS norm."""
+    return 0 if config.norm == "rms" else config.n_embd * (1 + config.bias)
 
 
 def outside_layers(config: TransformerConfig) -> dict[str, int]:
-    """Parameters before the first block and after the last; the output's weights are the token
-    embedding once more, and count once."""
+    """Parameters before the first block and after the last; an output that is tied is the token
+    embedding once more, and counts once."""
     C = config.n_embd
     learnt = config.position == "learned"
     return {"token embedding": config.vocab_size * C,
             "position embedding": config.block_size * C if learnt else 0,
-            "norms": C + C * config.bias}
+            "norms": of_a_norm(config),
+            "head": 0 if config.tied else config.vocab_size * C}
 
 
 def parameters(config: TransformerConfig) -> int:
@@ -41,10 +47,11 @@ def cached(config: TransformerConfig) -> int:
 def forward_flops(config: TransformerConfig) -> tuple[float, float]:
     """Additions and multiplications in the products of one token: with weights, and in attention.
 
-    A weight that multiplies takes 2: every matrix of the layers, and the token embedding, as
-    output.  Looking a token up takes none.  A query takes 2 D in every head for the score of each
-    key, and 2 D for mixing its value: 4 C a layer for each key, of which causal attention has
-    (T + 1) / 2 on the mean of a full block.  Norms, softmax, GELU and additions are not counted.
+    A weight that multiplies takes 2: every matrix of the layers, and the output's, which if tied is
+    the token embedding.  Looking a token up takes none.  A query takes 2 D in every head for the
+    score of each key, and 2 D for mixing its value: 4 C a layer for each key, of which causal
+    attention has (T + 1) / 2 on the mean of a full block.  Norms, softmax, activations and
+    additions are not counted.
     Going back takes twice as much as going forward.
 
     Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1 and table 1,

@@ -1,7 +1,8 @@
 """Transformer: embeddings, pre-norm attention and MLPs, a final norm, the token table as output.
 
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2),
-section 2.3.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
+section 2.3; the sources of what may be chosen instead stand at the options of TransformerConfig, or
+in the ops that they name.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
 """
 import itertools
 import math
@@ -13,12 +14,14 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from model.attention import MultiHeadAttention
-from model.layers import MLP, STD, Dropout, Embedding, LayerNorm
+from minigrad.ops.network import ACTIVATIONS
+from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, RMSNorm
 from model.module import Module
 from model.positions import sinusoids
 from model.seeds import generator
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
+NORMS = ("layer", "rms")
 # The paper's 1 goes with embeddings of size 1.  These begin at STD and grow: 1 drowns them, and STD
 # drowns in them; in between, training goes as well as with learnt positions.
 SINUSOID_SIZE = 4 * STD
@@ -36,6 +39,14 @@ class TransformerConfig:
     bias: bool = False          # in linear layers and norms
     n_kv_head: int | None = None    # heads of keys and values; None for n_head
     position: str = "learned"   # one of POSITIONS
+    norm: str = "layer"         # one of NORMS: LayerNorm, or RMSNorm, which learns nothing
+    qk_norm: bool = False       # queries and keys of one size, see mg.qk_norm
+    activation: str = "gelu"    # of the MLPs, one of ACTIVATIONS, see mg.mlp
+    # What writes to the residual stream, and an output that is not tied, begin at 0, so that blocks
+    # begin by passing on what they read (Zhang, Dauphin & Ma 2019, "Fixup", section 3).
+    zero_init: bool = False
+    tied: bool = True           # the token table is the output's weights (Press & Wolf 2017)
+    softcap: float = 0.0        # logits lie within it, see mg.softcap; 0 for no bounds
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -50,13 +61,17 @@ class TransformerConfig:
         if self.n_head % self.kv_heads:
             raise ValueError(f"n_head={self.n_head} heads of queries do not split evenly among "
                              f"n_kv_head={self.n_kv_head} of keys and values")
-        if self.position not in POSITIONS:
-            raise ValueError(f"position is one of {', '.join(POSITIONS)}, not {self.position!r}")
+        for name, known in (("position", POSITIONS), ("norm", NORMS), ("activation", ACTIVATIONS)):
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
         if self.position == "rotary" and self.d_head % 2:
             raise ValueError("rotary positions turn a head's channels in pairs, and n_embd / "
                              f"n_head = {self.d_head} is odd; take another position or n_head")
-        if not isinstance(self.bias, bool):
-            raise ValueError(f"bias is True or False, not {self.bias!r}")
+        for name in ("bias", "qk_norm", "zero_init", "tied"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ValueError(f"{name} is True or False, not {value!r}")
+        if not isinstance(self.softcap, (int, float)) or not 0 <= self.softcap < math.inf:
+            raise ValueError(f"softcap is a number of at least 0, not {self.softcap!r}")
         if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is a share of at least 0 and below 1, not {self.dropout!r}")
 
@@ -74,17 +89,26 @@ class TransformerConfig:
 def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Name and shape of every parameter of a Transformer, in its order, without making one."""
     C, W = config.n_embd, (config.n_head + 2 * config.kv_heads) * config.d_head
-    layer = {"norm1": (C,), "attention.qkv": (W, C), "attention.out": (C, C),
-             "norm2": (C,), "mlp.up": (4 * C, C), "mlp.down": (C, 4 * C)}
+    norm = (C,) if config.norm == "layer" else None
+    layer = {"norm1": norm, "attention.qkv": (W, C), "attention.out": (C, C),
+             "norm2": norm, "mlp.up": (4 * C, C), "mlp.down": (C, 4 * C)}
     blocks = ((f"blocks.{i}.{part}", shape)
               for i in range(config.n_layer) for part, shape in layer.items())
     yield "token_embedding.weight", (config.vocab_size, C)
     if config.position == "learned":
         yield "position_embedding.weight", (config.block_size, C)
-    for part, shape in itertools.chain(blocks, [("norm", (C,))]):
-        yield f"{part}.weight", shape
-        if config.bias:
-            yield f"{part}.bias", shape[:1]
+    for part, shape in itertools.chain(blocks, [("norm", norm)]):
+        if shape:
+            yield f"{part}.weight", shape
+            if config.bias:
+                yield f"{part}.bias", shape[:1]
+    if not config.tied:
+        yield "head.weight", (config.vocab_size, C)
+
+
+def norm(config: TransformerConfig, dtype: type) -> Module:
+    """A norm of the kind that the configuration names, over C channels."""
+    return RMSNorm() if config.norm == "rms" else LayerNorm(config.n_embd, config.bias, dtype)
 
 
 class Block(Module):
@@ -93,13 +117,15 @@ class Block(Module):
     def __init__(self, config: TransformerConfig, rng: np.random.Generator,
                  dtype: type = np.float32) -> None:
         C, bias = config.n_embd, config.bias
-        std_out = STD / math.sqrt(2 * config.n_layer)  # the residual stream sums 2 n_layer of these
-        self.norm1 = LayerNorm(C, bias, dtype)
+        # The residual stream sums 2 n_layer of these.
+        std_out = 0.0 if config.zero_init else STD / math.sqrt(2 * config.n_layer)
+        self.norm1 = norm(config, dtype)
         self.attention = MultiHeadAttention(
             C, C, config.n_head, config.dropout, bias, True, rng, std_out, dtype, config.n_kv_head,
-            rotary=config.position == "rotary", alibi=config.position == "alibi")
-        self.norm2 = LayerNorm(C, bias, dtype)
-        self.mlp = MLP(C, bias, rng, std_out, dtype)
+            rotary=config.position == "rotary", alibi=config.position == "alibi",
+            qk_norm=config.qk_norm)
+        self.norm2 = norm(config, dtype)
+        self.mlp = MLP(C, bias, rng, std_out, dtype, config.activation)
         self.dropout = Dropout(config.dropout)
 
     def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
@@ -123,7 +149,6 @@ class Transformer(Module):
     def __init__(self, config: TransformerConfig, seed: int = 0, dtype: type = np.float32) -> None:
         rng = generator(seed, "weights")
         self.config = config
-        # The token table is also the output's weights.
         self.token_embedding = Embedding(config.vocab_size, config.n_embd, rng, dtype)
         if config.position == "learned":
             self.position_embedding = Embedding(config.block_size, config.n_embd, rng, dtype)
@@ -132,7 +157,10 @@ class Transformer(Module):
             self.sinusoids = table.astype(dtype)
         self.dropout = Dropout(config.dropout)
         self.blocks = [Block(config, rng, dtype) for _ in range(config.n_layer)]
-        self.norm = LayerNorm(config.n_embd, config.bias, dtype)
+        self.norm = norm(config, dtype)
+        if not config.tied:
+            self.head = Linear(config.n_embd, config.vocab_size, False, rng,
+                               0.0 if config.zero_init else STD, dtype)
 
     def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None,
                  keep: list[np.ndarray] | None = None) -> Tensor:
@@ -147,7 +175,20 @@ class Transformer(Module):
         x = self.dropout(self.embed(ids), rng)                                  # (B, T, C)
         for block in self.blocks:
             x = block(x, rng, keep)
-        return mg.linear(self.norm(x), self.token_embedding.weight)             # (B, T, V)
+        return self.output(x)                                                   # (B, T, V)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """What makes channels logits, (V, C): the token table, or if it is not tied, another."""
+        return self.token_embedding.weight if self.config.tied else self.head.weight
+
+    def output(self, x: Tensor) -> Tensor:
+        """Logits of what the last block made: (..., C) -> (..., V)."""
+        return self.capped(mg.linear(self.norm(x), self.output_weight))
+
+    def capped(self, logits: Tensor) -> Tensor:
+        """Logits within the bounds of the configuration, if it has any."""
+        return mg.softcap(logits, self.config.softcap) if self.config.softcap else logits
 
     def embed(self, ids: np.ndarray) -> Tensor:
         """What the first block reads: (..., T) integers -> (..., T, C)."""

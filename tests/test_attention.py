@@ -54,7 +54,8 @@ def stacked(kind, *settings, rng=frozen):
 
 FORMS = [{}, dict(causal=False), dict(num_kv_heads=1), dict(d_key=3, d_value=5),
          dict(projection=False), dict(rotary=True), dict(alibi=True),
-         dict(num_kv_heads=1, d_key=4, d_value=3, rotary=True, causal=False)]
+         dict(num_kv_heads=1, d_key=4, d_value=3, rotary=True, causal=False),
+         dict(qk_norm=True), dict(num_kv_heads=1, d_value=3, rotary=True, qk_norm=True)]
 
 
 def layers(dropout=0.0, bias=True):

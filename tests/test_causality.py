@@ -74,12 +74,14 @@ def test_the_right_model_passes_in_float64_with_biases_and_large_weights():
         prove_causality(model, V, T)
 
 
+@pytest.mark.parametrize("parts", [{}, dict(norm="rms", qk_norm=True, activation="relu2",
+                                            tied=False, softcap=15.0)], ids=["usual", "modern"])
 @pytest.mark.parametrize("n_kv_head", [None, 1])
 @pytest.mark.parametrize("position", POSITIONS)
-def test_the_right_model_passes_with_any_option(position, n_kv_head):
+def test_the_right_model_passes_with_any_option(position, n_kv_head, parts):
     for dtype in (np.float32, np.float64):
         model = Transformer(TransformerConfig(V, 40, 2, H, 20, bias=True, position=position,
-                                              n_kv_head=n_kv_head), dtype=dtype)
+                                              n_kv_head=n_kv_head, **parts), dtype=dtype)
         for p in model.parameters():
             p.data *= 10
         prove_causality(model, V, 40)

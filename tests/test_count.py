@@ -10,7 +10,7 @@ import minigrad as mg
 from minigrad import Tensor
 from minigrad.core import watch_ops
 from model import CharTokenizer, Transformer, TransformerConfig, count, save_checkpoint
-from model.transformer import POSITIONS
+from model.transformer import NORMS, POSITIONS
 from tests.benchmarks.sizes import SIZES, VOCABULARY, step_flops
 
 GPT3 = TransformerConfig(vocab_size=50257, block_size=2048, n_layer=96, n_head=96, n_embd=12288)
@@ -21,6 +21,10 @@ VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, n_kv_head=n, bias
              for n in (1, 2, 4) for bias in (False, True)]
 VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, position=position)
              for position in POSITIONS]
+VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, bias=bias, norm=norm, tied=tied)
+             for bias in (False, True) for norm in NORMS for tied in (False, True)]
+VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, qk_norm=True, activation="relu2",
+                  zero_init=True, softcap=5.0)]
 
 
 @pytest.fixture
@@ -127,8 +131,10 @@ def test_operations_are_those_of_the_products_that_run(settings):
     assert weights * T == done["weights"] and attention * T == done["attention"]
 
 
-def test_bytes_are_those_of_the_arrays():
-    config = TransformerConfig(vocab_size=50, block_size=500, n_layer=3, n_head=4, n_embd=40)
+@pytest.mark.parametrize("tied", [False, True])
+def test_bytes_are_those_of_the_arrays(tied):
+    config = TransformerConfig(vocab_size=50, block_size=500, n_layer=3, n_head=4, n_embd=40,
+                               tied=tied)
     model = Transformer(config)
     optimizer = mg.AdamW(model.parameters())
     rows = {line[:45].strip(): line[45:].split("  ") for line in count.bytes_table(config)}
@@ -143,7 +149,8 @@ def test_bytes_are_those_of_the_arrays():
     of_a_token = 3 * 2 * 40 * 4
     assert said("keys and values of a token")[0] == count.scaled(of_a_token, "B") == "960.0 B"
     assert said("keys and values of a full block")[0] == count.scaled(500 * of_a_token, "B")
-    read = weights - 499 * 40 * 4 + 500 * of_a_token        # one row of the positions
+    read = weights - 499 * 40 * 4 + 500 * of_a_token        # one row of the positions,
+    read -= 0 if tied else 49 * 40 * 4                      # and of what is not the output as well
     assert said("read to write a token, the cache full")[0] == count.scaled(read, "B")
 
 

@@ -8,14 +8,20 @@ from minigrad.kernels import plain
 from model import Transformer, TransformerConfig
 from model.decoding import Decoder, Reader, window_start
 
-SHAPES = [      # V, block, layers, heads, channels, bias, heads of keys and values, position
+SHAPES = [      # as TransformerConfig has them, without dropout
     (65, 16, 2, 4, 32, False), (11, 8, 1, 2, 16, True), (7, 9, 3, 1, 6, True),
     (70, 20, 2, 2, 20, False), (5, 3, 1, 1, 1, True), (3, 1, 1, 1, 4, False),
     (2, 2, 2, 3, 24, True), (200, 33, 1, 5, 40, False), (65, 50, 1, 2, 136, True),
     (30, 20, 2, 4, 32, True, 2), (9, 11, 2, 6, 36, False, 1), (30, 35, 2, 4, 72, True, 4, "rotary"),
     (7, 9, 2, 3, 6, False, 1, "rotary"), (30, 35, 2, 4, 64, True, 2, "alibi"),
     (9, 6, 1, 3, 15, False, None, "alibi"), (30, 17, 2, 2, 14, True, None, "sinusoidal"),
-    (30, 17, 2, 2, 32, False, 1, "none")]
+    (30, 17, 2, 2, 32, False, 1, "none"), (30, 20, 2, 2, 36, True, None, "learned", "rms"),
+    (30, 20, 2, 2, 36, False, 1, "alibi", "layer", True),
+    (9, 20, 1, 3, 6, True, None, "rotary", "layer", True),
+    (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "relu2"),
+    (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "gelu", True, False, 3.0),
+    (65, 35, 3, 4, 64, False, 2, "rotary", "rms", True, "relu2", True, False, 5.0),
+    (11, 8, 2, 3, 42, True, None, "rotary", "rms", True, "relu2", False, True, 15.0)]
 
 
 def opinionated(config, dtype=np.float32, seed=0):

@@ -6,7 +6,7 @@ import pytest
 
 from minigrad import Tensor
 from model import MultiHeadAttention, Transformer, TransformerConfig
-from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear
+from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, RMSNorm
 
 r = np.random.default_rng(0).standard_normal
 X = r((2, 3, 8))                                            # (B, T, C)
@@ -52,6 +52,17 @@ def test_layer_norm_is_the_standardised_row_times_gain_plus_shift(bias):
     unit = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 1e-5)
     assert (layer.bias is not None) == bias
     assert close(layer(Tensor(X)), unit * layer.weight.data + (layer.bias.data if bias else 0))
+
+
+def test_rms_norm_is_the_row_by_its_root_mean_square_and_learns_nothing():
+    assert close(RMSNorm()(Tensor(X)), X / np.sqrt((X * X).mean(-1, keepdims=True) + 1e-5))
+    assert RMSNorm().parameters() == []
+
+
+def test_an_mlp_may_have_another_activation():
+    layer = with_random_parameters(MLP(8, False, fresh(), dtype=np.float64, activation="relu2"))
+    hidden = np.square(np.maximum(X @ layer.up.weight.data.T, 0))
+    assert close(layer(Tensor(X)), hidden @ layer.down.weight.data.T)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -170,6 +170,24 @@ def test_the_steps_of_a_model_with_options_are_told_as_they_are(position, n_kv_h
     assert ("G" in dict(row[:2] for row in sizes(config, 10))) == (n_kv_head == 1)
 
 
+@pytest.mark.parametrize("options, says, never", [
+    (dict(norm="rms"), "root mean square; nothing is learnt", "variance"),
+    (dict(qk_norm=True), "only their directions count.", "turned"),
+    (dict(qk_norm=True, position="rotary"), "only their directions count; then they are turned",
+     "Queries and keys are turned"),
+    (dict(activation="relu2"), "through ReLU and a square", "GELU"),
+    (dict(tied=False), "Compared with V rows of C learnt numbers", "Compared with every row"),
+    (dict(softcap=12.0), "Logits are brought between plus and minus 12.  Softmax",
+     "characters.  Softmax")])
+def test_the_parts_of_a_model_are_told_as_they_are(options, says, never):
+    config = TransformerConfig(28, 16, 1, 2, 16, **options)
+    steps = step_facts(read(Transformer(config), np.arange(10))[0].steps, config)
+    said = [step["words"] for step in steps[1:]]
+    assert set(words_of(config).values()) >= set(said)
+    assert any(says in words for words in said) and not any(never in words for words in said)
+    assert steps[-1]["letters"] == ["B", "T", "V"]
+
+
 def test_a_step_that_has_no_words_here_has_those_of_its_op(found, trained, monkeypatch):
     def fewer(config, complete=words_of):
         return {name: words for name, words in complete(config).items() if name != "self_attention"}

@@ -68,6 +68,23 @@ def test_the_steps_use_every_parameter_and_each_belongs_to_its_block(bias, dropo
     assert steps[-1].shape == (1, 5, 13) and steps[5].shape == (1, 5, 8)
 
 
+@pytest.mark.parametrize("options", [{}, dict(norm="rms"), dict(qk_norm=True, position="rotary"),
+                                     dict(norm="rms", tied=False, softcap=2.0, position="none")])
+def test_steps_belong_to_the_block_that_ran_them_also_where_they_use_no_parameter(options):
+    model, ids = enlarged(n_layer=3, **options), np.arange(8)
+    logits, stream, steps = watch(model, ids)
+    with mg.no_grad():
+        outputs = [model.embed(ids)]
+        for block in model.blocks:
+            outputs.append(block(outputs[-1]))
+    assert np.allclose(stream, [x.data for x in outputs], atol=1e-5)
+    assert np.array_equal(lens(model, stream)[-1], logits)
+    blocks = [step.block for step in steps]
+    assert blocks.count(0) == blocks.count(1) == blocks.count(2) > 5
+    assert [b for b in blocks if b is not None] == sorted(b for b in blocks if b is not None)
+    assert blocks[-1] is None and steps[-1].shape == (1, 8, 13)
+
+
 def test_log_probabilities_are_those_of_the_logits():
     logits = np.random.default_rng(0).standard_normal((3, 7)) * 5
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)

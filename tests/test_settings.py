@@ -36,7 +36,11 @@ TEXT = "to be or not to be\n" * 100
      "--init_from is scratch or resume, not resumed; did you mean resume?"),
     (dict(on_nan="go_on"), "--on_nan is stop or skip, not go_on"),
     (dict(position="rotory"), "--position is learned, sinusoidal, rotary, alibi or none, not "
-                              "rotory; did you mean rotary?")])
+                              "rotory; did you mean rotary?"),
+    (dict(norm="rmsnorm"), "--norm is layer or rms, not rmsnorm; did you mean rms?"),
+    (dict(activation="relu"), "--activation is gelu or relu2, not relu; did you mean relu2?"),
+    (dict(softcap=-1.0), "--softcap is at least 0, not -1.0"),
+    (dict(softcap=float("inf")), "--softcap is a finite number, not inf")])
 def test_what_cannot_work_is_named_with_its_flag_and_the_remedy(given, says):
     assert Settings(**given).problems() == [says]
 
@@ -54,12 +58,15 @@ def test_the_defaults_work_without_a_warning():
 
 def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():
     draw, made = random.Random(0), 0
-    for _ in range(3000):
+    for _ in range(6000):
         s = Settings(n_layer=draw.randint(0, 3), n_head=draw.randint(0, 6),
                      n_embd=draw.randint(0, 30), block_size=draw.randint(0, 3),
                      n_kv_head=draw.choice([None, 0, 1, 2, 3]),
                      dropout=draw.choice([0.0, 0.5, 1.0, float("nan")]),
-                     position=draw.choice(["learned", "rotary", "rope"]))
+                     position=draw.choice(["learned", "rotary", "rope"]),
+                     norm=draw.choice(["layer", "layer", "rms", "rms", "batch"]),
+                     activation=draw.choice(["gelu", "gelu", "relu2", "relu2", "relu"]),
+                     softcap=draw.choice([0.0, 0.0, 15.0, 15.0, -1.0]))
         try:
             s.model_config(vocab_size=5)
         except ValueError:
