@@ -103,7 +103,7 @@ def go_on_with(given: dict, resumed: Checkpoint, out_dir: pathlib.Path) -> tuple
                          f"({', '.join(wrong)}); train anew into another --out_dir")
     earlier["threads"] = min(earlier["threads"], threads.limit()[0])    # of this machine
     mistakes = []
-    for name in ARCHITECTURE:
+    for name in (*ARCHITECTURE, "optimizer"):
         was = earlier["n_head" if name == "n_kv_head" and not earlier[name] else name]
         if given.get(name, was) != was:
             mistakes.append(f"the run in {out_dir} has --{name} {was}, which cannot become "
@@ -220,7 +220,8 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
              if model.config.kv_heads < s.n_head else "")
           + f", {s.n_embd} channels, block of {s.block_size}"
           + (f", positions: {s.position}" if s.position != Settings.position else ""))
-    print(f"training    {s.max_iters:,} steps of {s.characters:,} characters, "
+    by = " by Muon and AdamW" if s.optimizer == "muon" else ""
+    print(f"training    {s.max_iters:,} steps of {s.characters:,} characters{by}, "
           f"{s.max_iters * s.characters / len(train):.1f} times the text, "
           f"on {threads.count()} threads"
           + (f"; going on after step {state.iteration:,}" if state.iteration else "")

@@ -11,9 +11,10 @@ from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.graph import Recorder
 from minigrad.ops import *      # noqa: F401, F403
 from minigrad.ops import __all__ as _op_names
-from minigrad.optim import SGD, AdamW, clip_grad_norm_
+from minigrad.muon import Muon
+from minigrad.optim import SGD, AdamW, Optimizers, clip_grad_norm_
 from minigrad.profiling import Profile
 
 __version__ = "0.1.0"
-__all__ = ["OPS", "SGD", "AdamW", "GradcheckError", "Profile", "Recorder", "Tensor",
-           "clip_grad_norm_", "gradcheck", "no_grad", "op", *_op_names]
+__all__ = ["OPS", "SGD", "AdamW", "GradcheckError", "Muon", "Optimizers", "Profile", "Recorder",
+           "Tensor", "clip_grad_norm_", "gradcheck", "no_grad", "op", *_op_names]

@@ -1,6 +1,6 @@
 """Optimisers, which step parameters in place; gradient clipping; the learning rate's schedule."""
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -8,11 +8,13 @@ from minigrad import kernels
 from minigrad.core import Tensor
 
 
-class _Optimizer:
+class Optimizer:
     """Parameters in groups of one setting each, as in PyTorch.
 
     `param_groups[0]["lr"]` may be changed between steps.
     """
+    steps = 0           # that were taken, where the next one depends on their number
+    STATE = ()          # names of attributes, each a list of one array a parameter
 
     def __init__(self, parameters, defaults):
         groups = list(parameters)
@@ -30,14 +32,26 @@ class _Optimizer:
     def _parameters(self):
         return [p for group in self.param_groups for p in group["params"]]
 
+    @property
+    def parts(self) -> list["Optimizer"]:
+        """The optimisers that it consists of."""
+        return [self]
+
+    def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
+        """What it remembers: (kind, parameter, array)."""
+        for kind in self.STATE:
+            for p, array in zip(self._parameters(), getattr(self, kind)):
+                yield kind, p, array
+
     def zero_grad(self) -> None:
         """Forget all gradients."""
         for p in self._parameters():
             p.grad = None
 
 
-class SGD(_Optimizer):
+class SGD(Optimizer):
     """Stochastic gradient descent:  b = momentum * b + g + weight_decay * p;  p -= lr * b."""
+    STATE = "momentum_buffers",
 
     def __init__(self, parameters: Iterable, lr: float = 1e-3, momentum: float = 0.0,
                  weight_decay: float = 0.0) -> None:
@@ -55,12 +69,13 @@ class SGD(_Optimizer):
                     p.data -= group["lr"] * b
 
 
-class AdamW(_Optimizer):
+class AdamW(Optimizer):
     """Adam with decoupled weight decay  (Loshchilov & Hutter 2019, algorithm 2).
 
     The state: `m` and `v`, one array a parameter, the running means of gradient and squared
     gradient; and `steps`.
     """
+    STATE = "m", "v"
 
     def __init__(self, parameters: Iterable, lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -84,6 +99,36 @@ class AdamW(_Optimizer):
         for dtype in {p.dtype for p, *_ in stepped}:
             *arrays, settings = zip(*[of_one for of_one in stepped if of_one[0].dtype == dtype])
             kernels.adamw(*arrays, np.array(settings))
+
+
+class Optimizers(Optimizer):
+    """Optimisers of different parameters, that step as one."""
+
+    def __init__(self, parts: Iterable[Optimizer]) -> None:
+        self._parts = list(parts)
+        self.param_groups = [group for part in self._parts for group in part.param_groups]
+
+    @property
+    def parts(self) -> list[Optimizer]:
+        return self._parts
+
+    @property
+    def steps(self) -> int:
+        return max(part.steps for part in self._parts)
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        for part in self._parts:
+            part.steps = steps
+
+    def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
+        for part in self._parts:
+            yield from part.state()
+
+    def step(self) -> None:
+        """Step every parameter that has a gradient."""
+        for part in self._parts:
+            part.step()
 
 
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:

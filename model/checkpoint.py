@@ -4,7 +4,8 @@
     config                      JSON: the TransformerConfig
     vocabulary                  code points, ascending, (V,)
     model/<parameter>           weights, all float32 or all float64
-    optimizer/{m,v}/<parameter> AdamW's state, in a checkpoint to resume from
+    optimizer/<kind>/<parameter>    the optimiser's state, in a checkpoint to resume from: AdamW's
+                                m and v, Muon's momentum
     training                    JSON: settings, iteration, generators, ...; whatever train.py keeps
 
 How it is kept whole, and read with care, is told in model/archive.py; here, what is read is held
@@ -18,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad import AdamW
+from minigrad import AdamW, Muon
+from minigrad.optim import Optimizer
 from model import archive
 from model.files import replacing
 from model.flags import in_a_line
@@ -27,6 +29,7 @@ from model.transformer import Transformer, TransformerConfig, parameter_shapes
 
 VERSION = 2         # 1 had no version and no seal
 NAMES = ("version", "config", "vocabulary", "training")
+KINDS = (*AdamW.STATE, *Muon.STATE)         # of what an optimiser keeps
 RECORD = {          # of what types that is which others than train.py read in `training`
     "settings": {"data": str, "learning_rate": float, "warmup_iters": int, "grad_clip": float},
     "text": str, "state": {"iteration": int, "best": float}, "nan": dict}
@@ -46,11 +49,11 @@ class Checkpoint(NamedTuple):
     model: Transformer
     tokenizer: CharTokenizer
     training: dict[str, Any]                    # empty where none was saved
-    optimizer: dict[str, np.ndarray]            # "m/<parameter>", "v/<parameter>"; empty likewise
+    optimizer: dict[str, np.ndarray]            # "<kind>/<parameter>"; empty likewise
 
 
 def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: CharTokenizer,
-                    training: dict[str, Any] | None = None, optimizer: AdamW | None = None,
+                    training: dict[str, Any] | None = None, optimizer: Optimizer | None = None,
                     before: str | os.PathLike | None = None) -> None:
     """Write a checkpoint; whatever happens, `path` is the old file or the new one, whole.
 
@@ -58,8 +61,7 @@ def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: Char
     """
     arrays = {f"model/{name}": p.data for name, p in model.named_parameters()}
     if optimizer is not None:
-        for name, m, v in _named_state(optimizer, model):
-            arrays[f"optimizer/m/{name}"], arrays[f"optimizer/v/{name}"] = m, v
+        arrays |= {f"optimizer/{key}": array for key, array in _named_state(optimizer, model)}
     arrays["version"] = np.array(VERSION)
     arrays["config"] = np.array(json.dumps(asdict(model.config), default=int))
     arrays["vocabulary"] = np.array([ord(c) for c in tokenizer.vocabulary], np.uint32)
@@ -127,8 +129,9 @@ def _checkpoint(arrays, finite):
     config = TransformerConfig(**_json("config", arrays))
     dtype = _check_weights(config, weights)
     for name, a in state.items():
-        parameter = weights.get(name.removeprefix("m/").removeprefix("v/"))
-        if name[:2] not in ("m/", "v/") or parameter is None:
+        kind, _, path = name.partition("/")
+        parameter = weights.get(path)
+        if kind not in KINDS or parameter is None:
             raise ValueError(f"unknown optimizer/{name}")
         _check(f"optimizer/{name}", a, parameter.shape, dtype)
     tokenizer = _tokenizer(config, _array("vocabulary", arrays))
@@ -229,7 +232,7 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
                    f"{previous}, the one before it")
 
 
-def restore_optimizer(optimizer: AdamW, model: Transformer, state: dict[str, np.ndarray],
+def restore_optimizer(optimizer: Optimizer, model: Transformer, state: dict[str, np.ndarray],
                       steps: int) -> None:
     """Give an optimiser of the model's parameters the state that a checkpoint kept.
 
@@ -237,20 +240,18 @@ def restore_optimizer(optimizer: AdamW, model: Transformer, state: dict[str, np.
     ------
     CheckpointError : an array is missing or has not its parameter's shape.
     """
-    for name, m, v in _named_state(optimizer, model):
-        for key, array in ((f"m/{name}", m), (f"v/{name}", v)):
-            if key not in state or state[key].shape != array.shape:
-                raise CheckpointError(f"the optimiser's state has no {key} of the shape "
-                                      f"{list(array.shape)}; the run cannot go on from it")
-            array[...] = state[key]
+    for key, array in _named_state(optimizer, model):
+        if key not in state or state[key].shape != array.shape:
+            raise CheckpointError(f"the optimiser's state has no {key} of the shape "
+                                  f"{list(array.shape)}; the run cannot go on from it")
+        array[...] = state[key]
     optimizer.steps = steps
 
 
 def _named_state(optimizer, model):
-    """(parameter's name, its m, its v) for all that an optimiser of the model's parameters has."""
+    """("<kind>/<parameter>", array) for all that an optimiser of the model's parameters has."""
     names = {id(p): name for name, p in model.named_parameters()}
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    return [(names[id(p)], m, v) for p, m, v in zip(parameters, optimizer.m, optimizer.v)]
+    return [(f"{kind}/{names[id(p)]}", array) for kind, p, array in optimizer.state()]
 
 
 def _below(prefix, arrays):

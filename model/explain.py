@@ -17,7 +17,7 @@ import data
 import minigrad as mg
 from minigrad.core import Event, Tensor, watch_ops
 from minigrad.graph import arrays_of
-from minigrad.optim import warmup_cosine
+from minigrad.optim import Optimizer, warmup_cosine
 from minigrad.source import Line, callers, definition, line_of, meaning
 from model.tokenizer import CharTokenizer
 from model.training import State
@@ -29,7 +29,7 @@ HARD = "\xa0"       # a space at which no line is broken
 
 
 def explain(take_step: Callable[[], tuple[float, float]], s: Any, model: Transformer,
-            optimizer: mg.AdamW, tokenizer: CharTokenizer, state: State,
+            optimizer: Optimizer, tokenizer: CharTokenizer, state: State,
             counted: dict[str, float]) -> None:
     """Take the next step of a run, and print it from the text to the changed weights.
 
@@ -228,18 +228,13 @@ def show_clipping(witness: Witness, grad_clip: float) -> None:
             + (": they stay as they are." if grad_clip else ", which clips nothing."))
 
 
-def show_update(model: Transformer, optimizer: mg.AdamW, before: dict[str, np.ndarray],
+def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.ndarray],
                 highest: float) -> None:
     """How far the weights moved."""
-    stage(f"The step of {type(optimizer).__name__}", definition(optimizer.step))
+    for part in optimizer.parts:
+        stage(f"The step of {type(part).__name__}", definition(part.step))
+        show_rate(part, optimizer.param_groups[0]["lr"] / highest)
     lr = optimizer.param_groups[0]["lr"]
-    decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in group['params']):,}"
-                          for group in optimizer.param_groups if group["params"])
-    say(f"{inspect.getdoc(optimizer).splitlines()[0]}  The learning rate is {lr:.4g}, "
-        f"{lr / highest:.1%} of the highest ({definition(warmup_cosine).place}); weight decay is "
-        f"{decays} numbers."
-        + ("  At the first step a gradient's size cancels and its sign remains: every number that "
-           "has a gradient moves by about the learning rate." if optimizer.steps == 1 else ""))
     rows = [["parameter", "weights, rms", "step, rms", "of the weights", "of the rate"]]
     for name, parameters in grouped(model):
         weights = rms([before[path] for path, _ in parameters])
@@ -248,6 +243,18 @@ def show_update(model: Transformer, optimizer: mg.AdamW, before: dict[str, np.nd
                      f"{100 * moved / weights:.3g}%" if weights else "from 0",
                      f"{moved / lr:.3f}" if lr else "-"])
     table(rows, "<>>>>")
+
+
+def show_rate(optimizer: Optimizer, share: float) -> None:
+    """What an optimiser does, its learning rate, a share of the highest, and what decays."""
+    lr = optimizer.param_groups[0]["lr"]
+    decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in group['params']):,}"
+                          for group in optimizer.param_groups if group["params"])
+    say(f"{inspect.getdoc(optimizer).splitlines()[0]}  The learning rate is {lr:.4g}, "
+        f"{share:.1%} of the highest ({definition(warmup_cosine).place}); weight decay is "
+        f"{decays} numbers."
+        + ("  At the first step a gradient's size cancels and its sign remains: every number that "
+           "has a gradient moves by about the learning rate." if optimizer.steps == 1 else ""))
 
 
 def show_loss_again(loss: float, model: Transformer, batches: list, rng: np.random.Generator

@@ -21,7 +21,8 @@ from model.files import claimed
 from model.nan import Case, NotFinite, advice
 from model.settings import Settings
 from model.tokenizer import CharTokenizer
-from model.training import Log, State, decayed_and_other, evaluate, forward_backward
+from model.training import (Log, State, decayed_and_other, evaluate, forward_backward,
+                            packed_and_other_matrices)
 from model.transformer import Transformer
 
 LOG, NAN = "log.csv", "nan.npz"
@@ -39,8 +40,8 @@ class Run:
         self.text = data.digest(text)
         self.model = resumed.model if resumed else Transformer(
             s.model_config(tokenizer.vocab_size), s.seed)
-        self.optimizer = mg.AdamW(decayed_and_other(self.model), s.learning_rate,
-                                  (s.beta1, s.beta2), weight_decay=s.weight_decay)
+        self.optimizer = optimizer_of(self.model, s)
+        self.highest = [group["lr"] for group in self.optimizer.param_groups]
         self.state = State(s.seed)
         self.kept = None        # the iteration that last.npz holds
         if resumed:
@@ -51,11 +52,17 @@ class Run:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
+        """Of the next step, AdamW's."""
+        return self.rate_below(self.settings.learning_rate)
+
+    def rate_below(self, highest: float) -> float:
+        """Of the next step, for parameters whose highest rate is not the settings' one: in the same
+        proportion to it."""
         s = self.settings
-        return warmup_cosine(self.state.iteration, s.learning_rate,
-                             s.learning_rate / 10 if s.min_lr is None else s.min_lr,
-                             s.warmup_iters,
+        lowest = s.learning_rate / 10 if s.min_lr is None else s.min_lr
+        if highest != s.learning_rate:
+            lowest = highest * lowest / s.learning_rate if s.learning_rate else highest / 10
+        return warmup_cosine(self.state.iteration, highest, lowest, s.warmup_iters,
                              s.max_iters if s.lr_decay_iters is None else s.lr_decay_iters)
 
     def take_step(self, train: np.ndarray) -> tuple[float, float]:
@@ -74,8 +81,8 @@ class Run:
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self.optimizer.zero_grad()
             raise NotFinite(Case("training", state.iteration + 1, loss, norm, batches))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
+        for group, highest in zip(self.optimizer.param_groups, self.highest):
+            group["lr"] = self.rate_below(highest)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss, norm
@@ -196,6 +203,16 @@ def _origin(checkpoint):
     training = checkpoint.training
     return (training["text"], training["settings"].get("seed"), checkpoint.tokenizer.vocabulary,
             dataclasses.replace(checkpoint.model.config, dropout=0.0))
+
+
+def optimizer_of(model: Transformer, s: Settings) -> mg.Optimizers | mg.AdamW:
+    """What steps a model's parameters, by the settings."""
+    matrices = packed_and_other_matrices(model) if s.optimizer == "muon" else []
+    adamw = mg.AdamW(decayed_and_other(model, matrices), s.learning_rate, (s.beta1, s.beta2),
+                     weight_decay=s.weight_decay)
+    if not matrices:
+        return adamw
+    return mg.Optimizers([adamw, mg.Muon(matrices, s.muon_lr, weight_decay=s.weight_decay)])
 
 
 def earlier_run(out_dir: pathlib.Path, held: contextlib.ExitStack, explain: bool) -> Checkpoint:

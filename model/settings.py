@@ -11,6 +11,7 @@ from model.flags import flag, too_small
 from model.memory_limit import memory_limit
 from model.sizes import scaled, training_bytes
 from model.transformer import ACTIVATIONS, NORMS, POSITIONS, TransformerConfig
+from model.training import OPTIMIZERS
 
 TOO_HIGH = 0.1      # a learning rate at which training hardly gets anywhere
 
@@ -40,7 +41,10 @@ class Settings:
     zero_init: bool = flag(False, "each block begins by passing on what it reads")
     tied: bool = flag(True, "the token embedding is the output's weights as well")
     softcap: float = flag(0.0, "logits lie within plus and minus this; 0 for no bounds")
+    optimizer: str = flag("adamw", "adamw, or muon: that for the matrices of the blocks, AdamW for "
+                                   "all else")
     learning_rate: float = flag(4e-3, "the highest that AdamW gets")
+    muon_lr: float = flag(0.02, "the highest that Muon gets; it falls as AdamW's does")
     min_lr: float = flag(None, "what the learning rate falls to (default: a tenth of it)")
     warmup_iters: int = flag(100, "steps over which the learning rate rises")
     lr_decay_iters: int = flag(None, "step at which min_lr is reached (default: max_iters)")
@@ -70,7 +74,7 @@ class Settings:
     def problems(self) -> list[str]:
         """What cannot work whatever the text, one line each, with the remedy."""
         found = too_small(self, max_iters=0, batch_size=1, block_size=1, n_layer=1, n_head=1,
-                          n_embd=1, learning_rate=0, weight_decay=0, warmup_iters=0,
+                          n_embd=1, learning_rate=0, muon_lr=0, weight_decay=0, warmup_iters=0,
                           eval_interval=1, eval_iters=0, log_interval=1,
                           gradient_accumulation_steps=1, grad_clip=0, checkpoint_interval=0, seed=0,
                           threads=0, profile=0, n_kv_head=1, min_lr=0, lr_decay_iters=0,
@@ -81,7 +85,7 @@ class Settings:
                   for name in ("beta1", "beta2", "dropout") if not 0 <= getattr(self, name) < 1]
         for name, known in (("init_from", ("scratch", "resume")), ("on_nan", ("stop", "skip")),
                             ("position", POSITIONS), ("norm", NORMS),
-                            ("activation", ACTIVATIONS)):
+                            ("activation", ACTIVATIONS), ("optimizer", OPTIMIZERS)):
             if (value := getattr(self, name)) not in known:
                 near = difflib.get_close_matches(value, known, n=1)
                 found.append(f"--{name} is {_any_of(known)}, not {value}"

@@ -19,6 +19,7 @@ from model.files import replacing
 from model.seeds import generator
 from model.transformer import Transformer
 
+OPTIMIZERS = ("adamw", "muon")
 RECENT = 100        # steps, whose losses say what is usual
 QUIET = 20          # steps without a spike, after which the next one is another
 DEVIATIONS = 8.0    # of the usual losses, above their median: a spike
@@ -267,7 +268,22 @@ def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int) 
     return float(total / (y != IGNORE).sum())
 
 
-def decayed_and_other(model: Transformer) -> list[dict]:
-    """Parameters for AdamW: weight decay falls on matrices, not on norms and biases."""
-    return [{"params": [p for p in model.parameters() if p.ndim >= 2]},
-            {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}]
+def decayed_and_other(model: Transformer, without: list[dict] = ()) -> list[dict]:
+    """Parameters for AdamW, but for those in the groups of another optimiser: weight decay falls on
+    matrices, not on norms and biases."""
+    elsewhere = {id(p) for group in without for p in group["params"]}
+    parameters = [p for p in model.parameters() if id(p) not in elsewhere]
+    return [{"params": [p for p in parameters if p.ndim >= 2]},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}]
+
+
+def packed_and_other_matrices(model: Transformer) -> list[dict]:
+    """Parameters for Muon, the matrices of the blocks: those that queries, keys and values share,
+    each of which is a matrix for itself, and the others."""
+    one = model.blocks[0].attention
+    n_q, n_k = one.heads * one.d_key, one.kv_heads * one.d_key
+    packed = [block.attention.qkv.weight for block in model.blocks]
+    other = [p for block in model.blocks for p in block.parameters()
+             if p.ndim == 2 and p is not block.attention.qkv.weight]
+    return [{"params": packed, "sections": (n_q, n_k, len(packed[0].data) - n_q - n_k)},
+            {"params": other}]

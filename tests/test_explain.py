@@ -260,3 +260,12 @@ def test_a_tiny_text_is_explained_too(tmp_path, capsys):
     assert "1 sequences of 1 characters" in said["From the text to a batch"]
     assert "..." not in said["From the text to a batch"].splitlines()[-1]
     assert "V = 2 characters" in said["Forward, op by op"]
+
+
+def test_each_optimiser_of_a_step_is_told_with_its_rate(small_text, tmp_path, capsys):
+    text = told(capsys, "--data", str(small_text), "--out_dir", str(tmp_path), *TINY,
+                "--optimizer", "muon", "--muon_lr", "0.06")
+    adamw, muon = text.split("The step of AdamW")[1].split("The step of Muon")
+    assert "The learning rate is 0.001667, 16.7% of the highest" in " ".join(adamw.split())
+    assert "The learning rate is 0.01, 16.7% of the highest" in " ".join(muon.split())
+    assert "minigrad/muon.py" in muon and "its sign remains" not in muon

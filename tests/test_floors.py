@@ -16,7 +16,7 @@ FLOORS = [
     "minigrad.kernels.update minigrad.kernels.ahead minigrad.kernels.drawing "
     "data.texts data.repetition",
     "minigrad.kernels.matmul minigrad.kernels.rotary",
-    "minigrad.kernels.attention minigrad.kernels.cross_entropy",
+    "minigrad.kernels.attention minigrad.kernels.cross_entropy minigrad.kernels.orthogonal",
     "minigrad.kernels.decoding",
     "minigrad.kernels minigrad.core data",
     "minigrad.source minigrad.svg",
@@ -24,6 +24,7 @@ FLOORS = [
     "minigrad.ops.attention",
     "minigrad.ops",
     "minigrad.gradcheck minigrad.graph minigrad.optim minigrad.profiling",
+    "minigrad.muon",
     "minigrad",
     "model.archive model.causality model.files model.flags model.memory_limit model.module "
     "model.seeds model.tokenizer",

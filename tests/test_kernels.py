@@ -343,6 +343,17 @@ def test_adamw_of_many_parameters_is_the_plain_one(dtype):
             assert_close(x, np.asarray(y), dtype)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(3, 1, 1), (2, 50, 50), (2, 96, 40), (1, 7, 300), (2, 60, 800),
+                                   (0, 3, 4), (2, 0, 4), (2, 4, 0)])
+def test_orthogonalizing_is_the_published_way(shape, dtype):
+    x = normal(np.random.default_rng(10), *shape, dtype=dtype) * 1e-3
+    before = x.copy()
+    assert_close(kernels.orthogonalize(x), plain.orthogonalize(x), dtype)
+    assert np.array_equal(x, before)
+    assert not kernels.orthogonalize(np.zeros(shape, dtype)).any()
+
+
 def test_sum_of_squares_is_the_plain_one():
     rng = np.random.default_rng(9)
     for sizes in ((0,), (1, 0, 100), (100_000, 7)):

@@ -76,6 +76,28 @@ def test_a_strided_parameter_is_stepped_too():
     assert np.allclose(p.data, 0.9)
 
 
+def test_optimisers_of_different_parameters_step_as_one():
+    def stepped(together):
+        p, q = parameter(3, 4), parameter(5, seed=1)
+        parts = [mg.Muon([p], weight_decay=0.1), mg.AdamW([q])]
+        optimizers = [mg.Optimizers(parts)] if together else parts
+        for _ in range(3):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            ((p * p).sum() + (q * q).sum()).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                for group in optimizer.param_groups:
+                    group["lr"] *= 0.5
+        return p.data, q.data, optimizers
+    p, q, [optimizer] = stepped(together=True)
+    p_apart, q_apart, _ = stepped(together=False)
+    assert np.array_equal(p, p_apart) and np.array_equal(q, q_apart)
+    assert [kind for kind, *_ in optimizer.state()] == ["momentum", "m", "v"]
+    optimizer.steps = 7
+    assert optimizer.parts[1].steps == 7 == optimizer.steps
+
+
 def test_what_is_no_parameter_is_refused():
     with pytest.raises(ValueError, match="no parameter to optimise"):
         mg.AdamW([])

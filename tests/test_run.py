@@ -470,11 +470,43 @@ def test_a_run_of_a_version_without_the_options_goes_on_without_them(trained, tm
     for name in ("n_kv_head", "position", "norm", "qk_norm", "activation", "zero_init", "tied",
                  "softcap"):
         del config[name], training["settings"][name]
+    del training["settings"]["optimizer"], training["settings"]["muon_lr"]
     older |= {"config": np.array(json.dumps(config)), "training": np.array(json.dumps(training))}
     np.savez(tmp_path / "last.npz", **older)
     train.main(["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "50",
                 "--n_kv_head", "2"])                        # as many as heads, which it has
     assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"
+
+
+def test_a_run_with_muon_goes_on_bit_for_bit_and_keeps_to_it(small_text, tmp_path, capsys):
+    flags = ("--optimizer", "muon", "--dropout", "0.1", "--lr_decay_iters", "20")
+    run(small_text, tmp_path / "whole", "--max_iters", "20", *flags)
+    assert " steps of 64 characters by Muon and AdamW, " in capsys.readouterr().out
+    run(small_text, tmp_path / "cut", "--max_iters", "10", *flags)
+    kept = arrays(tmp_path / "cut" / "last.npz")
+    assert {name.split("/")[1] for name in kept if "blocks.0.attention.qkv" in name
+            and name.startswith("optimizer/")} == {"momentum"}
+    assert kept["optimizer/momentum/blocks.0.attention.qkv.weight"].any()
+    assert "optimizer/m/token_embedding.weight" in kept
+    resume = ["--init_from", "resume", "--out_dir", str(tmp_path / "cut"), "--max_iters", "20"]
+    assert "has --optimizer muon, which cannot become adamw" in refused(
+        capsys, *resume, "--optimizer", "adamw")
+    train.main(resume)
+    assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
+
+
+def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatch):
+    rates, real = [], mg.Muon.step
+
+    def step(muon):
+        rates.append(muon.param_groups[0]["lr"])
+        assert {group["lr"] for group in muon.param_groups} == {rates[-1]}
+        real(muon)
+    monkeypatch.setattr(mg.Muon, "step", step)
+    run(small_text, tmp_path, "--optimizer", "muon", "--max_iters", "20", "--muon_lr", "0.05",
+        "--min_lr", "2e-3", "--eval_interval", "1")
+    adamw = [float(row[3]) for row in rows(tmp_path)[1:]]          # of the step that follows
+    assert np.allclose(rates, 5 * np.array(adamw[:20]), rtol=1e-4) and max(rates) == 0.05
 
 
 @pytest.mark.parametrize("name,value", [

@@ -1,0 +1,96 @@
+"""Muon: momentum whose matrices are made orthogonal before they are a step."""
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from minigrad import kernels
+from minigrad.optim import Optimizer
+
+
+class Muon(Optimizer):
+    """Momentum, orthogonalised:  m = momentum * m + g;  for U S V^T = g + momentum * m,
+    p -= lr * (weight_decay * p + sqrt(max(1, rows / columns)) * U V^T).
+
+    For matrices that multiply activations: a step of a given length then changes what they give in
+    every direction alike, where the largest directions of the gradient would else be all of it.
+    Embeddings, norms and biases are AdamW's.  U V^T is had to within the size of its singular
+    values, from 0.7 to 1.2, by `kernels.orthogonalize`.  The state: `momentum`, one array a
+    parameter.
+
+    Parameters
+    ----------
+    sections : as a setting of a group: so many rows of its matrices each, one below the other, are
+        matrices for themselves, as queries, keys and values are that one product makes.  Else the
+        one with the largest gradient would keep the others from moving, as U V^T of all together
+        has only as many directions as there are columns.
+
+    Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks".
+    """
+    STATE = "momentum",
+
+    def __init__(self, parameters: Iterable, lr: float = 0.02, momentum: float = 0.95,
+                 weight_decay: float = 0.0) -> None:
+        super().__init__(parameters, dict(lr=lr, momentum=momentum, weight_decay=weight_decay,
+                                          sections=None))
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.ndim != 2:
+                    raise ValueError(f"Muon steps matrices, and this has the shape {list(p.shape)};"
+                                     " give it to another optimiser")
+                if sum(group["sections"] or p.shape[:1]) != len(p.data):
+                    raise ValueError(f"sections of {group['sections']} rows are not those of a "
+                                     f"matrix of the shape {list(p.shape)}")
+        self.momentum = [np.zeros_like(p.data) for p in self._parameters()]
+
+    def step(self) -> None:
+        """Step every parameter that has a gradient."""
+        momentum, alike = iter(self.momentum), {}
+        for group in self.param_groups:
+            for p, m in zip(group["params"], momentum):
+                if p.grad is not None:
+                    for section in _sections(group, p, m):
+                        alike.setdefault(section.kind, []).append(section)
+        for sections in alike.values():         # of one shape and type, all at once
+            _step(sections)
+
+
+class _Section(NamedTuple):
+    """A matrix to step, (rows, columns), with its gradient, its momentum and its settings."""
+    p: np.ndarray
+    g: np.ndarray
+    m: np.ndarray
+    group: dict
+
+    @property
+    def kind(self):
+        rows, columns = self.p.shape
+        return min(rows, columns), max(rows, columns), self.p.dtype
+
+
+def _sections(group, p, m):
+    start = 0
+    for rows in group["sections"] or p.shape[:1]:
+        there = slice(start, start := start + rows)
+        yield _Section(p.data[there], p.grad[there], m[there], group)
+
+
+def _step(sections):
+    *shape, dtype = sections[0].kind
+    steps = np.empty((len(sections), *shape), dtype)            # with no more rows than columns
+    for room, (p, g, m, group) in zip(steps, sections):
+        m *= group["momentum"]
+        m += g
+        room = _lying(room, p)
+        np.multiply(m, group["momentum"], out=room)
+        room += g
+    for step, (p, g, m, group) in zip(kernels.orthogonalize(steps), sections):
+        p *= 1 - group["lr"] * group["weight_decay"]
+        step *= group["lr"] * math.sqrt(max(1, p.shape[0] / p.shape[1]))
+        p -= _lying(step, p)
+
+
+def _lying(step, p):
+    """A step with no more rows than columns, turned as its parameter is."""
+    return step if step.shape == p.shape else step.T
