@@ -2,6 +2,7 @@
 
     python train.py                             the built-in plays, about three minutes
     python train.py --data my_text.txt          a text of your own (UTF-8)
+    python train.py --minutes 3                 as far as three minutes of training go
     python train.py --init_from resume          go on where a run was stopped
     python train.py --explain                   one step, explained from the text to the weights
     python train.py --replay out/nan.npz        what made a loss nan, in a run that met one
@@ -10,6 +11,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import math
 import os
 import pathlib
 import shlex
@@ -152,13 +154,11 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
 
     # The loop
     first, profile = state.iteration, mg.Profile()
-    bar = tqdm(total=s.max_iters, initial=state.iteration, unit="step", dynamic_ncols=True,
-               disable=None)
     saved, took = time.monotonic(), 0.0
-    with bar, Interrupts() as interrupts:
+    with progress_bar(this) as bar, Interrupts() as interrupts:
         while True:
             stop = interrupts.came          # a later one is for the next step
-            last = state.iteration >= s.max_iters
+            last = this.progress >= 1
             due = state.iteration % s.eval_interval == 0 or last
             if due and state.iteration != state.evaluated:
                 val_loss = this.evaluate(val_x[some], val_y[some])
@@ -186,7 +186,8 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
             with profile if measured else contextlib.nullcontext():
                 this.step(train)
             took = time.monotonic() - started
-            bar.update()
+            bar.update(1 if s.minutes is None else
+                       min(state.seconds / 60, s.minutes) - bar.n)
             if measured and profile.steps == s.profile:
                 bar.write(f"\n{profile.table()}\n", sys.stdout)
             if state.iteration % s.log_interval == 0:
@@ -206,6 +207,15 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
               f"gradient was not finite; the first of them:\n    {this.replay_command()}")
 
 
+def progress_bar(this: Run) -> tqdm:
+    """Of steps, or of minutes where the clock may end the run."""
+    s, state, look = this.settings, this.state, dict(dynamic_ncols=True, disable=None)
+    if s.minutes is None:
+        return tqdm(total=s.steps, initial=state.iteration, unit="step", **look)
+    return tqdm(total=s.minutes, initial=min(state.seconds / 60, s.minutes), **look, bar_format=(
+        "{l_bar}{bar}| {n:.2f}/{total:g} minutes [{elapsed}<{remaining}{postfix}]"))
+
+
 def describe(this: Run, text: str, counted: dict[str, float]) -> None:
     """Say what a run will do, and what its losses are to be held against."""
     s, model, state = this.settings, this.model, this.state
@@ -221,9 +231,13 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
           + f", {s.n_embd} channels, block of {s.block_size}"
           + (f", positions: {s.position}" if s.position != Settings.position else ""))
     by = " by Muon and AdamW" if s.optimizer == "muon" else ""
-    print(f"training    {s.max_iters:,} steps of {s.characters:,} characters{by}, "
-          f"{s.max_iters * s.characters / len(train):.1f} times the text, "
-          f"on {threads.count()} threads"
+    steps = f"{s.steps:,} steps of {s.characters:,} characters{by}, "
+    if s.steps < math.inf:
+        steps += f"{s.steps * s.characters / len(train):.1f} times the text, "
+    if s.minutes is not None:
+        steps = (f"{s.minutes:g} minutes of " + steps.replace("inf ", "")
+                 + "evaluating, compiling and saving not counted, ")
+    print(f"training    {steps}on {threads.count()} threads"
           + (f"; going on after step {state.iteration:,}" if state.iteration else "")
           + skip_count(state))
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())

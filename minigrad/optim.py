@@ -143,8 +143,8 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     return norm
 
 
-def warmup_cosine(iteration: int, learning_rate: float, min_lr: float, warmup_iters: int,
-                  lr_decay_iters: int) -> float:
+def warmup_cosine(iteration: float, learning_rate: float, min_lr: float, warmup_iters: int,
+                  lr_decay_iters: float) -> float:
     """The rate of an iteration: linear up over `warmup_iters`, then half a cosine to `min_lr`.
 
     Source: Loshchilov & Hutter 2017, "SGDR", equation 5; the warm-up as in nanoGPT.
@@ -155,3 +155,21 @@ def warmup_cosine(iteration: int, learning_rate: float, min_lr: float, warmup_it
         return min_lr
     progress = (iteration - warmup_iters) / (lr_decay_iters - warmup_iters)
     return min_lr + (learning_rate - min_lr) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def warmup_linear(iteration: float, learning_rate: float, min_lr: float, warmup_iters: int,
+                  lr_decay_iters: float, decay_share: float) -> float:
+    """The rate of an iteration: linear up over `warmup_iters`, constant, and over the last
+    `decay_share` of `lr_decay_iters` linear down to `min_lr`.
+
+    Source: Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
+    Durations", section 3 (a trapezoid).
+    """
+    if iteration < warmup_iters:
+        return learning_rate * (iteration + 1) / (warmup_iters + 1)
+    if iteration >= lr_decay_iters:
+        return min_lr
+    left, decay_iters = lr_decay_iters - iteration, decay_share * lr_decay_iters
+    if left >= decay_iters:
+        return learning_rate
+    return min_lr + (learning_rate - min_lr) * left / decay_iters

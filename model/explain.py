@@ -37,7 +37,7 @@ def explain(take_step: Callable[[], tuple[float, float]], s: Any, model: Transfo
     ----------
     take_step : goes forward and back, steps the optimiser, and returns the loss and the gradient's
         norm.
-    s : the settings of the run: max_iters, learning_rate, grad_clip.
+    s : the settings of the run: steps, learning_rate, grad_clip.
     counted : the losses of n-grams, by name.
     """
     witness, number = Witness(model), state.iteration + 1
@@ -45,8 +45,9 @@ def explain(take_step: Callable[[], tuple[float, float]], s: Any, model: Transfo
     same_dropout = copy.deepcopy(state.dropout)
     with watch_ops(witness.note):
         loss, _ = take_step()
-    which = (f"{number:,} of {s.max_iters:,}" if number <= s.max_iters else
-             f"{number:,}, after the end of a run of {s.max_iters:,}")
+    which = (f"{number:,}" if s.steps == math.inf else
+             f"{number:,} of {s.steps:,}" if number <= s.steps else
+             f"{number:,}, after the end of a run of {s.steps:,}")
     print(f"Step {which}, from the text to the changed weights.  Nothing is saved.")
     show_batch(witness, tokenizer)
     show_forward(witness, model)

@@ -14,7 +14,8 @@ from tqdm import tqdm
 
 import data
 import minigrad as mg
-from minigrad.optim import warmup_cosine
+from minigrad.kernels import compiling
+from minigrad.optim import warmup_cosine, warmup_linear
 from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
                               load_checkpoint, load_last, restore_optimizer, save_checkpoint)
 from model.files import claimed
@@ -62,8 +63,27 @@ class Run:
         lowest = s.learning_rate / 10 if s.min_lr is None else s.min_lr
         if highest != s.learning_rate:
             lowest = highest * lowest / s.learning_rate if s.learning_rate else highest / 10
-        return warmup_cosine(self.state.iteration, highest, lowest, s.warmup_iters,
-                             s.max_iters if s.lr_decay_iters is None else s.lr_decay_iters)
+        at, warmup, end = self._place_in_schedule()
+        if s.schedule == "linear":
+            return warmup_linear(at, highest, lowest, warmup, end, s.decay_share)
+        return warmup_cosine(at, highest, lowest, warmup, end)
+
+    def _place_in_schedule(self):
+        """(where the next step is, the end of the warm-up, the end), in steps; or, after the
+        warm-up, in seconds of training, if by the clock more of the run is done."""
+        s, state = self.settings, self.state
+        steps = s.steps if s.lr_decay_iters is None else s.lr_decay_iters
+        if (s.minutes is not None and state.iteration >= s.warmup_iters
+                and state.seconds / (60 * s.minutes) > state.iteration / max(steps, 1)):
+            return state.seconds, 0, 60 * s.minutes
+        return state.iteration, s.warmup_iters, steps
+
+    @property
+    def progress(self) -> float:
+        """The share of the run that is done, by its steps or by the clock; it ends at 1."""
+        s, state = self.settings, self.state
+        by_clock = 0.0 if s.minutes is None else state.seconds / (60 * s.minutes)
+        return max(by_clock, state.iteration / s.steps if s.steps else 1.0)
 
     def take_step(self, train: np.ndarray) -> tuple[float, float]:
         """One step of the optimiser, over one or more batches of the ids; returns the training loss
@@ -90,15 +110,15 @@ class Run:
     def step(self, train: np.ndarray) -> None:
         """Take a step and count it; say so if its loss is far above the usual, or if it was not
         taken, as --on_nan has it."""
-        state, before, started = self.state, self.state.generators(), time.perf_counter()
+        state, before, started = self.state, self.state.generators(), clock()
         try:
             loss, norm = self.take_step(train)
         except NotFinite as error:
-            seconds = time.perf_counter() - started
+            seconds = clock() - started
             self._stop_or_skip(error.case, before)
             return state.note_skip(seconds)
         usual = state.spike(loss)
-        state.note_step(loss, time.perf_counter() - started)
+        state.note_step(loss, clock() - started)
         if usual is not None:
             tqdm.write(f"step {state.iteration:6,}   a spike: the training loss is {loss:.3f}, "
                        f"where {usual:.3f} is usual; gradient norm {norm:.3g} before clipping")
@@ -203,6 +223,11 @@ def _origin(checkpoint):
     training = checkpoint.training
     return (training["text"], training["settings"].get("seed"), checkpoint.tokenizer.vocabulary,
             dataclasses.replace(checkpoint.model.config, dropout=0.0))
+
+
+def clock() -> float:
+    """Seconds of a clock that stands still while kernels are compiled."""
+    return time.perf_counter() - compiling.seconds
 
 
 def optimizer_of(model: Transformer, s: Settings) -> mg.Optimizers | mg.AdamW:

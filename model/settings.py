@@ -13,6 +13,8 @@ from model.sizes import scaled, training_bytes
 from model.transformer import ACTIVATIONS, NORMS, POSITIONS, TransformerConfig
 from model.training import OPTIMIZERS
 
+STEPS = 2800        # of a run that is told nothing else
+SCHEDULES = ("cosine", "linear")
 TOO_HIGH = 0.1      # a learning rate at which training hardly gets anywhere
 
 
@@ -23,7 +25,10 @@ class Settings:
     out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
                                "previous.npz (the one before it), log.csv")
     init_from: str = flag("scratch", "scratch, or resume: go on from out_dir/last.npz as it is set")
-    max_iters: int = flag(2800, "optimiser steps in all")
+    max_iters: int = flag(None, f"optimiser steps in all (default: {STEPS}, or with --minutes any "
+                                "number)")
+    minutes: float = flag(None, "of training, after which the run ends if max_iters does not end "
+                                "it before; evaluating, compiling and saving do not count")
     batch_size: int = flag(12, "sequences of a batch, B")
     block_size: int = flag(64, "characters of a sequence, T")
     n_layer: int = flag(4, "blocks of attention and MLP")
@@ -47,7 +52,10 @@ class Settings:
     muon_lr: float = flag(0.02, "the highest that Muon gets; it falls as AdamW's does")
     min_lr: float = flag(None, "what the learning rate falls to (default: a tenth of it)")
     warmup_iters: int = flag(100, "steps over which the learning rate rises")
-    lr_decay_iters: int = flag(None, "step at which min_lr is reached (default: max_iters)")
+    lr_decay_iters: int = flag(None, "step at which min_lr is reached (default: the run's end)")
+    schedule: str = flag("cosine", "how the learning rate falls: cosine, from the warm-up on, or "
+                                   "linear, after a time in which it stays")
+    decay_share: float = flag(0.2, "of the run, over which --schedule linear falls")
     weight_decay: float = flag(0.1, "of matrices only")
     beta1: float = flag(0.9, "AdamW's memory of the gradient")
     beta2: float = flag(0.99, "AdamW's memory of its square")
@@ -71,6 +79,13 @@ class Settings:
     explain: bool = flag(False, "walk through the next step, with numbers, shapes and lines of "
                                 "source, and save nothing")
 
+    @property
+    def steps(self) -> float:
+        """Optimiser steps in all; inf where the clock alone ends the run."""
+        if self.max_iters is not None:
+            return self.max_iters
+        return STEPS if self.minutes is None else math.inf
+
     def problems(self) -> list[str]:
         """What cannot work whatever the text, one line each, with the remedy."""
         found = too_small(self, max_iters=0, batch_size=1, block_size=1, n_layer=1, n_head=1,
@@ -83,9 +98,14 @@ class Settings:
                   if value == math.inf and name not in ("grad_clip", "checkpoint_interval")]
         found += [f"--{name} is at least 0 and below 1, not {getattr(self, name)}"
                   for name in ("beta1", "beta2", "dropout") if not 0 <= getattr(self, name) < 1]
+        found += [f"--{name} is above 0{most}, not {value}"
+                  for name, most in (("minutes", ""), ("decay_share", " and at most 1"))
+                  if (value := getattr(self, name)) is not None
+                  and not 0 < value <= (1 if most else math.inf)]
         for name, known in (("init_from", ("scratch", "resume")), ("on_nan", ("stop", "skip")),
                             ("position", POSITIONS), ("norm", NORMS),
-                            ("activation", ACTIVATIONS), ("optimizer", OPTIMIZERS)):
+                            ("activation", ACTIVATIONS), ("optimizer", OPTIMIZERS),
+                            ("schedule", SCHEDULES)):
             if (value := getattr(self, name)) not in known:
                 near = difflib.get_close_matches(value, known, n=1)
                 found.append(f"--{name} is {_any_of(known)}, not {value}"

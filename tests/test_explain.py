@@ -52,7 +52,7 @@ def the_step(small_text, flags):
     gradients = {name: p.grad.copy() for name, p in model.named_parameters()}
     before = {name: p.data.copy() for name, p in model.named_parameters()}
     mg.clip_grad_norm_(model.parameters(), s.grad_clip or math.inf)
-    lr = warmup_cosine(0, s.learning_rate, s.learning_rate / 10, s.warmup_iters, s.max_iters)
+    lr = warmup_cosine(0, s.learning_rate, s.learning_rate / 10, s.warmup_iters, s.steps)
     optimizer = mg.AdamW(decayed_and_other(model), lr, (s.beta1, s.beta2),
                          weight_decay=s.weight_decay)
     optimizer.step()

@@ -412,6 +412,31 @@ def test_a_kernel_that_cannot_be_compiled_gives_way_to_numpy_and_says_so(monkeyp
 
 
 @compiled_only
+def test_the_time_that_compiling_takes_is_known(monkeypatch):
+    from minigrad.kernels import compiling
+    monkeypatch.setattr(compiling, "seconds", 0.0)
+    monkeypatch.setattr(compiling, "time", Ticking(1000.0))
+
+    @compiling.kernel("C1")
+    def waited_for(x):
+        x[0] = 1
+    for dtype in (np.float64, np.float64, np.float32):
+        waited_for(np.zeros(1, dtype))
+    assert compiling.seconds == 2000        # once for each type
+
+
+class Ticking:
+    """A clock that goes on by so many seconds whenever it is read."""
+
+    def __init__(self, seconds):
+        self.seconds, self.now = seconds, 0.0
+
+    def perf_counter(self):
+        self.now += self.seconds
+        return self.now
+
+
+@compiled_only
 def test_serial_and_parallel_versions_are_kept_apart():
     from minigrad.kernels.compiling import folder, kernel
 

@@ -6,7 +6,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.core import Tensor
-from minigrad.optim import warmup_cosine
+from minigrad.optim import warmup_cosine, warmup_linear
 
 
 def parameter(*shape, seed=0, dtype=np.float64):
@@ -127,3 +127,14 @@ def test_the_schedule_rises_linearly_then_falls_by_half_a_cosine():
     assert math.isclose(lr(0), 1e-3 / 11) and math.isclose(lr(9), 1e-3 * 10 / 11) and lr(10) == 1e-3
     assert math.isclose(lr(60), (1e-3 + 1e-4) / 2) and lr(110) == lr(5000) == 1e-4
     assert all(lr(i) > lr(i + 1) for i in range(10, 110))
+
+
+def test_the_linear_schedule_rises_stays_and_falls_over_its_last_share():
+    def lr(i, share=0.25):
+        return warmup_linear(i, 1e-3, 1e-4, 10, 200, share)
+    assert math.isclose(lr(0), 1e-3 / 11) and math.isclose(lr(9), 1e-3 * 10 / 11)
+    assert {lr(i) for i in range(10, 151)} == {1e-3} and lr(150.5) < 1e-3
+    assert math.isclose(lr(175), (1e-3 + 1e-4) / 2) and math.isclose(lr(199), 1e-4 + 9e-4 / 50)
+    assert lr(200) == lr(5000) == 1e-4
+    assert math.isclose(lr(100, share=1.0), (1e-3 + 1e-4) / 2)
+    assert warmup_linear(10, 1e-3, 1e-4, 10, math.inf, 0.25) == 1e-3        # a run without an end

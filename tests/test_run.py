@@ -1,4 +1,5 @@
 """What a run keeps, how it goes on from that, and what it does about a nan."""
+import itertools
 import json
 import math
 import os
@@ -24,20 +25,25 @@ from model.training import State, decayed_and_other, read_log
 from running import arrays, losses, refused, rows, run, same_arrays
 
 
+def stop_after(patch, iteration):
+    """Have Ctrl-C come in a step."""
+    real = State.note_step
+
+    def note_step(state, *arguments):
+        real(state, *arguments)
+        if state.iteration == iteration:
+            signal.raise_signal(signal.SIGINT)
+    patch.setattr(State, "note_step", note_step)
+
+
 @pytest.mark.parametrize("stop_at", [10, 13])
 def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(
         small_text, tmp_path, monkeypatch, capsys, stop_at):
     flags = ("--max_iters", "30", "--dropout", "0.1", "--gradient_accumulation_steps", "2")
     run(small_text, tmp_path / "whole", *flags)
 
-    real = State.note_step
-
-    def note_step(state, *arguments):
-        real(state, *arguments)
-        if state.iteration == stop_at:
-            signal.raise_signal(signal.SIGINT)
     with monkeypatch.context() as patch:
-        patch.setattr(State, "note_step", note_step)
+        stop_after(patch, stop_at)
         with pytest.raises(SystemExit) as caught:
             run(small_text, tmp_path / "cut", *flags)
     assert caught.value.code == 130
@@ -507,6 +513,75 @@ def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatc
         "--min_lr", "2e-3", "--eval_interval", "1")
     adamw = [float(row[3]) for row in rows(tmp_path)[1:]]          # of the step that follows
     assert np.allclose(rates, 5 * np.array(adamw[:20]), rtol=1e-4) and max(rates) == 0.05
+
+
+@pytest.fixture
+def steady(monkeypatch):
+    """Every step takes a quarter of a second, whatever it takes."""
+    ticks = itertools.count()
+    monkeypatch.setattr(runs, "clock", lambda: next(ticks) / 4)
+
+
+def iterations(out_dir):
+    return [int(row[0]) for row in rows(out_dir)[1:]]
+
+
+@pytest.mark.parametrize("flags, end", [
+    (["--minutes", "0.1"], 24), (["--minutes", "0.1", "--max_iters", "15"], 15),
+    (["--minutes", "0.1", "--max_iters", "50"], 24), (["--minutes", "0.001"], 1)])
+def test_a_run_by_the_clock_ends_at_its_minutes_or_its_steps(small_text, tmp_path, capsys, steady,
+                                                             flags, end):
+    run(small_text, tmp_path, *flags)
+    assert iterations(tmp_path) == [i for i in range(0, end, 10)] + [end]
+    assert float(rows(tmp_path)[-1][-1]) == end / 4
+    said = capsys.readouterr().out
+    assert f"training    {flags[1]} minutes of " in said
+    assert "evaluating, compiling and saving not counted" in said and "inf" not in said
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_by_the_clock_the_rate_falls_with_the_time_and_not_with_the_steps(
+        small_text, tmp_path, steady, schedule):
+    run(small_text, tmp_path, "--minutes", "0.1", "--schedule", schedule, "--eval_interval", "1",
+        "--decay_share", "0.5")
+    curve = {"cosine": lambda at: (1 + math.cos(math.pi * at)) / 2,
+             "linear": lambda at: min(1, 2 - 2 * at)}[schedule]
+    rates = [float(row[3]) for row in rows(tmp_path)[1:]]
+    expected = [1e-2 * (i + 1) / 6 for i in range(5)] + [
+        1e-3 + 9e-3 * curve(i / 24) for i in range(5, 25)]
+    assert np.allclose(rates, expected, rtol=1e-4)
+
+
+def test_of_two_ends_the_rate_falls_towards_the_earlier(small_text, tmp_path, steady):
+    for name, flags in dict(steps="--max_iters 12", both="--max_iters 12 --minutes 1",
+                            clock="--minutes 0.05", late="--minutes 0.05 --max_iters 1000").items():
+        run(small_text, tmp_path / name, *flags.split())
+    assert losses(tmp_path / "both") == losses(tmp_path / "steps")
+    assert losses(tmp_path / "late") == losses(tmp_path / "clock")
+
+
+@pytest.mark.parametrize("flags", [[], ["--schedule", "linear", "--optimizer", "muon"]])
+def test_a_run_by_the_clock_goes_on_bit_for_bit_where_the_clock_does(small_text, tmp_path, steady,
+                                                                     monkeypatch, flags):
+    run(small_text, tmp_path / "whole", "--minutes", "0.1", "--dropout", "0.1", *flags)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 13)
+        with pytest.raises(SystemExit):
+            run(small_text, tmp_path / "cut", "--minutes", "0.1", "--dropout", "0.1", *flags)
+    assert load_checkpoint(tmp_path / "cut" / "last.npz").training["state"]["seconds"] == 13 / 4
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "cut")])
+    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")       # the seconds too
+    assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "cut"), "--minutes", "0.15"])
+    assert iterations(tmp_path / "cut")[-1] == 36
+
+
+def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch):
+    monkeypatch.setattr(runs.time, "perf_counter", lambda: 100.0)
+    before = runs.clock()
+    monkeypatch.setattr(runs.time, "perf_counter", lambda: 130.0)
+    monkeypatch.setattr(runs.compiling, "seconds", runs.compiling.seconds + 28.0)
+    assert math.isclose(runs.clock() - before, 2)
 
 
 @pytest.mark.parametrize("name,value", [

@@ -1,5 +1,6 @@
 """What a run can be told: what cannot work is found before it begins, and nothing else is."""
 import dataclasses
+import math
 import os
 import random
 
@@ -19,6 +20,12 @@ TEXT = "to be or not to be\n" * 100
     (dict(learning_rate=float("inf")), "--learning_rate is a finite number, not inf"),
     (dict(muon_lr=-1.0), "--muon_lr is at least 0, not -1.0"),
     (dict(optimizer="moun"), "--optimizer is adamw or muon, not moun; did you mean muon?"),
+    (dict(max_iters=-1), "--max_iters is at least 0, not -1"),
+    (dict(minutes=0.0), "--minutes is above 0, not 0.0"),
+    (dict(minutes=float("nan")), "--minutes is above 0, not nan"),
+    (dict(minutes=float("inf")), "--minutes is a finite number, not inf"),
+    (dict(decay_share=1.5), "--decay_share is above 0 and at most 1, not 1.5"),
+    (dict(schedule="cosin"), "--schedule is cosine or linear, not cosin; did you mean cosine?"),
     (dict(min_lr=-0.1), "--min_lr is at least 0, not -0.1"),
     (dict(weight_decay=float("inf")), "--weight_decay is a finite number, not inf"),
     (dict(beta1=1.5), "--beta1 is at least 0 and below 1, not 1.5"),
@@ -56,6 +63,12 @@ def test_all_that_cannot_work_is_found_at_once():
 def test_the_defaults_work_without_a_warning():
     assert Settings().problems() == Settings().warnings() == []
     assert Settings().problems_with(TEXT) == []
+
+
+def test_the_clock_alone_ends_a_run_that_is_not_told_its_steps():
+    assert Settings().steps == 2800 and Settings(max_iters=7).steps == 7
+    assert Settings(minutes=3.0).steps == math.inf
+    assert Settings(minutes=3.0, max_iters=7).steps == 7
 
 
 def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():

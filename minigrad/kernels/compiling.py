@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -33,6 +34,7 @@ LOOPS_ONLY = dict(prange=True, reduction=False, comprehension=False, inplace_bin
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
 FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
 
+seconds = 0.0       # that this process has spent on compiling, or on waiting for it
 elsewhere = {}      # kernel -> the process that is compiling it to disk; see ahead.py
 _compiling = threading.RLock()      # held by the Python thread that compiles
 _HERE = pathlib.Path(__file__).parent
@@ -61,6 +63,14 @@ def kernel(signature: str) -> Callable:
         versions = {}
 
         def compile_version(dtype, parallel):
+            global seconds
+            started = time.perf_counter()
+            try:
+                _compile_version(dtype, parallel)
+            finally:
+                seconds += time.perf_counter() - started
+
+        def _compile_version(dtype, parallel):
             if dtype not in FLOATS:
                 raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
             with _compiling:
