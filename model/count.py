@@ -26,6 +26,8 @@ HELP = {"vocab_size": "different tokens, V",
         "position": f"what tells positions apart: {', '.join(POSITIONS)}",
         "bias": "biases in linear layers and norms",
         "norm": f"the norm's kind: {', '.join(NORMS)}; rms learns nothing",
+        "ngrams": "longest of the n-grams that have rows of their own",
+        "ngram_rows": "of all n-grams together",
         "tied": "the token embedding is the output's weights as well"}     # others change no count
 LANTERN = 62    # characters of the text that train.py takes by default
 
@@ -84,8 +86,8 @@ def parameter_table(config: TransformerConfig) -> list[str]:
     of_one = sum(in_head.values()) if config.kv_heads == config.n_head else None
     return ["{:18}{:>14}{:>17}{:>19}{:>9}".format("parameters", "one head", "one layer", "all",
                                                   "share"),
-            *(row(name, outside[name]) for name in ("token embedding", "position embedding")
-              if outside[name]),
+            *(row(f"{name} embedding", outside[f"{name} embedding"])
+              for name in ("token", "n-gram", "position") if outside[f"{name} embedding"]),
             row_of("attention", ATTENTION, of_one),
             *(row_of(f"  {part}", [part], in_head[part]) for part in ATTENTION),
             row_of("MLP", MLP),
@@ -111,11 +113,14 @@ def bytes_table(config: TransformerConfig) -> list[str]:
     """Bytes of weights, of training, of the cache, and read for a token that is written."""
     n, kept = parameters(config), cached(config)
     block = config.block_size * kept
-    # Of the positions one row is read; of the token embedding all, as output, or one if not tied.
+    # Of positions a row is read, of n-grams one of each length, and of tokens all where they are
+    # the output, else one.
     outside = outside_layers(config)
-    positions, tokens = outside["position embedding"], outside["token embedding"]
-    read = n - positions + positions // config.block_size + block
-    read -= 0 if config.tied else tokens - tokens // config.vocab_size
+    rows = {"position": config.position == "learned", "n-gram": config.ngrams - 1}
+    if not config.tied:
+        rows["token"] = 1
+    read = n + block + sum(count * config.n_embd - outside[f"{name} embedding"]
+                           for name, count in rows.items())
     rows = {"weights": n, "keys and values of a token": kept,
             "keys and values of a full block": block,
             "read to write a token, the cache full": read}

@@ -76,6 +76,8 @@ class Decoder:
         L, G, D = config.n_layer, config.kv_heads, config.d_head
         self.model = model
         self.length = 0             # characters read, T
+        self._recent = None         # of them the last, (B, at most the longest n-gram)
+        self._tokens, self._ngrams, self._positions = _embeddings(model)
         self._weights = _weights(model)
         self._keys = empty_panels(L, batch, G, D, config.block_size, dtype=dtype)
         self._values = empty_panels(L, batch, G, config.block_size, D, dtype=dtype)
@@ -90,7 +92,7 @@ class Decoder:
             _, k, v = block.attention.split(qkv)                                    # (B, G, T, D)
             put(k.swapaxes(-1, -2), self._keys[layer])
             put(v, self._values[layer])
-        self.length = T
+        self.length, self._recent = T, ids[:, -self.model.config.ngrams:]
         return logits
 
     def step(self, ids: np.ndarray) -> np.ndarray:
@@ -102,26 +104,40 @@ class Decoder:
         if not all([0 <= x < config.vocab_size for x in ids.tolist()]):
             raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
                              f"{ids.tolist()}")
-        logits = kernels.decode(*self._weights, self._keys, self._values,
-                                np.ascontiguousarray(ids), self.length, NORM_EPS,
-                                config.norm == "layer", config.qk_norm,
-                                config.activation == "relu2")
+        logits = kernels.decode(*self._weights, self._keys, self._values, self._embed(ids),
+                                config.vocab_size, self.length, NORM_EPS, config.norm == "layer",
+                                config.qk_norm, config.activation == "relu2")
         self.length += 1
         with no_grad():
             return self.model.capped(Tensor(logits)).data
+
+    def _embed(self, ids):
+        """What the first block reads of a character more, as the model's `embed` adds it up:
+        (B,) -> (B, C)."""
+        n, x = self.model.config.ngrams, self._tokens[ids]
+        if n > 1:
+            self._recent = np.concatenate([self._recent, ids[:, None]], axis=1)[:, -n:]
+            x += self._ngrams[self.model.ngram_embedding.rows(self._recent)[:, -1]].sum(-2)
+        if self._positions is not None:
+            x += self._positions[self.length]
+        return x
+
+
+def _embeddings(model):
+    """Copies of the tables of characters, n-grams and positions; None where there is none."""
+    config = model.config
+    positions = (model.position_embedding.weight.data.copy() if config.position == "learned" else
+                 model.sinusoids if config.position == "sinusoidal" else None)
+    return (model.token_embedding.weight.data.copy(),
+            model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else None, positions)
 
 
 def _weights(model):
     """The model's weights as `kernels.decode` takes them."""
     config, dtype = model.config, model.token_embedding.weight.dtype
-    position = np.zeros((config.block_size, config.n_embd), dtype)
     cos, sin = (np.zeros((config.block_size, 0), dtype) for _ in range(2))
     slopes = np.zeros(config.n_head, dtype)
-    if config.position == "learned":
-        position = model.position_embedding.weight.data.copy()
-    elif config.position == "sinusoidal":
-        position = model.sinusoids
-    elif config.position == "rotary":
+    if config.position == "rotary":
         cos, sin = rotary_angles(config.block_size, config.d_head, dtype)
     elif config.position == "alibi":
         slopes = model.blocks[0].attention.slopes
@@ -131,7 +147,7 @@ def _weights(model):
     def given(parameter, size, otherwise):
         return np.full(size, otherwise, dtype) if parameter is None else parameter.data
 
-    return (model.token_embedding.weight.data.copy(), position, cos, sin, slopes,
+    return (cos, sin, slopes,
             np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
             np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
             np.stack([np.concatenate([given(linear.bias, len(linear.weight.data), 0)

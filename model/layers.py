@@ -1,4 +1,4 @@
-"""The layers around attention: Linear, Embedding, LayerNorm, RMSNorm, Dropout, MLP.
+"""The layers around attention: Linear, Embedding, NGramEmbedding, LayerNorm, RMSNorm, Dropout, MLP.
 
 Shapes: B batch, T time, C channels.  Weights are drawn from the generator that a layer is given,
 as GPT-2's are (Radford et al. 2019, section 2.3; the figures from its published code): normal with
@@ -11,6 +11,7 @@ from minigrad import Tensor
 from model.module import Module
 
 STD = 0.02
+FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], std: float, dtype: type) -> Tensor:
@@ -46,6 +47,40 @@ class Embedding(Module):
 
     def __call__(self, ids: np.ndarray) -> Tensor:
         return mg.embedding(ids, self.weight)
+
+
+class NGramEmbedding(Module):
+    """The sum of a row for each n-gram that a character ends, from pairs to n characters:
+    (..., T) integers -> (..., T, channels).
+
+    There are more n-grams than rows: which row is whose, a hash says, and some share one.
+
+    Source: Pagnoni et al. 2024, "Byte Latent Transformer", section 3.2.1; Huang et al. 2025,
+    "Over-Tokenized Transformer", section 3.
+    """
+
+    def __init__(self, n: int, rows: int, channels: int, rng: np.random.Generator,
+                 dtype: type = np.float32) -> None:
+        self.n = n
+        self.weight = normal(rng, (rows, channels), STD, dtype)
+
+    def __call__(self, ids: np.ndarray) -> Tensor:
+        return mg.embedding(self.rows(ids), self.weight).sum(-2)
+
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """Which rows are summed: (..., T) -> (..., T, n - 1).
+
+        Source: Fowler, Noll & Vo's hash FNV-1a, 64 bits, folded; over the characters of an n-gram
+        from the last to the first, where what was before the sequence is 0, and id i is i + 1.
+        """
+        T, found = ids.shape[-1], []
+        hashes = np.full(ids.shape, FNV_BASIS)
+        for back in range(self.n):
+            before = np.zeros(ids.shape, np.uint64)
+            before[..., back:] = ids[..., :max(0, T - back)] + 1
+            hashes = (hashes ^ before) * FNV_PRIME                  # of back + 1 characters
+            found.append((hashes ^ hashes >> np.uint64(32)) % np.uint64(len(self.weight.data)))
+        return np.stack(found[1:], axis=-1).astype(np.int64)
 
 
 class LayerNorm(Module):

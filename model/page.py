@@ -48,11 +48,15 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
     return {
         "embedding token_embedding":
             "Each character becomes its row of the token table: C learnt numbers.",
+        "embedding ngram_embedding":
+            f"The 2 to {config.ngrams} characters that it ends have rows of learnt numbers as "
+            "well, which a hash finds.",
+        "sum": "The rows of the n-grams, added up.",
         "embedding position_embedding":
             "Each place in the window has C learnt numbers too, so that order counts.",
         "add": ("Sines and cosines of the place are added, which nothing learns, so that order "
                 "counts." if config.position == "sinusoidal" else
-                "The sum of both, number by number."),
+                "The sum of these, number by number."),
         "layer_norm": "The C numbers of each character are brought to mean 0 and variance 1; each "
                       f"channel is then scaled by a learnt factor{shift}.",
         "rms_norm": "The C numbers of each character are divided by their root mean square; "

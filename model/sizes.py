@@ -29,6 +29,7 @@ def outside_layers(config: TransformerConfig) -> dict[str, int]:
     C = config.n_embd
     learnt = config.position == "learned"
     return {"token embedding": config.vocab_size * C,
+            "n-gram embedding": config.ngram_rows * C if config.ngrams > 1 else 0,
             "position embedding": config.block_size * C if learnt else 0,
             "norms": of_a_norm(config),
             "head": 0 if config.tied else config.vocab_size * C}

@@ -15,7 +15,8 @@ import minigrad as mg
 from minigrad import Tensor
 from model.attention import MultiHeadAttention
 from minigrad.ops.network import ACTIVATIONS
-from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, RMSNorm
+from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding,
+                          RMSNorm)
 from model.module import Module
 from model.positions import sinusoids
 from model.seeds import generator
@@ -47,6 +48,8 @@ class TransformerConfig:
     zero_init: bool = False
     tied: bool = True           # the token table is the output's weights (Press & Wolf 2017)
     softcap: float = 0.0        # logits lie within it, see mg.softcap; 0 for no bounds
+    ngrams: int = 1             # longest of those whose rows are added to the token's, up from 2
+    ngram_rows: int = 8192      # of all of them
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -95,6 +98,8 @@ def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int
     blocks = ((f"blocks.{i}.{part}", shape)
               for i in range(config.n_layer) for part, shape in layer.items())
     yield "token_embedding.weight", (config.vocab_size, C)
+    if config.ngrams > 1:
+        yield "ngram_embedding.weight", (config.ngram_rows, C)
     if config.position == "learned":
         yield "position_embedding.weight", (config.block_size, C)
     for part, shape in itertools.chain(blocks, [("norm", norm)]):
@@ -150,6 +155,9 @@ class Transformer(Module):
         rng = generator(seed, "weights")
         self.config = config
         self.token_embedding = Embedding(config.vocab_size, config.n_embd, rng, dtype)
+        if config.ngrams > 1:
+            self.ngram_embedding = NGramEmbedding(config.ngrams, config.ngram_rows, config.n_embd,
+                                                  rng, dtype)
         if config.position == "learned":
             self.position_embedding = Embedding(config.block_size, config.n_embd, rng, dtype)
         elif config.position == "sinusoidal":
@@ -193,6 +201,8 @@ class Transformer(Module):
     def embed(self, ids: np.ndarray) -> Tensor:
         """What the first block reads: (..., T) integers -> (..., T, C)."""
         T, x = ids.shape[-1], self.token_embedding(ids)
+        if self.config.ngrams > 1:
+            x = x + self.ngram_embedding(ids)
         if self.config.position == "learned":
             return x + self.position_embedding(np.arange(T))
         if self.config.position == "sinusoidal":

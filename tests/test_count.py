@@ -25,6 +25,7 @@ VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, bias=bias, norm=n
              for bias in (False, True) for norm in NORMS for tied in (False, True)]
 VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, qk_norm=True, activation="relu2",
                   zero_init=True, softcap=5.0)]
+VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, ngrams=n, ngram_rows=7) for n in (1, 2, 4)]
 
 
 @pytest.fixture
@@ -39,6 +40,7 @@ def part_of(path):
     """The row of the table to which a parameter belongs."""
     name = path.rpartition(".")[0].split(".")[-1]
     return {"token_embedding": "token embedding", "position_embedding": "position embedding",
+            "ngram_embedding": "n-gram embedding",
             "out": "output", "norm1": "norms", "norm2": "norms", "norm": "norms"}.get(name, name)
 
 

@@ -21,7 +21,10 @@ SHAPES = [      # as TransformerConfig has them, without dropout
     (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "relu2"),
     (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "gelu", True, False, 3.0),
     (65, 35, 3, 4, 64, False, 2, "rotary", "rms", True, "relu2", True, False, 5.0),
-    (11, 8, 2, 3, 42, True, None, "rotary", "rms", True, "relu2", False, True, 15.0)]
+    (11, 8, 2, 3, 42, True, None, "rotary", "rms", True, "relu2", False, True, 15.0),
+    (30, 9, 1, 2, 20, True, None, "learned", "layer", False, "gelu", False, True, 0.0, 2, 50),
+    (11, 8, 2, 3, 42, False, None, "rotary", "rms", True, "relu2", True, False, 0.0, 4, 300),
+    (5, 3, 1, 1, 8, False, None, "none", "rms", False, "relu2", True, False, 0.0, 6, 7)]
 
 
 def opinionated(config, dtype=np.float32, seed=0):
@@ -135,8 +138,9 @@ def test_the_step_is_its_plain_statement(shape, dtype, apart, monkeypatch):
         assert np.abs(logits - expected).max() <= apart * max(1, np.abs(expected).max())
 
 
-def test_a_decoder_keeps_the_weights_that_it_was_made_with():
-    model = opinionated(SHAPES[0])
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[-2]], ids=str)
+def test_a_decoder_keeps_the_weights_that_it_was_made_with(shape):
+    model = opinionated(shape)
     decoder, ids = Decoder(model), np.arange(8).reshape(1, 8)
     decoder.read(ids[:, :4])
     before = model(ids[:, :5]).data[:, -1]

@@ -6,7 +6,7 @@ import pytest
 
 from minigrad import Tensor
 from model import MultiHeadAttention, Transformer, TransformerConfig
-from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, RMSNorm
+from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm
 
 r = np.random.default_rng(0).standard_normal
 X = r((2, 3, 8))                                            # (B, T, C)
@@ -44,6 +44,28 @@ def test_embedding_picks_rows():
     layer = Embedding(10, 4, fresh(), np.float64)
     ids = np.array([[3, 0, 9], [3, 3, 1]])
     assert np.array_equal(layer(ids).data, layer.weight.data[ids])
+
+
+def test_ngram_embedding_is_the_sum_of_the_rows_that_fnv_finds_for_what_a_character_ends():
+    layer = NGramEmbedding(4, 23, 8, fresh(), np.float64)
+    ids = np.random.default_rng(3).integers(1000, size=(2, 9))
+    expected = np.zeros((2, 9, 8))
+    for b, t in np.ndindex(ids.shape):
+        state = 0xcbf29ce484222325
+        for back in range(4):                       # in whole numbers of any size
+            state ^= int(ids[b, t - back]) + 1 if back <= t else 0
+            state = state * 0x100000001b3 % 2 ** 64
+            if back:
+                expected[b, t] += layer.weight.data[(state ^ state >> 32) % 23]
+    assert close(layer(ids), expected)
+    assert close(layer(ids[0, :2]), expected[0, :2])
+
+
+def test_few_ngrams_share_a_row_while_there_are_rows():
+    layer = NGramEmbedding(2, 1 << 16, 1, fresh())
+    pairs = np.stack(np.divmod(np.arange(65 * 65), 65), axis=-1)
+    rows = layer.rows(pairs)[:, 1, 0]
+    assert 0.95 < len(np.unique(rows)) / (65 * 65) <= 1             # by chance: 0.97
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -74,7 +74,7 @@ OPTIONS = [dict(position=position, n_kv_head=n_kv_head)
 
 PARTS = [dict(norm="rms"), dict(qk_norm=True), dict(qk_norm=True, position="rotary", n_kv_head=1),
          dict(activation="relu2"), dict(zero_init=True), dict(zero_init=True, tied=False),
-         dict(tied=False), dict(softcap=2.0),
+         dict(tied=False), dict(softcap=2.0), dict(ngrams=3, ngram_rows=11),
          dict(norm="rms", qk_norm=True, position="rotary", activation="relu2", zero_init=True,
               tied=False, softcap=2.0)]
 
@@ -119,6 +119,8 @@ def test_options_change_the_parameters_as_they_say():
     without_norms = {path: shape for path, shape in usual.items() if "norm" not in path}
     assert sizes(norm="rms") == sizes(norm="rms", bias=False) == without_norms
     assert sizes(tied=False) == usual | {"head.weight": (7, 8)}
+    assert sizes(ngrams=4, ngram_rows=9) == usual | {"ngram_embedding.weight": (9, 8)}
+    assert sizes(ngrams=1, ngram_rows=9) == usual
     for options in (dict(qk_norm=True), dict(activation="relu2"), dict(zero_init=True),
                     dict(softcap=2.0)):
         assert sizes(**options) == usual
@@ -476,7 +478,8 @@ def test_attention_maps_are_the_weights_that_the_fused_kernel_mixes_values_with(
 
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("options", [dict(n_kv_head=1), dict(norm="rms"), dict(tied=False)])
+@pytest.mark.parametrize("options", [dict(n_kv_head=1), dict(norm="rms"), dict(tied=False),
+                                     dict(ngrams=2, ngram_rows=5)])
 def test_the_shapes_told_without_a_model_are_those_of_the_model(position, bias, options):
     config = changed(position=position, bias=bias, **options)
     assert list(parameter_shapes(config)) == [

@@ -1,8 +1,7 @@
 """A character more for each of B sequences: the transformer's step on the keys and values it keeps.
 
-In plain NumPy, at position t,
-    x = token[ids] + position[t];
-in each layer, a head at a time (Vaswani et al. 2017, section 3.2.1, for the last row alone),
+In plain NumPy, from the embedding x of the character at position t, in each layer, a head at a time
+(Vaswani et al. 2017, section 3.2.1, for the last row alone),
     q, keys[t], values[t] = norm(x) @ qkv, with q and keys[t] turned by the angles of t;
     e = exp(q @ keys[:t + 1].T / sqrt(D) - slope * arange(t, -1, -1));
     x = x + (e @ values[:t + 1] / e.sum()) @ out;
@@ -35,16 +34,16 @@ QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages: five of each layer, an
 STAGES = HEAD
 
 
-def decode(token: np.ndarray, position: np.ndarray, cos: np.ndarray, sin: np.ndarray,
-           slopes: np.ndarray, gains: np.ndarray, shifts: np.ndarray, biases: np.ndarray,
-           qkv: np.ndarray, out: np.ndarray, up: np.ndarray, down: np.ndarray, head: np.ndarray,
-           keys: np.ndarray, values: np.ndarray, ids: np.ndarray, t: int, eps: float,
-           centred: bool, qk_norm: bool, relu2: bool) -> np.ndarray:
-    """Logits (B, V) after ids (B,) at position t, whose keys and values are kept.
+def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarray,
+           shifts: np.ndarray, biases: np.ndarray, qkv: np.ndarray, out: np.ndarray,
+           up: np.ndarray, down: np.ndarray, head: np.ndarray, keys: np.ndarray, values: np.ndarray,
+           x: np.ndarray, vocab_size: int, t: int, eps: float, centred: bool, qk_norm: bool,
+           relu2: bool) -> np.ndarray:
+    """Logits (B, V) after characters at position t, whose keys and values are kept.
 
     Parameters
     ----------
-    token, position : embeddings, (V, C) and (block, C).
+    x : the characters' embeddings, (B, C), which are written over.
     cos, sin : of rotary angles, (block, D / 2); (block, 0) where nothing is turned.
     slopes : of each head's linear bias, (H,); 0 where there is none.
     gains, shifts : of the norms, (2 L + 1, C): two of each layer, and the last.
@@ -56,29 +55,24 @@ def decode(token: np.ndarray, position: np.ndarray, cos: np.ndarray, sin: np.nda
     qk_norm : whether queries and keys are divided by their root mean square.
     relu2 : whether the MLP has the squared ReLU, and not the GELU.
     """
-    logits = np.empty((len(ids), len(token)), token.dtype)
-    steps = (qkv.size + out.size + up.size + down.size + head.size) * len(ids) // 16
-    decode_kernel(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down,
-                  head, keys, values, ids, logits, t, eps, keys.shape[4] ** -0.5, centred, qk_norm,
-                  relu2, threads_for(steps // len(qkv)))
+    logits = np.empty((len(x), vocab_size), x.dtype)
+    steps = (qkv.size + out.size + up.size + down.size + head.size) * len(x) // 16
+    decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values,
+                  x, logits, t, eps, keys.shape[4] ** -0.5, centred, qk_norm, relu2,
+                  threads_for(steps // len(qkv)))
     return logits
 
 
-@kernel("C2 C2 C2 C2 C1 C2 C2 C2 C4 C4 C4 C4 C3 C6 C6 ids1 C2 int double double bool bool bool "
-        "threads")
-def decode_kernel(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down,
-                  head, keys, values, ids, logits, t, eps, scale, centred, qk_norm, relu2, threads):
-    B, C = len(ids), token.shape[1]
+@kernel("C2 C2 C1 C2 C2 C2 C4 C4 C4 C4 C3 C6 C6 C2 C2 int double double bool bool bool threads")
+def decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values,
+                  x, logits, t, eps, scale, centred, qk_norm, relu2, threads):
+    B, C = x.shape
     NR = head.shape[2]
     widest = max(qkv.shape[1], up.shape[1], len(head)) * NR
-    x, mixed = np.empty((B, C), token.dtype), np.empty((B, C), token.dtype)
-    wide, narrow = np.empty((B, widest), token.dtype), np.empty((B, out.shape[1] * NR), token.dtype)
-    normed = np.empty((threads, B, C), token.dtype)
-    scores = np.empty((threads, 1, whole_vectors(keys.shape[3] * NR)), token.dtype)
-    mix = np.empty((threads, 1, values.shape[3] * NR), token.dtype)
-    for b in range(B):
-        for c in range(C):
-            x[b, c] = token[ids[b], c] + position[t, c]
+    mixed, normed = np.empty((B, C), x.dtype), np.empty((threads, B, C), x.dtype)
+    wide, narrow = np.empty((B, widest), x.dtype), np.empty((B, out.shape[1] * NR), x.dtype)
+    scores = np.empty((threads, 1, whole_vectors(keys.shape[3] * NR)), x.dtype)
+    mix = np.empty((threads, 1, values.shape[3] * NR), x.dtype)
     for stage in range(STAGES * len(qkv) + 1):
         for thread in prange(threads):
             run_stage(stage, thread, threads, x, mixed, wide, narrow, normed[thread],

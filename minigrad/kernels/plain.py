@@ -191,15 +191,14 @@ def sum_of_squares(xs):
     return float(sum(np.square(x, dtype=np.float64).sum() for x in xs))
 
 
-def decode(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys,
-           values, ids, t, eps, centred, qk_norm, relu2):
-    (V, C), (L, B, groups, _, D, NR), H = token.shape, keys.shape, slopes.size
+def decode(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values, x,
+           vocab_size, t, eps, centred, qk_norm, relu2):
+    C, (L, B, groups, _, D, NR), H = x.shape[1], keys.shape, slopes.size
     W = (H + 2 * groups) * D
 
     def normed(x, i):
         return norm(x, gains[i], shifts[i], eps, centred)[0]
 
-    x = token[ids] + position[t]                                        # (B, C)
     for i in range(L):
         bias = np.split(biases[i], [W, W + C, W + 5 * C])
         packed = normed(x, 2 * i) @ unpack(qkv[i], W) + bias[0]         # (B, W)
@@ -217,7 +216,7 @@ def decode(token, position, cos, sin, slopes, gains, shifts, biases, qkv, out, u
         x = x + ((P @ past[1]).reshape(B, C) @ unpack(out[i], C) + bias[1])
         hidden = activation(normed(x, 2 * i + 1) @ unpack(up[i], 4 * C) + bias[2], relu2)
         x = x + (hidden @ unpack(down[i], C) + bias[3])
-    return normed(x, 2 * L) @ unpack(head, V)
+    return normed(x, 2 * L) @ unpack(head, vocab_size)
 
 
 def draw(logits, u, temperature, top_k, top_p):
