@@ -44,7 +44,6 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
     shift = " and shifted by another" if config.bias else ""
     bias = " − slope of the head · distance" if config.position == "alibi" else ""
     softmax = "  Softmax makes them the probabilities above."
-    after = "" if config.softcap else softmax
     return {
         "embedding token_embedding":
             "Each character becomes its row of the token table: C learnt numbers.",
@@ -83,11 +82,10 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
                + ", and down again; added to the stream.",
         "linear token_embedding":
             "Compared with every row of the token table: a score (logit) for each of V characters."
-            + after,
+            + softmax,
         "linear head":
             "Compared with V rows of C learnt numbers: a score (logit) for each of V characters."
-            + after,
-        "softcap": f"Logits are brought between plus and minus {config.softcap:g}.{softmax}",
+            + softmax,
     }
 
 

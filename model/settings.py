@@ -45,7 +45,6 @@ class Settings:
     activation: str = flag("gelu", f"of the MLPs: {', '.join(ACTIVATIONS)}")
     zero_init: bool = flag(False, "each block begins by passing on what it reads")
     tied: bool = flag(True, "the token embedding is the output's weights as well")
-    softcap: float = flag(0.0, "logits lie within plus and minus this; 0 for no bounds")
     ngrams: int = flag(1, "n-grams of up to so many characters have embeddings too; 1 for none")
     ngram_rows: int = flag(8192, "rows of the table that they share")
     optimizer: str = flag("adamw", "adamw, or muon: that for the matrices of the blocks, AdamW for "
@@ -95,7 +94,7 @@ class Settings:
                           eval_interval=1, eval_iters=0, log_interval=1,
                           gradient_accumulation_steps=1, grad_clip=0, checkpoint_interval=0, seed=0,
                           threads=0, profile=0, n_kv_head=1, min_lr=0, lr_decay_iters=0,
-                          softcap=0, ngrams=1, ngram_rows=1)
+                          ngrams=1, ngram_rows=1)
         found += [f"--{name} is a finite number, not {value}" for name, value in vars(self).items()
                   if value == math.inf and name not in ("grad_clip", "checkpoint_interval")]
         found += [f"--{name} is at least 0 and below 1, not {getattr(self, name)}"

@@ -47,7 +47,6 @@ class TransformerConfig:
     # begin by passing on what they read (Zhang, Dauphin & Ma 2019, "Fixup", section 3).
     zero_init: bool = False
     tied: bool = True           # the token table is the output's weights (Press & Wolf 2017)
-    softcap: float = 0.0        # logits lie within it, see mg.softcap; 0 for no bounds
     ngrams: int = 1             # longest of those whose rows are added to the token's, up from 2
     ngram_rows: int = 8192      # of all of them
 
@@ -73,8 +72,6 @@ class TransformerConfig:
         for name in ("bias", "qk_norm", "zero_init", "tied"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} is True or False, not {value!r}")
-        if not isinstance(self.softcap, (int, float)) or not 0 <= self.softcap < math.inf:
-            raise ValueError(f"softcap is a number of at least 0, not {self.softcap!r}")
         if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is a share of at least 0 and below 1, not {self.dropout!r}")
 
@@ -192,11 +189,7 @@ class Transformer(Module):
 
     def output(self, x: Tensor) -> Tensor:
         """Logits of what the last block made: (..., C) -> (..., V)."""
-        return self.capped(mg.linear(self.norm(x), self.output_weight))
-
-    def capped(self, logits: Tensor) -> Tensor:
-        """Logits within the bounds of the configuration, if it has any."""
-        return mg.softcap(logits, self.config.softcap) if self.config.softcap else logits
+        return mg.linear(self.norm(x), self.output_weight)
 
     def embed(self, ids: np.ndarray) -> Tensor:
         """What the first block reads: (..., T) integers -> (..., T, C)."""

@@ -24,7 +24,7 @@ VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, position=position
 VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, bias=bias, norm=norm, tied=tied)
              for bias in (False, True) for norm in NORMS for tied in (False, True)]
 VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, qk_norm=True, activation="relu2",
-                  zero_init=True, softcap=5.0)]
+                  zero_init=True)]
 VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, ngrams=n, ngram_rows=7) for n in (1, 2, 4)]
 
 

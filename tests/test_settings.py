@@ -48,8 +48,7 @@ TEXT = "to be or not to be\n" * 100
                               "rotory; did you mean rotary?"),
     (dict(norm="rmsnorm"), "--norm is layer or rms, not rmsnorm; did you mean rms?"),
     (dict(activation="relu"), "--activation is gelu or relu2, not relu; did you mean relu2?"),
-    (dict(softcap=-1.0), "--softcap is at least 0, not -1.0"),
-    (dict(softcap=float("inf")), "--softcap is a finite number, not inf")])
+    (dict(ngrams=0), "--ngrams is at least 1, not 0")])
 def test_what_cannot_work_is_named_with_its_flag_and_the_remedy(given, says):
     assert Settings(**given).problems() == [says]
 
@@ -81,7 +80,7 @@ def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():
                      position=draw.choice(["learned", "rotary", "rope"]),
                      norm=draw.choice(["layer", "layer", "rms", "rms", "batch"]),
                      activation=draw.choice(["gelu", "gelu", "relu2", "relu2", "relu"]),
-                     softcap=draw.choice([0.0, 0.0, 15.0, 15.0, -1.0]))
+                     ngrams=draw.choice([1, 1, 4, 4, 0]))
         try:
             s.model_config(vocab_size=5)
         except ValueError:

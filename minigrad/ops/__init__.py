@@ -2,7 +2,7 @@
 from minigrad.core import Tensor
 from minigrad.ops.attention import qk_norm, rotary, scaled_dot_product_attention, self_attention
 from minigrad.ops.elementwise import (add, divide, exp, gelu, log, maximum, multiply, negative,
-                                      power, relu, sigmoid, silu, softcap, sqrt, subtract, tanh,
+                                      power, relu, sigmoid, silu, sqrt, subtract, tanh,
                                       where)
 from minigrad.ops.network import (cross_entropy, dropout, embedding, layer_norm, linear,
                                   log_softmax, matmul, mlp, rms_norm, softmax)
@@ -13,7 +13,7 @@ __all__ = [
     "add", "subtract", "multiply", "divide", "power", "negative", "matmul", "exp", "log", "sqrt",
     "tanh", "maximum", "where", "sum", "mean", "max", "reshape", "transpose", "swapaxes",
     "concatenate", "stack", "split", "broadcast_to", "take", "relu", "gelu", "silu", "sigmoid",
-    "softcap", "softmax", "log_softmax", "cross_entropy", "layer_norm", "rms_norm", "dropout",
+    "softmax", "log_softmax", "cross_entropy", "layer_norm", "rms_norm", "dropout",
     "embedding", "linear", "mlp", "scaled_dot_product_attention", "self_attention", "rotary",
     "qk_norm"]
 

@@ -80,16 +80,6 @@ def tanh(x: Array) -> Rule:
 
 
 @op
-def softcap(x: Array, cap: float) -> Rule:
-    """cap tanh(x / cap): about x where that is small, and never beyond the cap
-    (Gemma Team 2024, "Gemma 2", section 2)."""
-    if not cap > 0:
-        raise ValueError(f"cap is above 0, not {cap}")
-    y = cap * np.tanh(x / cap)
-    return y, (lambda g: g * (1 - (y / cap) ** 2),)
-
-
-@op
 def sigmoid(x: Array) -> Rule:
     """1 / (1 + e^-x)."""
     y = (1 + np.tanh(x / 2)) / 2                # the same number, and no overflow
