@@ -21,6 +21,7 @@ class Muon(Optimizer):
 
     Parameters
     ----------
+    ns_steps : of Newton and Schulz's iteration, which makes matrices orthogonal.
     sections : as a setting of a group: so many rows of its matrices each, one below the other, are
         matrices for themselves, as queries, keys and values are that one product makes.  Else the
         one with the largest gradient would keep the others from moving, as U V^T of all together
@@ -31,9 +32,10 @@ class Muon(Optimizer):
     STATE = "momentum",
 
     def __init__(self, parameters: Iterable, lr: float = 0.02, momentum: float = 0.95,
-                 weight_decay: float = 0.0) -> None:
+                 weight_decay: float = 0.0, ns_steps: int = 5) -> None:
         super().__init__(parameters, dict(lr=lr, momentum=momentum, weight_decay=weight_decay,
                                           sections=None))
+        self.ns_steps = ns_steps
         for group in self.param_groups:
             for p in group["params"]:
                 if p.ndim != 2:
@@ -53,7 +55,7 @@ class Muon(Optimizer):
                     for section in _sections(group, p, m):
                         alike.setdefault(section.kind, []).append(section)
         for sections in alike.values():         # of one shape and type, all at once
-            _step(sections)
+            _step(sections, self.ns_steps)
 
 
 class _Section(NamedTuple):
@@ -76,7 +78,7 @@ def _sections(group, p, m):
         yield _Section(p.data[there], p.grad[there], m[there], group)
 
 
-def _step(sections):
+def _step(sections, ns_steps):
     *shape, dtype = sections[0].kind
     steps = np.empty((len(sections), *shape), dtype)            # with no more rows than columns
     for room, (p, g, m, group) in zip(steps, sections):
@@ -85,7 +87,7 @@ def _step(sections):
         room = _lying(room, p)
         np.multiply(m, group["momentum"], out=room)
         room += g
-    for step, (p, g, m, group) in zip(kernels.orthogonalize(steps), sections):
+    for step, (p, g, m, group) in zip(kernels.orthogonalize(steps, ns_steps), sections):
         p *= 1 - group["lr"] * group["weight_decay"]
         step *= group["lr"] * math.sqrt(max(1, p.shape[0] / p.shape[1]))
         p -= _lying(step, p)

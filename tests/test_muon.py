@@ -45,6 +45,16 @@ def test_it_does_not_depend_on_the_size_of_the_gradient_or_the_threads():
         numba.set_num_threads(threads)
 
 
+@pytest.mark.parametrize("steps, least", [(5, 0.0015), (3, 0.018), (2, 0.062)])
+def test_so_many_steps_lengthen_all_directions_from_some_length_on(steps, least):
+    for rows in (30, 60):
+        U, S, Vt = with_singular_values(np.geomspace(1, 1e-4, 30), rows, 60)
+        S /= np.linalg.norm(S)
+        made = kernels.orthogonalize(((U * S) @ Vt)[None], steps)[0]
+        long = np.diag(U.T @ made @ Vt.T) > 0.68
+        assert np.array_equal(long, S > least)
+
+
 def newton_schulz(x):
     """The published one, of one matrix."""
     x = x / (np.linalg.norm(x) + 1e-7)
