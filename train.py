@@ -33,6 +33,7 @@ from model.files import claimed
 from model.flags import Parser, in_a_line, mistyped, prepare_output
 from model.generation import stream
 from model.nan import replay
+from model.recipes import MODERN, completed, told
 from model.run import Run, earlier_run, keep_earlier_run, resume_command
 from model.scoring import ladder, yardstick
 from model.settings import ARCHITECTURE, Settings
@@ -45,7 +46,7 @@ FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}      
 def main(argv: list[str] | None = None) -> None:
     """The command: find the settings, run, and answer mistakes, each in a line."""
     prepare_output()
-    parser = Parser("python train.py", __doc__, Settings)
+    parser = Parser("python train.py", __doc__, Settings, MODERN)
     given, mistakes = parser.read(argv)
     out_dir = pathlib.Path(os.path.expanduser(given.get("out_dir", Settings.out_dir)))
     resumed, held = None, contextlib.ExitStack()
@@ -62,14 +63,13 @@ def main(argv: list[str] | None = None) -> None:
             resumed = earlier_run(out_dir, held, given.get("explain", False))
             given, wrong = go_on_with(given, resumed, out_dir)
             mistakes += wrong
-        s = Settings(**given)
-        mistakes += s.problems()
+        text, unreadable = "", []
         try:
-            text = data.read_text(s.data)
-            mistakes += s.problems_with(text)
+            text = data.read_text(given.get("data", Settings.data))
         except data.TextError as error:
-            mistakes.append(str(error))
-        parser.refuse(mistakes)
+            unreadable = [str(error)]
+        s = Settings(**given if resumed else completed(given, len(text)))
+        parser.refuse(mistakes + s.problems() + (unreadable or s.problems_with(text)))
         for warning in s.warnings():
             print(f"warning     {warning}")
         run(s, text, resumed, held)
@@ -99,13 +99,17 @@ def main(argv: list[str] | None = None) -> None:
 
 def go_on_with(given: dict, resumed: Checkpoint, out_dir: pathlib.Path) -> tuple[dict, list[str]]:
     """The settings of a resumed run, by name, and a line for each that it cannot have."""
-    earlier = dataclasses.asdict(Settings()) | resumed.training["settings"]
+    earlier = (dataclasses.asdict(Settings(recipe="gpt2"))        # as it once was
+               | resumed.training["settings"])
     if wrong := mistyped(Settings, earlier):
         raise ValueError(f"the run in {out_dir} has settings of another type than theirs "
                          f"({', '.join(wrong)}); train anew into another --out_dir")
     earlier["threads"] = min(earlier["threads"], threads.limit()[0])    # of this machine
     mistakes = []
-    for name in (*ARCHITECTURE, "optimizer"):
+    for name, other in (("minutes", "max_iters"), ("max_iters", "minutes")):
+        if name in given and other not in given:        # the end that was meant before
+            earlier[other] = None
+    for name in ("recipe", *ARCHITECTURE, "optimizer"):
         was = earlier["n_head" if name == "n_kv_head" and not earlier[name] else name]
         if given.get(name, was) != was:
             mistakes.append(f"the run in {out_dir} has --{name} {was}, which cannot become "
@@ -224,12 +228,12 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
           f"ones; the last {len(val):,} to validate")
     if warning := data.repetition_warning(train, val):
         print(f"warning     {warning}")
+    print(f"recipe      {told(s, len(text))}")
     print(f"model       {sum(p.size for p in model.parameters()):,} parameters: "
           f"{s.n_layer} layers, {s.n_head} heads"
           + (f" ({model.config.kv_heads} of keys and values)"
              if model.config.kv_heads < s.n_head else "")
-          + f", {s.n_embd} channels, block of {s.block_size}"
-          + (f", positions: {s.position}" if s.position != Settings.position else ""))
+          + f", {s.n_embd} channels, block of {s.block_size}")
     by = " by Muon and AdamW" if s.optimizer == "muon" else ""
     steps = f"{s.steps:,} steps of {s.characters:,} characters{by}, "
     if s.steps < math.inf:

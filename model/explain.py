@@ -17,7 +17,7 @@ import data
 import minigrad as mg
 from minigrad.core import Event, Tensor, watch_ops
 from minigrad.graph import arrays_of
-from minigrad.optim import Optimizer, warmup_cosine
+from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.source import Line, callers, definition, line_of, meaning
 from model.tokenizer import CharTokenizer
 from model.training import State
@@ -37,7 +37,7 @@ def explain(take_step: Callable[[], tuple[float, float]], s: Any, model: Transfo
     ----------
     take_step : goes forward and back, steps the optimiser, and returns the loss and the gradient's
         norm.
-    s : the settings of the run: steps, learning_rate, grad_clip.
+    s : the settings of the run: steps, learning_rate, schedule, grad_clip.
     counted : the losses of n-grams, by name.
     """
     witness, number = Witness(model), state.iteration + 1
@@ -54,7 +54,7 @@ def explain(take_step: Callable[[], tuple[float, float]], s: Any, model: Transfo
     show_loss(loss, tokenizer.vocab_size, counted)
     show_backward(witness, model)
     show_clipping(witness, s.grad_clip)
-    show_update(model, optimizer, before, s.learning_rate)
+    show_update(model, optimizer, before, s)
     show_loss_again(loss, model, witness.batches, same_dropout)
 
 
@@ -230,12 +230,13 @@ def show_clipping(witness: Witness, grad_clip: float) -> None:
 
 
 def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.ndarray],
-                highest: float) -> None:
+                s: Any) -> None:
     """How far the weights moved."""
+    lr = optimizer.param_groups[0]["lr"]
     for part in optimizer.parts:
         stage(f"The step of {type(part).__name__}", definition(part.step))
-        show_rate(part, optimizer.param_groups[0]["lr"] / highest)
-    lr = optimizer.param_groups[0]["lr"]
+        show_rate(part, lr / s.learning_rate if s.learning_rate else 1.0,
+                  warmup_linear if s.schedule == "linear" else warmup_cosine)
     rows = [["parameter", "weights, rms", "step, rms", "of the weights", "of the rate"]]
     for name, parameters in grouped(model):
         weights = rms([before[path] for path, _ in parameters])
@@ -246,13 +247,13 @@ def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.n
     table(rows, "<>>>>")
 
 
-def show_rate(optimizer: Optimizer, share: float) -> None:
+def show_rate(optimizer: Optimizer, share: float, schedule: Callable[..., float]) -> None:
     """What an optimiser does, its learning rate, a share of the highest, and what decays."""
     lr = optimizer.param_groups[0]["lr"]
     decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in group['params']):,}"
                           for group in optimizer.param_groups if group["params"])
     say(f"{inspect.getdoc(optimizer).splitlines()[0]}  The learning rate is {lr:.4g}, "
-        f"{share:.1%} of the highest ({definition(warmup_cosine).place}); weight decay is "
+        f"{share:.1%} of the highest ({definition(schedule).place}); weight decay is "
         f"{decays} numbers."
         + ("  At the first step a gradient's size cancels and its sign remains: every number that "
            "has a gradient moves by about the learning rate." if optimizer.steps == 1 else ""))

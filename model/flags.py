@@ -32,6 +32,13 @@ def mistyped(settings: type, values: dict[str, object]) -> list[str]:
             and (value is not None or fields[name].default is not None)]
 
 
+def as_flags(values: dict[str, object]) -> list[str]:
+    """Settings as they are typed, but for those that are None."""
+    return [f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else
+            f"--{name} {str(value).removesuffix('.0')}"
+            for name, value in values.items() if value is not None]
+
+
 def too_small(settings: object, **at_least: float) -> list[str]:
     """A line for each setting that is below this, or nan; None is none."""
     values = {name: getattr(settings, name) for name in at_least}
@@ -41,9 +48,11 @@ def too_small(settings: object, **at_least: float) -> list[str]:
 
 class Parser(argparse.ArgumentParser):
     """A flag for every field of a dataclass, with underscores or hyphens; an unknown flag is
-    answered with the nearest known one."""
+    answered with the nearest known one.  `defaults` are those that --help shows in place of the
+    fields'."""
 
-    def __init__(self, command: str, description: str, settings: type) -> None:
+    def __init__(self, command: str, description: str, settings: type,
+                 defaults: dict[str, object] | None = None) -> None:
         super().__init__(prog=command.split()[-1], description=description, allow_abbrev=False,
                          usage=f"{command} [--flag value ...]   (--help lists them all)",
                          formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -56,8 +65,9 @@ class Parser(argparse.ArgumentParser):
             if field.metadata["alone"] is not None:
                 kind |= {"nargs": "?", "const": field.metadata["alone"]}
             help = field.metadata["help"].replace("%", "%%")
-            if field.default not in (None, ""):
-                help += f" (default: {field.default})"
+            default = (defaults or {}).get(field.name, field.default)
+            if default not in (None, ""):
+                help += f" (default: {default})"
             self.add_argument(*spellings, dest=field.name, default=argparse.SUPPRESS, help=help,
                               **kind)
 

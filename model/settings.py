@@ -13,7 +13,7 @@ from model.sizes import scaled, training_bytes
 from model.transformer import ACTIVATIONS, NORMS, POSITIONS, TransformerConfig
 from model.training import OPTIMIZERS
 
-STEPS = 2800        # of a run that is told nothing else
+RECIPES = ("modern", "gpt2")
 SCHEDULES = ("cosine", "linear")
 TOO_HIGH = 0.1      # a learning rate at which training hardly gets anywhere
 
@@ -25,10 +25,12 @@ class Settings:
     out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
                                "previous.npz (the one before it), log.csv")
     init_from: str = flag("scratch", "scratch, or resume: go on from out_dir/last.npz as it is set")
-    max_iters: int = flag(None, f"optimiser steps in all (default: {STEPS}, or with --minutes any "
-                                "number)")
-    minutes: float = flag(None, "of training, after which the run ends if max_iters does not end "
-                                "it before; evaluating, compiling and saving do not count")
+    recipe: str = flag("modern", f"whole settings by name: {', '.join(RECIPES)}; other flags "
+                                 "change single ones")
+    minutes: float = flag(None, "of training, after which the run ends; evaluating, compiling and "
+                                "saving do not count")
+    max_iters: int = flag(None, "optimiser steps, after which the run ends, without a clock unless "
+                                "--minutes is given too")
     batch_size: int = flag(12, "sequences of a batch, B")
     block_size: int = flag(64, "characters of a sequence, T")
     n_layer: int = flag(4, "blocks of attention and MLP")
@@ -83,9 +85,7 @@ class Settings:
     @property
     def steps(self) -> float:
         """Optimiser steps in all; inf where the clock alone ends the run."""
-        if self.max_iters is not None:
-            return self.max_iters
-        return STEPS if self.minutes is None else math.inf
+        return math.inf if self.max_iters is None else self.max_iters
 
     def problems(self) -> list[str]:
         """What cannot work whatever the text, one line each, with the remedy."""
@@ -103,8 +103,8 @@ class Settings:
                   for name, most in (("minutes", ""), ("decay_share", " and at most 1"))
                   if (value := getattr(self, name)) is not None
                   and not 0 < value <= (1 if most else math.inf)]
-        for name, known in (("init_from", ("scratch", "resume")), ("on_nan", ("stop", "skip")),
-                            ("position", POSITIONS), ("norm", NORMS),
+        for name, known in (("recipe", RECIPES), ("init_from", ("scratch", "resume")),
+                            ("on_nan", ("stop", "skip")), ("position", POSITIONS), ("norm", NORMS),
                             ("activation", ACTIVATIONS), ("optimizer", OPTIMIZERS),
                             ("schedule", SCHEDULES)):
             if (value := getattr(self, name)) not in known:

@@ -11,8 +11,8 @@ from minigrad.kernels.ahead import must_compile
 
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
          "by the river").split()
-TINY = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
-        "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
+TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
+        "--block_size", "16", "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
         "--warmup_iters", "5", "--learning_rate", "1e-2"]
 COMPILE = """
 import sys, numpy as np, minigrad

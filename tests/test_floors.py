@@ -35,7 +35,7 @@ FLOORS = [
     "model.explain model.generation model.heads model.nan model.reading model.scoring "
     "model.settings",
     "model",
-    "model.interactive model.page model.run",
+    "model.interactive model.page model.recipes model.run",
     "model.count model.look model.reverse model.sample",
     "train",
 ]

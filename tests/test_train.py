@@ -14,6 +14,7 @@ import train
 from conftest import TINY
 from model import Transformer, load_checkpoint
 from model import run as runs
+from model.recipes import MODERN
 from model.training import evaluate
 from running import losses, refused, rows, run, same_arrays
 
@@ -132,7 +133,8 @@ def test_help_shows_every_setting_with_its_default(capsys):
     said = " ".join(capsys.readouterr().out.split())
     for field in dataclasses.fields(train.Settings):
         assert re.search(rf"--{field.name}[ ,]", said)
-        assert field.default is None or f"(default: {field.default})" in said
+        default = MODERN.get(field.name, field.default)
+        assert default is None or f"(default: {default})" in said
 
 
 def test_mistakes_on_the_command_line_are_answered_in_one_line(capsys, small_text, tmp_path):
@@ -159,7 +161,8 @@ def test_all_mistakes_are_answered_at_once_each_in_a_line(capsys, tmp_path):
     short, file = tmp_path / "short.txt", tmp_path / "file"
     short.write_text("too short"), file.write_text("")
     with pytest.raises(SystemExit) as caught:
-        train.main(["--max_itres", "3", "--learning_rate", "fast", "--batch_size", "0",
+        train.main(["--recipe", "gpt2", "--max_itres", "3", "--learning_rate", "fast",
+                    "--batch_size", "0",
                     "--n_embd", "30", "--n_head", "4", "--data", str(short),
                     "--out_dir", str(file)])
     said = capsys.readouterr().err.strip().splitlines()
