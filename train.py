@@ -46,7 +46,7 @@ FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}      
 def main(argv: list[str] | None = None) -> None:
     """The command: find the settings, run, and answer mistakes, each in a line."""
     prepare_output()
-    parser = Parser("python train.py", __doc__, Settings, MODERN)
+    parser = Parser("python train.py", __doc__, Settings(**MODERN))
     given, mistakes = parser.read(argv)
     out_dir = pathlib.Path(os.path.expanduser(given.get("out_dir", Settings.out_dir)))
     resumed, held = None, contextlib.ExitStack()

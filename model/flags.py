@@ -48,11 +48,10 @@ def too_small(settings: object, **at_least: float) -> list[str]:
 
 class Parser(argparse.ArgumentParser):
     """A flag for every field of a dataclass, with underscores or hyphens; an unknown flag is
-    answered with the nearest known one.  `defaults` are those that --help shows in place of the
-    fields'."""
+    answered with the nearest known one.  The defaults that --help shows are the dataclass's or, if
+    one of its instances is given, that one's."""
 
-    def __init__(self, command: str, description: str, settings: type,
-                 defaults: dict[str, object] | None = None) -> None:
+    def __init__(self, command: str, description: str, settings: object) -> None:
         super().__init__(prog=command.split()[-1], description=description, allow_abbrev=False,
                          usage=f"{command} [--flag value ...]   (--help lists them all)",
                          formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -65,8 +64,7 @@ class Parser(argparse.ArgumentParser):
             if field.metadata["alone"] is not None:
                 kind |= {"nargs": "?", "const": field.metadata["alone"]}
             help = field.metadata["help"].replace("%", "%%")
-            default = (defaults or {}).get(field.name, field.default)
-            if default not in (None, ""):
+            if (default := getattr(settings, field.name)) not in (None, ""):
                 help += f" (default: {default})"
             self.add_argument(*spellings, dest=field.name, default=argparse.SUPPRESS, help=help,
                               **kind)

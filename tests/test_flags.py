@@ -3,7 +3,8 @@ import dataclasses
 
 import pytest
 
-from model.flags import Parser, answering, flag, in_a_line, mistyped, text_or_file, too_small
+from model.flags import (Parser, answering, as_flags, flag, in_a_line, mistyped, text_or_file,
+                         too_small)
 
 
 @dataclasses.dataclass
@@ -45,6 +46,13 @@ def test_what_is_too_small_or_no_number_is_named_and_none_is_neither():
     assert too_small(Settings(), max_iters=10, rate=0) == []
 
 
+def test_settings_as_flags_are_read_back_as_what_they_were():
+    settings = dict(max_iters=3, fast=False, rate=1e-05, table=0, output="b")
+    words = [word for flag in as_flags(settings | {"absent": None}) for word in flag.split(" ")]
+    assert given(*words) == settings
+    assert as_flags(dict(rate=3.0, fast=True)) == ["--rate 3", "--fast"]
+
+
 def test_a_text_is_itself_or_what_a_file_holds(tmp_path, monkeypatch):
     (tmp_path / "lantern").write_bytes(b"a\r\nb")
     monkeypatch.chdir(tmp_path)
@@ -57,6 +65,9 @@ def test_help_shows_the_defaults(capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "how many, 100 % of them (default: 10)" in said and "What it does." in said
     assert "how much (default" not in said
+    Parser("python -m some.command", "", Settings(max_iters=7, rate=2.0)).print_help()
+    said = " ".join(capsys.readouterr().out.split())
+    assert "how many, 100 % of them (default: 7)" in said and "how much (default: 2.0)" in said
 
 
 @pytest.mark.parametrize("argv,says", [
