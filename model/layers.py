@@ -53,19 +53,25 @@ class NGramEmbedding(Module):
     """The sum of a row for each n-gram that a character ends, from pairs to n characters:
     (..., T) integers -> (..., T, channels).
 
-    There are more n-grams than rows: which row is whose, a hash says, and some share one.
+    There are more n-grams than rows: which row is whose, a hash says, and some share one.  Most are
+    rare, and what a row says of one that was seen once is wrong for the next text.  Dropout leaves
+    out whole n-grams, so that the model does not lean on them (Gal & Ghahramani 2016, "A
+    Theoretically Grounded Application of Dropout in Recurrent Neural Networks", section 4.2).
 
     Source: Pagnoni et al. 2024, "Byte Latent Transformer", section 3.2.1; Huang et al. 2025,
     "Over-Tokenized Transformer", section 3.
     """
 
     def __init__(self, n: int, rows: int, channels: int, rng: np.random.Generator,
-                 dtype: type = np.float32) -> None:
-        self.n = n
+                 dtype: type = np.float32, dropout: float = 0.0) -> None:
+        self.n, self.dropout = n, Dropout(dropout)
         self.weight = normal(rng, (rows, channels), STD, dtype)
 
-    def __call__(self, ids: np.ndarray) -> Tensor:
-        return mg.embedding(self.rows(ids), self.weight).sum(-2)
+    def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
+        found = mg.embedding(self.rows(ids), self.weight)               # (..., T, n - 1, channels)
+        if self.dropout.happens(rng):
+            found *= self.dropout(Tensor(np.ones((*found.shape[:-1], 1), found.dtype)), rng)
+        return found.sum(-2)
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """Which rows are summed: (..., T) -> (..., T, n - 1).

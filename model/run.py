@@ -222,7 +222,7 @@ def _origin(checkpoint):
     """What all checkpoints of a run have in common."""
     training = checkpoint.training
     return (training["text"], training["settings"].get("seed"), checkpoint.tokenizer.vocabulary,
-            dataclasses.replace(checkpoint.model.config, dropout=0.0))
+            checkpoint.model.config)
 
 
 def clock() -> float:

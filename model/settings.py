@@ -49,6 +49,7 @@ class Settings:
     tied: bool = flag(True, "the token embedding is the output's weights as well")
     ngrams: int = flag(1, "n-grams of up to so many characters have embeddings too; 1 for none")
     ngram_rows: int = flag(8192, "rows of the table that they share")
+    ngram_dropout: float = flag(0.0, "share of n-grams left out in training")
     optimizer: str = flag("adamw", "adamw, or muon: that for the matrices of the blocks, AdamW for "
                                    "all else")
     learning_rate: float = flag(4e-3, "the highest that AdamW gets")
@@ -98,7 +99,8 @@ class Settings:
         found += [f"--{name} is a finite number, not {value}" for name, value in vars(self).items()
                   if value == math.inf and name not in ("grad_clip", "checkpoint_interval")]
         found += [f"--{name} is at least 0 and below 1, not {getattr(self, name)}"
-                  for name in ("beta1", "beta2", "dropout") if not 0 <= getattr(self, name) < 1]
+                  for name in ("beta1", "beta2", "dropout", "ngram_dropout")
+                  if not 0 <= getattr(self, name) < 1]
         found += [f"--{name} is above 0{most}, not {value}"
                   for name, most in (("minutes", ""), ("decay_share", " and at most 1"))
                   if (value := getattr(self, name)) is not None
@@ -205,13 +207,13 @@ class Settings:
 
     def model_config(self, vocab_size: int) -> TransformerConfig:
         """The settings that shape the model."""
-        return TransformerConfig(vocab_size, dropout=self.dropout,
+        return TransformerConfig(vocab_size,
                                  **{name: getattr(self, name) for name in ARCHITECTURE})
 
 
 # What a resumed run keeps.
 ARCHITECTURE = tuple(field.name for field in dataclasses.fields(TransformerConfig)
-                     if field.name not in ("vocab_size", "dropout"))
+                     if field.name != "vocab_size")
 
 
 def _any_of(words):

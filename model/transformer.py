@@ -49,6 +49,7 @@ class TransformerConfig:
     tied: bool = True           # the token table is the output's weights (Press & Wolf 2017)
     ngrams: int = 1             # longest of those whose rows are added to the token's, up from 2
     ngram_rows: int = 8192      # of all of them
+    ngram_dropout: float = 0.0  # share of n-grams that are left out
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -72,8 +73,9 @@ class TransformerConfig:
         for name in ("bias", "qk_norm", "zero_init", "tied"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} is True or False, not {value!r}")
-        if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is a share of at least 0 and below 1, not {self.dropout!r}")
+        for name in ("dropout", "ngram_dropout"):
+            if not isinstance(value := getattr(self, name), (int, float)) or not 0 <= value < 1:
+                raise ValueError(f"{name} is a share of at least 0 and below 1, not {value!r}")
 
     @property
     def kv_heads(self) -> int:
@@ -154,7 +156,7 @@ class Transformer(Module):
         self.token_embedding = Embedding(config.vocab_size, config.n_embd, rng, dtype)
         if config.ngrams > 1:
             self.ngram_embedding = NGramEmbedding(config.ngrams, config.ngram_rows, config.n_embd,
-                                                  rng, dtype)
+                                                  rng, dtype, config.ngram_dropout)
         if config.position == "learned":
             self.position_embedding = Embedding(config.block_size, config.n_embd, rng, dtype)
         elif config.position == "sinusoidal":
@@ -177,7 +179,7 @@ class Transformer(Module):
         if ids.ndim == 0 or not 1 <= ids.shape[-1] <= self.config.block_size:
             raise ValueError("ids have the shape (B, T) or (T,) with T from 1 to "
                              f"block_size={self.config.block_size}; these have {list(ids.shape)}")
-        x = self.dropout(self.embed(ids), rng)                                  # (B, T, C)
+        x = self.dropout(self.embed(ids, rng), rng)                             # (B, T, C)
         for block in self.blocks:
             x = block(x, rng, keep)
         return self.output(x)                                                   # (B, T, V)
@@ -191,11 +193,11 @@ class Transformer(Module):
         """Logits of what the last block made: (..., C) -> (..., V)."""
         return mg.linear(self.norm(x), self.output_weight)
 
-    def embed(self, ids: np.ndarray) -> Tensor:
+    def embed(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
         """What the first block reads: (..., T) integers -> (..., T, C)."""
         T, x = ids.shape[-1], self.token_embedding(ids)
         if self.config.ngrams > 1:
-            x = x + self.ngram_embedding(ids)
+            x = x + self.ngram_embedding(ids, rng)
         if self.config.position == "learned":
             return x + self.position_embedding(np.arange(T))
         if self.config.position == "sinusoidal":

@@ -61,6 +61,18 @@ def test_ngram_embedding_is_the_sum_of_the_rows_that_fnv_finds_for_what_a_charac
     assert close(layer(ids[0, :2]), expected[0, :2])
 
 
+def test_ngrams_are_left_out_as_a_whole_and_the_others_scaled():
+    layer = NGramEmbedding(3, 1 << 17, 2, fresh(), np.float64, dropout=0.25)
+    ids = np.random.default_rng(4).integers(50, size=(20, 100))
+    pairs, triples = layer.weight.data[np.moveaxis(layer.rows(ids), -1, 0)]
+    dropped = layer(ids, np.random.default_rng(0)).data
+    found = np.stack([np.abs(dropped - (i * pairs + j * triples) / 0.75).max(-1) < 1e-12
+                      for i in (0, 1) for j in (0, 1)], axis=-1)
+    assert (found.sum(-1) == 1).all()
+    assert np.allclose(found.mean(axis=(0, 1)), [1 / 16, 3 / 16, 3 / 16, 9 / 16], atol=0.04)
+    assert close(layer(ids), pairs + triples)
+
+
 def test_few_ngrams_share_a_row_while_there_are_rows():
     layer = NGramEmbedding(2, 1 << 16, 1, fresh())
     pairs = np.stack(np.divmod(np.arange(65 * 65), 65), axis=-1)

@@ -74,7 +74,7 @@ OPTIONS = [dict(position=position, n_kv_head=n_kv_head)
 
 PARTS = [dict(norm="rms"), dict(qk_norm=True), dict(qk_norm=True, position="rotary", n_kv_head=1),
          dict(activation="relu2"), dict(zero_init=True), dict(zero_init=True, tied=False),
-         dict(tied=False), dict(ngrams=3, ngram_rows=11),
+         dict(tied=False), dict(ngrams=3, ngram_rows=11, ngram_dropout=0.4),
          dict(norm="rms", qk_norm=True, position="rotary", activation="relu2", zero_init=True,
               tied=False)]
 
