@@ -116,7 +116,7 @@ class Decoder:
         n, x = self.model.config.ngrams, self._tokens[ids]
         if n > 1:
             self._recent = np.concatenate([self._recent, ids[:, None]], axis=1)[:, -n:]
-            x += self._ngrams[self.model.ngram_embedding.rows(self._recent)[:, -1]].sum(-2)
+            x += self._ngrams[self.model.ngram_embedding.rows(self._recent, of_last=True)].sum(-2)
         if self._positions is not None:
             x += self._positions[self.length]
         return x

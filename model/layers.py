@@ -12,6 +12,7 @@ from model.module import Module
 
 STD = 0.02
 FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
+FOLD = np.uint64(32)
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], std: float, dtype: type) -> Tensor:
@@ -73,20 +74,25 @@ class NGramEmbedding(Module):
             found *= self.dropout(Tensor(np.ones((*found.shape[:-1], 1), found.dtype)), rng)
         return found.sum(-2)
 
-    def rows(self, ids: np.ndarray) -> np.ndarray:
-        """Which rows are summed: (..., T) -> (..., T, n - 1).
+    def rows(self, ids: np.ndarray, of_last: bool = False) -> np.ndarray:
+        """Which rows are summed: (..., T) -> (..., T, n - 1), or of the last character alone,
+        (..., n - 1).
 
         Source: Fowler, Noll & Vo's hash FNV-1a, 64 bits, folded; over the characters of an n-gram
         from the last to the first, where what was before the sequence is 0, and id i is i + 1.
         """
-        T, found = ids.shape[-1], []
-        hashes = np.full(ids.shape, FNV_BASIS)
+        T = ids.shape[-1]
+        begun = np.zeros((*ids.shape[:-1], self.n - 1 + T), np.uint64)
+        begun[..., self.n - 1:] = ids + 1
+        first, count = (T - 1, 1) if of_last else (0, T)
+        found, hashes = [], FNV_BASIS
         for back in range(self.n):
-            before = np.zeros(ids.shape, np.uint64)
-            before[..., back:] = ids[..., :max(0, T - back)] + 1
-            hashes = (hashes ^ before) * FNV_PRIME                  # of back + 1 characters
-            found.append((hashes ^ hashes >> np.uint64(32)) % np.uint64(len(self.weight.data)))
-        return np.stack(found[1:], axis=-1).astype(np.int64)
+            at = self.n - 1 - back + first
+            hashes = (hashes ^ begun[..., at:at + count]) * FNV_PRIME   # of back + 1 characters
+            found.append(hashes)
+        hashes = np.stack(found[1:], axis=-1)
+        rows = ((hashes ^ hashes >> FOLD) % np.uint64(len(self.weight.data))).astype(np.int64)
+        return rows[..., 0, :] if of_last else rows
 
 
 class LayerNorm(Module):
