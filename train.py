@@ -33,7 +33,7 @@ from model.files import claimed
 from model.flags import Parser, in_a_line, mistyped, prepare_output
 from model.generation import stream
 from model.nan import replay
-from model.recipes import MODERN, completed, told
+from model.recipes import MINUTES, MODERN, completed, told
 from model.run import Run, earlier_run, keep_earlier_run, resume_command
 from model.scoring import ladder, yardstick
 from model.settings import ARCHITECTURE, Settings
@@ -46,7 +46,7 @@ FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}      
 def main(argv: list[str] | None = None) -> None:
     """The command: find the settings, run, and answer mistakes, each in a line."""
     prepare_output()
-    parser = Parser("python train.py", __doc__, Settings(**MODERN))
+    parser = Parser("python train.py", __doc__, Settings(**MODERN, minutes=MINUTES))
     given, mistakes = parser.read(argv)
     out_dir = pathlib.Path(os.path.expanduser(given.get("out_dir", Settings.out_dir)))
     resumed, held = None, contextlib.ExitStack()

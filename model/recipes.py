@@ -1,41 +1,73 @@
-"""Whole settings by name, --recipe, and how they follow from the text."""
+"""Whole settings by name, --recipe, and how they follow from the text and the time there is."""
+import math
 import textwrap
 
 from model.flags import as_flags
 from model.settings import Settings
 
-# What the built-in texts are trained with.
+MINUTES = 3.0
+# Of the text that is trained on, as often as it is read in three minutes where it has a million
+# characters; how often another is read in its time says how much must be done against learning it
+# by heart.
+USUAL_PASSES = 2.5
+MOST_PASSES = 20.0          # after which a run ends, if it was not told how long to take
+CHARACTERS_A_MINUTE = 750_000       # of training, about, on two processors of a laptop
+
 MODERN = dict(
-    minutes=3.0, n_layer=4, n_head=4, n_embd=128, block_size=128, batch_size=16, dropout=0.0,
-    bias=False, position="rotary", norm="rms", qk_norm=True, activation="relu2", zero_init=True,
-    tied=False, ngrams=5, ngram_rows=32768, optimizer="muon", muon_lr=0.01, learning_rate=4e-3,
-    min_lr=0.0, warmup_iters=40, schedule="linear", decay_share=0.7, weight_decay=0.1, beta1=0.9,
-    beta2=0.99, grad_clip=1.0, eval_interval=100)
-GPT2 = {name: value for name, value in vars(Settings()).items() if name in MODERN} | dict(
-    minutes=3.0)
+    n_layer=4, n_head=4, n_embd=128, block_size=256, batch_size=8, dropout=0.0, bias=False,
+    position="rotary", norm="rms", qk_norm=True, activation="relu2", zero_init=True, tied=False,
+    ngrams=5, ngram_rows=32768, ngram_dropout=0.4, optimizer="muon", muon_lr=0.01,
+    learning_rate=4e-3, min_lr=0.0, warmup_iters=40, schedule="linear", decay_share=0.7,
+    weight_decay=0.1, beta1=0.9, beta2=0.99, grad_clip=1.0, eval_interval=100)
+GPT2 = {name: value for name, value in vars(Settings()).items() if name in MODERN}
 RECIPES = {"modern": MODERN, "gpt2": GPT2}
 
 
-def recipe(name: str, characters: int) -> dict[str, object]:
-    """All settings that a recipe names, as they suit a text of so many characters."""
-    return RECIPES.get(name, MODERN) | {}
+def recipe(name: str, characters: int, minutes: float | None = None, max_iters: int | None = None
+           ) -> dict[str, object]:
+    """All settings that a recipe names, for a text of so many characters and so long a run.
+
+    "gpt2" is the same for all.  "modern" has a block that the text's validation part holds, and the
+    more often the text is read, the more is dropped: 0.1 for each doubling.
+    """
+    chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
+    if name == "gpt2" or not characters:
+        return chosen
+    while chosen["block_size"] > 8 and characters // 10 <= chosen["block_size"]:
+        chosen["block_size"] //= 2
+        chosen["batch_size"] *= 2
+    read = min(math.inf if minutes is None else minutes * CHARACTERS_A_MINUTE,
+               math.inf if max_iters is None else max_iters * of_a_step(chosen))
+    passes = min(read / (0.9 * characters), MOST_PASSES)
+    more = round(0.1 * math.log2(max(passes, 0.01) / USUAL_PASSES), 2)
+    chosen["dropout"] = max(0.0, more)
+    chosen["ngram_dropout"] = round(max(0.1, MODERN["ngram_dropout"] + more), 2)
+    return chosen
 
 
 def completed(given: dict[str, object], characters: int) -> dict[str, object]:
-    """The settings of a new run: its recipe's, but for those that are given."""
-    chosen = recipe(given.get("recipe", Settings.recipe), characters)
-    if "max_iters" in given:            # which end the run, and no clock unless that is given too
-        chosen["minutes"] = None
-    return chosen | given
+    """The settings of a new run on a text of so many characters: those that are given, and else its
+    recipe's.  Of one that is not told how long to take, the end is MINUTES, or MOST_PASSES."""
+    name, minutes = given.get("recipe", Settings.recipe), given.get("minutes")
+    max_iters = given.get("max_iters")
+    if minutes is max_iters is None:
+        minutes = MINUTES
+        if name != "gpt2" and 0 < MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE:
+            max_iters = math.ceil(MOST_PASSES * 0.9 * characters
+                                  / max(1, of_a_step(recipe(name, characters) | given)))
+    return recipe(name, characters, minutes, max_iters) | given
+
+
+def of_a_step(settings: dict[str, object]) -> int:
+    """Characters that a step reads."""
+    return (settings["batch_size"] * settings["block_size"]
+            * settings.get("gradient_accumulation_steps", 1))
 
 
 def told(s: Settings, characters: int) -> str:
     """A run's recipe in full, and what it has in place of that, as flags, in lines."""
-    named = recipe(s.recipe, characters)
-    own = {name: getattr(s, name) for name in ("max_iters", *named)
-           if getattr(s, name) != named.get(name)}
-    if s.max_iters is not None and s.minutes is None:
-        del named["minutes"]
+    named = recipe(s.recipe, characters, s.minutes, s.max_iters)
+    own = {name: getattr(s, name) for name in named if getattr(s, name) != named[name]}
     lines = wrapped(f"{s.recipe}:", as_flags(named))
     if own:
         lines += wrapped("but for", as_flags(own))

@@ -1,4 +1,5 @@
 """Recipes: whole settings by name, what stands beside them, and how they follow the text."""
+import math
 import re
 import shlex
 
@@ -22,13 +23,50 @@ def test_every_name_that_the_flag_takes_is_a_recipe_of_the_same_settings():
 def test_what_is_given_stands_and_all_else_is_the_recipes():
     s = Settings(**completed({"recipe": "gpt2", "n_layer": 2, "tied": False}, BUILT_IN))
     assert (s.n_layer, s.tied, s.position, s.minutes) == (2, False, "learned", 3.0)
-    assert Settings(**completed({}, BUILT_IN)) == Settings(**MODERN)
+    s = Settings(**completed({}, BUILT_IN))
+    assert vars(s) | {"dropout": 0.0, "ngram_dropout": 0.4} == vars(Settings(**MODERN, minutes=3.0))
 
 
-def test_steps_that_are_given_end_a_run_without_a_clock_unless_that_is_given_too():
-    assert completed({"max_iters": 7}, BUILT_IN)["minutes"] is None
-    assert completed({"max_iters": 7, "minutes": 1.0}, BUILT_IN)["minutes"] == 1.0
-    assert completed({}, BUILT_IN)["minutes"] == 3.0
+@pytest.mark.parametrize("given, characters, minutes, max_iters", [
+    ({}, BUILT_IN, 3.0, None), ({"recipe": "gpt2"}, 100, 3.0, None), ({}, 20_000, 3.0, 176),
+    ({"batch_size": 16}, 20_000, 3.0, 88), ({"max_iters": 7}, BUILT_IN, None, 7),
+    ({"max_iters": 7, "minutes": 1.0}, BUILT_IN, 1.0, 7), ({"minutes": 9.0}, 20_000, 9.0, None)])
+def test_a_run_ends_as_it_is_told_or_by_the_clock_and_before_a_short_text_was_read_too_often(
+        given, characters, minutes, max_iters):
+    chosen = completed(given, characters)
+    assert (chosen["minutes"], chosen["max_iters"]) == (minutes, max_iters)
+
+
+@pytest.mark.parametrize("given", [
+    {"batch_size": 0}, {"minutes": math.nan}, {"minutes": -1.0}, {"minutes": math.inf},
+    {"max_iters": -1}, {"recipe": "modem"}, {"block_size": -3, "minutes": 1e308}], ids=str)
+def test_settings_that_cannot_work_are_left_for_their_answer(given):
+    for characters in (0, 1, 1_000, BUILT_IN):
+        problem, = Settings(**completed(given, characters)).problems()
+        assert problem.startswith(f"--{next(iter(given))} is ")
+
+
+@pytest.mark.parametrize("characters, minutes, dropout, ngram_dropout", [
+    (20_000_000, 3.0, 0.0, 0.1), (1_000_000, 3.0, 0.0, 0.4), (1_000_000, 6.0, 0.1, 0.5),
+    (500_000, 3.0, 0.1, 0.5), (20_000, 3.0, 0.3, 0.7), (1_000, 30.0, 0.3, 0.7)])
+def test_more_is_dropped_the_more_often_the_text_is_read(characters, minutes, dropout,
+                                                         ngram_dropout):
+    chosen = completed({"minutes": minutes}, characters)
+    assert chosen["dropout"] == pytest.approx(dropout, abs=0.005)
+    assert chosen["ngram_dropout"] == pytest.approx(ngram_dropout, abs=0.005)
+    by_steps = round(minutes * 750_000 / 2048)
+    if characters > 10_000:
+        assert completed({"max_iters": by_steps}, characters)["dropout"] == chosen["dropout"]
+    fixed = completed({"minutes": minutes, "recipe": "gpt2"}, characters)
+    assert fixed["dropout"] == GPT2["dropout"]
+
+
+@pytest.mark.parametrize("characters", [90, 200, 1_000, 2_570, 2_580, 20_000])
+def test_a_short_text_holds_the_block_and_a_step_reads_as_much(characters):
+    text = "to be or not to be" * (characters // 18 + 1)
+    s = Settings(**completed({}, characters))
+    assert s.problems_with(text[:characters]) == [] and s.characters == 2048
+    assert s.block_size == 256 or characters // 10 <= 2 * s.block_size
 
 
 @pytest.mark.parametrize("given", [{}, {"recipe": "gpt2"}, {"max_iters": 7, "n_embd": 64},
@@ -40,6 +78,6 @@ def test_a_recipe_is_told_in_full_as_flags_that_give_the_same_run(given):
     _, *flags = shlex.split(said.replace("but for", ""))
     again = Parser("train.py", "", Settings).given(["--recipe", s.recipe, *flags])
     assert Settings(**completed(again, BUILT_IN)) == s
-    assert ("but for" in said) == bool(given.keys() - {"recipe"})
-    for name in given.keys() - {"recipe"}:
+    assert ("but for" in said) == bool(given.keys() - {"recipe", "minutes", "max_iters"})
+    for name in given.keys() - {"recipe", "minutes", "max_iters"}:
         assert re.search(rf"(?s)but for .*--(no-)?{name}\b", said)
