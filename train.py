@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import errno
 import functools
-import math
 import os
 import pathlib
 import shlex
@@ -235,13 +234,14 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
              if model.config.kv_heads < s.n_head else "")
           + f", {s.n_embd} channels, block of {s.block_size}")
     by = " by Muon and AdamW" if s.optimizer == "muon" else ""
-    steps = f"{s.steps:,} steps of {s.characters:,} characters{by}, "
-    if s.steps < math.inf:
-        steps += f"{s.steps * s.characters / len(train):.1f} times the text, "
-    if s.minutes is not None:
-        steps = (f"{s.minutes:g} minutes of " + steps.replace("inf ", "")
-                 + "evaluating, compiling and saving not counted, ")
-    print(f"training    {steps}on {threads.count()} threads"
+    steps = f"steps of {s.characters:,} characters{by}"
+    if s.max_iters is None:
+        steps = f"{s.minutes:g} minutes of {steps}"
+    else:
+        steps = (f"{s.max_iters:,} {steps}, {s.max_iters * s.characters / len(train):.1f} times "
+                 "the text" + ("" if s.minutes is None else f", or {s.minutes:g} minutes of them"))
+    print(f"training    {steps}, on {threads.count()} threads"
+          + ("" if s.minutes is None else "; evaluating, compiling and saving are not counted")
           + (f"; going on after step {state.iteration:,}" if state.iteration else "")
           + skip_count(state))
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
