@@ -577,6 +577,24 @@ def test_a_run_by_the_clock_goes_on_bit_for_bit_where_the_clock_does(small_text,
     assert iterations(tmp_path / "cut")[-1] == 36
 
 
+def test_a_resumed_run_ends_as_it_is_told_now_by_clock_or_steps(small_text, tmp_path, steady):
+    resume = ["--init_from", "resume", "--out_dir", str(tmp_path)]
+    run(small_text, tmp_path, "--minutes", "0.05")
+    assert iterations(tmp_path)[-1] == 12
+    train.main([*resume, "--max_iters", "40"])
+    assert iterations(tmp_path)[-1] == 40
+    train.main([*resume, "--minutes", "0.2"])
+    assert iterations(tmp_path)[-1] == 48
+    train.main([*resume, "--minutes", "0.3", "--max_iters", "50"])
+    assert iterations(tmp_path)[-1] == 50
+
+
+def test_dropout_is_kept_by_a_resumed_run(trained, capsys):
+    for flag in ("--dropout", "--ngram_dropout"):
+        assert f"has {flag} 0.0, which cannot become 0.5" in refused(
+            capsys, "--init_from", "resume", "--out_dir", str(trained), flag, "0.5")
+
+
 def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch):
     monkeypatch.setattr(runs.time, "perf_counter", lambda: 100.0)
     before = runs.clock()
