@@ -10,7 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from tests.benchmarks.peers import Minigrad, random_batch
+from model import Transformer
+from tests.benchmarks.peers import Minigrad, config_of, random_batch
 from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch
 from tests.benchmarks.report import Report
 from tests.benchmarks.sizes import Size
@@ -111,7 +112,7 @@ def _steps(size):
 
 def memory_of_pytorch(size: Size) -> tuple[float, float]:
     """The same on PyTorch's side; there the model itself is already among what is loaded."""
-    twin = PyTorch(size)
+    twin = PyTorch(Transformer(config_of(size)))
     try:
         loaded = twin.peak_memory()
         for _ in range(2):

@@ -1,7 +1,9 @@
 """PyTorch's side in a process of its own, where nothing of minigrad is loaded: that would change
 how PyTorch's memory and threads are used, to its advantage or not."""
 import contextlib
+import dataclasses
 import importlib.util
+import math
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -9,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from model import Transformer
-from tests.benchmarks.peers import config_of
-from tests.benchmarks.sizes import ENVIRONMENT, Size
+from model.settings import Settings
+from tests.benchmarks.sizes import ENVIRONMENT, MAX_NORM, OPTIMIZER
 from tests.benchmarks.timing import Seconds
 
 ABSENT = "PyTorch: absent, because it is not installed"
@@ -22,15 +24,21 @@ def has_pytorch() -> bool:
 
 
 class PyTorch:
-    """A model on PyTorch, with the weights that minigrad's begins with; to be closed."""
+    """A copy of a model on PyTorch; to be closed.
 
-    def __init__(self, size: Size, mode: str = "eager") -> None:
+    Parameters
+    ----------
+    training : what else twin.PyTorch takes; by default `optimizer`, as peers.Minigrad has it.
+    """
+
+    def __init__(self, model: Transformer, mode: str = "eager", **training) -> None:
         from tests.benchmarks import serving
+        settings = dict(config=dataclasses.asdict(model.config), mode=mode,
+                        weights=model.state_dict(),
+                        optimizer=OPTIMIZER | {"max_norm": MAX_NORM}) | training
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        weights = Transformer(config_of(size)).state_dict()
-        self._process = context.Process(target=serving.serve, args=(theirs, size, mode, weights),
-                                        daemon=True)
+        self._process = context.Process(target=serving.serve, args=(theirs, settings), daemon=True)
         with environment_before_minigrad():
             self._process.start()
         theirs.close()
@@ -54,6 +62,22 @@ class PyTorch:
         """How long that takes, as measured over there."""
         return Seconds(self._ask("step", *batch)[1])
 
+    def step_at(self, batch: np.ndarray, *rates: float) -> tuple[float, float]:
+        """The same at AdamW's rate and Muon's; returns the loss before, and seconds."""
+        return self._ask("step", *batch, *rates)
+
+    def evaluate(self, x: np.ndarray, y: np.ndarray, batch_size: int) -> float:
+        """Mean loss over windows of a text, (N, T) each."""
+        return self._ask("evaluate", x, y, batch_size)[0]
+
+    def keep(self) -> None:
+        """Remember the weights as the best."""
+        self._ask("keep")
+
+    def go_back(self) -> None:
+        """To the best weights."""
+        self._ask("go_back")
+
     def generate(self, ids: np.ndarray, count: int) -> Seconds:
         """How long it takes to draw `count` characters after ids (B, T)."""
         return Seconds(self._ask("generate", ids, count)[1])
@@ -66,6 +90,13 @@ class PyTorch:
         """End the process."""
         self._process.kill()
         self._process.join()
+
+
+def training_of(s: Settings) -> dict[str, object]:
+    """How a run with these settings trains, as twin.PyTorch takes it."""
+    return dict(optimizer=dict(lr=s.learning_rate, betas=(s.beta1, s.beta2),
+                               weight_decay=s.weight_decay, max_norm=s.grad_clip or math.inf),
+                muon=s.optimizer == "muon")
 
 
 @contextlib.contextmanager

@@ -2,14 +2,12 @@
 import time
 from multiprocessing.connection import Connection
 
-import numpy as np
-
-from tests.benchmarks.sizes import Size
 from tests.benchmarks.timing import peak_memory
 
 
-def serve(pipe: Connection, size: Size, mode: str, weights: dict[str, np.ndarray]) -> None:
-    """Answer (what, arguments) with (result, seconds), or with what went wrong as text."""
+def serve(pipe: Connection, settings: dict) -> None:
+    """Answer (what, arguments) with (result, seconds), or with what went wrong as text; `settings`
+    are what twin.PyTorch is made from."""
     side = None
     while True:
         try:
@@ -19,7 +17,7 @@ def serve(pipe: Connection, size: Size, mode: str, weights: dict[str, np.ndarray
         try:
             if side is None:
                 from tests.benchmarks.twin import PyTorch
-                side = PyTorch(size, mode, weights)
+                side = PyTorch(**settings)
             started = time.perf_counter()
             if what == "peak_memory":
                 result = peak_memory()

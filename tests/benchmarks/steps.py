@@ -39,7 +39,7 @@ def measure_step(size: Size, options: argparse.Namespace, report: Report) -> Non
         for mode in options.modes if has_pytorch() else ():
             say(f"step {size.name}: PyTorch {mode}, its first step")
             try:
-                theirs.append(PyTorch(size, mode))
+                theirs.append(PyTorch(Transformer(config_of(size)), mode))
                 theirs[-1].loss(batch)
                 contestants[f"PyTorch {mode}"] = partial(theirs[-1].step, batch)
             except RuntimeError as error:
@@ -59,7 +59,7 @@ def measure_step(size: Size, options: argparse.Namespace, report: Report) -> Non
 def agreement(size: Size) -> str:
     """See that both sides compute the same, on two sequences and without dropout; says how well."""
     size = dataclasses.replace(size, batch=2, dropout=0.0)
-    batch, twin = random_batch(size), PyTorch(size)
+    batch, twin = random_batch(size), PyTorch(Transformer(config_of(size)))
     try:
         ours, theirs = ([side.loss(batch) for _ in range(CHECKED)]
                         for side in (Minigrad(size), twin))
@@ -103,7 +103,7 @@ def measure_sampling(size: Size, options: argparse.Namespace, report: Report) ->
     few = max(1, count // ANEW)     # where each takes as long as the one before
     tokenizer = CharTokenizer(string.ascii_letters + string.digits + "\n .")
     model, ids = Transformer(config_of(size)), random_batch(size)[0, 0]
-    twin = PyTorch(size) if has_pytorch() else None
+    twin = PyTorch(model) if has_pytorch() else None
 
     def sample(beginning, sequences, count, **settings):
         for _ in stream_many(model, tokenizer, tokenizer.decode(beginning), range(sequences), count,

@@ -1,71 +1,140 @@
 """The transformer on PyTorch's own layers, trained and sampled as nanoGPT does it.
 
-Shapes: B batch, T time, C channels, V classes.
+It is built from the fields of a TransformerConfig, by name, so that nothing of minigrad is loaded.
+Shapes: B batch, T time, H heads, D channels of a head, C channels, V classes.
 """
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.benchmarks.sizes import MAX_NORM, OPTIMIZER, VOCABULARY, Size
+from tests.benchmarks.muon import Muon
+
+EPS = 1e-5                  # added to a variance
+ROTARY_BASE = 10_000.0
+FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
 
 
 class Attention(nn.Module):
     """Causal attention of many heads: (B, T, C) -> (B, T, C)."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
-        C = size.channels
-        self.heads, self.p = size.heads, size.dropout
-        self.qkv, self.out = nn.Linear(C, 3 * C, bias=False), nn.Linear(C, C, bias=False)
-        self.dropout = nn.Dropout(size.dropout)
+        C, bias = config.n_embd, config.bias
+        self.heads, self.p, self.qk_norm = config.n_head, config.dropout, config.qk_norm
+        self.qkv, self.out = nn.Linear(C, 3 * C, bias=bias), nn.Linear(C, C, bias=bias)
+        self.dropout = nn.Dropout(config.dropout)
+        turns = None
+        if config.position == "rotary":
+            D = C // config.n_head
+            angles = (torch.arange(config.block_size, dtype=torch.float64)[:, None]
+                      * ROTARY_BASE ** (-2 * torch.arange(D // 2, dtype=torch.float64) / D))
+            turns = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]
+        self.register_buffer("turns", turns, persistent=False)                  # (T, 1, D / 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         B, T, C = x.shape
-        q, k, v = (part.view(B, T, self.heads, -1).transpose(1, 2)
-                   for part in self.qkv(x).split(C, dim=2))                     # (B, H, T, D)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True,
-                                               dropout_p=self.p if self.training else 0.0)
+        q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2)           # (B, T, H, D)
+        mixed = F.scaled_dot_product_attention(
+            self.prepared(q).transpose(1, 2), self.prepared(k).transpose(1, 2), v.transpose(1, 2),
+            is_causal=True, dropout_p=self.p if self.training else 0.0)         # (B, H, T, D)
         return self.dropout(self.out(mixed.transpose(1, 2).reshape(B, T, C)))
+
+    def prepared(self, x: torch.Tensor) -> torch.Tensor:
+        """Queries or keys brought to one size and turned by their positions, or as they are."""
+        if self.qk_norm:
+            x = F.rms_norm(x, x.shape[-1:], eps=EPS)
+        if self.turns is not None:
+            pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+            x = torch.view_as_real(pairs * self.turns[:x.shape[1]]).flatten(-2).type_as(x)
+        return x
 
 
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C)."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
-        C = size.channels
-        self.norm1, self.norm2 = nn.LayerNorm(C, bias=False), nn.LayerNorm(C, bias=False)
-        self.attention = Attention(size)
-        self.mlp = nn.ModuleDict({"up": nn.Linear(C, 4 * C, bias=False),
-                                  "down": nn.Linear(4 * C, C, bias=False)})
-        self.dropout = nn.Dropout(size.dropout)
+        C, bias = config.n_embd, config.bias
+        self.norm1, self.norm2 = norm(config), norm(config)
+        self.attention = Attention(config)
+        self.mlp = nn.ModuleDict({"up": nn.Linear(C, 4 * C, bias=bias),
+                                  "down": nn.Linear(4 * C, C, bias=bias)})
+        self.activation = ACTIVATIONS[config.activation]
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.norm1(x))
-        return x + self.dropout(self.mlp["down"](F.gelu(self.mlp["up"](self.norm2(x)))))
+        return x + self.dropout(self.mlp["down"](self.activation(self.mlp["up"](self.norm2(x)))))
+
+
+class NGramEmbedding(nn.Embedding):
+    """The sum of a row for each n-gram that a character ends, from pairs to n characters:
+    (B, T) -> (B, T, C)."""
+
+    def __init__(self, n: int, rows: int, channels: int) -> None:
+        super().__init__(rows, channels)
+        self.n = n
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        rows = torch.from_numpy(self.rows(ids.numpy()))
+        return F.embedding_bag(rows.flatten(0, 1), self.weight, mode="sum").view(*ids.shape, -1)
+
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """Which rows are summed, by FNV-1a of 64 bits: (B, T) -> (B, T, n - 1)."""
+        T, found = ids.shape[1], []
+        hashes = np.full(ids.shape, FNV_BASIS)
+        for back in range(self.n):
+            before = np.zeros(ids.shape, np.uint64)
+            before[:, back:] = ids[:, :max(0, T - back)] + 1
+            hashes = (hashes ^ before) * FNV_PRIME
+            found.append((hashes ^ hashes >> np.uint64(32)) % np.uint64(self.num_embeddings))
+        return np.stack(found[1:], axis=-1).astype(np.int64)
 
 
 class Twin(nn.Module):
-    """model.Transformer without biases; parameters have the same names."""
+    """model.Transformer; parameters have the same names.
 
-    def __init__(self, size: Size) -> None:
+    Raises
+    ------
+    ValueError : the model has what this one has not.
+    """
+
+    def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
-        self.block_size = size.block
-        self.token_embedding = nn.Embedding(VOCABULARY, size.channels)
-        self.position_embedding = nn.Embedding(size.block, size.channels)
-        self.dropout = nn.Dropout(size.dropout)
-        self.blocks = nn.ModuleList([Block(size) for _ in range(size.layers)])
-        self.norm = nn.LayerNorm(size.channels, bias=False)
+        if (config.position not in ("learned", "rotary", "none")
+                or config.n_kv_head not in (None, config.n_head)):
+            raise ValueError(f"the twin has learned or rotary positions, and as many heads of keys "
+                             f"as of queries; not {config.position} ones and n_kv_head="
+                             f"{config.n_kv_head}")
+        C = config.n_embd
+        self.block_size = config.block_size
+        self.token_embedding = nn.Embedding(config.vocab_size, C)
+        if config.ngrams > 1:
+            self.ngram_embedding = NGramEmbedding(config.ngrams, config.ngram_rows, C)
+        if config.position == "learned":
+            self.position_embedding = nn.Embedding(config.block_size, C)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList([Block(config) for _ in range(config.n_layer)])
+        self.norm = norm(config)
+        if not config.tied:
+            self.head = nn.Linear(C, config.vocab_size, bias=False)
+        self.config = config
 
     def forward(self, ids: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
         """The loss; without targets, logits of the last position alone, (B, 1, V)."""
-        x = self.token_embedding(ids) + self.position_embedding(torch.arange(ids.shape[1]))
+        x = self.token_embedding(ids)                                           # (B, T, C)
+        if self.config.ngrams > 1:
+            x = x + self.ngram_embedding(ids)
+        if self.config.position == "learned":
+            x = x + self.position_embedding(torch.arange(ids.shape[1]))
         x = self.dropout(x)
         for block in self.blocks:
             x = block(x)
         x = self.norm(x if targets is not None else x[:, -1:])
-        logits = F.linear(x, self.token_embedding.weight)
+        logits = F.linear(x, (self.token_embedding if self.config.tied else self.head).weight)
         if targets is None:
             return logits
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
@@ -80,32 +149,88 @@ class Twin(nn.Module):
         return ids
 
 
-class PyTorch:
-    """PyTorch's side of a comparison."""
+def norm(config: SimpleNamespace) -> nn.Module:
+    """Over C channels: LayerNorm, or RMSNorm, which learns nothing."""
+    if config.norm == "rms":
+        return nn.RMSNorm(config.n_embd, eps=EPS, elementwise_affine=False)
+    return nn.LayerNorm(config.n_embd, eps=EPS, bias=config.bias)
 
-    def __init__(self, size: Size, mode: str, weights: dict[str, np.ndarray]) -> None:
-        self.twin = Twin(size)
+
+ACTIVATIONS = {"gelu": F.gelu, "relu2": lambda x: F.relu(x).square()}
+
+
+class PyTorch:
+    """PyTorch's side of a comparison.
+
+    Parameters
+    ----------
+    config : the fields of a TransformerConfig.
+    optimizer : lr, betas and weight_decay of AdamW; and the norm, max_norm, that gradients are
+        clipped to.
+    muon : whether the matrices of the blocks are Muon's.
+    """
+
+    def __init__(self, config: dict, mode: str, weights: dict[str, np.ndarray], optimizer: dict,
+                 muon: bool = False) -> None:
+        self.twin = Twin(SimpleNamespace(**config))
         self.twin.load_state_dict({name: torch.from_numpy(w) for name, w in weights.items()})
         self.loss = torch.compile(self.twin) if "compiled" in mode else self.twin
         self.autocast = torch.autocast("cpu", torch.bfloat16, enabled="bfloat16" in mode)
-        groups = [{"params": [p for p in self.twin.parameters() if p.ndim >= 2]},
-                  {"params": [p for p in self.twin.parameters() if p.ndim < 2],
-                   "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(groups, **OPTIMIZER, fused=True)
+        settings = dict(optimizer)
+        self.max_norm = settings.pop("max_norm")
+        named, self.muon = dict(self.twin.named_parameters()), None
+        if muon:
+            names = [name for name, p in named.items() if name.startswith("blocks") and p.ndim == 2]
+            matrices = [(name, named.pop(name)) for name in names]
+            self.muon = Muon([(p, [p.shape[1]] * 3 if name.endswith("qkv.weight") else
+                               [p.shape[0]]) for name, p in matrices], settings["weight_decay"])
+        groups = [{"params": [p for p in named.values() if p.ndim >= 2]},
+                  {"params": [p for p in named.values() if p.ndim < 2], "weight_decay": 0.0}]
+        self.adamw = torch.optim.AdamW([group for group in groups if group["params"]],
+                                       **settings, fused=True)
+        self.best = None
 
     def ready(self) -> None:
         """All is loaded."""
 
-    def step(self, ids: np.ndarray, targets: np.ndarray) -> float:
-        """Train on one batch (B, T); returns the loss before."""
+    def step(self, ids: np.ndarray, targets: np.ndarray, lr: float | None = None,
+             muon_lr: float | None = None) -> float:
+        """Train on one batch (B, T), at rates that may be others than before; returns the loss
+        before."""
         self.twin.train()
         with self.autocast:
             loss = self.loss(torch.from_numpy(ids), torch.from_numpy(targets))
         loss.backward()
-        nn.utils.clip_grad_norm_(self.twin.parameters(), MAX_NORM)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        nn.utils.clip_grad_norm_(self.twin.parameters(), self.max_norm)
+        if lr is not None:
+            for group in self.adamw.param_groups:
+                group["lr"] = lr
+        self.adamw.step()
+        if self.muon:
+            self.muon.step(muon_lr)
+        self.twin.zero_grad(set_to_none=True)
         return loss.item()
+
+    @torch.no_grad()
+    def evaluate(self, x: np.ndarray, y: np.ndarray, batch_size: int) -> float:
+        """Mean loss over windows (N, T), in nats per target that counts."""
+        self.twin.eval()
+        counted = [(y[at:at + batch_size] >= 0).sum() for at in range(0, len(y), batch_size)]
+        losses = [self.twin(*map(torch.from_numpy, (x[at:at + batch_size], y[at:at + batch_size])))
+                  .item() for at in range(0, len(x), batch_size)]
+        return float(np.dot(losses, counted) / sum(counted))
+
+    def keep(self) -> None:
+        """Remember the weights as the best."""
+        self.best = {name: p.clone() for name, p in self.twin.state_dict().items()}
+
+    def go_back(self) -> None:
+        """To the best weights."""
+        self.twin.load_state_dict(self.best)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """By name."""
+        return {name: p.numpy() for name, p in self.twin.state_dict().items()}
 
     def generate(self, ids: np.ndarray, count: int) -> None:
         """Draw `count` characters after ids (B, T)."""

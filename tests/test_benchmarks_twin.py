@@ -1,0 +1,91 @@
+"""PyTorch's twin of each recipe computes what the model does, and trains to the same weights."""
+import dataclasses
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from model import Transformer
+from model.recipes import completed
+from model.run import optimizer_of
+from model.settings import Settings
+from tests.benchmarks.remote import training_of
+
+torch = pytest.importorskip("torch", reason="the twin is made of PyTorch's layers")
+SMALL = dict(n_layer=2, n_head=2, n_embd=32, block_size=16, ngram_rows=97, batch_size=4)
+STEPS = 3
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)        # which do not wait for those of minigrad
+    yield
+    torch.set_num_threads(before)
+
+
+def peers(recipe):
+    """A small model of a recipe with its optimiser, and their twin; no weight is 0."""
+    from tests.benchmarks.twin import PyTorch
+    s = Settings(**completed({"recipe": recipe, **SMALL}, 1000))
+    model, rng = Transformer(s.model_config(vocab_size=11)), np.random.default_rng(1)
+    for p in model.parameters():
+        p.data += 0.1 * rng.standard_normal(p.shape, np.float32)
+    twin = PyTorch(dataclasses.asdict(model.config), "eager",
+                   {name: w.copy() for name, w in model.state_dict().items()}, **training_of(s))
+    return s, model, optimizer_of(model, s), twin
+
+
+def batches(count):
+    return np.random.default_rng(0).integers(11, size=(count, 2, 4, 16))
+
+
+@pytest.mark.parametrize("recipe", ["modern", "gpt2"])
+def test_the_twin_has_the_loss_and_logits_of_the_model(recipe):
+    _, model, _, twin = peers(recipe)
+    ids, targets = batches(1)[0]
+    loss = mg.cross_entropy(model(ids), targets).item()
+    assert abs(twin.evaluate(ids, targets, 3) - loss) < 1e-5
+    last = twin.twin(torch.from_numpy(ids)).detach().numpy()
+    assert np.allclose(last[:, 0], model(ids).data[:, -1], atol=1e-5)
+
+
+@pytest.mark.parametrize("recipe", ["modern", "gpt2"])
+def test_steps_take_the_twin_to_the_weights_of_the_model(recipe):
+    s, model, optimizer, twin = peers(recipe)
+    before = {name: w.copy() for name, w in model.state_dict().items()}
+    highest = [group["lr"] for group in optimizer.param_groups]
+    for step, (ids, targets) in enumerate(batches(STEPS), start=1):
+        loss = mg.cross_entropy(model(ids), targets)
+        loss.backward()
+        mg.clip_grad_norm_(model.parameters(), s.grad_clip)
+        for group, rate in zip(optimizer.param_groups, highest):
+            group["lr"] = rate / step
+        optimizer.step()
+        optimizer.zero_grad()
+        theirs = twin.step(ids, targets, s.learning_rate / step, s.muon_lr / step)
+        assert abs(theirs - loss.item()) < 1e-4
+    for name, w in twin.weights().items():
+        assert np.allclose(w, model.state_dict()[name], atol=1e-4), name
+        assert not np.allclose(w, before[name], atol=1e-3), f"{name} has hardly moved"
+
+
+def test_the_twin_goes_back_to_its_best_weights():
+    s, _, _, twin = peers("gpt2")
+    x, y = batches(1)[0]
+    twin.step(x, y, 0.01)
+    best = twin.evaluate(x, y, 4)
+    twin.keep()
+    twin.step(x, y, 1.0)
+    assert twin.evaluate(x, y, 4) != best
+    twin.go_back()
+    assert twin.evaluate(x, y, 4) == best
+
+
+def test_what_the_twin_has_not_is_refused():
+    from types import SimpleNamespace
+
+    from tests.benchmarks.twin import Twin
+    config = Settings(position="alibi").model_config(11)
+    with pytest.raises(ValueError, match="alibi"):
+        Twin(SimpleNamespace(**dataclasses.asdict(config)))
