@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from conftest import TINY
 from model import Transformer
 from model.recipes import completed
 from model.run import optimizer_of
 from model.settings import Settings
+from tests.benchmarks import board
 from tests.benchmarks.remote import training_of
 
 torch = pytest.importorskip("torch", reason="the twin is made of PyTorch's layers")
@@ -89,3 +91,13 @@ def test_what_the_twin_has_not_is_refused():
     config = Settings(position="alibi").model_config(11)
     with pytest.raises(ValueError, match="alibi"):
         Twin(SimpleNamespace(**dataclasses.asdict(config)))
+
+
+def test_a_run_of_the_twin_ends_as_the_run_of_train_does(small_text, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    flags = [*TINY, "--recipe", "modern", "--max_iters", "12", "--eval_interval", "5", "--threads",
+             "1", "--data", str(small_text)]
+    text = board.read_text(str(small_text))
+    ours, theirs = board.train(flags, text), board.train_twin(flags, text)
+    assert ours["steps"] == theirs["steps"] == 12
+    assert abs(ours["loss"] - theirs["loss"]) < 1e-4

@@ -6,19 +6,24 @@
     start       from `python train.py` to its first step, `model.sample` to its first character
     memory      the most that two steps hold
     growth      time and memory over length, width and depth
+    board       the loss that each recipe reaches by the clock, over seeds; takes hours
+    ablation    the same of the modern recipe without each of its parts
 
-Without a name, all but growth.  Tables go to standard output, and with the raw times to a JSON
-file; Ctrl-C ends with what was measured until then.
+Without a name, all but the last three.  Tables go to standard output, and with the raw times to a
+JSON file; Ctrl-C ends with what was measured until then.
 """
 import argparse
 import contextlib
+import math
 import os
 import pathlib
 import sys
 
-from tests.benchmarks.sizes import MODES, SIZES
+from tests.benchmarks.sizes import MODES, RECIPES, SIZES
 
-WHAT = ("step", "sampling", "kernels", "start", "memory", "growth")
+DEFAULT = ("step", "sampling", "kernels", "start", "memory")
+BY_THE_CLOCK = ("board", "ablation")
+WHAT = (*DEFAULT, "growth", *BY_THE_CLOCK)
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
            "VECLIB_MAXIMUM_THREADS")
 
@@ -29,16 +34,18 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.update(dict.fromkeys(THREADS, str(options.threads)))     # before these libraries
     # PyTorch first, so that its threads wait for work as they would without minigrad, which changes
     # how OpenMP's do.  Whole steps run in a process without minigrad.
-    if "kernels" in (options.what or WHAT):
+    if "kernels" in (options.what or DEFAULT):
         with contextlib.suppress(ImportError):
             import torch        # noqa: F401
-    from tests.benchmarks import growth, kernels, processes, report, steps
+    from tests.benchmarks import board, growth, kernels, processes, report, steps
     of_a_size = {"step": steps.measure_step, "sampling": steps.measure_sampling,
                  "kernels": kernels.measure_kernels, "memory": processes.measure_memory}
-    of_its_own = {"start": processes.measure_start, "growth": growth.measure_growth}
+    of_its_own = {"start": processes.measure_start, "growth": growth.measure_growth,
+                  "board": board.measure_board, "ablation": board.measure_ablation}
+    earlier = board.read_earlier(options.earlier) if options.earlier else None
     try:
-        to = report.Report(options.json)
-        for what in options.what or WHAT[:-1]:
+        to = report.Report(options.json, earlier)
+        for what in options.what or DEFAULT:
             if what in of_its_own:
                 of_its_own[what](options, to)
             for size in options.sizes if what in of_a_size else ():
@@ -46,7 +53,8 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print(f"\nstopped; what was measured before is in {options.json}", file=sys.stderr)
         sys.exit(130)
-    print(f"\nall of it, with the raw times: {options.json}")
+    if options.json:
+        print(f"\nall of it, with the raw times: {options.json}")
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -64,9 +72,29 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--threads", type=whole, default=available(), metavar="N",
         help="of every library (default: %(default)s, all that this process may use)")
     add("--quick", action="store_true", help="few rounds and steps, and a short growth")
-    add("--json", type=pathlib.Path, default="benchmarks.json", metavar="FILE",
-        help="where all is written (default: %(default)s)")
-    return parser.parse_args(argv)
+    add("--json", type=pathlib.Path, metavar="FILE",
+        help="where all is written (default: benchmarks.json; with --from, nowhere)")
+    add = parser.add_argument_group("board and ablation").add_argument
+    add("--minutes", type=above_0, nargs="+", metavar="M",
+        help="of training, one or more budgets (default: 1 3 10, of the ablation 1)")
+    add("--seeds", type=whole, default=3, metavar="N", help="from 1 on (default: %(default)s)")
+    add("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES), metavar="RECIPE",
+        help=f"of the board: {', '.join(RECIPES)} (default: all)")
+    add("--data", default="shakespeare", metavar="TEXT",
+        help="name or path, as train.py takes it (default: %(default)s)")
+    add("--no-pytorch", dest="pytorch", action="store_false", help="only minigrad")
+    add("--plot", type=pathlib.Path, default="board.svg", metavar="FILE",
+        help="where the board is drawn, if matplotlib is there (default: %(default)s)")
+    add("--from", dest="earlier", type=pathlib.Path, metavar="FILE",
+        help="train nothing; show again what is in a JSON file of before")
+    options = parser.parse_args(argv)
+    if options.earlier and not set(options.what) & set(BY_THE_CLOCK):
+        parser.error("--from shows the board or the ablation; name one of them")
+    if others := set(options.what) - set(BY_THE_CLOCK) if options.earlier else ():
+        parser.error(f"--from measures nothing; leave out {', '.join(sorted(others))}")
+    if not (options.json or options.earlier):
+        options.json = pathlib.Path("benchmarks.json")
+    return options
 
 
 def whole(text: str) -> int:
@@ -74,6 +102,16 @@ def whole(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a whole number of at least 1 is needed, not {text}")
     return int(text)
+
+
+def above_0(text: str) -> float:
+    """A finite number above 0."""
+    try:
+        if 0 < float(text) < math.inf:
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"a number above 0 is needed, not {text}")
 
 
 def available() -> int:

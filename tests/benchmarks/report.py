@@ -26,15 +26,21 @@ class Report:
 
     Parameters
     ----------
-    path : of the JSON file; an earlier one is written over.
+    path : of the JSON file; an earlier one is written over; None for none.
+    earlier : what such a file held that is shown again.
     """
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self, path: pathlib.Path | None, earlier: dict | None = None) -> None:
         self.path = path
-        self.content = {"machine": machine(), "tables": []}
+        self.content = (earlier or {"machine": machine()}) | {"tables": []}
         self._write()
         for name, value in self.content["machine"].items():
             print(f"{name:11} {value}")
+
+    def keep(self, name: str, found: object) -> None:
+        """Write raw results under a name of their own, now."""
+        self.content[name] = found
+        self._write()
 
     def table(self, title: str, columns: dict[str, str], rows: list[list],
               notes: list[str] = (), raw: list[Timed] = ()) -> None:
@@ -65,6 +71,8 @@ class Report:
         self._write()
 
     def _write(self):
+        if self.path is None:
+            return
         text = json.dumps(self.content, indent=1, ensure_ascii=False, allow_nan=False)
         try:
             self.path.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,257 @@
+"""Whole runs of training by the clock, over several seeds: the recipes beside each other and beside
+PyTorch, or one recipe beside itself without each of its parts.
+
+All have the same text, split and threads, and the same minutes of training steps: evaluating,
+compiling and saving do not count.  A run's loss is its best model's, over the whole validation
+split.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+import data
+from model import CharTokenizer, load_checkpoint
+from model.checkpoint import BEST, LAST
+from model.flags import Parser, in_a_line
+from model.recipes import completed
+from model.run import Run
+from model.scoring import yardstick
+from model.settings import Settings
+from model.training import evaluate
+from tests.benchmarks import plot
+from tests.benchmarks.remote import (ABSENT, PyTorch, environment_before_minigrad, has_pytorch,
+                                     training_of)
+from tests.benchmarks.report import Report
+from tests.benchmarks.timing import say
+
+ROOT = pathlib.Path(__file__).parents[2]
+MINUTES = {"board": [1.0, 3.0, 10.0], "ablation": [1.0]}
+PYTORCH = ", PyTorch"
+WHOLE = "modern"
+WITHOUT = ("--norm layer", "--no-qk_norm", "--position learned", "--activation gelu",
+           "--no-zero_init", "--tied", "--ngrams 1", "--optimizer adamw", "--schedule cosine")
+SPREAD = {"loss": "{:.3f}", "least": "{:.3f}", "most": "{:.3f}", "seeds": "{}"}
+SAMPLE = 72         # characters of a sample that are shown
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What runs at each budget with each seed: train.py with these flags, or PyTorch's twin of
+    what they make."""
+    name: str
+    flags: tuple[str, ...]
+    pytorch: bool = False
+
+
+class Text(NamedTuple):
+    """What all runs train on."""
+    path: str
+    text: str
+    tokenizer: CharTokenizer
+    train: np.ndarray
+    val: np.ndarray
+
+
+def measure_board(options: argparse.Namespace, report: Report) -> None:
+    """Each recipe, by minigrad and by PyTorch; also as a plot."""
+    entries = []
+    for recipe in options.recipes:
+        entries.append(Entry(recipe, ("--recipe", recipe)))
+        if options.pytorch and has_pytorch():
+            entries.append(Entry(recipe + PYTORCH, ("--recipe", recipe), pytorch=True))
+    notes = [ABSENT] if options.pytorch and not has_pytorch() else []
+    found = begun("board", notes, options, report)
+    try:
+        take_runs("board", entries, found, options, report)
+    finally:
+        show_board(found, options.plot, report)
+
+
+def measure_ablation(options: argparse.Namespace, report: Report) -> None:
+    """The modern recipe, and the same without each of its parts."""
+    entries = [Entry(WHOLE, ("--recipe", WHOLE)),
+               *(Entry(flag, ("--recipe", WHOLE, *flag.split())) for flag in WITHOUT)]
+    found = begun("ablation", [], options, report)
+    try:
+        take_runs("ablation", entries, found, options, report)
+    finally:
+        show_ablation(found, report)
+
+
+def begun(what: str, notes: list[str], options: argparse.Namespace, report: Report) -> dict:
+    """All that is found, before any run or as an earlier file has it; the report keeps it."""
+    if options.earlier:
+        if what not in report.content:
+            sys.exit(f"tests.benchmarks: {options.earlier} holds no {what}; name another --from")
+    else:
+        report.keep(what, {"data": options.data, "threads": options.threads, "notes": notes,
+                           "counted": {}, "runs": []})
+    return report.content[what]
+
+
+def take_runs(what: str, entries: list[Entry], found: dict, options: argparse.Namespace,
+              report: Report) -> None:
+    """One run after the other, with all of the first seed before the second; each is written as
+    soon as it has ended.  None where they come from an earlier file."""
+    if options.earlier:
+        return
+    text = read_text(options.data)
+    found["counted"] = yardstick(text.train, text.val, text.tokenizer.vocab_size)
+    wanted = [(seed, minutes, entry) for seed in range(1, options.seeds + 1)
+              for minutes in options.minutes or MINUTES[what] for entry in entries]
+    left = sum(minutes for _, minutes, _ in wanted)
+    for i, (seed, minutes, entry) in enumerate(wanted):
+        say(f"{what}: run {i + 1} of {len(wanted)}, seed {seed}, {minutes:g} min, {entry.name}; "
+            f"{left:,.1f} minutes and more to go")
+        left -= minutes
+        flags = [*entry.flags, "--minutes", f"{minutes:g}", "--seed", str(seed), "--data",
+                 text.path, "--threads", str(options.threads)]
+        try:
+            run = (train_twin if entry.pytorch else train)(flags, text)
+            found["runs"].append({"entry": entry.name, "minutes": minutes, "seed": seed} | run)
+        except RuntimeError as error:
+            found["notes"].append(f"{entry.name}, {minutes:g} min, seed {seed}: absent, because "
+                                  f"{error}")
+        report.keep(what, found)
+
+
+def read_text(name: str) -> Text:
+    """A text by name or path, as train.py splits it."""
+    try:
+        text = data.read_text(name)
+    except data.TextError as error:
+        sys.exit(in_a_line(f"tests.benchmarks: {error}"))
+    tokenizer = CharTokenizer(text)
+    path = name if name in data.KNOWN_TEXTS else os.path.abspath(os.path.expanduser(name))
+    return Text(path, text, tokenizer, *data.split(tokenizer.encode(text)))
+
+
+def train(flags: list[str], text: Text) -> dict[str, object]:
+    """Run train.py with these flags, as a user would; says how good its best model is."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        command = [sys.executable, "train.py", *flags, "--out_dir", folder]
+        with environment_before_minigrad():
+            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8",
+                                  env=os.environ | {"PYTHONIOENCODING": "utf-8"})
+        if done.returncode:
+            sys.exit(f"tests.benchmarks: python {shlex.join(command[1:])} failed, for the reason "
+                     "that it gave above")
+        best, last = (load_checkpoint(pathlib.Path(folder, name)) for name in (BEST, LAST))
+        windows = data.windows(text.val, best.model.config.block_size)
+        state = last.training["state"]
+        sample = done.stdout.partition("\na sample:\n\n")[2].partition("\n\nmore of it:")[0]
+        return {"loss": evaluate(best.model, *windows, best.training["settings"]["batch_size"]),
+                "steps": state["iteration"], "seconds": state["seconds"], "sample": sample}
+
+
+def train_twin(flags: list[str], text: Text) -> dict[str, object]:
+    """The run that train.py makes of these flags, with PyTorch's steps in place of minigrad's: the
+    same first weights, batches, rates, clock and evaluations."""
+    s = Settings(**completed(Parser("train.py", "", Settings).given(flags), len(text.text)))
+    this = Run(s, text.tokenizer, text.text, None)
+    state, (x, y) = this.state, data.windows(text.val, s.block_size)
+    some = data.spread(len(x), s.eval_iters * s.batch_size)
+    twin = PyTorch(this.model, **training_of(s))
+    try:
+        while True:
+            last = this.progress >= 1
+            if last or state.iteration % s.eval_interval == 0:
+                if state.note_evaluation(twin.evaluate(x[some], y[some], s.batch_size)):
+                    twin.keep()
+            if last:
+                break
+            batch = data.random_batch(text.train, s.batch_size, s.block_size, state.batches)
+            state.note_step(*twin.step_at(batch, this.learning_rate, this.rate_below(s.muon_lr)))
+        twin.go_back()
+        loss = twin.evaluate(x, y, s.batch_size)
+        if not math.isfinite(loss):
+            raise RuntimeError("its loss is not finite")
+        return {"loss": loss, "steps": state.iteration, "seconds": state.seconds}
+    finally:
+        twin.close()
+
+
+def show_board(found: dict, plotted: pathlib.Path, report: Report) -> None:
+    """Table, yardsticks, beginnings of samples, and plot."""
+    rows, notes, groups = [], list(found["notes"]), dict(grouped(found["runs"]))
+    for (minutes, name), runs in groups.items():
+        ours = groups.get((minutes, name.removesuffix(PYTORCH)))
+        rows.append([name, minutes, *spread(runs), mean(runs, "steps"), speed(runs),
+                     speed(ours) / speed(runs) if ours and name.endswith(PYTORCH) else math.nan])
+    notes += [f"counted {name}: {loss:.3f}" for name, loss in found["counted"].items()]
+    notes += [f"{name}, {minutes:g} min, writes: {runs[0]['sample'][:SAMPLE]!r} ..."
+              for (minutes, name), runs in groups.items() if runs[0].get("sample")]
+    if groups:
+        notes.append(plot.draw(found, groups, plotted))
+    report.table(
+        f"Validation loss after so many minutes of training steps, {found['data']}, --threads "
+        f"{found['threads']}, nats a character: mean, least and most of the seeds",
+        {"": "{}", "min": "{:g}", **SPREAD, "steps": "{:,.0f}", "steps/s": "{:.1f}",
+         "minigrad is": "{:.2f} x as fast"}, rows, notes)
+
+
+def show_ablation(found: dict, report: Report) -> None:
+    """Table, with differences of runs of the same seed."""
+    rows, groups = [], dict(grouped(found["runs"]))
+    for (minutes, name), runs in groups.items():
+        whole = {run["seed"]: run["loss"] for run in groups.get((minutes, WHOLE), ())}
+        differences = [run["loss"] - whole[run["seed"]] for run in runs if run["seed"] in whole]
+        rows.append([name, minutes, *spread(runs),
+                     statistics.mean(differences) if differences and name != WHOLE else math.nan,
+                     mean(runs, "steps")])
+    report.table(
+        f"The recipe {WHOLE} with one part replaced, {found['data']}, --threads "
+        f"{found['threads']}, validation loss, nats a character: mean, least and most of the "
+        "seeds; and how far above the whole recipe's, seed by seed",
+        {"": "{}", "min": "{:g}", **SPREAD, "above it": "{:+.3f}", "steps": "{:,.0f}"}, rows,
+        found["notes"])
+
+
+def grouped(runs: list[dict]) -> Iterator[tuple[tuple[float, str], list[dict]]]:
+    """((minutes, name), runs of all seeds), shortest first and then in the order of the runs."""
+    for minutes in sorted({run["minutes"] for run in runs}):
+        for name in dict.fromkeys(run["entry"] for run in runs):
+            alike = [run for run in runs if (run["minutes"], run["entry"]) == (minutes, name)]
+            if alike:
+                yield (minutes, name), alike
+
+
+def mean(runs: list[dict], what: str) -> float:
+    """Over the seeds."""
+    return statistics.mean(run[what] for run in runs)
+
+
+def spread(runs: list[dict]) -> list[float]:
+    """Mean, least and most of the loss, and of how many."""
+    losses = [run["loss"] for run in runs]
+    return [statistics.mean(losses), min(losses), max(losses), len(losses)]
+
+
+def speed(runs: list[dict]) -> float:
+    """Steps a second."""
+    return sum(run["steps"] for run in runs) / sum(run["seconds"] for run in runs)
+
+
+def read_earlier(path: pathlib.Path) -> dict:
+    """What a report wrote."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found, dict) and isinstance(found.get("machine"), dict):
+            return found
+    except OSError as error:
+        sys.exit(f"tests.benchmarks: cannot read {path}: {error.strerror}; name another --from")
+    except ValueError:
+        pass
+    sys.exit(f"tests.benchmarks: {path} is not what --json writes; name another --from")
