@@ -27,8 +27,7 @@ HELP = {"vocab_size": "different tokens, V",
         "bias": "biases in linear layers and norms",
         "norm": f"the norm's kind: {', '.join(NORMS)}; rms learns nothing",
         "ngrams": "longest of the n-grams that have rows of their own",
-        "ngram_rows": "of all n-grams together",
-        "tied": "the token embedding is the output's weights as well"}     # others change no count
+        "ngram_rows": "of all n-grams together"}       # others change no count
 LANTERN = 62    # characters of the text that train.py takes by default
 
 Settings = dataclasses.make_dataclass("Settings", [
@@ -94,9 +93,8 @@ def parameter_table(config: TransformerConfig) -> list[str]:
             *(row_of(f"  {part}", [part]) for part in MLP),
             *([row("norms", config.n_layer * layer["norms"] + outside["norms"], layer["norms"])]
               if outside["norms"] else []),
-            *([row("head", outside["head"])] if outside["head"] else []),
             row("total", total, sum(layer.values())),
-            *(["The token embedding is the output's weights as well."] if config.tied else [])]
+            "The token embedding is the output's weights as well."]
 
 
 def flops_table(config: TransformerConfig) -> list[str]:
@@ -113,12 +111,9 @@ def bytes_table(config: TransformerConfig) -> list[str]:
     """Bytes of weights, of training, of the cache, and read for a token that is written."""
     n, kept = parameters(config), cached(config)
     block = config.block_size * kept
-    # Of positions a row is read, of n-grams one of each length, and of tokens all where they are
-    # the output, else one.
+    # Of positions a row is read, of n-grams one of each length, and of tokens all, as output.
     outside = outside_layers(config)
     rows = {"position": config.position == "learned", "n-gram": config.ngrams - 1}
-    if not config.tied:
-        rows["token"] = 1
     read = n + block + sum(count * config.n_embd - outside[f"{name} embedding"]
                            for name, count in rows.items())
     rows = {"weights": n, "keys and values of a token": kept,

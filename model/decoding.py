@@ -152,4 +152,4 @@ def _weights(model):
             np.stack([np.concatenate([given(linear.bias, len(linear.weight.data), 0)
                                       for linear in layer]) for layer in linears]),
             *(pack(np.stack([linear.weight.data.T for linear in same])) for same in zip(*linears)),
-            pack(model.output_weight.data.T))
+            pack(model.token_embedding.weight.data.T))

@@ -43,7 +43,6 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
     grouped = config.kv_heads < config.n_head
     shift = " and shifted by another" if config.bias else ""
     bias = " − slope of the head · distance" if config.position == "alibi" else ""
-    softmax = "  Softmax makes them the probabilities above."
     return {
         "embedding token_embedding":
             "Each character becomes its row of the token table: C learnt numbers.",
@@ -82,10 +81,7 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
                + ", and down again; added to the stream.",
         "linear token_embedding":
             "Compared with every row of the token table: a score (logit) for each of V characters."
-            + softmax,
-        "linear head":
-            "Compared with V rows of C learnt numbers: a score (logit) for each of V characters."
-            + softmax,
+            "  Softmax makes them the probabilities above.",
     }
 
 

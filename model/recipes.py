@@ -15,10 +15,10 @@ CHARACTERS_A_MINUTE = 750_000       # of training, about, on two processors of a
 
 MODERN = dict(
     n_layer=4, n_head=4, n_embd=128, block_size=256, batch_size=8, dropout=0.0, bias=False,
-    position="rotary", norm="rms", qk_norm=True, activation="relu2", zero_init=True, tied=False,
-    ngrams=5, ngram_rows=32768, ngram_dropout=0.4, optimizer="muon", muon_lr=0.01,
-    learning_rate=4e-3, min_lr=0.0, warmup_iters=40, schedule="linear", decay_share=0.7,
-    weight_decay=0.1, beta1=0.9, beta2=0.99, grad_clip=1.0, eval_interval=100)
+    position="rotary", norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=5,
+    ngram_rows=32768, ngram_dropout=0.4, optimizer="muon", muon_lr=0.01, learning_rate=4e-3,
+    min_lr=0.0, warmup_iters=40, schedule="linear", decay_share=0.7, weight_decay=0.1, beta1=0.9,
+    beta2=0.99, grad_clip=1.0, eval_interval=100)
 GPT2 = {name: value for name, value in vars(Settings()).items() if name in MODERN}
 RECIPES = {"modern": MODERN, "gpt2": GPT2}
 

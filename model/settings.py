@@ -46,7 +46,6 @@ class Settings:
     qk_norm: bool = flag(False, "queries and keys of one size, head by head")
     activation: str = flag("gelu", f"of the MLPs: {', '.join(ACTIVATIONS)}")
     zero_init: bool = flag(False, "each block begins by passing on what it reads")
-    tied: bool = flag(True, "the token embedding is the output's weights as well")
     ngrams: int = flag(1, "n-grams of up to so many characters have embeddings too; 1 for none")
     ngram_rows: int = flag(8192, "rows of the table that they share")
     ngram_dropout: float = flag(0.0, "share of n-grams left out in training")

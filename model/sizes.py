@@ -24,15 +24,14 @@ def of_a_norm(config: TransformerConfig) -> int:
 
 
 def outside_layers(config: TransformerConfig) -> dict[str, int]:
-    """Parameters before the first block and after the last; an output that is tied is the token
-    embedding once more, and counts once."""
+    """Parameters before the first block and after the last; the output is the token embedding once
+    more, and counts once."""
     C = config.n_embd
     learnt = config.position == "learned"
     return {"token embedding": config.vocab_size * C,
             "n-gram embedding": config.ngram_rows * C if config.ngrams > 1 else 0,
             "position embedding": config.block_size * C if learnt else 0,
-            "norms": of_a_norm(config),
-            "head": 0 if config.tied else config.vocab_size * C}
+            "norms": of_a_norm(config)}
 
 
 def parameters(config: TransformerConfig) -> int:
@@ -48,8 +47,8 @@ def cached(config: TransformerConfig) -> int:
 def forward_flops(config: TransformerConfig) -> tuple[float, float]:
     """Additions and multiplications in the products of one token: with weights, and in attention.
 
-    A weight that multiplies takes 2: every matrix of the layers, and the output's, which if tied is
-    the token embedding.  Looking a token up takes none.  A query takes 2 D in every head for the
+    A weight that multiplies takes 2: every matrix of the layers, and the output's, which is the
+    token embedding.  Looking a token up takes none.  A query takes 2 D in every head for the
     score of each key, and 2 D for mixing its value: 4 C a layer for each key, of which causal
     attention has (T + 1) / 2 on the mean of a full block.  Norms, softmax, activations and
     additions are not counted.

@@ -15,7 +15,7 @@ import minigrad as mg
 from minigrad import Tensor
 from model.attention import MultiHeadAttention
 from minigrad.ops.network import ACTIVATIONS
-from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding,
+from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, NGramEmbedding,
                           RMSNorm)
 from model.module import Module
 from model.positions import sinusoids
@@ -43,10 +43,9 @@ class TransformerConfig:
     norm: str = "layer"         # one of NORMS: LayerNorm, or RMSNorm, which learns nothing
     qk_norm: bool = False       # queries and keys of one size, see mg.qk_norm
     activation: str = "gelu"    # of the MLPs, one of ACTIVATIONS, see mg.mlp
-    # What writes to the residual stream, and an output that is not tied, begin at 0, so that blocks
-    # begin by passing on what they read (Zhang, Dauphin & Ma 2019, "Fixup", section 3).
+    # What writes to the residual stream begins at 0, so that blocks begin by passing on what they
+    # read (Zhang, Dauphin & Ma 2019, "Fixup", section 3).
     zero_init: bool = False
-    tied: bool = True           # the token table is the output's weights (Press & Wolf 2017)
     ngrams: int = 1             # longest of those whose rows are added to the token's, up from 2
     ngram_rows: int = 8192      # of all of them
     ngram_dropout: float = 0.0  # share of n-grams that are left out
@@ -70,7 +69,7 @@ class TransformerConfig:
         if self.position == "rotary" and self.d_head % 2:
             raise ValueError("rotary positions turn a head's channels in pairs, and n_embd / "
                              f"n_head = {self.d_head} is odd; take another position or n_head")
-        for name in ("bias", "qk_norm", "zero_init", "tied"):
+        for name in ("bias", "qk_norm", "zero_init"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ValueError(f"{name} is True or False, not {value!r}")
         for name in ("dropout", "ngram_dropout"):
@@ -106,8 +105,6 @@ def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int
             yield f"{part}.weight", shape
             if config.bias:
                 yield f"{part}.bias", shape[:1]
-    if not config.tied:
-        yield "head.weight", (config.vocab_size, C)
 
 
 def norm(config: TransformerConfig, dtype: type) -> Module:
@@ -153,6 +150,7 @@ class Transformer(Module):
     def __init__(self, config: TransformerConfig, seed: int = 0, dtype: type = np.float32) -> None:
         rng = generator(seed, "weights")
         self.config = config
+        # The token table is also the output's weights.
         self.token_embedding = Embedding(config.vocab_size, config.n_embd, rng, dtype)
         if config.ngrams > 1:
             self.ngram_embedding = NGramEmbedding(config.ngrams, config.ngram_rows, config.n_embd,
@@ -165,9 +163,6 @@ class Transformer(Module):
         self.dropout = Dropout(config.dropout)
         self.blocks = [Block(config, rng, dtype) for _ in range(config.n_layer)]
         self.norm = norm(config, dtype)
-        if not config.tied:
-            self.head = Linear(config.n_embd, config.vocab_size, False, rng,
-                               0.0 if config.zero_init else STD, dtype)
 
     def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None,
                  keep: list[np.ndarray] | None = None) -> Tensor:
@@ -184,14 +179,9 @@ class Transformer(Module):
             x = block(x, rng, keep)
         return self.output(x)                                                   # (B, T, V)
 
-    @property
-    def output_weight(self) -> Tensor:
-        """What makes channels logits, (V, C): the token table, or if it is not tied, another."""
-        return self.token_embedding.weight if self.config.tied else self.head.weight
-
     def output(self, x: Tensor) -> Tensor:
         """Logits of what the last block made: (..., C) -> (..., V)."""
-        return mg.linear(self.norm(x), self.output_weight)
+        return mg.linear(self.norm(x), self.token_embedding.weight)
 
     def embed(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
         """What the first block reads: (..., T) integers -> (..., T, C)."""

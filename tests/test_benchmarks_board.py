@@ -99,7 +99,7 @@ def test_an_ablation_is_held_against_the_whole_recipe_seed_by_seed(of):
     assert [row[0] for row in table["rows"]] == ["modern", *board.WITHOUT]
     above = {row[0]: row[table["columns"].index("above it")] for row in table["rows"]}
     assert above["modern"] is None
-    assert above["--tied"] == pytest.approx(0.001) == above["--norm layer"] / 2
+    assert above["--no-qk_norm"] == pytest.approx(0.001) == above["--norm layer"] / 2
 
 
 def test_each_ablation_changes_one_part_of_the_recipe_and_all_have_one():

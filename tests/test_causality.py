@@ -75,7 +75,7 @@ def test_the_right_model_passes_in_float64_with_biases_and_large_weights():
 
 
 @pytest.mark.parametrize("parts", [{}, dict(norm="rms", qk_norm=True, activation="relu2",
-                                            tied=False, ngrams=3)],
+                                            ngrams=3)],
                          ids=["usual", "modern"])
 @pytest.mark.parametrize("n_kv_head", [None, 1])
 @pytest.mark.parametrize("position", POSITIONS)

@@ -21,8 +21,8 @@ VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, n_kv_head=n, bias
              for n in (1, 2, 4) for bias in (False, True)]
 VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, position=position)
              for position in POSITIONS]
-VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, bias=bias, norm=norm, tied=tied)
-             for bias in (False, True) for norm in NORMS for tied in (False, True)]
+VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, bias=bias, norm=norm)
+             for bias in (False, True) for norm in NORMS]
 VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, qk_norm=True, activation="relu2",
                   zero_init=True)]
 VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, ngrams=n, ngram_rows=7) for n in (1, 2, 4)]
@@ -133,10 +133,8 @@ def test_operations_are_those_of_the_products_that_run(settings):
     assert weights * T == done["weights"] and attention * T == done["attention"]
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_bytes_are_those_of_the_arrays(tied):
-    config = TransformerConfig(vocab_size=50, block_size=500, n_layer=3, n_head=4, n_embd=40,
-                               tied=tied)
+def test_bytes_are_those_of_the_arrays():
+    config = TransformerConfig(vocab_size=50, block_size=500, n_layer=3, n_head=4, n_embd=40)
     model = Transformer(config)
     optimizer = mg.AdamW(model.parameters())
     rows = {line[:45].strip(): line[45:].split("  ") for line in count.bytes_table(config)}
@@ -151,8 +149,7 @@ def test_bytes_are_those_of_the_arrays(tied):
     of_a_token = 3 * 2 * 40 * 4
     assert said("keys and values of a token")[0] == count.scaled(of_a_token, "B") == "960.0 B"
     assert said("keys and values of a full block")[0] == count.scaled(500 * of_a_token, "B")
-    read = weights - 499 * 40 * 4 + 500 * of_a_token        # one row of the positions,
-    read -= 0 if tied else 49 * 40 * 4                      # and of what is not the output as well
+    read = weights - 499 * 40 * 4 + 500 * of_a_token        # one row of the positions
     assert said("read to write a token, the cache full")[0] == count.scaled(read, "B")
 
 

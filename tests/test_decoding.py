@@ -19,12 +19,12 @@ SHAPES = [      # as TransformerConfig has them, without dropout
     (30, 20, 2, 2, 36, False, 1, "alibi", "layer", True),
     (9, 20, 1, 3, 6, True, None, "rotary", "layer", True),
     (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "relu2"),
-    (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "gelu", True, False),
-    (65, 35, 3, 4, 64, False, 2, "rotary", "rms", True, "relu2", True, False),
-    (11, 8, 2, 3, 42, True, None, "rotary", "rms", True, "relu2", False, True),
-    (30, 9, 1, 2, 20, True, None, "learned", "layer", False, "gelu", False, True, 2, 50),
-    (11, 8, 2, 3, 42, False, None, "rotary", "rms", True, "relu2", True, False, 4, 300),
-    (5, 3, 1, 1, 8, False, None, "none", "rms", False, "relu2", True, False, 6, 7)]
+    (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "gelu", True),
+    (65, 35, 3, 4, 64, False, 2, "rotary", "rms", True, "relu2", True),
+    (11, 8, 2, 3, 42, True, None, "rotary", "rms", True, "relu2", False),
+    (30, 9, 1, 2, 20, True, None, "learned", "layer", False, "gelu", False, 2, 50),
+    (11, 8, 2, 3, 42, False, None, "rotary", "rms", True, "relu2", True, 4, 300),
+    (5, 3, 1, 1, 8, False, None, "none", "rms", False, "relu2", True, 6, 7)]
 
 
 def opinionated(config, dtype=np.float32, seed=0):

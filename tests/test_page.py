@@ -176,7 +176,6 @@ def test_the_steps_of_a_model_with_options_are_told_as_they_are(position, n_kv_h
     (dict(qk_norm=True, position="rotary"), "only their directions count; then they are turned",
      "Queries and keys are turned"),
     (dict(activation="relu2"), "through ReLU and a square", "GELU"),
-    (dict(tied=False), "Compared with V rows of C learnt numbers", "Compared with every row"),
     (dict(ngrams=3), "The 2 to 3 characters that it ends have rows of learnt numbers", "Sines")])
 def test_the_parts_of_a_model_are_told_as_they_are(options, says, never):
     config = TransformerConfig(28, 16, 1, 2, 16, **options)

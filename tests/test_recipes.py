@@ -21,8 +21,8 @@ def test_every_name_that_the_flag_takes_is_a_recipe_of_the_same_settings():
 
 
 def test_what_is_given_stands_and_all_else_is_the_recipes():
-    s = Settings(**completed({"recipe": "gpt2", "n_layer": 2, "tied": False}, BUILT_IN))
-    assert (s.n_layer, s.tied, s.position, s.minutes) == (2, False, "learned", 3.0)
+    s = Settings(**completed({"recipe": "gpt2", "n_layer": 2, "bias": True}, BUILT_IN))
+    assert (s.n_layer, s.bias, s.position, s.minutes) == (2, True, "learned", 3.0)
     s = Settings(**completed({}, BUILT_IN))
     assert vars(s) | {"dropout": 0.0, "ngram_dropout": 0.4} == vars(Settings(**MODERN, minutes=3.0))
 

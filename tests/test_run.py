@@ -442,7 +442,7 @@ def test_a_run_with_options_is_interrupted_resumed_and_sampled_as_any_other(
 
 
 MODERN = ("--norm", "rms", "--qk_norm", "--position", "rotary", "--activation", "relu2",
-          "--zero_init", "--no-tied", "--ngrams", "3", "--ngram_rows", "50")
+          "--zero_init", "--ngrams", "3", "--ngram_rows", "50")
 
 
 def test_a_run_with_the_parts_of_a_modern_transformer_is_told_resumed_and_sampled_as_any_other(
@@ -453,8 +453,8 @@ def test_a_run_with_the_parts_of_a_modern_transformer_is_told_resumed_and_sample
     assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
     model, tokenizer, *_ = load_checkpoint(tmp_path / "cut" / "ckpt.npz")
     c = model.config
-    assert (c.norm, c.qk_norm, c.position, c.activation, c.zero_init, c.tied, c.ngrams) == (
-        "rms", True, "rotary", "relu2", True, False, 3)
+    assert (c.norm, c.qk_norm, c.position, c.activation, c.zero_init, c.ngrams) == (
+        "rms", True, "rotary", "relu2", True, 3)
     by_cache, anew = (generate(model, tokenizer, "the ", 60, seed=1, cache=cache)
                       for cache in (True, False))
     assert by_cache == anew and len(anew) == 64
@@ -466,14 +466,14 @@ def test_a_run_with_the_parts_of_a_modern_transformer_is_told_resumed_and_sample
     said = capsys.readouterr().out
     for op in ("rms_norm", "qk_norm"):
         assert f"| {op} " in said
-    assert "head.weight" in said and "layer_norm" not in said
+    assert "ngram_embedding.weight" in said and "layer_norm" not in said
 
 
 def test_a_run_of_a_version_without_the_options_goes_on_without_them(trained, tmp_path):
     with np.load(trained / "last.npz", allow_pickle=False) as file:
         older = {name: file[name] for name in file.files if name != "version"}
     config, training = (json.loads(str(older[name])) for name in ("config", "training"))
-    for name in ("n_kv_head", "position", "norm", "qk_norm", "activation", "zero_init", "tied",
+    for name in ("n_kv_head", "position", "norm", "qk_norm", "activation", "zero_init",
                  "ngrams", "ngram_rows"):
         del config[name], training["settings"][name]
     del training["settings"]["optimizer"], training["settings"]["muon_lr"]

@@ -73,10 +73,9 @@ OPTIONS = [dict(position=position, n_kv_head=n_kv_head)
 
 
 PARTS = [dict(norm="rms"), dict(qk_norm=True), dict(qk_norm=True, position="rotary", n_kv_head=1),
-         dict(activation="relu2"), dict(zero_init=True), dict(zero_init=True, tied=False),
-         dict(tied=False), dict(ngrams=3, ngram_rows=11, ngram_dropout=0.4),
-         dict(norm="rms", qk_norm=True, position="rotary", activation="relu2", zero_init=True,
-              tied=False)]
+         dict(activation="relu2"), dict(zero_init=True),
+         dict(ngrams=3, ngram_rows=11, ngram_dropout=0.4),
+         dict(norm="rms", qk_norm=True, position="rotary", activation="relu2", zero_init=True)]
 
 
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
@@ -118,7 +117,6 @@ def test_options_change_the_parameters_as_they_say():
                                             if path != "position_embedding.weight"}
     without_norms = {path: shape for path, shape in usual.items() if "norm" not in path}
     assert sizes(norm="rms") == sizes(norm="rms", bias=False) == without_norms
-    assert sizes(tied=False) == usual | {"head.weight": (7, 8)}
     assert sizes(ngrams=4, ngram_rows=9) == usual | {"ngram_embedding.weight": (9, 8)}
     assert sizes(ngrams=1, ngram_rows=9) == usual
     for options in (dict(qk_norm=True), dict(activation="relu2"), dict(zero_init=True)):
@@ -161,7 +159,7 @@ def test_the_parts_are_what_their_formulas_say():
         x = x + mixed @ block.attention.out.weight.data.T
         hidden = np.maximum(unit(x) @ block.mlp.up.weight.data.T, 0) ** 2
         x = x + hidden @ block.mlp.down.weight.data.T
-    logits = unit(x) @ model.head.weight.data.T
+    logits = unit(x) @ model.token_embedding.weight.data.T
     assert np.allclose(model(IDS).data, logits, rtol=1e-10, atol=1e-12)
     assert np.abs(logits).max() > 1
 
@@ -175,17 +173,7 @@ def test_with_zero_init_blocks_begin_by_passing_on_what_they_read():
     for path, p in model.named_parameters():        # and all else begins as it does otherwise
         assert p.data.any() != path.endswith(("out.weight", "down.weight")), path
         assert not p.data.any() or np.array_equal(p.data, usual.state_dict()[path]), path
-    untied = Transformer(changed(tied=False, **options))
-    assert loss_of(untied).item() == pytest.approx(math.log(7), abs=1e-6)
-    assert train(untied, 40)[-1] < 1                # out of the zeros it learns
-
-
-def test_an_own_output_leaves_the_token_table_to_the_input():
-    for tied in (False, True):
-        model = enlarged(Transformer(changed(tied=tied), dtype=np.float64))
-        before = model([3]).data
-        model.token_embedding.weight.data[4] += 1           # which is not read
-        assert np.array_equal(model([3]).data, before) != tied
+    assert train(model, 40)[-1] < 1                 # out of the zeros it learns
 
 
 def test_the_size_of_queries_and_keys_counts_for_nothing_once_they_are_normalised():
@@ -375,7 +363,7 @@ def test_other_settings_without_a_meaning_are_refused_by_name():
         with pytest.raises(ValueError) as caught:
             changed(**{name: "swish"})
         assert str(caught.value) == f"{name} is one of {known}, not 'swish'"
-    for name in ("bias", "qk_norm", "zero_init", "tied"):
+    for name in ("bias", "qk_norm", "zero_init"):
         with pytest.raises(ValueError) as caught:
             changed(**{name: 1})
         assert str(caught.value) == f"{name} is True or False, not 1"
@@ -473,7 +461,7 @@ def test_attention_maps_are_the_weights_that_the_fused_kernel_mixes_values_with(
 
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("options", [dict(n_kv_head=1), dict(norm="rms"), dict(tied=False),
+@pytest.mark.parametrize("options", [dict(n_kv_head=1), dict(norm="rms"),
                                      dict(ngrams=2, ngram_rows=5)])
 def test_the_shapes_told_without_a_model_are_those_of_the_model(position, bias, options):
     config = changed(position=position, bias=bias, **options)

@@ -119,8 +119,6 @@ class Twin(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.n_layer)])
         self.norm = norm(config)
-        if not config.tied:
-            self.head = nn.Linear(C, config.vocab_size, bias=False)
         self.config = config
 
     def forward(self, ids: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
@@ -134,7 +132,7 @@ class Twin(nn.Module):
         for block in self.blocks:
             x = block(x)
         x = self.norm(x if targets is not None else x[:, -1:])
-        logits = F.linear(x, (self.token_embedding if self.config.tied else self.head).weight)
+        logits = F.linear(x, self.token_embedding.weight)
         if targets is None:
             return logits
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
