@@ -1,7 +1,6 @@
 """Muon: momentum whose matrices are made orthogonal before they are a step."""
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ class Muon(Optimizer):
     For matrices that multiply activations: a step of a given length then changes what they give in
     every direction alike, where the largest directions of the gradient would else be all of it.
     Embeddings, norms and biases are AdamW's.  U V^T is had to within the size of its singular
-    values, from 0.7 to 1.2, by `kernels.orthogonalize`.  The state: `momentum`, one array a
+    values, from 0.7 to 1.2, by `kernels.muon`.  The state: `momentum`, one array a
     parameter.
 
     Parameters
@@ -48,51 +47,21 @@ class Muon(Optimizer):
 
     def step(self) -> None:
         """Step every parameter that has a gradient."""
-        momentum, alike = iter(self.momentum), {}
+        momentum, stepped = iter(self.momentum), []     # (p, g, m, settings) of every section
         for group in self.param_groups:
             for p, m in zip(group["params"], momentum):
                 if p.grad is not None:
-                    for section in _sections(group, p, m):
-                        alike.setdefault(section.kind, []).append(section)
-        for sections in alike.values():         # of one shape and type, all at once
-            _step(sections, self.ns_steps)
-
-
-class _Section(NamedTuple):
-    """A matrix to step, (rows, columns), with its gradient, its momentum and its settings."""
-    p: np.ndarray
-    g: np.ndarray
-    m: np.ndarray
-    group: dict
-
-    @property
-    def kind(self):
-        rows, columns = self.p.shape
-        return min(rows, columns), max(rows, columns), self.p.dtype
+                    stepped += _sections(group, p, m)
+        for dtype in {p.dtype for p, *_ in stepped}:
+            *arrays, settings = zip(*[of_one for of_one in stepped if of_one[0].dtype == dtype])
+            kernels.muon(*arrays, np.array(settings), self.ns_steps)
 
 
 def _sections(group, p, m):
-    start = 0
+    """The matrices that a parameter is for Muon, each with its gradient, momentum and settings."""
+    start, lr = 0, group["lr"]
     for rows in group["sections"] or p.shape[:1]:
         there = slice(start, start := start + rows)
-        yield _Section(p.data[there], p.grad[there], m[there], group)
-
-
-def _step(sections, ns_steps):
-    *shape, dtype = sections[0].kind
-    steps = np.empty((len(sections), *shape), dtype)            # with no more rows than columns
-    for room, (p, g, m, group) in zip(steps, sections):
-        m *= group["momentum"]
-        m += g
-        room = _lying(room, p)
-        np.multiply(m, group["momentum"], out=room)
-        room += g
-    for step, (p, g, m, group) in zip(kernels.orthogonalize(steps, ns_steps), sections):
-        p *= 1 - group["lr"] * group["weight_decay"]
-        step *= group["lr"] * math.sqrt(max(1, p.shape[0] / p.shape[1]))
-        p -= _lying(step, p)
-
-
-def _lying(step, p):
-    """A step with no more rows than columns, turned as its parameter is."""
-    return step if step.shape == p.shape else step.T
+        settings = (group["momentum"], 1 - lr * group["weight_decay"],
+                    lr * math.sqrt(max(1, rows / max(1, p.shape[1]))))
+        yield p.data[there], p.grad[there], m[there], settings

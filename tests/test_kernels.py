@@ -344,15 +344,35 @@ def test_adamw_of_many_parameters_is_the_plain_one(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(3, 1, 1), (2, 50, 50), (2, 96, 40), (1, 7, 300), (2, 60, 800),
-                                   (0, 3, 4), (2, 0, 4), (2, 4, 0)])
-def test_orthogonalizing_is_the_published_way(shape, dtype):
-    x = normal(np.random.default_rng(10), *shape, dtype=dtype) * 1e-3
-    before = x.copy()
+def test_muon_of_many_matrices_is_the_plain_one(dtype):
+    rng = np.random.default_rng(10)
+    shapes = [(1, 1), (50, 50), (96, 40), (40, 96), (60, 50), (7, 300), (60, 800), (800, 60),
+              (0, 4), (4, 0), (128, 128)]
+    state = [[normal(rng, *shape, dtype=dtype) * 1e-3 for shape in shapes] for _ in range(3)]
+    state[1][0], state[2][0] = np.zeros((2, 1, 1), dtype)       # no direction, and no step
+    settings = rng.uniform(0.01, 0.9, (len(shapes), 3))
     for steps in (5, 3, 1):
-        assert_close(kernels.orthogonalize(x, steps), plain.orthogonalize(x, steps), dtype)
-    assert np.array_equal(x, before)
-    assert not kernels.orthogonalize(np.zeros(shape, dtype)).any()
+        expected = [[x.copy() for x in arrays] for arrays in state]
+        kernels.muon(*state, settings, steps)
+        plain.muon(*expected, settings, steps)
+        for arrays, arrays_expected in zip(state, expected):
+            for x, y in zip(arrays, arrays_expected):
+                assert_close(x, y, dtype)
+
+
+def test_muon_does_not_depend_on_the_threads():
+    rng, threads = np.random.default_rng(11), numba.get_num_threads()
+    gs = [normal(rng, *shape, dtype=np.float32) for shape in ((90, 300), (300, 90), (150, 150))]
+    made = []
+    try:
+        for n in (threads, 1):
+            numba.set_num_threads(n)
+            ps = [np.ones_like(g) for g in gs]
+            kernels.muon(ps, gs, [g.copy() for g in gs], np.full((3, 3), 0.5), 3)
+            made.append(ps)
+    finally:
+        numba.set_num_threads(threads)
+    assert all(np.array_equal(*both) for both in zip(*made))
 
 
 def test_sum_of_squares_is_the_plain_one():

@@ -1,25 +1,31 @@
-"""Matrices near to those with orthonormal rows or columns, of many matrices at once.
+"""What Muon does to all matrices, in one pass (Jordan et al. 2024, "Muon: An optimizer for hidden
+layers in neural networks", with its coefficients A, B, C).
 
-In plain NumPy, for x = U S V^T, each of a batch:
-    z = x / |x|;  steps times:  z = a z + (b A + c A A) z  with A = z z^T
-which keeps U and V, and brings singular values to between 0.68 and 1.21: in five steps all that are
-0.0015 or more of |x|, in three those from 0.018 on (Jordan et al. 2024, "Muon: An optimizer for
-hidden layers in neural networks", with its coefficients a, b, c).
+In plain NumPy, for each parameter p with gradient g and momentum m:
+    m = momentum * m + g;  z = g + momentum * m;  z = z / |z|;
+    steps times:  z = A z + (B G + C G G) z  with G = z z^T;
+    p = decay * p - lr * z
+For z = U S V^T the steps keep U and V, and bring singular values to between 0.68 and 1.21: in five
+steps all that are 0.0015 or more of |z|, in three those from 0.018 on.
 
-How it runs: a + b A + c A^2 = c (A + b/2c)^2 + a - b^2/4c, and for c^(1/4) z in place of z the
-factor c is 1; then a step is products, and numbers that are added to a diagonal.  What is symmetric
+How it runs: A + B G + C G^2 = C (G + B/2C)^2 + A - B^2/4C, and for C^(1/4) z in place of z the
+factor C is 1; then a step is products, and numbers that are added to a diagonal.  What is symmetric
 is computed below the diagonal alone.  Where rows are much longer than columns, the steps are taken
-on A, which one with the polynomial P takes to P A P; all P together multiply z once, at the end.
-Each matrix of a product is one thread's, so that the result does not depend on the threads.
+on G, which one with the polynomial P takes to P G P; all P together multiply z once, at the end.
+Where columns are the longer ones, all of this is done from the other side, with G = z^T z.  A
+matrix is one thread's from beginning to end, and stays in its cache; the result does not depend on
+the threads.
 """
 import math
 
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import kernel, serial, threads_for, writable
+from minigrad.kernels.compiling import dense, kernel, serial, threads_for
 from minigrad.kernels.matmul import KC, multiply, pack_columns
+from minigrad.kernels.simd import array_at, dense_row
 from minigrad.kernels.tiles import MR, TILE_BYTES
+from minigrad.kernels.update import addresses
 
 A, B, C = 3.4445, -4.7750, 2.0315
 SCALE = C ** 0.25
@@ -27,64 +33,113 @@ SHIFT = B / (2 * math.sqrt(C))
 REST = A - B * B / (4 * C)
 TINY = 1e-7         # added to the norm
 STRIP = 4 * MR      # rows of a product at a time; whole tiles, and columns of whole vectors
+FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literals compile it twice
 SQUARE = 16         # rows and columns that are mirrored at a time, while both are in the cache
 
 
-def orthogonalize(x: np.ndarray, steps: int = 5) -> np.ndarray:
-    """About U V^T for each x = U S V^T, (N, M, K) -> (N, M, K)."""
-    N, M, K = x.shape
-    if M > K:
-        return orthogonalize(x.swapaxes(1, 2), steps).swapaxes(1, 2)
-    norm = np.sqrt(np.einsum("nij,nij->n", x, x))
-    z = np.multiply(x, (SCALE / (norm + TINY))[:, None, None], order="C")
-    if x.size:
-        # From there on, steps on A take fewer multiplications.
-        z = (steps_on_rows if 2 * K <= 3 * M else steps_on_gram)(z, steps)
-    z /= SCALE
-    return z
+def muon(ps: list, gs: list, ms: list, settings: np.ndarray, steps: int) -> None:
+    """Step every matrix p and its m in place; all dense and of one float type.
+
+    A row of `settings`, float64, for each: momentum, decay, lr.
+    """
+    gs = [dense(g) for g in gs]
+    places = np.stack([addresses(arrays) for arrays in (ps, gs, ms)], axis=1)
+    shapes = np.array([p.shape for p in ps], np.int64)
+    largest_first = np.argsort(-shapes.prod(axis=1), kind="stable")
+    muon_kernel(ps[0].reshape(-1), places, shapes, largest_first, settings, steps,
+                threads_for(sum(p.size for p in ps)))
 
 
-def steps_on_rows(z: np.ndarray, steps: int) -> np.ndarray:
-    """The steps as they stand, (N, M, K) -> (N, M, K)."""
-    for _ in range(steps):
-        z = product(polynomial(product(z, z.swapaxes(1, 2), symmetric=True)), z)
-    return z
-
-
-def steps_on_gram(z: np.ndarray, steps: int) -> np.ndarray:
-    """The same by z z^T, (N, M, K) -> (N, M, K)."""
-    gram, all_P = product(z, z.swapaxes(1, 2), symmetric=True), None            # (N, M, M)
-    for step in range(steps):
-        P = polynomial(gram.copy())
-        all_P = P if all_P is None else product(P, all_P, symmetric=True)
-        if step < steps - 1:
-            gram = product(product(P, gram, symmetric=True), P, symmetric=True)
-    return product(all_P, z)
-
-
-def polynomial(gram: np.ndarray) -> np.ndarray:
-    """(gram + SHIFT)^2 + REST, (N, M, M) -> (N, M, M); gram is written over."""
-    np.einsum("nii->ni", gram)[...] += SHIFT
-    P = product(gram, gram, symmetric=True)
-    np.einsum("nii->ni", P)[...] += REST
-    return P
-
-
-def product(a: np.ndarray, b: np.ndarray, symmetric: bool = False) -> np.ndarray:
-    """(N, M, K) @ (N, K, P) -> (N, M, P), of which half is computed where it is symmetric."""
-    c = np.empty((*a.shape[:2], b.shape[2]), a.dtype)
-    product_kernel(writable(a), writable(b), c, symmetric, threads_for(c.size * a.shape[2] // 16))
-    return c
-
-
-@kernel("A3 A3 C3 bool threads")
-def product_kernel(a, b, c, symmetric, threads):
-    for n in prange(len(c)):
-        product_of_one(a[n], b[n], c[n], symmetric)
+@kernel("C1 ids2 ids2 ids1 D2 int threads")
+def muon_kernel(like, places, shapes, order, settings, steps, threads):
+    for thread in prange(threads):
+        for i in order[thread::threads]:        # so that each thread gets large and small ones
+            rows, columns = shapes[i]
+            n = rows * columns
+            p, g, m = (array_at(places[i, 0], n, like), array_at(places[i, 1], n, like),
+                       array_at(places[i, 2], n, like))
+            if n > 0:
+                step_matrix(p, g, m, (rows, columns), settings[i], steps)
 
 
 @serial
-def product_of_one(a, b, c, symmetric):
+def step_matrix(p, g, m, shape, settings, steps):
+    """Step one matrix, whose p, g and m are given row after row."""
+    real = p.dtype.type
+    momentum, decay, lr = real(settings[0]), real(settings[1]), real(settings[2] / SCALE)
+    z, square = np.empty_like(p), real(0)
+    for i in range(p.size):
+        m[i] = momentum * m[i] + g[i]
+        z[i] = momentum * m[i] + g[i]
+        square += z[i] * z[i]
+    share = real(SCALE) / (np.sqrt(square) + real(TINY))
+    for i in range(z.size):
+        z[i] *= share
+    made = orthogonal(z.reshape(shape)[::1], steps)
+    for i in range(shape[0]):
+        row, into = dense_row(made[i]), p[i * shape[1]:(i + 1) * shape[1]]
+        for j in range(row.size):
+            into[j] = decay * into[j] - lr * row[j]
+
+
+@serial
+def orthogonal(z, steps):
+    """All steps, of z = SCALE z / |z|.  (Each matrix is made one of any strides by [::1]: then all
+    are of one type, and each function of them is compiled once.)"""
+    short, long = min(z.shape), max(z.shape)
+    tall = len(z) > short
+    gram, P, new = square(short, z), square(short, z), square(short, z)
+    all_P, out = square(short, z), np.empty_like(z)[::1]
+    on_rows = 2 * long <= 3 * short     # from there on, steps on the gram take fewer products
+    for step in range(steps):
+        if step == 0 or on_rows:
+            rows = z.T if tall else z
+            product(rows, rows.T, gram, SYMMETRIC)
+        copy(gram, new)
+        polynomial(new, P)
+        if step == 0 or on_rows:
+            copy(P, all_P)
+        else:
+            product(P, all_P, new, SYMMETRIC)
+            all_P, new = new, all_P
+        if on_rows or step == steps - 1:
+            a, b = (z, all_P) if tall else (all_P, z)
+            product(a, b, out, FULL)
+            z, out = out, z
+        else:
+            product(P, gram, new, SYMMETRIC)
+            product(new, P, gram, SYMMETRIC)
+    return z
+
+
+@serial
+def square(n, like):
+    """An empty matrix, n by n."""
+    return np.empty((n, n), like.dtype)[::1]
+
+
+@serial
+def copy(source, target):
+    """A matrix into another of the same shape, both with dense rows."""
+    for i in range(len(source)):
+        row, into = dense_row(source[i]), dense_row(target[i])
+        for j in range(row.size):
+            into[j] = row[j]
+
+
+@serial
+def polynomial(gram, P):
+    """P = (gram + SHIFT)^2 + REST; gram is written over."""
+    for i in range(len(gram)):
+        gram[i, i] += gram.dtype.type(SHIFT)
+    product(gram, gram, P, SYMMETRIC)
+    for i in range(len(P)):
+        P[i, i] += P.dtype.type(REST)
+
+
+@serial
+def product(a, b, c, symmetric):
+    """c = a @ b, of which half is computed where it is symmetric; c has dense rows."""
     (M, K), P = a.shape, c.shape[1]
     NR, depth = TILE_BYTES // c.itemsize, min(K, KC)
     packed = np.empty(((P + NR - 1) // NR, depth, NR), c.dtype)

@@ -179,12 +179,17 @@ def adamw(ps, gs, ms, vs, settings):
         p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
 
 
-def orthogonalize(x, steps=5):
-    z = x / (np.sqrt(np.square(x).sum(axis=(1, 2), keepdims=True)) + 1e-7)
-    for _ in range(steps):
-        gram = z @ z.swapaxes(1, 2)
-        z = 3.4445 * z + (-4.7750 * gram + 2.0315 * gram @ gram) @ z
-    return z
+def muon(ps, gs, ms, settings, steps):
+    for p, g, m, (momentum, decay, lr) in zip(ps, gs, ms, settings.tolist()):
+        m *= momentum
+        m += g
+        z = g + momentum * m
+        z /= np.sqrt(np.square(z).sum()) + 1e-7
+        for _ in range(steps):
+            gram = z @ z.T
+            z = 3.4445 * z + (-4.7750 * gram + 2.0315 * gram @ gram) @ z
+        p *= decay
+        p -= lr * z
 
 
 def sum_of_squares(xs):
