@@ -93,25 +93,26 @@ def norm_head(x, h, eps):
 
 @kernel("C2 C2 C2 C2 C2 C2 int threads")
 def norm_heads_vjp_kernel(g, y, rstd, cos, back, dx, D, threads):
-    heads = rstd.shape[1]
-    for row in prange(len(g)):
-        t = row % len(cos)
-        g_heads = g[row, :heads * D].reshape(heads, D)
-        y_heads = y[row, :heads * D].reshape(heads, D)
-        dx_heads = dx[row, :heads * D].reshape(heads, D)
-        for h in range(heads):
-            norm_head_vjp(g_heads, y_heads, h, rstd[row, h], dx_heads)
-        rotate_row(dx[row], cos[t], back[t], dx[row])
-        copy_row(g[row, heads * D:], dx[row, heads * D:])
+    R, heads = rstd.shape
+    for thread in prange(threads):
+        # The gradient before it is turned back: to turn in place would be a loop without vectors.
+        still = np.empty(heads * D, dx.dtype)
+        for row in range(thread * R // threads, (thread + 1) * R // threads):
+            t, turned = row % len(cos), 2 * cos.shape[1]
+            for h in range(heads):
+                head = slice(h * D, (h + 1) * D)
+                norm_head_vjp(g[row, head], y[row, head], rstd[row, h], still[head])
+            rotate_row(still, cos[t], back[t], dx[row])
+            copy_row(still[turned:], dx[row, turned:])
+            copy_row(g[row, heads * D:], dx[row, heads * D:])
 
 
 @serial
-def norm_head_vjp(g, y, h, rstd, dx):
-    D = g.shape[1]
+def norm_head_vjp(g, y, rstd, dx):
     real = g.dtype.type
     along = real(0)
-    for d in range(D):
-        along += g[h, d] * y[h, d]
-    along /= real(D)
-    for d in range(D):
-        dx[h, d] = (g[h, d] - y[h, d] * along) * rstd
+    for d in range(g.size):
+        along += g[d] * y[d]
+    along /= real(g.size)
+    for d in range(g.size):
+        dx[d] = (g[d] - y[d] * along) * rstd
