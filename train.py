@@ -249,7 +249,7 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
     if must_compile(parallel=(threads.count() > 1,)):
         print("compiling   the kernels for this machine, this once; some 15 seconds"
               + ("" if s.explain else ", and 5 before the sample at the end"), flush=True)
-        compile_ahead(s.batch_size * s.block_size * s.n_embd)
+        compile_ahead(s.batch_size * s.block_size * s.n_embd, s.optimizer == "muon", s.qk_norm)
     print(flush=True)
 
 

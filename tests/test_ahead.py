@@ -16,10 +16,14 @@ import numpy as np
 import minigrad as mg
 from minigrad.kernels.ahead import compile_ahead
 from model import Transformer, TransformerConfig
-compile_ahead(12 * 64 * 128)        # in two processes, which is quicker
-model = Transformer(TransformerConfig(65, 64, n_layer=1, n_head=4, n_embd=128))
+modern = sys.argv[1] == "modern"
+compile_ahead(12 * 64 * 128, modern, modern)    # in two processes, which is quicker
+more = dict(norm="rms", qk_norm=True, position="rotary", activation="relu2") if modern else {}
+model = Transformer(TransformerConfig(65, 64, n_layer=1, n_head=4, n_embd=128, **more))
 ids = np.arange(12 * 64).reshape(12, 64) % 65
 optimizer = mg.AdamW(model.parameters())
+if modern:
+    optimizer = mg.Optimizers([optimizer, mg.Muon(model.blocks[0].parameters())])
 mg.cross_entropy(model(ids), ids).backward()
 mg.clip_grad_norm_(model.parameters(), 1.0)
 optimizer.step()
@@ -30,10 +34,13 @@ for name, module in list(sys.modules.items()):
 """
 
 
-def test_what_is_compiled_ahead_is_what_a_step_runs_on_threads():
-    said = subprocess.run([sys.executable, "-c", STEP], capture_output=True, text=True, check=True)
-    assert set(said.stdout.split()) == ({kernel.__name__ for kernel in ahead.others()}
-                                        | {"matmul_kernel", "attention_kernel"})
+@pytest.mark.parametrize("modern", [False, True])
+def test_what_is_compiled_ahead_is_what_a_step_runs_on_threads(modern):
+    said = subprocess.run([sys.executable, "-c", STEP, "modern" if modern else "gpt2"],
+                          capture_output=True, text=True, check=True)
+    assert set(said.stdout.split()) == ({kernel.__name__ for kernel in ahead.others(modern)}
+                                        | {"matmul_kernel", "attention_kernel"}
+                                        | ({"muon_kernel"} if modern else set()))
 
 
 def test_a_model_too_small_for_threads_starts_no_second_process(monkeypatch):
