@@ -241,9 +241,10 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
         steps = (f"{s.max_iters:,} {steps}, {s.max_iters * s.characters / len(train):.1f} times "
                  "the text" + ("" if s.minutes is None else f", or {s.minutes:g} minutes of them"))
     print(f"training    {steps}, on {threads.count()} threads"
-          + ("" if s.minutes is None else "; evaluating, compiling and saving are not counted")
           + (f"; going on after step {state.iteration:,}" if state.iteration else "")
           + skip_count(state))
+    if s.minutes is not None:
+        print(f"{'':12}(evaluating, compiling and saving not counted)")
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
     if must_compile(parallel=(threads.count() > 1,)):
