@@ -1,8 +1,8 @@
 """Train a character-level transformer on any text, and say how good it is.
 
-    python train.py                             the built-in plays, about three minutes
+    python train.py                             the built-in plays, three minutes of training
     python train.py --data my_text.txt          a text of your own (UTF-8)
-    python train.py --minutes 3                 as far as three minutes of training go
+    python train.py --minutes 10                longer, and better
     python train.py --init_from resume          go on where a run was stopped
     python train.py --explain                   one step, explained from the text to the weights
     python train.py --replay out/nan.npz        what made a loss nan, in a run that met one

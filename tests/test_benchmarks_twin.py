@@ -14,7 +14,8 @@ from tests.benchmarks import board
 from tests.benchmarks.remote import training_of
 
 torch = pytest.importorskip("torch", reason="the twin is made of PyTorch's layers")
-SMALL = dict(n_layer=2, n_head=2, n_embd=32, block_size=16, ngram_rows=97, batch_size=4)
+SMALL = dict(n_layer=2, n_head=2, n_embd=32, block_size=16, ngram_rows=97, batch_size=4,
+             dropout=0.0, ngram_dropout=0.0)        # which would not be the same numbers
 STEPS = 3
 
 
@@ -93,10 +94,20 @@ def test_what_the_twin_has_not_is_refused():
         Twin(SimpleNamespace(**dataclasses.asdict(config)))
 
 
+def test_the_twin_leaves_out_ngrams_as_a_whole_while_it_trains():
+    from tests.benchmarks.twin import NGramEmbedding
+    layer, ids = NGramEmbedding(3, 97, 2, 0.25), torch.randint(11, (8, 500))
+    layer.weight.data.fill_(3.0)
+    found, counts = torch.unique(layer(ids)[..., 0], return_counts=True)
+    assert found.tolist() == [0, 4, 8]
+    assert np.allclose(counts / ids.numel(), [1 / 16, 6 / 16, 9 / 16], atol=0.04)
+    assert (layer.eval()(ids) == 6).all()
+
+
 def test_a_run_of_the_twin_ends_as_the_run_of_train_does(small_text, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     flags = [*TINY, "--recipe", "modern", "--max_iters", "12", "--eval_interval", "5", "--threads",
-             "1", "--data", str(small_text)]
+             "1", "--data", str(small_text), "--dropout", "0", "--ngram_dropout", "0"]
     text = board.read_text(str(small_text))
     ours, theirs = board.train(flags, text), board.train_twin(flags, text)
     assert ours["steps"] == theirs["steps"] == 12

@@ -74,13 +74,15 @@ class NGramEmbedding(nn.Embedding):
     """The sum of a row for each n-gram that a character ends, from pairs to n characters:
     (B, T) -> (B, T, C)."""
 
-    def __init__(self, n: int, rows: int, channels: int) -> None:
+    def __init__(self, n: int, rows: int, channels: int, dropout: float) -> None:
         super().__init__(rows, channels)
-        self.n = n
+        self.n, self.dropout = n, nn.Dropout(dropout)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        rows = torch.from_numpy(self.rows(ids.numpy()))
-        return F.embedding_bag(rows.flatten(0, 1), self.weight, mode="sum").view(*ids.shape, -1)
+        rows = torch.from_numpy(self.rows(ids.numpy())).flatten(0, 1)
+        kept = self.dropout(torch.ones(rows.shape)) if self.training and self.dropout.p else None
+        return F.embedding_bag(rows, self.weight, mode="sum",
+                               per_sample_weights=kept).view(*ids.shape, -1)
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """Which rows are summed, by FNV-1a of 64 bits: (B, T) -> (B, T, n - 1)."""
@@ -113,7 +115,8 @@ class Twin(nn.Module):
         self.block_size = config.block_size
         self.token_embedding = nn.Embedding(config.vocab_size, C)
         if config.ngrams > 1:
-            self.ngram_embedding = NGramEmbedding(config.ngrams, config.ngram_rows, C)
+            self.ngram_embedding = NGramEmbedding(config.ngrams, config.ngram_rows, C,
+                                                  config.ngram_dropout)
         if config.position == "learned":
             self.position_embedding = nn.Embedding(config.block_size, C)
         self.dropout = nn.Dropout(config.dropout)
