@@ -41,7 +41,8 @@ MINUTES = {"board": [1.0, 3.0, 10.0], "ablation": [1.0]}
 PYTORCH = ", PyTorch"
 WHOLE = "modern"
 WITHOUT = ("--norm layer", "--no-qk_norm", "--position learned", "--activation gelu",
-           "--no-zero_init", "--ngrams 1", "--optimizer adamw", "--schedule cosine")
+           "--no-zero_init", "--ngrams 1", "--ngram_dropout 0", "--optimizer adamw",
+           "--schedule cosine", "--block_size 64 --batch_size 32")
 SPREAD = {"loss": "{:.3f}", "least": "{:.3f}", "most": "{:.3f}", "seeds": "{}"}
 SAMPLE = 72         # characters of a sample that are shown
 
