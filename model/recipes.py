@@ -37,7 +37,7 @@ def recipe(name: str, characters: int, minutes: float | None = None, max_iters: 
         chosen["block_size"] //= 2
         chosen["batch_size"] *= 2
     read = min(math.inf if minutes is None else minutes * CHARACTERS_A_MINUTE,
-               math.inf if max_iters is None else max_iters * of_a_step(chosen))
+               math.inf if max_iters is None else max_iters * Settings(**chosen).characters)
     passes = min(read / (0.9 * characters), MOST_PASSES)
     more = round(0.1 * math.log2(max(passes, 0.01) / USUAL_PASSES), 2)
     chosen["dropout"] = max(0.0, more)
@@ -53,15 +53,9 @@ def completed(given: dict[str, object], characters: int) -> dict[str, object]:
     if minutes is max_iters is None:
         minutes = MINUTES
         if name != "gpt2" and 0 < MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE:
-            max_iters = math.ceil(MOST_PASSES * 0.9 * characters
-                                  / max(1, of_a_step(recipe(name, characters) | given)))
+            of_a_step = Settings(**recipe(name, characters) | given).characters
+            max_iters = math.ceil(MOST_PASSES * 0.9 * characters / max(1, of_a_step))
     return recipe(name, characters, minutes, max_iters) | given
-
-
-def of_a_step(settings: dict[str, object]) -> int:
-    """Characters that a step reads."""
-    return (settings["batch_size"] * settings["block_size"]
-            * settings.get("gradient_accumulation_steps", 1))
 
 
 def told(s: Settings, characters: int) -> str:
