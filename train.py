@@ -248,8 +248,8 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
     if must_compile(parallel=(threads.count() > 1,)):
-        print("compiling   the kernels for this machine, this once; some 15 seconds"
-              + ("" if s.explain else ", and 5 before the sample at the end"), flush=True)
+        print("compiling   the kernels for this machine, this once; some 25 seconds"
+              + ("" if s.explain else ", and 8 before the sample at the end"), flush=True)
         compile_ahead(s.batch_size * s.block_size * s.n_embd, s.optimizer == "muon", s.qk_norm)
     print(flush=True)
 
