@@ -250,7 +250,8 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
     if must_compile(parallel=(threads.count() > 1,)):
         print("compiling   the kernels for this machine, this once; some 25 seconds"
               + ("" if s.explain else ", and 8 before the sample at the end"), flush=True)
-        compile_ahead(s.batch_size * s.block_size * s.n_embd, s.optimizer == "muon", s.qk_norm)
+        compile_ahead(s.batch_size * s.block_size * s.n_embd, s.optimizer == "muon", s.qk_norm,
+                      s.ngrams > 1)
     print(flush=True)
 
 

@@ -65,14 +65,11 @@ class NGramEmbedding(Module):
 
     def __init__(self, n: int, rows: int, channels: int, rng: np.random.Generator,
                  dtype: type = np.float32, dropout: float = 0.0) -> None:
-        self.n, self.dropout = n, Dropout(dropout)
+        self.n, self.dropout = n, dropout
         self.weight = normal(rng, (rows, channels), STD, dtype)
 
     def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
-        found = mg.embedding(self.rows(ids), self.weight)               # (..., T, n - 1, channels)
-        if self.dropout.happens(rng):
-            found *= self.dropout(Tensor(np.ones((*found.shape[:-1], 1), found.dtype)), rng)
-        return found.sum(-2)
+        return mg.embedding_bag(self.rows(ids), self.weight, self.dropout, rng)
 
     def rows(self, ids: np.ndarray, of_last: bool = False) -> np.ndarray:
         """Which rows are summed: (..., T) -> (..., T, n - 1), or of the last character alone,

@@ -46,10 +46,9 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
     return {
         "embedding token_embedding":
             "Each character becomes its row of the token table: C learnt numbers.",
-        "embedding ngram_embedding":
+        "embedding_bag ngram_embedding":
             f"The 2 to {config.ngrams} characters that it ends have rows of learnt numbers as "
-            "well, which a hash finds.",
-        "sum": "The rows of the n-grams, added up.",
+            "well, which a hash finds; here they are added up.",
         "embedding position_embedding":
             "Each place in the window has C learnt numbers too, so that order counts.",
         "add": ("Sines and cosines of the place are added, which nothing learns, so that order "

@@ -17,14 +17,15 @@ import minigrad as mg
 from minigrad.kernels.ahead import compile_ahead
 from model import Transformer, TransformerConfig
 modern = sys.argv[1] == "modern"
-compile_ahead(12 * 64 * 128, modern, modern)    # in two processes, which is quicker
-more = dict(norm="rms", qk_norm=True, position="rotary", activation="relu2") if modern else {}
+compile_ahead(12 * 64 * 128, modern, modern, modern)    # in two processes, which is quicker
+more = dict(norm="rms", qk_norm=True, position="rotary", activation="relu2",
+            ngrams=3, ngram_dropout=0.1) if modern else {}
 model = Transformer(TransformerConfig(65, 64, n_layer=1, n_head=4, n_embd=128, **more))
 ids = np.arange(12 * 64).reshape(12, 64) % 65
 optimizer = mg.AdamW(model.parameters())
 if modern:
     optimizer = mg.Optimizers([optimizer, mg.Muon(model.blocks[0].parameters())])
-mg.cross_entropy(model(ids), ids).backward()
+mg.cross_entropy(model(ids, np.random.default_rng(0)), ids).backward()
 mg.clip_grad_norm_(model.parameters(), 1.0)
 optimizer.step()
 for name, module in list(sys.modules.items()):
@@ -38,7 +39,7 @@ for name, module in list(sys.modules.items()):
 def test_what_is_compiled_ahead_is_what_a_step_runs_on_threads(modern):
     said = subprocess.run([sys.executable, "-c", STEP, "modern" if modern else "gpt2"],
                           capture_output=True, text=True, check=True)
-    assert set(said.stdout.split()) == ({kernel.__name__ for kernel in ahead.others(modern)}
+    assert set(said.stdout.split()) == ({kernel.__name__ for kernel in ahead.others(modern, modern)}
                                         | {"matmul_kernel", "attention_kernel"}
                                         | ({"muon_kernel"} if modern else set()))
 

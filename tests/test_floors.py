@@ -12,10 +12,10 @@ FLOORS = [
     "minigrad.kernels.compiling minigrad.kernels.vector_math data.batches data.download "
     "data.ngrams",
     "minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.squared_relu "
-    "minigrad.kernels.norm minigrad.kernels.dropout minigrad.kernels.embedding "
+    "minigrad.kernels.norm minigrad.kernels.dropout "
     "minigrad.kernels.update minigrad.kernels.ahead minigrad.kernels.drawing "
     "data.texts data.repetition",
-    "minigrad.kernels.matmul minigrad.kernels.rotary",
+    "minigrad.kernels.embedding minigrad.kernels.matmul minigrad.kernels.rotary",
     "minigrad.kernels.attention minigrad.kernels.cross_entropy minigrad.kernels.orthogonal",
     "minigrad.kernels.decoding",
     "minigrad.kernels minigrad.core data",

@@ -316,16 +316,50 @@ def test_cross_entropy_and_its_gradient_are_the_plain_ones(dtype):
             assert_close(computed, stated, dtype)
 
 
+ROWS_SUMMED = [(5, 0, 1, 3), (5, 4, 0, 3), (5, 200, 1, 3), (1, 30, 7, 1), (5, 3, 2, 0),
+               (65, 1000, 3, 64)]       # V, N, n, C
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4, 0.999])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_add_rows_adds_repeated_ids(dtype):
+@pytest.mark.parametrize("V,N,n,C", ROWS_SUMMED)
+def test_sums_of_rows_and_their_gradient_are_the_plain_ones(V, N, n, C, dtype, p):
     rng = np.random.default_rng(7)
-    for V, N, C in ((5, 0, 3), (5, 200, 3), (65, 1000, 64)):
-        ids, g = rng.integers(V, size=N), normal(rng, N, C, dtype=dtype)
-        total = normal(rng, V, C, dtype=dtype)
-        expected = total.copy()
-        kernels.add_rows(total, ids, g)
-        plain.add_rows(expected, ids, g)
-        assert_close(total, expected, dtype)
+    ids, g = rng.integers(V, size=(N, n)), normal(rng, N, C, dtype=dtype) * (1 - p)
+    table, total = normal(rng, 2, V, C, dtype=dtype)
+    assert_close(kernels.sum_rows(table, ids, p, 2**40 + 7),
+                 plain.sum_rows(table, ids, p, 2**40 + 7), dtype)
+    expected = total.copy()
+    kernels.add_rows(total, ids, g, p, 2**40 + 7)
+    plain.add_rows(expected, ids, g, p, 2**40 + 7)
+    assert_close(total, expected, dtype)
+
+
+def test_a_sum_leaves_out_the_row_of_an_id_where_dropout_drops_the_element():
+    N, n, p, seed = 20, 30, 0.3, 2**50 + 12345
+    ids = np.random.default_rng(0).permutation(N * n).reshape(N, n)     # every row once
+    kept = np.zeros(N * n, bool)
+    kept[ids] = kernels.dropout(np.ones((N, n)), p, seed) > 0
+    found = kernels.sum_rows(np.eye(N * n), ids, p, seed)
+    total = np.zeros((N * n, 1))
+    kernels.add_rows(total, ids, np.ones((N, 1)), p, seed)
+    assert np.array_equal(found.any(axis=0), kept) and np.array_equal(total[:, 0] > 0, kept)
+    assert np.allclose(found[:, kept].max(axis=0), 1 / 0.7) and np.allclose(total[kept], 1 / 0.7)
+
+
+def test_sums_of_rows_and_their_gradient_do_not_depend_on_the_threads():
+    rng, threads = np.random.default_rng(11), numba.get_num_threads()
+    ids, table = rng.integers(300, size=(900, 4)), normal(rng, 300, 33, dtype=np.float32)
+    g, made = normal(rng, 900, 33, dtype=np.float32), []
+    try:
+        for n in (threads, 1):
+            numba.set_num_threads(n)
+            total = table.copy()
+            kernels.add_rows(total, ids, g, 0.3, 5)
+            made.append((kernels.sum_rows(table, ids, 0.3, 5), total))
+    finally:
+        numba.set_num_threads(threads)
+    assert all(np.array_equal(*both) for both in zip(*made))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -84,6 +84,12 @@ EXAMPLES = [
     call("mlp", r((3, 4)), r((5, 4)), r((2, 5)), activation="relu2"),
     call("embedding", np.array([[0, 1], [1, 4]]), r((5, 3))),
     call("embedding", np.array(2), r((5, 3))),
+    call("embedding_bag", np.array([[0, 1, 1], [1, 4, 0]]), r((5, 3))),
+    call("embedding_bag", np.array([[[0, 1, 1], [1, 4, 0]]]), r((5, 3)), 0.4, rng=frozen),
+    call("embedding_bag", np.array([3, 3]), r((5, 3)), 1.0, rng=frozen),
+    call("embedding_bag", np.array([3, 3]), r((5, 3)), 0.4),
+    call("embedding_bag", np.zeros((0, 2), int), r((5, 3))),
+    call("embedding_bag", np.zeros((4, 0), int), r((5, 3))),
     call("softmax", r((2, 3, 5))), call("softmax", r((2, 3, 5)), axis=1),
     call("softmax", r((0, 3))), call("softmax", r((3, 1))),
     call("log_softmax", r((2, 3, 5))), call("log_softmax", r((2, 3)), axis=0),
@@ -342,6 +348,23 @@ def test_dropout_keeps_the_mean_and_needs_a_generator():
     assert mg.dropout(x, 0.2).data is x
 
 
+@pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_bag_is_the_sum_of_its_rows_times_the_dropout_of_ones(p, given):
+    ids, table = rng.integers(50, size=(4, 6, 5)), r((50, 7))
+    ours, theirs = (np.random.default_rng(8) if given else None for _ in range(2))
+    kept = mg.dropout(np.ones((*ids.shape, 1)), p, theirs)
+    results = []
+    for compute in (lambda w: mg.embedding_bag(ids, w, p, ours),
+                    lambda w: (mg.embedding(ids, w) * kept).sum(-2)):
+        weight = Tensor(table, requires_grad=True)
+        (out := compute(weight)).backward(np.cos(np.arange(168)).reshape(4, 6, 7))
+        results.append((out.data, weight.grad))
+    assert all(np.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(*results))
+    if given:       # both have drawn as much
+        assert ours.bit_generator.state == theirs.bit_generator.state
+
+
 def test_attention_is_softmax_of_scaled_scores_times_values():
     q, k, v = r((2, 3, 7, 4)), r((2, 3, 9, 4)), r((2, 3, 9, 5))
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(4)
@@ -472,6 +495,14 @@ WRONG = [
     ("embedding", (np.array([-1]), np.ones((5, 3))), {}, IndexError, "id -1 at (0,)"),
     ("embedding", (np.array([0.5]), np.ones((5, 3))), {},
      TypeError, "ids are integers, and these are float64"),
+    ("embedding_bag", (np.array(1), np.ones((5, 3))), {}, ValueError,
+     "the last axis of the ids says which rows are summed, and these have none"),
+    ("embedding_bag", (np.array([[0, 5]]), np.ones((5, 3))), {},
+     IndexError, "id 5 at (0, 1) is not one of the 5 from 0 to 4"),
+    ("embedding_bag", (np.array([1]), np.ones((5, 3)), -0.1), {},
+     ValueError, "between 0 and 1; this is -0.1"),
+    ("embedding_bag", (np.array([1]), np.ones((5, 3)), 0.5, 7), {},
+     TypeError, "rng is a generator such as np.random.default_rng(0), not int"),
     ("cross_entropy", (np.ones((2, 3)), np.array([0])), {},
      ValueError, "targets need the shape of the logits without the last"),
     ("cross_entropy", (np.ones((2, 3)), np.array([0, 3])), {},

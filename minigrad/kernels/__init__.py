@@ -11,7 +11,7 @@ if numba.config.DISABLE_JIT:
     from minigrad.kernels.plain import (adamw, add_rows, attention, attention_vjp, cross_entropy,
                                         decode, draw, dropout, gelu, gelu_vjp, matmul, muon, norm,
                                         norm_heads, norm_heads_vjp, norm_vjp, rotate, softmax,
-                                        softmax_vjp, sum_of_squares)
+                                        softmax_vjp, sum_of_squares, sum_rows)
 else:
     from minigrad.kernels.attention import attention, attention_vjp
     from minigrad.kernels.compiling import or_plain
@@ -19,7 +19,7 @@ else:
     from minigrad.kernels.decoding import decode
     from minigrad.kernels.drawing import draw
     from minigrad.kernels.dropout import dropout
-    from minigrad.kernels.embedding import add_rows
+    from minigrad.kernels.embedding import add_rows, sum_rows
     from minigrad.kernels.gelu import gelu, gelu_vjp
     from minigrad.kernels.matmul import matmul
     from minigrad.kernels.norm import norm, norm_vjp
@@ -29,11 +29,11 @@ else:
     from minigrad.kernels.update import adamw, sum_of_squares
     for _f in (adamw, add_rows, attention, attention_vjp, cross_entropy, decode, draw, dropout,
                gelu, gelu_vjp, matmul, muon, norm, norm_heads, norm_heads_vjp, norm_vjp, rotate,
-               softmax, softmax_vjp, sum_of_squares):
+               softmax, softmax_vjp, sum_of_squares, sum_rows):
         globals()[_f.__name__] = or_plain(_f)
 
 __all__ = ["adamw", "add_rows", "attention", "attention_vjp", "cross_entropy", "decode", "draw",
            "dropout", "gelu", "gelu_vjp", "matmul", "muon", "norm", "norm_heads", "norm_heads_vjp",
-           "norm_vjp", "rotate", "softmax", "softmax_vjp", "sum_of_squares"]
+           "norm_vjp", "rotate", "softmax", "softmax_vjp", "sum_of_squares", "sum_rows"]
 
 keep_freed_memory()

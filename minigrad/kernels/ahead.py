@@ -12,7 +12,7 @@ import numpy as np
 from minigrad.kernels import compiling
 
 COMMAND = ("import sys; sys.path[:] = {path!r}; "
-           "from minigrad.kernels.ahead import compile_others; compile_others({qk_norm})")
+           "from minigrad.kernels.ahead import compile_others; compile_others({qk_norm}, {ngrams})")
 
 
 def must_compile(kernel: str = "", parallel: tuple[bool, ...] = (False, True)) -> bool:
@@ -21,18 +21,20 @@ def must_compile(kernel: str = "", parallel: tuple[bool, ...] = (False, True)) -
         any(compiling.folder(kind).rglob(f"*.{kernel}*.nbi")) for kind in parallel))
 
 
-def compile_ahead(elements: int, muon: bool = False, qk_norm: bool = False) -> None:
+def compile_ahead(elements: int, muon: bool = False, qk_norm: bool = False, ngrams: bool = False
+                  ) -> None:
     """Compile, for float32, what a training step needs whose activations have so many elements,
-    with Muon and with normed queries and keys if it has them.
+    with Muon, normed queries and keys, and embeddings of n-grams if it has them.
 
     One whose activations are too small for threads needs other versions of fewer kernels, and
     compiles them as it comes to them.
     """
     if compiling.threads_for(elements) > 1:
-        process = subprocess.Popen([sys.executable, "-c",
-                                    COMMAND.format(path=sys.path, qk_norm=qk_norm)],
+        command = COMMAND.format(path=sys.path, qk_norm=qk_norm, ngrams=ngrams)
+        process = subprocess.Popen([sys.executable, "-c", command],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        compiling.elsewhere.update((kernel.__name__, process) for kernel in others(qk_norm))
+        compiling.elsewhere.update((kernel.__name__, process)
+                                   for kernel in others(qk_norm, ngrams))
         from minigrad.kernels.attention import attention_kernel
         from minigrad.kernels.matmul import matmul_kernel
         from minigrad.kernels.orthogonal import muon_kernel
@@ -40,20 +42,20 @@ def compile_ahead(elements: int, muon: bool = False, qk_norm: bool = False) -> N
             kernel.compile(np.dtype(np.float32), True)
 
 
-def compile_others(qk_norm: bool) -> None:
+def compile_others(qk_norm: bool, ngrams: bool) -> None:
     """What the second process does."""
-    for kernel in others(qk_norm):
+    for kernel in others(qk_norm, ngrams):
         kernel.compile(np.dtype(np.float32), True)
 
 
-def others(qk_norm: bool) -> list:
+def others(qk_norm: bool, ngrams: bool) -> list:
     """The other kernels of a step, the slowest to compile first."""
     from minigrad.kernels.attention import attention_vjp_kernel
     from minigrad.kernels.cross_entropy import cross_entropy_kernel
-    from minigrad.kernels.embedding import add_rows_kernel
+    from minigrad.kernels.embedding import add_rows_kernel, sum_rows_kernel
     from minigrad.kernels.norm import norm_kernel, norm_vjp_kernel
     from minigrad.kernels.rotary import norm_heads_kernel, norm_heads_vjp_kernel
     from minigrad.kernels.update import adamw_kernel, sum_of_squares_kernel
     return [attention_vjp_kernel, *[norm_heads_vjp_kernel, norm_heads_kernel] * qk_norm,
-            norm_vjp_kernel, norm_kernel, cross_entropy_kernel, add_rows_kernel, adamw_kernel,
-            sum_of_squares_kernel]
+            norm_vjp_kernel, norm_kernel, cross_entropy_kernel, *[sum_rows_kernel] * ngrams,
+            add_rows_kernel, adamw_kernel, sum_of_squares_kernel]

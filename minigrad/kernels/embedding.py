@@ -1,22 +1,58 @@
-"""The gradient of looking rows up.  In plain NumPy:  np.add.at(total, ids, g)."""
+"""Sums of the rows of a table, and the gradient.  In plain NumPy, for ids (N, n) and with
+w = keep / (1 - p), where dropout keeps or leaves out whole rows,
+    y = (w[..., None] * table[ids]).sum(1)
+and back
+    np.add.at(total, ids, w[..., None] * g[:, None])
+"""
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import kernel, rows, threads_for
+from minigrad.kernels.compiling import dense, kernel, rows, threads_for
+from minigrad.kernels.dropout import keeps, seed_and_bound
 
 
-def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray) -> None:
-    """total[ids[n]] += g[n] for every n, repeated ids too: (V, C), (N,), (N, C)."""
-    if g.size:
-        add_rows_kernel(total, ids, rows(g), threads_for(g.size))
+def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0) -> np.ndarray:
+    """The sums of n rows each, (V, C), (N, n) -> (N, C), with rows dropped as `dropout` drops
+    elements."""
+    out = np.empty((len(ids), table.shape[1]), table.dtype)
+    sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *seed_and_bound(p, seed),
+                    1 / (1 - p), threads_for(ids.size * table.shape[1]))
+    return out
 
 
-@kernel("C2 ids1 C2 threads")
-def add_rows_kernel(total, ids, g, threads):
-    C = total.shape[1]
-    for t in prange(threads):       # each has columns of its own, so no two write to one place
-        first, last = t * C // threads, (t + 1) * C // threads
-        for n in range(ids.size):
-            into, row = total[ids[n]], g[n]
-            for c in range(first, last):
-                into[c] += row[c]
+@kernel("C2 ids2 C2 key key key double threads")
+def sum_rows_kernel(table, ids, out, low, high, bound, scale, threads):
+    n, factor = ids.shape[1], table.dtype.type(scale)
+    for r in prange(len(ids)):
+        into = out[r]
+        into[:] = 0
+        for i in range(n):
+            if keeps(low, high, bound, r * n + i):
+                row = table[ids[r, i]]
+                for c in range(row.size):
+                    into[c] += row[c]
+        for c in range(into.size):
+            into[c] *= factor
+
+
+def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, seed: int = 0
+             ) -> None:
+    """total[ids[r, i]] += g[r] for every r and i, repeated ids too, but for what was dropped:
+    (V, C), (N, n), (N, C)."""
+    if ids.size:
+        add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *seed_and_bound(p, seed),
+                        1 / (1 - p), threads_for(ids.size * g.shape[1]))
+
+
+@kernel("C2 ids2 C2 key key key double threads")
+def add_rows_kernel(total, ids, g, low, high, bound, scale, threads):
+    n, factor = ids.shape[1], g.dtype.type(scale)
+    for thread in prange(threads):      # each has rows of its own, so no two write to one place
+        for r in range(len(ids)):
+            row = g[r]
+            for i in range(n):
+                at = ids[r, i]
+                if at % threads == thread and keeps(low, high, bound, r * n + i):
+                    into = total[at]
+                    for c in range(row.size):
+                        into[c] += factor * row[c]

@@ -78,6 +78,8 @@ def norm_vjp(g, x, weight, moments, centred):
 
 def keep(n, p, seed):
     """Which of n elements dropout keeps, (n,)."""
+    if p == 0:
+        return np.ones(n, bool)
     bits = np.arange(n).astype(np.uint32)
     for half in (seed & 0xFFFFFFFF, seed >> 32):
         bits = bits ^ np.uint32(half)
@@ -167,8 +169,14 @@ def cross_entropy(logits, targets, ignored):
     return (losses * counted).astype(logits.dtype), slopes * counted[:, None]
 
 
-def add_rows(total, ids, g):
-    np.add.at(total, ids, g)
+def sum_rows(table, ids, p=0.0, seed=0):
+    kept = keep(ids.size, p, seed).reshape(*ids.shape, 1)
+    return np.where(kept, table[ids], 0).sum(axis=1, dtype=table.dtype) * (1 / (1 - p))
+
+
+def add_rows(total, ids, g, p=0.0, seed=0):
+    of, at = np.nonzero(keep(ids.size, p, seed).reshape(ids.shape))
+    np.add.at(total, ids[of, at], g[of] * (1 / (1 - p)))
 
 
 def adamw(ps, gs, ms, vs, settings):

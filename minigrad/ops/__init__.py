@@ -4,8 +4,8 @@ from minigrad.ops.attention import qk_norm, rotary, scaled_dot_product_attention
 from minigrad.ops.elementwise import (add, divide, exp, gelu, log, maximum, multiply, negative,
                                       power, relu, sigmoid, silu, sqrt, subtract, tanh,
                                       where)
-from minigrad.ops.network import (cross_entropy, dropout, embedding, layer_norm, linear,
-                                  log_softmax, matmul, mlp, rms_norm, softmax)
+from minigrad.ops.network import (cross_entropy, dropout, embedding, embedding_bag, layer_norm,
+                                  linear, log_softmax, matmul, mlp, rms_norm, softmax)
 from minigrad.ops.shape import (broadcast_to, concatenate, max, mean, reshape, split, stack, sum,
                                 swapaxes, take, transpose)
 
@@ -14,8 +14,8 @@ __all__ = [
     "tanh", "maximum", "where", "sum", "mean", "max", "reshape", "transpose", "swapaxes",
     "concatenate", "stack", "split", "broadcast_to", "take", "relu", "gelu", "silu", "sigmoid",
     "softmax", "log_softmax", "cross_entropy", "layer_norm", "rms_norm", "dropout",
-    "embedding", "linear", "mlp", "scaled_dot_product_attention", "self_attention", "rotary",
-    "qk_norm"]
+    "embedding", "embedding_bag", "linear", "mlp", "scaled_dot_product_attention",
+    "self_attention", "rotary", "qk_norm"]
 
 Tensor.__add__, Tensor.__radd__ = add, lambda self, other: add(other, self)
 Tensor.__sub__, Tensor.__rsub__ = subtract, lambda self, other: subtract(other, self)

@@ -131,9 +131,27 @@ def _residual(shape, residual):
 def embedding(ids: Array, weight: Array) -> Rule:
     """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
     ids = _integers(ids, len(weight), "id")
-    flat = ids.reshape(-1)
     return weight[ids], (
-        None, lambda g: lambda total: kernels.add_rows(total, flat, g.reshape(flat.size, -1)))
+        None, lambda g: lambda total: kernels.add_rows(total, ids.reshape(-1, 1), _rows(g)))
+
+
+@op
+def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
+                  rng: np.random.Generator | None = None) -> Rule:
+    """Sums of n rows of a table, (..., n) integers below V, (V, C) -> (..., C): PyTorch's, of mode
+    "sum".  With an rng, rows are left out with probability p and the rest scaled by 1 / (1 - p).
+
+    Rows are dropped whole, and as `dropout` drops the elements of an array of the shape of the ids.
+    """
+    if ids.ndim == 0:
+        raise ValueError("the last axis of the ids says which rows are summed, and these have none")
+    p, seed = _dropped(p, rng)
+    ids, (weight,) = _integers(ids, len(weight), "id"), one_type(weight)
+    if p == 1:
+        p, ids = 0.0, ids[..., :0]      # no row is left to sum
+    bags = _rows(ids)
+    return kernels.sum_rows(weight, bags, p, seed).reshape(*ids.shape[:-1], weight.shape[1]), (
+        None, lambda g: lambda total: kernels.add_rows(total, bags, _rows(g), p, seed))
 
 
 @op
@@ -217,20 +235,26 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
     The rng gives one number, from which the mask follows: the same on every platform.
     Source: Srivastava et al. 2014, "Dropout", section 4.
     """
-    if not 0 <= p <= 1:
-        raise ValueError(f"the probability to drop lies between 0 and 1; this is {p}")
     if residual is not None and residual.shape != x.shape:
         raise ValueError(f"residual needs the shape {list(x.shape)} of what is dropped from, "
                          f"and has {list(residual.shape)}")
-    if rng is None or p == 0:
+    p, seed = _dropped(p, rng)
+    if p == 0:
         return x if residual is None else x + residual, (lambda g: g, None, None, lambda g: g)
     if p == 1:
         value = np.zeros_like(x) if residual is None else residual
         return value, (np.zeros_like, None, None, lambda g: g)
     x, residual = one_type(x, residual)
-    seed = draw_seed(rng)
     return kernels.dropout(x, p, seed, residual), (
         lambda g: kernels.dropout(g, p, seed), None, None, lambda g: g)
+
+
+def _dropped(p, rng):
+    """The probability to drop, 0 without an rng, and the seed of a mask, if it takes one."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"the probability to drop lies between 0 and 1; this is {p}")
+    p = 0.0 if rng is None else p
+    return p, draw_seed(rng) if 0 < p < 1 else 0
 
 
 def _rows(x):

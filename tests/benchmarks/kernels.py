@@ -26,6 +26,7 @@ from tests.benchmarks.timing import Timed, plan, take_turns, timed
 TURNS = 5, 20       # rounds, calls of a turn
 PATIENCE = 0.3      # seconds of a turn
 DROPPED = 0.2
+NGRAM_ROWS = 32768  # of the modern recipe
 NAMES = ("minigrad", "NumPy", "PyTorch")
 
 Line = tuple[str, float, list[Timed]]       # what, GFLOP or nan, by whom
@@ -104,7 +105,13 @@ def cases(size: Size, torch: ModuleType | None) -> Iterator[Case]:
     ids, table = rng.integers(V, size=N), normal((V, C))
     yield Case("embedding", [table], partial(mg.embedding, ids),
                lambda table: F.embedding(torch.from_numpy(ids), table),
-               lambda: table[ids], lambda g: plain.add_rows(np.zeros_like(table), ids, g))
+               lambda: table[ids], lambda g: plain.add_rows(np.zeros_like(table), ids[:, None], g))
+
+    bags, rows = rng.integers(NGRAM_ROWS, size=(N, 4)), normal((NGRAM_ROWS, C))
+    yield Case("embedding bag", [rows], partial(mg.embedding_bag, bags),
+               lambda rows: F.embedding_bag(torch.from_numpy(bags), rows, mode="sum"),
+               lambda: plain.sum_rows(rows, bags),
+               lambda g: plain.add_rows(np.zeros_like(rows), bags, g))
 
     x, gain, shift = normal((N, C)), np.ones(C, np.float32), np.zeros(C, np.float32)
     moments = plain.norm(x, gain, shift, 1e-5, True)[1]
