@@ -116,8 +116,8 @@ class Decoder:
         n, x = self.model.config.ngrams, self._tokens[ids]
         if n > 1:
             self._recent = np.concatenate([self._recent, ids[:, None]], axis=1)[:, -n:]
-            rows = self.model.ngram_embedding.rows(self._recent, of_last=True)
-            x += kernels.sum_rows(self._ngrams, rows)
+            rows = self.model.ngram_embedding.rows(self._recent)
+            x += kernels.sum_rows(self._ngrams, rows[:, -1])
         if self._positions is not None:
             x += self._positions[self.length]
         return x

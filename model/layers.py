@@ -7,12 +7,10 @@ a standard deviation of 0.02.
 import numpy as np
 
 import minigrad as mg
-from minigrad import Tensor
+from minigrad import Tensor, kernels
 from model.module import Module
 
 STD = 0.02
-FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
-FOLD = np.uint64(32)
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], std: float, dtype: type) -> Tensor:
@@ -71,25 +69,9 @@ class NGramEmbedding(Module):
     def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
         return mg.embedding_bag(self.rows(ids), self.weight, self.dropout, rng)
 
-    def rows(self, ids: np.ndarray, of_last: bool = False) -> np.ndarray:
-        """Which rows are summed: (..., T) -> (..., T, n - 1), or of the last character alone,
-        (..., n - 1).
-
-        Source: Fowler, Noll & Vo's hash FNV-1a, 64 bits, folded; over the characters of an n-gram
-        from the last to the first, where what was before the sequence is 0, and id i is i + 1.
-        """
-        T = ids.shape[-1]
-        begun = np.zeros((*ids.shape[:-1], self.n - 1 + T), np.uint64)
-        begun[..., self.n - 1:] = ids + 1
-        first, count = (T - 1, 1) if of_last else (0, T)
-        found, hashes = [], FNV_BASIS
-        for back in range(self.n):
-            at = self.n - 1 - back + first
-            hashes = (hashes ^ begun[..., at:at + count]) * FNV_PRIME   # of back + 1 characters
-            found.append(hashes)
-        hashes = np.stack(found[1:], axis=-1)
-        rows = ((hashes ^ hashes >> FOLD) % np.uint64(len(self.weight.data))).astype(np.int64)
-        return rows[..., 0, :] if of_last else rows
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """Which rows are summed: (..., T) -> (..., T, n - 1)."""
+        return kernels.ngram_rows(ids, self.n, len(self.weight.data))
 
 
 class LayerNorm(Module):

@@ -31,7 +31,8 @@ optimizer.step()
 for name, module in list(sys.modules.items()):
     if name.startswith("minigrad.kernels."):
         for f in vars(module).values():
-            print(*[f.__name__ for _, parallel in getattr(f, "versions", ()) if parallel])
+            print(*[f.__name__ for dtype, parallel in getattr(f, "versions", ())
+                    if parallel or dtype == np.int64])
 """
 
 

@@ -12,7 +12,7 @@ FLOORS = [
     "minigrad.kernels.compiling minigrad.kernels.vector_math data.batches data.download "
     "data.ngrams",
     "minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.squared_relu "
-    "minigrad.kernels.norm minigrad.kernels.dropout "
+    "minigrad.kernels.norm minigrad.kernels.dropout minigrad.kernels.ngrams "
     "minigrad.kernels.update minigrad.kernels.ahead minigrad.kernels.drawing "
     "data.texts data.repetition",
     "minigrad.kernels.embedding minigrad.kernels.matmul minigrad.kernels.rotary",

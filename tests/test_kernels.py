@@ -362,6 +362,24 @@ def test_sums_of_rows_and_their_gradient_do_not_depend_on_the_threads():
     assert all(np.array_equal(*both) for both in zip(*made))
 
 
+@pytest.mark.parametrize("n", range(2, 9))
+def test_the_rows_of_ngrams_are_the_plain_ones_exactly(n):
+    rng = np.random.default_rng(n)
+    for shape in ((1,), (9,), (4, 1), (3, 20), (2, 3, 7), (0, 5), (2, 0)):
+        for dtype in (np.int64, np.int32, np.uint8, np.uint64):
+            limits = np.iinfo(dtype)
+            for low, high in ((0, 64), (limits.max - 2, limits.max), (limits.min, limits.max)):
+                ids = rng.integers(low, high, shape, dtype, endpoint=True)
+                for count in (1, 7, 32768, 2**62 + 1):
+                    found, expected = (f(ids, n, count) for f in (kernels.ngram_rows,
+                                                                  plain.ngram_rows))
+                    assert found.dtype == expected.dtype == np.int64
+                    assert found.shape == expected.shape == (*shape, n - 1)
+                    assert np.array_equal(found, expected)
+                turned = kernels.ngram_rows(ids.T, n, 7)        # which lies in memory another way
+                assert np.array_equal(turned, plain.ngram_rows(ids.T, n, 7))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_adamw_of_many_parameters_is_the_plain_one(dtype):
     rng = np.random.default_rng(8)
@@ -444,6 +462,20 @@ def test_integers_and_half_floats_are_refused_by_name():
         says = f"softmax_kernel computes in float32 or float64, not in {np.dtype(dtype).name}"
         with pytest.raises(TypeError, match=says):
             kernels.softmax(np.ones((2, 2), dtype))
+
+
+@compiled_only
+def test_a_kernel_of_integers_alone_has_one_version_whatever_it_is_compiled_for():
+    from minigrad.kernels.compiling import kernel
+
+    @kernel("ids1 I1")
+    def squares(ids, out):
+        for i in range(ids.size):
+            out[i] = ids[i] * ids[i]
+    for dtype, parallel in ((np.float32, True), (np.float64, False)):
+        squares.compile(np.dtype(dtype), parallel)
+    squares(np.arange(3), out := np.zeros(3, np.int64))
+    assert list(out) == [0, 1, 4] and squares.versions.keys() == {(np.dtype(np.int64), False)}
 
 
 @compiled_only

@@ -53,9 +53,10 @@ def others(qk_norm: bool, ngrams: bool) -> list:
     from minigrad.kernels.attention import attention_vjp_kernel
     from minigrad.kernels.cross_entropy import cross_entropy_kernel
     from minigrad.kernels.embedding import add_rows_kernel, sum_rows_kernel
+    from minigrad.kernels.ngrams import ngram_rows_kernel
     from minigrad.kernels.norm import norm_kernel, norm_vjp_kernel
     from minigrad.kernels.rotary import norm_heads_kernel, norm_heads_vjp_kernel
     from minigrad.kernels.update import adamw_kernel, sum_of_squares_kernel
     return [attention_vjp_kernel, *[norm_heads_vjp_kernel, norm_heads_kernel] * qk_norm,
             norm_vjp_kernel, norm_kernel, cross_entropy_kernel, *[sum_rows_kernel] * ngrams,
-            add_rows_kernel, adamw_kernel, sum_of_squares_kernel]
+            add_rows_kernel, adamw_kernel, sum_of_squares_kernel, *[ngram_rows_kernel] * ngrams]

@@ -32,6 +32,7 @@ LOOPS_ONLY = dict(prange=True, reduction=False, comprehension=False, inplace_bin
                   setitem=False, numpy=False, stencil=False, fusion=False)
 
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
+INTEGERS = np.dtype(np.int64)
 FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
 
 seconds = 0.0       # that this process has spent on compiling, or on waiting for it
@@ -55,9 +56,10 @@ def kernel(signature: str) -> Callable:
     `C2` one with dense rows; all of the one float type of the call's first argument.  `D1` is dense
     float64 whatever that type, `I1` dense int64, `ids1` the same, only read; `bool`, `int`, `key`
     (uint32) and `double` are scalars.  A kernel that takes `threads` last runs its prange loops on
-    so many.
+    so many.  One that takes ids first has no floats, and a single version, without threads.
     """
     words = signature.split()
+    of_integers = words[0].startswith("ids")
 
     def decorate(f):
         versions = {}
@@ -71,7 +73,9 @@ def kernel(signature: str) -> Callable:
                 seconds += time.perf_counter() - started
 
         def _compile_version(dtype, parallel):
-            if dtype not in FLOATS:
+            if of_integers:
+                dtype, parallel = INTEGERS, False
+            elif dtype not in FLOATS:
                 raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
             with _compiling:
                 if (dtype, parallel) not in versions:
@@ -81,9 +85,11 @@ def kernel(signature: str) -> Callable:
             if f.__name__ in elsewhere:
                 elsewhere[f.__name__].wait()
             try:
-                define_tiles(dtype)
+                if not of_integers:
+                    define_tiles(dtype)
                 dispatcher = _njit(f, parallel)
-                dispatcher.compile(types.void(*[_type_of(word, FLOATS[dtype]) for word in words]))
+                scalar = FLOATS.get(dtype)
+                dispatcher.compile(types.void(*[_type_of(word, scalar) for word in words]))
                 dispatcher.disable_compile()    # every call is matched to this one version
                 return dispatcher
             except Exception as error:          # Numba and LLVM have many ways to fail

@@ -8,6 +8,9 @@ import numpy as np
 
 from minigrad.kernels.panels import unpack
 
+FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
+FOLD = np.uint64(32)
+
 
 def matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activated=None, relu2=False):
     c = a @ b
@@ -177,6 +180,18 @@ def sum_rows(table, ids, p=0.0, seed=0):
 def add_rows(total, ids, g, p=0.0, seed=0):
     of, at = np.nonzero(keep(ids.size, p, seed).reshape(ids.shape))
     np.add.at(total, ids[of, at], g[of] * (1 / (1 - p)))
+
+
+def ngram_rows(ids, n, count):
+    T = ids.shape[-1]
+    begun = np.zeros((*ids.shape[:-1], n - 1 + T), np.uint64)
+    begun[..., n - 1:] = ids.astype(np.uint64) + np.uint64(1)
+    found, state = [], FNV_BASIS
+    for back in range(n):
+        state = (state ^ begun[..., n - 1 - back:n - 1 - back + T]) * FNV_PRIME
+        found.append(state)                                     # of back + 1 characters
+    states = np.stack(found[1:], axis=-1)
+    return ((states ^ states >> FOLD) % np.uint64(count)).astype(np.int64)
 
 
 def adamw(ps, gs, ms, vs, settings):
