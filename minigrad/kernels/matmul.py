@@ -23,11 +23,12 @@ from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writa
 from minigrad.kernels.gelu import value_and_slope
 from minigrad.kernels.squared_relu import square_and_slope
 from minigrad.kernels.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
-                                    micro_kernel, transpose_square)
+                                    micro_kernel, prefetch, transpose_square)
 
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache
 PACKED_BYTES = 1 << 21  # of B at a time
+AHEAD = 8               # columns of A that are asked for before they are packed
 # For `multiply`; as literals, each would compile a version of its own.
 SET, ADD = np.bool_(False), np.bool_(True)
 
@@ -165,6 +166,7 @@ def pack_rows(a, packed):
     column_stride = a.strides[1] // a.itemsize
     for k in range(depth):                      # outermost, since what is packed is a transpose
         for panel in range(full):
+            prefetch(a, (k + AHEAD) * column_stride + panel * MR)
             copy_tile_column(a, k * column_stride + panel * MR,
                              packed, (panel * packed.shape[1] + k) * MR)
     for panel in range(full, len(packed)):
@@ -187,7 +189,9 @@ def multiply(a, packed, c, add):
     a_row, c_row = a.strides[0] // a.itemsize, c.strides[0] // c.itemsize
     panel_size = packed.shape[1] * NR
     direct = a.strides[1] == a.itemsize
-    packed_a = np.empty((0 if direct else (M + MR - 1) // MR, depth, MR), c.dtype)
+    # An odd number of 8 rows apart, panels do not all lie in the same few places of the cache.
+    spaced = ((depth + 7) // 8 | 1) * 8
+    packed_a = np.empty((0 if direct else (M + MR - 1) // MR, spaced, MR), c.dtype)
     if not direct:
         pack_rows(a, packed_a)
     edge = np.empty((MR if P % lanes else 0, NR), c.dtype)
@@ -202,7 +206,7 @@ def multiply(a, packed, c, add):
                     micro_kernel(a, top * a_row, a_row, 1, packed, at, panel_size,
                                  c, top * c_row + left, c_row, depth, add, height, vectors)
                 else:
-                    micro_kernel(packed_a, top * depth, 1, MR, packed, at, panel_size,
+                    micro_kernel(packed_a, top * spaced, 1, MR, packed, at, panel_size,
                                  c, top * c_row + left, c_row, depth, add, height, vectors)
             else:                               # a whole vector would reach beyond C's rows
                 corner = c[top:top + height, left:left + width]
@@ -212,7 +216,7 @@ def multiply(a, packed, c, add):
                     micro_kernel(a, top * a_row, a_row, 1, packed, at, panel_size,
                                  edge, 0, NR, depth, add, height, vectors)
                 else:
-                    micro_kernel(packed_a, top * depth, 1, MR, packed, at, panel_size,
+                    micro_kernel(packed_a, top * spaced, 1, MR, packed, at, panel_size,
                                  edge, 0, NR, depth, add, height, vectors)
                 copy(edge, corner)
 

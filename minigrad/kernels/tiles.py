@@ -27,7 +27,7 @@ elif _FEATURES.get("neon"):
 else:
     VECTOR_BYTES, MR, NV = 16, 6, 2     # 12 of 16
 TILE_BYTES = VECTOR_BYTES * NV          # a tile of C is MR rows of this many bytes
-TO_SECOND_LEVEL = 0, 2, 1       # read data into that cache; see llvm.prefetch
+TO_FIRST_LEVEL, TO_SECOND_LEVEL = (0, 3, 1), (0, 2, 1)      # read data; see llvm.prefetch
 WIDE = 4 * NV       # vectors of a single row, whose sums would else have to wait for one another
 
 
@@ -120,9 +120,6 @@ def _tile(module, scalar, height, vectors):
     vector = ir.VectorType(scalar, lanes)
     fma = cgutils.get_or_insert_function(
         module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{lanes}f{8 * itemsize}")
-    byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-    prefetch = module.declare_intrinsic(
-        "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32]))
     entry, resume, loop, store = (function.append_basic_block(block)
                                   for block in ("entry", "resume", "loop", "store"))
 
@@ -167,9 +164,8 @@ def _tile(module, scalar, height, vectors):
         phi.add_incoming(value, resume)
     b_row = [load(b, builder.add(builder.mul(p, count(NV * lanes)), column)) for column in columns]
     if height > 1:                  # the same row of the next panel comes from memory meanwhile
-        ahead = builder.bitcast(vector_at(b, builder.add(builder.mul(p, count(NV * lanes)),
-                                                         b_panel)), byte)
-        builder.call(prefetch, [ahead, *(ir.Constant(i32, flag) for flag in TO_SECOND_LEVEL)])
+        ahead = vector_at(b, builder.add(builder.mul(p, count(NV * lanes)), b_panel))
+        _prefetch(builder, ahead, TO_SECOND_LEVEL)
     column = builder.mul(p, a_col)
     totals = []
     for i in range(height):
@@ -187,6 +183,13 @@ def _tile(module, scalar, height, vectors):
         builder.store(total, vector_at(c, place)).align = itemsize
     builder.ret_void()
     return function
+
+
+def _prefetch(builder, place, how):
+    byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+    function = builder.module.declare_intrinsic(
+        "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32]))
+    builder.call(function, [builder.bitcast(place, byte), *(ir.Constant(i32, x) for x in how)])
 
 
 def _copier(count):
@@ -212,6 +215,19 @@ def _copier(count):
 # Copy as many adjacent floats as a tile has columns, or rows, from a place in one array to another.
 copy_tile_row, copy_tile_column = (_copier(lambda itemsize: TILE_BYTES // itemsize),
                                    _copier(lambda itemsize: MR))
+
+
+@intrinsic
+def prefetch(typingctx, source, at):
+    """Ask for the place in an array, which may lie beyond its end, to be brought to the cache."""
+    signature = types.void(source, types.intp)
+
+    def codegen(context, builder, signature, values):
+        _prefetch(builder, address(context, builder, signature, values, 0, values[1]),
+                  TO_FIRST_LEVEL)
+        return context.get_dummy_value()
+
+    return signature, codegen
 
 
 @intrinsic
