@@ -27,7 +27,7 @@ from minigrad.kernels.matmul import SET
 from minigrad.kernels.norm import normalise
 from minigrad.kernels.rotary import norm_head, rotate_row
 from minigrad.kernels.softmax import copy_row
-from minigrad.kernels.squared_relu import square_and_slope
+from minigrad.kernels.squared_relu import squared_relu
 from minigrad.kernels.tiles import MR, NV, WIDE, micro_kernel
 
 QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages: five of each layer, and the last
@@ -133,7 +133,7 @@ def add_row(added, row):
 def activate_row(row, relu2):
     if relu2:
         for j in range(row.size):
-            row[j] = square_and_slope(row[j], row.dtype.type)[0]
+            row[j] = squared_relu(row[j], row.dtype.type)
     else:
         for j in range(row.size):
             row[j] = value_and_slope(row[j], row.dtype.type)[0]

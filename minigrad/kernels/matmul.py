@@ -4,8 +4,9 @@ In plain NumPy, for each of a batch:
     c = a @ b,  or  c += a @ b;
 then, where they are given,
     c += bias;  c += residual;
-    activated[...] = f(c),  or  c *= f'(h) and activated[...] = f(h) for h = slope_at,
-with f the GELU, or the squared ReLU.
+    activated[...] = gelu(c),  or  c *= gelu'(h) and activated[...] = gelu(h) for h = slope_at,
+and where it is said to be the squared ReLU,
+    c = max(c, 0)**2,          or  c *= 2 * sqrt(slope_at), which is its slope where it is slope_at.
 
 How it runs (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication"): the
 inner dimension is cut into depths of at most KC; of each, B is packed into panels of NR columns, of
@@ -21,7 +22,7 @@ from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writable
 from minigrad.kernels.gelu import value_and_slope
-from minigrad.kernels.squared_relu import square_and_slope
+from minigrad.kernels.squared_relu import slope_where, squared_relu
 from minigrad.kernels.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
                                     micro_kernel, prefetch, transpose_square)
 
@@ -108,15 +109,14 @@ def finish_row(c, bias, residual, slope_at, activated, has_residual, has_slope_a
         c[j] += residual[j]
     if has_slope_at and relu2:
         for j in range(c.size):
-            activated[j], slope = square_and_slope(slope_at[j], real)
-            c[j] *= slope
+            c[j] *= slope_where(slope_at[j], real)
     elif has_slope_at:
         for j in range(c.size):
             activated[j], slope = value_and_slope(slope_at[j], real)
             c[j] *= slope
-    elif has_activated and relu2:
+    elif relu2:
         for j in range(c.size):
-            activated[j] = square_and_slope(c[j], real)[0]
+            c[j] = squared_relu(c[j], real)
     elif has_activated:
         for j in range(c.size):
             activated[j] = value_and_slope(c[j], real)[0]

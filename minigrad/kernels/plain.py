@@ -21,9 +21,11 @@ def matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activated=No
         if added is not None:
             c += added
     if slope_at is not None:
-        c *= 2 * np.maximum(slope_at, 0) if relu2 else gelu_vjp(np.ones_like(c), slope_at, False)
+        c *= 2 * np.sqrt(slope_at) if relu2 else gelu_vjp(np.ones_like(c), slope_at, False)
+    elif relu2:
+        c[...] = activation(c, relu2)
     if activated is not None:
-        activated[...] = activation(c if slope_at is None else slope_at, relu2)
+        activated[...] = gelu(c if slope_at is None else slope_at, False)
     return c
 
 

@@ -79,9 +79,9 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     """linear(f(linear(x, up, up_bias)), down, down_bias, residual), with f the GELU or as
     `activation` says: (..., C), (F, C), (P, F), (F,), (P,), (..., P) -> (..., P).
 
-    "gelu" is the exact one, "relu2" max(x, 0)^2.  In one op because then only
-    h = linear(x, up, up_bias) is kept, and f(h) comes again with the derivative of f at h, going
-    back.
+    "gelu" is the exact one, "relu2" max(x, 0)^2.  In one op because then only one of
+    h = linear(x, up, up_bias) and f(h) is kept: of the GELU h, and f(h) comes again with the
+    derivative, going back; of the squared ReLU f(h), whose derivative is 2 sqrt(f(h)).
 
     Source: Vaswani et al. 2017, section 3.3, with Hendrycks & Gimpel's GELU; So et al. 2021,
     "Primer", section 3.2 (squared ReLU).
@@ -93,15 +93,17 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
                          f"they are {list(x.shape)}, {list(up.shape)} and {list(down.shape)}")
     x, up, down, up_bias, down_bias, residual = one_type(x, up, down, up_bias, down_bias, residual)
     flat, shape = _rows(x), (*x.shape[:-1], len(down))
-    activated, relu2 = np.empty((len(flat), len(up)), x.dtype), activation == "relu2"
-    h = kernels.matmul(flat, up.T, bias=_row_of(up.shape[:1], up_bias), activated=activated,
-                       relu2=relu2)
-    y = kernels.matmul(activated, down.T, bias=_row_of(shape, down_bias),
+    relu2 = activation == "relu2"
+    activated = None if relu2 else np.empty((len(flat), len(up)), x.dtype)
+    kept = kernels.matmul(flat, up.T, bias=_row_of(up.shape[:1], up_bias), activated=activated,
+                          relu2=relu2)
+    y = kernels.matmul(kept if relu2 else activated, down.T, bias=_row_of(shape, down_bias),
                        residual=_residual(shape, residual))
 
     def vjp(g):
-        rows, activated = _rows(g), np.empty_like(h)
-        dh = kernels.matmul(rows, down, slope_at=h, activated=activated, relu2=relu2)
+        rows, activated = _rows(g), kept if relu2 else np.empty_like(kept)
+        dh = kernels.matmul(rows, down, slope_at=kept, relu2=relu2,
+                            activated=None if relu2 else activated)
         return (kernels.matmul(dh, up).reshape(x.shape), kernels.matmul(dh.T, flat),
                 kernels.matmul(rows.T, activated),
                 None if up_bias is None else dh.sum(axis=0),
