@@ -38,12 +38,13 @@ def of(monkeypatch, tmp_path, small_text):
         options = parse([measure.__name__.removeprefix("measure_"), "--data", str(small_text),
                          "--json", str(tmp_path / "b.json"), "--plot", str(tmp_path / "b.svg"),
                          "--threads", "1", *argv])
+        earlier = board.read_earlier(options.json, "") if options.resume else None
         if interrupted:
             with pytest.raises(KeyboardInterrupt):
                 measure(options, Report(options.json))
             assert len(written[0]["board"]["runs"]) == 2        # before anything was shown
         else:
-            measure(options, Report(options.json))
+            measure(options, Report(options.json, earlier))
         return taken, json.loads(options.json.read_text(encoding="utf-8"))
     return measure
 
@@ -74,6 +75,30 @@ def test_an_interrupted_board_has_written_and_shown_what_was_run(of):
     _, found = of(board.measure_board, "--minutes", "1", interrupted=True)
     assert [run["entry"] for run in found["board"]["runs"]] == ["modern", "modern, PyTorch"]
     assert len(found["tables"][0]["rows"]) == 2
+
+
+def test_a_resumed_board_takes_the_runs_that_it_lacks_and_keeps_the_others(of):
+    _, before = of(board.measure_board, "--minutes", "1", interrupted=True)
+    taken, found = of(board.measure_board, "--minutes", "1", "--seeds", "2", "--resume")
+    assert found["board"]["runs"][:2] == before["board"]["runs"] and len(taken) == 6
+    whole = of(board.measure_board, "--minutes", "1", "--seeds", "2")[1]
+    assert found["board"]["runs"] == whole["board"]["runs"]
+    assert found["tables"] == whole["tables"]
+
+
+@pytest.mark.parametrize("what, other", [
+    ("data", {"board": {"data": "another", "threads": 1, "runs": []}}),
+    ("threads", {"board": {"data": None, "threads": 9, "runs": []}}),
+    ("processor", {"board": {"data": None, "threads": 1, "runs": []},
+                   "machine": {"processor": "another"}})])
+def test_a_board_is_not_resumed_under_other_conditions(of, tmp_path, small_text, what, other):
+    _, found = of(board.measure_board, "--minutes", "1", "--seeds", "1")
+    other["board"]["data"] = other["board"]["data"] or str(small_text)
+    changed = found | other | {"machine": found["machine"] | other.get("machine", {})}
+    (tmp_path / "b.json").write_text(json.dumps(changed), encoding="utf-8")
+    with pytest.raises(SystemExit, match=f"has another {what}: .* Begin a new one with"):
+        of(board.measure_board, "--minutes", "1", "--resume")
+    assert json.loads((tmp_path / "b.json").read_text(encoding="utf-8")) == changed
 
 
 def test_without_pytorch_the_board_has_minigrad_alone(of):
@@ -176,7 +201,7 @@ def test_a_board_is_shown_again_without_training_or_writing(of, tmp_path, monkey
     (tmp_path / "b.json").write_text(before, encoding="utf-8")
     options = parse(["board", "--from", str(tmp_path / "b.json"),
                      "--plot", str(tmp_path / "b.svg")])
-    again = Report(options.json, board.read_earlier(options.earlier))
+    again = Report(options.json, board.read_earlier(options.earlier, ""))
     board.measure_board(options, again)
     assert capsys.readouterr().out == said and again.content == found
     assert (tmp_path / "b.json").read_text(encoding="utf-8") == before
@@ -187,6 +212,9 @@ def test_a_board_is_shown_again_without_training_or_writing(of, tmp_path, monkey
     (["board", "step", "--from", "b.json"], "leave out step"),
     (["board", "--from", "nowhere.json"], "cannot read nowhere.json"),
     (["board", "--from", "setup.cfg"], "not what --json writes"),
+    (["board", "--from", "b.json", "--resume"], "give one of them"),
+    (["step", "--resume"], "--resume is about the board or the ablation"),
+    (["board", "--resume"], "begin without --resume"),
     (["board", "--minutes", "0"], "a number above 0"),
     (["board", "--data", "nowhere.txt"], "nowhere.txt")])
 def test_a_mistake_about_the_board_is_answered_in_words(words, answer, tmp_path):

@@ -10,7 +10,8 @@
     ablation    the same of the modern recipe without each of its parts
 
 Without a name, all but the last three.  Tables go to standard output, and with the raw times to a
-JSON file; Ctrl-C ends with what was measured until then.
+JSON file; Ctrl-C ends with what was measured until then, and with --resume the board and the
+ablation go on from there.
 """
 import argparse
 import contextlib
@@ -42,7 +43,12 @@ def main(argv: list[str] | None = None) -> None:
                  "kernels": kernels.measure_kernels, "memory": processes.measure_memory}
     of_its_own = {"start": processes.measure_start, "growth": growth.measure_growth,
                   "board": board.measure_board, "ablation": board.measure_ablation}
-    earlier = board.read_earlier(options.earlier) if options.earlier else None
+    earlier = None
+    if options.earlier:
+        earlier = board.read_earlier(options.earlier, "name another --from")
+    elif options.resume:
+        earlier = board.read_earlier(options.json, "name its file with --json, or begin without "
+                                     "--resume")
     try:
         to = report.Report(options.json, earlier)
         for what in options.what or DEFAULT:
@@ -87,11 +93,16 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help="where the board is drawn, if matplotlib is there (default: %(default)s)")
     add("--from", dest="earlier", type=pathlib.Path, metavar="FILE",
         help="train nothing; show again what is in a JSON file of before")
+    add("--resume", action="store_true", help="go on with a board that was interrupted: take the "
+        "runs that are not in its JSON file, and add them there")
     options = parser.parse_args(argv)
-    if options.earlier and not set(options.what) & set(BY_THE_CLOCK):
-        parser.error("--from shows the board or the ablation; name one of them")
-    if others := set(options.what) - set(BY_THE_CLOCK) if options.earlier else ():
-        parser.error(f"--from measures nothing; leave out {', '.join(sorted(others))}")
+    if options.earlier and options.resume:
+        parser.error("--from trains nothing, and --resume trains on; give one of them")
+    flag = "--from" if options.earlier else "--resume" if options.resume else None
+    if flag and not set(options.what) & set(BY_THE_CLOCK):
+        parser.error(f"{flag} is about the board or the ablation; name one of them")
+    if others := set(options.what) - set(BY_THE_CLOCK) if flag else ():
+        parser.error(f"{flag} measures nothing else; leave out {', '.join(sorted(others))}")
     if not (options.json or options.earlier):
         options.json = pathlib.Path("benchmarks.json")
     return options

@@ -33,7 +33,7 @@ from model.training import evaluate
 from tests.benchmarks import plot
 from tests.benchmarks.remote import (ABSENT, PyTorch, environment_before_minigrad, has_pytorch,
                                      training_of)
-from tests.benchmarks.report import Report
+from tests.benchmarks.report import Report, machine
 from tests.benchmarks.timing import say
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -96,22 +96,41 @@ def begun(what: str, notes: list[str], options: argparse.Namespace, report: Repo
     if options.earlier:
         if what not in report.content:
             sys.exit(f"tests.benchmarks: {options.earlier} holds no {what}; name another --from")
-    else:
-        report.keep(what, {"data": options.data, "threads": options.threads, "notes": notes,
-                           "counted": {}, "runs": []})
-    return report.content[what]
+        return report.content[what]
+    found = {"data": options.data, "threads": options.threads, "notes": notes, "counted": {},
+             "runs": []}
+    if options.resume and what in report.content:
+        same = ("data", "threads")
+        asked = {name: found[name] for name in same} | measured_on(machine())
+        before = ({name: report.content[what][name] for name in same}
+                  | measured_on(report.content["machine"]))
+        if other := [name for name in asked if asked[name] != before.get(name)]:
+            sys.exit(f"tests.benchmarks: the {what} in {options.json} has another "
+                     f"{' and another '.join(other)}: {before.get(other[0])}, and not "
+                     f"{asked[other[0]]}; its runs would not compare.  Begin a new one with "
+                     "another --json")
+        found["runs"] = report.content[what]["runs"]
+    report.keep(what, found)
+    return found
+
+
+def measured_on(machine: dict[str, str]) -> dict[str, str]:
+    """What must not change within a board."""
+    return {name: machine.get(name) for name in ("processor", "system", "software", "BLAS")}
 
 
 def take_runs(what: str, entries: list[Entry], found: dict, options: argparse.Namespace,
               report: Report) -> None:
-    """One run after the other, with all of the first seed before the second; each is written as
-    soon as it has ended.  None where they come from an earlier file."""
+    """One run after the other, with all of the first seed before the second, but for those that
+    are found already; each is written as soon as it has ended.  None with --from."""
     if options.earlier:
         return
     text = read_text(options.data)
     found["counted"] = yardstick(text.train, text.val, text.tokenizer.vocab_size)
+    done = {(run["seed"], run["minutes"], run["entry"]) for run in found["runs"]}
     wanted = [(seed, minutes, entry) for seed in range(1, options.seeds + 1)
-              for minutes in options.minutes or MINUTES[what] for entry in entries]
+              for minutes in options.minutes or MINUTES[what] for entry in entries
+              if (seed, minutes, entry.name) not in done]
     left = sum(minutes for _, minutes, _ in wanted)
     for i, (seed, minutes, entry) in enumerate(wanted):
         say(f"{what}: run {i + 1} of {len(wanted)}, seed {seed}, {minutes:g} min, {entry.name}; "
@@ -245,14 +264,14 @@ def speed(runs: list[dict]) -> float:
     return sum(run["steps"] for run in runs) / sum(run["seconds"] for run in runs)
 
 
-def read_earlier(path: pathlib.Path) -> dict:
-    """What a report wrote."""
+def read_earlier(path: pathlib.Path, remedy: str) -> dict:
+    """What a report wrote; the remedy is said where there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(found, dict) and isinstance(found.get("machine"), dict):
             return found
     except OSError as error:
-        sys.exit(f"tests.benchmarks: cannot read {path}: {error.strerror}; name another --from")
+        sys.exit(f"tests.benchmarks: cannot read {path}: {error.strerror}; {remedy}")
     except ValueError:
         pass
-    sys.exit(f"tests.benchmarks: {path} is not what --json writes; name another --from")
+    sys.exit(f"tests.benchmarks: {path} is not what --json writes; {remedy}")

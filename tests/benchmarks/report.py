@@ -27,13 +27,14 @@ class Report:
     Parameters
     ----------
     path : of the JSON file; an earlier one is written over; None for none.
-    earlier : what such a file held that is shown again.
+    earlier : what such a file held that is shown again, or added to.
     """
 
     def __init__(self, path: pathlib.Path | None, earlier: dict | None = None) -> None:
         self.path = path
         self.content = (earlier or {"machine": machine()}) | {"tables": []}
-        self._write()
+        if earlier is None:
+            self._write()
         for name, value in self.content["machine"].items():
             print(f"{name:11} {value}")
 
