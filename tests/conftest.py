@@ -1,13 +1,17 @@
 """What several test files share: a small text and a run on it."""
+import os
 import pathlib
 import signal
 import subprocess
 import sys
 
-import numba
-import pytest
+# Before NumPy is loaded: the products of tests are so small that BLAS takes longer on two threads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import train
+import numba    # noqa: E402
+import pytest   # noqa: E402
+
+import train    # noqa: E402
 
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
          "by the river").split()
@@ -15,12 +19,18 @@ TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
         "--block_size", "16", "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
         "--warmup_iters", "5", "--learning_rate", "1e-2"]
 COMPILE = """
-import sys, numpy as np, minigrad
-kernels = {f for name, module in list(sys.modules.items()) if name.startswith("minigrad.kernels.")
+import inspect, itertools, sys, numpy as np, minigrad
+kernels = {f.__name__.removesuffix("_kernel"): f for name, module in list(sys.modules.items())
+           if name.startswith("minigrad.kernels.")
            for f in vars(module).values() if hasattr(f, "versions")}
-for kernel in sorted(kernels, key=lambda f: f.__name__, reverse=True):
-    for dtype in (np.float64, np.float32):
-        kernel.compile(np.dtype(dtype), False)
+first = ["matmul", "attention"]
+others = sorted(kernels.keys() - {*first, "decode", "muon"})
+for on_threads, names in (              # about in the order in which tests come to need them
+        (False, first + others), (True, first), (False, ["decode"]), (True, ["decode"] + others),
+        (False, ["muon"]), (True, ["muon"])):
+    for name, dtype in itertools.product(names, "fd"):
+        if not on_threads or "threads" in inspect.signature(kernels[name]).parameters:
+            kernels[name].compile(np.dtype(dtype), on_threads)
 """
 
 
@@ -47,6 +57,14 @@ def signals_as_usual():
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def threads_as_usual():
+    """As many for each test, whatever the ones before it asked for."""
+    before = numba.get_num_threads()
+    yield
+    numba.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

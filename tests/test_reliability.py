@@ -17,7 +17,7 @@ from tests.reliability.outcome import differences
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
-        "--batch_size", "4", "--threads", "1"]
+        "--batch_size", "4", "--ngram_rows", "100", "--threads", "1"]
 
 
 def reliability(*arguments):

@@ -21,7 +21,8 @@ from tests.reliability.outcome import checkpoint, differences
 # An evaluation that is the best, steps without one that write last.npz, and a last evaluation.
 SMALL = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
          "--batch_size", "4", "--max_iters", "4", "--eval_interval", "2", "--eval_iters", "2",
-         "--dropout", "0.1", "--warmup_iters", "2", "--checkpoint_interval", "1e-9"]
+         "--dropout", "0.1", "--warmup_iters", "2", "--ngram_rows", "100",
+         "--checkpoint_interval", "1e-9"]
 HOW = ("kill", "two signals")
 
 
