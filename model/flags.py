@@ -83,10 +83,11 @@ class Parser(argparse.ArgumentParser):
 
     def read(self, argv: list[str] | None) -> tuple[dict[str, object], list[str]]:
         """The settings that stand on the command line, by name, and a line for each mistake."""
+        argv, valued = self._without_values(sys.argv[1:] if argv is None else argv)
         known, unknown = self.parse_known_args(argv)
         found = {name: _Mistake(f"--{name} takes a value, not '--'") if value == [] else value
                  for name, value in vars(known).items()}        # as argparse has --flag=--
-        mistakes = [value for value in found.values() if isinstance(value, _Mistake)]
+        mistakes = valued + [value for value in found.values() if isinstance(value, _Mistake)]
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         for word in flags:
             near = difflib.get_close_matches(word, self._option_string_actions, n=1)
@@ -97,6 +98,20 @@ class Parser(argparse.ArgumentParser):
                          for word in unknown]
         return {name: value for name, value in found.items()
                 if not isinstance(value, _Mistake)}, mistakes
+
+    def _without_values(self, argv):
+        """The words but for --flag=value where the flag is on or off, and a line for each of these,
+        which argparse would answer in words of its own."""
+        words, mistakes = [], []
+        for word in argv:
+            name, equals, value = word.partition("=")
+            action = self._option_string_actions.get(name)
+            if equals and isinstance(action, argparse.BooleanOptionalAction):
+                mistakes.append(f"--{action.dest} is on or off, and takes no value such as "
+                                f"{value!r}; write --{action.dest} or --no-{action.dest}")
+            else:
+                words.append(word)
+        return words, mistakes
 
     def refuse(self, mistakes: list[str]) -> None:
         """Say what is wrong, each in a line, and end; nothing, if nothing is."""

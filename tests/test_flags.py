@@ -78,6 +78,10 @@ def test_help_shows_the_defaults(capsys):
     (("--output=--",), "--output takes a value, not '--'"),
     (("--rate", "fast"), "--rate takes a number, not 'fast'"),
     (("--fast", "true"), "no flag stands before 'true', or one that takes nothing; see --help"),
+    (("--fast=true",),
+     "--fast is on or off, and takes no value such as 'true'; write --fast or --no-fast"),
+    (("--no-fast=",),
+     "--fast is on or off, and takes no value such as ''; write --fast or --no-fast"),
     (("--rate",), "expected one argument; one that begins with a hyphen follows an equals sign")])
 def test_a_mistake_is_answered_in_one_line(capsys, argv, says):
     with pytest.raises(SystemExit) as caught:
@@ -92,6 +96,10 @@ def test_every_mistake_has_its_line_and_what_is_right_is_read():
         {"table": 3}, ["--max_iters takes a whole number, not 'x'",
                        "--rate takes a number, not '1,5'",
                        "there is no flag --fats; did you mean --fast?"])
+    assert parser.read(["--fast=1", "--no-fast=0", "--max_iters", "x", "--table"]) == (
+        {"table": 50}, [f"--fast is on or off, and takes no value such as '{value}'; write --fast "
+                        "or --no-fast" for value in (1, 0)]
+        + ["--max_iters takes a whole number, not 'x'"])
     parser.refuse([])
     with pytest.raises(SystemExit):
         parser.refuse(["one"])
