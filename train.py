@@ -36,6 +36,7 @@ from model.recipes import MINUTES, MODERN, completed, told
 from model.run import Run, earlier_run, keep_earlier_run, resume_command
 from model.scoring import ladder, yardstick
 from model.settings import ARCHITECTURE, Settings
+from model.sizes import number_of
 from model.training import Interrupts, State, evaluate
 
 WARM_UP = 5             # steps before a profile begins
@@ -200,14 +201,15 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
     if not last:
         kept = ("all is kept" if this.kept == state.iteration else
                 f"those up to {this.kept:,}, after which they were skipped, are kept")
-        print(f"\nstopped after {state.iteration:,} steps; {kept} in {out_dir / LAST}.  "
+        print(f"\nstopped after {number_of(state.iteration, 'step')}; {kept} in {out_dir / LAST}.  "
               f"Go on with:\n    {resume_command(out_dir)}")
         sys.exit(130)
     best = load_checkpoint(out_dir / BEST)
     report(best, evaluate(best.model, val_x, val_y, s.batch_size), counted, s.seed, out_dir)
     if state.skipped:
-        print(f"\nof {state.iteration:,} steps {state.skipped:,} were skipped, as their loss or "
-              f"gradient was not finite; the first of them:\n    {this.replay_command()}")
+        print(f"\nof {number_of(state.iteration, 'step')} {state.skipped:,} "
+              f"{'was' if state.skipped == 1 else 'were'} skipped, as the loss or its gradient was "
+              f"not finite; to see the first again:\n    {this.replay_command()}")
 
 
 def progress_bar(this: Run) -> tqdm:
@@ -229,18 +231,21 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
         print(f"warning     {warning}")
     print(f"recipe      {told(s, len(text))}")
     print(f"model       {sum(p.size for p in model.parameters()):,} parameters: "
-          f"{s.n_layer} layers, {s.n_head} heads"
+          f"{number_of(s.n_layer, 'layer')}, {number_of(s.n_head, 'head')}"
           + (f" ({model.config.kv_heads} of keys and values)"
              if model.config.kv_heads < s.n_head else "")
-          + f", {s.n_embd} channels, block of {s.block_size}")
-    by = " by Muon and AdamW" if s.optimizer == "muon" else ""
-    steps = f"steps of {s.characters:,} characters{by}"
+          + f", {number_of(s.n_embd, 'channel')}, block of {s.block_size}")
+    of = f"of {number_of(s.characters, 'character')}"
+    if s.optimizer == "muon":
+        of += " by Muon and AdamW"
+    minutes = None if s.minutes is None else number_of(s.minutes, "minute")
     if s.max_iters is None:
-        steps = f"{s.minutes:g} minutes of {steps}"
+        steps = f"{minutes} of steps {of}"
     else:
-        steps = (f"{s.max_iters:,} {steps}, {s.max_iters * s.characters / len(train):.1f} times "
-                 "the text" + ("" if s.minutes is None else f", or {s.minutes:g} minutes of them"))
-    print(f"training    {steps}, on {threads.count()} threads"
+        steps = (f"{number_of(s.max_iters, 'step')} {of}, "
+                 f"{s.max_iters * s.characters / len(train):.1f} times the text"
+                 + (f", or {minutes} of them" if minutes else ""))
+    print(f"training    {steps}, on {number_of(threads.count(), 'thread')}"
           + (f"; going on after step {state.iteration:,}" if state.iteration else "")
           + skip_count(state))
     if s.minutes is not None:
@@ -267,7 +272,7 @@ def progress(state: State, train_loss: float | None, val_loss: float,
 
 def skip_count(state: State) -> str:
     """How many steps were skipped, if any, to end a line with."""
-    return f", {state.skipped:,} steps skipped" if state.skipped else ""
+    return f", {number_of(state.skipped, 'step')} skipped" if state.skipped else ""
 
 
 def report(best: Checkpoint, val_loss: float, counted: dict[str, float], seed: int,

@@ -14,7 +14,8 @@ import typing
 
 from model.checkpoint import load_checkpoint
 from model.flags import Parser, answering, flag, prepare_output
-from model.sizes import cached, forward_flops, of_a_layer, outside_layers, parameters, scaled
+from model.sizes import (cached, forward_flops, number_of, of_a_layer, outside_layers, parameters,
+                         scaled)
 from model.transformer import NORMS, POSITIONS, TransformerConfig
 
 HELP = {"vocab_size": "different tokens, V",
@@ -59,12 +60,12 @@ def main(argv: list[str] | None = None) -> None:
 def report(config: TransformerConfig) -> str:
     """Three tables: parameters by part, operations a token, bytes."""
     c = config
-    heads = f"{c.n_head:,} heads of {c.d_head:,}"
+    heads = f"{number_of(c.n_head, 'head')} of {c.d_head:,}"
     if c.kv_heads != c.n_head:
         heads += f", keys and values in {c.kv_heads:,}"
     return "\n".join([
-        f"{c.n_layer:,} layers, {heads}; {c.n_embd:,} channels, vocabulary {c.vocab_size:,}, "
-        f"block {c.block_size:,}", "",
+        f"{number_of(c.n_layer, 'layer')}, {heads}; {number_of(c.n_embd, 'channel')}, "
+        f"vocabulary {c.vocab_size:,}, block {c.block_size:,}", "",
         *parameter_table(c), "", *flops_table(c), "", *bytes_table(c)])
 
 
@@ -101,7 +102,8 @@ def flops_table(config: TransformerConfig) -> list[str]:
     """Floating-point operations of a token, going forward, and in training."""
     products, looking = forward_flops(config)
     rows = {"2 for each weight that multiplies": products,
-            f"attention to {(config.block_size + 1) / 2:,g} keys, the mean of a block": looking,
+            f"attention to {number_of((config.block_size + 1) / 2, 'key')}, the mean of a block":
+                looking,
             "total": products + looking}
     return [f"{'floating-point operations a token':49}{'forward':>14}{'training':>14}",
             *(f"{name:49}{scaled(n, ''):>14}{scaled(3 * n, ''):>14}" for name, n in rows.items())]

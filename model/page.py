@@ -25,6 +25,7 @@ from model.decoding import window_start, window_step
 from model.generation import USELESS
 from model.reading import Step, Window, lens, log_probabilities, read
 from model.scoring import text_losses, training_text, yardstick
+from model.sizes import number_of
 from model.training import read_log
 from model.transformer import TransformerConfig
 
@@ -151,7 +152,7 @@ def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]
              ("vocabulary", f"{config.vocab_size:,} characters")]
     steps = training.get("state", {}).get("iteration")
     if text is not None and steps is not None:
-        found.append(("trained", f"{steps:,} steps on {pathlib.Path(text).name}"))
+        found.append(("trained", f"{number_of(steps, 'step')} on {pathlib.Path(text).name}"))
     return found + [(field.name, str(value)) for field in dataclasses.fields(config)
                     if field.name not in said
                     and (value := getattr(config, field.name)) != field.default]

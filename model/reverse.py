@@ -25,6 +25,7 @@ from minigrad.kernels.ahead import must_compile
 from minigrad.optim import warmup_cosine
 from model.encoder_decoder import PAD, EncoderDecoder
 from model.flags import Parser, answering, flag, prepare_output, too_small
+from model.sizes import number_of
 from model.tokenizer import CharTokenizer
 
 TASKS = {"reverse": lambda letters: letters[::-1],
@@ -94,10 +95,11 @@ def run(s: Settings) -> None:
     numba.set_num_threads(s.threads)
     model = new_model(s)
     print(f"task        {s.task} strings of 1 to {s.block_size} letters\n"
-          f"model       {sum(p.size for p in model.parameters()):,} parameters: {s.n_layer} layers "
-          f"to read, {s.n_layer} to write, {s.n_head} heads, {s.n_embd} channels\n"
-          f"training    {s.max_iters:,} steps of {s.batch_size} strings; one in ten of all strings "
-          "is kept out")
+          f"model       {sum(p.size for p in model.parameters()):,} parameters: "
+          f"{number_of(s.n_layer, 'layer')} to read, {s.n_layer} to write, "
+          f"{number_of(s.n_head, 'head')}, {number_of(s.n_embd, 'channel')}\n"
+          f"training    {number_of(s.max_iters, 'step')} of {number_of(s.batch_size, 'string')}; "
+          "one in ten of all strings is kept out")
     if must_compile(parallel=(s.threads > 1,)):
         print("compiling   the kernels for this machine, this once; some 20 seconds")
     print(flush=True)

@@ -77,6 +77,11 @@ def training_bytes(config: TransformerConfig, batch_size: int) -> int:
     return 4 * (4 * parameters(config) + batch_size * config.block_size * of_a_token)
 
 
+def number_of(n: float, what: str) -> str:
+    """1 layer, 2,000 layers."""
+    return f"{n:,}".removesuffix(".0") + f" {what}" + "s" * (n != 1)
+
+
 def scaled(n: float, unit: str) -> str:
     """Four digits of a number, with one of the prefixes k, M, G, T, P."""
     for prefix in ("", "k", "M", "G", "T", "P"):

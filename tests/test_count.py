@@ -174,6 +174,9 @@ def test_the_command_prints_three_tables_of_at_most_80_columns(capsys):
     assert re.search(r"\ntotal +1,811,963,904 +174,591,270,912 +100.0%\n", said)
     biased = run(capsys, "--bias")
     assert biased != run(capsys) and "one layer" in biased
+    smallest = run(capsys, "--n_layer=1", "--n_head=1", "--n_embd=1", "--block_size=1")
+    assert smallest.startswith("1 layer, 1 head of 1; 1 channel, vocabulary 62, block 1\n")
+    assert "\nattention to 1 key, the mean of a block  " in smallest
 
 
 def test_without_flags_it_counts_what_train_py_trains_by_default(capsys):

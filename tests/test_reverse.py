@@ -72,9 +72,10 @@ def test_the_loss_is_that_of_the_letters_and_their_end_and_of_nothing_else():
 
 
 def test_the_command_says_what_it_does_and_shows_strings(capsys):
-    reverse.main([*TINY, "--text", "dcba", "--task", "sort"])
+    reverse.main([*TINY, "--n_layer", "1", "--text", "dcba", "--task", "sort"])
     said = capsys.readouterr().out
     assert "sort strings of 1 to 4 letters" in said
+    assert " parameters: 1 layer to read, 1 to write, 2 heads, 8 channels\n" in said
     assert re.search(r"^step      2   loss \d\.\d{3}   right \d+ of 200 unseen strings$", said,
                      re.M)
     assert re.search(r"^[\d,]+ of 2,000 unseen strings are right, [\d.]+%, after \d+ seconds of "
