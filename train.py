@@ -22,8 +22,7 @@ from tqdm import tqdm
 
 import data
 import minigrad as mg
-from minigrad.kernels import threads
-from minigrad.kernels.ahead import compile_ahead, must_compile
+from minigrad.kernels import ahead, threads
 from model import CharTokenizer, load_checkpoint
 from model.causality import prove_causality
 from model.checkpoint import BEST, LAST, Checkpoint
@@ -252,11 +251,11 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
-    if must_compile(parallel=(threads.count() > 1,)):
-        print("compiling   the kernels for this machine, this once; some 25 seconds"
-              + ("" if s.explain else ", and 8 before the sample at the end"), flush=True)
-        compile_ahead(s.batch_size * s.block_size * s.n_embd, s.optimizer == "muon", s.qk_norm,
-                      s.ngrams > 1)
+    if ahead.must_compile(parallel=(threads.count() > 1,)):
+        print(ahead.STEP + ("" if s.explain else ", and 8 before the sample at the end"),
+              flush=True)
+        ahead.compile_ahead(s.batch_size * s.block_size * s.n_embd, s.optimizer == "muon",
+                            s.qk_norm, s.ngrams > 1)
     print(flush=True)
 
 

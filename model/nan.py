@@ -18,7 +18,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad.core import OPS, Array, Event, Tensor, watch_ops
-from minigrad.kernels.ahead import must_compile
+from minigrad.kernels import ahead, threads
 from minigrad.source import Line, callers, definition, line_of
 from model.checkpoint import CheckpointError, load_checkpoint
 from model.module import Module
@@ -315,12 +315,14 @@ def replay(path: str | os.PathLike) -> None:
             and {"learning_rate", "warmup_iters", "grad_clip"} <= settings.keys()):
         raise CheckpointError(f"{path} is a checkpoint, and holds no step that went wrong; "
                               "train.py leaves one in out_dir/nan.npz where a loss is not finite")
-    if must_compile():
-        print("compiling   the kernels for this machine, this once; some 15 seconds", flush=True)
-    state = State(seed=0)
+    state, config = State(seed=0), checkpoint.model.config
     try:
         state.restore(checkpoint.training["state"])
         then = Case.restored(checkpoint.training["nan"])
+        if ahead.must_compile(parallel=(threads.count() > 1,)):
+            print(ahead.STEP, flush=True)
+            ahead.compile_ahead(then.batches[0][0].size * config.n_embd, qk_norm=config.qk_norm,
+                                ngrams=config.ngrams > 1)
         now, finding = then.again(checkpoint.model, state.dropout)
     except (IndexError, ValueError) as error:
         raise CheckpointError(f"{path} holds no step that can be taken again: {error}") from error

@@ -2,16 +2,19 @@
 import json
 import math
 import pathlib
+import re
 
 import numpy as np
 import pytest
 
 import minigrad as mg
 from minigrad.core import op
+from minigrad.kernels import ahead
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.module import Module
 from model.nan import Case, Detective, NotFinite, advice, replay
 from model.training import State, forward_backward
+from running import run
 
 HERE = "tests/test_nan.py"
 SETTINGS = dict(learning_rate=0.01, warmup_iters=5, grad_clip=0.0)
@@ -246,6 +249,21 @@ def test_a_replay_shows_the_finding_and_what_to_do(tmp_path, capsys):
     said = capsys.readouterr().out
     assert said.count("the loss of step 12 is nan") == 2 and "the same bit for bit" in said
     assert str(finding) in said and advice(finding, SETTINGS) in said
+
+
+def test_compiling_is_announced_in_the_words_of_a_run_and_done_as_for_one(
+        small_text, tmp_path, monkeypatch, capsys):
+    compiled = []
+    monkeypatch.setattr(ahead, "must_compile", lambda **kind: True)
+    monkeypatch.setattr(ahead, "compile_ahead", lambda *step, **parts: compiled.append(step))
+    run(small_text, tmp_path / "out", "--max_iters", "0")
+    words = re.search("^compiling .* seconds", capsys.readouterr().out, re.M).group()
+    nan_file(tmp_path / "nan.npz", small(), Case("training", 12, 0.0, 0.0, batches()),
+             State(seed=0))
+    with pytest.raises(ValueError, match="is finite here"):
+        replay(tmp_path / "nan.npz")
+    assert capsys.readouterr().out.startswith(f"{words}\n")
+    assert [size for size, *_ in compiled] == [4 * 16 * 16, 3 * 8 * 8]
 
 
 def test_a_case_survives_json_exactly():

@@ -11,6 +11,7 @@ import numpy as np
 
 from minigrad.kernels import compiling
 
+STEP = "compiling   the kernels for this machine, this once; some 25 seconds"   # to say before it
 COMMAND = ("import sys; sys.path[:] = {path!r}; "
            "from minigrad.kernels.ahead import compile_others; compile_others({qk_norm}, {ngrams})")
 
