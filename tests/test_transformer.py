@@ -85,6 +85,14 @@ def test_the_gradient_with_any_option_agrees_with_central_differences(options):
     assert check_whole_gradient(model, True, rtol=1e-6, atol=1e-6)
 
 
+def test_ngrams_are_left_out_with_a_generator_and_only_then():
+    model = enlarged(Transformer(changed(dropout=0.0, ngrams=3, ngram_rows=11, ngram_dropout=0.4)))
+    whole = model(IDS).data
+    one, again, other = (model(IDS, rng=np.random.default_rng(seed)).data for seed in (1, 1, 2))
+    assert np.array_equal(one, again) and np.array_equal(model(IDS).data, whole)
+    assert not any(np.array_equal(a, b) for a, b in ((one, whole), (other, whole), (one, other)))
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_positions_are_told_apart_by_what_the_option_says(options):
     """The same character everywhere: only positions can make its logits differ."""
