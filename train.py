@@ -17,11 +17,11 @@ import shlex
 import sys
 import time
 
+import minigrad as mg       # before Numba: it looks at what is set for that
 import numba
 from tqdm import tqdm
 
 import data
-import minigrad as mg
 from minigrad.kernels import ahead, threads
 from model import CharTokenizer, load_checkpoint
 from model.causality import prove_causality

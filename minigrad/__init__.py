@@ -6,6 +6,7 @@
     (x * x).sum().backward()
     x.grad                      # array([2., 2., 2.])
 """
+from minigrad import environment     # noqa: F401  before Numba is loaded
 from minigrad.core import OPS, Tensor, no_grad, op
 from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.graph import Recorder

@@ -4,7 +4,7 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).parents[1]
 FLOORS = [
-    "minigrad.control_groups",
+    "minigrad.control_groups minigrad.environment",
     "minigrad.kernels.simd minigrad.kernels.memory minigrad.kernels.threads data.errors",
     "minigrad.kernels.tiles",
     "minigrad.kernels.panels",

@@ -1,0 +1,20 @@
+"""What is set for Numba in the environment, looked at before Numba is loaded, which may end there
+in a traceback; in a program of this project the answer is a line."""
+import os
+import pathlib
+import sys
+
+
+def problem(environment: dict[str, str]) -> str:
+    """What Numba cannot take, in a line; "" if there is nothing."""
+    value = environment.get("NUMBA_NUM_THREADS", "1").strip()
+    if value.isdecimal() and int(value) > 0:
+        return ""
+    return (f"NUMBA_NUM_THREADS is a whole number of at least 1, not {value!r}; set it to the "
+            "threads that there may be, or unset it")
+
+
+if _problem := problem(os.environ):
+    # Before it has found the module, `python -m model.sample` has -m for its name.
+    _is_program = pathlib.PurePath(sys.argv[0]).name in ("-m", "train.py")
+    raise SystemExit(_problem) if _is_program else ValueError(_problem)
