@@ -11,6 +11,7 @@ MINUTES = 3.0
 # by heart.
 USUAL_PASSES = 2.5
 MOST_PASSES = 20.0          # after which a run ends, if it was not told how long to take
+RARE, MOST_DROPPED = 0.1, 0.85      # of n-grams, where the text is hardly read once, and at most
 CHARACTERS_A_MINUTE = 750_000       # of training, about, on two processors of a laptop
 
 MODERN = dict(
@@ -28,7 +29,9 @@ def recipe(name: str, characters: int, minutes: float | None = None, max_iters: 
     """All settings that a recipe names, for a text of so many characters and so long a run.
 
     "gpt2" is the same for all.  "modern" has a block that the text's validation part holds, and the
-    more often the text is read, the more is dropped: 0.1 for each doubling.
+    more often the text is read, the more is dropped: of n-grams, which are the first to be learnt
+    by heart, a share that grows with the root of the passes, and of activations, 0.05 for each
+    doubling.
     """
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:
@@ -39,9 +42,10 @@ def recipe(name: str, characters: int, minutes: float | None = None, max_iters: 
     read = min(math.inf if minutes is None else minutes * CHARACTERS_A_MINUTE,
                math.inf if max_iters is None else max_iters * Settings(**chosen).characters)
     passes = min(read / (0.9 * characters), MOST_PASSES)
-    more = round(0.1 * math.log2(max(passes, 0.01) / USUAL_PASSES), 2)
-    chosen["dropout"] = max(0.0, more)
-    chosen["ngram_dropout"] = round(max(0.1, MODERN["ngram_dropout"] + more), 2)
+    often = max(0.0, passes) / USUAL_PASSES
+    chosen["dropout"] = round(0.05 * math.log2(max(often, 1.0)), 2)
+    chosen["ngram_dropout"] = round(min(RARE + (MODERN["ngram_dropout"] - RARE) * math.sqrt(often),
+                                        MOST_DROPPED), 2)
     return chosen
 
 

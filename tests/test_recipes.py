@@ -47,8 +47,8 @@ def test_settings_that_cannot_work_are_left_for_their_answer(given):
 
 
 @pytest.mark.parametrize("characters, minutes, dropout, ngram_dropout", [
-    (20_000_000, 3.0, 0.0, 0.1), (1_000_000, 3.0, 0.0, 0.4), (1_000_000, 6.0, 0.1, 0.5),
-    (500_000, 3.0, 0.1, 0.5), (20_000, 3.0, 0.3, 0.7), (1_000, 30.0, 0.3, 0.7)])
+    (20_000_000, 3.0, 0.0, 0.17), (1_000_000, 3.0, 0.0, 0.4), (1_000_000, 6.0, 0.05, 0.52),
+    (500_000, 3.0, 0.05, 0.52), (20_000, 3.0, 0.15, 0.85), (1_000, 30.0, 0.15, 0.85)])
 def test_more_is_dropped_the_more_often_the_text_is_read(characters, minutes, dropout,
                                                          ngram_dropout):
     chosen = completed({"minutes": minutes}, characters)
