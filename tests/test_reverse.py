@@ -17,10 +17,7 @@ TINY = ["--max_iters", "4", "--eval_interval", "2", "--block_size", "4", "--n_em
 @pytest.fixture(autouse=True)
 def one_thread():
     """What the command does for itself, and does to the process."""
-    before = numba.get_num_threads()
     numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
 
 
 def test_it_learns_to_reverse_99_percent_of_the_strings_that_it_has_not_seen(monkeypatch):

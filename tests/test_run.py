@@ -535,7 +535,8 @@ def test_a_run_by_the_clock_ends_at_its_minutes_or_its_steps(small_text, tmp_pat
     assert iterations(tmp_path) == [i for i in range(0, end, 10)] + [end]
     assert float(rows(tmp_path)[-1][-1]) == end / 4
     said = capsys.readouterr().out
-    assert re.search(rf"\ntraining    .*\b{flags[1]} minutes of .* threads?\n {{12}}"
+    assert re.search(rf"\ntraining    .*\b{flags[1]} minutes of .* on (?!1 threads)\d+ "
+                     r"threads?\n {12}"
                      r"\(evaluating, compiling and saving not counted\)\n", said)
     assert "inf" not in said and "None" not in said
 
