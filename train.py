@@ -167,8 +167,6 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
                 val_loss = this.evaluate(val_x[some], val_y[some])
                 train_loss, tokens_per_s = state.since_evaluation(s.characters)
                 improved = state.note_evaluation(val_loss)
-                if last and len(some) < len(val_x):
-                    val_loss = this.evaluate(val_x, val_y)
                 log.write(state.iteration, train_loss, val_loss, this.learning_rate, tokens_per_s,
                           state.seconds, state.skipped)
                 # In this order: each of them is done again where a run ends before the last.

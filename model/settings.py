@@ -66,7 +66,7 @@ class Settings:
     gradient_accumulation_steps: int = flag(1, "batches whose gradients are averaged for one step")
     eval_interval: int = flag(200, "steps between evaluations")
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
-                               "0 takes all of it, as the last evaluation always does")
+                               "0 takes all of it, as the report at the end does")
     log_interval: int = flag(10, "steps between updates of the progress bar's numbers")
     checkpoint_interval: float = flag(60.0, "seconds between writes of last.npz, which each "
                                             "evaluation writes too; 0 leaves it to those")

@@ -45,11 +45,16 @@ def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, 
     assert "a sample:" in said and f"python -m model.sample --out_dir {tmp_path / 'out'}" in said
 
 
-def test_the_last_validation_loss_is_over_the_whole_split(trained, small_text):
-    model, tokenizer, *_ = load_checkpoint(trained / "last.npz")
-    x, y = data.windows(data.split(tokenizer.encode(data.read_text(str(small_text))))[1], 16)
-    whole = evaluate(model, x, y, batch_size=7)
-    assert abs(whole - float(rows(trained)[-1][2])) < 1e-5
+def test_evaluations_take_the_same_part_of_the_split_and_the_report_takes_all_of_it(
+        small_text, tmp_path, capsys):
+    run(small_text, tmp_path, "--max_iters", "20")
+    said = float(re.search(r"(\S+)  this model", capsys.readouterr().out)[1])
+    best, last = (load_checkpoint(tmp_path / name) for name in ("ckpt.npz", "last.npz"))
+    x, y = data.windows(data.split(best.tokenizer.encode(data.read_text(str(small_text))))[1], 16)
+    part = data.spread(len(x), 12)      # 3 batches of 4
+    assert len(part) < len(x) and said == round(evaluate(best.model, x, y, batch_size=7), 3)
+    assert abs(evaluate(last.model, x[part], y[part], batch_size=7)
+               - float(rows(tmp_path)[-1][2])) < 1e-5
 
 
 def test_the_same_seed_gives_the_same_losses_and_weights_bit_for_bit(small_text, tmp_path):
