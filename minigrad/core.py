@@ -85,6 +85,11 @@ class Tensor:
         if self.node is None or self.node.op != "leaf":
             raise ValueError(f"{self!r} is no leaf: a gradient is kept only where "
                              "requires_grad=True was given")
+        if value is not None:           # optimisers go by addresses, as if it were as the data
+            value = np.asarray(value)
+            if (value.shape, value.dtype) != (self.shape, self.dtype):
+                raise ValueError(f"a gradient has its tensor's shape and type, {_brief(self.data)},"
+                                 f" and this is {_brief(value)}")
         self.node.grad = value
 
     def __array__(self, *dtype, **copy):

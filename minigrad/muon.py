@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from minigrad import kernels
-from minigrad.optim import Optimizer
+from minigrad.optim import Optimizer, by_type
 
 
 class Muon(Optimizer):
@@ -52,9 +52,8 @@ class Muon(Optimizer):
             for p, m in zip(group["params"], momentum):
                 if p.grad is not None:
                     stepped += _sections(group, p, m)
-        for dtype in {p.dtype for p, *_ in stepped}:
-            *arrays, settings = zip(*[of_one for of_one in stepped if of_one[0].dtype == dtype])
-            kernels.muon(*arrays, np.array(settings), self.ns_steps)
+        for of_one_type in by_type(stepped):
+            kernels.muon(*of_one_type, self.ns_steps)
 
 
 def _sections(group, p, m):

@@ -49,6 +49,14 @@ class Optimizer:
             p.grad = None
 
 
+def by_type(stepped: list[tuple]) -> Iterator[tuple]:
+    """What kernels step at once, of (p, ..., settings) for each array: those of one float type,
+    all p, all of the others, and an array with a row of settings for each."""
+    for dtype in {p.dtype for p, *_ in stepped}:
+        *arrays, settings = zip(*[of_one for of_one in stepped if of_one[0].dtype == dtype])
+        yield *arrays, np.array(settings)
+
+
 class SGD(Optimizer):
     """Stochastic gradient descent:  b = momentum * b + g + weight_decay * p;  p -= lr * b."""
     STATE = "momentum_buffers",
@@ -96,9 +104,8 @@ class AdamW(Optimizer):
                         1 - beta1 ** self.steps, 1 - beta2 ** self.steps)
             stepped += [(p.data, p.grad, m, v, settings)
                         for p, (m, v) in zip(group["params"], state) if p.grad is not None]
-        for dtype in {p.dtype for p, *_ in stepped}:
-            *arrays, settings = zip(*[of_one for of_one in stepped if of_one[0].dtype == dtype])
-            kernels.adamw(*arrays, np.array(settings))
+        for of_one_type in by_type(stepped):
+            kernels.adamw(*of_one_type)
 
 
 class Optimizers(Optimizer):

@@ -200,6 +200,17 @@ def test_no_reference_cycle_keeps_a_graph_alive():
         gc.enable()
 
 
+def test_a_gradient_that_is_set_must_have_the_shape_and_type_of_its_tensor():
+    p = mg.Tensor(np.ones((2, 3), np.float32), requires_grad=True)
+    for other in (np.ones((2, 3)), np.ones((3, 2), np.float32), np.float32(1)):
+        with pytest.raises(ValueError, match=r"its tensor's shape and type, float32\[2, 3\], and "
+                                             r"this is "):
+            p.grad = other
+        assert p.grad is None
+    p.grad = np.ones((2, 3), np.float32)
+    assert p.grad.sum() == 6
+
+
 def test_no_grad_records_nothing_and_ends_with_its_block():
     x = leaf(1.0)
     with pytest.raises(KeyError):
