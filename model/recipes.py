@@ -13,8 +13,10 @@ USUAL_PASSES = 3.0
 LEAST_PASSES = 0.3          # below which no fewer are dropped
 MOST_PASSES = 20.0          # after which a run ends, if it was not told how long to take
 CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two processors of a laptop
-# What is dropped more for each doubling of the passes, up to the usual ones and from there on.
-MORE_NGRAMS, MORE_ACTIVATIONS = (0.12, 0.07), (0.0, 0.05)
+# Dropped more, of n-grams, for each doubling of the passes up to the usual ones and from there on;
+FEWER_NGRAMS, MORE_NGRAMS = 0.12, 0.07
+# of activations, for each halving of the text and each quadrupling of the time.
+MORE_ACTIVATIONS, MOST_ACTIVATIONS = 0.05, 0.15
 
 MODERN = dict(
     n_layer=4, n_head=4, n_embd=128, block_size=256, batch_size=8, dropout=0.0, bias=False,
@@ -32,7 +34,8 @@ def recipe(name: str, characters: int, minutes: float | None = None, max_iters: 
 
     "gpt2" is the same for all.  "modern" has a block that the text's validation part holds, and the
     more often the text is read, the more is dropped: of n-grams, which are the first to be learnt
-    by heart, at USUAL_PASSES the recipe's share, and of activations from there on.
+    by heart, at USUAL_PASSES the recipe's share, and of activations from there on, where a shorter
+    text asks for more than a longer run.
     """
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:
@@ -44,8 +47,13 @@ def recipe(name: str, characters: int, minutes: float | None = None, max_iters: 
                math.inf if max_iters is None else max_iters * Settings(**chosen).characters)
     passes = min(read / (0.9 * characters), MOST_PASSES)
     doublings = math.log2(max(LEAST_PASSES, passes) / USUAL_PASSES)
-    for what, more in (("dropout", MORE_ACTIVATIONS), ("ngram_dropout", MORE_NGRAMS)):
-        chosen[what] = round(MODERN[what] + more[doublings > 0] * doublings, 2)
+    more = MORE_NGRAMS if doublings > 0 else FEWER_NGRAMS
+    chosen["ngram_dropout"] = round(MODERN["ngram_dropout"] + more * doublings, 2)
+    if doublings > 0:
+        longer = math.log2(passes * 0.9 * characters / (MINUTES * CHARACTERS_A_MINUTE))
+        shorter = doublings - longer
+        chosen["dropout"] = round(min(max(0.0, MORE_ACTIVATIONS * (shorter + longer / 2)),
+                                      MOST_ACTIVATIONS), 2)
     return chosen
 
 
