@@ -43,17 +43,18 @@ def recipe(name: str, characters: int, minutes: float | None = None, max_iters: 
     while chosen["block_size"] > 8 and characters // 10 <= chosen["block_size"]:
         chosen["block_size"] //= 2
         chosen["batch_size"] *= 2
+    trained_on = 0.9 * characters
     read = min(math.inf if minutes is None else minutes * CHARACTERS_A_MINUTE,
-               math.inf if max_iters is None else max_iters * Settings(**chosen).characters)
-    passes = min(read / (0.9 * characters), MOST_PASSES)
-    doublings = math.log2(max(LEAST_PASSES, passes) / USUAL_PASSES)
+               math.inf if max_iters is None else max_iters * Settings(**chosen).characters,
+               MOST_PASSES * trained_on)
+    doublings = math.log2(max(LEAST_PASSES, read / trained_on) / USUAL_PASSES)
     more = MORE_NGRAMS if doublings > 0 else FEWER_NGRAMS
     chosen["ngram_dropout"] = round(MODERN["ngram_dropout"] + more * doublings, 2)
     if doublings > 0:
-        longer = math.log2(passes * 0.9 * characters / (MINUTES * CHARACTERS_A_MINUTE))
+        longer = math.log2(read / (MINUTES * CHARACTERS_A_MINUTE))
         shorter = doublings - longer
-        chosen["dropout"] = round(min(max(0.0, MORE_ACTIVATIONS * (shorter + longer / 2)),
-                                      MOST_ACTIVATIONS), 2)
+        share = MORE_ACTIVATIONS * (shorter + longer / 2)
+        chosen["dropout"] = round(min(max(0.0, share), MOST_ACTIVATIONS), 2)
     return chosen
 
 
