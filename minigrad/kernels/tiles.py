@@ -27,7 +27,7 @@ elif _FEATURES.get("neon"):
 else:
     VECTOR_BYTES, MR, NV = 16, 6, 2     # 12 of 16
 TILE_BYTES = VECTOR_BYTES * NV          # a tile of C is MR rows of this many bytes
-TO_FIRST_LEVEL, TO_SECOND_LEVEL = (0, 3, 1), (0, 2, 1)      # read data; see llvm.prefetch
+STEPS = 4           # of the inner dimension, between two tests whether it ends
 WIDE = 4 * NV       # vectors of a single row, whose sums would else have to wait for one another
 
 
@@ -38,8 +38,10 @@ def micro_kernel(typingctx, a, a_at, a_row, a_col, b, b_at, b_panel, c, c_at, c_
     floats, `height` at most MR, `vectors` at most NV; where `height` is 1, WIDE, a multiple of NV.
 
     `a`, `b`, `c` are arrays of one float type, `*_at` where in them to start, `*_row` and `*_col`
-    strides, all counted in elements.  B's rows stand one behind the other, NR apart, and the next
-    NV vectors of each in the next panel, which is `b_panel` further on; C's columns are adjacent.
+    strides, all counted in elements.  A's rows are dense (a_col is 1), or its columns, MR apart
+    (a_row is 1, a_col MR, and `vectors` at most NV).  B's rows stand one behind the other, NR
+    apart, and the next NV vectors of each in the next panel, which is `b_panel` further on; C's
+    columns are adjacent.
     """
     signature = types.void(a, types.intp, types.intp, types.intp, b, types.intp, types.intp,
                            c, types.intp, types.intp, types.intp, types.boolean, types.intp,
@@ -92,39 +94,55 @@ def _any_tile(module, scalar):
     on to the function for a tile of that size."""
     function = ir.Function(module, _tile_type(scalar), _name(scalar))
     *operands, height, vectors = function.args
-    i64 = height.type
+    a_col, i64 = operands[2], height.type
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    size = builder.add(builder.mul(vectors, ir.Constant(i64, MR + 1)), height)
+    packed = builder.zext(builder.icmp_unsigned("!=", a_col, ir.Constant(i64, 1)), i64)
+    number = height                     # of packed, vectors and height, as digits
+    for digit, base in ((vectors, MR + 1), (packed, (WIDE + 1) * (MR + 1))):
+        number = builder.add(number, builder.mul(digit, ir.Constant(i64, base)))
     nothing = function.append_basic_block("nothing")
     ir.IRBuilder(nothing).ret_void()
-    sizes = builder.switch(size, nothing)
-    for rows, v in ([(rows, v) for v in range(1, NV + 1) for rows in range(1, MR + 1)]
-                    + [(1, v) for v in range(2 * NV, WIDE + 1, NV)]):
-        block = function.append_basic_block(f"tile_{rows}x{v}")
-        sizes.add_case(ir.Constant(i64, v * (MR + 1) + rows), block)
+    cases = builder.switch(number, nothing)
+
+    def go_on_to(rows, v, packed, tile):
+        block = function.append_basic_block(tile.name)
+        for digit in packed:
+            cases.add_case(ir.Constant(i64, (digit * (WIDE + 1) + v) * (MR + 1) + rows), block)
         builder.position_at_end(block)
-        builder.call(_tile(module, scalar, rows, v), operands, tail=True)
+        builder.call(tile, operands, tail=True)
         builder.ret_void()
 
+    for v in range(1, NV + 1):
+        for rows in range(1, MR):
+            go_on_to(rows, v, (0, 1), _tile(module, scalar, rows, v))
+        for packed in (0, 1):           # nearly all of a product: known strides are worth it here
+            go_on_to(MR, v, (packed,), _tile(module, scalar, MR, v, packed))
+    for v in range(2 * NV, WIDE + 1, NV):
+        go_on_to(1, v, (0,), _tile(module, scalar, 1, v))
 
-def _tile(module, scalar, height, vectors):
-    """A module's void(a, a_row, a_col, b, b_panel, c, c_row, depth, add) for tiles of one size."""
+
+def _tile(module, scalar, height, vectors, packed=None):
+    """A module's void(a, a_row, a_col, b, b_panel, c, c_row, depth, add) for tiles of one size,
+    and, where `packed` is given, of one layout of A."""
     lanes = VECTOR_BYTES // (4 if isinstance(scalar, ir.FloatType) else 8)
     itemsize = VECTOR_BYTES // lanes
     pointer, i64 = scalar.as_pointer(), ir.IntType(64)
     function = ir.Function(module, ir.FunctionType(
         ir.VoidType(), [pointer, i64, i64, pointer, i64, pointer, i64, i64, ir.IntType(1)]),
-        f"{_name(scalar)}_{height}x{vectors}")
+        f"{_name(scalar)}_{height}x{vectors}" + ("" if packed is None else f"_{packed}"))
     function.linkage = "internal"
     a, a_row, a_col, b, b_panel, c, c_row, depth, add = function.args
     vector = ir.VectorType(scalar, lanes)
     fma = cgutils.get_or_insert_function(
         module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{lanes}f{8 * itemsize}")
-    entry, resume, loop, store = (function.append_basic_block(block)
-                                  for block in ("entry", "resume", "loop", "store"))
+    entry, resume, start = (function.append_basic_block(block)
+                            for block in ("entry", "resume", "start"))
 
     def count(n):
         return ir.Constant(i64, n)
+
+    if packed is not None:
+        a_row, a_col = (count(1), count(MR)) if packed else (a_row, count(1))
 
     def vector_at(base, offset):
         return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
@@ -141,6 +159,18 @@ def _tile(module, scalar, height, vectors):
         return builder.shuffle_vector(builder.insert_element(undefined, value, count(0)),
                                       undefined, first_lane)
 
+    def step(p, sums):
+        """sums[i, :] += a[i, p] * b[p, :]"""
+        b_row = [load(b, builder.add(builder.mul(p, count(NV * lanes)), column))
+                 for column in columns]
+        a_column = builder.mul(p, a_col)
+        totals = []
+        for i in range(height):
+            a_ip = spread(builder.load(builder.gep(a, [builder.add(a_rows[i], a_column)])))
+            totals += [builder.call(fma, [a_ip, b_row[v], sums[i * vectors + v]])
+                       for v in range(vectors)]
+        return totals
+
     # The sums start at zero, or at what C holds.
     builder = ir.IRBuilder(entry)
     a_rows = [builder.mul(a_row, count(i)) for i in range(height)]
@@ -148,48 +178,45 @@ def _tile(module, scalar, height, vectors):
               for i in range(height) for v in range(vectors)]
     columns = [builder.add(builder.mul(b_panel, count(v // NV)), count(v % NV * lanes))
                for v in range(vectors)]
-    builder.cbranch(add, resume, loop)
+    builder.cbranch(add, resume, start)
     builder.position_at_end(resume)
     held = [load(c, place) for place in places]
-    builder.branch(loop)
+    builder.branch(start)
+    builder.position_at_end(start)
+    zero = ir.Constant(vector, [ir.Constant(scalar, 0.0)] * lanes)
+    p, sums = count(0), [_phi(builder, {entry: zero, resume: value}) for value in held]
 
-    # for p in range(depth):  sums[i, :] += a[i, p] * b[p, :]
-    builder.position_at_end(loop)
-    p = builder.phi(i64)
-    p.add_incoming(count(0), entry)
-    p.add_incoming(count(0), resume)
-    sums = [builder.phi(vector) for _ in places]
-    for phi, value in zip(sums, held):
-        phi.add_incoming(ir.Constant(vector, [ir.Constant(scalar, 0.0)] * lanes), entry)
-        phi.add_incoming(value, resume)
-    b_row = [load(b, builder.add(builder.mul(p, count(NV * lanes)), column)) for column in columns]
-    if height > 1:                  # the same row of the next panel comes from memory meanwhile
-        ahead = vector_at(b, builder.add(builder.mul(p, count(NV * lanes)), b_panel))
-        _prefetch(builder, ahead, TO_SECOND_LEVEL)
-    column = builder.mul(p, a_col)
-    totals = []
-    for i in range(height):
-        a_ip = spread(builder.load(builder.gep(a, [builder.add(a_rows[i], column)])))
-        totals += [builder.call(fma, [a_ip, b_row[v], sums[i * vectors + v]])
-                   for v in range(vectors)]
-    following = builder.add(p, count(1))
-    p.add_incoming(following, loop)
-    for phi, value in zip(sums, totals):
-        phi.add_incoming(value, loop)
-    builder.cbranch(builder.icmp_signed("<", following, depth), loop, store)
+    # for p in range(depth): step(p, sums), STEPS at a time as long as so many are left.
+    for at_once in (1,) if packed is None else (STEPS, 1):
+        before = builder.block
+        test, body, after = (function.append_basic_block(f"{block}_{at_once}")
+                             for block in ("test", "body", "after"))
+        builder.branch(test)
+        builder.position_at_end(test)
+        p, *sums = [_phi(builder, {before: value}) for value in (p, *sums)]
+        following = builder.add(p, count(at_once))
+        builder.cbranch(builder.icmp_signed("<=", following, depth), body, after)
+        builder.position_at_end(body)
+        totals = sums
+        for k in range(at_once):
+            totals = step(builder.add(p, count(k)), totals)
+        for phi, value in zip((p, *sums), (following, *totals)):
+            phi.add_incoming(value, body)
+        builder.branch(test)
+        builder.position_at_end(after)
 
-    builder.position_at_end(store)
-    for total, place in zip(totals, places):
+    for total, place in zip(sums, places):
         builder.store(total, vector_at(c, place)).align = itemsize
     builder.ret_void()
     return function
 
 
-def _prefetch(builder, place, how):
-    byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-    function = builder.module.declare_intrinsic(
-        "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32]))
-    builder.call(function, [builder.bitcast(place, byte), *(ir.Constant(i32, x) for x in how)])
+def _phi(builder, values):
+    """The value that belongs to the block that the program has come from."""
+    phi = builder.phi(next(iter(values.values())).type)
+    for block, value in values.items():
+        phi.add_incoming(value, block)
+    return phi
 
 
 def _copier(count):
@@ -223,8 +250,11 @@ def prefetch(typingctx, source, at):
     signature = types.void(source, types.intp)
 
     def codegen(context, builder, signature, values):
-        _prefetch(builder, address(context, builder, signature, values, 0, values[1]),
-                  TO_FIRST_LEVEL)
+        byte, i32 = cgutils.voidptr_t, cgutils.int32_t
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32]))
+        place = builder.bitcast(address(context, builder, signature, values, 0, values[1]), byte)
+        builder.call(function, [place, *(i32(x) for x in (0, 3, 1))])   # to read, to every level
         return context.get_dummy_value()
 
     return signature, codegen
