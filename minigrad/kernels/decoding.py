@@ -151,10 +151,8 @@ def product(a, packed, depth, c, thread, threads):
     first, last = thread * len(packed) // threads, (thread + 1) * len(packed) // threads
     at_once = WIDE // NV if len(a) == 1 else 1
     for panel in range(first, last, at_once):
-        for top in range(0, len(a), MR):
-            micro_kernel(a, top * a_row, a_row, 1, packed, panel * panel_size, panel_size,
-                         c, top * c_row + panel * NR, c_row, depth, SET,
-                         min(MR, len(a) - top), NV * min(at_once, last - panel))
+        micro_kernel(a, 0, a_row, 1, MR * a_row, packed, panel * panel_size, panel_size,
+                     c, panel * NR, c_row, depth, SET, len(a), NV * min(at_once, last - panel))
     return first * NR, last * NR
 
 

@@ -182,43 +182,42 @@ def multiply(a, packed, c, add):
 
     a (M, depth) may have any strides; c (M, P) has dense rows.
     """
-    M, depth = a.shape
-    P = c.shape[1]
+    (M, depth), P = a.shape, c.shape[1]
     NR = TILE_BYTES // c.itemsize
     lanes = NR // NV
-    a_row, c_row = a.strides[0] // a.itemsize, c.strides[0] // c.itemsize
-    panel_size = packed.shape[1] * NR
     direct = a.strides[1] == a.itemsize
     # An odd number of 8 rows apart, panels do not all lie in the same few places of the cache.
     spaced = ((depth + 7) // 8 | 1) * 8
     packed_a = np.empty((0 if direct else (M + MR - 1) // MR, spaced, MR), c.dtype)
     if not direct:
         pack_rows(a, packed_a)
-    edge = np.empty((MR if P % lanes else 0, NR), c.dtype)
+    edge = np.empty((M if P % lanes else 0, NR), c.dtype)
     for panel in range((P + NR - 1) // NR):
-        left, at = panel * NR, panel * panel_size
+        left = panel * NR
         width = min(NR, P - left)
         vectors = (width + lanes - 1) // lanes
-        for top in range(0, M, MR):
-            height = min(MR, M - top)
-            if width % lanes == 0:
-                if direct:
-                    micro_kernel(a, top * a_row, a_row, 1, packed, at, panel_size,
-                                 c, top * c_row + left, c_row, depth, add, height, vectors)
-                else:
-                    micro_kernel(packed_a, top * spaced, 1, MR, packed, at, panel_size,
-                                 c, top * c_row + left, c_row, depth, add, height, vectors)
-            else:                               # a whole vector would reach beyond C's rows
-                corner = c[top:top + height, left:left + width]
-                if add:
-                    copy(corner, edge)
-                if direct:
-                    micro_kernel(a, top * a_row, a_row, 1, packed, at, panel_size,
-                                 edge, 0, NR, depth, add, height, vectors)
-                else:
-                    micro_kernel(packed_a, top * spaced, 1, MR, packed, at, panel_size,
-                                 edge, 0, NR, depth, add, height, vectors)
-                copy(edge, corner)
+        if width % lanes == 0:
+            multiply_panel(a, packed_a, packed, panel, c, left, add, vectors)
+        else:                                   # a whole vector would reach beyond C's rows
+            corner = c[:, left:left + width]
+            if add:
+                copy(corner, edge)
+            multiply_panel(a, packed_a, packed, panel, edge, 0, add, vectors)
+            copy(edge, corner)
+
+
+@serial
+def multiply_panel(a, packed_a, packed, panel, c, left, add, vectors):
+    """The columns of c from `left` on, with a panel of b, and a where it lies or `packed_a`."""
+    M, depth = a.shape
+    a_row, c_row = a.strides[0] // a.itemsize, c.strides[0] // c.itemsize
+    size = packed.shape[1] * packed.shape[2]
+    if packed_a.size:
+        micro_kernel(packed_a, 0, 1, MR, packed_a.shape[1] * MR, packed, panel * size, size,
+                     c, left, c_row, depth, add, M, vectors)
+    else:
+        micro_kernel(a, 0, a_row, 1, MR * a_row, packed, panel * size, size,
+                     c, left, c_row, depth, add, M, vectors)
 
 
 @serial

@@ -32,30 +32,32 @@ WIDE = 4 * NV       # vectors of a single row, whose sums would else have to wai
 
 
 @intrinsic
-def micro_kernel(typingctx, a, a_at, a_row, a_col, b, b_at, b_panel, c, c_at, c_row, depth, add,
-                 height, vectors):
-    """C[height, n] = A[height, depth] @ B[depth, n], or += where `add`; n is `vectors` full of
-    floats, `height` at most MR, `vectors` at most NV; where `height` is 1, WIDE, a multiple of NV.
+def micro_kernel(typingctx, a, a_at, a_row, a_col, a_tile, b, b_at, b_panel, c, c_at, c_row, depth,
+                 add, rows, vectors):
+    """C[rows, n] = A[rows, depth] @ B[depth, n], or += where `add`; n is `vectors` full of floats,
+    at most NV; for a single row at most WIDE, a multiple of NV.
 
     `a`, `b`, `c` are arrays of one float type, `*_at` where in them to start, `*_row` and `*_col`
-    strides, all counted in elements.  A's rows are dense (a_col is 1), or its columns, MR apart
-    (a_row is 1, a_col MR, and `vectors` at most NV).  B's rows stand one behind the other, NR
-    apart, and the next NV vectors of each in the next panel, which is `b_panel` further on; C's
-    columns are adjacent.
+    strides, all counted in elements.  Every MR rows of A are `a_tile` further on; of these, rows
+    are dense (a_col is 1), or columns, MR apart (a_row is 1, a_col MR, and `vectors` at most NV).
+    B's rows stand one behind the other, NR apart, and the next NV vectors of each in the next
+    panel, which is `b_panel` further on; C's columns are adjacent.
     """
-    signature = types.void(a, types.intp, types.intp, types.intp, b, types.intp, types.intp,
-                           c, types.intp, types.intp, types.intp, types.boolean, types.intp,
-                           types.intp)
+    signature = types.void(a, types.intp, types.intp, types.intp, types.intp, b, types.intp,
+                           types.intp, c, types.intp, types.intp, types.intp, types.boolean,
+                           types.intp, types.intp)
 
     def codegen(context, builder, signature, values):
-        (a, a_at, a_row, a_col, b, b_at, b_panel, c, c_at, c_row, depth, add, height,
+        (a, a_at, a_row, a_col, a_tile, b, b_at, b_panel, c, c_at, c_row, depth, add, rows,
          vectors) = values
         scalar = context.get_data_type(signature.args[0].dtype)
-        tile = cgutils.get_or_insert_function(builder.module, _tile_type(scalar), _name(scalar))
-        builder.call(tile, [address(context, builder, signature, values, 0, a_at), a_row, a_col,
-                            address(context, builder, signature, values, 4, b_at), b_panel,
-                            address(context, builder, signature, values, 7, c_at), c_row,
-                            depth, add, height, vectors])
+        tiles = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), _operands(scalar) + [_i64]),
+            _name(scalar))
+        builder.call(tiles, [address(context, builder, signature, values, 0, a_at), a_row, a_col,
+                             a_tile, address(context, builder, signature, values, 5, b_at),
+                             b_panel, address(context, builder, signature, values, 8, c_at), c_row,
+                             depth, add, rows, vectors])
         return context.get_dummy_value()
 
     return signature, codegen
@@ -67,7 +69,7 @@ def define_tiles(dtype: np.dtype) -> None:
     compiled once and not with every kernel again.  To be called before such a kernel is loaded."""
     scalar = ir.FloatType() if dtype == np.float32 else ir.DoubleType()
     module = ir.Module(_name(scalar))
-    _any_tile(module, scalar)
+    _any_tiles(module, scalar)
     host = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=_FEATURES.flatten(), opt=3)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), host)
@@ -77,72 +79,73 @@ def define_tiles(dtype: np.dtype) -> None:
 
 
 _engines = []
+_i64 = ir.IntType(64)
 
 
 def _name(scalar):
     return f"minigrad_tile_{scalar}"
 
 
-def _tile_type(scalar):
-    pointer, i64 = scalar.as_pointer(), ir.IntType(64)
-    return ir.FunctionType(ir.VoidType(), [pointer, i64, i64, pointer, i64, pointer, i64, i64,
-                                           ir.IntType(1), i64, i64])
+def _operands(scalar):
+    """The types of a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, count."""
+    pointer = scalar.as_pointer()
+    return [pointer, _i64, _i64, _i64, pointer, _i64, pointer, _i64, _i64, ir.IntType(1), _i64]
 
 
-def _any_tile(module, scalar):
-    """Define void(a, a_row, a_col, b, b_panel, c, c_row, depth, add, height, vectors), which goes
-    on to the function for a tile of that size."""
-    function = ir.Function(module, _tile_type(scalar), _name(scalar))
-    *operands, height, vectors = function.args
-    a_col, i64 = operands[2], height.type
+def _any_tiles(module, scalar):
+    """Define void(*_operands, vectors), whose count is that of the rows: as many tiles of MR rows
+    as there are, and one of the rows that are left."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), _operands(scalar) + [_i64]),
+                           _name(scalar))
+    a, a_row, a_col, a_tile, *b, c, c_row, depth, add, rows, vectors = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    packed = builder.zext(builder.icmp_unsigned("!=", a_col, ir.Constant(i64, 1)), i64)
-    number = height                     # of packed, vectors and height, as digits
-    for digit, base in ((vectors, MR + 1), (packed, (WIDE + 1) * (MR + 1))):
-        number = builder.add(number, builder.mul(digit, ir.Constant(i64, base)))
-    nothing = function.append_basic_block("nothing")
-    ir.IRBuilder(nothing).ret_void()
-    cases = builder.switch(number, nothing)
 
-    def go_on_to(rows, v, packed, tile):
-        block = function.append_basic_block(tile.name)
-        for digit in packed:
-            cases.add_case(ir.Constant(i64, (digit * (WIDE + 1) + v) * (MR + 1) + rows), block)
-        builder.position_at_end(block)
-        builder.call(tile, operands, tail=True)
-        builder.ret_void()
+    def call(number, tiles, a, c, count):
+        """The tile of that number, if there is one."""
+        after = function.append_basic_block("after")
+        cases = builder.switch(number, after)
+        for key, tile in tiles.items():
+            block = function.append_basic_block(tile.name)
+            cases.add_case(_i64(key), block)
+            builder.position_at_end(block)
+            builder.call(tile, [a, a_row, a_col, a_tile, *b, c, c_row, depth, add, count])
+            builder.branch(after)
+        builder.position_at_end(after)
 
-    for v in range(1, NV + 1):
-        for rows in range(1, MR):
-            go_on_to(rows, v, (0, 1), _tile(module, scalar, rows, v))
-        for packed in (0, 1):           # nearly all of a product: known strides are worth it here
-            go_on_to(MR, v, (packed,), _tile(module, scalar, MR, v, packed))
-    for v in range(2 * NV, WIDE + 1, NV):
-        go_on_to(1, v, (0,), _tile(module, scalar, 1, v))
+    whole, left = builder.udiv(rows, _i64(MR)), builder.urem(rows, _i64(MR))
+    # These are nearly all of a product, so each layout of A has tiles of its own.
+    packed = builder.zext(builder.icmp_unsigned("!=", a_col, _i64(1)), _i64)
+    kind = builder.add(builder.mul(vectors, _i64(2)), packed)
+    any_whole = builder.icmp_unsigned(">", whole, _i64(0))
+    call(builder.select(any_whole, kind, _i64(0)),
+         {2 * v + p: _tile(module, scalar, MR, v, p) for v in range(1, NV + 1) for p in (0, 1)},
+         a, c, whole)
+    sizes = [(height, v) for v in range(1, NV + 1) for height in range(1, MR)]
+    sizes += [(1, v) for v in range(2 * NV, WIDE + 1, NV)]
+    call(builder.add(builder.mul(vectors, _i64(MR)), left),
+         {v * MR + height: _tile(module, scalar, height, v) for height, v in sizes},
+         builder.gep(a, [builder.mul(whole, a_tile)]),
+         builder.gep(c, [builder.mul(builder.mul(whole, _i64(MR)), c_row)]), _i64(1))
+    builder.ret_void()
 
 
 def _tile(module, scalar, height, vectors, packed=None):
-    """A module's void(a, a_row, a_col, b, b_panel, c, c_row, depth, add) for tiles of one size,
-    and, where `packed` is given, of one layout of A."""
+    """A module's void(*_operands) for `count` tiles of one size, each below the one before, and,
+    where `packed` is given, for one layout of A."""
     lanes = VECTOR_BYTES // (4 if isinstance(scalar, ir.FloatType) else 8)
     itemsize = VECTOR_BYTES // lanes
-    pointer, i64 = scalar.as_pointer(), ir.IntType(64)
-    function = ir.Function(module, ir.FunctionType(
-        ir.VoidType(), [pointer, i64, i64, pointer, i64, pointer, i64, i64, ir.IntType(1)]),
-        f"{_name(scalar)}_{height}x{vectors}" + ("" if packed is None else f"_{packed}"))
+    name = f"{_name(scalar)}_{height}x{vectors}" + ("" if packed is None else f"_{packed}")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), _operands(scalar)), name)
     function.linkage = "internal"
-    a, a_row, a_col, b, b_panel, c, c_row, depth, add = function.args
+    a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, left = function.args
     vector = ir.VectorType(scalar, lanes)
     fma = cgutils.get_or_insert_function(
         module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{lanes}f{8 * itemsize}")
-    entry, resume, start = (function.append_basic_block(block)
-                            for block in ("entry", "resume", "start"))
-
-    def count(n):
-        return ir.Constant(i64, n)
+    entry, tile, resume, start = (function.append_basic_block(block)
+                                  for block in ("entry", "tile", "resume", "start"))
 
     if packed is not None:
-        a_row, a_col = (count(1), count(MR)) if packed else (a_row, count(1))
+        a_row, a_col = (_i64(1), _i64(MR)) if packed else (a_row, _i64(1))
 
     def vector_at(base, offset):
         return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
@@ -156,12 +159,12 @@ def _tile(module, scalar, height, vectors, packed=None):
         """The same scalar in every lane."""
         undefined = ir.Constant(vector, ir.Undefined)
         first_lane = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-        return builder.shuffle_vector(builder.insert_element(undefined, value, count(0)),
+        return builder.shuffle_vector(builder.insert_element(undefined, value, _i64(0)),
                                       undefined, first_lane)
 
     def step(p, sums):
         """sums[i, :] += a[i, p] * b[p, :]"""
-        b_row = [load(b, builder.add(builder.mul(p, count(NV * lanes)), column))
+        b_row = [load(b, builder.add(builder.mul(p, _i64(NV * lanes)), column))
                  for column in columns]
         a_column = builder.mul(p, a_col)
         totals = []
@@ -171,22 +174,26 @@ def _tile(module, scalar, height, vectors, packed=None):
                        for v in range(vectors)]
         return totals
 
-    # The sums start at zero, or at what C holds.
     builder = ir.IRBuilder(entry)
-    a_rows = [builder.mul(a_row, count(i)) for i in range(height)]
-    places = [builder.add(builder.mul(c_row, count(i)), count(v * lanes))
+    a_rows = [builder.mul(a_row, _i64(i)) for i in range(height)]
+    places = [builder.add(builder.mul(c_row, _i64(i)), _i64(v * lanes))
               for i in range(height) for v in range(vectors)]
-    columns = [builder.add(builder.mul(b_panel, count(v // NV)), count(v % NV * lanes))
+    columns = [builder.add(builder.mul(b_panel, _i64(v // NV)), _i64(v % NV * lanes))
                for v in range(vectors)]
+    builder.branch(tile)
+
+    # for _ in range(count): a tile of C, whose sums start at zero or at what it holds
+    builder.position_at_end(tile)
+    a, c, left = tile_at = [_phi(builder, {entry: value}) for value in (a, c, left)]
     builder.cbranch(add, resume, start)
     builder.position_at_end(resume)
     held = [load(c, place) for place in places]
     builder.branch(start)
     builder.position_at_end(start)
     zero = ir.Constant(vector, [ir.Constant(scalar, 0.0)] * lanes)
-    p, sums = count(0), [_phi(builder, {entry: zero, resume: value}) for value in held]
+    p, sums = _i64(0), [_phi(builder, {tile: zero, resume: value}) for value in held]
 
-    # for p in range(depth): step(p, sums), STEPS at a time as long as so many are left.
+    # for p in range(depth): step(p, sums), STEPS at a time as long as so many are left
     for at_once in (1,) if packed is None else (STEPS, 1):
         before = builder.block
         test, body, after = (function.append_basic_block(f"{block}_{at_once}")
@@ -194,12 +201,12 @@ def _tile(module, scalar, height, vectors, packed=None):
         builder.branch(test)
         builder.position_at_end(test)
         p, *sums = [_phi(builder, {before: value}) for value in (p, *sums)]
-        following = builder.add(p, count(at_once))
+        following = builder.add(p, _i64(at_once))
         builder.cbranch(builder.icmp_signed("<=", following, depth), body, after)
         builder.position_at_end(body)
         totals = sums
         for k in range(at_once):
-            totals = step(builder.add(p, count(k)), totals)
+            totals = step(builder.add(p, _i64(k)), totals)
         for phi, value in zip((p, *sums), (following, *totals)):
             phi.add_incoming(value, body)
         builder.branch(test)
@@ -207,6 +214,13 @@ def _tile(module, scalar, height, vectors, packed=None):
 
     for total, place in zip(sums, places):
         builder.store(total, vector_at(c, place)).align = itemsize
+    following = (builder.gep(a, [a_tile]), builder.gep(c, [builder.mul(c_row, _i64(height))]),
+                 builder.sub(left, _i64(1)))
+    for phi, value in zip(tile_at, following):
+        phi.add_incoming(value, builder.block)
+    end = function.append_basic_block("end")
+    builder.cbranch(builder.icmp_signed(">", following[-1], _i64(0)), tile, end)
+    builder.position_at_end(end)
     builder.ret_void()
     return function
 
