@@ -41,7 +41,7 @@ def test_an_exponent_is_that_of_the_upper_half():
     assert np.isclose(exponent(x, [9, 9, 9, 8**1.5, 16**1.5, 32**1.5]), 1.5)
 
 
-@pytest.mark.parametrize("what", ["step", "sampling"])
+@pytest.mark.parametrize("what", ["step", "recipe", "sampling"])
 def test_the_command_prints_a_table_and_writes_it_as_json(tmp_path, what):
     said = subprocess.run(
         [sys.executable, "-m", "tests.benchmarks", what, "--sizes", "small", "--quick",

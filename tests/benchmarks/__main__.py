@@ -1,6 +1,7 @@
 """Measure minigrad, beside PyTorch where that is installed:  python -m tests.benchmarks
 
     step        a training step, and its share of what the processor can do
+    recipe      a training step of each of train.py's recipes, with its own optimiser
     sampling    characters a second, of one sequence and of 16 at once
     kernels     each kernel beside NumPy's plain statement and PyTorch's op
     start       from `python train.py` to its first step, `model.sample` to its first character
@@ -22,7 +23,7 @@ import sys
 
 from tests.benchmarks.sizes import MODES, RECIPES, SIZES
 
-DEFAULT = ("step", "sampling", "kernels", "start", "memory")
+DEFAULT = ("step", "recipe", "sampling", "kernels", "start", "memory")
 BY_THE_CLOCK = ("board", "ablation")
 WHAT = (*DEFAULT, "growth", *BY_THE_CLOCK)
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
@@ -41,8 +42,9 @@ def main(argv: list[str] | None = None) -> None:
     from tests.benchmarks import board, growth, kernels, processes, report, steps
     of_a_size = {"step": steps.measure_step, "sampling": steps.measure_sampling,
                  "kernels": kernels.measure_kernels, "memory": processes.measure_memory}
-    of_its_own = {"start": processes.measure_start, "growth": growth.measure_growth,
-                  "board": board.measure_board, "ablation": board.measure_ablation}
+    of_its_own = {"recipe": steps.measure_recipes, "start": processes.measure_start,
+                  "growth": growth.measure_growth, "board": board.measure_board,
+                  "ablation": board.measure_ablation}
     earlier = None
     if options.earlier:
         earlier = board.read_earlier(options.earlier, "name another --from")
@@ -85,7 +87,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help="of training, one or more budgets (default: 1 3 10, of the ablation 1)")
     add("--seeds", type=whole, default=3, metavar="N", help="from 1 on (default: %(default)s)")
     add("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES), metavar="RECIPE",
-        help=f"of the board: {', '.join(RECIPES)} (default: all)")
+        help=f"of the board and of recipe: {', '.join(RECIPES)} (default: all)")
     add("--data", default="shakespeare", metavar="TEXT",
         help="name or path, as train.py takes it (default: %(default)s)")
     add("--no-pytorch", dest="pytorch", action="store_false", help="only minigrad")

@@ -1,4 +1,4 @@
-"""Training steps and sampling, minigrad's beside those of PyTorch."""
+"""Training steps, of sizes and of recipes, and sampling, minigrad's beside those of PyTorch."""
 import argparse
 import dataclasses
 import math
@@ -8,16 +8,22 @@ from functools import partial
 
 import numpy as np
 
+import data
 from minigrad import kernels
 from model import CharTokenizer, Transformer
 from model.generation import stream_many
+from model.recipes import completed
+from model.run import Run
+from model.settings import Settings
 from tests.benchmarks.peers import Minigrad, config_of, random_batch
-from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch
+from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch, training_of
 from tests.benchmarks.report import Report
 from tests.benchmarks.sizes import Size, step_flops
-from tests.benchmarks.timing import Timed, plan, say, take_turns, timed
+from tests.benchmarks.timing import Seconds, Timed, plan, say, take_turns, timed
 
 STEPS = {"small": (10, 10), "baby": (3, 1)}         # rounds, steps of a turn
+RECIPE_STEPS = 8, 10                                # the same
+TEXT = "lantern"                                    # that recipes are measured on
 SAMPLES = {"small": (8, 2048), "baby": (5, 384)}    # rounds, characters of a turn: half blocks
 ANEW = 50           # times fewer where each character reads its window anew
 MANY = 16           # sequences at once
@@ -95,6 +101,42 @@ def show_steps(report: Report, size: Size, contestants: list[Timed], products: l
          f"GFLOP; the peak is the fastest of {measured} GFLOP/s, measured in the same rounds, in a "
          f"product of {PRODUCT} x {PRODUCT} float32 matrices.", *notes],
         contestants + [dataclasses.replace(p, name=f"product by {p.name}") for p in products])
+
+
+def measure_recipes(options: argparse.Namespace, report: Report) -> None:
+    """Training steps of train.py's recipes, each with its own optimiser, beside the same on
+    PyTorch."""
+    text = data.read_text(TEXT)
+    tokenizer = CharTokenizer(text)
+    ids, _ = data.split(tokenizer.encode(text))
+    for recipe in options.recipes:
+        s = Settings(**completed({"recipe": recipe}, len(text)))
+        run, twin = Run(s, tokenizer, text, None), None
+        calls = {"minigrad": partial(run.take_step, ids)}
+        try:
+            if has_pytorch():
+                twin = PyTorch(run.model, **training_of(s))
+                batch = data.random_batch(ids, s.batch_size, s.block_size, run.state.batches)
+                rates = run.learning_rate, run.rate_below(s.muon_lr)
+                calls["PyTorch eager"] = lambda: Seconds(twin.step_at(batch, *rates)[1])
+            rounds, steps = plan(options, *RECIPE_STEPS)
+            contestants = timed(calls, steps)
+            try:
+                take_turns(contestants, rounds, f"recipe {recipe}", warmup=2)
+            finally:
+                tokens = s.batch_size * s.block_size
+                report.table(
+                    f"A training step of --recipe {recipe}, {s.batch_size} x {s.block_size} "
+                    "characters",
+                    {"": "{}", "median ms": "{:,.1f}", "10 %": "{:,.1f}", "90 %": "{:,.1f}",
+                     "tokens/s": "{:,.0f}", "minigrad is": FASTER},
+                    [[t.name, *t.milliseconds(), tokens / t.median,
+                      t.median / contestants[0].median] for t in contestants],
+                    [f"{len(contestants[0].times)} steps of each."] + ([] if twin else [ABSENT]),
+                    contestants)
+        finally:
+            if twin:
+                twin.close()
 
 
 def measure_sampling(size: Size, options: argparse.Namespace, report: Report) -> None:
