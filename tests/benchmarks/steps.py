@@ -15,6 +15,7 @@ from model.generation import stream_many
 from model.recipes import completed
 from model.run import Run
 from model.settings import Settings
+from tests.benchmarks.board import read_text
 from tests.benchmarks.peers import Minigrad, config_of, random_batch
 from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch, training_of
 from tests.benchmarks.report import Report
@@ -106,17 +107,16 @@ def show_steps(report: Report, size: Size, contestants: list[Timed], products: l
 def measure_recipes(options: argparse.Namespace, report: Report) -> None:
     """Training steps of train.py's recipes, each with its own optimiser, beside the same on
     PyTorch."""
-    text = data.read_text(TEXT)
-    tokenizer = CharTokenizer(text)
-    ids, _ = data.split(tokenizer.encode(text))
+    text = read_text(TEXT)
     for recipe in options.recipes:
-        s = Settings(**completed({"recipe": recipe}, len(text)))
-        run, twin = Run(s, tokenizer, text, None), None
-        calls = {"minigrad": partial(run.take_step, ids)}
+        s = Settings(**completed({"recipe": recipe}, len(text.text)))
+        run, twin = Run(s, text.tokenizer, text.text, None), None
+        calls = {"minigrad": partial(run.take_step, text.train)}
         try:
             if has_pytorch():
                 twin = PyTorch(run.model, **training_of(s))
-                batch = data.random_batch(ids, s.batch_size, s.block_size, run.state.batches)
+                batch = data.random_batch(text.train, s.batch_size, s.block_size,
+                                          run.state.batches)
                 rates = run.learning_rate, run.rate_below(s.muon_lr)
                 calls["PyTorch eager"] = lambda: Seconds(twin.step_at(batch, *rates)[1])
             rounds, steps = plan(options, *RECIPE_STEPS)
@@ -124,13 +124,12 @@ def measure_recipes(options: argparse.Namespace, report: Report) -> None:
             try:
                 take_turns(contestants, rounds, f"recipe {recipe}", warmup=2)
             finally:
-                tokens = s.batch_size * s.block_size
                 report.table(
                     f"A training step of --recipe {recipe}, {s.batch_size} x {s.block_size} "
                     "characters",
                     {"": "{}", "median ms": "{:,.1f}", "10 %": "{:,.1f}", "90 %": "{:,.1f}",
                      "tokens/s": "{:,.0f}", "minigrad is": FASTER},
-                    [[t.name, *t.milliseconds(), tokens / t.median,
+                    [[t.name, *t.milliseconds(), s.characters / t.median,
                       t.median / contestants[0].median] for t in contestants],
                     [f"{len(contestants[0].times)} steps of each."] + ([] if twin else [ABSENT]),
                     contestants)
