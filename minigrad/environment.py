@@ -14,6 +14,9 @@ def problem(environment: dict[str, str]) -> str:
             "threads that there may be, or unset it")
 
 
+# Intel's library of vector functions, where it is installed, gives other bits than libm.
+os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
+
 if _problem := problem(os.environ):
     # Before it has found the module, `python -m model.sample` has -m for its name.
     _is_program = pathlib.PurePath(sys.argv[0]).name in ("-m", "train.py")

@@ -5,17 +5,18 @@ import pathlib
 ROOT = pathlib.Path(__file__).parents[1]
 FLOORS = [
     "minigrad.control_groups minigrad.environment",
-    "minigrad.kernels.simd minigrad.kernels.memory minigrad.kernels.threads data.errors",
-    "minigrad.kernels.tiles",
+    "minigrad.kernels.simd minigrad.kernels.processor minigrad.kernels.memory "
+    "minigrad.kernels.threads data.errors",
+    "minigrad.kernels.lanes minigrad.kernels.tiles",
     "minigrad.kernels.panels",
     "minigrad.kernels.plain",
     "minigrad.kernels.compiling minigrad.kernels.vector_math data.batches data.download "
     "data.ngrams",
     "minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.squared_relu "
     "minigrad.kernels.norm minigrad.kernels.dropout minigrad.kernels.ngrams "
-    "minigrad.kernels.update minigrad.kernels.ahead minigrad.kernels.drawing "
-    "data.texts data.repetition",
-    "minigrad.kernels.embedding minigrad.kernels.matmul minigrad.kernels.rotary",
+    "minigrad.kernels.ahead minigrad.kernels.drawing data.texts data.repetition",
+    "minigrad.kernels.embedding minigrad.kernels.matmul minigrad.kernels.rotary "
+    "minigrad.kernels.update",
     "minigrad.kernels.attention minigrad.kernels.cross_entropy minigrad.kernels.orthogonal",
     "minigrad.kernels.decoding",
     "minigrad.kernels minigrad.core data",

@@ -12,7 +12,7 @@ al. 2023, "GQA", section 2.2); their gradients to k and v add up.
 
 How it runs: threads share out the groups, which are heads where G is 1.  A head goes in blocks of
 ROWS queries, whose scores (ROWS, S) stay in the second-level cache; a causal block stops at its
-last query, and the loops over a row at the last key that it may look at, rounded up to STEP.
+last query, and the loops over a row at the last key that it may look at, rounded up to LANES.
 Nothing of size (T, S) is kept: going back, P is computed again from the logarithm of each row's sum
 (Dao et al. 2022, "FlashAttention", section 3.1), and the dropout mask from its seed.
 """
@@ -21,14 +21,14 @@ from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writable
 from minigrad.kernels.dropout import keeps, seed_and_bound
+from minigrad.kernels.lanes import LANES, fma
 from minigrad.kernels.matmul import ADD, SET, multiply, pack_columns
-from minigrad.kernels.simd import dense_row
-from minigrad.kernels.softmax import largest, softmax_in_place
+from minigrad.kernels.simd import dense_row, part
+from minigrad.kernels.softmax import dot, largest, softmax_row
 from minigrad.kernels.tiles import TILE_BYTES
 from minigrad.kernels.vector_math import exp
 
 ROWS = 24       # queries of a block; a multiple of every MR
-STEP = 32       # columns that a loop over scores takes at a time: four vectors of 256 bits
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None,
@@ -119,7 +119,7 @@ def attend(group, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, 
         for i in range(n):
             t = top + i
             visible = min(S, t + 1) if causal else S
-            row = scores[i, :whole_vectors(visible)]
+            row = part(scores, i * scores.shape[1], whole_lanes(visible))
             finish_scores(row, real(scale), slopes[h], t, mask[b, h, t] if has_mask else row,
                           has_mask, visible)
             log_sum[b, h, t] = softmax_or_zero(row)
@@ -158,13 +158,14 @@ def attend_vjp(group, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_ma
         for i in range(n):
             t = top + i
             visible = min(S, t + 1) if causal else S
-            wide = whole_vectors(visible)
-            P, dP = weights[i, :wide], back[i, :wide]
+            wide = whole_lanes(visible)
+            start = i * weights.shape[1]
+            P, dP = part(weights, start, wide), part(back, start, wide)
             finish_scores(P, real(scale), slopes[h], t, mask[b, h, t] if has_mask else P, has_mask,
                           visible)
             # Where a query may look nowhere, every exp(-inf - inf) below is 0.
             log_total = log_sum[b, h, t] if log_sum[b, h, t] != -np.inf else real(np.inf)
-            along = dot(g[b, h, t], out[b, h, t])
+            along = dot(dense_row(g[b, h, t]), dense_row(out[b, h, t]))
             if bound > 0:
                 first = ((b * H + h) * T + t) * S
                 for s in range(wide):
@@ -194,14 +195,14 @@ def panels(depth, columns, like):
 
 @serial
 def score_rows(S, like):
-    """Room for a block of scores, its rows a whole number of vectors long."""
-    return np.zeros((ROWS, whole_vectors(S)), like.dtype)
+    """Room for a block of scores, the length of whose rows is a multiple of LANES."""
+    return np.zeros((ROWS, whole_lanes(S)), like.dtype)
 
 
 @serial
-def whole_vectors(n):
-    """n rounded up to what a loop takes at a time, so that none of it goes one by one."""
-    return (n + STEP - 1) // STEP * STEP
+def whole_lanes(n):
+    """n rounded up to a multiple of LANES, so that no loop has a rest."""
+    return (n + LANES - 1) // LANES * LANES
 
 
 @serial
@@ -219,20 +220,9 @@ def finish_scores(row, scale, slope, t, mask, has_mask, visible):
 
 
 @serial
-def dot(x, y):
-    """The inner product of two rows that are dense."""
-    x, y = dense_row(x), dense_row(y)
-    total = x.dtype.type(0)
-    for i in range(x.size):
-        total += x[i] * y[i]
-    return total
-
-
-@serial
 def softmax_or_zero(row):
     """Softmax in place, all 0 where every score is -inf; returns log(sum(exp(row)))."""
-    top = largest(row)
-    if top == -np.inf:
+    if largest(row) == -np.inf:
         row[:] = 0
-        return top
-    return softmax_in_place(row, top)
+        return row.dtype.type(-np.inf)
+    return softmax_row(row, row)

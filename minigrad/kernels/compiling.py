@@ -24,9 +24,6 @@ from minigrad.kernels.tiles import define_tiles
 # processor each of a step's hundred waits may take as long.  Set before Numba loads that library.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
-# Sums may be reordered and fused; inf and nan keep their meaning, because masks are -inf.
-FAST = {"reassoc", "contract", "nsz"}
-
 # Threads run the loops that say prange; looking for others would double the time to compile.
 LOOPS_ONLY = dict(prange=True, reduction=False, comprehension=False, inplace_binop=False,
                   setitem=False, numpy=False, stencil=False, fusion=False)
@@ -45,7 +42,7 @@ _DIGEST = hashlib.sha256(
 
 def serial(f: Callable) -> Callable:
     """Compile a function that only kernels call, for whatever they call it with; Python cannot."""
-    return numba.njit(fastmath=FAST, error_model="numpy", nogil=True,
+    return numba.njit(error_model="numpy", nogil=True,
                       no_cpython_wrapper=True, no_cfunc_wrapper=True)(f)
 
 
@@ -189,7 +186,8 @@ def _njit(f, parallel):
     kept = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(folder(parallel))
     try:
-        return numba.njit(cache=True, fastmath=FAST, nogil=True, error_model="numpy",
+        # Without fastmath: a kernel gives the same bits however and wherever it is compiled.
+        return numba.njit(cache=True, nogil=True, error_model="numpy",
                           parallel=loops_only if parallel else False)(f)
     finally:
         numba.config.CACHE_DIR = kept

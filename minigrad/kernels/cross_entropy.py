@@ -9,7 +9,8 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import kernel, rows, threads_for
-from minigrad.kernels.softmax import copy_row, largest, softmax_in_place
+from minigrad.kernels.simd import part
+from minigrad.kernels.softmax import softmax_row
 
 
 def cross_entropy(logits: np.ndarray, targets: np.ndarray, ignored: int
@@ -24,12 +25,12 @@ def cross_entropy(logits: np.ndarray, targets: np.ndarray, ignored: int
 
 @kernel("C2 ids1 C1 C2 int threads")
 def cross_entropy_kernel(logits, targets, losses, slopes, ignored, threads):
-    for r in prange(len(targets)):
+    R, C = logits.shape
+    for r in prange(R):
         if targets[r] == ignored:
             losses[r] = 0
             slopes[r] = 0
         else:
-            copy_row(logits[r], slopes[r])
-            log_sum = softmax_in_place(slopes[r], largest(slopes[r]))
+            log_sum = softmax_row(part(logits, r * C, C), part(slopes, r * C, C))
             losses[r] = log_sum - logits[r, targets[r]]
             slopes[r, targets[r]] -= 1

@@ -20,13 +20,12 @@ order in which the training kernels take it, so that the logits equal theirs to 
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_vectors
+from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_lanes
 from minigrad.kernels.compiling import kernel, serial, threads_for
 from minigrad.kernels.gelu import value_and_slope
 from minigrad.kernels.matmul import SET
 from minigrad.kernels.norm import normalise
-from minigrad.kernels.rotary import norm_head, rotate_row
-from minigrad.kernels.softmax import copy_row
+from minigrad.kernels.rotary import copy_row, norm_head, rotate_row
 from minigrad.kernels.squared_relu import squared_relu
 from minigrad.kernels.tiles import MR, NV, WIDE, micro_kernel
 
@@ -71,7 +70,7 @@ def decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, h
     widest = max(qkv.shape[1], up.shape[1], len(head)) * NR
     mixed, normed = np.empty((B, C), x.dtype), np.empty((threads, B, C), x.dtype)
     wide, narrow = np.empty((B, widest), x.dtype), np.empty((B, out.shape[1] * NR), x.dtype)
-    scores = np.empty((threads, 1, whole_vectors(keys.shape[3] * NR)), x.dtype)
+    scores = np.empty((threads, 1, whole_lanes(keys.shape[3] * NR)), x.dtype)
     mix = np.empty((threads, 1, values.shape[3] * NR), x.dtype)
     for stage in range(STAGES * len(qkv) + 1):
         for thread in prange(threads):
@@ -166,7 +165,7 @@ def attend_last(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores,
     if cos.size:
         rotate_row(qkv[b, key:], cos[t], sin[t], qkv[b, key:])
     if qk_norm:
-        norm_head(qkv[b, key:key + D].reshape(1, D), 0, eps)
+        norm_head(qkv[b, key:key + D], eps)
     for d in range(D):
         keys[b, group, t // NR, d, t % NR] = qkv[b, key + d]
         values[b, group, d // NR, t, d % NR] = qkv[b, value + d]
@@ -175,9 +174,9 @@ def attend_last(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores,
         if cos.size:
             rotate_row(query[0], cos[t], sin[t], query[0])
         if qk_norm:
-            norm_head(qkv[b, h * D:h * D + D].reshape(1, D), 0, eps)
+            norm_head(qkv[b, h * D:h * D + D], eps)
         product(query, keys[b, group, :t // NR + 1], D, scores, 0, 1)
-        row = scores[0, :whole_vectors(t + 1)]
+        row = scores[0, :whole_lanes(t + 1)]
         finish_scores(row, row.dtype.type(scale), slopes[h], t, row, False, t + 1)
         softmax_or_zero(row)
         product(scores, values[b, group], t + 1, mix, 0, 1)

@@ -10,6 +10,7 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for
+from minigrad.kernels.lanes import fma
 
 
 def dropout(x: np.ndarray, p: float, seed: int, residual: np.ndarray | None = None) -> np.ndarray:
@@ -32,7 +33,7 @@ def dropout_kernel(x, residual, out, low, high, bound, scale, threads):
     real = x.dtype.type
     if residual.size:
         for i in prange(x.size):
-            out[i] = residual[i] + (x[i] * real(scale) if keeps(low, high, bound, i) else real(0))
+            out[i] = fma(x[i] if keeps(low, high, bound, i) else real(0), real(scale), residual[i])
     else:
         for i in prange(x.size):
             out[i] = x[i] * real(scale) if keeps(low, high, bound, i) else real(0)

@@ -9,6 +9,7 @@ from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, rows, threads_for
 from minigrad.kernels.dropout import keeps, seed_and_bound
+from minigrad.kernels.lanes import fma
 
 
 def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0) -> np.ndarray:
@@ -55,4 +56,4 @@ def add_rows_kernel(total, ids, g, low, high, bound, scale, threads):
                 if at % threads == thread and keeps(low, high, bound, r * n + i):
                     into = total[at]
                     for c in range(row.size):
-                        into[c] += factor * row[c]
+                        into[c] = fma(factor, row[c], into[c])

@@ -12,6 +12,7 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for
+from minigrad.kernels.lanes import fma
 from minigrad.kernels.vector_math import exp, normal_cdf, tanh
 
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)
@@ -38,7 +39,7 @@ def gelu_kernel(x, out, by_tanh, threads):
     real = x.dtype.type
     if by_tanh:
         for i in prange(x.size):
-            t = tanh(real(SLOPE) * (x[i] + real(CUBIC) * x[i] * x[i] * x[i]))
+            t = tanh(real(SLOPE) * x[i] * fma(real(CUBIC), x[i] * x[i], real(1)))
             out[i] = real(0.5) * x[i] * (real(1) + t)
     else:
         for i in prange(x.size):
@@ -51,9 +52,9 @@ def gelu_vjp_kernel(g, x, out, by_tanh, threads):
     if by_tanh:
         for i in prange(x.size):
             square = x[i] * x[i]
-            t = tanh(real(SLOPE) * x[i] * (real(1) + real(CUBIC) * square))
-            steep = real(SLOPE) * (real(1) + real(3 * CUBIC) * square)
-            out[i] = g[i] * real(0.5) * (real(1) + t + x[i] * (real(1) - t * t) * steep)
+            t = tanh(real(SLOPE) * x[i] * fma(real(CUBIC), square, real(1)))
+            steep = real(SLOPE) * fma(real(3 * CUBIC), square, real(1))
+            out[i] = g[i] * real(0.5) * fma(x[i] * fma(-t, t, real(1)), steep, real(1) + t)
     else:
         for i in prange(x.size):
             out[i] = g[i] * value_and_slope(x[i], real)[1]
@@ -64,4 +65,4 @@ def value_and_slope(x, real):
     """The exact GELU of a number and its derivative there, which share an exponential."""
     density = exp(real(-0.5) * x * x)
     Phi = normal_cdf(x, density)
-    return x * Phi, Phi + x * real(DENSITY_0) * density
+    return x * Phi, fma(x * real(DENSITY_0), density, Phi)

@@ -11,6 +11,8 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, rows, serial, threads_for
+from minigrad.kernels.lanes import LANES, fma, load, spread, store, total
+from minigrad.kernels.simd import part
 
 CHUNKS = 16     # of rows; each sums dweight and dbias by itself, so that threads change nothing
 
@@ -29,16 +31,19 @@ def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarr
     """Gradients to x, weight and bias."""
     flat = rows(x)
     dx = np.empty(flat.shape, x.dtype)
-    sums = np.zeros((2, CHUNKS, x.shape[-1]), x.dtype)
+    sums = np.zeros((2 * CHUNKS, x.shape[-1]), x.dtype)
     norm_vjp_kernel(rows(g), flat, dense(weight), moments, dx, sums, centred, threads_for(x.size))
-    dweight, dbias = sums.sum(axis=1)
+    dweight, dbias = sums[:CHUNKS].sum(axis=0), sums[CHUNKS:].sum(axis=0)
     return dx.reshape(x.shape), dweight, dbias
 
 
 @kernel("C2 C1 C1 C2 C2 double bool threads")
 def norm_kernel(x, weight, bias, out, moments, eps, centred, threads):
-    for r in prange(len(x)):
-        moments[r, 0], moments[r, 1] = normalise(x[r], weight, bias, eps, centred, out[r])
+    R, C = x.shape
+    for r in prange(R):
+        moments[r, 0], moments[r, 1] = normalise(part(x, r * C, C), part(weight, 0, C),
+                                                 part(bias, 0, C), eps, centred,
+                                                 part(out, r * C, C))
 
 
 @serial
@@ -48,36 +53,48 @@ def normalise(row, weight, bias, eps, centred, out):
     real = row.dtype.type
     mean = real(0)
     if centred:
-        for c in range(C):
-            mean += row[c]
-        mean /= real(C)
-    square = real(0)
-    for c in range(C):
-        square += (row[c] - mean) * (row[c] - mean)
-    rstd = real(1) / np.sqrt(square / real(C) + real(eps))
-    for c in range(C):
-        out[c] = (row[c] - mean) * rstd * weight[c] + bias[c]
+        sums = spread(real(0))
+        for c in range(0, C, LANES):
+            sums += load(row, c, 0)
+        mean = total(sums) / real(C)
+    squares = spread(real(0))
+    for c in range(0, C, LANES):
+        distance = load(row, c, mean) - mean
+        squares = fma(distance, distance, squares)
+    rstd = real(1) / np.sqrt(total(squares) / real(C) + real(eps))
+    for c in range(0, C, LANES):
+        unit = (load(row, c, 0) - mean) * rstd
+        store(out, c, fma(unit, load(weight, c, 0), load(bias, c, 0)))
     return mean, rstd
 
 
-@kernel("C2 C2 C1 C2 C2 C3 bool threads")
+@kernel("C2 C2 C1 C2 C2 C2 bool threads")
 def norm_vjp_kernel(g, x, weight, moments, dx, sums, centred, threads):
     R, C = x.shape
-    real = x.dtype.type
     for chunk in prange(CHUNKS):
-        dweight, dbias = sums[0, chunk], sums[1, chunk]
+        dweight, dbias = part(sums, chunk * C, C), part(sums, (CHUNKS + chunk) * C, C)
         for r in range(chunk * R // CHUNKS, (chunk + 1) * R // CHUNKS):
-            mean, rstd = moments[r, 0], moments[r, 1]
-            along_one, along_unit = real(0), real(0)
-            for c in range(C):
-                unit = (x[r, c] - mean) * rstd
-                d = g[r, c] * weight[c]
-                along_one += d
-                along_unit += d * unit
-                dweight[c] += g[r, c] * unit
-                dbias[c] += g[r, c]
-            along_one = along_one / real(C) if centred else real(0)
-            along_unit /= real(C)
-            for c in range(C):
-                unit = (x[r, c] - mean) * rstd
-                dx[r, c] = rstd * (g[r, c] * weight[c] - along_one - unit * along_unit)
+            normalise_vjp(part(g, r * C, C), part(x, r * C, C), part(weight, 0, C), moments[r, 0],
+                          moments[r, 1], part(dx, r * C, C), dweight, dbias, centred)
+
+
+@serial
+def normalise_vjp(g, x, weight, mean, rstd, dx, dweight, dbias, centred):
+    """Write the gradient of a row to dx, and add those of weight and bias to what is there."""
+    C = x.size
+    real = x.dtype.type
+    ones, units = spread(real(0)), spread(real(0))
+    for c in range(0, C, LANES):
+        g_c = load(g, c, 0)
+        unit = (load(x, c, 0) - mean) * rstd
+        d = g_c * load(weight, c, 0)
+        ones += d
+        units = fma(d, unit, units)
+        store(dweight, c, fma(g_c, unit, load(dweight, c, 0)))
+        store(dbias, c, load(dbias, c, 0) + g_c)
+    along_one = total(ones) / real(C) if centred else real(0)
+    along_unit = total(units) / real(C)
+    for c in range(0, C, LANES):
+        unit = (load(x, c, 0) - mean) * rstd
+        d = fma(load(g, c, 0), load(weight, c, 0), -along_one)
+        store(dx, c, fma(unit, -along_unit, d) * rstd)

@@ -22,8 +22,10 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for
+from minigrad.kernels.lanes import fma
 from minigrad.kernels.matmul import KC, multiply, pack_columns
 from minigrad.kernels.simd import array_at, dense_row
+from minigrad.kernels.softmax import dot
 from minigrad.kernels.tiles import MR, TILE_BYTES
 from minigrad.kernels.update import addresses
 
@@ -67,19 +69,18 @@ def step_matrix(p, g, m, shape, settings, steps):
     """Step one matrix, whose p, g and m are given row after row."""
     real = p.dtype.type
     momentum, decay, lr = real(settings[0]), real(settings[1]), real(settings[2] / SCALE)
-    z, square = np.empty_like(p), real(0)
+    z = np.empty_like(p)
     for i in range(p.size):
-        m[i] = momentum * m[i] + g[i]
-        z[i] = momentum * m[i] + g[i]
-        square += z[i] * z[i]
-    share = real(SCALE) / (np.sqrt(square) + real(TINY))
+        m[i] = fma(momentum, m[i], g[i])
+        z[i] = fma(momentum, m[i], g[i])
+    share = real(SCALE) / (np.sqrt(dot(z, z)) + real(TINY))
     for i in range(z.size):
         z[i] *= share
     made = orthogonal(z.reshape(shape)[::1], steps)
     for i in range(shape[0]):
         row, into = dense_row(made[i]), p[i * shape[1]:(i + 1) * shape[1]]
         for j in range(row.size):
-            into[j] = decay * into[j] - lr * row[j]
+            into[j] = fma(decay, into[j], -(lr * row[j]))
 
 
 @serial

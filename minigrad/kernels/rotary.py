@@ -14,7 +14,9 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, rows, serial, threads_for
-from minigrad.kernels.softmax import copy_row
+from minigrad.kernels.lanes import LANES, fma, load, store
+from minigrad.kernels.simd import part
+from minigrad.kernels.softmax import dot
 
 
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
@@ -39,8 +41,14 @@ def rotate_row(x, cos, sin, y):
     """Turn as many pairs as there are angles; y may be x."""
     for i in range(cos.size):
         a, b = x[2 * i], x[2 * i + 1]
-        y[2 * i] = a * cos[i] - b * sin[i]
-        y[2 * i + 1] = b * cos[i] + a * sin[i]
+        y[2 * i] = fma(a, cos[i], -(b * sin[i]))
+        y[2 * i + 1] = fma(b, cos[i], a * sin[i])
+
+
+@serial
+def copy_row(source, target):
+    for c in range(source.size):
+        target[c] = source[c]
 
 
 def norm_heads(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, heads: int, D: int, eps: float
@@ -72,22 +80,17 @@ def norm_heads_kernel(x, cos, sin, y, rstd, D, eps, threads):
         t = row % len(cos)
         rotate_row(x[row], cos[t], sin[t], y[row])
         copy_row(x[row, turned:], y[row, turned:])
-        y_heads = y[row, :heads * D].reshape(heads, D)
         for h in range(heads):
-            rstd[row, h] = norm_head(y_heads, h, eps)
+            rstd[row, h] = norm_head(part(y, row * y.shape[1] + h * D, D), eps)
 
 
 @serial
-def norm_head(x, h, eps):
-    """Divide row h by its root mean square; returns 1 / rms."""
-    D = x.shape[1]
+def norm_head(x, eps):
+    """Divide a head by its root mean square; returns 1 / rms."""
     real = x.dtype.type
-    square = real(0)
-    for d in range(D):
-        square += x[h, d] * x[h, d]
-    rstd = real(1) / np.sqrt(square / real(D) + real(eps))
-    for d in range(D):
-        x[h, d] *= rstd
+    rstd = real(1) / np.sqrt(dot(x, x) / real(x.size) + real(eps))
+    for d in range(0, x.size, LANES):
+        store(x, d, load(x, d, 0) * rstd)
     return rstd
 
 
@@ -100,8 +103,8 @@ def norm_heads_vjp_kernel(g, y, rstd, cos, back, dx, D, threads):
         for row in range(thread * R // threads, (thread + 1) * R // threads):
             t, turned = row % len(cos), 2 * cos.shape[1]
             for h in range(heads):
-                head = slice(h * D, (h + 1) * D)
-                norm_head_vjp(g[row, head], y[row, head], rstd[row, h], still[head])
+                at = row * g.shape[1] + h * D
+                norm_head_vjp(part(g, at, D), part(y, at, D), rstd[row, h], part(still, h * D, D))
             rotate_row(still, cos[t], back[t], dx[row])
             copy_row(still[turned:], dx[row, turned:])
             copy_row(g[row, heads * D:], dx[row, heads * D:])
@@ -109,10 +112,6 @@ def norm_heads_vjp_kernel(g, y, rstd, cos, back, dx, D, threads):
 
 @serial
 def norm_head_vjp(g, y, rstd, dx):
-    real = g.dtype.type
-    along = real(0)
-    for d in range(g.size):
-        along += g[d] * y[d]
-    along /= real(g.size)
-    for d in range(g.size):
-        dx[d] = (g[d] - y[d] * along) * rstd
+    along = dot(g, y) / g.dtype.type(g.size)
+    for d in range(0, g.size, LANES):
+        store(dx, d, fma(load(y, d, 0), -along, load(g, d, 0)) * rstd)

@@ -1,10 +1,10 @@
-"""What Numba has no word for: the bits of a float, a maximum without nan, arrays at an address.
+"""Arrays that Numba has no word for: known to be dense, a row of a matrix, or at an address.
 
-Through `numba.extending.intrinsic`, which writes LLVM's own instructions.
+Through `numba.extending.intrinsic`, which writes LLVM's own instructions.  None of them owns its
+memory, so nobody counts who uses it; it lives no longer than the array whose memory it is.
 """
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
@@ -16,36 +16,8 @@ def address(context, builder, signature, values, i, at):
 
 
 @intrinsic
-def power_of_two(typingctx, shifted):
-    """2^n for a float32 n + 1.5 * 2^23 with whole n in [-127, 128]: 0 for -127, inf for 128."""
-    def codegen(context, builder, signature, values):
-        # The low bits of such a float are n; they become those of an exponent.
-        bits = builder.shl(builder.bitcast(values[0], ir.IntType(32)),
-                           ir.Constant(ir.IntType(32), 23))
-        bits = builder.add(bits, ir.Constant(ir.IntType(32), 127 << 23))
-        return builder.bitcast(bits, ir.FloatType())
-    return types.float32(types.float32), codegen
-
-
-@intrinsic
-def larger(typingctx, x, y):
-    """The larger of two floats that are not nan; of nan, anything.
-
-    A promise that LLVM must have to make vectors of a loop over a maximum.
-    """
-    def codegen(context, builder, signature, values):
-        number = values[0].type
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(number, [number] * 2),
-            f"llvm.maxnum.f{32 if isinstance(number, ir.FloatType) else 64}")
-        return builder.call(function, values, fastmath=("nnan", "nsz"))
-    return x(x, x), codegen
-
-
-@intrinsic
 def dense_row(typingctx, row):
-    """A row that is dense, as an array known to be so, in order that loops over it become vectors;
-    it lives no longer than `row`."""
+    """A row that is dense, as an array known to be so, in order that loops over it become vectors."""
     known = types.Array(row.dtype, 1, "C")
 
     def codegen(context, builder, signature, values):
@@ -54,6 +26,18 @@ def dense_row(typingctx, row):
         return _dense(context, builder, known, given.data, size)
 
     return known(row), codegen
+
+
+@intrinsic
+def part(typingctx, array, start, size):
+    """So many numbers of a dense array, from place `start` on as they lie in memory."""
+    known = types.Array(array.dtype, 1, "C")
+
+    def codegen(context, builder, signature, values):
+        place = address(context, builder, signature, values, 0, values[1])
+        return _dense(context, builder, known, place, values[2])
+
+    return known(array, types.intp, types.intp), codegen
 
 
 @intrinsic

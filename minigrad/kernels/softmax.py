@@ -6,8 +6,9 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import kernel, rows, serial, threads_for
-from minigrad.kernels.simd import larger
-from minigrad.kernels.vector_math import exp
+from minigrad.kernels.lanes import (LANES, fma, larger, largest_lane, load, spread, store, total)
+from minigrad.kernels.simd import part
+from minigrad.kernels.vector_math import exp, log
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -28,45 +29,56 @@ def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 @kernel("C2 C2 threads")
 def softmax_kernel(x, out, threads):
-    for r in prange(x.shape[0]):
-        copy_row(x[r], out[r])
-        softmax_in_place(out[r], largest(out[r]))
+    R, C = x.shape
+    for r in prange(R):
+        softmax_row(part(x, r * C, C), part(out, r * C, C))
 
 
 @serial
-def softmax_in_place(row, top):
-    """Make a row, whose maximum is `top`, its softmax; return log(sum(exp(row))).  (A loop that may
-    read what it has written through another array does not become vectors; so it is given one.)"""
-    total = row.dtype.type(0)
-    for c in range(row.size):
-        row[c] = exp(row[c] - top)
-        total += row[c]
-    share = row.dtype.type(1) / total
-    for c in range(row.size):
-        row[c] *= share
-    return top + np.log(total)
-
-
-@serial
-def copy_row(source, target):
-    for c in range(source.size):
-        target[c] = source[c]
+def softmax_row(x, y):
+    """Write the softmax of a row to y, which may be x; return log(sum(exp(x)))."""
+    top = largest(x)
+    sums = spread(x.dtype.type(0))
+    for i in range(0, x.size, LANES):
+        e = exp(load(x, i, -np.inf) - top)
+        store(y, i, e)
+        sums += e
+    sum_ = total(sums)
+    share = x.dtype.type(1) / sum_
+    for i in range(0, x.size, LANES):
+        store(y, i, load(y, i, 0) * share)
+    return top + log(sum_)
 
 
 @serial
 def largest(x):
     """The maximum of a row; of one with nan, anything."""
-    top = x[0]
-    for c in range(x.size):
-        top = larger(top, x[c])
-    return top
+    even = odd = spread(x.dtype.type(-np.inf))
+    for i in range(0, x.size, 2 * LANES):
+        even = larger(load(x, i, -np.inf), even)
+        odd = larger(load(x, i + LANES, -np.inf), odd)
+    return largest_lane(larger(even, odd))
 
 
 @kernel("C2 C2 C2 threads")
 def softmax_vjp_kernel(g, y, out, threads):
-    for r in prange(y.shape[0]):
-        dot = y.dtype.type(0)
-        for c in range(y.shape[1]):
-            dot += g[r, c] * y[r, c]
-        for c in range(y.shape[1]):
-            out[r, c] = y[r, c] * (g[r, c] - dot)
+    R, C = y.shape
+    for r in prange(R):
+        softmax_row_vjp(part(g, r * C, C), part(y, r * C, C), part(out, r * C, C))
+
+
+@serial
+def softmax_row_vjp(g, y, out):
+    along = dot(g, y)
+    for i in range(0, y.size, LANES):
+        store(out, i, load(y, i, 0) * (load(g, i, 0) - along))
+
+
+@serial
+def dot(x, y):
+    """The inner product of two rows.  (Of two sums, each has time to wait for its last product.)"""
+    even = odd = spread(x.dtype.type(0))
+    for i in range(0, x.size, 2 * LANES):
+        even = fma(load(x, i, 0), load(y, i, 0), even)
+        odd = fma(load(x, i + LANES, 0), load(y, i + LANES, 0), odd)
+    return total(even + odd)

@@ -15,17 +15,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from minigrad.kernels.processor import target_machine, vector_bytes
 from minigrad.kernels.simd import address
 
-_FEATURES = llvm.get_host_cpu_features()
-if _FEATURES.get("avx512f"):
-    VECTOR_BYTES, MR, NV = 64, 12, 2    # 24 of 32 registers accumulate
-elif _FEATURES.get("avx") and _FEATURES.get("fma"):
-    VECTOR_BYTES, MR, NV = 32, 6, 2     # 12 of 16
-elif _FEATURES.get("neon"):
-    VECTOR_BYTES, MR, NV = 16, 8, 2     # 16 of 32
+VECTOR_BYTES, NV = vector_bytes(), 2
+if VECTOR_BYTES == 64:
+    MR = 12         # 24 of 32 registers accumulate
+elif llvm.get_default_triple().startswith(("aarch64", "arm64")):
+    MR = 8          # 16 of 32
 else:
-    VECTOR_BYTES, MR, NV = 16, 6, 2     # 12 of 16
+    MR = 6          # 12 of 16
 TILE_BYTES = VECTOR_BYTES * NV          # a tile of C is MR rows of this many bytes
 STEPS = 4           # of the inner dimension, between two tests whether it ends
 WIDE = 4 * NV       # vectors of a single row, whose sums would else have to wait for one another
@@ -70,9 +69,7 @@ def define_tiles(dtype: np.dtype) -> None:
     scalar = ir.FloatType() if dtype == np.float32 else ir.DoubleType()
     module = ir.Module(_name(scalar))
     _any_tiles(module, scalar)
-    host = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=_FEATURES.flatten(), opt=3)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), host)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), target_machine())
     engine.finalize_object()
     _engines.append(engine)             # it holds the machine code
     llvm.add_symbol(_name(scalar), engine.get_function_address(_name(scalar)))

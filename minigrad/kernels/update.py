@@ -14,7 +14,9 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, threads_for
+from minigrad.kernels.lanes import fma
 from minigrad.kernels.simd import array_at
+from minigrad.kernels.softmax import dot
 
 PIECE = 1 << 14
 
@@ -65,9 +67,9 @@ def adamw_kernel(like, places, pieces, settings, threads):
         keep1, keep2, decay = real(1 - beta1), real(1 - beta2), real(1 - lr * weight_decay)
         step, scale, tiny = real(lr / correction1), real(1 / correction2), real(eps)
         for j in range(n):
-            m[j] += keep1 * (g[j] - m[j])
-            v[j] += keep2 * (g[j] * g[j] - v[j])
-            p[j] = p[j] * decay - step * m[j] / (np.sqrt(v[j] * scale) + tiny)
+            m[j] = fma(keep1, g[j] - m[j], m[j])
+            v[j] = fma(keep2, fma(g[j], g[j], -v[j]), v[j])
+            p[j] = fma(p[j], decay, -(step * m[j] / (np.sqrt(v[j] * scale) + tiny)))
 
 
 @kernel("C1 ids1 ids2 D1 threads")
@@ -75,7 +77,4 @@ def sum_of_squares_kernel(like, places, pieces, sums, threads):
     for piece in prange(len(pieces)):
         i, start, stop = pieces[piece]
         x = array_at(places[i] + start * like.itemsize, stop - start, like)
-        square = like.dtype.type(0)
-        for j in range(stop - start):
-            square += x[j] * x[j]
-        sums[piece] = square
+        sums[piece] = dot(x, x)

@@ -1,6 +1,8 @@
 """Elementary functions that LLVM can turn into vectors: branch-free polynomials for float32.
 
-float64, which is there to check gradients, takes libm's functions one number at a time.
+They say themselves where a product and a sum are fused, so that they give the same bits wherever
+they are compiled.  float64, which is there to check gradients, takes libm's functions one number at
+a time.
 """
 import math
 
@@ -8,7 +10,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from minigrad.kernels.simd import power_of_two
+from minigrad.kernels.lanes import LANES, Lanes, clamp, fma, lane, power_of_two, with_lane
 
 ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
 LOG2_E = np.float32(1 / math.log(2))
@@ -28,12 +30,24 @@ P0, P1, P2, P3, P4, P5, P6, P7 = (np.float32(c) for c in (
     1.196293036e-01, 1.207539608e-01, 9.991349562e-02, 1.285616266e-01, -5.368364407e-02,
     2.063535024e-01, -1.572031017e-01, 3.567478400e-02))
 
+# Polynomial of (log(1 + r) - r + r^2 / 2) / r^3 for 1 + r in [sqrt(1/2), sqrt(2)); Cephes, logf.c.
+L0, L1, L2, L3, L4, L5, L6, L7, L8 = (np.float32(c) for c in (
+    3.3333331174e-1, -2.4999993993e-1, 2.0000714765e-1, -1.6668057665e-1, 1.4249322787e-1,
+    -1.2420140846e-1, 1.1676998740e-1, -1.1514610310e-1, 7.0376836292e-2))
+HALF, SQRT_HALF_BITS = np.float32(0.5), np.int32(0x3F3504F3)
+
 THIRD, NEAR_ZERO = np.float32(1 / 3), np.float32(0.02)      # tanh z = z - z^3 / 3 for small z
 
 
 def exp(x):
-    """e to the x; nan stays nan.  In float32, 0 below -87.7 and inf above 88.4."""
+    """e to the x, of a number or of Lanes; nan stays nan.  In float32, 0 below -87.7 and inf above
+    88.4."""
     return math.exp(x)
+
+
+def log(x):
+    """The natural logarithm of a number that is 1 or more, or nan."""
+    return math.log(x)
 
 
 def normal_cdf(x, density):
@@ -47,18 +61,37 @@ def tanh(x):
 
 
 def _exp_float32(x):
-    clear = EXP_LOW if x < EXP_LOW else x       # in this form nan stays nan
-    clear = EXP_HIGH if clear > EXP_HIGH else clear
-    shifted = clear * LOG2_E + ROUND
+    x = clamp(x, EXP_LOW, EXP_HIGH)
+    shifted = fma(x, LOG2_E, ROUND)
     n = shifted - ROUND                         # the nearest whole number
-    r = clear - n * LN2_HIGH - n * LN2_LOW
-    p = ((((E5 * r + E4) * r + E3) * r + E2) * r + E1) * r + E0
-    return (p * (r * r) + (r + ONE)) * power_of_two(shifted)
+    r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
+    p = fma(fma(fma(fma(fma(E5, r, E4), r, E3), r, E2), r, E1), r, E0)
+    return fma(p, r * r, r + ONE) * power_of_two(shifted)
+
+
+def _exp_one_by_one(x):
+    for i in range(LANES):
+        x = with_lane(x, i, math.exp(lane(x, i)))
+    return x
+
+
+def _log_float32(x):
+    if not x < np.inf:
+        return x
+    # x = (1 + r) 2^n; the first has the bits of x but for its exponent.
+    above = np.float32(x).view(np.int32) - SQRT_HALF_BITS
+    n = np.float32(above >> 23)
+    r = np.int32((above & 0x7FFFFF) + SQRT_HALF_BITS).view(np.float32) - ONE
+    p = fma(fma(fma(fma(L8, r, L7), r, L6), r, L5), r, L4)
+    p = fma(fma(fma(fma(p, r, L3), r, L2), r, L1), r, L0)
+    low = fma(n, LN2_LOW, fma(p, r * r * r, -HALF * (r * r)))
+    return fma(n, LN2_HIGH, r + low)
 
 
 def _normal_cdf_float32(x, density):
-    t = ONE / (ONE + TAIL_SLOPE * abs(x))
-    p = ((((((P7 * t + P6) * t + P5) * t + P4) * t + P3) * t + P2) * t + P1) * t + P0
+    t = ONE / fma(TAIL_SLOPE, abs(x), ONE)
+    p = fma(fma(fma(P7, t, P6), t, P5), t, P4)
+    p = fma(fma(fma(fma(p, t, P3), t, P2), t, P1), t, P0)
     tail = density * t * p
     return tail if x < ZERO else ONE - tail
 
@@ -72,22 +105,28 @@ def _tanh_float32(x):
     return -y if x < ZERO else y
 
 
-# Without "reassoc", which would merge the two halves of ln 2.
-EXACT = {"fastmath": {"contract", "nsz"}, "error_model": "numpy"}
+NUMPYS = {"error_model": "numpy"}
 
 
-@overload(exp, jit_options=EXACT)
+@overload(exp, jit_options=NUMPYS)
 def _exp(x):
-    return _exp_float32 if x == types.float32 else lambda x: math.exp(x)
+    if getattr(x, "dtype", x) == types.float32:
+        return _exp_float32
+    return _exp_one_by_one if isinstance(x, Lanes) else lambda x: math.exp(x)
 
 
-@overload(normal_cdf, jit_options=EXACT)
+@overload(log, jit_options=NUMPYS)
+def _log(x):
+    return _log_float32 if x == types.float32 else lambda x: math.log(x)
+
+
+@overload(normal_cdf, jit_options=NUMPYS)
 def _normal_cdf(x, density):
     if x == types.float32:
         return _normal_cdf_float32
     return lambda x, density: math.erfc(-x * math.sqrt(0.5)) / 2
 
 
-@overload(tanh, jit_options=EXACT)
+@overload(tanh, jit_options=NUMPYS)
 def _tanh(x):
     return _tanh_float32 if x == types.float32 else lambda x: math.tanh(x)

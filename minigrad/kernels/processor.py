@@ -1,0 +1,43 @@
+"""The processor that kernels are compiled for: this one, or the one that NUMBA_CPU_NAME names."""
+from functools import cache
+
+import llvmlite.binding as llvm
+from numba.core import config
+
+llvm.initialize_native_target()
+llvm.initialize_native_asmprinter()
+
+# Adds sixteen floats, and fuses a product and a sum.
+_PROBE = """
+define <16 x float> @probe(<16 x float> %x, <16 x float> %y) {
+    %sum = fadd <16 x float> %x, %y
+    %fused = call <16 x float> @llvm.fmuladd.v16f32(<16 x float> %sum, <16 x float> %x,
+                                                    <16 x float> %y)
+    ret <16 x float> %fused
+}
+declare <16 x float> @llvm.fmuladd.v16f32(<16 x float>, <16 x float>, <16 x float>)
+"""
+
+
+def target_machine() -> llvm.TargetMachine:
+    """What compiles for the processor, which Numba's kernels are compiled for too."""
+    features = config.CPU_FEATURES
+    if features is None:
+        features = llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=config.CPU_NAME or llvm.get_host_cpu_name(), features=features, opt=3)
+
+
+@cache
+def _probe():
+    return target_machine().emit_assembly(llvm.parse_assembly(_PROBE))
+
+
+def vector_bytes() -> int:
+    """The size of its vectors."""
+    return 64 if "zmm" in _probe() else 32 if "ymm" in _probe() else 16
+
+
+def fuses() -> bool:
+    """Whether it rounds a product and a sum once, and so gives the bits that others do."""
+    return any(fused in _probe() for fused in ("vfmadd", "fmla"))
