@@ -124,17 +124,18 @@ def test_gelu_and_its_gradient_are_the_plain_ones(dtype, by_tanh):
 
 @compiled_only
 def test_vector_functions_are_right_to_the_last_digits_of_float32():
-    from minigrad.kernels.vector_math import exp, normal_cdf, tanh
+    from minigrad.kernels.vector_math import exp, log, normal_cdf, tanh
 
     @numba.njit(error_model="numpy")
-    def all_three(x, density, out):
+    def all_four(x, density, out):
         for i in range(x.size):
             out[0, i], out[2, i] = exp(x[i]), tanh(x[i])
             out[1, i] = normal_cdf(x[i], density[i])
+            out[3, i] = log(exp(abs(x[i])))
 
     def computed(x):
-        out = np.empty((3, x.size), np.float32)
-        all_three(x, np.exp(-np.square(x.astype(np.float64)) / 2).astype(np.float32), out)
+        out = np.empty((4, x.size), np.float32)
+        all_four(x, np.exp(-np.square(x.astype(np.float64)) / 2).astype(np.float32), out)
         return out
 
     x = np.concatenate([np.linspace(-87, 88.3, 200_001), np.linspace(-13, 13, 200_001)])
@@ -147,6 +148,8 @@ def test_vector_functions_are_right_to_the_last_digits_of_float32():
     near = abs(exact) < 12                          # farther out the density has few digits
     assert np.abs(out[1, near] / Phi[near] - 1).max() < 7e-7
     assert np.abs(out[2] - np.tanh(exact)).max() < 3e-7
+    far = abs(exact) > 0.1                          # nearer, exp rounds more of x away
+    assert np.abs(out[3, far] / abs(exact[far]) - 1).max() < 2e-6
 
     out = computed(np.array([np.nan, np.inf, -np.inf, 89, -104, 0], np.float32))
     assert np.array_equal(out[0], np.float32([np.nan, np.inf, 0, np.inf, 0, 1]), equal_nan=True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from unittest import mock
 
+import numba
 import pytest
 
 from model import CheckpointError
@@ -45,6 +46,15 @@ def test_a_run_killed_at_random_moments_ends_as_if_left_alone(small_text):
     kills, _, lost, equal = reliability("kills", "--count", "3", "--steps", "300", "--interval",
                                         "0.1", "--data", str(small_text), *TINY)
     assert kills.split()[1] == "3," and equal.endswith("1 of 1 runs")
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+def test_sums_over_rows_have_the_same_bits_however_they_are_compiled():
+    first, *others = reliability("bits", "--rounds", "0", "--only", "softmax", "norm",
+                                 "cross_entropy")
+    assert int(first.split()[0]) > 100
+    assert [line.rpartition(": ")[0] for line in others] == ["compiled without vectorisers",
+                                                             "loaded without vectorisers"]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="memory is read from /proc")

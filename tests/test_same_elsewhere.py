@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from minigrad import kernels
-from minigrad.kernels import plain
-from tests.reference.make_short_run import FILE, digest, masks, short_run
+from minigrad.kernels import plain, processor
+from model.recipes import RECIPES
+from tests.reference.make_short_run import FILE, digest, float32_run, masks, short_run
 
 PUBLISHED = json.loads(FILE.read_text(encoding="utf-8"))
 
@@ -39,6 +40,15 @@ def test_a_run_draws_and_computes_what_is_published(every_kernel):
     # Other kernels and processors differ by some 1e-12 at most; see `margin`.
     assert np.allclose(run["losses"], PUBLISHED["losses"], rtol=0, atol=1e-10)
     assert run["run"] == PUBLISHED["run"]
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT or not processor.fuses(),
+                    reason="plain NumPy and such a processor round otherwise")
+@pytest.mark.parametrize("threads", [1, numba.config.NUMBA_NUM_THREADS])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_run_in_float32_has_every_bit_that_is_published(recipe, threads):
+    numba.set_num_threads(threads)
+    assert list(float32_run(recipe)) == PUBLISHED["float32"][recipe]
 
 
 def test_rounding_leaves_room_for_the_digits_in_which_machines_differ():

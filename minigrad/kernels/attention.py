@@ -21,7 +21,7 @@ from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writable
 from minigrad.kernels.dropout import keeps, seed_and_bound
-from minigrad.kernels.lanes import LANES, fma
+from minigrad.kernels.lanes import LANES
 from minigrad.kernels.matmul import ADD, SET, multiply, pack_columns
 from minigrad.kernels.simd import dense_row, part
 from minigrad.kernels.softmax import dot, largest, softmax_row

@@ -3,7 +3,6 @@
 Through `numba.extending.intrinsic`, which writes LLVM's own instructions.  None of them owns its
 memory, so nobody counts who uses it; it lives no longer than the array whose memory it is.
 """
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numba.np import arrayobj
@@ -17,7 +16,7 @@ def address(context, builder, signature, values, i, at):
 
 @intrinsic
 def dense_row(typingctx, row):
-    """A row that is dense, as an array known to be so, in order that loops over it become vectors."""
+    """A row that is dense, as an array known to be so, so that loops over it become vectors."""
     known = types.Array(row.dtype, 1, "C")
 
     def codegen(context, builder, signature, values):

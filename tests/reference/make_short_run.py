@@ -3,8 +3,10 @@
     python -m tests.reference.make_short_run
 
 The run is in float64, with dropout, on the beginning of the built-in text.  What it draws is the
-same everywhere; what it computes is sums, which may end in other digits where they are added in
-another order, so that its digest is of fewer digits.  In the file:
+same everywhere; what it computes in float64 takes exponentials from the C library, and sums from
+NumPy where Numba does not compile, so that its digest is of fewer digits.  Beside it are two runs
+in float32, of train.py's recipes, whose digests are of all bits: compiled kernels take nothing from
+the C library there, and add in an order that is written down.  In the file:
 
     weights     sha256 of the initial weights, as float32: of the normal distribution, one number in
                 4,000 comes from the C library's log1p, which may differ in float64's last digit
@@ -14,6 +16,8 @@ another order, so that its digest is of fewer digits.  In the file:
     losses      of every step, nats a character
     run         sha256 of the losses and of the weights after the last step, rounded
     margin      the least change of one of those that would round it otherwise
+    float32     for each recipe the last loss, and sha256 of all bits of the losses and weights,
+                from compiled kernels on a processor that rounds a product and a sum once
 """
 import hashlib
 import json
@@ -24,17 +28,22 @@ import numpy as np
 import data
 import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig, generate
+from model.recipes import RECIPES
+from model.run import Run
 from model.seeds import generator
+from model.settings import Settings
 from model.training import State, decayed_and_other
 
 FILE = pathlib.Path(__file__).with_name("short_run.json")
 SEED, STEPS, BATCH = 1337, 30, 4
 SIZE = dict(block_size=32, n_layer=2, n_head=2, n_embd=32, dropout=0.1)
 DECIMALS = dict(losses=7, weights=4)
+SMALL = dict(n_layer=2, n_head=2, n_embd=64, block_size=64, batch_size=12, dropout=0.1,
+             max_iters=20, warmup_iters=5, seed=SEED)
 
 
 def short_run() -> dict:
-    """All that is published, computed here and now."""
+    """All that is published of the run in float64, computed here and now."""
     text = data.read_text("lantern")[:20_000]
     tokenizer = CharTokenizer(text)
     ids = tokenizer.encode(text)
@@ -56,6 +65,18 @@ def short_run() -> dict:
                                  *[(p.data, DECIMALS["weights"]) for p in model.parameters()])
     return dict(weights=initial, batches=digest("<i8", *read), masks=digest("u1", *masks()),
                 sample=sample(), losses=losses, run=run, margin=margin)
+
+
+def float32_run(recipe: str) -> tuple[float, str]:
+    """The last loss of a small model trained by a recipe, and a digest of all bits."""
+    text = data.read_text("lantern")[:20_000]
+    tokenizer = CharTokenizer(text)
+    run = Run(Settings(**RECIPES[recipe] | SMALL), tokenizer, text, None)
+    ids, losses = tokenizer.encode(text), []
+    for _ in range(run.settings.max_iters):
+        losses.append(run.take_step(ids)[0])
+        run.state.note_step(losses[-1], 0.0)
+    return losses[-1], digest("<f4", np.array(losses), *run.model.state_dict().values())
 
 
 def masks(dtype: type = np.float64) -> list[np.ndarray]:
@@ -95,4 +116,6 @@ def rounded_digest(*parts: tuple) -> tuple[str, float]:
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(short_run(), indent=1) + "\n", encoding="utf-8")
+    in_float32 = {recipe: float32_run(recipe) for recipe in RECIPES}
+    FILE.write_text(json.dumps(short_run() | {"float32": in_float32}, indent=1) + "\n",
+                    encoding="utf-8")

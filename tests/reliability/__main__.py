@@ -7,6 +7,10 @@ and train for long, watching its memory:
 
     python -m tests.reliability soak --seconds 3600
 
+and compute everything in processes that compile and that load, and compare all bits:
+
+    python -m tests.reliability bits --rounds 10 --cpu haswell
+
 and hand the program what is damaged, or was never meant for it:
 
     python -m tests.reliability damage --count 100000
@@ -27,17 +31,17 @@ def main(argv: list[str] | None = None) -> None:
     """The command."""
     # One thread, so that a process may be forked; the result does not depend on it.
     os.environ |= {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    from tests.reliability import damage, fuzz, kills, soak, writes
+    from tests.reliability import bits, damage, fuzz, kills, soak, writes
     parser = argparse.ArgumentParser("python -m tests.reliability", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="WHAT")
-    for module in (writes, kills, soak, damage, fuzz):
+    for module in (writes, kills, soak, bits, damage, fuzz):
         name = module.__name__.split(".")[-1]
         command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
         module.add_flags(command)
         command.set_defaults(run=module.run)
     options, options.train = parser.parse_known_args(argv)
-    if options.train and options.run in (damage.run, fuzz.run):
+    if options.train and options.run in (bits.run, damage.run, fuzz.run):
         parser.error(f"there is no flag {options.train[0]}")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         sys.exit(0 if options.run(options, pathlib.Path(folder)) else 1)

@@ -1,0 +1,197 @@
+"""A digest of what every kernel and op computes here, one line of JSON for each:
+
+    python -m tests.reliability.results --only softmax norm --order 3
+
+Two processes that print other digests for the same name do not compute the same bits.
+"""
+import argparse
+import hashlib
+import json
+import random
+import zlib
+from collections.abc import Callable, Iterator
+
+import numba
+import numpy as np
+
+import minigrad as mg
+from minigrad import kernels
+from model import Transformer, TransformerConfig
+from model.decoding import Decoder
+from tests import test_ops
+
+# Rows and columns: ragged, with whole lanes, below and above what wakes threads.
+SHAPES = [(1, 1), (3, 5), (5, 16), (7, 17), (33, 31), (9, 100), (300, 65), (600, 128), (1100, 63)]
+# Of attention: (sequences, heads, groups, queries, keys, width of keys, width of values).
+HEADS = [(1, 1, 1, 1, 1, 1, 1), (2, 2, 1, 5, 7, 3, 4), (2, 4, 4, 33, 33, 16, 16),
+         (2, 4, 2, 70, 70, 32, 32), (1, 2, 2, 300, 300, 20, 20)]
+FLOATS = np.float32, np.float64
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser("python -m tests.reliability.results", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[], metavar="WORD",
+                        help="kernels and ops whose name begins so (default: all)")
+    parser.add_argument("--order", type=int, default=0, metavar="SEED",
+                        help="of the order in which they are computed (default: %(default)s)")
+    options = parser.parse_args(argv)
+    named = [*kernels_on_many_shapes(), *decoders(), *every_op()]
+    if options.only:
+        named = [(name, f) for name, f in named if name.startswith(tuple(options.only))]
+    random.Random(options.order).shuffle(named)
+    most = numba.get_num_threads()
+    for name, compute in named:
+        for threads in {1, most}:
+            numba.set_num_threads(threads)
+            found = compute(np.random.default_rng(zlib.crc32(name.encode())))
+            print(json.dumps([name, threads, digest(found)]), flush=True)
+
+
+def digest(arrays: object) -> str:
+    """Of all bits of the arrays, in lists or alone."""
+    if isinstance(arrays, (list, tuple)):
+        return hashlib.sha256("".join(map(digest, arrays)).encode()).hexdigest()[:16]
+    a = np.asarray(arrays)
+    return hashlib.sha256(f"{a.dtype} {a.shape}".encode() + a.tobytes()).hexdigest()[:16]
+
+
+def kernels_on_many_shapes() -> Iterator[tuple[str, Callable]]:
+    """(name, what it computes from a random generator) of every kernel, float type and shape."""
+    for dtype in FLOATS:
+        for R, C in SHAPES:
+            for name, compute in on_rows(R, C, dtype):
+                yield f"{name} ({R}, {C}) {np.dtype(dtype)}", compute
+        for shape in HEADS:
+            for name, compute in on_heads(*shape, dtype):
+                yield f"{name} {shape} {np.dtype(dtype)}", compute
+
+
+def on_rows(R: int, C: int, dtype: type) -> Iterator[tuple[str, Callable]]:
+    """The kernels that take rows of channels."""
+    def normal(rng, *shape):
+        return rng.standard_normal(shape).astype(dtype)
+
+    def computed(kernel, *shapes, **settings):
+        return lambda rng: kernel(*[normal(rng, *shape) for shape in shapes], **settings)
+
+    yield "softmax", computed(kernels.softmax, (R, C))
+    yield "softmax_vjp", computed(kernels.softmax_vjp, (R, C), (R, C))
+    for centred in (False, True):
+        def norm(rng):
+            x, g, weight, bias = (normal(rng, *s) for s in ((R, C), (R, C), (C,), (C,)))
+            y, moments = kernels.norm(x, weight, bias, 1e-5, centred)
+            return y, moments, kernels.norm_vjp(g, x, weight, moments, centred)
+        yield f"norm and norm_vjp, {centred=}", norm
+    yield "cross_entropy", lambda rng: kernels.cross_entropy(
+        normal(rng, R, C), np.where(rng.random(R) < 0.1, -1, rng.integers(C, size=R)), -1)
+    for by_tanh in (False, True):
+        yield f"gelu, {by_tanh=}", computed(kernels.gelu, (R, C), by_tanh=by_tanh)
+        yield f"gelu_vjp, {by_tanh=}", computed(kernels.gelu_vjp, (R, C), (R, C), by_tanh=by_tanh)
+    yield "dropout", computed(kernels.dropout, (R, C), p=0.3, seed=5)
+    yield "dropout, residual", lambda rng: kernels.dropout(normal(rng, R, C), 0.3, 5,
+                                                           normal(rng, R, C))
+    P = 40
+
+    def matmul(rng):
+        a, b, bias, residual, h = (normal(rng, *s) for s in ((R, C), (C, P), (P,), (R, P), (R, P)))
+        activated = np.empty_like(h)
+        return [kernels.matmul(a, b), kernels.matmul(b.T, a.T),
+                kernels.matmul(a, b, bias=bias, residual=residual),
+                kernels.matmul(a, b, activated=activated), activated.copy(),
+                kernels.matmul(a, b, slope_at=h, activated=activated), activated,
+                kernels.matmul(a, b, relu2=True), kernels.matmul(a, b, slope_at=h * h, relu2=True)]
+    yield "matmul", matmul
+
+    def rotated(rng):
+        D, heads = 2 * C, 3
+        x, g, cos, sin = (normal(rng, *s) for s in (
+            (2, R, (heads + 1) * D), (2, R, (heads + 1) * D), (R, heads * C), (R, heads * C)))
+        y, rstd = kernels.norm_heads(x, cos, sin, heads, D, 1e-6)
+        return (kernels.rotate(x, cos, sin), y, rstd,
+                kernels.norm_heads_vjp(g, y, rstd, cos, sin, D))
+    yield "rotate, norm_heads and norm_heads_vjp", rotated
+
+    def rows_of_a_table(rng):
+        table, g, ids = normal(rng, 50, C), normal(rng, R, C), rng.integers(50, size=(R, 3))
+        total = np.zeros_like(table)
+        kernels.add_rows(total, ids, g, 0.3, 7)
+        return kernels.sum_rows(table, ids, 0.3, 7), total, kernels.ngram_rows(ids, 3, 1000)
+    yield "sum_rows, add_rows and ngram_rows", rows_of_a_table
+
+    def stepped(rng):
+        p, g, m, v = (normal(rng, R, C) for _ in range(4))
+        kernels.adamw([p], [g], [m], [v * v], np.array([[1e-3, 0.9, 0.99, 1e-8, 0.1, 0.1, 0.1]]))
+        return p, m, v, kernels.sum_of_squares([g, p[:1]])
+    yield "adamw and sum_of_squares", stepped
+    if R <= 600:
+        def orthogonalised(rng):
+            p, g, m = ([normal(rng, R, C), normal(rng, C, 40)] for _ in range(3))
+            kernels.muon(p, g, m, np.array([[0.95, 0.99, 0.02]] * 2), 5)
+            return p, m
+        yield "muon", orthogonalised
+    yield "draw", lambda rng: kernels.draw(normal(rng, R, C), rng.random(R), 0.8, None, 0.9)
+
+
+def on_heads(B: int, H: int, groups: int, T: int, S: int, D: int, E: int, dtype: type
+             ) -> Iterator[tuple[str, Callable]]:
+    """Attention and its gradient, of every kind."""
+    for kind, (masked, biased, causal, p) in dict(
+            plain=(False, False, False, 0.0), causal=(False, False, True, 0.0),
+            masked=(True, False, False, 0.0), biased=(False, True, True, 0.3)).items():
+        def attended(rng, masked=masked, biased=biased, causal=causal, p=p):
+            q, k, v, g = (rng.standard_normal(s).astype(dtype) for s in (
+                (B, H, T, D), (B, groups, S, D), (B, groups, S, E), (B, H, T, E)))
+            mask = np.where(rng.random((B, H, T, S)) < 0.3, -np.inf, 0).astype(dtype)
+            slopes = rng.random(H).astype(dtype) if biased else None
+            settings = mask if masked else None, slopes
+            out, log_sum = kernels.attention(q, k, v, *settings, causal, D ** -0.5, p, 5)
+            return out, log_sum, kernels.attention_vjp(g, q, k, v, *settings, out, log_sum, causal,
+                                                       D ** -0.5, p, 5)
+        yield f"attention and attention_vjp, {kind}", attended
+
+
+def decoders() -> Iterator[tuple[str, Callable]]:
+    """Logits after each of some characters, of models large enough for threads and too small."""
+    modern = dict(position="rotary", norm="rms", qk_norm=True, activation="relu2", ngrams=3)
+    for n_embd in (24, 192):
+        for kind, config in dict(gpt2={}, alibi=dict(position="alibi"), modern=modern).items():
+            for dtype in FLOATS:
+                def decoded(rng, n_embd=n_embd, config=config, dtype=dtype):
+                    model = Transformer(TransformerConfig(60, 40, n_layer=2, n_head=4,
+                                                          n_embd=n_embd, **config), 1, dtype)
+                    ids = rng.integers(60, size=(3, 40))
+                    decoder = Decoder(model, len(ids))
+                    return [decoder.read(ids[:, :20]), *map(decoder.step, ids[:, 20:].T)]
+                yield f"decode {kind}, {n_embd} channels, {np.dtype(dtype)}", decoded
+
+
+def every_op() -> Iterator[tuple[str, Callable]]:
+    """The value and the gradients of every op at the inputs that its own tests take."""
+    for number, example in enumerate(test_ops.EXAMPLES):
+        name, args, settings = example.values
+        for dtype in FLOATS:
+            def computed(rng, name=name, args=args, settings=settings, dtype=dtype):
+                leaves = []
+
+                def given(a):
+                    if callable(a):
+                        return a()
+                    if isinstance(a, list) and isinstance(a[0], np.ndarray):
+                        return [given(x) for x in a]
+                    if isinstance(a, np.ndarray) and a.dtype.kind == "f":
+                        leaves.append(mg.Tensor(a.astype(dtype), requires_grad=True))
+                        return leaves[-1]
+                    return a
+                out = mg.OPS[name](*map(given, args), **{k: given(v) for k, v in settings.items()})
+                outs = out if isinstance(out, list) else [out]
+                for y in outs:
+                    if y.requires_grad:
+                        y.backward(np.cos(np.arange(y.size)).reshape(y.shape))
+                return [y.data for y in outs] + [x.grad for x in leaves if x.grad is not None]
+            yield f"{example.id}, example {number}, {np.dtype(dtype)}", computed
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""What is known of the processor that kernels are compiled for."""
+import platform
+
+import pytest
+from numba.core import config
+
+from minigrad.kernels import processor
+
+
+@pytest.fixture
+def compile_for(monkeypatch):
+    """Have NUMBA_CPU_NAME name another processor."""
+    def name(cpu):
+        monkeypatch.setattr(config, "CPU_NAME", cpu)
+        monkeypatch.setattr(config, "CPU_FEATURES", "")
+        processor._probe.cache_clear()
+    yield name
+    processor._probe.cache_clear()
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="this is no x86-64")
+def test_the_processor_that_numba_is_told_of_decides_on_vectors(compile_for):
+    found = {}
+    for cpu in ("nehalem", "sandybridge", "haswell", "znver3", "skylake-avx512", "znver4"):
+        compile_for(cpu)
+        found[cpu] = processor.vector_bytes(), processor.fuses()
+    assert found == {"nehalem": (16, False), "sandybridge": (32, False), "haswell": (32, True),
+                     "znver3": (32, True), "skylake-avx512": (64, True), "znver4": (64, True)}
