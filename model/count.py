@@ -1,7 +1,8 @@
 """Where a transformer's parameters are, and what a token costs:
 
-    python -m model.count --n_layer 96 --n_head 96 --n_embd 12288 --vocab_size 50257 \\
-        --block_size 2048               GPT-3
+    python -m model.count                   the model that train.py trains, by the same flags
+    python -m model.count --recipe gpt2 --n_layer 96 --n_head 96 --n_embd 12288 \\
+        --vocab_size 50257 --block_size 2048                GPT-3
     python -m model.count --out_dir out     a model that was trained
 
 Everything is counted by formula, so that the largest model needs no memory; the tests hold the
@@ -10,32 +11,23 @@ Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, 
 """
 import dataclasses
 import pathlib
-import typing
 
 from model.checkpoint import load_checkpoint
 from model.flags import Parser, answering, flag, prepare_output
+from model.recipes import MODERN, recipe
+from model.settings import ARCHITECTURE, Settings
 from model.sizes import (cached, forward_flops, number_of, of_a_layer, outside_layers, parameters,
                          scaled)
-from model.transformer import NORMS, POSITIONS, TransformerConfig
+from model.transformer import TransformerConfig
 
-HELP = {"vocab_size": "different tokens, V",
-        "block_size": "tokens of the longest sequence, T",
-        "n_layer": "blocks of attention and MLP",
-        "n_head": "attention heads, H",
-        "n_kv_head": "heads of keys and values (default: n_head)",
-        "n_embd": "channels, C",
-        "position": f"what tells positions apart: {', '.join(POSITIONS)}",
-        "bias": "biases in linear layers and norms",
-        "norm": f"the norm's kind: {', '.join(NORMS)}; rms learns nothing",
-        "ngrams": "longest of the n-grams that have rows of their own",
-        "ngram_rows": "of all n-grams together"}       # others change no count
 LANTERN = 62    # characters of the text that train.py takes by default
 
-Settings = dataclasses.make_dataclass("Settings", [
-    (field.name, (typing.get_args(field.type) or (field.type,))[0],     # int | None: a flag of int
-     flag(LANTERN if field.name == "vocab_size" else field.default, HELP.get(field.name, "")))
-    for field in dataclasses.fields(TransformerConfig) if field.name in HELP
-] + [("out_dir", str, flag(None, "count the model in the ckpt.npz of this folder instead"))])
+Counted = dataclasses.make_dataclass("Counted", [
+    ("vocab_size", int, flag(LANTERN, "different characters, V")),
+    *((field.name, field.type, field) for field in dataclasses.fields(Settings)
+      if field.name in ("recipe", *ARCHITECTURE)),
+    ("out_dir", str, flag(None, "count the model in the ckpt.npz of this folder instead"))],
+    frozen=True)
 
 ATTENTION, MLP = ("query", "key", "value", "output"), ("up", "down")
 
@@ -43,11 +35,12 @@ ATTENTION, MLP = ("query", "key", "value", "output"), ("up", "down")
 def main(argv: list[str] | None = None) -> None:
     """The command."""
     prepare_output()
-    parser = Parser("python -m model.count", __doc__, Settings)
+    usual = {name: MODERN[name] for name in ARCHITECTURE if name in MODERN}
+    parser = Parser("python -m model.count", __doc__, Counted(**usual))
     given = parser.given(argv)
     with answering("model.count"):
         if "out_dir" not in given:
-            config = TransformerConfig(**{"vocab_size": LANTERN} | given)
+            config = config_of(given, parser)
         elif len(given) == 1:
             config = load_checkpoint(pathlib.Path(given["out_dir"]) / "ckpt.npz").model.config
         else:
@@ -55,6 +48,15 @@ def main(argv: list[str] | None = None) -> None:
             parser.error("--out_dir counts a model as it was trained; leave out "
                          + ", ".join(f"--{name}" for name in given))
         print(report(config), flush=True)
+
+
+def config_of(given: dict, parser: Parser) -> TransformerConfig:
+    """The model that train.py would train by these flags, on a text that holds the block."""
+    vocab_size = given.pop("vocab_size", LANTERN)
+    chosen = recipe(given.get("recipe", Settings.recipe), characters=0) | given
+    s = Settings(**chosen, explain=True)        # which needs no folder to write into
+    parser.refuse(s.problems())
+    return s.model_config(vocab_size)
 
 
 def report(config: TransformerConfig) -> str:

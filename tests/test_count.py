@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+import train
 from minigrad import Tensor
 from minigrad.core import watch_ops
 from model import CharTokenizer, Transformer, TransformerConfig, count, save_checkpoint
@@ -167,24 +168,26 @@ def run(capsys, *flags):
 
 
 def test_the_command_prints_three_tables_of_at_most_80_columns(capsys):
-    said = run(capsys, "--n_layer", "96", "--n_head", "96", "--n_embd", "12288", "--vocab-size",
-               "50257", "--block_size", "2048")
+    said = run(capsys, "--recipe", "gpt2", "--n_layer", "96", "--n_head", "96", "--n_embd",
+               "12288", "--vocab-size", "50257", "--block_size", "2048")
     assert said == count.report(GPT3) + "\n"
     assert all(len(line) <= 80 and line == line.rstrip() for line in said.splitlines())
     assert re.search(r"\ntotal +1,811,963,904 +174,591,270,912 +100.0%\n", said)
     biased = run(capsys, "--bias")
     assert biased != run(capsys) and "one layer" in biased
-    smallest = run(capsys, "--n_layer=1", "--n_head=1", "--n_embd=1", "--block_size=1")
+    smallest = run(capsys, "--recipe=gpt2", "--n_layer=1", "--n_head=1", "--n_embd=1",
+                   "--block_size=1")
     assert smallest.startswith("1 layer, 1 head of 1; 1 channel, vocabulary 62, block 1\n")
     assert "\nattention to 1 key, the mean of a block  " in smallest
 
 
-def test_without_flags_it_counts_what_train_py_trains_by_default(capsys):
-    import data
-    import train
-    characters = CharTokenizer(data.read_text("lantern")).vocab_size
-    assert count.Settings().vocab_size == characters
-    assert run(capsys) == count.report(train.Settings().model_config(characters)) + "\n"
+@pytest.mark.parametrize("flags", [
+    (), ("--recipe", "gpt2"), ("--n_layer", "1", "--no-qk_norm", "--position", "learned",
+                               "--ngram_dropout", "0.1")], ids=" ".join)
+def test_by_the_same_flags_it_counts_what_train_py_says_it_trains(capsys, flags):
+    train.main(["--explain", *flags])       # which goes no further than a step, and saves nothing
+    trains = re.search(r"^model +([\d,]+) parameters", capsys.readouterr().out, re.M)[1]
+    assert re.search(r"^total .* ([\d,]+) +100\.0%$", run(capsys, *flags), re.M)[1] == trains
 
 
 def test_a_trained_model_is_counted_by_its_folder(capsys, tmp_path):
@@ -194,8 +197,10 @@ def test_a_trained_model_is_counted_by_its_folder(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("flags, says", [
-    (("--n_head", "3"), "n_embd=128 channels do not split evenly into n_head=3 heads"),
-    (("--n_layer", "0"), "n_layer is a whole number of at least 1, not 0"),
+    (("--n_head", "3"), "--n_embd 128 does not split into --n_head 3 heads; take --n_embd"),
+    (("--n_layer", "0"), "--n_layer is at least 1, not 0"),
+    (("--vocab_size", "0"), "vocab_size is a whole number of at least 1, not 0"),
+    (("--recipe", "gtp2"), "--recipe is modern or gpt2, not gtp2; did you mean gpt2?"),
     (("--out_dir", "nowhere"), "there is no checkpoint nowhere"),
     (("--out_dir", "nowhere", "--bias"), "leave out --bias"),
     (("--n_layers", "3"), "did you mean --n_layer?")])
