@@ -5,8 +5,9 @@ import numpy as np
 
 from minigrad import no_grad
 
-TOKENS = 8192       # shown, at most, unless that allows fewer than FEWEST futures
-FEWEST = 16
+TOKENS = 4096       # shown at each length, about, and the same number with the future changed
+SHORT = 64          # positions, of which each is tried
+LONG = 2048         # positions, at most: attention to more takes seconds, then minutes
 
 
 class CausalityError(ValueError):
@@ -16,10 +17,14 @@ class CausalityError(ValueError):
 def prove_causality(model: Callable, vocab_size: int, block_size: int, seed: int = 0) -> None:
     """Change the future and see that the past's logits stay equal bit for bit.
 
-    A batch of one random sequence of `block_size` ids, repeated, is shown to the model, and then
-    the same with other ids from some position on, a different one in each row; all logits before
-    that position must be the same.  Up to a block size of 90 that is every position; of a longer
-    block it is some, evenly spaced, so that a leak between two neighbours only may pass.
+    A batch of one random sequence of ids, repeated, is shown to the model, and then the same with
+    other ids from some position on, a different one in each row; all logits before that position
+    must be the same.  In sequences of SHORT that is every position; then, in sequences as long as
+    the block or LONG, positions evenly spaced, the last among them.
+
+    So a leak that all queries have, or all blocks of up to SHORT queries, is found at any block
+    size.  From SHORT on, a leak between two neighbours only may pass.  From LONG on, nothing is
+    shown: there a leak must be one that earlier positions have too.
 
     Raises
     ------
@@ -28,12 +33,18 @@ def prove_causality(model: Callable, vocab_size: int, block_size: int, seed: int
     if block_size < 2 or vocab_size < 2:
         return                                              # no future, or nothing to change it to
     rng = np.random.default_rng(seed)
-    n_cuts = min(block_size - 1, max(FEWEST, TOKENS // block_size))
-    cuts = np.linspace(1, block_size - 1, n_cuts).astype(int)
-    ids = np.tile(rng.integers(vocab_size, size=block_size), (len(cuts), 1))        # (cuts, T)
+    for T in sorted({min(block_size, SHORT), min(block_size, LONG)}):
+        ids = rng.integers(vocab_size, size=T)
+        cuts = np.linspace(0, T - 1, 1 + min(T - 1, TOKENS // T)).astype(int)[1:]
+        _prove_at(model, vocab_size, ids, cuts, rng)
+
+
+def _prove_at(model, vocab_size, ids, cuts, rng):
+    """The proof for one sequence, (T,), and changes from each of the cuts on."""
+    ids = np.tile(ids, (len(cuts), 1))                                              # (cuts, T)
     changed = ids.copy()
     for row, cut in zip(changed, cuts):
-        row[cut:] = (row[cut:] + rng.integers(1, vocab_size, size=block_size - cut)) % vocab_size
+        row[cut:] = (row[cut:] + rng.integers(1, vocab_size, size=len(row) - cut)) % vocab_size
     with no_grad():
         before, after = model(ids).data, model(changed).data                        # (cuts, T, V)
     if not (np.isfinite(before).all() and np.isfinite(after).all()):

@@ -9,10 +9,11 @@ import minigrad as mg
 from minigrad import Tensor
 from model import Transformer, TransformerConfig
 from model.attention import attention, causal_mask
-from model.causality import CausalityError, prove_causality
+from model.causality import LONG, SHORT, TOKENS, CausalityError, prove_causality
 from model.transformer import POSITIONS
 
 V, T, C, H = 11, 12, 8, 2
+at_short_and_long_blocks = pytest.mark.parametrize("block_size", [T, 5000])
 
 
 def small(block_size=T, **settings):
@@ -38,7 +39,16 @@ class PlainAttention:
 
     def mix(self, x):
         q, k, v = (x @ w for w in self.weights)
-        return attention(q, k, v, self.mask)[0]
+        return attention(q, k, v, self.mask_of(x))[0]
+
+    def mask_of(self, x):
+        n = x.shape[1]
+        return None if self.mask is None else self.mask[:n, :n]
+
+
+def closed(block_size=T):
+    """The causal mask for as much of a block as is shown."""
+    return causal_mask(min(block_size, LONG), dtype=np.float64)
 
 
 def refusal(model, block_size=T):
@@ -55,7 +65,7 @@ def refusal(model, block_size=T):
 
 
 @pytest.mark.parametrize("n_head, n_embd", [(1, 1), (2, 8), (4, 100)])
-@pytest.mark.parametrize("block_size", [2, 3, 11, 33])
+@pytest.mark.parametrize("block_size", [2, 3, 11, 33, LONG + 1])
 def test_the_right_model_passes_at_every_size(block_size, n_head, n_embd):
     config = TransformerConfig(vocab_size=V, block_size=block_size, n_layer=2, n_head=n_head,
                                n_embd=n_embd)
@@ -100,10 +110,11 @@ def test_a_sequence_without_a_future_passes():
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
-def test_one_block_that_looks_everywhere_is_refused(layer):
-    model = small()
+@at_short_and_long_blocks
+def test_one_block_that_looks_everywhere_is_refused(layer, block_size):
+    model = small(block_size)
     model.blocks[layer].attention.causal = False
-    assert refusal(model) == (0, 1)
+    assert refusal(model, block_size) == (0, 1)
 
 
 def test_a_mask_off_by_one_is_refused():
@@ -111,9 +122,10 @@ def test_a_mask_off_by_one_is_refused():
     assert refusal(PlainAttention(mask)) == (0, 1)
 
 
-def test_a_mask_that_is_missing_or_transposed_is_refused():
-    assert refusal(PlainAttention(None)) == (0, 1)
-    assert refusal(PlainAttention(causal_mask(T, dtype=np.float64).T))[1] == 1
+@at_short_and_long_blocks
+def test_a_mask_that_is_missing_or_transposed_is_refused(block_size):
+    assert refusal(PlainAttention(None), block_size) == (0, 1)
+    assert refusal(PlainAttention(closed(block_size).T), block_size)[1] == 1
 
 
 @pytest.mark.parametrize("t", range(T - 1))
@@ -125,11 +137,43 @@ def test_one_open_place_in_the_mask_is_refused_and_named(t):
         assert position == t and t < cut <= s
 
 
-def test_a_far_leak_into_one_position_of_a_long_sequence_is_refused_and_named():
-    mask = causal_mask(100, dtype=np.float64)
-    mask[2, 99] = 0
-    position, cut = refusal(PlainAttention(mask), block_size=100)
-    assert position == 2 and 2 < cut <= 99
+@pytest.mark.parametrize("s, block_size", [(99, 100), (1500, 5000)])
+def test_a_far_leak_into_one_position_of_a_long_sequence_is_refused_and_named(s, block_size):
+    mask = closed(block_size)
+    mask[2, s] = 0
+    position, cut = refusal(PlainAttention(mask), block_size)
+    assert position == 2 and 2 < cut <= s
+
+
+@pytest.mark.parametrize("rows", [2, 24, 32])
+def test_blocks_of_queries_that_see_to_their_end_are_refused_wherever_they_begin(rows):
+    for first in (0, 100, 200):
+        mask, t = closed(500), np.arange(500)
+        to_the_end = t < (t[:, None] // rows + 1) * rows
+        mask[(t[:, None] >= first) & to_the_end] = 0
+        position, cut = refusal(PlainAttention(mask), block_size=500)
+        assert position >= first and cut // rows == position // rows
+
+
+@pytest.mark.parametrize("rows", [2, 24, 32])
+def test_blocks_of_queries_whose_last_one_sees_the_next_block_are_refused(rows):
+    mask = closed(500)
+    mask[np.arange(rows - 1, 499, rows), np.arange(rows, 500, rows)] = 0
+    assert refusal(PlainAttention(mask), block_size=500) == (rows - 1, rows)
+
+
+@pytest.mark.parametrize("block_size", [2, SHORT, SHORT + 1, 256, LONG, LONG + 1, 100_000])
+def test_the_work_of_the_proof_is_bounded_at_every_block_size(block_size):
+    shown = []
+
+    def counting(ids):
+        shown.append(ids.shape)
+        return Tensor(np.zeros((*ids.shape, V)))
+    prove_causality(counting, V, block_size)
+    assert sum(B * n for B, n in shown) <= 4 * TOKENS
+    assert sum(B * n * n for B, n in shown) <= 2 * TOKENS * (LONG + SHORT)      # queries x keys
+    assert max(n for _, n in shown) == min(block_size, LONG)
+    assert all(B == n - 1 for B, n in shown if n <= SHORT)      # each position has its row
 
 
 def test_a_mask_that_is_only_almost_closed_is_refused():
@@ -137,70 +181,78 @@ def test_a_mask_that_is_only_almost_closed_is_refused():
     assert refusal(PlainAttention(mask))[0] == 0
 
 
-def test_the_mean_over_time_is_refused():
+@at_short_and_long_blocks
+def test_the_mean_over_time_is_refused(block_size):
     class Mean(PlainAttention):
         def mix(self, x):
             return super().mix(x) + 1e-3 * x.mean(axis=1, keepdims=True)
-    assert refusal(Mean(causal_mask(T, dtype=np.float64))) == (0, 1)
+    assert refusal(Mean(closed(block_size)), block_size) == (0, 1)
 
 
-def test_a_leak_into_one_logit_alone_is_refused():
+@at_short_and_long_blocks
+def test_a_leak_into_one_logit_alone_is_refused(block_size):
     class Narrow(PlainAttention):
         def __call__(self, ids):
             one = np.eye(V)[3]                              # (V,)
             return super().__call__(ids) + 1e-9 * one * np.roll(ids, -1, axis=1)[..., None]
-    assert refusal(Narrow(causal_mask(T, dtype=np.float64))) == (0, 1)
+    assert refusal(Narrow(closed(block_size)), block_size) == (0, 1)
 
 
-def test_norming_over_time_is_refused():
+@at_short_and_long_blocks
+def test_norming_over_time_is_refused(block_size):
     class NormOverTime(PlainAttention):
         def mix(self, x):
             return super().mix(mg.layer_norm(x.swapaxes(1, 2)).swapaxes(1, 2))
-    assert refusal(NormOverTime(causal_mask(T, dtype=np.float64))) == (0, 1)
+    assert refusal(NormOverTime(closed(block_size)), block_size) == (0, 1)
 
 
-def test_a_leak_from_the_last_position_to_the_first_alone_is_refused():
+@at_short_and_long_blocks
+def test_a_leak_from_the_last_position_to_the_first_alone_is_refused(block_size):
     class Ring(PlainAttention):
         def mix(self, x):
-            first = np.eye(T)[0][:, None]                   # (T, 1)
+            first = np.eye(x.shape[1])[0][:, None]          # (T, 1)
             return super().mix(x) + first * x[:, -1:]
-    assert refusal(Ring(causal_mask(T, dtype=np.float64)))[0] == 0
+    assert refusal(Ring(closed(block_size)), block_size)[0] == 0
 
 
-def test_a_leak_from_the_last_position_to_the_one_before_is_refused():
+@at_short_and_long_blocks
+def test_a_leak_from_the_last_position_to_the_one_before_is_refused(block_size):
     class Late(PlainAttention):
         def mix(self, x):
-            before = np.eye(T)[-2][:, None]
+            before = np.eye(x.shape[1])[-2][:, None]
             return super().mix(x) + before * x[:, -1:]
-    assert refusal(Late(causal_mask(T, dtype=np.float64))) == (T - 2, T - 1)
+    last = min(block_size, SHORT) - 1
+    assert refusal(Late(closed(block_size)), block_size) == (last - 1, last)
 
 
-def test_batch_and_time_mixed_up_by_a_reshape_are_refused():
+@at_short_and_long_blocks
+def test_batch_and_time_mixed_up_by_a_reshape_are_refused(block_size):
     class Mixed(PlainAttention):
         def mix(self, x):
-            B = x.shape[0]
             transposed = x.swapaxes(0, 1)                   # (T, B, C), and then read as (B, T, C)
-            return super().mix(transposed.reshape(B, T, C))
-    refusal(Mixed(causal_mask(T, dtype=np.float64)))
+            return super().mix(transposed.reshape(*x.shape))
+    refusal(Mixed(closed(block_size)), block_size)
 
 
-def test_time_and_heads_mixed_up_by_a_reshape_are_refused():
+@at_short_and_long_blocks
+def test_time_and_heads_mixed_up_by_a_reshape_are_refused(block_size):
     class Mixed(PlainAttention):
         def mix(self, x):
-            heads = x.reshape(len(x), H, T, C // H)         # where a swap of axes is missing
-            mixed = attention(heads, heads, heads, self.mask)[0]
+            heads = x.reshape(len(x), H, -1, C // H)        # where a swap of axes is missing
+            mixed = attention(heads, heads, heads, self.mask_of(x))[0]
             return mixed.swapaxes(1, 2).reshape(*x.shape)
-    assert refusal(Mixed(causal_mask(T, dtype=np.float64))) == (0, 1)
+    assert refusal(Mixed(closed(block_size)), block_size) == (0, 1)
 
 
-def test_targets_that_slipped_into_the_input_are_refused():
+@at_short_and_long_blocks
+def test_targets_that_slipped_into_the_input_are_refused(block_size):
     class Shifted(PlainAttention):
         def embed(self, ids):
             return super().embed(np.roll(ids, -1, axis=-1))
-    assert refusal(Shifted(causal_mask(T, dtype=np.float64))) == (0, 1)
+    assert refusal(Shifted(closed(block_size)), block_size) == (0, 1)
 
 
-@pytest.mark.parametrize("block_size", [2, 3, 50, 200])
+@pytest.mark.parametrize("block_size", [2, 3, 50, 200, LONG])
 def test_a_mask_off_by_one_is_refused_at_every_length(block_size):
     mask = np.triu(np.full((block_size, block_size), -math.inf), k=2)
     assert refusal(PlainAttention(mask), block_size) == (0, 1)
