@@ -31,7 +31,7 @@ from model.files import claimed
 from model.flags import Parser, in_a_line, mistyped, prepare_output
 from model.generation import stream
 from model.nan import replay
-from model.recipes import MINUTES, MODERN, completed, told
+from model.recipes import MINUTES, MODERN, USUAL_PASSES, completed, is_short, told
 from model.run import Run, earlier_run, keep_earlier_run, resume_command
 from model.scoring import ladder, yardstick
 from model.settings import ARCHITECTURE, Settings
@@ -202,7 +202,9 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
               f"Go on with:\n    {resume_command(out_dir)}")
         sys.exit(130)
     best = load_checkpoint(out_dir / BEST)
-    report(best, evaluate(best.model, val_x, val_y, s.batch_size), counted, s.seed, out_dir)
+    passes = state.iteration * s.characters / len(train)
+    report(best, evaluate(best.model, val_x, val_y, s.batch_size), counted, text, passes, s.seed,
+           out_dir)
     if state.skipped:
         print(f"\nof {number_of(state.iteration, 'step')} {state.skipped:,} "
               f"{'was' if state.skipped == 1 else 'were'} skipped, as the loss or its gradient was "
@@ -272,12 +274,17 @@ def skip_count(state: State) -> str:
     return f", {number_of(state.skipped, 'step')} skipped" if state.skipped else ""
 
 
-def report(best: Checkpoint, val_loss: float, counted: dict[str, float], seed: int,
-           out_dir: pathlib.Path) -> None:
-    """Say how good the best checkpoint is, show a sample of it, and what to do next."""
+def report(best: Checkpoint, val_loss: float, counted: dict[str, float], text: str, passes: float,
+           seed: int, out_dir: pathlib.Path) -> None:
+    """Say how good the best checkpoint is after so many passes over the text, show a sample of it,
+    and what to do next."""
     step = best.training["state"].get("iteration", 0)
     print(f"\nvalidation loss over the whole split, nats a character, best model (step {step:,}):")
     print(ladder(val_loss, counted))
+    if val_loss >= counted["unigram"] and passes >= USUAL_PASSES and is_short(len(text)):
+        print(f"\nwarning     {len(text):,} characters are too few to learn from: counting single "
+              "characters predicts the rest of the text better than the model does; give it a "
+              "longer text, of thousands of characters at least")
     print("\na sample:\n")
     for piece in stream(best.model, best.tokenizer, "", 300, temperature=0.8, seed=seed):
         print(piece, end="", flush=True)

@@ -24,7 +24,7 @@ def ngram_losses(train: np.ndarray, val: np.ndarray, vocab_size: int, orders: in
     orders : how many losses to return, at most
     seconds : roughly how long counting may take; a large text gets fewer orders, at least one
     """
-    return [float(-np.log(p[1:]).mean())
+    return [float(0 - np.log(p[1:]).mean())        # 0 and not -0 where all was foretold
             for p in ngram_probabilities(train, val, vocab_size, orders, seconds)]
 
 

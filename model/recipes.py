@@ -13,6 +13,9 @@ USUAL_PASSES = 3.0
 LEAST_PASSES = 0.3          # below which no fewer are dropped
 MOST_PASSES = 20.0          # after which a run ends, if it was not told how long to take
 CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two processors of a laptop
+LEAST_STEPS = 90            # that those passes are cut into; a shorter text gets smaller batches
+WARMUP_PART = 4             # a fourth of the steps, at most, are the warm-up
+EVALUATIONS = 10            # of a run on a short text, at least: its best model may come early
 # Dropped more, of n-grams, for each doubling of the passes up to the usual ones and from there on;
 FEWER_NGRAMS, MORE_NGRAMS = 0.12, 0.07
 # of activations, for each halving of the text and each quadrupling of the time.
@@ -32,18 +35,25 @@ def recipe(name: str, characters: int, minutes: float | None = None, max_iters: 
            ) -> dict[str, object]:
     """All settings that a recipe names, for a text of so many characters and so long a run.
 
-    "gpt2" is the same for all.  "modern" has a block that the text's validation part holds, and the
-    more often the text is read, the more is dropped: of n-grams, which are the first to be learnt
-    by heart, at USUAL_PASSES the recipe's share, and of activations from there on, where a shorter
-    text asks for more than a longer run.
+    "gpt2" is the same for all.  "modern" has a block that the text's validation part holds, batches
+    small enough for LEAST_STEPS in MOST_PASSES, and the more often the text is read, the more is
+    dropped: of n-grams, which are the first to be learnt by heart, at USUAL_PASSES the recipe's
+    share, and of activations from there on, where a shorter text asks for more than a longer run.
     """
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:
         return chosen
+    if max_iters is not None:
+        chosen["warmup_iters"] = min(chosen["warmup_iters"], max(0, max_iters // WARMUP_PART))
     while chosen["block_size"] > 8 and characters // 10 <= chosen["block_size"]:
         chosen["block_size"] //= 2
         chosen["batch_size"] *= 2
     trained_on = 0.9 * characters
+    while (chosen["batch_size"] > 1
+           and MOST_PASSES * trained_on < LEAST_STEPS * Settings(**chosen).characters):
+        chosen["batch_size"] //= 2
+    if max_iters is not None and is_short(characters):
+        chosen["eval_interval"] = min(chosen["eval_interval"], max(1, max_iters // EVALUATIONS))
     read = min(math.inf if minutes is None else minutes * CHARACTERS_A_MINUTE,
                math.inf if max_iters is None else max_iters * Settings(**chosen).characters,
                MOST_PASSES * trained_on)
@@ -58,6 +68,11 @@ def recipe(name: str, characters: int, minutes: float | None = None, max_iters: 
     return chosen
 
 
+def is_short(characters: int) -> bool:
+    """Whether MOST_PASSES over a text of so many end before MINUTES do."""
+    return MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE
+
+
 def completed(given: dict[str, object], characters: int) -> dict[str, object]:
     """The settings of a new run on a text of so many characters: those that are given, and else its
     recipe's.  Of one that is not told how long to take, the end is MINUTES, or MOST_PASSES."""
@@ -65,7 +80,7 @@ def completed(given: dict[str, object], characters: int) -> dict[str, object]:
     max_iters = given.get("max_iters")
     if minutes is max_iters is None:
         minutes = MINUTES
-        if name != "gpt2" and 0 < MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE:
+        if name != "gpt2" and characters and is_short(characters):
             of_a_step = Settings(**recipe(name, characters) | given).characters
             max_iters = math.ceil(MOST_PASSES * 0.9 * characters / max(1, of_a_step))
     return recipe(name, characters, minutes, max_iters) | given

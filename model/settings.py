@@ -161,6 +161,9 @@ class Settings:
             data.check_lengths(*data.split(text), self.block_size)
         except data.TextError as error:
             return [str(error)]
+        if len(set(text)) == 1:
+            return [f"the text has one character only, {text[0]!r}, over and over, so there is "
+                    "nothing to learn; give a text of different ones"]
         try:
             config = self.model_config(len(set(text)))
         except ValueError:          # which `problems` says

@@ -87,3 +87,8 @@ def test_a_text_too_large_for_the_time_gets_fewer_orders(lantern):
     assert ngram_losses(*lantern, seconds=3) == five
     assert ngram_losses(*lantern, seconds=0.1) == five[:3]
     assert ngram_losses(*lantern, seconds=0) == five[:1]
+
+
+def test_a_text_that_is_foretold_in_full_has_a_loss_of_zero_and_not_of_minus_zero():
+    zeros = np.zeros(9, int)
+    assert [f"{loss:.3f}" for loss in ngram_losses(zeros, zeros, 1)] == ["0.000"] * 5

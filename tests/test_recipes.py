@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from model.flags import Parser
-from model.recipes import GPT2, MODERN, RECIPES, completed, told
+from model.recipes import GPT2, LEAST_STEPS, MODERN, RECIPES, completed, told
 from model.settings import RECIPES as NAMES
 from model.settings import Settings
 
@@ -29,6 +29,7 @@ def test_what_is_given_stands_and_all_else_is_the_recipes():
 
 @pytest.mark.parametrize("given, characters, minutes, max_iters", [
     ({}, BUILT_IN, 3.0, None), ({"recipe": "gpt2"}, 100, 3.0, None), ({}, 20_000, 3.0, 176),
+    ({}, 3_000, 3.0, 106),
     ({"batch_size": 16}, 20_000, 3.0, 88), ({"max_iters": 7}, BUILT_IN, None, 7),
     ({"max_iters": 7, "minutes": 1.0}, BUILT_IN, 1.0, 7), ({"minutes": 9.0}, 20_000, 9.0, None)])
 def test_a_run_ends_as_it_is_told_or_by_the_clock_and_before_a_short_text_was_read_too_often(
@@ -63,12 +64,27 @@ def test_more_is_dropped_the_more_often_the_text_is_read_and_the_shorter_it_is(
     assert fixed["dropout"] == GPT2["dropout"]
 
 
-@pytest.mark.parametrize("characters", [90, 200, 1_000, 2_570, 2_580, 20_000])
-def test_a_short_text_holds_the_block_and_a_step_reads_as_much(characters):
+@pytest.mark.parametrize("characters", [90, 200, 350, 1_000, 2_570, 2_580, 10_000, 20_000, 160_000])
+def test_a_short_text_holds_the_block_and_gets_enough_steps_to_warm_up_and_be_judged(characters):
     text = "to be or not to be" * (characters // 18 + 1)
     s = Settings(**completed({}, characters))
-    assert s.problems_with(text[:characters]) == [] and s.characters == 2048
+    assert s.problems_with(text[:characters]) == []
     assert s.block_size == 256 or characters // 10 <= 2 * s.block_size
+    assert s.steps >= LEAST_STEPS and s.characters <= 2048
+    assert s.characters == 2048 or s.steps < 2 * LEAST_STEPS
+    assert 20 < s.warmup_iters <= s.steps / 4 and s.steps / s.eval_interval >= 10
+
+
+@pytest.mark.parametrize("given, characters, warmup_iters, eval_interval", [
+    ({"max_iters": 0}, BUILT_IN, 0, 100), ({"max_iters": 27}, BUILT_IN, 6, 100),
+    ({"max_iters": 160}, BUILT_IN, 40, 100), ({"max_iters": 27}, 3_000, 6, 2),
+    ({"minutes": 0.1}, 3_000, 40, 100), ({"max_iters": 9_000}, 3_000, 40, 100),
+    ({"max_iters": 27, "warmup_iters": 20, "eval_interval": 50}, 3_000, 20, 50),
+    ({"max_iters": 27, "recipe": "gpt2"}, 3_000, 100, 200)], ids=str)
+def test_a_warm_up_is_a_quarter_of_the_steps_at_most_and_a_short_text_is_evaluated_often(
+        given, characters, warmup_iters, eval_interval):
+    s = Settings(**completed(given, characters))
+    assert (s.warmup_iters, s.eval_interval) == (warmup_iters, eval_interval)
 
 
 @pytest.mark.parametrize("given", [{}, {"recipe": "gpt2"}, {"max_iters": 7, "n_embd": 64},

@@ -132,6 +132,30 @@ def test_a_text_that_repeats_itself_is_warned_of(small_text, tmp_path, capsys):
     assert re.search(r"warning +100% of the validation text", capsys.readouterr().out)
 
 
+def test_a_text_too_short_to_learn_from_is_named_at_the_end_with_the_remedy(tmp_path, capsys):
+    text = data.read_text("lantern")
+    for characters, steps, rate, warned in ((350, 20, "1e-4", True), (350, 5, "1e-4", False),
+                                            (9_000, 80, "1e-2", False)):
+        (tmp_path / "text.txt").write_text(text[:characters], encoding="utf-8")
+        run(tmp_path / "text.txt", tmp_path / "out", "--max_iters", str(steps),
+            "--learning_rate", rate)
+        said = capsys.readouterr().out
+        ladder = re.findall(r"    \d\.\d{3}  (.+)", said)
+        above = ladder.index("this model  <--") < ladder.index("counted unigram")
+        assert above == (rate == "1e-4")
+        assert ("350 characters are too few to learn from" in said) == warned
+        assert ("too few" in said) == ("give it a longer text" in said) == warned
+
+
+def test_a_text_of_one_character_is_refused(capsys, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n" * 3000)
+    assert refused(capsys, "--data", str(text), "--out_dir", str(tmp_path / "out")) == (
+        r"train.py: error: the text has one character only, '\n', over and over, so there is "
+        "nothing to learn; give a text of different ones")
+    assert not (tmp_path / "out").exists()
+
+
 def test_help_shows_every_setting_with_its_default(capsys):
     with pytest.raises(SystemExit):
         train.main(["--help"])
