@@ -65,6 +65,7 @@ class Finding(NamedTuple):
     made: Numbers
     cause: str              # "weight", "input", "overflow", "zero", "domain" or "op"
     why: str                # the same in words
+    left_out: Line | None = None    # the mg.where that took the other branch there, if one did
 
     @property
     def way(self) -> str:
@@ -96,6 +97,7 @@ class Detective:
         self._parameters = {p.node: name for name, p in model.named_parameters()}
         self._modules = {id(module): path for path, module in model.named_modules()}
         self._ran = {}          # node -> line, module, Numbers given: of the op that made it
+        self._branches = {}     # node -> line of the mg.where that its gradient came back through
         self._said = []         # by NumPy, since the last op
 
     def __enter__(self) -> "Detective":
@@ -143,11 +145,21 @@ class Detective:
     def _note(self, event):
         said, self._said = self._said, []
         if self.finding:
-            return
-        if event.direction == "forward":
+            self._note_left_out(event)
+        elif event.direction == "forward":
             self._note_forward(event, said)
         else:
             self._note_backward(event, said)
+
+    def _note_left_out(self, event):
+        """See whether a mg.where leaves out what was found going forward, so that it did harm only
+        going back."""
+        if (event.op == "where" and event.direction == "forward" and not self.finding.left_out
+                and self.finding.cause not in ("weight", "input")
+                and any(not np.isfinite(x.data).all() for x in event.inputs[1:]
+                        if isinstance(x, Tensor) and x.node)
+                and np.isfinite(event.outputs[0].data).all()):
+            self.finding = self.finding._replace(left_out=line_of(next(callers())))
 
     def _note_forward(self, event, said):
         frames = list(callers())
@@ -179,6 +191,8 @@ class Detective:
                 f"the gradients that came back to the value of {event.op} from several places are "
                 f"finite, and their sum is beyond the largest {event.node.dtype}")
             return
+        branch = line if event.op == "where" else self._branches.get(event.node)
+        self._branches |= {source: branch for source, _ in event.outputs if branch}
         for source, part in event.outputs:
             if callable(part):          # it adds itself to what is mostly zero
                 add, part = part, np.zeros(source.shape, source.dtype)
@@ -189,6 +203,9 @@ class Detective:
             made = Numbers.of(f"the gradient of {name}", part)
             self.finding = Finding(event.op, "backward", line, module, given, made,
                                    *self._cause(event.op, "backward", given, made, said))
+            g = event.inputs[0]
+            if branch and g.shape == part.shape and not g[~np.isfinite(part)].any():
+                self.finding = self.finding._replace(left_out=branch)
             return
 
     def _cause(self, op, direction, given, made, said):
@@ -342,6 +359,10 @@ def advice(finding: Finding | None, settings: dict[str, Any]) -> str:
         slower += f", a longer --warmup_iters (it was {settings['warmup_iters']})"
     if not settings["grad_clip"]:
         slower += ", or --grad_clip 1 (nothing was clipped)"
+    if finding and finding.left_out:
+        return (f"The value of {finding.op} is left out by mg.where at {finding.left_out.place}, "
+                "and its gradient there is 0 times inf, which is nan: make what it is given safe "
+                "inside, too, as in mg.where(c, mg.sqrt(mg.where(c, x, 1)), 0) with c = x.data > 0")
     if finding is None or finding.cause in ("weight", "overflow"):
         return f"Train with {slower}"
     if finding.cause == "input":

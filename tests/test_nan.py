@@ -159,6 +159,37 @@ def test_a_root_at_zero_is_finite_going_forward_and_named_going_back():
     assert (finding.op, finding.direction, finding.cause) == ("sqrt", "backward", "zero")
 
 
+@pytest.mark.parametrize("f, safe, values, op", [
+    (mg.sqrt, 1.0, [-1, 0, 4], "sqrt"), (mg.sqrt, 1.0, [0, 4], "sqrt"),
+    (lambda x: 3 * mg.sqrt(x) + 1, 1.0, [0, 4], "sqrt"), (mg.log, 1.0, [0, 4], "log"),
+    (lambda x: mg.exp(-1000 * x), 1.0, [-1, 1], "exp"), (lambda x: 1 / x, 1.0, [0, 4], "divide")],
+    ids=["root", "root of 0", "within more", "log", "exp", "divide"])
+def test_a_branch_that_where_does_not_take_is_named_with_the_remedy(f, safe, values, op):
+    def unsafe(weight):
+        y = mg.where(weight.data > 0, f(weight), 0)
+        return (2 * y).sum()
+
+    def remedied(weight):
+        return (2 * mg.where(weight.data > 0, f(mg.where(weight.data > 0, weight, safe)), 0)).sum()
+    finding = found(unsafe, Weight(values))
+    assert finding.op == op
+    assert text_of(finding.left_out) == "y = mg.where(weight.data > 0, f(weight), 0)"
+    said = advice(finding, SETTINGS)
+    assert f"left out by mg.where at {finding.left_out.place}, and its gradient there" in said
+    assert "mg.where(c, mg.sqrt(mg.where(c, x, 1)), 0) with c = x.data > 0" in said
+    assert found(remedied, Weight(values)) is None
+
+
+def test_a_branch_that_where_takes_is_not_told_to_be_left_out():
+    for f, values in ((lambda w: mg.where(w.data > -1, mg.sqrt(w), 0), [0, 4]),
+                      (lambda w: mg.where(w.data > 9, mg.sqrt(w), mg.log(w)), [-1, 4]),
+                      (lambda w: mg.sqrt(mg.where(w.data > 0, w, 0)), [0, 4]),
+                      (lambda w: mg.sqrt(w) * mg.where(w.data > 1, w, 0), [0, 4]),
+                      (lambda w: mg.where(w.data > 0, mg.sqrt(w), 0), [math.nan, 4])):
+        finding = found(lambda weight: f(weight).sum(), Weight(values))
+        assert finding.left_out is None and "mg.where" not in advice(finding, SETTINGS)
+
+
 def test_sums_of_finite_gradients_that_overflow_are_named():
     def on_the_way(weight):
         y = weight * 1.0

@@ -319,6 +319,18 @@ def test_integers_follow_numpy():
     assert not picked.requires_grad
 
 
+def test_the_remedy_of_wheres_docstring_has_finite_and_right_gradients():
+    x = Tensor(np.array([-4.0, 0.0, 4.0]), requires_grad=True)
+    c = x.data > 0
+    with np.errstate(invalid="ignore"):
+        mg.where(c, mg.sqrt(x), 0).sum().backward()
+    assert np.isnan(x.grad[:2]).all() and x.grad[2] == 0.25
+    x.grad = None
+    mg.where(c, mg.sqrt(mg.where(c, x, 1)), 0).sum().backward()
+    assert np.array_equal(x.grad, [0, 0, 0.25])
+    assert "where(c, sqrt(where(c, x, 1)), 0)" in mg.where.__doc__
+
+
 def test_softmax_of_masked_scores_gives_0_and_a_finite_gradient():
     x = Tensor(np.array([[1.0, -np.inf, 2.0]]), requires_grad=True)
     y = mg.softmax(x)

@@ -122,6 +122,12 @@ def maximum(x: Array, y: Array) -> Rule:
 
 @op
 def where(condition: Array, x: Array, y: Array) -> Rule:
-    """x where the condition holds, else y."""
+    """x where the condition holds, else y.
+
+    Both are computed in full, and the one that is not taken gets a gradient of 0, which an infinite
+    derivative inside it turns into nan: 0 * inf.  With c = x.data > 0, the gradient of
+    where(c, sqrt(x), 0) is nan where x <= 0.  Make the argument safe inside, too:
+    where(c, sqrt(where(c, x, 1)), 0).
+    """
     return np.where(condition, x, y), (
         None, lambda g: np.where(condition, g, 0), lambda g: np.where(condition, 0, g))
