@@ -262,9 +262,10 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
 def progress(state: State, train_loss: float | None, val_loss: float,
              counted: dict[str, float]) -> str:
     """A line for an evaluation, with the best n-gram that its loss is below."""
-    beaten = [name for name, loss in counted.items() if val_loss < loss]
+    beaten = {name: loss for name, loss in counted.items() if val_loss < loss}
     training = "" if train_loss is None else f"training {train_loss:.3f}"
-    standing = f"below the counted {beaten[-1]}" if beaten else "above every counted n-gram"
+    standing = (f"below the counted {min(beaten, key=beaten.get)}" if beaten else
+                "above every counted n-gram")
     return (f"step {state.iteration:6,}   {training:14}   validation {val_loss:.3f}   {standing}"
             + skip_count(state))
 

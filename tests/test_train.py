@@ -15,7 +15,7 @@ from conftest import TINY
 from model import Transformer, load_checkpoint
 from model import run as runs
 from model.recipes import MODERN
-from model.training import evaluate
+from model.training import State, evaluate
 from running import losses, refused, rows, run, same_arrays
 
 
@@ -43,6 +43,14 @@ def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, 
     assert re.search(r"step     10   training \d\.\d{3}   validation \d\.\d{3}   ", said)
     assert re.search(r"    \d\.\d{3}  this model  <--\n", said) and said.count("  counted ") >= 6
     assert "a sample:" in said and f"python -m model.sample --out_dir {tmp_path / 'out'}" in said
+
+
+@pytest.mark.parametrize("loss, standing", [
+    (3.6, "above every counted n-gram"), (3.4, "below the counted 4-gram"),
+    (3.3, "below the counted unigram"), (3.2, "below the counted bigram")])
+def test_an_evaluation_is_held_against_the_best_n_gram_though_longer_ones_be_worse(loss, standing):
+    counted = {"unigram": 3.31, "bigram": 3.25, "trigram": 3.51, "4-gram": 3.5}     # a short text
+    assert train.progress(State(0), None, loss, counted).endswith(f"   {standing}")
 
 
 def test_evaluations_take_the_same_part_of_the_split_and_the_report_takes_all_of_it(
