@@ -22,7 +22,7 @@ import numba
 from tqdm import tqdm
 
 import data
-from minigrad.kernels import ahead, threads
+from minigrad.kernels import ahead, compiling, threads
 from model import CharTokenizer, load_checkpoint
 from model.causality import prove_causality
 from model.checkpoint import BEST, LAST, Checkpoint
@@ -251,11 +251,9 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
-    if ahead.must_compile(parallel=(threads.count() > 1,)):
-        print(ahead.STEP + ("" if s.explain else ", and 8 before the sample at the end"),
-              flush=True)
-        ahead.compile_ahead(s.batch_size * s.block_size * s.n_embd, s.optimizer == "muon",
-                            s.qk_norm, s.ngrams > 1)
+    compiling.announce(functools.partial(print, "compiling  ", flush=True))
+    ahead.compile_ahead(s.batch_size * s.block_size * s.n_embd, s.optimizer == "muon", s.qk_norm,
+                        s.ngrams > 1)
     print(flush=True)
 
 
@@ -286,8 +284,10 @@ def report(best: Checkpoint, val_loss: float, counted: dict[str, float], text: s
         print(f"\nwarning     {len(text):,} characters are too few to learn from: counting single "
               "characters predicts the rest of the text better than the model does; give it a "
               "longer text, of thousands of characters at least")
-    print("\na sample:\n")
-    for piece in stream(best.model, best.tokenizer, "", 300, temperature=0.8, seed=seed):
+    compiling.announce(functools.partial(print, "\ncompiling  ", flush=True))
+    pieces = stream(best.model, best.tokenizer, "", 300, temperature=0.8, seed=seed)
+    print("\na sample:\n", next(pieces), sep="\n", end="", flush=True)
+    for piece in pieces:
         print(piece, end="", flush=True)
     print(f"\n\nmore of it:\n    python -m model.sample --out_dir {shlex.quote(str(out_dir))}")
 

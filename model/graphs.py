@@ -12,8 +12,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Recorder, Tensor
-from minigrad.kernels import threads
-from minigrad.kernels.ahead import compile_ahead, must_compile
+from minigrad.kernels.ahead import compile_ahead
 from model.attention import attention, causal_mask
 from model.files import replacing
 from model.transformer import Transformer, TransformerConfig
@@ -45,8 +44,6 @@ def two_words() -> Recorder:
     The first word sees itself only.  The second one's scores differ by ln 3, so it
     takes 1/4 of the first value and 3/4 of the second: 4 / 4 + 8 * 3 / 4 = 7.
     """
-    if must_compile("matmul_kernel", parallel=(False,)):
-        _say_compiling(5)
     query = Tensor([[1.0], [1.0]], requires_grad=True)
     key = Tensor([[0.0], [math.log(3)]], requires_grad=True)
     value = Tensor([[4.0], [8.0]], requires_grad=True)
@@ -65,9 +62,7 @@ def one_block(config: TransformerConfig) -> Recorder:
     characters and foretells them, and whatever a residual takes around a part.
     """
     config = dataclasses.replace(config, n_layer=1)
-    if must_compile(parallel=(threads.count() > 1,)):
-        _say_compiling(15)
-        compile_ahead(BATCH * config.block_size * config.n_embd)
+    compile_ahead(BATCH * config.block_size * config.n_embd)
     model = Transformer(config)
     windows = np.random.default_rng(0).integers(config.vocab_size,
                                                 size=(BATCH, config.block_size + 1))
@@ -77,11 +72,6 @@ def one_block(config: TransformerConfig) -> Recorder:
         loss = mg.cross_entropy(logits, targets)
         loss.backward()
     return r.name(logits=logits, loss=loss)
-
-
-def _say_compiling(seconds):
-    print(f"compiling kernels for this machine, this once; some {seconds} seconds",
-          file=sys.stderr, flush=True)
 
 
 GRAPHS = {"expression": neuron, "attention": two_words, "block": one_block}

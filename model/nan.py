@@ -7,6 +7,7 @@ of them is not finite, the same batches with the same weights and generators are
 each op is watched going forward and back.
 """
 import copy
+import functools
 import inspect
 import math
 import os
@@ -18,7 +19,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad.core import OPS, Array, Event, Tensor, watch_ops
-from minigrad.kernels import ahead, threads
+from minigrad.kernels import ahead, compiling
 from minigrad.source import Line, callers, definition, line_of
 from model.checkpoint import CheckpointError, load_checkpoint
 from model.module import Module
@@ -336,10 +337,9 @@ def replay(path: str | os.PathLike) -> None:
     try:
         state.restore(checkpoint.training["state"])
         then = Case.restored(checkpoint.training["nan"])
-        if ahead.must_compile(parallel=(threads.count() > 1,)):
-            print(ahead.STEP, flush=True)
-            ahead.compile_ahead(then.batches[0][0].size * config.n_embd, qk_norm=config.qk_norm,
-                                ngrams=config.ngrams > 1)
+        compiling.announce(functools.partial(print, "compiling  ", flush=True))
+        ahead.compile_ahead(then.batches[0][0].size * config.n_embd, qk_norm=config.qk_norm,
+                            ngrams=config.ngrams > 1)
         now, finding = then.again(checkpoint.model, state.dropout)
     except (IndexError, ValueError) as error:
         raise CheckpointError(f"{path} holds no step that can be taken again: {error}") from error

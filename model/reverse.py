@@ -7,6 +7,7 @@ Strings are random letters of every length up to --block_size.  One in ten, by t
 CRC-32, is kept out of training; on such strings alone the model is judged.
 """
 import dataclasses
+import functools
 import itertools
 import math
 import string
@@ -20,8 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
-from minigrad.kernels import threads
-from minigrad.kernels.ahead import must_compile
+from minigrad.kernels import compiling, threads
 from minigrad.optim import warmup_cosine
 from model.encoder_decoder import PAD, EncoderDecoder
 from model.flags import Parser, answering, flag, prepare_output, too_small
@@ -100,8 +100,7 @@ def run(s: Settings) -> None:
           f"{number_of(s.n_head, 'head')}, {number_of(s.n_embd, 'channel')}\n"
           f"training    {number_of(s.max_iters, 'step')} of {number_of(s.batch_size, 'string')}; "
           "one in ten of all strings is kept out")
-    if must_compile(parallel=(s.threads > 1,)):
-        print("compiling   the kernels for this machine, this once; some 20 seconds")
+    compiling.announce(functools.partial(print, "compiling  ", flush=True))
     print(flush=True)
     judged = unseen_strings(s)
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Compile a training step's kernels in two processes at once, when none is on disk yet.
+"""Compile a training step's kernels in two processes at once, when they are not on disk yet.
 
 This process compiles the two that take longest going forward, and Muon's; a second one the others;
 they are then found on disk, or, if the second process failed, compiled where they are needed.
@@ -11,15 +11,8 @@ import numpy as np
 
 from minigrad.kernels import compiling
 
-STEP = "compiling   the kernels for this machine, this once; some 25 seconds"   # to say before it
 COMMAND = ("import sys; sys.path[:] = {path!r}; "
            "from minigrad.kernels.ahead import compile_others; compile_others({qk_norm}, {ngrams})")
-
-
-def must_compile(kernel: str = "", parallel: tuple[bool, ...] = (False, True)) -> bool:
-    """Whether of a kernel, or of all, no version is on disk, serial or parallel."""
-    return not (numba.config.DISABLE_JIT or any(
-        any(compiling.folder(kind).rglob(f"*.{kernel}*.nbi")) for kind in parallel))
 
 
 def compile_ahead(elements: int, muon: bool = False, qk_norm: bool = False, ngrams: bool = False
@@ -30,17 +23,25 @@ def compile_ahead(elements: int, muon: bool = False, qk_norm: bool = False, ngra
     One whose activations are too small for threads needs other versions of fewer kernels, and
     compiles them as it comes to them.
     """
-    if compiling.threads_for(elements) > 1:
+    if numba.config.DISABLE_JIT or compiling.threads_for(elements) == 1:
+        return
+    missing = [kernel for kernel in others(qk_norm, ngrams) if not kernel.on_disk(True)]
+    if missing and compiling.folder(True):
+        compiling.say_compiling()
         command = COMMAND.format(path=sys.path, qk_norm=qk_norm, ngrams=ngrams)
         process = subprocess.Popen([sys.executable, "-c", command],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        compiling.elsewhere.update((kernel.__name__, process)
-                                   for kernel in others(qk_norm, ngrams))
-        from minigrad.kernels.attention import attention_kernel
-        from minigrad.kernels.matmul import matmul_kernel
-        from minigrad.kernels.orthogonal import muon_kernel
-        for kernel in [matmul_kernel, attention_kernel] + [muon_kernel] * muon:
-            kernel.compile(np.dtype(np.float32), True)
+        compiling.elsewhere.update((kernel.__name__, process) for kernel in missing)
+    for kernel in own(muon):
+        kernel.compile(np.dtype(np.float32), True)
+
+
+def own(muon: bool) -> list:
+    """The kernels of a step that this process compiles."""
+    from minigrad.kernels.attention import attention_kernel
+    from minigrad.kernels.matmul import matmul_kernel
+    from minigrad.kernels.orthogonal import muon_kernel
+    return [matmul_kernel, attention_kernel] + [muon_kernel] * muon
 
 
 def compile_others(qk_norm: bool, ngrams: bool) -> None:

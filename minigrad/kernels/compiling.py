@@ -3,21 +3,24 @@
 Numba compiles a function anew for every layout that it meets (C, Fortran, strided, read-only).
 Naming the layouts bounds that to one version per float type, which is what a new user waits for.
 """
+import contextlib
 import hashlib
 import math
 import os
 import pathlib
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 
 import numba
 import numpy as np
 from numba import types
+from numba.misc.appdirs import AppDirs
 
-from minigrad.kernels import plain, threads
+from minigrad.kernels import plain, processor, threads
 from minigrad.kernels.tiles import define_tiles
 
 # GNU's OpenMP lets a thread that waits spin for milliseconds, and where another program wants the
@@ -32,12 +35,14 @@ FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float
 INTEGERS = np.dtype(np.int64)
 FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
 
-seconds = 0.0       # that this process has spent on compiling, or on waiting for it
+seconds = 0.0       # that this process has spent on compiling and loading kernels
+_say = None         # told before a kernel is compiled that is not on disk; see announce
 elsewhere = {}      # kernel -> the process that is compiling it to disk; see ahead.py
 _compiling = threading.RLock()      # held by the Python thread that compiles
 _HERE = pathlib.Path(__file__).parent
 _DIGEST = hashlib.sha256(
-    b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()[:16]
+    b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))
+    + repr((numba.__version__, processor.name_and_features())).encode()).hexdigest()[:16]
 
 
 def serial(f: Callable) -> Callable:
@@ -81,12 +86,15 @@ def kernel(signature: str) -> Callable:
         def compiled(dtype, parallel):
             if f.__name__ in elsewhere:
                 elsewhere[f.__name__].wait()
+            if not on_disk(parallel):
+                say_compiling()
             try:
                 if not of_integers:
                     define_tiles(dtype)
                 dispatcher = _njit(f, parallel)
                 scalar = FLOATS.get(dtype)
-                dispatcher.compile(types.void(*[_type_of(word, scalar) for word in words]))
+                with interruptible():
+                    dispatcher.compile(types.void(*[_type_of(word, scalar) for word in words]))
                 dispatcher.disable_compile()    # every call is matched to this one version
                 return dispatcher
             except Exception as error:          # Numba and LLVM have many ways to fail
@@ -103,7 +111,11 @@ def kernel(signature: str) -> Callable:
             else:
                 versions[dtype, parallel](*arguments)
 
-        call.versions, call.compile = versions, compile_version
+        def on_disk(parallel):
+            kept_in = folder(parallel and not of_integers)
+            return kept_in is not None and any(kept_in.rglob(f"*.{f.__name__}-*.nbi"))
+
+        call.versions, call.compile, call.on_disk = versions, compile_version, on_disk
         return call
 
     return decorate
@@ -170,24 +182,69 @@ def _type_of(word, scalar):
             "key": types.uint32, "double": types.float64}[word]
 
 
-def folder(parallel: bool) -> pathlib.Path:
-    """Where compiled kernels are kept.
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end what calls back from C, where Python prints the KeyboardInterrupt and goes
+    on."""
+    swallowed, report = [], sys.unraisablehook
+
+    def keep(unraisable):
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            swallowed.append(unraisable.exc_value)
+        else:
+            report(unraisable)
+    sys.unraisablehook = keep
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
+    if swallowed:
+        raise KeyboardInterrupt
+
+
+def announce(say: Callable[[str], None]) -> None:
+    """Have `say` told, once, when a kernel must be compiled that is not on disk."""
+    global _say
+    _say = say
+
+
+def say_compiling() -> None:
+    """Say that kernels are compiled, if somebody wants to know and has not been told."""
+    global _say
+    if _say:
+        _say("kernels for this machine, this once; up to half a minute" if folder(True) else
+             "kernels, up to half a minute at each start, since no folder can be written to that "
+             "would keep them; name one with NUMBA_CACHE_DIR")
+    _say = None
+
+
+def folder(parallel: bool) -> pathlib.Path | None:
+    """Where compiled kernels are kept: where NUMBA_CACHE_DIR says, else beside their sources, else
+    in the user's folder for such things; None if nothing can be written there.
 
     Numba's cache tells functions apart by their own file and signature alone.  A folder named after
-    the sources of all kernels keeps it from running old machine code of a helper that has changed
-    since, and one for the parallel versions from taking one version for the other.
+    the sources of all kernels, and what compiles them for which processor, keeps it from running
+    old machine code of a helper that has changed since, and one for the parallel versions from
+    taking one version for the other.
     """
-    return pathlib.Path(numba.config.CACHE_DIR or _HERE / "__pycache__", _DIGEST,
-                        "threads" if parallel else "serial")
+    places = ([numba.config.CACHE_DIR] if numba.config.CACHE_DIR else
+              [_HERE / "__pycache__", AppDirs("minigrad", appauthor=False).user_cache_dir])
+    for place in places:
+        path = pathlib.Path(place, _DIGEST, "threads" if parallel else "serial")
+        with contextlib.suppress(OSError):
+            path.mkdir(parents=True, exist_ok=True)
+            if os.access(path, os.W_OK):
+                return path
+    return None
 
 
 def _njit(f, parallel):
     loops_only = dict(LOOPS_ONLY)       # a copy, because Numba empties it
-    kept = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder(parallel))
+    kept, kept_in = numba.config.CACHE_DIR, folder(parallel)
+    numba.config.CACHE_DIR = str(kept_in)
     try:
         # Without fastmath: a kernel gives the same bits however and wherever it is compiled.
-        return numba.njit(cache=True, nogil=True, error_model="numpy",
+        return numba.njit(cache=kept_in is not None, nogil=True, error_model="numpy",
                           parallel=loops_only if parallel else False)(f)
     finally:
         numba.config.CACHE_DIR = kept

@@ -19,13 +19,19 @@ declare <16 x float> @llvm.fmuladd.v16f32(<16 x float>, <16 x float>, <16 x floa
 """
 
 
-def target_machine() -> llvm.TargetMachine:
-    """What compiles for the processor, which Numba's kernels are compiled for too."""
+def name_and_features() -> tuple[str, str]:
+    """In LLVM's words, as Numba has them: the features beside those that the name implies."""
     features = config.CPU_FEATURES
     if features is None:
         features = llvm.get_host_cpu_features().flatten()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=config.CPU_NAME or llvm.get_host_cpu_name(), features=features, opt=3)
+    return config.CPU_NAME or llvm.get_host_cpu_name(), features
+
+
+def target_machine() -> llvm.TargetMachine:
+    """What compiles for the processor."""
+    name, features = name_and_features()
+    return llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features,
+                                                                   opt=3)
 
 
 @cache
