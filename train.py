@@ -7,6 +7,8 @@
     python train.py --explain                   one step, explained from the text to the weights
     python train.py --replay out/nan.npz        what made a loss nan, in a run that met one
 """
+from model import startup       # first: Ctrl-C may come while the rest is loaded
+
 import contextlib
 import dataclasses
 import errno
@@ -17,11 +19,11 @@ import shlex
 import sys
 import time
 
-import minigrad as mg       # before Numba: it looks at what is set for that
 import numba
 from tqdm import tqdm
 
 import data
+import minigrad as mg
 from minigrad.kernels import ahead, compiling, threads
 from model import CharTokenizer, load_checkpoint
 from model.causality import prove_causality
@@ -50,6 +52,7 @@ def main(argv: list[str] | None = None) -> None:
     out_dir = pathlib.Path(os.path.expanduser(given.get("out_dir", Settings.out_dir)))
     resumed, held = None, contextlib.ExitStack()
     try:
+        startup.main_begins()
         if "replay" in given:
             if others := given.keys() - {"replay"}:
                 mistakes.append("--replay takes all from its file; leave out "

@@ -1,8 +1,6 @@
-"""What is set for Numba in the environment, looked at before Numba is loaded, which may end there
-in a traceback; in a program of this project the answer is a line."""
+"""What is set for Numba in the environment, looked at before Numba is loaded, whose own error would
+not say what to do."""
 import os
-import pathlib
-import sys
 
 
 def problem(environment: dict[str, str]) -> str:
@@ -18,6 +16,4 @@ def problem(environment: dict[str, str]) -> str:
 os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
 
 if _problem := problem(os.environ):
-    # Before it has found the module, `python -m model.sample` has -m for its name.
-    _is_program = pathlib.PurePath(sys.argv[0]).name in ("-m", "train.py")
-    raise SystemExit(_problem) if _is_program else ValueError(_problem)
+    raise ValueError(_problem)

@@ -1,4 +1,5 @@
 """A transformer by hand on minigrad: its layers, tokenizer and checkpoints, and text from it."""
+from model import startup       # noqa: F401  before NumPy and Numba are loaded
 from model.attention import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention,
                              StackedHeads, WeightlessAttention)
 from model.attention_forms import ColumnAttention, IterativeAttention, LowRankValueAttention

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from data import read_text
+from model import startup
 
 
 def flag(default: object, help: str, alone: object = None, short: str = "") -> dataclasses.Field:
@@ -135,15 +136,17 @@ def _read(field, word):
 
 
 @contextlib.contextmanager
-def answering(command: str) -> Iterator[None]:
-    """Have what goes wrong in a command answered in a line of standard error, and end it."""
+def answering(command: str, unread: int = 1) -> Iterator[None]:
+    """Have what goes wrong in a command answered in a line of standard error, and end it; with the
+    exit status `unread` where nobody reads what it writes."""
     try:
+        startup.main_begins()
         yield
     except ValueError as error:         # all of them say what is wrong and what to do
         sys.exit(f"{command}: {in_a_line(error)}")
-    except BrokenPipeError:             # nobody reads on
+    except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(unread)
     except OSError as error:
         what = f"use {error.filename}" if error.filename else "write what it has to say"
         sys.exit(in_a_line(f"{command}: cannot {what}: {error.strerror or error}; make room, or "

@@ -8,7 +8,6 @@ The text goes to standard output as it is made; everything else goes to standard
 import dataclasses
 import itertools
 import math
-import os
 import pathlib
 import sys
 import time
@@ -16,7 +15,7 @@ import time
 import data
 from minigrad.kernels.ahead import must_compile
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.flags import Parser, flag, in_a_line, prepare_output, text_or_file, too_small
+from model.flags import Parser, answering, flag, in_a_line, prepare_output, text_or_file, too_small
 from model.generation import USELESS, check_settings, stream_many
 from model.interactive import interact
 from model.scoring import ladder, text_losses, training_text, yardstick
@@ -67,7 +66,7 @@ def main(argv: list[str] | None = None) -> None:
     if s.score is not None and (idle := given.keys() - {"out_dir", "score", "slide"}):
         parser.error("--score predicts a text and writes none; leave out "
                      + ", ".join(f"--{name}" for name in sorted(idle)))
-    try:
+    with answering("model.sample", unread=0):      # the reader, `head` say, has seen enough
         checkpoint = load_checkpoint(pathlib.Path(s.out_dir) / "ckpt.npz")
         compiles = must_compile("" if s.score is not None else "decode_kernel")
         if compiles:
@@ -89,15 +88,6 @@ def main(argv: list[str] | None = None) -> None:
         if characters:
             print(f"{characters / seconds:,.0f} characters a second"
                   + ", compiling included" * compiles, file=sys.stderr)
-    except ValueError as error:
-        sys.exit(f"model.sample: {in_a_line(error)}")
-    except BrokenPipeError:     # the reader, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        what = f"use {error.filename}" if error.filename else "write the text"
-        sys.exit(in_a_line(f"model.sample: cannot {what}: {error.strerror or error}"))
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[int, float]:

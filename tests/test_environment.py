@@ -36,6 +36,7 @@ def test_a_program_without_threads_ends_in_a_line(program):
     assert done.stderr == problem({"NUMBA_NUM_THREADS": "0"}) + "\n"
 
 
-def test_whoever_imports_the_engine_gets_an_error_that_can_be_caught():
-    done = started("-c", "try: import minigrad\nexcept ValueError as error: print(error)")
+@pytest.mark.parametrize("package", ["minigrad", "model"])
+def test_whoever_imports_a_package_gets_an_error_that_can_be_caught(package):
+    done = started("-c", f"try: import {package}\nexcept ValueError as error: print(error)")
     assert done.stdout == problem({"NUMBA_NUM_THREADS": "0"}) + "\n" and done.stderr == ""

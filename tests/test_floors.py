@@ -27,6 +27,7 @@ FLOORS = [
     "minigrad.gradcheck minigrad.graph minigrad.optim minigrad.profiling",
     "minigrad.muon",
     "minigrad",
+    "model.startup",
     "model.archive model.causality model.files model.flags model.memory_limit model.module "
     "model.seeds model.tokenizer",
     "model.layers model.positions",

@@ -1,0 +1,81 @@
+"""How programs of this project start, beside how those of others do that import its packages."""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import train
+from model import count, look, reverse, sample, startup
+from model.flags import answering
+
+ROOT = pathlib.Path(__file__).parents[1]
+PROGRAMS = [["train.py"], ["-m", "model.sample"], ["-m", "model.look"], ["-m", "model.count"],
+            ["-m", "model.reverse"]]
+# In Numba's place: Ctrl-C comes while it is loaded, in an import that has an answer to everything.
+INTERRUPTED = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    raise SystemExit("caught")
+raise SystemExit("ignored")
+"""
+
+
+def started(words, folder=ROOT, path=(), **more):
+    """The end of a process that looks for modules in these folders too."""
+    path = os.pathsep.join(map(str, path))
+    return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": path}, **more)
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    (tmp_path / "numba.py").write_text(INTERRUPTED)
+    return tmp_path
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=" ".join)
+def test_ctrl_c_ends_a_program_quietly_while_it_is_loaded(program, interrupted):
+    done = started(program, path=[interrupted])
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("importing", ["model", "minigrad"])
+def test_ctrl_c_is_an_exception_for_whoever_imports_the_packages(importing, interrupted):
+    tool = interrupted / "tool"
+    tool.mkdir()
+    (tool / "__init__.py").write_text(f"import {importing}")
+    (tool / "train.py").write_text(f"import {importing}")
+    for words in (["-c", f"import {importing}"], ["-m", "tool.train"], [tool / "train.py"]):
+        done = started(words, path=[interrupted, ROOT])
+        assert done.stderr == "caught\n", words
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no preexec_fn")
+def test_ctrl_c_stays_ignored_where_a_shell_starts_a_program_in_the_background(interrupted):
+    done = started(["train.py"], path=[interrupted],
+                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert done.stderr == "ignored\n"
+
+
+@pytest.mark.parametrize("command", [train, sample, look, count, reverse])
+def test_every_program_answers_ctrl_c_itself_once_it_is_loaded(command, monkeypatch):
+    def main_begins():
+        raise KeyboardInterrupt
+    monkeypatch.setattr(startup, "main_begins", main_begins)
+    with pytest.raises(SystemExit) as caught:
+        command.main([])
+    assert caught.value.code == 130
+
+
+def test_ctrl_c_is_an_exception_again_once_mistakes_are_answered():
+    signal.signal(signal.SIGINT, startup._quit)
+    with answering("a.command"):
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with answering("a.command"):
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
