@@ -1,4 +1,6 @@
 """How programs of this project start, beside how those of others do that import its packages."""
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import signal
@@ -44,13 +46,12 @@ def test_ctrl_c_ends_a_program_quietly_while_it_is_loaded(program, interrupted):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-@pytest.mark.parametrize("importing", ["model", "minigrad"])
-def test_ctrl_c_is_an_exception_for_whoever_imports_the_packages(importing, interrupted):
+def test_ctrl_c_is_an_exception_for_whoever_imports_the_packages(interrupted):
     tool = interrupted / "tool"
     tool.mkdir()
-    (tool / "__init__.py").write_text(f"import {importing}")
-    (tool / "train.py").write_text(f"import {importing}")
-    for words in (["-c", f"import {importing}"], ["-m", "tool.train"], [tool / "train.py"]):
+    (tool / "__init__.py").write_text("import model")
+    (tool / "train.py").write_text("import model")
+    for words in (["-c", "import model"], ["-m", "tool.train"], [tool / "train.py"]):
         done = started(words, path=[interrupted, ROOT])
         assert done.stderr == "caught\n", words
 
@@ -79,3 +80,36 @@ def test_ctrl_c_is_an_exception_again_once_mistakes_are_answered():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with answering("a.command"):
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+@pytest.mark.parametrize("program", [["-m", "train"], ["-m", "model.sample"]], ids=" ".join)
+def test_a_users_own_data_py_is_in_no_programs_way(program, tmp_path):
+    for name in ("data", "minigrad", "numpy", "random"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong file')")
+    done = started([*program, "--help"], tmp_path)
+    assert done.returncode == 0 and done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("file", ["data/__init__.py", "minigrad.py"])
+def test_what_is_in_the_way_of_a_package_is_named_with_the_remedy(file, tmp_path):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("raise SystemExit('the wrong file')")
+    says = (f"{tmp_path / file} is in the way of this project's package "
+            f"{file.removesuffix('.py').split('/')[0]}; rename it, or move it ")
+    done = started(["-m", "model.count"], tmp_path.parent, path=[tmp_path, ROOT])
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith(says)
+    assert done.stderr.count("\n") == 1
+    done = started(["-c", "try: import model\nexcept ImportError as error: print(error)"], tmp_path,
+                   path=[ROOT])
+    assert done.stdout.startswith(says) and done.stderr == ""
+
+
+def test_a_folder_in_the_way_is_named_too(monkeypatch):
+    spec = importlib.machinery.ModuleSpec("data", None, is_package=True)
+    spec.submodule_search_locations.append("texts/data")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    assert startup.in_the_way().startswith("texts/data is in the way of this project")
+
+
+def test_the_packages_of_this_project_are_in_nobodys_way():
+    assert startup.in_the_way() == ""
