@@ -1,4 +1,5 @@
 """How programs of this project start, beside how those of others do that import its packages."""
+import configparser
 import importlib.machinery
 import importlib.util
 import os
@@ -113,3 +114,10 @@ def test_a_folder_in_the_way_is_named_too(monkeypatch):
 
 def test_the_packages_of_this_project_are_in_nobodys_way():
     assert startup.in_the_way() == ""
+
+
+def test_pip_installs_this_folder_as_one_of_the_path_before_which_no_users_folder_comes():
+    """Not as a list of packages, which Python looks at after a folder named data anywhere."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert setup["options"]["package_dir"].split() == ["=", "."]
