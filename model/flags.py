@@ -11,6 +11,70 @@ from collections.abc import Iterator
 from data import read_text
 from model import startup
 
+ALIKE = 0.75        # from which on a name, by difflib's ratio, may be another one mistyped
+# Flags as other programs name them; of the lines that have a name, the first counts whose own flags
+# the command has.
+OTHER_NAMES = {
+    "--init_from resume": "resume resume_from resume_from_checkpoint continue restore load "
+                          "checkpoint ckpt",
+    "--max_iters or --minutes": "epochs num_epochs n_epochs max_epochs num_train_epochs",
+    "--minutes": "time max_time hours",
+    "--max_iters": "epochs num_epochs n_epochs max_epochs steps max_steps num_steps n_steps "
+                   "train_steps iters iterations num_iters num_iterations",
+    "--learning_rate": "lr rate max_lr step_size",
+    "--min_lr": "min_learning_rate lr_min",
+    "--batch_size": "bs batch per_device_train_batch_size device_batch_size micro_batch_size",
+    "--gradient_accumulation_steps": "grad_accum accumulation_steps accumulate_grad_batches",
+    "--n_layer": "layer layers num_layers num_hidden_layers depth",
+    "--n_head": "head heads num_heads num_attention_heads",
+    "--n_kv_head": "kv_heads num_kv_heads num_key_value_heads",
+    "--n_embd": "embd n_embed embed_dim emb_dim d_model dim hidden hidden_dim hidden_size width "
+                "channels",
+    "--block_size": "block context context_length context_size ctx ctx_len n_ctx n_positions "
+                    "seq_len seq_length sequence_length max_seq_len max_length",
+    "--position": "pos pos_emb position_embedding position_embedding_type",
+    "--activation": "act act_fn hidden_act",
+    "--dropout": "drop",
+    "--optimizer": "opt optim",
+    "--beta1 and --beta2": "beta betas",
+    "--schedule": "scheduler lr_scheduler lr_scheduler_type",
+    "--warmup_iters": "warmup warmup_steps num_warmup_steps",
+    "--weight_decay": "wd l2",
+    "--grad_clip": "clip clip_grad max_grad_norm max_norm",
+    "--eval_interval": "eval_every eval_steps eval_freq val_interval",
+    "--log_interval": "logging_steps log_every",
+    "--checkpoint_interval": "save_steps save_interval save_every",
+    "--threads": "num_threads n_threads workers num_workers cpus jobs j",
+    "--recipe": "config preset",
+    "--start": "prompt prefix text input i p",
+    "--start FILE:path": "file input_file f",
+    "--text": "prompt prefix input i p file input_file f",
+    "--data": "dataset data_dir data_path train_file corpus text input i file input_file f",
+    "--out_dir": "output_dir output out o save_dir checkpoint_dir model model_path checkpoint "
+                 "ckpt ckpt_path load m",
+    "--num_samples or --max_new_tokens": "n",
+    "--num_samples": "samples num_return_sequences",
+    "--max_new_tokens": "length max_length max_len tokens max_tokens num_tokens n_tokens "
+                        "n_predict steps",
+    "--temperature": "temp t",
+    "--top_k or --top_p": "top",
+    "--top_k": "k",
+    "--top_p": "p nucleus",
+}
+# What to say of names for which a command has no flag.
+NO_FLAG = {
+    "everything is computed on the processor (CPU); leave it out":
+        "device devices gpu gpus cuda cpu mps no_cuda use_cpu backend ddp",
+    "numbers have 32 bits; leave it out":
+        "dtype precision fp16 bf16 fp32 float16 bfloat16 amp half",
+    "kernels are always compiled; leave it out": "compile jit",
+    "a run keeps its losses in log.csv; leave it out":
+        "wandb wandb_log wandb_project wandb_run_name tensorboard report_to",
+    "it is python -m model.sample that writes text, going on from its --start":
+        "prompt start generate sample samples num_samples max_new_tokens length temperature temp "
+        "top_k top_p interactive",
+}
+
 
 def flag(default: object, help: str, alone: object = None, short: str = "") -> dataclasses.Field:
     """A field of a dataclass of settings, with what --help says of it, what the flag means when it
@@ -91,14 +155,24 @@ class Parser(argparse.ArgumentParser):
         mistakes = valued + [value for value in found.values() if isinstance(value, _Mistake)]
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         for word in flags:
-            near = difflib.get_close_matches(word, self._option_string_actions, n=1)
-            mistakes.append(f"there is no flag {word}"
-                            + (f"; did you mean {near[0]}?" if near else "; see --help"))
+            mistakes.append(f"there is no flag {word}; {self._instead_of(word)}")
         if not flags:               # which may be what the words belong to
             mistakes += [f"no flag stands before {word!r}, or one that takes nothing; see --help"
                          for word in unknown]
         return {name: value for name, value in found.items()
                 if not isinstance(value, _Mistake)}, mistakes
+
+    def _instead_of(self, word):
+        """What to do about a flag that there is not."""
+        options = self._option_string_actions
+        name = _name(word)
+        by_name = {_name(option): option for option in reversed(options)}
+        meant = [flags for flags, names in OTHER_NAMES.items() if name in names.split()
+                 and all(flag in options for flag in flags.split() if flag.startswith("--"))]
+        said = [say for say, names in NO_FLAG.items() if name in names.split()]
+        if not meant and not said:
+            meant = [by_name[near] for near in difflib.get_close_matches(name, by_name, 1, ALIKE)]
+        return f"did you mean {meant[0]}?" if meant else (said or ["see --help"])[0]
 
     def _without_values(self, argv):
         """The words but for --flag=value where the flag is on or off, and a line for each of these,
@@ -120,6 +194,11 @@ class Parser(argparse.ArgumentParser):
             self.print_usage(sys.stderr)
             self.exit(2, "".join(f"{self.prog}: error: {in_a_line(mistake)}\n"
                                  for mistake in mistakes))
+
+
+def _name(option):
+    """Of a flag as it is typed."""
+    return option.lstrip("-").replace("-", "_").lower()
 
 
 class _Mistake(str):

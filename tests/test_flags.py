@@ -3,8 +3,9 @@ import dataclasses
 
 import pytest
 
-from model.flags import (Parser, answering, as_flags, flag, in_a_line, mistyped, text_or_file,
-                         too_small)
+from model import count, look, reverse, sample, settings
+from model.flags import (NO_FLAG, OTHER_NAMES, Parser, answering, as_flags, flag, in_a_line,
+                         mistyped, text_or_file, too_small)
 
 
 @dataclasses.dataclass
@@ -88,6 +89,39 @@ def test_a_mistake_is_answered_in_one_line(capsys, argv, says):
         given(*argv)
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert caught.value.code == 2 and last.startswith("some.command: error: ") and says in last
+
+
+@pytest.mark.parametrize("command, word, says", [
+    (settings, "--resume", "did you mean --init_from resume?"),
+    (settings, "--lr=1e-3", "did you mean --learning_rate?"),
+    (settings, "--epochs", "did you mean --max_iters or --minutes?"),
+    (reverse, "--epochs", "did you mean --max_iters?"),
+    (settings, "--LAYERS", "did you mean --n_layer?"),
+    (count, "--context-length", "did you mean --block_size?"),
+    (settings, "--text", "did you mean --data?"), (sample, "--text", "did you mean --start?"),
+    (look, "--prompt", "did you mean --text?"), (sample, "-n",
+                                                 "did you mean --num_samples or --max_new_tokens?"),
+    (settings, "--device=cuda", "everything is computed on the processor (CPU); leave it out"),
+    (sample, "--compile", "kernels are always compiled; leave it out"),
+    (settings, "--prompt",
+     "it is python -m model.sample that writes text, going on from its --start"),
+    (settings, "--no-bais", "did you mean --no-bias?"),
+    (settings, "--gradclip", "did you mean --grad_clip?"),
+    *[(settings, f"--{word}", "see --help") for word in ("eps", "verbose", "name", "test")],
+    *[(sample, f"--{word}", "see --help") for word in ("batch", "context", "optim", "style")]])
+def test_a_flag_of_another_program_is_answered_with_what_it_is_here(command, word, says):
+    parser = Parser("python -m some.command", "", command.Settings)
+    assert parser.read([word]) == ({}, [f"there is no flag {word.split('=')[0]}; {says}"])
+
+
+def test_every_line_of_the_other_names_has_flags_that_one_command_has():
+    known = [{f"--{field.name}" for field in dataclasses.fields(command.Settings)}
+             for command in (settings, sample, look, count, reverse)]
+    for line in OTHER_NAMES:
+        flags = {word for word in line.split() if word.startswith("--")}
+        assert any(flags <= of_one for of_one in known), line
+    for names in (*OTHER_NAMES.values(), *NO_FLAG.values()):
+        assert all(name.isidentifier() and name.islower() for name in names.split()), names
 
 
 def test_every_mistake_has_its_line_and_what_is_right_is_read():

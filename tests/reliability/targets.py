@@ -14,7 +14,7 @@ import math
 import pathlib
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -235,9 +235,9 @@ def prepare() -> None:
     sample.write = lambda *_: (0, 0.0)
 
 
-def near(word: str, known: list[str], n: int) -> list[str]:
+def near(word: str, known: Iterable[str], n: int, cutoff: float = 0) -> list[str]:
     """Those with the same beginning."""
-    return [other for other in known if other[:4] == word[:4]][:n]
+    return [other for other in known if other[:2] == word[:2]][:n]
 
 
 def words() -> list[bytes]:
