@@ -11,7 +11,6 @@ from model import startup       # first: Ctrl-C may come while the rest is loade
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import os
 import pathlib
@@ -41,7 +40,6 @@ from model.sizes import number_of
 from model.training import Interrupts, State, evaluate
 
 WARM_UP = 5             # steps before a profile begins
-FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}      # the disk
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -84,11 +82,12 @@ def main(argv: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
+        what, otherwise = ((f"into {out_dir}", "give another folder with --out_dir")
+                           if error.filename else ("what it has to say", "send that elsewhere"))
         sys.exit(in_a_line(
-            f"train.py: cannot write into {out_dir}: {error.strerror or error}; "
-            + ("make room, or " if error.errno in FULL else "")
-            + "give another folder with --out_dir"
-            + (f".  What was saved there before is whole; go on from it with "
+            f"train.py: cannot write {what}: {error.strerror or error}; "
+            + data.remedy(error, otherwise)
+            + (f".  What was saved in {out_dir} before is whole; go on from it with "
                f"{resume_command(out_dir)}" if os.path.exists(out_dir / LAST) else "")))
     except KeyboardInterrupt:
         kept = (f"what was saved before is in {out_dir}" if os.path.exists(out_dir / LAST)

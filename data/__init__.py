@@ -1,12 +1,12 @@
 """Texts: found, verified, split, batched, and measured by counting."""
 from data.batches import IGNORE, check_lengths, random_batch, spread, split, windows
-from data.errors import TextError
+from data.errors import TextError, remedy
 from data.ngrams import ngram_losses
 from data.repetition import repeated_share, repetition_warning
 from data.texts import KNOWN_TEXTS, cache_folder, digest, read_text
 
 __all__ = [
     "IGNORE", "KNOWN_TEXTS", "TextError", "cache_folder", "check_lengths", "digest", "ngram_losses",
-    "random_batch", "read_text", "repeated_share", "repetition_warning", "split", "spread",
-    "windows",
+    "random_batch", "read_text", "remedy", "repeated_share", "repetition_warning", "split",
+    "spread", "windows",
 ]

@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 
 from tqdm import tqdm
 
-from data.errors import TextError
+from data.errors import TextError, remedy
 
 CHUNK = 1 << 16     # bytes read at a time
 REMEDY = "fetch it with a browser and pass the file with --data FILE"
@@ -55,8 +55,9 @@ def download(url: str, path: Path, sha256: str, timeout: float = 30.0) -> None:
         os.replace(part, path)
     except OSError as error:
         raise TextError(
-            f"cannot write {path}: {error.strerror or error}; make room there, or name another "
-            "folder in the environment variable MINIGRAD_CACHE") from error
+            f"cannot write {path}: {error.strerror or error}; "
+            + remedy(error, "name another folder in the environment variable MINIGRAD_CACHE")
+        ) from error
     finally:
         with suppress(OSError):
             part.unlink()

@@ -1,4 +1,20 @@
-"""The one exception of this package.  Knows nothing of files, networks or arrays."""
+"""The one exception of this package, and what to do about those of the system.  Knows nothing of
+networks or arrays."""
+import errno
+
+# By the names of their numbers, of which not every system has all.
+REMEDIES = {
+    "make its folder first": "ENOENT",
+    "remove the folder that has its name": "EISDIR",
+    "remove the file that has its folder's name": "ENOTDIR EEXIST",
+    "have its rights or its folder's changed": "EACCES EPERM",
+    "have its disk made writable": "EROFS",
+    "make room": "ENOSPC EDQUOT EFBIG",
+    "take a shorter name": "ENAMETOOLONG",
+    "end the program that uses it": "EBUSY ETXTBSY",
+    "end other programs": "EMFILE ENFILE ENOMEM",
+    "have its disk looked at": "EIO",
+}
 
 
 class TextError(ValueError):
@@ -6,3 +22,11 @@ class TextError(ValueError):
 
     Its message is one line in the user's words: what was expected, what came, what to do.
     """
+
+
+def remedy(error: OSError, otherwise: str) -> str:
+    """What to do about a file or folder that could not be used: away with the cause, if that is
+    known, or `otherwise`."""
+    name = errno.errorcode.get(error.errno, "unknown")
+    return ", or ".join([do for do, names in REMEDIES.items() if name in names.split()]
+                        + [otherwise])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data.download import download
-from data.errors import TextError
+from data.errors import TextError, remedy
 
 
 class KnownText(NamedTuple):
@@ -51,10 +51,11 @@ def read_text(name_or_file: str) -> str:
             raw = stream.read()
     except FileNotFoundError as error:
         raise TextError(_not_found(file)) from error
-    except (OSError, ValueError) as error:      # the latter of a name that no file can have
-        why = getattr(error, "strerror", None) or error
-        raise TextError(f'cannot read "{file}": {why}; make the file readable or give '
-                        "another") from error
+    except OSError as error:
+        raise TextError(f'cannot read "{file}": {error.strerror or error}; '
+                        + remedy(error, "give another file")) from error
+    except ValueError as error:         # of a name that no file can have
+        raise TextError(f'cannot read "{file}": {error}; give another file') from error
     text = _decoded(raw, file).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if not text:
         raise TextError(f'"{file}" is empty; give a file with text in it')

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data import remedy
 from minigrad import AdamW, Muon
 from minigrad.optim import Optimizer
 from model import archive
@@ -89,8 +90,8 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True) -> Checkpoint:
     except CheckpointError:
         raise
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}; make it readable, "
-                              "or name another folder with --out_dir") from error
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}; "
+                              + remedy(error, "name another folder with --out_dir")) from error
     except MemoryError as error:
         raise CheckpointError(f"there is not enough memory for {path}; end other programs, or take "
                               "a smaller model") from error

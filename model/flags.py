@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from data import read_text
+from data import read_text, remedy
 from model import startup
 
 ALIKE = 0.75        # from which on a name, by difflib's ratio, may be another one mistyped
@@ -228,8 +228,8 @@ def answering(command: str, unread: int = 1) -> Iterator[None]:
         sys.exit(unread)
     except OSError as error:
         what = f"use {error.filename}" if error.filename else "write what it has to say"
-        sys.exit(in_a_line(f"{command}: cannot {what}: {error.strerror or error}; make room, or "
-                           "name another file"))
+        sys.exit(in_a_line(f"{command}: cannot {what}: {error.strerror or error}; "
+                           + remedy(error, "name another file")))
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 
 import minigrad as mg
+from data import remedy
 from minigrad import Recorder, Tensor
 from minigrad.kernels.ahead import compile_ahead
 from model.attention import attention, causal_mask
@@ -103,6 +104,6 @@ def show(path: str | None = None, of: str = "expression",
         with replacing(path) as file:
             file.write(recorder.svg(title).encode("utf-8"))
     except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror or error}; give another file"
-                         ) from error
+        raise ValueError(f"cannot write {path}: {error.strerror or error}; "
+                         + remedy(error, "give another file")) from error
     print(f"drawn in {path}; a browser shows it")

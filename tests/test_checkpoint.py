@@ -267,7 +267,7 @@ def test_a_file_that_cannot_be_read_is_answered_with_the_reason(saved, monkeypat
     def fail(file):
         raise PermissionError(errno.EACCES, "Permission denied")
     monkeypatch.setattr(archive, "read", fail)
-    assert f"cannot read {saved}: Permission denied; make it readable" in refusal(saved)
+    assert f"cannot read {saved}: Permission denied; have its rights or" in refusal(saved)
 
 
 def test_want_of_memory_is_no_damage(saved, monkeypatch):

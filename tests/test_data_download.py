@@ -138,8 +138,8 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_remedy(server, tmp_path)
     path = tmp_path / "file" / "text.txt"
     message = complaint(server.url + "whole", path, SHA256)
     assert message.startswith(f"cannot write {path}: ")
-    assert message.endswith("; make room there, or name another folder in the environment "
-                            "variable MINIGRAD_CACHE")
+    assert message.endswith("; remove the file that has its folder's name, or name another folder "
+                            "in the environment variable MINIGRAD_CACHE")
     assert server.requests == []
 
 

@@ -77,8 +77,9 @@ def test_a_file_that_may_not_be_read_is_named_with_the_reason(monkeypatch):
     def forbidden(*_):
         raise PermissionError(13, "Permission denied")
     monkeypatch.setattr(texts, "open", forbidden, raising=False)
-    assert complaint("secret.txt") == ('cannot read "secret.txt": Permission denied; '
-                                       'make the file readable or give another')
+    assert complaint("secret.txt") == (
+        'cannot read "secret.txt": Permission denied; have its rights or its folder\'s changed, or '
+        "give another file")
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])

@@ -143,8 +143,9 @@ def test_every_mistake_has_its_line_and_what_is_right_is_read():
     (ValueError("what and why"), "a.command: what and why"), (KeyboardInterrupt(), 130),
     (OSError(28, "No space left"),
      "a.command: cannot write what it has to say: No space left; make room, or name another file"),
-    (OSError(13, "Permission denied", "x.txt"),
-     "a.command: cannot use x.txt: Permission denied; make room, or name another file")])
+    (FileNotFoundError(2, "No such file or directory", "no/x.txt"),
+     "a.command: cannot use no/x.txt: No such file or directory; make its folder first, or name "
+     "another file")])
 def test_what_goes_wrong_in_a_command_is_answered_in_a_line(error, code):
     with pytest.raises(SystemExit) as caught:
         with answering("a.command"):

@@ -80,9 +80,10 @@ def test_mistakes_are_named_in_one_line_before_anything_is_computed(tmp_path, mo
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
-    for path in (tmp_path / "none" / "a.svg", tmp_path / "folder.svg"):
-        (tmp_path / "folder.svg").mkdir(exist_ok=True)
-        with pytest.raises(ValueError, match=r"cannot write .*\.svg: .*; give another file"):
+    (tmp_path / "folder.svg").mkdir()
+    for path, do in ((tmp_path / "none" / "a.svg", "make its folder first"),
+                     (tmp_path / "folder.svg", "remove the folder that has its name")):
+        with pytest.raises(ValueError, match=rf"cannot write .*\.svg: .*; {do}, or give another"):
             graphs.show(str(path))
 
 

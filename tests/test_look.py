@@ -94,9 +94,11 @@ def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):
     assert "is damaged or no checkpoint" in refused(capsys, "--out_dir", str(tmp_path))
     assert not (tmp_path / "l.html").exists()
     (tmp_path / "folder.html").mkdir()
-    for output in (tmp_path / "folder.html", tmp_path / "none" / "l.html"):
+    for output, do in ((tmp_path / "folder.html", "remove the folder that has its name"),
+                       (tmp_path / "none" / "l.html", "make its folder first")):
         said = refused(capsys, "--out_dir", str(trained), "--text", "the", "-o", str(output))
-        assert f"cannot use {output}: " in said and "another file" in said and "\n" not in said
+        assert f"cannot use {output}: " in said and "\n" not in said
+        assert said.endswith(f"; {do}, or name another file")
     said = refused(capsys, "--out_dir", str(trained), "-o", str(trained / "ckpt.npz"))
     assert "--output is a page, whose name ends in .html; this is" in said
 

@@ -228,6 +228,19 @@ def test_what_cannot_be_allocated_ends_the_run_in_a_line(capsys, small_text, tmp
            "--block_size or --n_embd" in refused(capsys, "--data", str(small_text), *TINY)
 
 
+def test_what_cannot_be_written_is_named_with_the_remedy(capsys, small_text, tmp_path, monkeypatch):
+    flags = ["--data", str(small_text), *TINY, "--out_dir", str(tmp_path)]
+    for error, says in (
+            (FileNotFoundError(2, "No such file", "log.csv"), f"write into {tmp_path}: No such "
+             "file; make its folder first, or give another folder with --out_dir"),
+            (OSError(28, "No space"), "write what it has to say: No space; make room, or send that "
+             "elsewhere")):
+        def fail(*_):
+            raise error
+        monkeypatch.setattr(train, "describe", fail)
+        assert refused(capsys, *flags) == f"train.py: cannot {says}"
+
+
 def test_a_learning_rate_that_is_hardly_meant_is_warned_of(capsys, small_text, tmp_path):
     for rate, warning in (("0", "at --learning_rate 0 nothing is learned"),
                           ("1e3", "--learning_rate 1000 is far above what trains such a model")):
