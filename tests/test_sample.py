@@ -43,19 +43,19 @@ def test_the_cache_does_not_change_the_text_and_sliding_does(trained, capsys):
     assert texts[0] == texts[1] != texts[2] == texts[3]
 
 
-@pytest.mark.parametrize("num_samples", [0, 1, 3, 18])
+@pytest.mark.parametrize("num_samples", [1, 3, 18])
 def test_samples_are_those_of_the_seeds_one_by_one(trained, capsys, num_samples):
     assert num_samples < sample.TOGETHER or num_samples > sample.TOGETHER + 1
     flags = ["--max_new_tokens", "30", "--start", "a", "--seed", "5"]
     out = sampled(capsys, trained, *flags, "--num_samples", str(num_samples)).out
     model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
     texts = [generate(model, tokenizer, "a", 30, 0.8, seed=5 + i) for i in range(num_samples)]
-    assert out == f"\n{sample.RULE}\n".join(texts) + "\n" * bool(num_samples)
+    assert out == f"\n{sample.RULE}\n".join(texts) + "\n"
     assert len(set(texts)) == num_samples
 
 
 def test_too_few_characters_say_nothing_of_speed(trained, capsys):
-    for n in ("0", "1", "2"):
+    for n in ("1", "2"):
         assert sampled(capsys, trained, "--max_new_tokens", n).err == ""
 
 
@@ -158,7 +158,8 @@ def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):
     assert ("top_p is a probability above 0 and at most 1, not 2.0"
             in refused(capsys, "--top_p", "2"))
     assert "a hyphen follows an equals sign" in refused(capsys, "--start", "-x")
-    assert "num_samples is at least 0" in refused(capsys, "--num_samples", "-1")
+    assert "num_samples is at least 1, not 0" in refused(capsys, "--num_samples", "0")
+    assert "max_new_tokens is at least 1, not 0" in refused(capsys, "--max_new_tokens", "0")
 
 
 def test_a_closed_pipe_ends_it_quietly(trained):
