@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python train.py", __doc__, Settings(**MODERN, minutes=MINUTES))
     given, mistakes = parser.read(argv)
     out_dir = pathlib.Path(os.path.expanduser(given.get("out_dir", Settings.out_dir)))
-    resumed, held = None, contextlib.ExitStack()
+    resumed, elsewhere, held = None, "", contextlib.ExitStack()
     try:
         startup.main_begins()
         if "replay" in given:
@@ -61,13 +61,15 @@ def main(argv: list[str] | None = None) -> None:
             given["out_dir"] = str(out_dir)     # here, wherever a resumed run was begun
         if given.get("init_from") == "resume":
             resumed = earlier_run(out_dir, held, given.get("explain", False))
+            elsewhere = ("" if "data" in given else f".  The run in {out_dir} was trained on it; "
+                         "where the same text is in another file, give that with --data FILE")
             given, wrong = go_on_with(given, resumed, out_dir)
             mistakes += wrong
         text, unreadable = "", []
         try:
             text = data.read_text(given.get("data", Settings.data))
         except data.TextError as error:
-            unreadable = [str(error)]
+            unreadable = [f"{error}{elsewhere}"]
         s = Settings(**given if resumed else completed(given, len(text)))
         parser.refuse(mistakes + s.problems() + (unreadable or s.problems_with(text)))
         for warning in s.warnings():

@@ -261,6 +261,23 @@ def test_mistakes_in_resuming_are_answered_in_one_line(capsys, trained, small_te
                                                     "--data", "lantern")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="there is no /dev/stdin")
+def test_a_run_on_standard_input_goes_on_with_its_text_in_a_file(small_text, tmp_path, capsys):
+    flags = ["--out_dir", str(tmp_path), "--max_iters"]
+    done = subprocess.run([sys.executable, train.__file__, "--data", "/dev/stdin", *TINY, *flags,
+                           "1"], input=small_text.read_bytes(), capture_output=True)
+    assert done.returncode == 0
+    resume = ["--init_from", "resume", *flags, "2"]
+    done = subprocess.run([sys.executable, train.__file__, *resume], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True)
+    says = (f"The run in {tmp_path} was trained on it; where the same text is in another file, "
+            "give that with --data FILE")
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].endswith(says)
+    assert says not in refused(capsys, *resume, "--data", str(tmp_path / "nowhere.txt"))
+    train.main([*resume, "--data", str(small_text)])
+    assert rows(tmp_path)[-1][0] == "2"
+
+
 def test_a_profile_is_printed_after_its_steps_and_not_again_when_resumed(small_text, tmp_path,
                                                                          capsys):
     run(small_text, tmp_path, "--max_iters", "10", "--profile", "3")
