@@ -19,9 +19,11 @@ from model.flags import Parser, answering, flag, in_a_line, prepare_output, text
 from model.generation import USELESS, check_settings, stream_many
 from model.interactive import interact
 from model.scoring import ladder, text_losses, training_text, yardstick
+from model.tokenizer import CharTokenizer, UnknownCharacterError
 
 TOGETHER = 16       # samples that are made at once
 RULE = "-" * 20     # between them
+NAMED = 5           # unknown characters that are named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Settings:
                                     "as the shell keeps it, in the cache folder")
     score: str = flag(None, "a file, or another text that train.py's --data takes, to predict "
                             "instead of writing one")
+    skip_unknown: bool = flag(False, "with --score, leave out the characters that the model does "
+                                     "not know")
 
     def problems(self) -> list[str]:
         """What has no meaning, one line each."""
@@ -63,7 +67,10 @@ def main(argv: list[str] | None = None) -> None:
     given = parser.given(argv)
     s = Settings(**given)
     parser.refuse(s.problems())
-    if s.score is not None and (idle := given.keys() - {"out_dir", "score", "slide"}):
+    if s.skip_unknown and s.score is None:
+        parser.error("--skip_unknown leaves characters out of a text that is scored; give --score")
+    if s.score is not None and (idle := given.keys() - {"out_dir", "score", "slide",
+                                                        "skip_unknown"}):
         parser.error("--score predicts a text and writes none; leave out "
                      + ", ".join(f"--{name}" for name in sorted(idle)))
     with answering("model.sample", unread=0):      # the reader, `head` say, has seen enough
@@ -124,7 +131,12 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
     """Say how well the model predicts a text, beside n-grams counted on what it was trained on."""
     model, tokenizer, training, _ = checkpoint
     text = data.read_text(s.score)
-    ids = tokenizer.encode(text)
+    if s.skip_unknown:
+        text = known_part(text, tokenizer)
+    try:
+        ids = tokenizer.encode(text)
+    except UnknownCharacterError as error:
+        raise ValueError(f"{error}; --skip_unknown leaves such characters out") from error
     loss = text_losses(model, ids, s.slide, bar=True).mean()
     if not math.isfinite(loss):
         raise ValueError(USELESS)
@@ -142,6 +154,17 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
     print(ladder(loss, yardstick(tokenizer.encode(train), ids, tokenizer.vocab_size)))
     if text in train or train in text:
         print("this very text, or most of it, was trained on and counted", file=sys.stderr)
+
+
+def known_part(text: str, tokenizer: CharTokenizer) -> str:
+    """The text without characters that the model does not know; says which these were."""
+    known, unknown = tokenizer.without_unknown(text)
+    if unknown:
+        named = [f"{c!r} ({count:,})" for c, count in unknown.items()]
+        print(f"left out {len(text) - len(known):,} of {len(text):,} characters, which the model "
+              f"does not know: {', '.join(named[:NAMED])}"
+              + f" and {len(named) - NAMED:,} more" * (len(named) > NAMED), file=sys.stderr)
+    return known
 
 
 if __name__ == "__main__":

@@ -49,6 +49,16 @@ class CharTokenizer:
                 f"{', '.join(map(repr, self._near(text[position])))}")
         return ids
 
+    def without_unknown(self, text: str) -> tuple[str, dict[str, int]]:
+        """The text without the characters that the vocabulary lacks, and how often each of these
+        is in it, the most frequent first."""
+        points = _code_points(text)
+        known = np.isin(points, self._points)
+        unknown, counts = np.unique(points[~known], return_counts=True)
+        often = np.argsort(-counts, kind="stable")
+        return (points[known].tobytes().decode("utf-32-le", "surrogatepass"),
+                {chr(unknown[i]): int(counts[i]) for i in often})
+
     def decode(self, ids: Iterable[int]) -> str:
         """Ids to text."""
         ids = np.fromiter(ids, dtype=np.int64)

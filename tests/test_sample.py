@@ -103,6 +103,25 @@ def test_a_text_is_scored_beside_n_grams_counted_on_the_training_part(trained, c
         assert f"{len(text)} characters" in out and err == ""
 
 
+def test_unknown_characters_are_left_out_of_a_score_where_that_is_asked_for(trained, capsys,
+                                                                            tmp_path):
+    text, file = "the lazy dog runs on\nby the river", tmp_path / "t.txt"
+    file.write_text(text, encoding="utf-8")
+    numbers, out, _ = scored(capsys, trained, file)
+    assert scored(capsys, trained, file, "--skip_unknown") == (numbers, out, "")
+    file.write_text("É" + text.replace("r", "ZrÉ") + "1234\x1b", encoding="utf-8")
+    said = refused(capsys, "--out_dir", str(trained), "--score", str(file))
+    assert "(LATIN CAPITAL LETTER E WITH ACUTE) at position 0" in said
+    assert said.endswith("; --skip_unknown leaves such characters out")
+    assert scored(capsys, trained, file, "--skip_unknown") == (
+        numbers, out, "left out 12 of 45 characters, which the model does not know: 'É' (4), "
+                      "'Z' (3), '\\x1b' (1), '1' (1), '2' (1) and 2 more\n")
+    file.write_text("ÉÉ1", encoding="utf-8")
+    with pytest.raises(SystemExit, match="needs two characters .* and this has 0"):
+        sampled(capsys, trained, "--score", str(file), "--skip_unknown")
+    assert "is scored; give --score" in refused(capsys, "--skip_unknown")
+
+
 def test_a_score_of_what_was_trained_on_says_so(trained, capsys, small_text, tmp_path):
     train, val = data.split(small_text.read_text(encoding="utf-8"))
     for text, known in ((train + val, True), (train[50:900], True), (val, False)):

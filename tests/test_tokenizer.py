@@ -174,3 +174,12 @@ def test_ids_outside_the_vocabulary_are_refused(ids, reach):
     with pytest.raises(ValueError) as caught:
         CharTokenizer("abc").decode(ids)
     assert str(caught.value) == f"ids lie between 0 and 2; these reach from {reach}"
+
+
+def test_what_is_unknown_can_be_left_out_and_is_counted():
+    tokenizer = CharTokenizer("ab\n𝄞")
+    assert tokenizer.without_unknown("ab𝄞\n") == ("ab𝄞\n", {})
+    known, unknown = tokenizer.without_unknown("xa\ud800x𝄞éb")
+    assert known == "a𝄞b" and list(unknown.items()) == [("x", 2), ("é", 1), ("\ud800", 1)]
+    assert tokenizer.without_unknown("xyz") == ("", dict(x=1, y=1, z=1))
+    assert tokenizer.without_unknown("") == ("", {})
