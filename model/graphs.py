@@ -6,7 +6,6 @@
 import dataclasses
 import inspect
 import math
-import sys
 
 import numpy as np
 

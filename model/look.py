@@ -8,11 +8,12 @@ every step.
     python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
 """
 import dataclasses
+import functools
 import pathlib
 import sys
 
 import data
-from minigrad.kernels.ahead import must_compile
+from minigrad.kernels import compiling
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.files import replacing
 from model.flags import Parser, answering, flag, prepare_output, text_or_file
@@ -47,6 +48,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--of says which graph is shown; give --graph too")
     if s.graph is not None and (others := given.keys() & {"text", "output"}):
         parser.error(f"--graph shows no page; leave out --{min(others)}")
+    compiling.announce(functools.partial(print, "compiling", file=sys.stderr, flush=True))
     with answering("model.look"):
         if s.graph is None:
             write(s)
@@ -61,8 +63,6 @@ def write(s: Settings) -> None:
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
     checkpoint = load_checkpoint(out_dir / "ckpt.npz")
-    if must_compile():
-        print("compiling kernels for this machine, this once; up to 20 seconds", file=sys.stderr)
     if s.text is None:
         text, source = passage(checkpoint)
     else:

@@ -6,6 +6,7 @@
 The text goes to standard output as it is made; everything else goes to standard error.
 """
 import dataclasses
+import functools
 import itertools
 import math
 import pathlib
@@ -13,7 +14,7 @@ import sys
 import time
 
 import data
-from minigrad.kernels.ahead import must_compile
+from minigrad.kernels import compiling
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.flags import Parser, answering, flag, in_a_line, prepare_output, text_or_file, too_small
 from model.generation import USELESS, check_settings, stream_many
@@ -75,10 +76,7 @@ def main(argv: list[str] | None = None) -> None:
                      + ", ".join(f"--{name}" for name in sorted(idle)))
     with answering("model.sample", unread=0):      # the reader, `head` say, has seen enough
         checkpoint = load_checkpoint(pathlib.Path(s.out_dir) / "ckpt.npz")
-        compiles = must_compile("" if s.score is not None else "decode_kernel")
-        if compiles:
-            print("compiling kernels for this machine, this once; up to 20 seconds",
-                  file=sys.stderr)
+        compiling.announce(functools.partial(print, "compiling", file=sys.stderr, flush=True))
         if s.score is not None:
             score(s, checkpoint)
             return
@@ -93,8 +91,7 @@ def main(argv: list[str] | None = None) -> None:
             return
         characters, seconds = write(s, checkpoint, start, s.seed)
         if characters:
-            print(f"{characters / seconds:,.0f} characters a second"
-                  + ", compiling included" * compiles, file=sys.stderr)
+            print(f"{characters / seconds:,.0f} characters a second", file=sys.stderr)
 
 
 def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[int, float]:

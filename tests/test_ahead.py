@@ -51,11 +51,26 @@ def test_a_model_too_small_for_threads_starts_no_second_process(monkeypatch):
     assert not compiling.elsewhere
 
 
-def test_what_is_on_disk_is_known_by_kernel_and_kind(tmp_path, monkeypatch):
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    assert ahead.must_compile() and ahead.must_compile("decode_kernel")
-    folder = compiling.folder(parallel=False) / "kernels_0"
-    folder.mkdir(parents=True)
-    (folder / "matmul.matmul_kernel-33.py311.nbi").touch()
-    assert not ahead.must_compile() and not ahead.must_compile("matmul_kernel")
-    assert ahead.must_compile("decode_kernel") and ahead.must_compile(parallel=(True,))
+def test_what_is_on_disk_is_not_compiled_by_a_second_process(monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", None)
+    compiled = []
+    for kernel in ahead.own(True) + ahead.others(True, True):
+        monkeypatch.setattr(kernel, "on_disk", lambda parallel: True)
+        monkeypatch.setattr(kernel, "compile", lambda *kind: compiled.append(kind))
+    ahead.compile_ahead(12 * 64 * 128, muon=True, qk_norm=True, ngrams=True)
+    assert len(compiled) == 3
+
+
+def test_what_a_second_recipe_needs_is_announced_and_compiled(monkeypatch):
+    started, said = [], []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **settings: started.append(command))
+    monkeypatch.setattr(compiling, "elsewhere", {})
+    monkeypatch.setattr(compiling, "_say", said.append)
+    for kernel in ahead.own(True) + ahead.others(True, True):
+        new = kernel.__name__ == "norm_heads_kernel"
+        monkeypatch.setattr(kernel, "on_disk", lambda parallel, new=new: not new)
+        monkeypatch.setattr(kernel, "compile", lambda *kind: None)
+    ahead.compile_ahead(12 * 64 * 128)
+    assert not started and not said
+    ahead.compile_ahead(12 * 64 * 128, muon=True, qk_norm=True, ngrams=True)
+    assert len(started) == len(said) == 1 and list(compiling.elsewhere) == ["norm_heads_kernel"]

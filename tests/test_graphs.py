@@ -85,13 +85,3 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
                      (tmp_path / "folder.svg", "remove the folder that has its name")):
         with pytest.raises(ValueError, match=rf"cannot write .*\.svg: .*; {do}, or give another"):
             graphs.show(str(path))
-
-
-@pytest.mark.parametrize("of, seconds", [("attention", 5), ("block", 15)])
-def test_compiling_is_announced_where_it_will_happen(of, seconds, monkeypatch, capsys):
-    config = TransformerConfig(11, block_size=8, n_head=2, n_embd=12)
-    for due in (True, False):
-        monkeypatch.setattr(graphs, "must_compile", lambda *kernel, parallel, due=due: due)
-        graphs.show(of=of, config=config)
-        out, err = capsys.readouterr()
-        assert (f"this once; some {seconds} seconds\n" in err) == due and "compiling" not in out

@@ -227,15 +227,19 @@ def folder(parallel: bool) -> pathlib.Path | None:
     old machine code of a helper that has changed since, and one for the parallel versions from
     taking one version for the other.
     """
-    places = ([numba.config.CACHE_DIR] if numba.config.CACHE_DIR else
-              [_HERE / "__pycache__", AppDirs("minigrad", appauthor=False).user_cache_dir])
-    for place in places:
+    for place in _places():
         path = pathlib.Path(place, _DIGEST, "threads" if parallel else "serial")
         with contextlib.suppress(OSError):
             path.mkdir(parents=True, exist_ok=True)
             if os.access(path, os.W_OK):
                 return path
     return None
+
+
+def _places():
+    if numba.config.CACHE_DIR:
+        return [numba.config.CACHE_DIR]
+    return [_HERE / "__pycache__", AppDirs("minigrad", appauthor=False).user_cache_dir]
 
 
 def _njit(f, parallel):

@@ -231,7 +231,6 @@ def prepare() -> None:
     train.earlier_run = lambda *_: run
     sample.load_checkpoint = count.load_checkpoint = lambda *_: run
     difflib.get_close_matches = near        # which would take half of the time
-    sample.must_compile = lambda *_: False
     sample.write = lambda *_: (0, 0.0)
 
 
