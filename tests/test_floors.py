@@ -12,11 +12,11 @@ FLOORS = [
     "minigrad.kernels.plain",
     "minigrad.kernels.compiling minigrad.kernels.vector_math data.batches data.download "
     "data.ngrams",
-    "minigrad.kernels.softmax minigrad.kernels.gelu minigrad.kernels.squared_relu "
-    "minigrad.kernels.norm minigrad.kernels.dropout minigrad.kernels.ngrams "
+    "minigrad.kernels.sums minigrad.kernels.gelu minigrad.kernels.squared_relu "
+    "minigrad.kernels.dropout minigrad.kernels.ngrams "
     "minigrad.kernels.ahead minigrad.kernels.drawing data.texts data.repetition",
-    "minigrad.kernels.embedding minigrad.kernels.matmul minigrad.kernels.rotary "
-    "minigrad.kernels.update",
+    "minigrad.kernels.softmax minigrad.kernels.norm minigrad.kernels.embedding "
+    "minigrad.kernels.matmul minigrad.kernels.rotary minigrad.kernels.update",
     "minigrad.kernels.attention minigrad.kernels.cross_entropy minigrad.kernels.orthogonal",
     "minigrad.kernels.decoding",
     "minigrad.kernels minigrad.core data",

@@ -7,7 +7,7 @@ from minigrad.kernels import processor
 from minigrad.kernels.lanes import (LANES, clamp, fma, larger, largest_lane, load, spread, store,
                                     total)
 from minigrad.kernels.simd import part
-from minigrad.kernels.softmax import dot
+from minigrad.kernels.sums import dot
 from minigrad.kernels.vector_math import exp
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")

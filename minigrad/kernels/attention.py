@@ -24,7 +24,8 @@ from minigrad.kernels.dropout import keeps, seed_and_bound
 from minigrad.kernels.lanes import LANES
 from minigrad.kernels.matmul import ADD, SET, multiply, pack_columns
 from minigrad.kernels.simd import dense_row, part
-from minigrad.kernels.softmax import dot, largest, softmax_row
+from minigrad.kernels.softmax import softmax_row
+from minigrad.kernels.sums import dot, largest
 from minigrad.kernels.tiles import TILE_BYTES
 from minigrad.kernels.vector_math import exp
 

@@ -13,10 +13,12 @@ from numba import prange
 
 from minigrad.kernels.compiling import dense, kernel, serial, threads_for
 from minigrad.kernels.lanes import fma
+from minigrad.kernels.simd import part
 from minigrad.kernels.vector_math import exp, normal_cdf, tanh
 
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)
 SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715
+PIECE = 1 << 12     # elements that a thread takes at a time
 
 
 def gelu(x: np.ndarray, by_tanh: bool) -> np.ndarray:
@@ -36,27 +38,41 @@ def gelu_vjp(g: np.ndarray, x: np.ndarray, by_tanh: bool) -> np.ndarray:
 
 @kernel("C1 C1 bool threads")
 def gelu_kernel(x, out, by_tanh, threads):
+    for piece in prange((x.size + PIECE - 1) // PIECE):
+        start, n = piece * PIECE, min(PIECE, x.size - piece * PIECE)
+        gelu_of(part(x, start, n), part(out, start, n), by_tanh)
+
+
+@serial
+def gelu_of(x, out, by_tanh):
     real = x.dtype.type
     if by_tanh:
-        for i in prange(x.size):
+        for i in range(x.size):
             t = tanh(real(SLOPE) * x[i] * fma(real(CUBIC), x[i] * x[i], real(1)))
             out[i] = real(0.5) * x[i] * (real(1) + t)
     else:
-        for i in prange(x.size):
+        for i in range(x.size):
             out[i] = value_and_slope(x[i], real)[0]
 
 
 @kernel("C1 C1 C1 bool threads")
 def gelu_vjp_kernel(g, x, out, by_tanh, threads):
+    for piece in prange((x.size + PIECE - 1) // PIECE):
+        start, n = piece * PIECE, min(PIECE, x.size - piece * PIECE)
+        gelu_vjp_of(part(g, start, n), part(x, start, n), part(out, start, n), by_tanh)
+
+
+@serial
+def gelu_vjp_of(g, x, out, by_tanh):
     real = x.dtype.type
     if by_tanh:
-        for i in prange(x.size):
+        for i in range(x.size):
             square = x[i] * x[i]
             t = tanh(real(SLOPE) * x[i] * fma(real(CUBIC), square, real(1)))
             steep = real(SLOPE) * fma(real(3 * CUBIC), square, real(1))
             out[i] = g[i] * real(0.5) * fma(x[i] * fma(-t, t, real(1)), steep, real(1) + t)
     else:
-        for i in prange(x.size):
+        for i in range(x.size):
             out[i] = g[i] * value_and_slope(x[i], real)[1]
 
 

@@ -10,6 +10,8 @@ vector of AVX-512, two of AVX2 or four of NEON, and give the same bits on each.
     for i in range(0, x.size, LANES):
         sums += load(x, i, 0)
     return total(sums)
+
+Rows that a loop reads are best made parts of one length first: then one test of the end serves all.
 """
 import operator
 

@@ -13,6 +13,7 @@ from numba import prange
 from minigrad.kernels.compiling import dense, kernel, rows, serial, threads_for
 from minigrad.kernels.lanes import LANES, fma, load, spread, store, total
 from minigrad.kernels.simd import part
+from minigrad.kernels.sums import row_sum, squares
 
 CHUNKS = 16     # of rows; each sums dweight and dbias by itself, so that threads change nothing
 
@@ -39,10 +40,17 @@ def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarr
 
 @kernel("C2 C1 C1 C2 C2 double bool threads")
 def norm_kernel(x, weight, bias, out, moments, eps, centred, threads):
-    R, C = x.shape
-    for r in prange(R):
-        moments[r, 0], moments[r, 1] = normalise(part(x, r * C, C), part(weight, 0, C),
-                                                 part(bias, 0, C), eps, centred,
+    for thread in prange(threads):
+        R = len(x)
+        normalise_rows(thread * R // threads, (thread + 1) * R // threads, x, weight, bias, out,
+                       moments, eps, centred)
+
+
+@serial
+def normalise_rows(first, end, x, weight, bias, out, moments, eps, centred):
+    C = x.shape[1]
+    for r in range(first, end):
+        moments[r, 0], moments[r, 1] = normalise(part(x, r * C, C), weight, bias, eps, centred,
                                                  part(out, r * C, C))
 
 
@@ -50,18 +58,11 @@ def norm_kernel(x, weight, bias, out, moments, eps, centred, threads):
 def normalise(row, weight, bias, eps, centred, out):
     """Write the norm of a row to `out`; return its mean and 1 / std."""
     C = row.size
+    weight, bias, out = part(weight, 0, C), part(bias, 0, C), part(out, 0, C)
     real = row.dtype.type
-    mean = real(0)
-    if centred:
-        sums = spread(real(0))
-        for c in range(0, C, LANES):
-            sums += load(row, c, 0)
-        mean = total(sums) / real(C)
-    squares = spread(real(0))
-    for c in range(0, C, LANES):
-        distance = load(row, c, mean) - mean
-        squares = fma(distance, distance, squares)
-    rstd = real(1) / np.sqrt(total(squares) / real(C) + real(eps))
+    share = real(1) / real(C)
+    mean = row_sum(row) * share if centred else real(0)
+    rstd = real(1) / np.sqrt(fma(squares(row, mean), share, real(eps)))
     for c in range(0, C, LANES):
         unit = (load(row, c, 0) - mean) * rstd
         store(out, c, fma(unit, load(weight, c, 0), load(bias, c, 0)))
@@ -74,7 +75,7 @@ def norm_vjp_kernel(g, x, weight, moments, dx, sums, centred, threads):
     for chunk in prange(CHUNKS):
         dweight, dbias = part(sums, chunk * C, C), part(sums, (CHUNKS + chunk) * C, C)
         for r in range(chunk * R // CHUNKS, (chunk + 1) * R // CHUNKS):
-            normalise_vjp(part(g, r * C, C), part(x, r * C, C), part(weight, 0, C), moments[r, 0],
+            normalise_vjp(part(g, r * C, C), part(x, r * C, C), weight, moments[r, 0],
                           moments[r, 1], part(dx, r * C, C), dweight, dbias, centred)
 
 
@@ -82,6 +83,8 @@ def norm_vjp_kernel(g, x, weight, moments, dx, sums, centred, threads):
 def normalise_vjp(g, x, weight, mean, rstd, dx, dweight, dbias, centred):
     """Write the gradient of a row to dx, and add those of weight and bias to what is there."""
     C = x.size
+    g, weight, dx = part(g, 0, C), part(weight, 0, C), part(dx, 0, C)
+    dweight, dbias = part(dweight, 0, C), part(dbias, 0, C)
     real = x.dtype.type
     ones, units = spread(real(0)), spread(real(0))
     for c in range(0, C, LANES):

@@ -25,7 +25,7 @@ from minigrad.kernels.compiling import dense, kernel, serial, threads_for
 from minigrad.kernels.lanes import fma
 from minigrad.kernels.matmul import KC, multiply, pack_columns
 from minigrad.kernels.simd import array_at, dense_row
-from minigrad.kernels.softmax import dot
+from minigrad.kernels.sums import dot
 from minigrad.kernels.tiles import MR, TILE_BYTES
 from minigrad.kernels.update import addresses
 

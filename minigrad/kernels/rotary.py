@@ -16,7 +16,7 @@ from numba import prange
 from minigrad.kernels.compiling import dense, kernel, rows, serial, threads_for
 from minigrad.kernels.lanes import LANES, fma, load, store
 from minigrad.kernels.simd import part
-from minigrad.kernels.softmax import dot
+from minigrad.kernels.sums import dot
 
 
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
@@ -112,6 +112,7 @@ def norm_heads_vjp_kernel(g, y, rstd, cos, back, dx, D, threads):
 
 @serial
 def norm_head_vjp(g, y, rstd, dx):
+    y, dx = part(y, 0, g.size), part(dx, 0, g.size)
     along = dot(g, y) / g.dtype.type(g.size)
     for d in range(0, g.size, LANES):
         store(dx, d, fma(load(y, d, 0), -along, load(g, d, 0)) * rstd)

@@ -6,8 +6,9 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.compiling import kernel, rows, serial, threads_for
-from minigrad.kernels.lanes import (LANES, fma, larger, largest_lane, load, spread, store, total)
+from minigrad.kernels.lanes import LANES, load, spread, store, total
 from minigrad.kernels.simd import part
+from minigrad.kernels.sums import dot, largest
 from minigrad.kernels.vector_math import exp, log
 
 
@@ -37,7 +38,7 @@ def softmax_kernel(x, out, threads):
 @serial
 def softmax_row(x, y):
     """Write the softmax of a row to y, which may be x; return log(sum(exp(x)))."""
-    top = largest(x)
+    y, top = part(y, 0, x.size), largest(x)
     sums = spread(x.dtype.type(0))
     for i in range(0, x.size, LANES):
         e = exp(load(x, i, -np.inf) - top)
@@ -50,35 +51,22 @@ def softmax_row(x, y):
     return top + log(sum_)
 
 
-@serial
-def largest(x):
-    """The maximum of a row; of one with nan, anything."""
-    even = odd = spread(x.dtype.type(-np.inf))
-    for i in range(0, x.size, 2 * LANES):
-        even = larger(load(x, i, -np.inf), even)
-        odd = larger(load(x, i + LANES, -np.inf), odd)
-    return largest_lane(larger(even, odd))
-
-
 @kernel("C2 C2 C2 threads")
 def softmax_vjp_kernel(g, y, out, threads):
-    R, C = y.shape
-    for r in prange(R):
+    for thread in prange(threads):
+        R = len(y)
+        softmax_rows_vjp(thread * R // threads, (thread + 1) * R // threads, g, y, out)
+
+
+@serial
+def softmax_rows_vjp(first, end, g, y, out):
+    C = y.shape[1]
+    for r in range(first, end):
         softmax_row_vjp(part(g, r * C, C), part(y, r * C, C), part(out, r * C, C))
 
 
 @serial
 def softmax_row_vjp(g, y, out):
-    along = dot(g, y)
+    g, out, along = part(g, 0, y.size), part(out, 0, y.size), dot(g, y)
     for i in range(0, y.size, LANES):
         store(out, i, load(y, i, 0) * (load(g, i, 0) - along))
-
-
-@serial
-def dot(x, y):
-    """The inner product of two rows.  (Of two sums, each has time to wait for its last product.)"""
-    even = odd = spread(x.dtype.type(0))
-    for i in range(0, x.size, 2 * LANES):
-        even = fma(load(x, i, 0), load(y, i, 0), even)
-        odd = fma(load(x, i + LANES, 0), load(y, i + LANES, 0), odd)
-    return total(even + odd)

@@ -16,7 +16,7 @@ from numba import prange
 from minigrad.kernels.compiling import dense, kernel, threads_for
 from minigrad.kernels.lanes import fma
 from minigrad.kernels.simd import array_at
-from minigrad.kernels.softmax import dot
+from minigrad.kernels.sums import dot
 
 PIECE = 1 << 14
 
