@@ -184,7 +184,9 @@ def every_op() -> Iterator[tuple[str, Callable]]:
                         leaves.append(mg.Tensor(a.astype(dtype), requires_grad=True))
                         return leaves[-1]
                     return a
-                out = mg.OPS[name](*map(given, args), **{k: given(v) for k, v in settings.items()})
+                made = {key: value() if callable(value) else value
+                        for key, value in settings.items()}
+                out = mg.OPS[name](*map(given, args), **made)
                 outs = out if isinstance(out, list) else [out]
                 for y in outs:
                     if y.requires_grad:
