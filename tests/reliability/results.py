@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 import numba
 import numpy as np
 
-import minigrad as mg
 from minigrad import kernels
 from model import Transformer, TransformerConfig
 from model.decoding import Decoder
@@ -173,25 +172,10 @@ def every_op() -> Iterator[tuple[str, Callable]]:
         name, args, settings = example.values
         for dtype in FLOATS:
             def computed(rng, name=name, args=args, settings=settings, dtype=dtype):
-                leaves = []
-
-                def given(a):
-                    if callable(a):
-                        return a()
-                    if isinstance(a, list) and isinstance(a[0], np.ndarray):
-                        return [given(x) for x in a]
-                    if isinstance(a, np.ndarray) and a.dtype.kind == "f":
-                        leaves.append(mg.Tensor(a.astype(dtype), requires_grad=True))
-                        return leaves[-1]
-                    return a
-                made = {key: value() if callable(value) else value
-                        for key, value in settings.items()}
-                out = mg.OPS[name](*map(given, args), **made)
-                outs = out if isinstance(out, list) else [out]
-                for y in outs:
-                    if y.requires_grad:
-                        y.backward(np.cos(np.arange(y.size)).reshape(y.shape))
-                return [y.data for y in outs] + [x.grad for x in leaves if x.grad is not None]
+                leaves = test_ops.tensors_of(name, args, lambda a: a.astype(dtype))
+                out = test_ops.applied(name, test_ops.flattened(args)[1](leaves), settings)
+                out.backward(np.cos(np.arange(out.size)).reshape(out.shape))
+                return [out.data] + [x.grad for x in leaves if x.grad is not None]
             yield f"{example.id}, example {number}, {np.dtype(dtype)}", computed
 
 
