@@ -24,13 +24,12 @@ from tqdm import tqdm
 import data
 import minigrad as mg
 from minigrad.kernels import ahead, compiling, threads
-from model import CharTokenizer, load_checkpoint
+from model import CharTokenizer, generate, load_checkpoint
 from model.causality import prove_causality
 from model.checkpoint import BEST, LAST, Checkpoint
 from model.explain import explain
 from model.files import claimed
 from model.flags import Parser, in_a_line, mistyped, prepare_output
-from model.generation import stream
 from model.nan import replay
 from model.recipes import MINUTES, MODERN, USUAL_PASSES, completed, is_short, told
 from model.run import Run, earlier_run, keep_earlier_run, resume_command
@@ -289,11 +288,9 @@ def report(best: Checkpoint, val_loss: float, counted: dict[str, float], text: s
               "characters predicts the rest of the text better than the model does; give it a "
               "longer text, of thousands of characters at least")
     compiling.announce(functools.partial(print, "\ncompiling  ", flush=True))
-    pieces = stream(best.model, best.tokenizer, "", 300, temperature=0.8, seed=seed)
-    print("\na sample:\n", next(pieces), sep="\n", end="", flush=True)
-    for piece in pieces:
-        print(piece, end="", flush=True)
-    print(f"\n\nmore of it:\n    python -m model.sample --out_dir {shlex.quote(str(out_dir))}")
+    sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=seed)
+    print(f"\na sample:\n\n{sample}\n\n"
+          f"more of it:\n    python -m model.sample --out_dir {shlex.quote(str(out_dir))}")
 
 
 if __name__ == "__main__":
