@@ -7,7 +7,7 @@
     python train.py --explain                   one step, explained from the text to the weights
     python train.py --replay out/nan.npz        what made a loss nan, in a run that met one
 """
-from model import startup       # first: Ctrl-C may come while the rest is loaded
+from model.console import startup       # first: Ctrl-C may come while the rest is loaded
 
 import contextlib
 import dataclasses
@@ -23,20 +23,21 @@ from tqdm import tqdm
 
 import data
 import minigrad as mg
-from minigrad.kernels import ahead, compiling, threads
+from minigrad.kernels import ahead
+from minigrad.kernels.build import compiling, threads
 from model import CharTokenizer, generate, load_checkpoint
-from model.causality import prove_causality
-from model.checkpoint import BEST, LAST, Checkpoint
-from model.explain import explain
-from model.files import claimed
-from model.flags import Parser, in_a_line, mistyped, prepare_output
-from model.nan import replay
-from model.recipes import MINUTES, MODERN, USUAL_PASSES, completed, is_short, told
-from model.run import Run, earlier_run, keep_earlier_run, resume_command
-from model.scoring import ladder, yardstick
-from model.settings import ARCHITECTURE, Settings
-from model.sizes import number_of
-from model.training import Interrupts, State, evaluate
+from model.console.flags import Parser, in_a_line, mistyped, prepare_output
+from model.looking.explain import explain
+from model.sampling.scoring import ladder, yardstick
+from model.storage.checkpoint import BEST, LAST, Checkpoint
+from model.storage.files import claimed
+from model.training.causality import prove_causality
+from model.training.nan import replay
+from model.training.recipes import MINUTES, MODERN, USUAL_PASSES, completed, is_short, told
+from model.training.run import Run, earlier_run, keep_earlier_run, resume_command
+from model.training.settings import ARCHITECTURE, Settings
+from model.training.sizes import number_of
+from model.training.state import Interrupts, State, evaluate
 
 WARM_UP = 5             # steps before a profile begins
 

@@ -9,12 +9,12 @@
 from minigrad import environment     # noqa: F401  before Numba is loaded
 from minigrad.core import OPS, Tensor, no_grad, op
 from minigrad.gradcheck import GradcheckError, gradcheck
-from minigrad.graph import Recorder
+from minigrad.watch.graph import Recorder
 from minigrad.ops import *      # noqa: F401, F403
 from minigrad.ops import __all__ as _op_names
 from minigrad.muon import Muon
 from minigrad.optim import SGD, AdamW, Optimizers, clip_grad_norm_
-from minigrad.profiling import Profile
+from minigrad.watch.profiling import Profile
 
 __version__ = "0.1.0"
 __all__ = ["OPS", "SGD", "AdamW", "GradcheckError", "Muon", "Optimizers", "Profile", "Recorder",

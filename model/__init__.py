@@ -1,12 +1,12 @@
 """A transformer by hand on minigrad: its layers, tokenizer and checkpoints, and text from it."""
-from model import startup       # noqa: F401  before NumPy and Numba are loaded
+from model.console import startup       # noqa: F401  before NumPy and Numba are loaded
 from model.attention import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention,
                              StackedHeads, WeightlessAttention)
 from model.attention_forms import ColumnAttention, IterativeAttention, LowRankValueAttention
-from model.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from model.storage.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from model.encoder_decoder import EncoderDecoder
-from model.generation import generate
-from model.tokenizer import CharTokenizer, UnknownCharacterError
+from model.sampling.generation import generate
+from data.tokenizer import CharTokenizer, UnknownCharacterError
 from model.transformer import Transformer, TransformerConfig
 
 __all__ = ["CausalAttention", "CharTokenizer", "CheckpointError", "ColumnAttention",

@@ -12,12 +12,12 @@ Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, 
 import dataclasses
 import pathlib
 
-from model.checkpoint import load_checkpoint
-from model.flags import Parser, answering, flag, prepare_output
-from model.recipes import MODERN, recipe
-from model.settings import ARCHITECTURE, Settings
-from model.sizes import (cached, forward_flops, number_of, of_a_layer, outside_layers, parameters,
-                         scaled)
+from model.console.flags import Parser, answering, flag, prepare_output
+from model.storage.checkpoint import load_checkpoint
+from model.training.recipes import MODERN, recipe
+from model.training.settings import ARCHITECTURE, Settings
+from model.training.sizes import (cached, forward_flops, number_of, of_a_layer, outside_layers,
+                                  parameters, scaled)
 from model.transformer import TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default

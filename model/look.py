@@ -13,14 +13,14 @@ import pathlib
 import sys
 
 import data
-from minigrad.kernels import compiling
-from model.checkpoint import Checkpoint, load_checkpoint
-from model.files import replacing
-from model.flags import Parser, answering, flag, prepare_output, text_or_file
-from model.generation import generate
-from model.graphs import GRAPHS, show
-from model.page import gather, html
-from model.scoring import training_text
+from minigrad.kernels.build import compiling
+from model.console.flags import Parser, answering, flag, prepare_output, text_or_file
+from model.looking.graphs import GRAPHS, show
+from model.looking.page import gather, html
+from model.sampling.generation import generate
+from model.sampling.scoring import training_text
+from model.storage.checkpoint import Checkpoint, load_checkpoint
+from model.storage.files import replacing
 
 PASSAGE = 192       # characters, where no text is given
 

@@ -21,12 +21,12 @@ import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
-from minigrad.kernels import compiling, threads
+from data.tokenizer import CharTokenizer
+from minigrad.kernels.build import compiling, threads
 from minigrad.optim import warmup_cosine
+from model.console.flags import Parser, answering, flag, prepare_output, too_small
 from model.encoder_decoder import PAD, EncoderDecoder
-from model.flags import Parser, answering, flag, prepare_output, too_small
-from model.sizes import number_of
-from model.tokenizer import CharTokenizer
+from model.training.sizes import number_of
 
 TASKS = {"reverse": lambda letters: letters[::-1],
          "sort": lambda letters: "".join(sorted(letters))}

@@ -14,13 +14,14 @@ import sys
 import time
 
 import data
-from minigrad.kernels import compiling
-from model.checkpoint import Checkpoint, load_checkpoint
-from model.flags import Parser, answering, flag, in_a_line, prepare_output, text_or_file, too_small
-from model.generation import USELESS, check_settings, stream_many
-from model.interactive import interact
-from model.scoring import ladder, text_losses, training_text, yardstick
-from model.tokenizer import CharTokenizer, UnknownCharacterError
+from data.tokenizer import CharTokenizer, UnknownCharacterError
+from minigrad.kernels.build import compiling
+from model.console.flags import (Parser, answering, flag, in_a_line, prepare_output, text_or_file,
+                                 too_small)
+from model.sampling.generation import USELESS, check_settings, stream_many
+from model.sampling.interactive import interact
+from model.sampling.scoring import ladder, text_losses, training_text, yardstick
+from model.storage.checkpoint import Checkpoint, load_checkpoint
 
 TOGETHER = 16       # samples that are made at once
 RULE = "-" * 20     # between them

@@ -13,8 +13,8 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
-from model.attention import MultiHeadAttention
 from minigrad.ops.network import ACTIVATIONS
+from model.attention import MultiHeadAttention
 from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, NGramEmbedding,
                           RMSNorm)
 from model.module import Module

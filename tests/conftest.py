@@ -12,6 +12,7 @@ import numba    # noqa: E402
 import pytest   # noqa: E402
 
 import train    # noqa: E402
+from minigrad.kernels.build import compiling    # noqa: E402
 
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
          "by the river").split()
@@ -60,11 +61,13 @@ def signals_as_usual():
 
 
 @pytest.fixture(autouse=True)
-def threads_as_usual():
-    """As many for each test, whatever the ones before it asked for."""
+def kernels_as_usual():
+    """As many threads for each test, whatever the ones before it asked for; and none is told that
+    kernels are compiled because an earlier one wanted to know."""
     before = numba.get_num_threads()
     yield
     numba.set_num_threads(before)
+    compiling.announce(None)
 
 
 @pytest.fixture(scope="session")

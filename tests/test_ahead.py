@@ -5,7 +5,8 @@ import sys
 import numba
 import pytest
 
-from minigrad.kernels import ahead, compiling, threads
+from minigrad.kernels import ahead
+from minigrad.kernels.build import compiling, threads
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT or threads.count() == 1,
                                 reason="nothing is compiled ahead without threads")

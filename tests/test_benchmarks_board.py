@@ -7,9 +7,9 @@ from unittest import mock
 import pytest
 
 from conftest import TINY
-from model.flags import Parser
-from model.recipes import RECIPES, completed
-from model.settings import Settings
+from model.console.flags import Parser
+from model.training.recipes import RECIPES, completed
+from model.training.settings import Settings
 from tests.benchmarks import board, plot, sizes
 from tests.benchmarks.__main__ import main, parse
 from tests.benchmarks.report import Report

@@ -7,9 +7,9 @@ import pytest
 import minigrad as mg
 from conftest import TINY
 from model import Transformer
-from model.recipes import completed
-from model.run import optimizer_of
-from model.settings import Settings
+from model.training.recipes import completed
+from model.training.run import optimizer_of
+from model.training.settings import Settings
 from tests.benchmarks import board
 from tests.benchmarks.remote import training_of
 

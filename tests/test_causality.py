@@ -9,7 +9,7 @@ import minigrad as mg
 from minigrad import Tensor
 from model import Transformer, TransformerConfig
 from model.attention import attention, causal_mask
-from model.causality import LONG, SHORT, TOKENS, CausalityError, prove_causality
+from model.training.causality import LONG, SHORT, TOKENS, CausalityError, prove_causality
 from model.transformer import POSITIONS
 
 V, T, C, H = 11, 12, 8, 2

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, archive,
-                   load_checkpoint, save_checkpoint)
-from model.checkpoint import REMEDY, load_last, restore_optimizer
+from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, load_checkpoint,
+                   save_checkpoint)
+from model.storage import archive
+from model.storage.checkpoint import REMEDY, load_last, restore_optimizer
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
 TOKENIZER = CharTokenizer(TEXT)

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from minigrad.kernels import compiling
+from minigrad.kernels.build import compiling
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 FLAGS = {"reassoc", "contract", "fast", "arcp", "afn", "nnan", "ninf", "nsz"}

@@ -6,7 +6,7 @@ import pytest
 from minigrad import kernels
 from minigrad.kernels import plain
 from model import Transformer, TransformerConfig
-from model.decoding import Decoder, Reader, window_start
+from model.sampling.decoding import Decoder, Reader, window_start
 
 SHAPES = [      # as TransformerConfig has them, without dropout
     (65, 16, 2, 4, 32, False), (11, 8, 1, 2, 16, True), (7, 9, 3, 1, 6, True),
@@ -179,7 +179,8 @@ def test_an_id_outside_the_vocabulary_is_refused(wrong):
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 def test_where_the_step_cannot_be_compiled_numpy_takes_it_and_says_so(monkeypatch):
-    from minigrad.kernels import compiling, decoding
+    from minigrad.kernels import decoding
+    from minigrad.kernels.build import compiling
     model = opinionated(SHAPES[0])
     ids = np.random.default_rng(7).integers(65, size=(2, 9))
     decoder = Decoder(model, 2)

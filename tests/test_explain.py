@@ -12,8 +12,8 @@ import train
 from conftest import TINY
 from minigrad.optim import warmup_cosine
 from model import CharTokenizer, Transformer, load_checkpoint
-from model.explain import WIDTH, grouped, norm
-from model.training import State, decayed_and_other
+from model.looking.explain import WIDTH, grouped, norm
+from model.training.state import State, decayed_and_other
 
 ROOT = pathlib.Path(__file__).parents[1]
 SETTINGS = {
@@ -158,7 +158,7 @@ def test_every_line_of_source_stands_where_it_is_said_to(small_text, tmp_path, c
     assert not re.search(r"\([\d, ]+$", text, flags=re.M)        # no shape over two lines
     found = re.findall(r"^ +(.+?) +(\S+\.py):(\d+)$", text, flags=re.M)
     assert len(found) > 15 and {file for _, file, _ in found} >= {
-        "model/run.py", "model/transformer.py", "model/layers.py", "model/attention.py",
+        "model/training/run.py", "model/transformer.py", "model/layers.py", "model/attention.py",
         "minigrad/optim.py", "data/batches.py"}
     for shown, file, number in found:
         source = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1:]

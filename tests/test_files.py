@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from model import files
-from model.files import FolderInUse, claimed, replacing
+from model.storage import files
+from model.storage.files import FolderInUse, claimed, replacing
 
 ROOT = pathlib.Path(__file__).parents[1]
 HOLD = """
 import pathlib, sys, time
-from model.files import claimed
+from model.storage.files import claimed
 with claimed(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

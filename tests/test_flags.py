@@ -3,9 +3,10 @@ import dataclasses
 
 import pytest
 
-from model import count, look, reverse, sample, settings
-from model.flags import (NO_FLAG, OTHER_NAMES, Parser, answering, as_flags, flag, in_a_line,
-                         mistyped, text_or_file, too_small)
+from model import count, look, reverse, sample
+from model.console.flags import (NO_FLAG, OTHER_NAMES, Parser, answering, as_flags, flag, in_a_line,
+                                 mistyped, text_or_file, too_small)
+from model.training import settings
 
 
 @dataclasses.dataclass

@@ -8,8 +8,8 @@ import pytest
 import minigrad as mg
 from minigrad import Tensor
 from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacterError, generate
-from model.decoding import window_start
-from model.generation import next_probabilities, stream, stream_many
+from model.sampling.decoding import window_start
+from model.sampling.generation import next_probabilities, stream, stream_many
 
 INF = math.inf
 LOGITS = np.log([0.1, 0.4, 0.2, 0.3])

@@ -6,7 +6,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import core
-from minigrad.graph import SHOWN, WIDTH, numbers
+from minigrad.watch.graph import SHOWN, WIDTH, numbers
 
 
 def leaf(*shape, seed=0):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from model import Transformer, TransformerConfig, graphs
+from model import Transformer, TransformerConfig
+from model.looking import graphs
 
 
 def places(recorder):

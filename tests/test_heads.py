@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from model.heads import RULES, Head, describe, kind
+from model.looking.heads import RULES, Head, describe, kind
 
 V = 5
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from model import memory_limit as limits
-from model.memory_limit import memory_limit
+from minigrad import machine as limits
+from minigrad.machine import memory_limit
 
-PRINT = "from model.memory_limit import memory_limit; print(memory_limit())"
+PRINT = "from minigrad.machine import memory_limit; print(memory_limit())"
 
 
 def test_it_is_what_the_machine_has_where_nothing_less_is_allowed(monkeypatch):

@@ -9,11 +9,12 @@ import pytest
 
 import minigrad as mg
 from minigrad.core import op
-from minigrad.kernels import ahead, compiling
+from minigrad.kernels import ahead
+from minigrad.kernels.build import compiling
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.module import Module
-from model.nan import Case, Detective, NotFinite, advice, replay
-from model.training import State, forward_backward
+from model.training.nan import Case, Detective, NotFinite, advice, replay
+from model.training.state import State, forward_backward
 from running import run
 
 HERE = "tests/test_nan.py"

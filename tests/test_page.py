@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import data
-from model import (CharTokenizer, Transformer, TransformerConfig, heads, load_checkpoint, page,
-                   sample)
-from model.checkpoint import Checkpoint
-from model.decoding import window_start
-from model.page import (MOST_CHARACTERS, SCRIPTS, check_length, count_weights, gather, html,
-                        letters, pack, shown, sizes, step_facts, words_of)
-from model.reading import Window, read
-from model.scoring import text_losses, yardstick
+from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, sample
+from model.looking import heads, page
+from model.looking.page import (MOST_CHARACTERS, SCRIPTS, check_length, count_weights, gather, html,
+                                letters, pack, shown, sizes, step_facts, words_of)
+from model.looking.reading import Window, read
+from model.sampling.decoding import window_start
+from model.sampling.scoring import text_losses, yardstick
+from model.storage.checkpoint import Checkpoint
 from model.transformer import POSITIONS
 
 TEXT = "the quick brown fox runs\nover the green wood"
@@ -285,8 +285,8 @@ def test_nothing_in_the_page_points_out_of_it(found):
 
 def test_what_the_page_is_made_of_is_installed_with_the_package():
     folder, config = pathlib.Path(page.__file__).parent, configparser.ConfigParser()
-    config.read(folder.parent / "setup.cfg", encoding="utf-8")
-    patterns = config["options.package_data"]["model"].split()
+    config.read(folder.parents[1] / "setup.cfg", encoding="utf-8")
+    patterns = config["options.package_data"]["model.looking"].split()
     installed = {path for pattern in patterns for path in folder.glob(pattern)}
     parts = set((folder / "static").iterdir())
     assert parts <= installed and len(parts) == len(SCRIPTS) + 2

@@ -10,10 +10,11 @@ import os
 import numpy as np
 import pytest
 
-from model import CharTokenizer, Transformer, TransformerConfig, heads, load_checkpoint
-from model.checkpoint import Checkpoint
-from model.page import gather, html, shown
-from model.reading import log_probabilities, read
+from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint
+from model.looking import heads
+from model.looking.page import gather, html, shown
+from model.looking.reading import log_probabilities, read
+from model.storage.checkpoint import Checkpoint
 from tests import browser
 
 TEXT = "the quick brown fox runs\nover the green wood"

@@ -4,7 +4,7 @@ import platform
 import pytest
 from numba.core import config
 
-from minigrad.kernels import processor
+from minigrad.kernels.build import processor
 
 
 @pytest.fixture

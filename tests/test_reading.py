@@ -4,8 +4,8 @@ import pytest
 
 import minigrad as mg
 from model import Transformer, TransformerConfig
-from model.decoding import window_start
-from model.reading import lens, log_probabilities, read, watch
+from model.looking.reading import lens, log_probabilities, read, watch
+from model.sampling.decoding import window_start
 
 
 def enlarged(**config):

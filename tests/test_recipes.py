@@ -5,10 +5,10 @@ import shlex
 
 import pytest
 
-from model.flags import Parser
-from model.recipes import GPT2, LEAST_STEPS, MODERN, RECIPES, completed, told
-from model.settings import RECIPES as NAMES
-from model.settings import Settings
+from model.console.flags import Parser
+from model.training.recipes import GPT2, LEAST_STEPS, MODERN, RECIPES, completed, told
+from model.training.settings import RECIPES as NAMES
+from model.training.settings import Settings
 
 BUILT_IN = 1_137_238        # characters of the plays
 

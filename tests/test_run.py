@@ -16,12 +16,12 @@ import data
 import minigrad as mg
 import train
 from conftest import TINY
-from minigrad.kernels import threads
+from minigrad.kernels.build import threads
 from model import generate, load_checkpoint, save_checkpoint
-from model import run as runs
-from model.files import claimed
-from model.nan import Case
-from model.training import State, decayed_and_other, read_log
+from model.storage.files import claimed
+from model.training import run as runs
+from model.training.nan import Case
+from model.training.state import State, decayed_and_other, read_log
 from running import arrays, losses, refused, rows, run, same_arrays
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import data
 from model import generate, load_checkpoint, sample, save_checkpoint
-from model.scoring import text_losses
+from model.sampling.scoring import text_losses
 
 
 def sampled(capsys, trained, *flags):

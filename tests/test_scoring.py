@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from model import Transformer, TransformerConfig
-from model.decoding import Reader
-from model.scoring import ladder, text_losses
+from model.sampling.decoding import Reader
+from model.sampling.scoring import ladder, text_losses
 
 
 def losses_one_by_one(model, ids, slide):
@@ -34,7 +34,7 @@ def test_windows_that_go_through_at_once_do_not_change_the_losses(monkeypatch):
     model = Transformer(TransformerConfig(13, 8, n_layer=1, n_head=2, n_embd=8))
     ids = np.random.default_rng(0).integers(13, size=300)
     together = text_losses(model, ids)
-    monkeypatch.setattr("model.scoring.AT_ONCE", 1)
+    monkeypatch.setattr("model.sampling.scoring.AT_ONCE", 1)
     assert np.allclose(text_losses(model, ids), together, atol=1e-6)
 
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from model import settings
-from model.settings import Settings
-from model.sizes import training_bytes
+from model.training import settings
+from model.training.settings import Settings
+from model.training.sizes import training_bytes
 
 TEXT = "to be or not to be\n" * 100
 

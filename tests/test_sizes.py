@@ -7,8 +7,8 @@ import pytest
 
 import minigrad as mg
 from model import Transformer, TransformerConfig
-from model.sizes import number_of, training_bytes
-from model.training import decayed_and_other, forward_backward
+from model.training.sizes import number_of, training_bytes
+from model.training.state import decayed_and_other, forward_backward
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="plain NumPy keeps the (T, T) of attention")

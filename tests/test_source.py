@@ -7,7 +7,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.core import watch_ops
-from minigrad.source import callers, definition, derivatives, line_of, meaning
+from minigrad.watch.source import callers, definition, derivatives, line_of, meaning
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -11,8 +11,9 @@ import sys
 import pytest
 
 import train
-from model import count, look, reverse, sample, startup
-from model.flags import answering
+from model import count, look, reverse, sample
+from model.console import startup
+from model.console.flags import answering
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = [["train.py"], ["-m", "model.sample"], ["-m", "model.look"], ["-m", "model.count"],

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from minigrad.svg import Arrow, Box, draw
+from minigrad.watch.svg import Arrow, Box, draw
 
 SPACE = "{http://www.w3.org/2000/svg}"
 

@@ -13,9 +13,9 @@ import pytest
 
 import minigrad as mg
 import train
-from minigrad.kernels import compiling, threads
+from minigrad.kernels.build import compiling, threads
 from model import Transformer, TransformerConfig, reverse
-from model.training import decayed_and_other
+from model.training.state import decayed_and_other
 
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 on_threads = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
@@ -26,7 +26,7 @@ COMPUTE = """
 import os, sys, threading, zlib
 import numpy as np
 import minigrad as mg
-from minigrad.kernels import threads
+from minigrad.kernels.build import threads
 
 def computed():
     rng = np.random.default_rng(1)
@@ -288,7 +288,7 @@ in_child(lambda: [threads.limit()[1]])
 def test_a_child_forked_while_another_thread_compiles_can_compile():
     assert said_by(FORK + """
 import signal
-from minigrad.kernels import compiling
+from minigrad.kernels.build import compiling
 from tests.test_threads import Slow
 begun = threading.Event()
 

@@ -13,9 +13,9 @@ import data
 import train
 from conftest import TINY
 from model import Transformer, load_checkpoint
-from model import run as runs
-from model.recipes import MODERN
-from model.training import State, evaluate
+from model.training import run as runs
+from model.training.recipes import MODERN
+from model.training.state import State, evaluate
 from running import losses, refused, rows, run, same_arrays
 
 

@@ -12,8 +12,8 @@ import pytest
 import data
 from data import IGNORE
 from model import Transformer, TransformerConfig
-from model.training import (Interrupts, Log, State, decayed_and_other, evaluate,
-                            packed_and_other_matrices, read_log)
+from model.training.state import (Interrupts, Log, State, decayed_and_other, evaluate,
+                                  packed_and_other_matrices, read_log)
 
 
 def test_an_evaluation_is_the_mean_over_every_target_once():

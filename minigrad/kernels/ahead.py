@@ -9,7 +9,7 @@ import sys
 import numba
 import numpy as np
 
-from minigrad.kernels import compiling
+from minigrad.kernels.build import compiling
 
 COMMAND = ("import sys; sys.path[:] = {path!r}; "
            "from minigrad.kernels.ahead import compile_others; compile_others({qk_norm}, {ngrams})")
@@ -40,7 +40,7 @@ def own(muon: bool) -> list:
     """The kernels of a step that this process compiles."""
     from minigrad.kernels.attention import attention_kernel
     from minigrad.kernels.matmul import matmul_kernel
-    from minigrad.kernels.orthogonal import muon_kernel
+    from minigrad.kernels.muon import muon_kernel
     return [matmul_kernel, attention_kernel] + [muon_kernel] * muon
 
 
@@ -58,7 +58,7 @@ def others(qk_norm: bool, ngrams: bool) -> list:
     from minigrad.kernels.ngrams import ngram_rows_kernel
     from minigrad.kernels.norm import norm_kernel, norm_vjp_kernel
     from minigrad.kernels.rotary import norm_heads_kernel, norm_heads_vjp_kernel
-    from minigrad.kernels.update import adamw_kernel, sum_of_squares_kernel
+    from minigrad.kernels.adamw import adamw_kernel, sum_of_squares_kernel
     return [attention_vjp_kernel, *[norm_heads_vjp_kernel, norm_heads_kernel] * qk_norm,
             norm_vjp_kernel, norm_kernel, cross_entropy_kernel, *[sum_rows_kernel] * ngrams,
             add_rows_kernel, adamw_kernel, sum_of_squares_kernel, *[ngram_rows_kernel] * ngrams]

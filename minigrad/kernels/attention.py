@@ -19,15 +19,15 @@ Nothing of size (T, S) is kept: going back, P is computed again from the logarit
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writable
+from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for, writable
+from minigrad.kernels.build.lanes import LANES
+from minigrad.kernels.build.simd import dense_row, part
+from minigrad.kernels.build.sums import dot, largest
+from minigrad.kernels.build.tiles import TILE_BYTES
+from minigrad.kernels.build.vector_math import exp
 from minigrad.kernels.dropout import keeps, seed_and_bound
-from minigrad.kernels.lanes import LANES
 from minigrad.kernels.matmul import ADD, SET, multiply, pack_columns
-from minigrad.kernels.simd import dense_row, part
 from minigrad.kernels.softmax import softmax_row
-from minigrad.kernels.sums import dot, largest
-from minigrad.kernels.tiles import TILE_BYTES
-from minigrad.kernels.vector_math import exp
 
 ROWS = 24       # queries of a block; a multiple of every MR
 

@@ -8,8 +8,8 @@ In plain NumPy:
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import kernel, rows, threads_for
-from minigrad.kernels.simd import part
+from minigrad.kernels.build.compiling import kernel, rows, threads_for
+from minigrad.kernels.build.simd import part
 from minigrad.kernels.softmax import softmax_row
 
 

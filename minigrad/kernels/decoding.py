@@ -21,13 +21,13 @@ import numpy as np
 from numba import prange
 
 from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_lanes
-from minigrad.kernels.compiling import kernel, serial, threads_for
+from minigrad.kernels.build.compiling import kernel, serial, threads_for
+from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel
 from minigrad.kernels.gelu import value_and_slope
 from minigrad.kernels.matmul import SET
 from minigrad.kernels.norm import normalise
 from minigrad.kernels.rotary import copy_row, norm_head, rotate_row
 from minigrad.kernels.squared_relu import squared_relu
-from minigrad.kernels.tiles import MR, NV, WIDE, micro_kernel
 
 QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages: five of each layer, and the last
 STAGES = HEAD

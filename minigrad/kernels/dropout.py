@@ -9,8 +9,8 @@ Functions").
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import dense, kernel, serial, threads_for
-from minigrad.kernels.lanes import fma
+from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
+from minigrad.kernels.build.lanes import fma
 
 
 def dropout(x: np.ndarray, p: float, seed: int, residual: np.ndarray | None = None) -> np.ndarray:

@@ -7,9 +7,9 @@ and back
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import dense, kernel, rows, threads_for
+from minigrad.kernels.build.compiling import dense, kernel, rows, threads_for
+from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.dropout import keeps, seed_and_bound
-from minigrad.kernels.lanes import fma
 
 
 def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0) -> np.ndarray:

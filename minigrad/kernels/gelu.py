@@ -11,10 +11,10 @@ import math
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import dense, kernel, serial, threads_for
-from minigrad.kernels.lanes import fma
-from minigrad.kernels.simd import part
-from minigrad.kernels.vector_math import exp, normal_cdf, tanh
+from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
+from minigrad.kernels.build.lanes import fma
+from minigrad.kernels.build.simd import part
+from minigrad.kernels.build.vector_math import exp, normal_cdf, tanh
 
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)
 SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715

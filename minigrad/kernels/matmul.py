@@ -20,11 +20,11 @@ import functools
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import dense, kernel, serial, threads_for, writable
+from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for, writable
+from minigrad.kernels.build.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
+                                          micro_kernel, prefetch, transpose_square)
 from minigrad.kernels.gelu import value_and_slope
 from minigrad.kernels.squared_relu import slope_where, squared_relu
-from minigrad.kernels.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
-                                    micro_kernel, prefetch, transpose_square)
 
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from minigrad.kernels.compiling import kernel
+from minigrad.kernels.build.compiling import kernel
 from minigrad.kernels.plain import FNV_BASIS, FNV_PRIME, FOLD
 
 

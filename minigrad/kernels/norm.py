@@ -10,10 +10,10 @@ and back, with d = g * weight, and without d.mean(-1) for the RMS norm:
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import dense, kernel, rows, serial, threads_for
-from minigrad.kernels.lanes import LANES, fma, load, spread, store, total
-from minigrad.kernels.simd import part
-from minigrad.kernels.sums import row_sum, squares
+from minigrad.kernels.build.compiling import dense, kernel, rows, serial, threads_for
+from minigrad.kernels.build.lanes import LANES, fma, load, spread, store, total
+from minigrad.kernels.build.simd import part
+from minigrad.kernels.build.sums import row_sum, squares
 
 CHUNKS = 16     # of rows; each sums dweight and dbias by itself, so that threads change nothing
 

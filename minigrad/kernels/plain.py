@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from minigrad.kernels.panels import unpack
+from minigrad.kernels.build.panels import unpack
 
 FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
 FOLD = np.uint64(32)

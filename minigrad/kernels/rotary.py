@@ -13,10 +13,10 @@ and back, since turning changes no inner product,
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import dense, kernel, rows, serial, threads_for
-from minigrad.kernels.lanes import LANES, fma, load, store
-from minigrad.kernels.simd import part
-from minigrad.kernels.sums import dot
+from minigrad.kernels.build.compiling import dense, kernel, rows, serial, threads_for
+from minigrad.kernels.build.lanes import LANES, fma, load, store
+from minigrad.kernels.build.simd import part
+from minigrad.kernels.build.sums import dot
 
 
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:

@@ -5,11 +5,11 @@
 import numpy as np
 from numba import prange
 
-from minigrad.kernels.compiling import kernel, rows, serial, threads_for
-from minigrad.kernels.lanes import LANES, load, spread, store, total
-from minigrad.kernels.simd import part
-from minigrad.kernels.sums import dot, largest
-from minigrad.kernels.vector_math import exp, log
+from minigrad.kernels.build.compiling import kernel, rows, serial, threads_for
+from minigrad.kernels.build.lanes import LANES, load, spread, store, total
+from minigrad.kernels.build.simd import part
+from minigrad.kernels.build.sums import dot, largest
+from minigrad.kernels.build.vector_math import exp, log
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ In plain NumPy:  y = np.maximum(x, 0)**2;  dy/dx = 2 * np.maximum(x, 0) = 2 * np
 """
 import numpy as np
 
-from minigrad.kernels.compiling import serial
+from minigrad.kernels.build.compiling import serial
 
 
 @serial

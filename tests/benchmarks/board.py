@@ -23,13 +23,13 @@ import numpy as np
 
 import data
 from model import CharTokenizer, load_checkpoint
-from model.checkpoint import BEST, LAST
-from model.flags import Parser, in_a_line
-from model.recipes import completed
-from model.run import Run
-from model.scoring import yardstick
-from model.settings import Settings
-from model.training import evaluate
+from model.console.flags import Parser, in_a_line
+from model.sampling.scoring import yardstick
+from model.storage.checkpoint import BEST, LAST
+from model.training.recipes import completed
+from model.training.run import Run
+from model.training.settings import Settings
+from model.training.state import evaluate
 from tests.benchmarks import plot
 from tests.benchmarks.remote import (ABSENT, PyTorch, environment_before_minigrad, has_pytorch,
                                      training_of)

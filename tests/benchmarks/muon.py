@@ -1,7 +1,7 @@
 """minigrad's Muon on PyTorch: the same steps, of all matrices of a shape in one batch.
 
 Nothing of minigrad is loaded, and what is computed how often is the same (see minigrad/muon.py and
-minigrad/kernels/orthogonal.py).  Shapes: N matrices, M rows, no more than K columns.
+minigrad/kernels/muon.py).  Shapes: N matrices, M rows, no more than K columns.
 """
 import torch
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from model import Transformer
-from model.settings import Settings
+from model.training.settings import Settings
 from tests.benchmarks.sizes import ENVIRONMENT, MAX_NORM, OPTIMIZER
 from tests.benchmarks.timing import Seconds
 

@@ -11,10 +11,10 @@ import numpy as np
 import data
 from minigrad import kernels
 from model import CharTokenizer, Transformer
-from model.generation import stream_many
-from model.recipes import completed
-from model.run import Run
-from model.settings import Settings
+from model.sampling.generation import stream_many
+from model.training.recipes import completed
+from model.training.run import Run
+from model.training.settings import Settings
 from tests.benchmarks.board import read_text
 from tests.benchmarks.peers import Minigrad, config_of, random_batch
 from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch, training_of

@@ -28,11 +28,11 @@ import numpy as np
 import data
 import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig, generate
-from model.recipes import RECIPES
-from model.run import Run
 from model.seeds import generator
-from model.settings import Settings
-from model.training import State, decayed_and_other
+from model.training.recipes import RECIPES
+from model.training.run import Run
+from model.training.settings import Settings
+from model.training.state import State, decayed_and_other
 
 FILE = pathlib.Path(__file__).with_name("short_run.json")
 SEED, STEPS, BATCH = 1337, 30, 4

@@ -11,13 +11,13 @@ import sys
 import time
 from typing import NamedTuple
 
-from model.checkpoint import LAST
+from model.storage.checkpoint import LAST
 from tests.reliability.outcome import ROOT, checkpoint, contents, differences
 
 TELLING = """
 import sys
 import train
-from model.training import State
+from model.training.state import State
 
 steps, note = open(sys.argv.pop(1), "w"), State.note_step
 

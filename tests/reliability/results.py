@@ -16,7 +16,7 @@ import numpy as np
 
 from minigrad import kernels
 from model import Transformer, TransformerConfig
-from model.decoding import Decoder
+from model.sampling.decoding import Decoder
 from tests import test_ops
 
 # Rows and columns: ragged, with whole lanes, below and above what wakes threads.

@@ -21,14 +21,16 @@ import numpy as np
 
 import data
 import train
-from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, archive, count,
-                   load_checkpoint, look, sample, settings)
-from model.checkpoint import Checkpoint
-from model.flags import mistyped
-from model.nan import Case
-from model.settings import Settings
-from model.tokenizer import UnknownCharacterError
-from model.training import State
+from data.tokenizer import UnknownCharacterError
+from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, count,
+                   load_checkpoint, look, sample)
+from model.console.flags import mistyped
+from model.storage import archive
+from model.storage.checkpoint import Checkpoint
+from model.training import settings
+from model.training.nan import Case
+from model.training.settings import Settings
+from model.training.state import State
 from tests.reliability.damage import save_small
 
 

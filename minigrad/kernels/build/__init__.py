@@ -1,0 +1,1 @@
+"""What kernels are built with: compiling, threads, vectors, tiles, sums and memory."""

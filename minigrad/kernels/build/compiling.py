@@ -1,0 +1,257 @@
+"""How a kernel is compiled: once per float type, for named layouts, on first use; kept on disk.
+
+Numba compiles a function anew for every layout that it meets (C, Fortran, strided, read-only).
+Naming the layouts bounds that to one version per float type, which is what a new user waits for.
+"""
+import contextlib
+import hashlib
+import math
+import os
+import pathlib
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import wraps
+
+import numba
+import numpy as np
+from numba import types
+from numba.misc.appdirs import AppDirs
+
+from minigrad.kernels.build import processor, threads
+from minigrad.kernels.build.tiles import define_tiles
+
+# GNU's OpenMP lets a thread that waits spin for milliseconds, and where another program wants the
+# processor each of a step's hundred waits may take as long.  Set before Numba loads that library.
+os.environ.setdefault("GOMP_SPINCOUNT", "4000")
+
+# Threads run the loops that say prange; looking for others would double the time to compile.
+LOOPS_ONLY = dict(prange=True, reduction=False, comprehension=False, inplace_binop=False,
+                  setitem=False, numpy=False, stencil=False, fusion=False)
+
+FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
+INTEGERS = np.dtype(np.int64)
+FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
+
+seconds = 0.0       # that this process has spent on compiling and loading kernels
+_say = None         # told before a kernel is compiled that is not on disk; see announce
+elsewhere = {}      # kernel -> the process that is compiling it to disk; see ahead.py
+_compiling = threading.RLock()      # held by the Python thread that compiles
+_HERE = pathlib.Path(__file__).parents[1]      # of all kernels
+_DIGEST = hashlib.sha256(
+    b"".join(path.read_bytes() for path in sorted(_HERE.rglob("*.py")))
+    + repr((numba.__version__, processor.name_and_features())).encode()).hexdigest()[:16]
+
+
+def serial(f: Callable) -> Callable:
+    """Compile a function that only kernels call, for whatever they call it with; Python cannot."""
+    return numba.njit(error_model="numpy", nogil=True,
+                      no_cpython_wrapper=True, no_cfunc_wrapper=True)(f)
+
+
+def kernel(signature: str) -> Callable:
+    """Compile `f(*arguments) -> None` for the argument types that `signature` names, one word each.
+
+    `A2` is a writable array of two axes and any strides; `R2` the same, which need not be writable;
+    `C2` one with dense rows; all of the one float type of the call's first argument.  `D1` is dense
+    float64 whatever that type, `I1` dense int64, `ids1` the same, only read; `bool`, `int`, `key`
+    (uint32) and `double` are scalars.  A kernel that takes `threads` last runs its prange loops on
+    so many.  One that takes ids first has no floats, and a single version, without threads.
+    """
+    words = signature.split()
+    of_integers = words[0].startswith("ids")
+
+    def decorate(f):
+        versions = {}
+
+        def compile_version(dtype, parallel):
+            global seconds
+            started = time.perf_counter()
+            try:
+                _compile_version(dtype, parallel)
+            finally:
+                seconds += time.perf_counter() - started
+
+        def _compile_version(dtype, parallel):
+            if of_integers:
+                dtype, parallel = INTEGERS, False
+            elif dtype not in FLOATS:
+                raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
+            with _compiling:
+                if (dtype, parallel) not in versions:
+                    versions[dtype, parallel] = compiled(dtype, parallel)
+
+        def compiled(dtype, parallel):
+            if f.__name__ in elsewhere:
+                elsewhere[f.__name__].wait()
+            if not on_disk(parallel):
+                say_compiling()
+            try:
+                if not of_integers:
+                    define_tiles(dtype)
+                dispatcher = _njit(f, parallel)
+                scalar = FLOATS.get(dtype)
+                with interruptible():
+                    dispatcher.compile(types.void(*[_type_of(word, scalar) for word in words]))
+                dispatcher.disable_compile()    # every call is matched to this one version
+                return dispatcher
+            except Exception as error:          # Numba and LLVM have many ways to fail
+                return _refusing(f"{f.__name__}: {type(error).__name__}: {error}")
+
+        @wraps(f)
+        def call(*arguments):
+            dtype, parallel = arguments[0].dtype, words[-1] == "threads" and arguments[-1] > 1
+            if (dtype, parallel) not in versions:
+                compile_version(dtype, parallel)
+            if parallel:
+                with threads.guard():
+                    versions[dtype, parallel](*arguments)
+            else:
+                versions[dtype, parallel](*arguments)
+
+        def on_disk(parallel):
+            kept_in = folder(parallel and not of_integers)
+            return kept_in is not None and any(kept_in.rglob(f"*.{f.__name__}-*.nbi"))
+
+        call.versions, call.compile, call.on_disk = versions, compile_version, on_disk
+        return call
+
+    return decorate
+
+
+class CannotCompile(RuntimeError):
+    """A kernel that Numba could not compile on this machine."""
+
+
+def _refusing(reason):
+    def refuse(*arguments):
+        raise CannotCompile(reason)
+    return refuse
+
+
+def or_plain(compiled: Callable, plainly: Callable) -> Callable:
+    """A function on compiled kernels, which gives way to plain NumPy where they cannot be compiled,
+    and says so."""
+    @wraps(compiled)
+    def call(*args, **settings):
+        try:
+            return compiled(*args, **settings)
+        except CannotCompile as error:
+            warnings.warn(f"{compiled.__name__} is left to NumPy, which gives the same and takes "
+                          f"longer, because Numba could not compile {error}", RuntimeWarning,
+                          stacklevel=2)
+            return plainly(*args, **settings)
+    return call
+
+
+def threads_for(steps: int) -> int:
+    """How many threads so many elementary steps are worth."""
+    return 1 if steps < FEW else threads.count()
+
+
+def dense(x: np.ndarray) -> np.ndarray:
+    """x itself if its rows are dense and writable, else a copy that is: what `C` arguments need."""
+    return x if x.flags.carray else np.require(x, requirements="CAW")
+
+
+def writable(x: np.ndarray) -> np.ndarray:
+    """x itself if it may be written to, else a copy: what `A` arguments need."""
+    return x if x.flags.behaved else np.require(x, requirements="AW")
+
+
+def rows(x: np.ndarray) -> np.ndarray:
+    """x as (R, C), dense: all axes but the last folded into one."""
+    return dense(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _type_of(word, scalar):
+    if word.startswith("ids"):
+        return types.Array(types.int64, int(word[3:]), "C", readonly=True)
+    if word[0] == "I":
+        return types.Array(types.int64, int(word[1:]), "C")
+    if word[0] == "D":
+        return types.Array(types.float64, int(word[1:]), "C")
+    if word[0] in "ARC" and word[1:].isdigit():
+        return types.Array(scalar, int(word[1:]), "C" if word[0] == "C" else "A",
+                           readonly=word[0] == "R")
+    return {"bool": types.boolean, "int": types.int64, "threads": types.int64,
+            "key": types.uint32, "double": types.float64}[word]
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end what calls back from C, where Python prints the KeyboardInterrupt and goes
+    on."""
+    swallowed, report = [], sys.unraisablehook
+
+    def keep(unraisable):
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            swallowed.append(unraisable.exc_value)
+        else:
+            report(unraisable)
+    sys.unraisablehook = keep
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
+    if swallowed:
+        raise KeyboardInterrupt
+
+
+def announce(say: Callable[[str], None]) -> None:
+    """Have `say` told, once, when a kernel must be compiled that is not on disk."""
+    global _say
+    _say = say
+
+
+def say_compiling() -> None:
+    """Say that kernels are compiled, if somebody wants to know and has not been told."""
+    global _say
+    if _say:
+        _say("kernels for this machine, this once; up to half a minute" if folder(True) else
+             "kernels, up to half a minute at each start, since no folder can be written to that "
+             "would keep them; name one with NUMBA_CACHE_DIR")
+    _say = None
+
+
+def folder(parallel: bool) -> pathlib.Path | None:
+    """Where compiled kernels are kept: where NUMBA_CACHE_DIR says, else beside their sources, else
+    in the user's folder for such things; None if nothing can be written there.
+
+    Numba's cache tells functions apart by their own file and signature alone.  A folder named after
+    the sources of all kernels, and what compiles them for which processor, keeps it from running
+    old machine code of a helper that has changed since, and one for the parallel versions from
+    taking one version for the other.
+    """
+    for place in _places():
+        path = pathlib.Path(place, _DIGEST, "threads" if parallel else "serial")
+        with contextlib.suppress(OSError):
+            path.mkdir(parents=True, exist_ok=True)
+            if os.access(path, os.W_OK):
+                return path
+    return None
+
+
+def _places():
+    if numba.config.CACHE_DIR:
+        return [numba.config.CACHE_DIR]
+    return [_HERE / "__pycache__", AppDirs("minigrad", appauthor=False).user_cache_dir]
+
+
+def _njit(f, parallel):
+    loops_only = dict(LOOPS_ONLY)       # a copy, because Numba empties it
+    kept, kept_in = numba.config.CACHE_DIR, folder(parallel)
+    numba.config.CACHE_DIR = str(kept_in)
+    try:
+        # Without fastmath: a kernel gives the same bits however and wherever it is compiled.
+        return numba.njit(cache=kept_in is not None, nogil=True, error_model="numpy",
+                          parallel=loops_only if parallel else False)(f)
+    finally:
+        numba.config.CACHE_DIR = kept
+
+
+if hasattr(os, "register_at_fork"):     # in a child, no other thread is left to release the lock
+    os.register_at_fork(before=_compiling.acquire, after_in_parent=_compiling.release,
+                        after_in_child=_compiling.release)

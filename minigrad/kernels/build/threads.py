@@ -1,0 +1,112 @@
+"""How many threads kernels run on, and where they make do with one.
+
+A step wakes its threads a hundred times, and each time waits for the last of them.  So a thread
+more than there are processors costs more than it brings, however many the machine seems to have.
+"""
+import contextlib
+import functools
+import math
+import os
+import pathlib
+import threading
+
+import numba
+
+from minigrad.machine import control_groups
+
+FORKED = ("this process was forked from one that had threads at work, and a fork does not copy "
+          "them; start it with multiprocessing's spawn, or fork before anything is computed")
+OPENMP = "OMP_NUM_THREADS", "OMP_THREAD_LIMIT"
+
+_forked = False
+_one_at_a_time, _nothing = threading.RLock(), contextlib.nullcontext()
+
+
+def count() -> int:
+    """How many threads a kernel may run on that is called now: as many as this Python thread has
+    asked numba.set_num_threads for, which is held to the limit."""
+    most, _ = limit()
+    if most == 1:
+        return 1
+    asked = numba.get_num_threads()
+    if asked > most:
+        numba.set_num_threads(most)
+    return min(asked, most)
+
+
+def limit() -> tuple[int, str]:
+    """The most threads that this process may use, and what does not let it have more."""
+    return (1, FORKED) if _forked else _limit()
+
+
+@functools.cache
+def _limit():
+    machine = os.cpu_count() or 1
+    bounds = [(machine, f"this machine has {_processors(machine)}")]
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
+        bounds.append((allowed, f"this process may run on {_processors(allowed)} only"))
+    share = quota()
+    if share < math.inf:                # of 1.5 processors, two threads make more than one does
+        bounds.append((max(1, math.ceil(share)),
+                       f"a control group gives this process the time of {_processors(share)}"))
+    started = numba.config.NUMBA_NUM_THREADS
+    bounds.append((started, f"NUMBA_NUM_THREADS is {started}"))
+    for name in OPENMP:
+        first = os.environ.get(name, "").split(",")[0].strip()      # further ones: nested threads'
+        if first.isdecimal() and int(first) > 0:        # OpenMP ignores what else may stand there
+            bounds.append((int(first), f"{name} is {first}"))
+    return min(bounds, key=lambda bound: bound[0])
+
+
+def _processors(n):
+    return f"{n:g} processor{'s' * (n != 1)}"
+
+
+def quota(*where: pathlib.Path) -> float:
+    """How many processors' time Linux's control groups give this process; inf for all there is.
+    `where` they are told, if not in the usual place, is what `control_groups` takes.
+
+    Source: the kernel's "Control Group v2", section "CPU Interface Files", and "CFS Bandwidth
+    Control", section "Management", for the first version.
+    """
+    return min(map(_share, control_groups("cpu", *where)), default=math.inf)
+
+
+def _share(group):
+    """The quota of one group."""
+    try:
+        if (group / "cpu.max").exists():
+            time, period = (group / "cpu.max").read_text().split()
+        else:
+            time, period = ((group / f"cpu.cfs_{name}_us").read_text()
+                            for name in ("quota", "period"))
+        return math.inf if time == "max" or int(time) < 0 else int(time) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):    # no such group, or none that is understood
+        return math.inf
+
+
+def guard() -> contextlib.AbstractContextManager:
+    """What a kernel on threads is called in, so that several Python threads may call kernels at
+    once: OpenMP and TBB let them, and Numba's own work queue, which is there without those, ends
+    the process."""
+    return _one_at_a_time if _layer() == "workqueue" else _nothing
+
+
+def _layer():
+    """Which library runs Numba's threads; None while they are not started."""
+    try:
+        return numba.threading_layer()
+    except ValueError:
+        return None
+
+
+def _note_fork():
+    """In a child: whether its parent had started threads.  GNU's OpenMP, asked for them again,
+    would end the child or wait for ever."""
+    global _forked
+    _forked = _forked or _layer() is not None
+
+
+if hasattr(os, "register_at_fork"):     # Windows has no fork
+    os.register_at_fork(after_in_child=_note_fork)

@@ -1,0 +1,306 @@
+"""Tiles of a matrix product, their sums in registers: the innermost loop of `matmul`.
+
+In plain NumPy:  c[:height, :n] = a[:height, :depth] @ b[:depth, :n],  or  c += ...
+
+LLVM's vectoriser does not manage from plain loops to keep the sums in registers.  So the loop is
+written in LLVM's own vector types; LLVM lowers the same types to AVX-512, AVX2, SSE and NEON, and
+only the tile's size depends on the host.
+"""
+from functools import cache
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from minigrad.kernels.build.processor import target_machine, vector_bytes
+from minigrad.kernels.build.simd import address
+
+VECTOR_BYTES, NV = vector_bytes(), 2
+if VECTOR_BYTES == 64:
+    MR = 12         # 24 of 32 registers accumulate
+elif llvm.get_default_triple().startswith(("aarch64", "arm64")):
+    MR = 8          # 16 of 32
+else:
+    MR = 6          # 12 of 16
+TILE_BYTES = VECTOR_BYTES * NV          # a tile of C is MR rows of this many bytes
+STEPS = 4           # of the inner dimension, between two tests whether it ends
+WIDE = 4 * NV       # vectors of a single row, whose sums would else have to wait for one another
+
+
+@intrinsic
+def micro_kernel(typingctx, a, a_at, a_row, a_col, a_tile, b, b_at, b_panel, c, c_at, c_row, depth,
+                 add, rows, vectors):
+    """C[rows, n] = A[rows, depth] @ B[depth, n], or += where `add`; n is `vectors` full of floats,
+    at most NV; for a single row at most WIDE, a multiple of NV.
+
+    `a`, `b`, `c` are arrays of one float type, `*_at` where in them to start, `*_row` and `*_col`
+    strides, all counted in elements.  Every MR rows of A are `a_tile` further on; of these, rows
+    are dense (a_col is 1), or columns, MR apart (a_row is 1, a_col MR, and `vectors` at most NV).
+    B's rows stand one behind the other, NR apart, and the next NV vectors of each in the next
+    panel, which is `b_panel` further on; C's columns are adjacent.
+    """
+    signature = types.void(a, types.intp, types.intp, types.intp, types.intp, b, types.intp,
+                           types.intp, c, types.intp, types.intp, types.intp, types.boolean,
+                           types.intp, types.intp)
+
+    def codegen(context, builder, signature, values):
+        (a, a_at, a_row, a_col, a_tile, b, b_at, b_panel, c, c_at, c_row, depth, add, rows,
+         vectors) = values
+        scalar = context.get_data_type(signature.args[0].dtype)
+        tiles = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), _operands(scalar) + [_i64]),
+            _name(scalar))
+        builder.call(tiles, [address(context, builder, signature, values, 0, a_at), a_row, a_col,
+                             a_tile, address(context, builder, signature, values, 5, b_at),
+                             b_panel, address(context, builder, signature, values, 8, c_at), c_row,
+                             depth, add, rows, vectors])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@cache
+def define_tiles(dtype: np.dtype) -> None:
+    """Compile the tiles of a float type, which kernels only refer to by name: so that each is
+    compiled once and not with every kernel again.  To be called before such a kernel is loaded."""
+    scalar = ir.FloatType() if dtype == np.float32 else ir.DoubleType()
+    module = ir.Module(_name(scalar))
+    _any_tiles(module, scalar)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), target_machine())
+    engine.finalize_object()
+    _engines.append(engine)             # it holds the machine code
+    llvm.add_symbol(_name(scalar), engine.get_function_address(_name(scalar)))
+
+
+_engines = []
+_i64 = ir.IntType(64)
+
+
+def _name(scalar):
+    return f"minigrad_tile_{scalar}"
+
+
+def _operands(scalar):
+    """The types of a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, count."""
+    pointer = scalar.as_pointer()
+    return [pointer, _i64, _i64, _i64, pointer, _i64, pointer, _i64, _i64, ir.IntType(1), _i64]
+
+
+def _any_tiles(module, scalar):
+    """Define void(*_operands, vectors), whose count is that of the rows: as many tiles of MR rows
+    as there are, and one of the rows that are left."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), _operands(scalar) + [_i64]),
+                           _name(scalar))
+    a, a_row, a_col, a_tile, *b, c, c_row, depth, add, rows, vectors = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+
+    def call(number, tiles, a, c, count):
+        """The tile of that number, if there is one."""
+        after = function.append_basic_block("after")
+        cases = builder.switch(number, after)
+        for key, tile in tiles.items():
+            block = function.append_basic_block(tile.name)
+            cases.add_case(_i64(key), block)
+            builder.position_at_end(block)
+            builder.call(tile, [a, a_row, a_col, a_tile, *b, c, c_row, depth, add, count])
+            builder.branch(after)
+        builder.position_at_end(after)
+
+    whole, left = builder.udiv(rows, _i64(MR)), builder.urem(rows, _i64(MR))
+    # These are nearly all of a product, so each layout of A has tiles of its own.
+    packed = builder.zext(builder.icmp_unsigned("!=", a_col, _i64(1)), _i64)
+    kind = builder.add(builder.mul(vectors, _i64(2)), packed)
+    any_whole = builder.icmp_unsigned(">", whole, _i64(0))
+    call(builder.select(any_whole, kind, _i64(0)),
+         {2 * v + p: _tile(module, scalar, MR, v, p) for v in range(1, NV + 1) for p in (0, 1)},
+         a, c, whole)
+    sizes = [(height, v) for v in range(1, NV + 1) for height in range(1, MR)]
+    sizes += [(1, v) for v in range(2 * NV, WIDE + 1, NV)]
+    call(builder.add(builder.mul(vectors, _i64(MR)), left),
+         {v * MR + height: _tile(module, scalar, height, v) for height, v in sizes},
+         builder.gep(a, [builder.mul(whole, a_tile)]),
+         builder.gep(c, [builder.mul(builder.mul(whole, _i64(MR)), c_row)]), _i64(1))
+    builder.ret_void()
+
+
+def _tile(module, scalar, height, vectors, packed=None):
+    """A module's void(*_operands) for `count` tiles of one size, each below the one before, and,
+    where `packed` is given, for one layout of A."""
+    lanes = VECTOR_BYTES // (4 if isinstance(scalar, ir.FloatType) else 8)
+    itemsize = VECTOR_BYTES // lanes
+    name = f"{_name(scalar)}_{height}x{vectors}" + ("" if packed is None else f"_{packed}")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), _operands(scalar)), name)
+    function.linkage = "internal"
+    a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, left = function.args
+    vector = ir.VectorType(scalar, lanes)
+    fma = cgutils.get_or_insert_function(
+        module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{lanes}f{8 * itemsize}")
+    entry, tile, resume, start = (function.append_basic_block(block)
+                                  for block in ("entry", "tile", "resume", "start"))
+
+    if packed is not None:
+        a_row, a_col = (_i64(1), _i64(MR)) if packed else (a_row, _i64(1))
+
+    def vector_at(base, offset):
+        return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
+
+    def load(base, offset):
+        value = builder.load(vector_at(base, offset))
+        value.align = itemsize
+        return value
+
+    def spread(value):
+        """The same scalar in every lane."""
+        undefined = ir.Constant(vector, ir.Undefined)
+        first_lane = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+        return builder.shuffle_vector(builder.insert_element(undefined, value, _i64(0)),
+                                      undefined, first_lane)
+
+    def step(p, sums):
+        """sums[i, :] += a[i, p] * b[p, :]"""
+        b_row = [load(b, builder.add(builder.mul(p, _i64(NV * lanes)), column))
+                 for column in columns]
+        a_column = builder.mul(p, a_col)
+        totals = []
+        for i in range(height):
+            a_ip = spread(builder.load(builder.gep(a, [builder.add(a_rows[i], a_column)])))
+            totals += [builder.call(fma, [a_ip, b_row[v], sums[i * vectors + v]])
+                       for v in range(vectors)]
+        return totals
+
+    builder = ir.IRBuilder(entry)
+    a_rows = [builder.mul(a_row, _i64(i)) for i in range(height)]
+    places = [builder.add(builder.mul(c_row, _i64(i)), _i64(v * lanes))
+              for i in range(height) for v in range(vectors)]
+    columns = [builder.add(builder.mul(b_panel, _i64(v // NV)), _i64(v % NV * lanes))
+               for v in range(vectors)]
+    builder.branch(tile)
+
+    # for _ in range(count): a tile of C, whose sums start at zero or at what it holds
+    builder.position_at_end(tile)
+    a, c, left = tile_at = [_phi(builder, {entry: value}) for value in (a, c, left)]
+    builder.cbranch(add, resume, start)
+    builder.position_at_end(resume)
+    held = [load(c, place) for place in places]
+    builder.branch(start)
+    builder.position_at_end(start)
+    zero = ir.Constant(vector, [ir.Constant(scalar, 0.0)] * lanes)
+    p, sums = _i64(0), [_phi(builder, {tile: zero, resume: value}) for value in held]
+
+    # for p in range(depth): step(p, sums), STEPS at a time as long as so many are left
+    for at_once in (1,) if packed is None else (STEPS, 1):
+        before = builder.block
+        test, body, after = (function.append_basic_block(f"{block}_{at_once}")
+                             for block in ("test", "body", "after"))
+        builder.branch(test)
+        builder.position_at_end(test)
+        p, *sums = [_phi(builder, {before: value}) for value in (p, *sums)]
+        following = builder.add(p, _i64(at_once))
+        builder.cbranch(builder.icmp_signed("<=", following, depth), body, after)
+        builder.position_at_end(body)
+        totals = sums
+        for k in range(at_once):
+            totals = step(builder.add(p, _i64(k)), totals)
+        for phi, value in zip((p, *sums), (following, *totals)):
+            phi.add_incoming(value, body)
+        builder.branch(test)
+        builder.position_at_end(after)
+
+    for total, place in zip(sums, places):
+        builder.store(total, vector_at(c, place)).align = itemsize
+    following = (builder.gep(a, [a_tile]), builder.gep(c, [builder.mul(c_row, _i64(height))]),
+                 builder.sub(left, _i64(1)))
+    for phi, value in zip(tile_at, following):
+        phi.add_incoming(value, builder.block)
+    end = function.append_basic_block("end")
+    builder.cbranch(builder.icmp_signed(">", following[-1], _i64(0)), tile, end)
+    builder.position_at_end(end)
+    builder.ret_void()
+    return function
+
+
+def _phi(builder, values):
+    """The value that belongs to the block that the program has come from."""
+    phi = builder.phi(next(iter(values.values())).type)
+    for block, value in values.items():
+        phi.add_incoming(value, block)
+    return phi
+
+
+def _copier(count):
+    @intrinsic
+    def copy(typingctx, source, source_at, target, target_at):
+        signature = types.void(source, types.intp, target, types.intp)
+
+        def codegen(context, builder, signature, values):
+            itemsize = signature.args[0].dtype.bitwidth // 8
+            scalar = context.get_data_type(signature.args[0].dtype)
+            run = ir.VectorType(scalar, count(itemsize)).as_pointer()
+            taken = builder.load(builder.bitcast(
+                address(context, builder, signature, values, 0, values[1]), run))
+            taken.align = itemsize
+            builder.store(taken, builder.bitcast(
+                address(context, builder, signature, values, 2, values[3]), run)).align = itemsize
+            return context.get_dummy_value()
+
+        return signature, codegen
+    return copy
+
+
+# Copy as many adjacent floats as a tile has columns, or rows, from a place in one array to another.
+copy_tile_row, copy_tile_column = (_copier(lambda itemsize: TILE_BYTES // itemsize),
+                                   _copier(lambda itemsize: MR))
+
+
+@intrinsic
+def prefetch(typingctx, source, at):
+    """Ask for the place in an array, which may lie beyond its end, to be brought to the cache."""
+    signature = types.void(source, types.intp)
+
+    def codegen(context, builder, signature, values):
+        byte, i32 = cgutils.voidptr_t, cgutils.int32_t
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32]))
+        place = builder.bitcast(address(context, builder, signature, values, 0, values[1]), byte)
+        builder.call(function, [place, *(i32(x) for x in (0, 3, 1))])   # to read, to every level
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def transpose_square(typingctx, source, source_at, source_row, target, target_at, target_row):
+    """Copy a square, as many floats wide as a vector, from one array into another, transposed.
+
+    `*_at` is where it starts, `*_row` how far apart its rows are; the floats of a row are adjacent.
+    """
+    signature = types.void(source, types.intp, types.intp, target, types.intp, types.intp)
+
+    def codegen(context, builder, signature, values):
+        itemsize = signature.args[0].dtype.bitwidth // 8
+        lanes = VECTOR_BYTES // itemsize
+        vector = ir.VectorType(context.get_data_type(signature.args[0].dtype), lanes)
+
+        def places(i, at, row):
+            start = address(context, builder, signature, values, i, at)
+            offsets = [builder.mul(row, ir.Constant(row.type, n)) for n in range(lanes)]
+            return [builder.bitcast(builder.gep(start, [offset]), vector.as_pointer())
+                    for offset in offsets]
+
+        rows = [builder.load(place, align=itemsize) for place in places(0, *values[1:3])]
+        # To transpose is to swap the numbers of a float's row and column: here, bit by bit.
+        for bit in (1 << n for n in range(lanes.bit_length() - 1)):
+            taken = [[j & ~bit | i & bit | (lanes if j & bit else 0) for j in range(lanes)]
+                     for i in range(lanes)]     # from `lanes` on, they count the second row
+            rows = [builder.shuffle_vector(
+                        rows[i & ~bit], rows[i | bit],
+                        ir.Constant(ir.VectorType(ir.IntType(32), lanes), taken[i]))
+                    for i in range(lanes)]
+        for row, place in zip(rows, places(3, *values[4:6])):
+            builder.store(row, place, align=itemsize)
+        return context.get_dummy_value()
+
+    return signature, codegen

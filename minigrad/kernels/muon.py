@@ -1,0 +1,158 @@
+"""What Muon does to all matrices, in one pass (Jordan et al. 2024, "Muon: An optimizer for hidden
+layers in neural networks", with its coefficients A, B, C).
+
+In plain NumPy, for each parameter p with gradient g and momentum m:
+    m = momentum * m + g;  z = g + momentum * m;  z = z / |z|;
+    steps times:  z = A z + (B G + C G G) z  with G = z z^T;
+    p = decay * p - lr * z
+For z = U S V^T the steps keep U and V, and bring singular values to between 0.68 and 1.21: in five
+steps all that are 0.0015 or more of |z|, in three those from 0.018 on.
+
+How it runs: A + B G + C G^2 = C (G + B/2C)^2 + A - B^2/4C, and for C^(1/4) z in place of z the
+factor C is 1; then a step is products, and numbers that are added to a diagonal.  What is symmetric
+is computed below the diagonal alone.  Where rows are much longer than columns, the steps are taken
+on G, which one with the polynomial P takes to P G P; all P together multiply z once, at the end.
+Where columns are the longer ones, all of this is done from the other side, with G = z^T z.  A
+matrix is one thread's from beginning to end, and stays in its cache; the result does not depend on
+the threads.
+"""
+import math
+
+import numpy as np
+from numba import prange
+
+from minigrad.kernels.adamw import addresses
+from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
+from minigrad.kernels.build.lanes import fma
+from minigrad.kernels.build.simd import array_at, dense_row
+from minigrad.kernels.build.sums import dot
+from minigrad.kernels.build.tiles import MR, TILE_BYTES
+from minigrad.kernels.matmul import KC, multiply, pack_columns
+
+A, B, C = 3.4445, -4.7750, 2.0315
+SCALE = C ** 0.25
+SHIFT = B / (2 * math.sqrt(C))
+REST = A - B * B / (4 * C)
+TINY = 1e-7         # added to the norm
+STRIP = 4 * MR      # rows of a product at a time; whole tiles, and columns of whole vectors
+FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literals compile it twice
+SQUARE = 16         # rows and columns that are mirrored at a time, while both are in the cache
+
+
+def muon(ps: list, gs: list, ms: list, settings: np.ndarray, steps: int) -> None:
+    """Step every matrix p and its m in place; all dense and of one float type.
+
+    A row of `settings`, float64, for each: momentum, decay, lr.
+    """
+    gs = [dense(g) for g in gs]
+    places = np.stack([addresses(arrays) for arrays in (ps, gs, ms)], axis=1)
+    shapes = np.array([p.shape for p in ps], np.int64)
+    largest_first = np.argsort(-shapes.prod(axis=1), kind="stable")
+    muon_kernel(ps[0].reshape(-1), places, shapes, largest_first, settings, steps,
+                threads_for(sum(p.size for p in ps)))
+
+
+@kernel("C1 ids2 ids2 ids1 D2 int threads")
+def muon_kernel(like, places, shapes, order, settings, steps, threads):
+    for thread in prange(threads):
+        for i in order[thread::threads]:        # so that each thread gets large and small ones
+            rows, columns = shapes[i]
+            n = rows * columns
+            p, g, m = (array_at(places[i, 0], n, like), array_at(places[i, 1], n, like),
+                       array_at(places[i, 2], n, like))
+            if n > 0:
+                step_matrix(p, g, m, (rows, columns), settings[i], steps)
+
+
+@serial
+def step_matrix(p, g, m, shape, settings, steps):
+    """Step one matrix, whose p, g and m are given row after row."""
+    real = p.dtype.type
+    momentum, decay, lr = real(settings[0]), real(settings[1]), real(settings[2] / SCALE)
+    z = np.empty_like(p)
+    for i in range(p.size):
+        m[i] = fma(momentum, m[i], g[i])
+        z[i] = fma(momentum, m[i], g[i])
+    share = real(SCALE) / (np.sqrt(dot(z, z)) + real(TINY))
+    for i in range(z.size):
+        z[i] *= share
+    made = orthogonal(z.reshape(shape)[::1], steps)
+    for i in range(shape[0]):
+        row, into = dense_row(made[i]), p[i * shape[1]:(i + 1) * shape[1]]
+        for j in range(row.size):
+            into[j] = fma(decay, into[j], -(lr * row[j]))
+
+
+@serial
+def orthogonal(z, steps):
+    """All steps, of z = SCALE z / |z|.  (Each matrix is made one of any strides by [::1]: then all
+    are of one type, and each function of them is compiled once.)"""
+    short, long = min(z.shape), max(z.shape)
+    tall = len(z) > short
+    gram, P, new = square(short, z), square(short, z), square(short, z)
+    all_P, out = square(short, z), np.empty_like(z)[::1]
+    on_rows = 2 * long <= 3 * short     # from there on, steps on the gram take fewer products
+    for step in range(steps):
+        if step == 0 or on_rows:
+            rows = z.T if tall else z
+            product(rows, rows.T, gram, SYMMETRIC)
+        copy(gram, new)
+        polynomial(new, P)
+        if step == 0 or on_rows:
+            copy(P, all_P)
+        else:
+            product(P, all_P, new, SYMMETRIC)
+            all_P, new = new, all_P
+        if on_rows or step == steps - 1:
+            a, b = (z, all_P) if tall else (all_P, z)
+            product(a, b, out, FULL)
+            z, out = out, z
+        else:
+            product(P, gram, new, SYMMETRIC)
+            product(new, P, gram, SYMMETRIC)
+    return z
+
+
+@serial
+def square(n, like):
+    """An empty matrix, n by n."""
+    return np.empty((n, n), like.dtype)[::1]
+
+
+@serial
+def copy(source, target):
+    """A matrix into another of the same shape, both with dense rows."""
+    for i in range(len(source)):
+        row, into = dense_row(source[i]), dense_row(target[i])
+        for j in range(row.size):
+            into[j] = row[j]
+
+
+@serial
+def polynomial(gram, P):
+    """P = (gram + SHIFT)^2 + REST; gram is written over."""
+    for i in range(len(gram)):
+        gram[i, i] += gram.dtype.type(SHIFT)
+    product(gram, gram, P, SYMMETRIC)
+    for i in range(len(P)):
+        P[i, i] += P.dtype.type(REST)
+
+
+@serial
+def product(a, b, c, symmetric):
+    """c = a @ b, of which half is computed where it is symmetric; c has dense rows."""
+    (M, K), P = a.shape, c.shape[1]
+    NR, depth = TILE_BYTES // c.itemsize, min(K, KC)
+    packed = np.empty(((P + NR - 1) // NR, depth, NR), c.dtype)
+    for start in range(0, K, depth):
+        end = min(K, start + depth)
+        pack_columns(b[start:end], packed)
+        for top in range(0, M, STRIP):
+            bottom = min(M, top + STRIP)
+            multiply(a[top:bottom, start:end], packed,
+                     c[top:bottom, :bottom if symmetric else P], start > 0)
+    for top in range(0, M if symmetric else 0, SQUARE):
+        for left in range(0, top + 1, SQUARE):
+            for j in range(left, min(M, left + SQUARE)):
+                for i in range(max(top, j), min(M, top + SQUARE)):
+                    c[j, i] = c[i, j]

@@ -1,0 +1,75 @@
+"""Drawing the next of V characters, for each of B sequences from its own logits.
+
+In plain NumPy, for a row of logits, with `ranked` the ids of those that may come, likeliest first:
+    p = exp((logits[ranked] - logits.max()) / temperature);
+    p = p[:np.searchsorted(np.cumsum(p), top_p * p.sum()) + 1];   p /= p.sum();
+and with p in the order of the ids, 0 for all others, and u from [0, 1)
+    drawn = np.searchsorted(np.cumsum(p), u, side="right").
+All of it in float64, whatever the logits are.  A temperature of 0 takes the likeliest.
+"""
+import math
+
+import numpy as np
+
+from minigrad.kernels.build.compiling import dense, kernel, serial
+
+
+def draw(logits: np.ndarray, u: np.ndarray, temperature: float, top_k: int | None,
+         top_p: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Ids (B,), and the probabilities (B, V) that they were drawn with, from logits (B, V).
+
+    An id is -1 where logits are nan or inf, or all of them are -inf.
+    """
+    drawn, p = np.empty(len(logits), np.int64), np.zeros(logits.shape)
+    draw_kernel(dense(logits), likeliest(logits, top_k, top_p), u, drawn, p, temperature,
+                1.0 if top_p is None else top_p)
+    return drawn, p
+
+
+def likeliest(logits: np.ndarray, top_k: int | None, top_p: float | None) -> np.ndarray:
+    """The ids that top_k leaves, likeliest first, of equals the lowest id, (B, k); nothing, (B, 0),
+    where neither is given."""
+    if top_k is None and top_p is None:
+        return np.empty((len(logits), 0), np.int64)
+    return np.ascontiguousarray(np.argsort(-logits, axis=-1, kind="stable")[:, :top_k])
+
+
+@kernel("C2 ids2 D1 I1 D2 double double")
+def draw_kernel(logits, ranked, u, drawn, p, temperature, top_p):
+    for b in range(len(logits)):
+        drawn[b] = draw_one(logits[b], ranked[b], u[b], p[b], temperature, top_p)
+
+
+@serial
+def draw_one(logits, ranked, u, p, temperature, top_p):
+    """The id drawn; p, which holds zeros, is given the probabilities."""
+    top = 0
+    for i in range(logits.size):
+        if not logits[i] < np.inf:      # nan too
+            return -1
+        if logits[i] > logits[top]:
+            top = i
+    if logits[top] == -np.inf:
+        return -1
+    if temperature == 0:
+        p[top] = 1
+        return top
+    total = 0.0
+    for n in range(ranked.size or logits.size):
+        i = ranked[n] if ranked.size else n
+        p[i] = math.exp((np.float64(logits[i]) - np.float64(logits[top])) / temperature)
+        total += p[i]
+    if top_p < 1:
+        reached = 0.0
+        for i in ranked:
+            if reached >= top_p * total:
+                p[i] = 0
+            reached += p[i]
+        total = reached
+    drawn, reached = top, 0.0           # should rounding leave the sum of all below u, the last
+    for i in range(p.size):
+        p[i] /= total
+        if p[i] > 0 and reached <= u:
+            drawn = i
+        reached += p[i]
+    return drawn

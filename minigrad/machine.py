@@ -1,0 +1,81 @@
+"""What this machine, or its container, allows: the memory that a process may use, and the groups
+that may give it less than the machine has."""
+import math
+import os
+import pathlib
+from collections.abc import Iterator
+
+OF_PROCESS, ROOT = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgroup")
+
+
+def control_groups(controller: str, of_process: pathlib.Path = OF_PROCESS,
+                   root: pathlib.Path = ROOT) -> Iterator[pathlib.Path]:
+    """The folders of the groups that bound what a controller, such as cpu, gives this process: its
+    own and those around it, of which none can have more.  There are none outside of Linux.
+
+    Source: the kernel's "Control Group v2", section "Organizing Processes and Threads", and
+    "Control Groups version 1", section 2.1.
+    """
+    try:
+        lines = of_process.read_text(errors="surrogateescape").splitlines()
+    except OSError:                     # this is not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers or controller in controllers.split(","):     # version 2, or this one
+            top = root / controllers
+            group = top / path.lstrip("/")
+            # In a container, the path may be that outside of it, and then only its end, the root,
+            # is there.
+            while group.is_relative_to(top):
+                yield group
+                group = group.parent
+
+
+def memory_limit() -> float:
+    """Bytes that this process may use at most: the least of what the machine has, what its control
+    groups may have, and what it may have itself; inf where none of these can be read."""
+    return min(_of_machine(), _of_process(), _of_groups())
+
+
+def _of_machine():
+    if os.name == "nt":
+        return _of_windows()
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (OSError, ValueError):       # a system that does not know these names
+        return math.inf
+
+
+def _of_windows():
+    import ctypes
+
+    class Status(ctypes.Structure):     # MEMORYSTATUSEX
+        _fields_ = [("length", ctypes.c_uint32), ("load", ctypes.c_uint32),
+                    ("physical", ctypes.c_uint64), ("others", ctypes.c_uint64 * 6)]
+    status = Status(length=ctypes.sizeof(Status))
+    found = ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+    return float(status.physical) if found else math.inf
+
+
+def _of_process():
+    try:
+        import resource
+    except ImportError:                 # Windows
+        return math.inf
+    limits = (resource.getrlimit(which)[0] for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return min((float(limit) for limit in limits if limit != resource.RLIM_INFINITY),
+               default=math.inf)
+
+
+def _of_groups(*where):
+    return min(map(_of_group, control_groups("memory", *where)), default=math.inf)
+
+
+def _of_group(group):
+    for name in ("memory.max", "memory.limit_in_bytes"):        # versions 2 and 1
+        try:
+            return float((group / name).read_text(encoding="ascii"))
+        except (OSError, ValueError):   # there is no such file, or no limit: "max"
+            continue
+    return math.inf

@@ -1,0 +1,279 @@
+"""The recorded graph, to look at: what ran going forward, and how backward visits it.
+
+    with mg.Recorder(x=x) as r:
+        y = f(x)
+        y.backward()
+    print(r.text())                     # and r.svg() is a drawing of the same
+
+Knows the engine's events, and no op by name.
+"""
+import inspect
+import textwrap
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from minigrad.core import OPS, Array, Event, Tensor, watch_ops
+from minigrad.watch.source import Line, callers, definition, derivatives, line_of, meaning
+from minigrad.watch.svg import Arrow, Box, draw
+
+SHOWN = 6       # numbers of an array that are shown one by one; of larger ones how far they reach
+WIDTH = 80      # of the text, in characters
+RULES = """\
+Rules of the ops, with g for the gradient of what an op makes (and y for what it
+makes, unless an argument has that name):"""
+CAPTION = "Downwards: values.  Upwards, in the order of the numbers: gradients (grad)."
+
+
+@dataclass(eq=False)
+class Edge:
+    """From a value to one that was made of it."""
+    source: "Place"
+    part: np.ndarray | None = None      # of the source's gradient, which came back here
+
+
+@dataclass(eq=False)
+class Place:
+    """A value: what made it, of what, and the gradient that reached it."""
+    op: str                             # or "leaf", or "constant"
+    value: np.ndarray | None            # None if it was made before the recording
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    line: Line | None = None            # what ran the op
+    inputs: list[Edge] = field(default_factory=list)
+    parts: list[np.ndarray] = field(default_factory=list)   # of the gradient, as they came
+    gradient: np.ndarray | None = None  # what backward made of the parts
+    turn: tuple[int, int] | None = None     # when backward came: in which pass, and when in it
+    name: str = ""
+    label: str = ""                     # its number in the order of backward, or c1, c2, ...
+
+    @property
+    def kind(self) -> str:
+        """What it is: "leaf", "constant" or "op"."""
+        return self.op if self.op in ("leaf", "constant") else "op"
+
+    @property
+    def type(self) -> str:
+        """Its dtype and shape."""
+        return f"{self.dtype}{list(self.shape)}"
+
+
+class Recorder:
+    """Records the ops that run inside `with`, forward and backward.  It keeps a copy of each value,
+    so it is for small expressions.
+
+    Parameters
+    ----------
+    names : what leaves, constants or results shall be called.
+    """
+
+    def __init__(self, **names: Tensor | np.ndarray) -> None:
+        self._places = {}                       # by node, or by the id of a constant's array
+        self._held, self._names = [], {}        # arrays, so that no other one gets their id
+        self._passes = 0
+        self.name(**names)
+
+    def name(self, **names: Tensor | np.ndarray) -> "Recorder":
+        """Name what is in the graph, or will be."""
+        self._names |= {self._key(given): name for name, given in names.items()}
+        return self
+
+    def __enter__(self) -> "Recorder":
+        self._watching = watch_ops(self._note)
+        self._watching.__enter__()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._watching.__exit__(*error)
+
+    def places(self) -> list[Place]:
+        """Those that backward has visited, in its order; then the others, as they were made."""
+        for key, place in self._places.items():
+            place.name = self._names.get(key, "")
+        visited = sorted((p for p in self._places.values() if p.turn), key=lambda p: p.turn)
+        others = [p for p in self._places.values() if not p.turn]
+        for letter, group in (("", visited), ("c", others)):
+            for number, place in enumerate(group, 1):
+                place.label = f"{letter}{number}"
+        return visited + others
+
+    def text(self) -> str:
+        """The graph as a table, the lines that made it, and the rules of its ops."""
+        places = self.places()
+        parts = _table(places), _lines(self._places.values()), _rules(places)
+        return "\n\n".join(filter(None, parts))
+
+    def svg(self, title: str = "A recorded graph") -> str:
+        """The graph as a drawing that a browser shows."""
+        return draw(_boxes(self.places()), title, CAPTION)
+
+    def _note(self, event):
+        if event.direction == "backward":
+            self._note_backward(event)
+            return
+        line = line_of(next(callers()))
+        sources = [self._source(array) for array in arrays_of(event)]
+        for out in event.outputs:
+            place = Place(event.op, out.data.copy(), out.shape, out.dtype, line,
+                          [Edge(source) for source in sources])
+            self._places.setdefault(self._key(out), place)      # a constant may be passed on
+
+    def _note_backward(self, event):
+        place = self._of(event.node)
+        self._passes += not place.parts         # a pass begins where nothing was sent
+        place.gradient, place.turn = event.inputs[0], (self._passes, -event.node.birth)
+        for node, part in event.outputs:
+            source = self._of(node)
+            if callable(part):
+                add, part = part, np.zeros(node.shape, node.dtype)
+                add(part)
+            edge = next((edge for edge in place.inputs
+                         if edge.source is source and edge.part is None), None)
+            if edge is None:                    # it ran forward before the recording
+                edge = Edge(source)
+                place.inputs.append(edge)
+            edge.part = part
+            source.parts.append(part)
+            if node.op == "leaf":               # the engine tells only of those that send on
+                source.gradient = part if source.gradient is None else source.gradient + part
+                source.turn = self._passes, -node.birth
+
+    def _key(self, given):
+        if isinstance(given, Tensor) and given.node is not None:
+            return given.node
+        array = given.data if isinstance(given, Tensor) else given
+        self._held.append(array)
+        return id(array) if isinstance(array, np.ndarray) else object()
+
+    def _source(self, given):
+        """The place of an op's argument."""
+        key = self._key(given)
+        if key not in self._places:
+            value = np.array(given.data if isinstance(given, Tensor) else given)
+            self._places[key] = Place(getattr(key, "op", "constant"), value, value.shape,
+                                      value.dtype)
+        return self._places[key]
+
+    def _of(self, node):
+        return self._places.setdefault(node, Place(node.op, None, node.shape, node.dtype))
+
+
+def arrays_of(event: Event) -> list:
+    """What an op that has run was given to compute with, not its settings."""
+    found = []
+    for argument, given in zip(inspect.signature(OPS[event.op]).parameters.values(), event.inputs):
+        parts = given if isinstance(given, (list, tuple)) else [given]
+        if any(isinstance(part, (Tensor, np.ndarray)) for part in parts):
+            found += parts
+        elif (isinstance(given, (int, float, np.number))
+              and argument.annotation in (Array, argument.empty)):
+            found.append(given)
+    return found
+
+
+def numbers(array: np.ndarray | None) -> str:
+    """The numbers of a small array; of a larger one the least, the greatest and the mean."""
+    if array is None:
+        return "-"
+    if array.size <= SHOWN:
+        return _nested(array)
+    with np.errstate(all="ignore"):             # a mask holds -inf
+        mean = f", mean {array.mean():.2g}" if array.dtype.kind == "f" else ""
+        return f"{array.min():.2g} to {array.max():.2g}{mean}"
+
+
+def _nested(array):
+    if array.ndim:
+        return f"[{', '.join(map(_nested, array))}]"
+    return f"{array + 0.0:.4g}" if array.dtype.kind == "f" else str(array)      # + 0.0: no -0
+
+
+def _table(places):
+    """A row for each place; where one line is too short, its value and gradient stand below it."""
+    if not places:
+        return "nothing was recorded"
+    rows = [("", "in the order of backward", "type", "value", "gradient")]
+    sums = [p for p in places if len(p.parts) > 1 and p.gradient is not None]
+    for p in places:
+        label, gradient = _mark(p), numbers(p.gradient)
+        if p in sums and p.gradient.size == 1:
+            gradient += " = " + " + ".join(map(numbers, p.parts)).replace("+ -", "- ")
+        elif p in sums:
+            label += "*"
+        made = _title(p)
+        if p.kind == "op":
+            made += f"({', '.join(_mark(edge.source) for edge in p.inputs)})"
+        elif p.name:
+            made += f", {p.op}"
+        rows.append((label, made, p.type, numbers(p.value), gradient))
+    lines = _aligned(rows)
+    if max(map(len, lines)) > WIDTH:
+        above, below = _aligned([row[:3] for row in rows]), _aligned([row[3:] for row in rows])
+        lines = [f"{one}\n     {two}" for one, two in zip(above, below)]
+    if any(p.gradient.size > 1 for p in sums):
+        lines.append("*  the sum of what came back from several places")
+    return "\n".join(lines)
+
+
+def _mark(place):
+    return f"#{place.label}" if place.turn else place.label
+
+
+def _title(place):
+    return (f"{place.name} = {place.op}" if place.name and place.kind == "op"
+            else place.name or place.op)
+
+
+def _lines(places):
+    """Which places each line of source made, in the order in which they ran."""
+    made = {}
+    for place in places:
+        if place.line:
+            made.setdefault(place.line, []).append(_mark(place))
+    if not made:
+        return ""
+    rows = _aligned([("made", "by the line", ""), *((", ".join(labels), line.place, line.text)
+                                                    for line, labels in made.items())])
+    return "\n".join(row if len(row) <= WIDTH else f"{row[:WIDTH - 4]} ..." for row in rows)
+
+
+def _rules(places):
+    """What each op computes and how it sends its gradient back, by its own source."""
+    rules = []
+    for op in dict.fromkeys(p.op for p in places if p.op in OPS):
+        back = ", ".join(derivatives(op))
+        says = [meaning(op), f"Back: {back}" if back else "", f"({definition(OPS[op]).place})"]
+        rules.append(f"{op}: " + ".  ".join(filter(None, says)))
+    filled = [textwrap.fill(rule, WIDTH, initial_indent="  ", subsequent_indent="      ")
+              for rule in rules]
+    return "\n".join([RULES, *filled]) if rules else ""
+
+
+def _aligned(rows):
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+            for row in rows]
+
+
+def _boxes(places):
+    boxes = {place: _box(place) for place in places}
+    for place, box in boxes.items():
+        for edge in place.inputs:
+            arrow = Arrow(boxes[edge.source])
+            if edge.part is not None:
+                arrow.tip = f"sends back {numbers(edge.part)}"
+                if len(edge.source.parts) > 1 and edge.part.size == 1:
+                    arrow.label = numbers(edge.part)
+            box.arrows.append(arrow)
+    return list(boxes.values())
+
+
+def _box(place):
+    tip = [place.op]
+    if place.kind == "op":
+        tip = [f"{place.op}: {meaning(place.op)}", *derivatives(place.op)]
+        tip += [f"{place.line.place}: {place.line.text}"] if place.line else []
+    lines = [("head", _title(place)), ("faint", place.type), ("", f"value {numbers(place.value)}")]
+    if place.turn:
+        lines.append(("gradient", f"grad  {numbers(place.gradient)}"))
+    return Box(place.kind, lines, place.label if place.turn else "", "\n".join(tip))

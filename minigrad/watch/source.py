@@ -1,0 +1,102 @@
+"""Which line of source ran an op, and what the op's own source says of its gradient.
+
+Everything is read from what really runs, its frames and its code, so that it cannot be stale.
+"""
+import ast
+import inspect
+import linecache
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from minigrad.core import OPS
+
+ENGINE = Path(__file__).parents[1]
+INSIDE = f"{ENGINE}{os.sep}"
+
+
+class Line(NamedTuple):
+    """A statement in a file, or the first line of a definition."""
+    file: str           # below the folder that minigrad lies in, or as Python names it
+    number: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        """file:number, as editors and terminals follow it."""
+        return f"{self.file}:{self.number}"
+
+
+def callers() -> Iterator[FrameType]:
+    """The frames outside of minigrad that led to the op of which a watcher is being told, the
+    innermost first."""
+    frame, in_engine = sys._getframe(1), False
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(INSIDE):
+            in_engine = True
+        elif in_engine:
+            yield frame
+        frame = frame.f_back
+
+
+def line_of(frame: FrameType) -> Line:
+    """What a frame is running: the lines of its call, joined."""
+    code = frame.f_code
+    first, last, *_ = next(islice(code.co_positions(), frame.f_lasti // 2, None))
+    if first is None:                           # Python was told not to keep positions
+        first = last = frame.f_lineno
+    text = " ".join(linecache.getline(code.co_filename, n) for n in range(first, last + 1))
+    return Line(_shown(code.co_filename), first, " ".join(text.split()))
+
+
+def definition(f: Callable) -> Line:
+    """Where a function is defined."""
+    code = inspect.unwrap(f).__code__
+    number = code.co_firstlineno
+    while linecache.getline(code.co_filename, number).lstrip().startswith("@"):
+        number += 1
+    text = linecache.getline(code.co_filename, number)
+    return Line(_shown(code.co_filename), number, text.strip())
+
+
+def meaning(op: str) -> str:
+    """What an op computes: the first paragraph of its docstring, as one line."""
+    return _first_paragraph(op).split(" Back: ")[0].rstrip(".")
+
+
+def derivatives(op: str) -> list[str]:
+    """How an op's gradient goes back, such as "dx = g * y", as far as its source says so in a line:
+    in the docstring after "Back:", or as lambdas that are its vjps.
+
+    g is the gradient of the op's value; y, where it is no argument, is the value.
+    """
+    if " Back: " in (text := _first_paragraph(op)):
+        return [text.split(" Back: ")[1].rstrip(".")]
+    try:
+        function = ast.parse(textwrap.dedent(inspect.getsource(OPS[op]))).body[0]
+    except (OSError, TypeError, SyntaxError):   # typed in, not read from a file
+        return []
+    if not isinstance(function, ast.FunctionDef):
+        return []
+    *earlier, last = function.body
+    if any(isinstance(node, ast.Return) for part in earlier for node in ast.walk(part)):
+        return []                               # not the same in all cases
+    value = last.value if isinstance(last, ast.Return) else None
+    vjps = getattr(value.elts[-1], "elts", []) if isinstance(value, ast.Tuple) else []
+    return [f"d{name} = {ast.unparse(vjp.body)}"
+            for name, vjp in zip(inspect.signature(OPS[op]).parameters, vjps)
+            if isinstance(vjp, ast.Lambda) and not isinstance(vjp.body, ast.Lambda)]
+
+
+def _first_paragraph(op):
+    return " ".join((inspect.getdoc(OPS[op]) or "").split("\n\n")[0].split())
+
+
+def _shown(file):
+    path = Path(file)
+    return path.relative_to(ENGINE.parent).as_posix() if ENGINE.parent in path.parents else file

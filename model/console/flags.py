@@ -1,0 +1,248 @@
+"""Settings as flags on a command line: nanoGPT's names, and help for mistakes."""
+import argparse
+import contextlib
+import dataclasses
+import difflib
+import functools
+import os
+import sys
+from collections.abc import Iterator
+
+from data import read_text, remedy
+from model.console import startup
+
+ALIKE = 0.75        # from which on a name, by difflib's ratio, may be another one mistyped
+# Flags as other programs name them; of the lines that have a name, the first counts whose own flags
+# the command has.
+OTHER_NAMES = {
+    "--init_from resume": "resume resume_from resume_from_checkpoint continue restore load "
+                          "checkpoint ckpt",
+    "--max_iters or --minutes": "epochs num_epochs n_epochs max_epochs num_train_epochs",
+    "--minutes": "time max_time hours",
+    "--max_iters": "epochs num_epochs n_epochs max_epochs steps max_steps num_steps n_steps "
+                   "train_steps iters iterations num_iters num_iterations",
+    "--learning_rate": "lr rate max_lr step_size",
+    "--min_lr": "min_learning_rate lr_min",
+    "--batch_size": "bs batch per_device_train_batch_size device_batch_size micro_batch_size",
+    "--gradient_accumulation_steps": "grad_accum accumulation_steps accumulate_grad_batches",
+    "--n_layer": "layer layers num_layers num_hidden_layers depth",
+    "--n_head": "head heads num_heads num_attention_heads",
+    "--n_kv_head": "kv_heads num_kv_heads num_key_value_heads",
+    "--n_embd": "embd n_embed embed_dim emb_dim d_model dim hidden hidden_dim hidden_size width "
+                "channels",
+    "--block_size": "block context context_length context_size ctx ctx_len n_ctx n_positions "
+                    "seq_len seq_length sequence_length max_seq_len max_length",
+    "--position": "pos pos_emb position_embedding position_embedding_type",
+    "--activation": "act act_fn hidden_act",
+    "--dropout": "drop",
+    "--optimizer": "opt optim",
+    "--beta1 and --beta2": "beta betas",
+    "--schedule": "scheduler lr_scheduler lr_scheduler_type",
+    "--warmup_iters": "warmup warmup_steps num_warmup_steps",
+    "--weight_decay": "wd l2",
+    "--grad_clip": "clip clip_grad max_grad_norm max_norm",
+    "--eval_interval": "eval_every eval_steps eval_freq val_interval",
+    "--log_interval": "logging_steps log_every",
+    "--checkpoint_interval": "save_steps save_interval save_every",
+    "--threads": "num_threads n_threads workers num_workers cpus jobs j",
+    "--recipe": "config preset",
+    "--start": "prompt prefix text input i p",
+    "--start FILE:path": "file input_file f",
+    "--text": "prompt prefix input i p file input_file f",
+    "--data": "dataset data_dir data_path train_file corpus text input i file input_file f",
+    "--out_dir": "output_dir output out o save_dir checkpoint_dir model model_path checkpoint "
+                 "ckpt ckpt_path load m",
+    "--num_samples or --max_new_tokens": "n",
+    "--num_samples": "samples num_return_sequences",
+    "--max_new_tokens": "length max_length max_len tokens max_tokens num_tokens n_tokens "
+                        "n_predict steps",
+    "--temperature": "temp t",
+    "--top_k or --top_p": "top",
+    "--top_k": "k",
+    "--top_p": "p nucleus",
+}
+# What to say of names for which a command has no flag.
+NO_FLAG = {
+    "everything is computed on the processor (CPU); leave it out":
+        "device devices gpu gpus cuda cpu mps no_cuda use_cpu backend ddp",
+    "numbers have 32 bits; leave it out":
+        "dtype precision fp16 bf16 fp32 float16 bfloat16 amp half",
+    "kernels are always compiled; leave it out": "compile jit",
+    "a run keeps its losses in log.csv; leave it out":
+        "wandb wandb_log wandb_project wandb_run_name tensorboard report_to",
+    "it is python -m model.sample that writes text, going on from its --start":
+        "prompt start generate sample samples num_samples max_new_tokens length temperature temp "
+        "top_k top_p interactive",
+}
+
+
+def flag(default: object, help: str, alone: object = None, short: str = "") -> dataclasses.Field:
+    """A field of a dataclass of settings, with what --help says of it, what the flag means when it
+    stands alone (None: it cannot), and a short spelling, such as -o."""
+    return dataclasses.field(default=default,
+                             metadata={"help": help, "alone": alone, "short": short})
+
+
+def in_a_line(message: object) -> str:
+    """What is to be said, with line breaks and the like escaped that stood in the name of a file or
+    on the command line."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(message))
+
+
+def mistyped(settings: type, values: dict[str, object]) -> list[str]:
+    """Names of the settings whose values, from a file say, are of another type than theirs."""
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    return [name for name, value in values.items() if name in fields
+            and type(value) is not fields[name].type
+            and (value is not None or fields[name].default is not None)]
+
+
+def as_flags(values: dict[str, object]) -> list[str]:
+    """Settings as they are typed, but for those that are None."""
+    return [f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else
+            f"--{name} {str(value).removesuffix('.0')}"
+            for name, value in values.items() if value is not None]
+
+
+def too_small(settings: object, **at_least: float) -> list[str]:
+    """A line for each setting that is below this, or nan; None is none."""
+    values = {name: getattr(settings, name) for name in at_least}
+    return [f"--{name} is at least {at_least[name]}, not {value}" for name, value in values.items()
+            if value is not None and not value >= at_least[name]]
+
+
+class Parser(argparse.ArgumentParser):
+    """A flag for every field of a dataclass, with underscores or hyphens; an unknown flag is
+    answered with the nearest known one.  The defaults that --help shows are the dataclass's or, if
+    one of its instances is given, that one's."""
+
+    def __init__(self, command: str, description: str, settings: object) -> None:
+        super().__init__(prog=command.split()[-1], description=description, allow_abbrev=False,
+                         usage=f"{command} [--flag value ...]   (--help lists them all)",
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
+        for field in dataclasses.fields(settings):
+            spellings = dict.fromkeys((f"--{field.name}", f"--{field.name.replace('_', '-')}"))
+            if field.metadata["short"]:
+                spellings[field.metadata["short"]] = None
+            kind = ({"action": argparse.BooleanOptionalAction} if field.type is bool
+                    else {"type": functools.partial(_read, field)})
+            if field.metadata["alone"] is not None:
+                kind |= {"nargs": "?", "const": field.metadata["alone"]}
+            help = field.metadata["help"].replace("%", "%%")
+            if (default := getattr(settings, field.name)) not in (None, ""):
+                help += f" (default: {default})"
+            self.add_argument(*spellings, dest=field.name, default=argparse.SUPPRESS, help=help,
+                              **kind)
+
+    def error(self, message: str) -> None:
+        """Say what is wrong, and end."""
+        if message.endswith("expected one argument"):
+            message += "; one that begins with a hyphen follows an equals sign, as in --flag=-value"
+        super().error(in_a_line(message))
+
+    def given(self, argv: list[str] | None) -> dict[str, object]:
+        """The settings that stand on the command line, by name."""
+        known, mistakes = self.read(argv)
+        self.refuse(mistakes)
+        return known
+
+    def read(self, argv: list[str] | None) -> tuple[dict[str, object], list[str]]:
+        """The settings that stand on the command line, by name, and a line for each mistake."""
+        argv, valued = self._without_values(sys.argv[1:] if argv is None else argv)
+        known, unknown = self.parse_known_args(argv)
+        found = {name: _Mistake(f"--{name} takes a value, not '--'") if value == [] else value
+                 for name, value in vars(known).items()}        # as argparse has --flag=--
+        mistakes = valued + [value for value in found.values() if isinstance(value, _Mistake)]
+        flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
+        for word in flags:
+            mistakes.append(f"there is no flag {word}; {self._instead_of(word)}")
+        if not flags:               # which may be what the words belong to
+            mistakes += [f"no flag stands before {word!r}, or one that takes nothing; see --help"
+                         for word in unknown]
+        return {name: value for name, value in found.items()
+                if not isinstance(value, _Mistake)}, mistakes
+
+    def _instead_of(self, word):
+        """What to do about a flag that there is not."""
+        options = self._option_string_actions
+        name = _name(word)
+        by_name = {_name(option): option for option in reversed(options)}
+        meant = [flags for flags, names in OTHER_NAMES.items() if name in names.split()
+                 and all(flag in options for flag in flags.split() if flag.startswith("--"))]
+        said = [say for say, names in NO_FLAG.items() if name in names.split()]
+        if not meant and not said:
+            meant = [by_name[near] for near in difflib.get_close_matches(name, by_name, 1, ALIKE)]
+        return f"did you mean {meant[0]}?" if meant else (said or ["see --help"])[0]
+
+    def _without_values(self, argv):
+        """The words but for --flag=value where the flag is on or off, and a line for each of these,
+        which argparse would answer in words of its own."""
+        words, mistakes = [], []
+        for word in argv:
+            name, equals, value = word.partition("=")
+            action = self._option_string_actions.get(name)
+            if equals and isinstance(action, argparse.BooleanOptionalAction):
+                mistakes.append(f"--{action.dest} is on or off, and takes no value such as "
+                                f"{value!r}; write --{action.dest} or --no-{action.dest}")
+            else:
+                words.append(word)
+        return words, mistakes
+
+    def refuse(self, mistakes: list[str]) -> None:
+        """Say what is wrong, each in a line, and end; nothing, if nothing is."""
+        if mistakes:
+            self.print_usage(sys.stderr)
+            self.exit(2, "".join(f"{self.prog}: error: {in_a_line(mistake)}\n"
+                                 for mistake in mistakes))
+
+
+def _name(option):
+    """Of a flag as it is typed."""
+    return option.lstrip("-").replace("-", "_").lower()
+
+
+class _Mistake(str):
+    """What is wrong with a flag's value, in its place."""
+
+
+def _read(field, word):
+    """A flag's value."""
+    try:
+        return field.type(word)
+    except ValueError:
+        kind = {int: "a whole number", float: "a number"}[field.type]
+        return _Mistake(f"--{field.name} takes {kind}, not {word!r}")
+
+
+@contextlib.contextmanager
+def answering(command: str, unread: int = 1) -> Iterator[None]:
+    """Have what goes wrong in a command answered in a line of standard error, and end it; with the
+    exit status `unread` where nobody reads what it writes."""
+    try:
+        startup.main_begins()
+        yield
+    except ValueError as error:         # all of them say what is wrong and what to do
+        sys.exit(f"{command}: {in_a_line(error)}")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(unread)
+    except OSError as error:
+        what = f"use {error.filename}" if error.filename else "write what it has to say"
+        sys.exit(in_a_line(f"{command}: cannot {what}: {error.strerror or error}; "
+                           + remedy(error, "name another file")))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def text_or_file(value: str) -> str:
+    """The text itself, or what stands in the file that FILE:path names."""
+    if not value.startswith("FILE:"):
+        return value
+    return read_text(os.path.abspath(os.path.expanduser(value.removeprefix("FILE:"))))
+
+
+def prepare_output() -> None:
+    """Have standard output take what a terminal lacks a character for, and what nobody reads."""
+    if sys.stdout is None:          # closed by whoever started the program
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    sys.stdout.reconfigure(errors="replace")

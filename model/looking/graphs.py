@@ -1,0 +1,108 @@
+"""Three recorded graphs to learn from: a neuron, attention between two words, one block.
+
+    show()                          prints the neuron's, show("file.svg") draws it
+    show(of="block")                a transformer of one block, from characters to the loss
+"""
+import dataclasses
+import inspect
+import math
+
+import numpy as np
+
+import minigrad as mg
+from data import remedy
+from minigrad import Recorder, Tensor
+from minigrad.kernels.ahead import compile_ahead
+from model.attention import attention, causal_mask
+from model.storage.files import replacing
+from model.transformer import Transformer, TransformerConfig
+
+BATCH = 12          # sequences, as many as in training, so that it runs on the same kernels
+VOCABULARY = 62     # of the model that is shown if none is given
+
+
+def neuron() -> Recorder:
+    """One neuron, by hand: sigmoid(w x + b), and how far it is from 1, squared.
+
+    sigmoid(0) is 1/2, and its slope there is 1/4.  The error is used twice, so its
+    gradient is a sum.
+    """
+    w = Tensor([1.0, -1.0], requires_grad=True)
+    b = Tensor(1.0, requires_grad=True)
+    x = np.array([2.0, 3.0])
+    with Recorder(w=w, b=b, x=x) as r:
+        y = mg.sigmoid((w * x).sum() + b)
+        error = y - 1.0
+        loss = error * error
+        loss.backward()
+    return r.name(y=y, error=error, loss=loss)
+
+
+def two_words() -> Recorder:
+    """Attention between two words, by hand: a number each for query, key and value.
+
+    The first word sees itself only.  The second one's scores differ by ln 3, so it
+    takes 1/4 of the first value and 3/4 of the second: 4 / 4 + 8 * 3 / 4 = 7.
+    """
+    query = Tensor([[1.0], [1.0]], requires_grad=True)
+    key = Tensor([[0.0], [math.log(3)]], requires_grad=True)
+    value = Tensor([[4.0], [8.0]], requires_grad=True)
+    mask = causal_mask(2, dtype=np.float64)
+    with Recorder(query=query, key=key, value=value, mask=mask) as r:
+        mixed, weights = attention(query, key, value, mask)
+        loss = mixed.sum()
+        loss.backward()
+    return r.name(mixed=mixed, weights=weights, loss=loss)
+
+
+def one_block(config: TransformerConfig) -> Recorder:
+    """A transformer of one block, from characters to the loss, before training.
+
+    What is used twice has a gradient of two parts: the token table, which reads the
+    characters and foretells them, and whatever a residual takes around a part.
+    """
+    config = dataclasses.replace(config, n_layer=1)
+    compile_ahead(BATCH * config.block_size * config.n_embd)
+    model = Transformer(config)
+    windows = np.random.default_rng(0).integers(config.vocab_size,
+                                                size=(BATCH, config.block_size + 1))
+    ids, targets = windows[:, :-1], windows[:, 1:]
+    with Recorder(ids=ids, targets=targets, **dict(model.named_parameters())) as r:
+        logits = model(ids)
+        loss = mg.cross_entropy(logits, targets)
+        loss.backward()
+    return r.name(logits=logits, loss=loss)
+
+
+GRAPHS = {"expression": neuron, "attention": two_words, "block": one_block}
+
+
+def show(path: str | None = None, of: str = "expression",
+         config: TransformerConfig = TransformerConfig(VOCABULARY)) -> None:
+    """Print a graph or, given the path of an .svg, draw it.
+
+    Parameters
+    ----------
+    of : expression, attention or block.
+    config : of the model whose block it is, of which one is shown.
+
+    Raises
+    ------
+    ValueError : there is no such graph, the path does not end in .svg, or cannot be written to.
+    """
+    if of not in GRAPHS:
+        raise ValueError(f"there is a graph of {', '.join(GRAPHS)}, not of {of!r}")
+    if path is not None and not path.lower().endswith(".svg"):
+        raise ValueError(f"a graph is drawn as SVG: give a file that ends in .svg, not {path!r}")
+    title, _, more = inspect.getdoc(GRAPHS[of]).partition("\n\n")
+    recorder = one_block(config) if of == "block" else GRAPHS[of]()
+    if path is None:
+        print(title, more, recorder.text(), sep="\n\n")
+        return
+    try:
+        with replacing(path) as file:
+            file.write(recorder.svg(title).encode("utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror or error}; "
+                         + remedy(error, "give another file")) from error
+    print(f"drawn in {path}; a browser shows it")

@@ -1,0 +1,312 @@
+"""A trained model at work on a text, as one HTML file that needs nothing else.
+
+`gather` computes all that the page shows, rounded to the digits that it shows; `html` writes it
+into static/page.html, together with the style and the scripts beside that.
+
+Shapes: N characters of the text, T of a window, L layers, H heads, C channels, V vocabulary.
+"""
+import base64
+import dataclasses
+import json
+import math
+import pathlib
+import re
+import unicodedata
+import zlib
+from typing import Any
+
+import numpy as np
+
+import data
+from minigrad import OPS
+from model.looking import heads
+from model.looking.reading import Step, Window, lens, log_probabilities, read
+from model.sampling.decoding import window_start, window_step
+from model.sampling.generation import USELESS
+from model.sampling.scoring import text_losses, training_text, yardstick
+from model.storage.checkpoint import Checkpoint
+from model.training.sizes import number_of
+from model.training.state import read_log
+from model.transformer import TransformerConfig
+
+MOST_CHARACTERS = 1000
+MOST_WEIGHTS = 10_000_000   # about as many bytes
+SCRIPTS = ("basics", "text", "attention", "steps", "run", "page")     # in static/, in this order
+LIKELIEST = 8               # predictions shown of each character
+LENS = 3                    # and of each block
+LONG = 40                   # characters that do not stand in a text by chance
+CHANNELS = 4                # numbers shown of the residual stream
+
+
+def words_of(config: TransformerConfig) -> dict[str, str]:
+    """What a step of this model does, by its op, or by that and the layer whose parameters it uses;
+    of other steps, the op's own words tell."""
+    grouped = config.kv_heads < config.n_head
+    shift = " and shifted by another" if config.bias else ""
+    bias = " − slope of the head · distance" if config.position == "alibi" else ""
+    return {
+        "embedding token_embedding":
+            "Each character becomes its row of the token table: C learnt numbers.",
+        "embedding_bag ngram_embedding":
+            f"The 2 to {config.ngrams} characters that it ends have rows of learnt numbers as "
+            "well, which a hash finds; here they are added up.",
+        "embedding position_embedding":
+            "Each place in the window has C learnt numbers too, so that order counts.",
+        "add": ("Sines and cosines of the place are added, which nothing learns, so that order "
+                "counts." if config.position == "sinusoidal" else
+                "The sum of these, number by number."),
+        "layer_norm": "The C numbers of each character are brought to mean 0 and variance 1; each "
+                      f"channel is then scaled by a learnt factor{shift}.",
+        "rms_norm": "The C numbers of each character are divided by their root mean square; "
+                    "nothing is learnt.",
+        "linear qkv":
+            "One product makes what a character looks for (its queries), what it offers (keys) and "
+            "what it hands over (values), D numbers each, side by side: "
+            + ("queries for H heads, keys and values for G, each of which serves H / G of them."
+               if grouped else "for all heads."),
+        "rotary": "Queries and keys are turned by angles that grow with their place, so that their "
+                  "products tell how far apart they are.",
+        "qk_norm": "Each head's query and key are divided by their root mean square, so that only "
+                   "their directions count" + (
+                       "; then they are turned by angles that grow with their place, so that their "
+                       "products tell how far apart they are." if config.position == "rotary" else
+                       "."),
+        "self_attention":
+            f"The heads at work.  softmax(query · key / √D{bias}) over the characters so far gives "
+            "the weights shown above, T × T of them in each of H heads; what a head brings back is "
+            "the mean of the values, weighted by them.",
+        "linear out": "What the heads brought back is mixed, and added to the stream.",
+        "mlp": "Each character by itself: up to four times the channels, through "
+               + ("GELU" if config.activation == "gelu" else "ReLU and a square")
+               + ", and down again; added to the stream.",
+        "linear token_embedding":
+            "Compared with every row of the token table: a score (logit) for each of V characters."
+            "  Softmax makes them the probabilities above.",
+    }
+
+
+def check_length(config: TransformerConfig, N: int) -> None:
+    """Refuse a text that has nothing to predict, or makes a page too heavy for a browser."""
+    if N < 2:
+        raise ValueError(f"a text needs two characters to have one to predict, and this has {N}")
+    most = max(n for n in range(2, MOST_CHARACTERS + 1)
+               if n == 2 or count_weights(config, n) <= MOST_WEIGHTS)
+    if N > most:
+        raise ValueError(f"the text has {N:,} characters, and a page of this model shows at most "
+                         f"{most:,}, to stay light enough for a browser; give a shorter --text")
+
+
+def count_weights(config: TransformerConfig, N: int) -> int:
+    """How many attention weights the windows of N characters have."""
+    last = window_start(N, config.block_size)
+    lengths = [config.block_size] * (last // window_step(config.block_size)) + [N - last]
+    return config.n_layer * config.n_head * sum(T * (T + 1) // 2 for T in lengths)
+
+
+def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
+           ) -> tuple[dict[str, Any], bytes]:
+    """All that a page shows of a text, which is from `source`: what goes into it as JSON, and the
+    attention weights as `pack` leaves them.
+
+    Raises
+    ------
+    ValueError : the text is too short or too long, or has characters that the model does not know;
+        or the model is of no use.
+    """
+    model, tokenizer, *_ = checkpoint
+    ids, V = tokenizer.encode(text), tokenizer.vocab_size
+    check_length(model.config, len(ids))
+    windows = read(model, ids)
+    if not all(np.isfinite(window.logits).all() for window in windows):
+        raise ValueError(USELESS)
+    symbols = [shown(character) for character in tokenizer.vocabulary]
+    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows], V)
+    return {
+        "source": source,
+        "about": about(checkpoint, out_dir),
+        "ids": ids.tolist(),
+        "vocabulary": symbols,
+        "windows": [{"start": w.start, "length": len(w.ids)} for w in windows],
+        "characters": predictions(checkpoint, ids, windows),
+        "even_loss": round(math.log(V), 3),
+        "heads": [[head_facts(head, symbols) for head in layer] for layer in described],
+        "rules": [{"does": does.format("its favourite character"), "when": when}
+                  for _, does, _, when in heads.RULES],
+        "sizes": sizes(model.config, len(windows[0].ids)),
+        "steps": step_facts(windows[0].steps, model.config),
+        **yardsticks(checkpoint, text, ids),
+        **log_facts(out_dir),
+    }, pack(windows)
+
+
+def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]]:
+    """What model this is: names and values."""
+    model, _, training, _ = checkpoint
+    config, text = model.config, training.get("settings", {}).get("data")
+    said = {"n_layer", "n_head", "n_embd", "block_size", "vocab_size"}
+    found = [("folder", str(out_dir)),
+             ("layers × heads", f"{config.n_layer} × {config.n_head}"),
+             ("channels", f"{config.n_embd:,}"),
+             ("parameters", f"{sum(p.size for p in model.parameters()):,}"),
+             ("window", f"{config.block_size:,} characters"),
+             ("vocabulary", f"{config.vocab_size:,} characters")]
+    steps = training.get("state", {}).get("iteration")
+    if text is not None and steps is not None:
+        found.append(("trained", f"{number_of(steps, 'step')} on {pathlib.Path(text).name}"))
+    return found + [(field.name, str(value)) for field in dataclasses.fields(config)
+                    if field.name not in said
+                    and (value := getattr(config, field.name)) != field.default]
+
+
+def shown(character: str) -> tuple[str, str]:
+    """A character as a symbol that can be seen, and in words."""
+    point, category = ord(character), unicodedata.category(character)
+    code = f"U+{point:04X}"
+    name = unicodedata.name(character, "").lower() or code
+    special = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
+    if character in special:
+        return special[character]
+    if category[0] == "M":                          # an accent and the like, which needs a carrier
+        return "◌" + character, name
+    if category[0] in "CZ":                         # control characters, separators and the like
+        return chr(0x2400 + point) if point < 32 else code, name
+    if character.isalnum():
+        return character, f"capital {character}" if character.isupper() else character
+    return character, name
+
+
+def predictions(checkpoint: Checkpoint, ids: np.ndarray, windows: list[Window]
+                ) -> list[dict[str, Any]]:
+    """What the model expected in place of each character but the first, and after the last."""
+    facts = []
+    for number, window in enumerate(windows):
+        log_p = log_probabilities(window.logits)                                    # (T, V)
+        log_q = log_probabilities(lens(checkpoint.model, window.stream))            # (L + 1, T, V)
+        p_all, q_all = (np.exp(x.astype(np.float64)) for x in (log_p, log_q))
+        for row in range(window.fresh, len(window.ids)):
+            n = window.start + row + 1
+            p, came = p_all[row], int(ids[n]) if n < len(ids) else None
+            fact = {"window": number, "top": top(p, LIKELIEST), "blocks": [
+                {"norm": round(float(np.linalg.norm(x.astype(np.float64))), 2),
+                 "channels": [round(float(c), 3) + 0.0 for c in x[:CHANNELS]],
+                 "top": top(q, LENS), "came": None if came is None else units(q[came])}
+                for x, q in zip(window.stream[:, row], q_all[:, row])]}
+            if came is not None:
+                loss = -float(log_p[row, came])
+                fact |= {"came": units(p[came]), "loss": round(loss, 3),
+                         "bits": round(loss / math.log(2), 3), "rank": int((p > p[came]).sum()) + 1}
+            facts.append(fact)
+    return facts
+
+
+def top(p: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """The likeliest ids and their probabilities, the first the likeliest."""
+    return [(int(i), units(p[i])) for i in np.argsort(-p, kind="stable")[:count]]
+
+
+def units(share: float) -> int | None:
+    """A share of 1 in units of 0.01 %, which the page shows; None for nan."""
+    return None if math.isnan(share) else round(1e4 * float(share))
+
+
+def head_facts(head: heads.Head, symbols: list[tuple[str, str]]) -> dict[str, Any]:
+    """A head's numbers as the page shows them, and its description."""
+    def rounded(numbers):
+        return {name: (None if math.isnan(x) else round(x, 2)) if name in ("entropy", "distance")
+                else units(x) for name, x in numbers.items()}
+    favourite = f"‘{symbols[head.favourite_id][0]}’"
+    label, does = (words.format(favourite) for words in heads.kind(head))
+    return {"numbers": rounded(head.numbers), "even": rounded(head.even),
+            "favourite": head.favourite_id, "label": label, "does": does}
+
+
+def sizes(config: TransformerConfig, T: int) -> list[tuple[str, int, str]]:
+    """The letters of shapes, this model's numbers for them, and what they mean."""
+    return [("B", 1, "texts read at once (batch)"),
+            ("T", T, "characters of the window (time)"),
+            ("C", config.n_embd, "numbers that stand for a character inside (channels)"),
+            ("H", config.n_head, "heads in each layer"),
+            *([("G", config.kv_heads, "heads of keys and values in each layer")]
+              if config.kv_heads < config.n_head else []),
+            ("D", config.d_head, "channels of a head, C / H"),
+            ("V", config.vocab_size, "different characters (vocabulary)")]
+
+
+def step_facts(steps: list[Step], config: TransformerConfig) -> list[dict[str, Any]]:
+    """Every step from characters to logits, in the order in which they ran."""
+    T, known = steps[0].shape[-2], words_of(config)
+    facts, seen = [{"op": "encode", "block": None, "shape": (1, T), "letters": ["B", "T"],
+                    "words": "Each character becomes its number in the vocabulary, its id.",
+                    "parameters": [], "count": 0}], set()
+    for i, step in enumerate(steps):
+        layer = step.parameters[0][0].split(".")[-2:][0] if step.parameters else ""
+        words = (known.get(f"{step.op} {layer}") or known.get(step.op)
+                 or (OPS[step.op].__doc__ or step.op).split("\n\n")[0])
+        new = [(name, shape) for name, shape in step.parameters if name not in seen]
+        seen.update(name for name, _ in new)
+        facts.append({
+            "op": step.op, "block": step.block, "words": words, "shape": step.shape,
+            "letters": letters(step.shape, config, i == len(steps) - 1),
+            "parameters": [{"name": name, "shape": shape} for name, shape in step.parameters],
+            "count": sum(math.prod(shape) for _, shape in new)})
+    return facts
+
+
+def letters(shape: tuple[int, ...], config: TransformerConfig, logits: bool) -> list[str]:
+    """The axes of an activation by their letters, from the last back: channels, time, batch."""
+    C, H, G = config.n_embd, config.n_head, config.kv_heads
+    packed = "3 C" if G == H else "(H + 2 G) D"
+    known = {C: "C", C + 2 * G * config.d_head: packed}
+    last = "V" if logits else known.get(shape[-1], str(shape[-1]))
+    before = {2: ["T"], 3: ["B", "T"]}.get(len(shape), [str(n) for n in shape[:-1]])
+    return [*before, last]
+
+
+def yardsticks(checkpoint: Checkpoint, text: str, ids: np.ndarray) -> dict[str, Any]:
+    """The mean loss of the text, and what counted n-grams reach on it and on the run's validation
+    split, if the text of the run is at hand."""
+    mean = float(text_losses(checkpoint.model, ids).mean())
+    score = {"loss": round(mean, 4), "bits": round(mean / math.log(2), 4),
+             "ladder": [("this model", round(mean, 3))]}
+    try:
+        known = training_text(checkpoint.training)
+    except ValueError as error:
+        return {"score": score, "counted": None, "no_counts": str(error)}
+    tokenizer, V = checkpoint.tokenizer, checkpoint.tokenizer.vocab_size
+    train, val = data.split(known)
+    score["seen"] = len(text) >= LONG and text in train     # short ones stand in every text
+    train, val = tokenizer.encode(train), tokenizer.encode(val)
+    score["ladder"] += [(name, round(x, 3)) for name, x in yardstick(train, ids, V).items()]
+    return {"score": score,
+            "counted": [(name, round(x, 3)) for name, x in yardstick(train, val, V).items()]}
+
+
+def log_facts(out_dir: pathlib.Path) -> dict[str, Any]:
+    """The lines of the run's log, or why there are none."""
+    try:
+        return {"log": read_log(out_dir / "log.csv")}
+    except ValueError as error:
+        return {"log": None, "no_log": str(error)}
+
+
+def pack(windows: list[Window]) -> bytes:
+    """The lower triangles of all maps, row by row, in the order window, layer, head, query, key: in
+    units of 0.01 %, first the low bytes of all, then the high bytes, deflated."""
+    shares = np.concatenate([w.maps[..., *np.tril_indices(len(w.ids))].ravel() for w in windows])
+    whole = np.rint(1e4 * shares.astype(np.float64)).astype("<u2")
+    return zlib.compress(whole.view(np.uint8).reshape(-1, 2).T.tobytes(), 9)
+
+
+def html(facts: dict[str, Any], weights: bytes) -> str:
+    """The page."""
+    parts = {"css": _static("page.css"),
+             "js": "".join(_static(f"{name}.js") for name in SCRIPTS),
+             # With no < in it, nothing in the JSON can end the element that holds it.
+             "facts": json.dumps(facts, allow_nan=False, separators=(",", ":")).replace(
+                 "<", "\\u003c"),
+             "weights": base64.b64encode(weights).decode("ascii")}
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _static("page.html"))
+
+
+def _static(name):
+    return pathlib.Path(__file__).with_name("static").joinpath(name).read_text(encoding="utf-8")

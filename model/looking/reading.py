@@ -1,0 +1,89 @@
+"""A text as a model reads it: its windows, and in each what every step has computed.
+
+Shapes: T characters of a window, L layers, H heads, C channels, V vocabulary.
+"""
+from typing import NamedTuple
+
+import numpy as np
+
+import minigrad as mg
+from minigrad.core import watch_ops
+from minigrad.watch.source import callers
+from model.sampling.decoding import window_start, window_step
+from model.transformer import Transformer
+
+
+class Step(NamedTuple):
+    """An op that has run on the way from characters to logits."""
+    op: str
+    block: int | None                               # None before the first block and after the last
+    shape: tuple[int, ...]                          # of what came out
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]     # names and shapes of what it used
+
+
+class Window(NamedTuple):
+    """Characters that are read together, and what became of them."""
+    start: int                  # where in the text it begins
+    ids: np.ndarray             # (T,)
+    fresh: int                  # rows from here on predict what no earlier window has predicted
+    logits: np.ndarray          # (T, V)
+    maps: np.ndarray            # (L, H, T, T): how much each query looks at each key
+    stream: np.ndarray          # (L + 1, T, C): before the first block, and after each
+    steps: list[Step]
+
+
+def read(model: Transformer, ids: np.ndarray) -> list[Window]:
+    """The windows from which sampling would predict each character of a text, ids (N,), and the one
+    after it (see `decoding.window_start`).
+
+    A character with n others before it is predicted by row n - 1 - start of its window, the last
+    of those with `start + fresh < n`.
+    """
+    block, windows = model.config.block_size, []
+    step = window_step(block)
+    for start in range(0, window_start(len(ids), block) + 1, step):
+        part = ids[start:start + block]
+        logits, stream, steps = watch(model, part)
+        windows.append(Window(start, part, block - step if start else 0, logits,
+                              model.attention_maps(part), stream, steps))
+    return windows
+
+
+def watch(model: Transformer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[Step]]:
+    """Run a model on ids (T,) and note every op: logits (T, V), the residual stream before the
+    first block and after each, (L + 1, T, C), and the steps."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    blocks = {id(block): i for i, block in enumerate(model.blocks)}
+    steps, outputs = [], []
+
+    def note(event):
+        value = event.outputs[0].data
+        if any(isinstance(x, mg.Tensor) and value is x.data for x in event.inputs):
+            return                                  # nothing was done, as by dropout without an rng
+        used = tuple((names[id(x)], x.shape) for x in event.inputs if id(x) in names)
+        modules = [id(frame.f_locals.get("self")) for frame in callers()]
+        block = next((blocks[module] for module in modules if module in blocks), None)
+        steps.append(Step(event.op, block, value.shape, used))
+        outputs.append(value)
+
+    with mg.no_grad(), watch_ops(note):
+        logits = model(ids[None]).data[0]
+    after = [i for i, (this, following) in enumerate(zip(steps, steps[1:]))
+             if this.block != following.block]      # where a block ends, or the first begins
+    return logits, np.stack([outputs[i][0] for i in after]), steps
+
+
+def lens(model: Transformer, stream: np.ndarray) -> np.ndarray:
+    """Logits if the model stopped there: its last norm and output applied to the residual stream,
+    (..., C) -> (..., V).
+
+    Source: nostalgebraist 2020, "interpreting GPT: the logit lens".
+    """
+    with mg.no_grad():
+        return model.output(mg.Tensor(stream)).data
+
+
+def log_probabilities(logits: np.ndarray) -> np.ndarray:
+    """log softmax, (..., V) -> (..., V), as `scoring.text_losses` takes it."""
+    with mg.no_grad():
+        return mg.log_softmax(mg.Tensor(logits)).data

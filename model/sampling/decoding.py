@@ -1,0 +1,156 @@
+"""What comes next in growing sequences: from a window of what came before, anew or by a cache.
+
+Shapes: B sequences, T characters, L layers, H heads of queries, G of keys and values, C = H D
+channels, V vocabulary.
+"""
+import numpy as np
+
+from minigrad import kernels, no_grad
+from minigrad.kernels.build.panels import empty_panels, pack, put
+from minigrad.ops.attention import rotary_angles
+from minigrad.ops.network import NORM_EPS
+from model.transformer import Transformer
+
+
+def window_step(block_size: int, slide: bool = False) -> int:
+    """By how many characters a full window moves on: by half of it, or to slide, by one."""
+    return 1 if slide else block_size - block_size // 2
+
+
+def window_start(n: int, block_size: int, slide: bool = False) -> int:
+    """Where the window begins from which the character after n others is predicted.
+
+    It begins with the text.  Whenever it would outgrow the block size, its beginning moves on, so
+    that a character is predicted from more than half a block and at most a block before it; or to
+    slide, from the whole block.  A window that moves is read again, since what is kept of its
+    characters has seen those before it.
+    """
+    step = window_step(block_size, slide)
+    return max(0, -((block_size - n) // step)) * step
+
+
+class Reader:
+    """B sequences of one length that grow character by character, and logits of what comes next.
+
+    Parameters
+    ----------
+    ids : what they begin with, (B, T) with T of at least 1.
+    cache : keep keys and values, and read only what is new; the logits are the same.
+    slide : see `window_start`.
+    """
+
+    def __init__(self, model: Transformer, ids: np.ndarray, cache: bool = True,
+                 slide: bool = False) -> None:
+        self.model, self.ids, self.slide = model, ids, slide
+        self.n = ids.shape[1]                   # characters until now, of which ids are the last
+        # What is no Transformer, or overrides what it does, is asked as a whole.
+        self.decoder = Decoder(model, len(ids)) if cache and type(model) is Transformer else None
+
+    def logits(self) -> np.ndarray:
+        """Of the next character of each sequence, (B, V)."""
+        start = window_start(self.n, self.model.config.block_size, self.slide)
+        if self.decoder and self.decoder.length == self.n - 1 - start > 0:
+            return self.decoder.step(self.ids[:, -1])
+        window = self.ids[:, start - self.n:]
+        if self.decoder:
+            return self.decoder.read(window)
+        with no_grad():
+            return self.model(window).data[:, -1]
+
+    def append(self, ids: np.ndarray) -> None:
+        """Add a character to each sequence, (B,)."""
+        longer = np.concatenate([self.ids, ids[:, None]], axis=1)
+        self.ids = longer[:, -self.model.config.block_size:]
+        self.n += 1
+
+
+class Decoder:
+    """A transformer that keeps the keys and values of what it has read, for B sequences.
+
+    For a model whose weights stay as they are: `step` computes with a copy made at the beginning,
+    `read` with the model itself.
+    """
+
+    def __init__(self, model: Transformer, batch: int = 1) -> None:
+        config, dtype = model.config, model.token_embedding.weight.dtype
+        L, G, D = config.n_layer, config.kv_heads, config.d_head
+        self.model = model
+        self.length = 0             # characters read, T
+        self._recent = None         # of them the last, (B, at most the longest n-gram)
+        self._tokens, self._ngrams, self._positions = _embeddings(model)
+        self._weights = _weights(model)
+        self._keys = empty_panels(L, batch, G, D, config.block_size, dtype=dtype)
+        self._values = empty_panels(L, batch, G, config.block_size, D, dtype=dtype)
+
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """Forget all, and read ids (B, T) in one pass of the model; returns logits, (B, V)."""
+        B, T = ids.shape
+        kept = []
+        with no_grad():
+            logits = self.model(ids, keep=kept).data[:, -1]
+        for layer, (block, qkv) in enumerate(zip(self.model.blocks, kept)):
+            _, k, v = block.attention.split(qkv)                                    # (B, G, T, D)
+            put(k.swapaxes(-1, -2), self._keys[layer])
+            put(v, self._values[layer])
+        self.length, self._recent = T, ids[:, -self.model.config.ngrams:]
+        return logits
+
+    def step(self, ids: np.ndarray) -> np.ndarray:
+        """Read one more character of each sequence, ids (B,); returns logits, (B, V)."""
+        config = self.model.config
+        if not 0 < self.length < config.block_size:
+            raise ValueError(f"after {self.length} characters there is nothing to go on from, or "
+                             f"no room in the block of {config.block_size}; use read")
+        if not all([0 <= x < config.vocab_size for x in ids.tolist()]):
+            raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
+                             f"{ids.tolist()}")
+        logits = kernels.decode(*self._weights, self._keys, self._values, self._embed(ids),
+                                config.vocab_size, self.length, NORM_EPS, config.norm == "layer",
+                                config.qk_norm, config.activation == "relu2")
+        self.length += 1
+        return logits
+
+    def _embed(self, ids):
+        """What the first block reads of a character more, as the model's `embed` adds it up:
+        (B,) -> (B, C)."""
+        n, x = self.model.config.ngrams, self._tokens[ids]
+        if n > 1:
+            self._recent = np.concatenate([self._recent, ids[:, None]], axis=1)[:, -n:]
+            rows = self.model.ngram_embedding.rows(self._recent)
+            x += kernels.sum_rows(self._ngrams, rows[:, -1])
+        if self._positions is not None:
+            x += self._positions[self.length]
+        return x
+
+
+def _embeddings(model):
+    """Copies of the tables of characters, n-grams and positions; None where there is none."""
+    config = model.config
+    positions = (model.position_embedding.weight.data.copy() if config.position == "learned" else
+                 model.sinusoids if config.position == "sinusoidal" else None)
+    return (model.token_embedding.weight.data.copy(),
+            model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else None, positions)
+
+
+def _weights(model):
+    """The model's weights as `kernels.decode` takes them."""
+    config, dtype = model.config, model.token_embedding.weight.dtype
+    cos, sin = (np.zeros((config.block_size, 0), dtype) for _ in range(2))
+    slopes = np.zeros(config.n_head, dtype)
+    if config.position == "rotary":
+        cos, sin = rotary_angles(config.block_size, config.d_head, dtype)
+    elif config.position == "alibi":
+        slopes = model.blocks[0].attention.slopes
+    norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
+    linears = [(b.attention.qkv, b.attention.out, b.mlp.up, b.mlp.down) for b in model.blocks]
+
+    def given(parameter, size, otherwise):
+        return np.full(size, otherwise, dtype) if parameter is None else parameter.data
+
+    return (cos, sin, slopes,
+            np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
+            np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
+            np.stack([np.concatenate([given(linear.bias, len(linear.weight.data), 0)
+                                      for linear in layer]) for layer in linears]),
+            *(pack(np.stack([linear.weight.data.T for linear in same])) for same in zip(*linears)),
+            pack(model.token_embedding.weight.data.T))

@@ -1,0 +1,134 @@
+"""Text from a model, a character at a time: which characters may come next, and drawing one."""
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from data.tokenizer import CharTokenizer
+from minigrad import kernels
+from model.sampling.decoding import Reader
+from model.seeds import generator
+from model.transformer import Transformer
+
+USELESS = ("the model gave no usable prediction (nan or infinite logits); its training may have "
+           "diverged: train again with a lower --learning_rate")
+
+
+def next_probabilities(logits: np.ndarray, temperature: float = 1.0, top_k: int | None = None,
+                       top_p: float | None = None) -> np.ndarray:
+    """How likely each character is to be drawn, (V,) -> (V,) float64, summing to 1.
+
+    Parameters
+    ----------
+    temperature : divides the logits; 0 takes the likeliest character for certain.
+    top_k : keep only so many of the likeliest characters.
+    top_p : then keep the fewest likeliest that together have at least this probability
+        (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1).
+    """
+    check_settings(temperature, top_k, top_p)
+    logits = np.asarray(logits, np.float64)
+    if logits.ndim != 1 or not logits.size:
+        raise ValueError("logits are one row of numbers, one for each character of the vocabulary; "
+                         f"these have the shape {list(logits.shape)}")
+    return _draw(logits[None], np.zeros(1), temperature, top_k, top_p)[1][0]
+
+
+def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Refuse what has no meaning, in words that name it."""
+    if not 0 <= temperature < np.inf:
+        raise ValueError(f"temperature is a number of at least 0 (0 is greedy), not {temperature}")
+    if top_k is not None and (not isinstance(top_k, (int, np.integer)) or top_k < 1):
+        raise ValueError(f"top_k is a whole number of at least 1, not {top_k}; "
+                         "leave it out to keep every character")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p is a probability above 0 and at most 1, not {top_p}")
+
+
+def _draw(logits, u, temperature, top_k, top_p):
+    drawn, p = kernels.draw(logits, u, temperature, top_k, top_p)
+    if drawn.min() < 0:
+        raise ValueError(USELESS)
+    return drawn, p
+
+
+def stream(model: Transformer, tokenizer: CharTokenizer, prompt: str = "",
+           max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
+           top_p: float | None = None, seed: int | None = None, stop: str | None = None,
+           cache: bool = True, slide: bool = False) -> Iterator[str]:
+    """Yield the continuation of a prompt, as pieces of text, as they are made.
+
+    The text ends after `max_new_tokens` characters, or before `stop` would be written.  An empty
+    prompt begins where the text does, with the vocabulary's line break if it has one, else with its
+    first character.  What a character is predicted from is `window_start`'s to say, which knows
+    `slide`; `cache` changes the time that it takes, and not the text.  (A model that is no
+    Transformer itself, or a class made from it, is asked without the cache.)
+    """
+    texts = stream_many(model, tokenizer, prompt, [seed], max_new_tokens, temperature, top_k, top_p,
+                        stop, cache, slide)
+    return (piece for piece, in texts if piece)
+
+
+def stream_many(model: Transformer, tokenizer: CharTokenizer, prompt: str,
+                seeds: Sequence[int | None], max_new_tokens: int = 500, temperature: float = 1.0,
+                top_k: int | None = None, top_p: float | None = None, stop: str | None = None,
+                cache: bool = True, slide: bool = False) -> Iterator[list[str]]:
+    """Continue a prompt once for each seed, all at once, each as `stream` does with that seed;
+    yields a piece of each text, which may be empty."""
+    check_settings(temperature, top_k, top_p)
+    if max_new_tokens < 0:
+        raise ValueError(f"max_new_tokens is at least 0, not {max_new_tokens}")
+    ids = tokenizer.encode(prompt or ("\n" if "\n" in tokenizer.vocabulary
+                                      else tokenizer.vocabulary[0]))
+    reader = Reader(model, np.tile(ids, (len(seeds), 1)), cache, slide)
+    generators = [generator(seed, "sampling") for seed in seeds]
+    texts = [Text(stop) for _ in seeds]
+    return _continue(reader, generators, texts, tokenizer.vocabulary, max_new_tokens,
+                     (temperature, top_k, top_p))
+
+
+def _continue(reader, generators, texts, vocabulary, max_new_tokens, settings):
+    for _ in range(max_new_tokens):
+        u = np.array([rng.random() for rng in generators])
+        drawn, _ = _draw(reader.logits(), u, *settings)
+        reader.append(drawn)
+        yield [text.add(vocabulary[x]) for text, x in zip(texts, drawn.tolist())]
+        if all([text.ended for text in texts]):
+            return
+    yield [text.rest() for text in texts]
+
+
+class Text:
+    """Characters on their way out, of which as many are held back as may become `stop`."""
+
+    def __init__(self, stop: str | None) -> None:
+        self.stop = stop
+        self.held = ""
+        self.ended = False      # `stop` has come
+
+    def add(self, character: str) -> str:
+        """What can be shown now."""
+        if self.ended or not self.stop:
+            return "" if self.ended else character
+        self.held += character
+        self.ended = self.held.endswith(self.stop)
+        kept = len(self.stop) if self.ended else self._could_become_stop()
+        shown = self.held[:len(self.held) - kept]
+        self.held = "" if self.ended else self.held[len(shown):]
+        return shown
+
+    def rest(self) -> str:
+        """What was held back and did not become `stop`."""
+        return self.held
+
+    def _could_become_stop(self):
+        """Length of the longest end of what is held that is a beginning of `stop`."""
+        return next(n for n in range(min(len(self.held), len(self.stop) - 1), -1, -1)
+                    if self.held.endswith(self.stop[:n]))
+
+
+def generate(model: Transformer, tokenizer: CharTokenizer, prompt: str = "",
+             max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
+             top_p: float | None = None, seed: int | None = None, stop: str | None = None,
+             cache: bool = True, slide: bool = False) -> str:
+    """The prompt and its continuation; the arguments are those of `stream`."""
+    return prompt + "".join(stream(model, tokenizer, prompt, max_new_tokens, temperature, top_k,
+                                   top_p, seed, stop, cache, slide))

@@ -1,0 +1,68 @@
+"""How well a model, and counting letters, predict a text, in nats a character."""
+import math
+
+import numpy as np
+from tqdm import tqdm
+
+import minigrad as mg
+from data import digest, ngram_losses, read_text
+from model.sampling.decoding import window_step
+from model.transformer import Transformer
+
+NGRAMS = ("unigram", "bigram", "trigram", "4-gram", "5-gram")
+COUNTING_SECONDS = 3    # for the n-grams; a large text gets fewer of them
+AT_ONCE = 4096          # characters that go through the model at a time
+
+
+def yardstick(train: np.ndarray, val: np.ndarray, vocab_size: int) -> dict[str, float]:
+    """The loss on the second text of n-grams counted on the first, by name."""
+    return dict(zip(NGRAMS, ngram_losses(train, val, vocab_size, len(NGRAMS), COUNTING_SECONDS)))
+
+
+def ladder(loss: float, counted: dict[str, float]) -> str:
+    """A model's loss among those of counted n-grams, a line each, the worst first."""
+    rows = [(loss, "this model  <--"), *((x, f"counted {name}") for name, x in counted.items())]
+    return "\n".join(f"    {x:.3f}  {name}" for x, name in sorted(rows, key=lambda row: -row[0]))
+
+
+def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: bool = False
+                ) -> np.ndarray:
+    """-log p of each character of a text but the first, (N,) -> (N - 1,), from the window that
+    sampling would predict it from (see `decoding.window_start`); with a progress bar, or without.
+    """
+    if len(ids) < 2:
+        raise ValueError("a text needs two characters to have one to predict, and this has "
+                         f"{len(ids)}")
+    block, N = model.config.block_size, len(ids) - 1
+    step = window_step(block, slide)
+    starts = step * np.arange(1 + math.ceil(max(0, N - block) / step))      # all full but the last
+    groups = np.array_split(starts[:-1], math.ceil(len(starts) * block / AT_ONCE)) + [starts[-1:]]
+    losses = np.empty(N)
+    for group in tqdm(groups, "scoring", leave=False, disable=None if bar else True):
+        if not group.size:
+            continue
+        at = group[:, None] + np.arange(min(block, N - group[-1]))                      # (B, T)
+        with mg.no_grad():
+            logp = mg.log_softmax(model(ids[at])).data                                  # (B, T, V)
+        of_window = -np.take_along_axis(logp, ids[at + 1][..., None], axis=-1)[..., 0]
+        new = block - step      # from here on, earlier windows have not predicted
+        losses[at[:, new:]] = of_window[:, new:]
+        if group[0] == 0:
+            losses[at[0]] = of_window[0]
+    return losses
+
+
+def training_text(training: dict) -> str:
+    """The text that a run was trained on.
+
+    Raises
+    ------
+    ValueError : the checkpoint does not say so, or the text is not there any more, or another one.
+    """
+    name = training.get("settings", {}).get("data")
+    if name is None or "text" not in training:
+        raise ValueError("the checkpoint does not say which text it was trained on")
+    text = read_text(name)
+    if digest(text) != training["text"]:
+        raise ValueError(f"{name} is no longer the text that the model was trained on")
+    return text

@@ -1,0 +1,259 @@
+"""A model as one file: an .npz of weights, vocabulary, configuration, and what resuming needs.
+
+    version                     of this list
+    config                      JSON: the TransformerConfig
+    vocabulary                  code points, ascending, (V,)
+    model/<parameter>           weights, all float32 or all float64
+    optimizer/<kind>/<parameter>    the optimiser's state, in a checkpoint to resume from: AdamW's
+                                m and v, Muon's momentum
+    training                    JSON: settings, iteration, generators, ...; whatever train.py keeps
+
+model/storage/archive.py keeps the file whole and reads it with care.  This module checks that what
+was read fits together before it makes a model of it.
+"""
+import json
+import os
+import pathlib
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data import remedy
+from data.tokenizer import CharTokenizer
+from minigrad import AdamW, Muon
+from minigrad.optim import Optimizer
+from model.console.flags import in_a_line
+from model.storage import archive
+from model.storage.files import replacing
+from model.transformer import Transformer, TransformerConfig, parameter_shapes
+
+VERSION = 2         # 1 had no version and no seal
+NAMES = ("version", "config", "vocabulary", "training")
+KINDS = (*AdamW.STATE, *Muon.STATE)         # of what an optimiser keeps
+RECORD = {          # of what types that is which others than train.py read in `training`
+    "settings": {"data": str, "learning_rate": float, "warmup_iters": int, "grad_clip": float},
+    "text": str, "state": {"iteration": int, "best": float}, "nan": dict}
+REMEDY = "take another, such as last.npz or ckpt.npz beside it, or train anew"
+LONGEST = 200           # characters of what a file is blamed for
+UNPROVEN = 1 << 20      # block_size * n_embd, up to which a model without such weights may be
+# Of a run, in its folder
+BEST, LAST, PREVIOUS, DAMAGED = "ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz"
+
+
+class CheckpointError(ValueError):
+    """A file that is no checkpoint, or not a whole one: what is wrong and what to do, in a line."""
+
+
+class Checkpoint(NamedTuple):
+    """What `load_checkpoint` found."""
+    model: Transformer
+    tokenizer: CharTokenizer
+    training: dict[str, Any]                    # empty where none was saved
+    optimizer: dict[str, np.ndarray]            # "<kind>/<parameter>"; empty likewise
+
+
+def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: CharTokenizer,
+                    training: dict[str, Any] | None = None, optimizer: Optimizer | None = None,
+                    before: str | os.PathLike | None = None) -> None:
+    """Write a checkpoint; whatever happens, `path` is the old file or the new one, whole.
+
+    With `before`, the old file is kept under that name (see `replacing`).
+    """
+    arrays = {f"model/{name}": p.data for name, p in model.named_parameters()}
+    if optimizer is not None:
+        arrays |= {f"optimizer/{key}": array for key, array in _named_state(optimizer, model)}
+    arrays["version"] = np.array(VERSION)
+    arrays["config"] = np.array(json.dumps(asdict(model.config), default=int))
+    arrays["vocabulary"] = np.array([ord(c) for c in tokenizer.vocabulary], np.uint32)
+    arrays["training"] = np.array(json.dumps(training or {}))
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, before) as file:
+        archive.write(file, arrays)
+
+
+def load_checkpoint(path: str | os.PathLike, finite: bool = True) -> Checkpoint:
+    """Read what `save_checkpoint` wrote, if it is that to the last bit; only a file of version 1,
+    which has no seal, is taken at its word.
+
+    Parameters
+    ----------
+    finite : whether weights and optimiser must be free of nan and inf.
+
+    Raises
+    ------
+    CheckpointError : there is no such file, or it is damaged, or no checkpoint.
+    """
+    path = pathlib.Path(path)
+    try:
+        return _checkpoint(_arrays(path), finite)
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}; "
+                              + remedy(error, "name another folder with --out_dir")) from error
+    except MemoryError as error:
+        raise CheckpointError(f"there is not enough memory for {path}; end other programs, or take "
+                              "a smaller model") from error
+    except archive.ArchiveError as error:
+        raise CheckpointError(f"{path} is damaged or no checkpoint: {error}; {REMEDY}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CheckpointError(f"{path} is no checkpoint of this program: {_short(error)}; "
+                              f"{REMEDY}") from error
+
+
+def _arrays(path):
+    """All that is in a file, by name."""
+    if not path.exists():
+        raise CheckpointError(f"there is no checkpoint {path}; train one with python train.py, or "
+                              "name its folder with --out_dir")
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no file, but a folder or a device; name the folder of a "
+                              "run with --out_dir")
+    with open(path, "rb") as file:
+        arrays, sealed = archive.read(file)
+    if "version" in arrays and not sealed:
+        raise archive.ArchiveError("its end is missing")
+    return arrays
+
+
+def _checkpoint(arrays, finite):
+    """The meaning of arrays, each of which agrees with the others before anything is made."""
+    weights, state = _below("model/", arrays), _below("optimizer/", arrays)
+    for name, a in arrays.items():
+        if name not in NAMES and not name.startswith(("model/", "optimizer/")):
+            raise ValueError(f"unknown {name}")
+        if finite and a.dtype.kind == "f" and not np.isfinite(a).all():
+            raise ValueError(f"{name} holds nan or inf; its training may have diverged")
+    if "version" in arrays and not np.array_equal(arrays["version"], VERSION):
+        raise ValueError(f"it is of another version than {VERSION}, which this program reads")
+    config = TransformerConfig(**_json("config", arrays))
+    dtype = _check_weights(config, weights)
+    for name, a in state.items():
+        kind, _, path = name.partition("/")
+        parameter = weights.get(path)
+        if kind not in KINDS or parameter is None:
+            raise ValueError(f"unknown optimizer/{name}")
+        _check(f"optimizer/{name}", a, parameter.shape, dtype)
+    tokenizer = _tokenizer(config, _array("vocabulary", arrays))
+    training = _json("training", arrays)
+    if not _is_of_kind(training, RECORD):
+        raise ValueError("its record of the run is not of the kind that train.py writes")
+    model = Transformer(config, dtype=dtype.type)
+    model.load_state_dict(weights)
+    return Checkpoint(model, tokenizer, training, state)
+
+
+def _check_weights(config, weights):
+    """Refuse weights that lack one of this model's, or have another; returns their dtype."""
+    dtype = next(iter(weights.values()), np.zeros(0)).dtype
+    if dtype not in (np.float32, np.float64):
+        raise ValueError(f"its weights are {dtype}, and not float32 or float64")
+    for name, shape in parameter_shapes(config):    # which may go on: a file can claim 10^12 layers
+        if name not in weights:
+            raise ValueError(f"missing {name}")
+        _check(name, weights[name], shape, dtype)
+    if config.position != "learned":
+        size = sum(a.size for a in weights.values())
+        if config.block_size * config.n_embd > max(UNPROVEN, 4 * size):
+            raise ValueError(f"a block_size of {config.block_size} is not that of so small a model")
+    return dtype
+
+
+def _check(name, a, shape, dtype):
+    if a.shape != shape or a.dtype != dtype:
+        raise ValueError(f"{name} is {dtype}{list(shape)} in this model, and {a.dtype}"
+                         f"{list(a.shape)} in the file")
+
+
+def _tokenizer(config, points):
+    """The tokenizer of a vocabulary of code points."""
+    if points.ndim != 1 or points.dtype.kind != "u" or not (points[1:] > points[:-1]).all():
+        raise ValueError("its vocabulary is no row of different characters in their order")
+    tokenizer = CharTokenizer("".join(map(chr, points)))
+    if tokenizer.vocab_size != config.vocab_size:
+        raise ValueError(f"a vocabulary of {tokenizer.vocab_size} for a model of "
+                         f"{config.vocab_size}")
+    return tokenizer
+
+
+def _array(name, arrays):
+    if name not in arrays:
+        raise ValueError(f"missing {name}")
+    return arrays[name]
+
+
+def _json(name, arrays):
+    """The JSON object that an array of text holds."""
+    text = _array(name, arrays)
+    try:
+        found = json.loads(str(text)) if text.dtype.kind == "U" else None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its {name} is no JSON that can be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"its {name} is no JSON object")
+    return found
+
+
+def _is_of_kind(value, kind):
+    """Whether a value of JSON is of a type or, for a dict, what it has of these entries is."""
+    if not isinstance(kind, dict):
+        return type(value) is kind
+    return isinstance(value, dict) and all(_is_of_kind(value[name], kind[name])
+                                           for name in value.keys() & kind)
+
+
+def _short(error):
+    """What is wrong, in one line whatever names and values stand in the file."""
+    said = in_a_line(error)
+    return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
+
+
+def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
+    """What a run can go on from: last.npz or, if that is damaged or gone, the one before it; and a
+    line that says so, empty if all is well.
+
+    Raises
+    ------
+    CheckpointError : there is neither, or both are damaged.
+    """
+    last, previous = folder / LAST, folder / PREVIOUS
+    try:
+        return load_checkpoint(last), ""
+    except CheckpointError:
+        if not previous.exists():
+            raise
+    try:
+        found = load_checkpoint(previous)
+    except CheckpointError as error:
+        raise CheckpointError(f"neither {last} nor {previous} can be gone on from; the latter: "
+                              f"{str(error).removesuffix(REMEDY)}train anew into another "
+                              "--out_dir") from error
+    return found, (f"{last} is {'damaged' if last.exists() else 'not there'}; going on from "
+                   f"{previous}, the one before it")
+
+
+def restore_optimizer(optimizer: Optimizer, model: Transformer, state: dict[str, np.ndarray],
+                      steps: int) -> None:
+    """Give an optimiser of the model's parameters the state that a checkpoint kept.
+
+    Raises
+    ------
+    CheckpointError : an array is missing or has not its parameter's shape.
+    """
+    for key, array in _named_state(optimizer, model):
+        if key not in state or state[key].shape != array.shape:
+            raise CheckpointError(f"the optimiser's state has no {key} of the shape "
+                                  f"{list(array.shape)}; the run cannot go on from it")
+        array[...] = state[key]
+    optimizer.steps = steps
+
+
+def _named_state(optimizer, model):
+    """("<kind>/<parameter>", array) for all that an optimiser of the model's parameters has."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    return [(f"{kind}/{names[id(p)]}", array) for kind, p, array in optimizer.state()]
+
+
+def _below(prefix, arrays):
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,103 @@
+"""Whole settings by name, --recipe, and how they follow from the text and the time there is."""
+import math
+import textwrap
+
+from model.console.flags import as_flags
+from model.training.settings import Settings
+
+MINUTES = 3.0
+# Of the text that is trained on, as often as it is read in three minutes where it has a million
+# characters; how often another is read in its time says how much must be done against learning it
+# by heart.
+USUAL_PASSES = 3.0
+LEAST_PASSES = 0.3          # below which no fewer are dropped
+MOST_PASSES = 20.0          # after which a run ends, if it was not told how long to take
+CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two processors of a laptop
+LEAST_STEPS = 90            # that those passes are cut into; a shorter text gets smaller batches
+WARMUP_PART = 4             # a fourth of the steps, at most, are the warm-up
+EVALUATIONS = 10            # of a run on a short text, at least: its best model may come early
+# Dropped more, of n-grams, for each doubling of the passes up to the usual ones and from there on;
+FEWER_NGRAMS, MORE_NGRAMS = 0.12, 0.07
+# of activations, for each halving of the text and each quadrupling of the time.
+MORE_ACTIVATIONS, MOST_ACTIVATIONS = 0.05, 0.15
+
+MODERN = dict(
+    n_layer=4, n_head=4, n_embd=128, block_size=256, batch_size=8, dropout=0.0, bias=False,
+    position="rotary", norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=5,
+    ngram_rows=32768, ngram_dropout=0.5, optimizer="muon", muon_lr=0.01, learning_rate=4e-3,
+    min_lr=0.0, warmup_iters=40, schedule="linear", decay_share=0.7, weight_decay=0.1, beta1=0.9,
+    beta2=0.99, grad_clip=1.0, eval_interval=100)
+GPT2 = {name: value for name, value in vars(Settings()).items() if name in MODERN}
+RECIPES = {"modern": MODERN, "gpt2": GPT2}
+
+
+def recipe(name: str, characters: int, minutes: float | None = None, max_iters: int | None = None
+           ) -> dict[str, object]:
+    """All settings that a recipe names, for a text of so many characters and so long a run.
+
+    "gpt2" is the same for all.  "modern" has a block that the text's validation part holds, batches
+    small enough for LEAST_STEPS in MOST_PASSES, and the more often the text is read, the more is
+    dropped: of n-grams, which are the first to be learnt by heart, at USUAL_PASSES the recipe's
+    share, and of activations from there on, where a shorter text asks for more than a longer run.
+    """
+    chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
+    if name == "gpt2" or not characters:
+        return chosen
+    if max_iters is not None:
+        chosen["warmup_iters"] = min(chosen["warmup_iters"], max(0, max_iters // WARMUP_PART))
+    while chosen["block_size"] > 8 and characters // 10 <= chosen["block_size"]:
+        chosen["block_size"] //= 2
+        chosen["batch_size"] *= 2
+    trained_on = 0.9 * characters
+    while (chosen["batch_size"] > 1
+           and MOST_PASSES * trained_on < LEAST_STEPS * Settings(**chosen).characters):
+        chosen["batch_size"] //= 2
+    if max_iters is not None and is_short(characters):
+        chosen["eval_interval"] = min(chosen["eval_interval"], max(1, max_iters // EVALUATIONS))
+    read = min(math.inf if minutes is None else minutes * CHARACTERS_A_MINUTE,
+               math.inf if max_iters is None else max_iters * Settings(**chosen).characters,
+               MOST_PASSES * trained_on)
+    doublings = math.log2(max(LEAST_PASSES, read / trained_on) / USUAL_PASSES)
+    more = MORE_NGRAMS if doublings > 0 else FEWER_NGRAMS
+    chosen["ngram_dropout"] = round(MODERN["ngram_dropout"] + more * doublings, 2)
+    if doublings > 0:
+        longer = math.log2(read / (MINUTES * CHARACTERS_A_MINUTE))
+        shorter = doublings - longer
+        share = MORE_ACTIVATIONS * (shorter + longer / 2)
+        chosen["dropout"] = round(min(max(0.0, share), MOST_ACTIVATIONS), 2)
+    return chosen
+
+
+def is_short(characters: int) -> bool:
+    """Whether MOST_PASSES over a text of so many end before MINUTES do."""
+    return MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE
+
+
+def completed(given: dict[str, object], characters: int) -> dict[str, object]:
+    """The settings of a new run on a text of so many characters: those that are given, and else its
+    recipe's.  Of one that is not told how long to take, the end is MINUTES, or MOST_PASSES."""
+    name, minutes = given.get("recipe", Settings.recipe), given.get("minutes")
+    max_iters = given.get("max_iters")
+    if minutes is max_iters is None:
+        minutes = MINUTES
+        if name != "gpt2" and characters and is_short(characters):
+            of_a_step = Settings(**recipe(name, characters) | given).characters
+            max_iters = math.ceil(MOST_PASSES * 0.9 * characters / max(1, of_a_step))
+    return recipe(name, characters, minutes, max_iters) | given
+
+
+def told(s: Settings, characters: int) -> str:
+    """A run's recipe in full, and what it has in place of that, as flags, in lines."""
+    named = recipe(s.recipe, characters, s.minutes, s.max_iters)
+    own = {name: getattr(s, name) for name in named if getattr(s, name) != named[name]}
+    lines = wrapped(f"{s.recipe}:", as_flags(named))
+    if own:
+        lines += wrapped("but for", as_flags(own))
+    return f"\n{'':12}".join(lines)
+
+
+def wrapped(begin: str, flags: list[str]) -> list[str]:
+    """Lines of flags, none of which is cut from its value."""
+    text = " ".join([begin, *(flag.replace(" ", "\xa0") for flag in flags)])
+    return [line.replace("\xa0", " ")
+            for line in textwrap.wrap(text, 88, break_long_words=False, break_on_hyphens=False)]
