@@ -1,6 +1,6 @@
 """Reverse-mode differentiation: Tensor, Node, the @op decorator, backward.
 
-All of it knows NumPy arrays and nothing of any particular op.
+This file knows NumPy arrays and no particular op.
 """
 import inspect
 import threading
@@ -16,15 +16,15 @@ import numpy as np
 
 OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
 
-Array = Any     # what an op takes where it computes: a Tensor, an ndarray or a number
-Rule = tuple    # what the function below @op returns: its value, and how gradients go back
+Array = Any     # an argument of an op: a Tensor, an ndarray or a number
+Rule = tuple    # what the function below @op returns: its value and its vjps
 
 _births = count()
 
 
 class _Mode(threading.local):
     recording = True
-    note = None         # told of every op that has run; see watch_ops
+    note = None         # called after every op; see watch_ops
 
 
 _mode = _Mode()
@@ -35,7 +35,7 @@ class Node:
     __slots__ = ("op", "shape", "dtype", "sources", "vjps", "birth", "grad")
 
     def __init__(self, op, value, sources, vjps):
-        self.op = op                    # name of the op that made it; "leaf" for what was given
+        self.op = op                    # name of the op that made it; "leaf" for an input
         self.shape = value.shape
         self.dtype = value.dtype
         self.sources = sources          # nodes of the inputs, None for a constant
@@ -45,12 +45,12 @@ class Node:
 
 
 class Tensor:
-    """A NumPy array and, if its gradient is wanted, its place in the graph.
+    """A NumPy array and, if it requires a gradient, its place in the graph.
 
     Parameters
     ----------
-    data : whatever `np.asarray` takes; an array is not copied.
-    requires_grad : whether `backward` shall fill `.grad`; the data must then be floats.
+    data : anything that `np.asarray` takes; an array is not copied.
+    requires_grad : whether `backward` fills `.grad`; the data must then be floats.
     """
     __slots__ = ("data", "node")
     __array_ufunc__ = None              # so that ndarray + Tensor comes to Tensor.__radd__
@@ -85,7 +85,7 @@ class Tensor:
         if self.node is None or self.node.op != "leaf":
             raise ValueError(f"{self!r} is no leaf: a gradient is kept only where "
                              "requires_grad=True was given")
-        if value is not None:           # optimisers go by addresses, as if it were as the data
+        if value is not None:           # optimisers use addresses, and assume the data's layout
             value = np.asarray(value)
             if (value.shape, value.dtype) != (self.shape, self.dtype):
                 raise ValueError(f"a gradient has its tensor's shape and type, {_brief(self.data)},"
@@ -111,11 +111,11 @@ class Tensor:
         return float(self.data)
 
     def item(self) -> float:
-        """The one number that it holds."""
+        """Return the single number that the tensor holds."""
         return self.data.item()
 
     def detach(self) -> "Tensor":
-        """The same data, as a constant."""
+        """Return a constant with the same data."""
         return Tensor(self.data)
 
     def backward(self, g: Any = None) -> None:
@@ -123,12 +123,12 @@ class Tensor:
 
         Parameters
         ----------
-        g : gradient to start from, of this tensor's shape; may be left out for a single number.
+        g : the gradient to start from, of this tensor's shape; optional for a single number.
 
         Raises
         ------
         ValueError : nothing below requires a gradient, or `g` is missing or has another shape.
-        RuntimeError : an earlier backward has freed this graph, or a part of it.
+        RuntimeError : an earlier backward has freed this graph or a part of it.
         """
         if self.node is None:
             raise ValueError(f"{self!r} depends on nothing that requires a gradient")
@@ -150,11 +150,11 @@ class Tensor:
 
 
 def _walk(root, g):
-    """Send g from the root to the leaves; returns (leaf, gradient) pairs, frees what it passed."""
+    """Send g from the root to the leaves; return (leaf, gradient) pairs and free the graph."""
     sums = {root: (g, True)}            # node -> its gradient so far, whether we may write to it
     waiting = [(-root.birth, root)]
     leaves = []
-    while waiting:                      # youngest first: all that uses a node is younger and done,
+    while waiting:                      # youngest first: every user of a node is younger and done,
         _, node = heappop(waiting)      # so the gradient taken here is a finished sum
         g, ours = sums.pop(node)
         if node.op == "leaf":
@@ -185,7 +185,7 @@ def _walk(root, g):
 
 
 def _pull(node, g):
-    """For each input: its own node, its part of the gradient, and whether nobody else holds it."""
+    """Yield, for each input, its node, its gradient and whether nothing else holds that array."""
     parts = node.vjps(g) if callable(node.vjps) else [vjp(g) for vjp in node.vjps]
     if not isinstance(parts, (tuple, list)):
         raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
@@ -208,12 +208,12 @@ def _pull(node, g):
 
 
 def _count(dx, parts):
-    """How many of the parts are this array or a view of it."""
+    """Count the parts that are this array or a view of it."""
     return sum(part is dx or getattr(part, "base", None) is dx for part in parts)
 
 
 def _first(dx, fresh, source):
-    """The first part of a gradient, and whether nobody else looks at it."""
+    """Return the first part of a gradient, and whether nothing else holds it."""
     if callable(dx):                    # it adds itself in place: a gradient that is mostly zero
         held = np.zeros(source.shape, source.dtype)
         dx(held)
@@ -222,7 +222,7 @@ def _first(dx, fresh, source):
 
 
 def _add(held, ours, dx, fresh):
-    """held + dx, in place where nobody else looks; also whether nobody else looks at the sum."""
+    """Return held + dx, in place where nothing else holds an array, and whether the sum is ours."""
     if callable(dx):
         held = held if ours else held.copy()
         dx(held)
@@ -249,17 +249,17 @@ def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def op(f: Callable) -> Callable:
-    """Make `f(*arrays, settings) -> value, vjps` a differentiable op on Tensors, entered in OPS.
+    """Make `f(*arrays, settings) -> value, vjps` a differentiable op on Tensors, listed in OPS.
 
-    `vjps` has one function for each array in the order of the arguments, from d(loss)/d(value) to
-    d(loss)/d(argument), None where there is no derivative; or it is one function that returns them
-    all.  An argument may be a list of arrays; each then counts as one.  A vjp may return
+    `vjps` has one function for each array, in the order of the arguments.  It maps d(loss)/d(value)
+    to d(loss)/d(argument); it is None where there is no derivative.  Or `vjps` is one function that
+    returns all gradients.  An argument may be a list of arrays; each then counts as one.  A vjp may
+    return
 
     - an array of the argument's shape, or of the shape to which NumPy broadcast the argument (it is
-      summed back here, once for all ops): g itself, a view, or a new array, but none that anybody
-      else holds;
-    - or a function that adds the gradient in place to an array that it is given, where most of it
-      is zero.
+      summed back here, once for all ops): g itself, a view or a new array, but no array that
+      anything else holds;
+    - or, where most of the gradient is zero, a function that adds it in place to a given array.
 
     An op with several values returns a list of them, and a list of their vjps.
     """
@@ -271,7 +271,7 @@ def op(f: Callable) -> Callable:
     @wraps(f)
     def lifted(*args, **settings):
         if settings and any(isinstance(v, (Tensor, list, tuple)) for v in settings.values()):
-            # What may be a Tensor takes its place among the others.
+            # Tensors given by keyword become positional arguments.
             bound = signature.bind(*args, **settings)
             bound.apply_defaults()
             args, settings = bound.args, bound.kwargs
@@ -310,7 +310,7 @@ def op(f: Callable) -> Callable:
 
 
 def _record(name, value, sources, vjps):
-    """The Tensor of a value, with a node if a gradient can reach one of its sources."""
+    """Return the value as a Tensor, with a node if one of its sources can get a gradient."""
     out = Tensor(value)
     if not _mode.recording or out.data.dtype.kind != "f" or not _some(sources):
         return out
@@ -342,10 +342,10 @@ def no_grad() -> Iterator[None]:
 
 
 class Event(NamedTuple):
-    """An op that has run, or has sent its gradient on.
+    """An op that has run forward, or has passed its gradient on.
 
-    Gradients may be kept, since nobody writes into them; a part that is mostly zero comes as the
-    function that adds it in place.
+    Gradients may be kept, because nothing writes into them.  A part that is mostly zero is given as
+    the function that adds it in place.
     """
     op: str
     direction: str          # "forward" or "backward"
@@ -357,8 +357,8 @@ class Event(NamedTuple):
 
 @contextmanager
 def watch_ops(note: Callable[[Event], None]) -> Iterator[None]:
-    """Have `note(event)` called after every op and its gradient, in this thread, beside whoever
-    watches already."""
+    """Call `note(event)` after every op and its gradient, in this thread.  Watchers that are
+    already active are still called."""
     before = _mode.note
 
     def both(event):

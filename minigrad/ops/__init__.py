@@ -1,4 +1,4 @@
-"""Every differentiable op, and the operators and methods that Tensor has from them."""
+"""Every differentiable op, and the operators and methods that they give to Tensor."""
 from minigrad.core import Tensor
 from minigrad.ops.attention import qk_norm, rotary, scaled_dot_product_attention, self_attention
 from minigrad.ops.elementwise import (add, divide, exp, gelu, log, maximum, multiply, negative,
@@ -31,7 +31,7 @@ Tensor.T = property(transpose)
 
 
 def _sizes(sizes):
-    """NumPy's methods take x.reshape(2, 3) as well as x.reshape((2, 3))."""
+    """Accept x.reshape(2, 3) as well as x.reshape((2, 3)), as NumPy's methods do."""
     return sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
 
 

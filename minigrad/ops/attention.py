@@ -1,5 +1,5 @@
-"""The ops of attention: one for queries, keys and values, one for packed heads, rotary positions,
-and queries and keys of one size.
+"""The ops of attention: for separate queries, keys and values, for packed heads, rotary positions,
+and normalised queries and keys.
 
 Axes: B batch, T queries (time), S keys, H heads, D channels of a query or key, E of a value.
 """
@@ -22,11 +22,11 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
                                  rng: np.random.Generator | None = None) -> Rule:
     """softmax(query key^T scale + mask) value: (..., T, D), (..., S, D), (..., S, E) -> (..., T, E)
 
-    The scale is 1 / sqrt(D) by default.  `attn_mask`, broadcast to (..., T, S), says where a query
-    may look (bool), or is added to the scores (float, no gradient); `is_causal` lets query t look
-    at keys up to t.  A query that may look nowhere gets 0.  Weights are dropped if and only if an
-    rng is given.  With `enable_gqa` the axis before the last two, heads, may be shorter in key and
-    value: each of theirs serves as many of the query's, one after the other.
+    The scale is 1 / sqrt(D) by default.  `attn_mask`, broadcast to (..., T, S), is true where a
+    query may attend (bool), or is added to the scores (float, no gradient).  With `is_causal`,
+    query t attends to keys up to t.  A query that may attend to no key gets 0.  Weights are dropped
+    if and only if an rng is given.  With `enable_gqa`, key and value may have fewer heads (the
+    axis before the last two): each of theirs serves several consecutive heads of the query.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1; Ainslie et al. 2023,
     "GQA", section 2.2.
@@ -63,9 +63,9 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     """scaled_dot_product_attention of H heads from their packed projections and back to channels:
     (..., T, H D + G D + G E) -> (..., T, H E), with G = num_kv_heads, by default H.
 
-    The last axis of `qkv` holds the queries of all heads, then the keys, then the values, and their
-    gradients are written to one array that lies likewise.  D is `d_key`, by default E.  With
-    `slopes` (H,), slope |t - s| is taken from the score of query t and key s (no gradient).
+    The last axis of `qkv` holds the queries of all heads, then the keys, then the values.  Their
+    gradients are written to one array of the same layout.  D is `d_key`, by default E.  With
+    `slopes` (H,), slope |t - s| is subtracted from the score of query t and key s (no gradient).
 
     Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, "GQA", section 2.2; Press et
     al. 2022, "Train Short, Test Long", section 3.
@@ -108,11 +108,11 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
 @op
 def rotary(x: Array, num_heads: int, d_key: int | None = None,
            base: float = ROTARY_BASE) -> Rule:
-    """Turn each head's channels in pairs, (2 i, 2 i + 1) at position t by the angle
-    t base^(-2 i / D), so that q . k depends on how far apart they are: (..., T, W) -> (..., T, W).
+    """Rotate each head's channels in pairs, (2 i, 2 i + 1) at position t by the angle
+    t base^(-2 i / D), so that q . k depends on their distance: (..., T, W) -> (..., T, W).
 
-    The first num_heads D channels are turned, D = d_key (by default all, W / num_heads); what
-    follows, as the values in packed projections, is passed on.  Back:  turn by the opposite angle.
+    The first num_heads D channels are rotated, D = d_key (by default all, W / num_heads).  Later
+    channels, such as packed values, are passed on.  Back:  rotate by the opposite angle.
 
     Source: Su et al. 2021, "RoFormer", section 3.4.2.
     """
@@ -125,12 +125,12 @@ def rotary(x: Array, num_heads: int, d_key: int | None = None,
 @op
 def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | None = None,
             eps: float = NORM_EPS) -> Rule:
-    """Divide each head's channels by their root mean square, and with a `base` then turn them, as
-    `rotary` does: (..., T, W) -> (..., T, W).  Back:  dx = (g - y mean(g y)) / rms, turned back.
+    """Divide each head's channels by their root mean square, and with a `base` then rotate them as
+    `rotary` does: (..., T, W) -> (..., T, W).  Back:  dx = (g - y mean(g y)) / rms, rotated back.
 
-    The first num_heads D channels are heads, D = d_key (by default all, W / num_heads); what
-    follows, as the values in packed projections, is passed on.  Scores of queries and keys then lie
-    between -sqrt(D) and sqrt(D).
+    The first num_heads D channels are heads, D = d_key (by default all, W / num_heads).  Later
+    channels, such as packed values, are passed on.  Scores of queries and keys then lie between
+    -sqrt(D) and sqrt(D).
 
     Source: Henry et al. 2020, "Query-Key Normalization for Transformers", section 3; Dehghani et
     al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2; the norm is that of
@@ -146,7 +146,7 @@ def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | No
 
 
 def _channels_of_a_head(W, num_heads, d_key, base):
-    """D, seen to fit into W channels, and to be even where they are turned."""
+    """Return D, after checking that the heads fit into W channels and that D is even to rotate."""
     if num_heads < 1 or d_key is not None and d_key < 1 or base is not None and not base > 0:
         raise ValueError("num_heads and d_key are at least 1 and base is above 0; they are "
                          f"{num_heads}, {d_key} and {base}")
@@ -161,20 +161,20 @@ def _channels_of_a_head(W, num_heads, d_key, base):
 @lru_cache(maxsize=8)
 def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float = ROTARY_BASE
                   ) -> tuple[np.ndarray, np.ndarray]:
-    """Cosine and sine of the angles by which `rotary` turns, (T, num_heads D / 2) each; not to be
-    changed."""
+    """Return cosine and sine of the angles of `rotary`, (T, num_heads D / 2) each.  The arrays are
+    cached; do not change them."""
     angles = np.arange(T)[:, None] * base ** (-2 * np.arange(D // 2) / D)
     angles = np.tile(angles, num_heads)
     return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 
 
 def _dropped(p, rng):
-    """The probability to drop an attention weight and the seed of which; 0 without an rng."""
+    """Return the dropout probability of a weight and the seed of the mask; 0 without an rng."""
     if not 0 <= p < 1:
         raise ValueError(f"the probability to drop a weight is at least 0 and below 1; this is {p}")
     return (0.0, 0) if rng is None or p == 0 else (p, draw_seed(rng))
 
 
 def _four_axes(x):
-    """(..., T, D) as (B, H, T, D)."""
+    """Reshape (..., T, D) to (B, H, T, D)."""
     return x if x.ndim == 4 else x.reshape(math.prod(x.shape[:-3]), *(1, 1, *x.shape)[-3:])

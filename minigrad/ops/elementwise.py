@@ -1,6 +1,6 @@
-"""Ops on each element by itself: the value, and beside it one vjp for each argument.
+"""Elementwise ops: each returns the value and one vjp for each argument.
 
-Arguments broadcast and types promote as NumPy's do.  A vjp keeps alive what it names.
+Arguments broadcast and types promote as in NumPy.  A vjp keeps the arrays alive that it names.
 """
 import numpy as np
 
@@ -34,11 +34,11 @@ def divide(x: Array, y: Array) -> Rule:
 
 @op
 def power(x: Array, y: Array) -> Rule:
-    """x ** y.  Where x is 0, the derivative to y is taken as 0."""
+    """x ** y.  Where x is 0, the derivative with respect to y is taken as 0."""
     value = x ** y
 
     def dx(g):
-        one_less = y - (y != 0)                 # where y is 0, any power will do: it is times 0
+        one_less = y - (y != 0)                 # where y is 0, any power will do: y multiplies it
         return g * y * x ** one_less
 
     def dy(g):
@@ -114,7 +114,7 @@ def gelu(x: Array, approximate: str = "none") -> Rule:
 
 @op
 def maximum(x: Array, y: Array) -> Rule:
-    """The larger of the two; where they are equal, each gets half of the gradient."""
+    """The elementwise maximum; where both are equal, each gets half of the gradient."""
     def share(a, b):
         return lambda g: g * (a > b) + g / 2 * (a == b)
     return np.maximum(x, y), (share(x, y), share(y, x))
@@ -124,9 +124,9 @@ def maximum(x: Array, y: Array) -> Rule:
 def where(condition: Array, x: Array, y: Array) -> Rule:
     """x where the condition holds, else y.
 
-    Both are computed in full, and the one that is not taken gets a gradient of 0, which an infinite
-    derivative inside it turns into nan: 0 * inf.  With c = x.data > 0, the gradient of
-    where(c, sqrt(x), 0) is nan where x <= 0.  Make the argument safe inside, too:
+    Both branches are computed in full.  The branch that is not taken gets a gradient of 0; an
+    infinite derivative inside it makes that nan, since 0 * inf is nan.  With c = x.data > 0, the
+    gradient of where(c, sqrt(x), 0) is nan where x <= 0.  Make the argument safe inside, too:
     where(c, sqrt(where(c, x, 1)), 0).
     """
     return np.where(condition, x, y), (

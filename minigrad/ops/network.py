@@ -1,6 +1,6 @@
-"""Ops that networks are built from, on the compiled kernels: the value, and beside it the vjp.
+"""Ops of neural networks, on the compiled kernels: each returns the value and its vjps.
 
-Shapes: C channels, V classes; `...` any axes before.
+Shapes: C channels, V classes; `...` any leading axes.
 """
 import math
 
@@ -21,7 +21,7 @@ def matmul(x: Array, y: Array) -> Rule:
     if x.ndim == 0 or y.ndim == 0:
         raise ValueError("matmul takes arrays of at least one axis; to scale by a number, use *")
     was_x, was_y = x.shape, y.shape
-    dropped = (-2,) * (x.ndim == 1) + (-1,) * (y.ndim == 1)     # axes that a vector was lent
+    dropped = (-2,) * (x.ndim == 1) + (-1,) * (y.ndim == 1)     # axes added to a vector
     x = x.reshape(1, -1) if x.ndim == 1 else x
     y = y.reshape(-1, 1) if y.ndim == 1 else y
     if x.shape[-1] != y.shape[-2]:
@@ -36,7 +36,7 @@ def matmul(x: Array, y: Array) -> Rule:
 
     def dy(g):
         g = np.expand_dims(g, dropped)
-        if y.ndim == 2:             # one matrix for a whole batch: folded into rows, it adds up
+        if y.ndim == 2:             # one matrix for the whole batch: one product of rows sums it
             return kernels.matmul(_rows(x).T, _rows(g)).reshape(was_y)
         return unbroadcast(_product(x.swapaxes(-1, -2), g), y.shape).reshape(was_y)
     return np.squeeze(_product(x, y), dropped), (dx, dy)
@@ -79,9 +79,9 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     """linear(f(linear(x, up, up_bias)), down, down_bias, residual), with f the GELU or as
     `activation` says: (..., C), (F, C), (P, F), (F,), (P,), (..., P) -> (..., P).
 
-    "gelu" is the exact one, "relu2" max(x, 0)^2.  In one op because then only one of
-    h = linear(x, up, up_bias) and f(h) is kept: of the GELU h, and f(h) comes again with the
-    derivative, going back; of the squared ReLU f(h), whose derivative is 2 sqrt(f(h)).
+    "gelu" is the exact GELU, "relu2" is max(x, 0)^2.  It is one op so that only one of
+    h = linear(x, up, up_bias) and f(h) is kept.  The GELU keeps h, and backward computes f(h) again
+    with the derivative.  The squared ReLU keeps f(h), whose derivative is 2 sqrt(f(h)).
 
     Source: Vaswani et al. 2017, section 3.3, with Hendrycks & Gimpel's GELU; So et al. 2021,
     "Primer", section 3.2 (squared ReLU).
@@ -112,7 +112,7 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
 
 
 def _row_of(shape, bias):
-    """The bias, seen to have a number for each of the outputs, which are the last axis."""
+    """Return the bias, after checking that it has one number for each output (the last axis)."""
     if bias is not None and bias.shape != shape[-1:]:
         raise ValueError(f"bias needs one number for each of {shape[-1]} outputs, "
                          f"and has shape {list(bias.shape)}")
@@ -120,7 +120,7 @@ def _row_of(shape, bias):
 
 
 def _residual(shape, residual):
-    """The residual as rows, seen to have the shape of the output."""
+    """Return the residual as rows, after checking that it has the shape of the output."""
     if residual is None:
         return None
     if residual.shape != tuple(shape):
@@ -140,10 +140,10 @@ def embedding(ids: Array, weight: Array) -> Rule:
 @op
 def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
                   rng: np.random.Generator | None = None) -> Rule:
-    """Sums of n rows of a table, (..., n) integers below V, (V, C) -> (..., C): PyTorch's, of mode
-    "sum".  With an rng, rows are left out with probability p and the rest scaled by 1 / (1 - p).
+    """Sums of n rows of a table, (..., n) integers below V, (V, C) -> (..., C), as PyTorch's op of
+    mode "sum".  With an rng, rows are dropped with probability p, others scaled by 1 / (1 - p).
 
-    Rows are dropped whole, and as `dropout` drops the elements of an array of the shape of the ids.
+    Whole rows are dropped, with the mask that `dropout` has for an array of the shape of the ids.
     """
     if ids.ndim == 0:
         raise ValueError("the last axis of the ids says which rows are summed, and these have none")
@@ -178,8 +178,7 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
     """Mean of -log softmax(logits)[target] in nats, (..., V), (...) integers -> ().
     Back:  dlogits = g (softmax(logits) - 1 at the target) / n, for n targets.
 
-    Targets equal to `ignore_index` count for nothing.  Classes are the last axis, whatever the
-    others are.
+    Targets equal to `ignore_index` are not counted.  The classes are the last axis.
     """
     if logits.shape[:-1] != targets.shape:
         raise ValueError("targets need the shape of the logits without the last axis, "
@@ -234,7 +233,7 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
     """With an rng, zero each element with probability p and scale the rest by 1 / (1 - p); else x.
     A residual of x's shape is added.
 
-    The rng gives one number, from which the mask follows: the same on every platform.
+    The rng gives one seed.  The mask depends on that alone, and is the same on every platform.
     Source: Srivastava et al. 2014, "Dropout", section 4.
     """
     if residual is not None and residual.shape != x.shape:
@@ -252,7 +251,7 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
 
 
 def _dropped(p, rng):
-    """The probability to drop, 0 without an rng, and the seed of a mask, if it takes one."""
+    """Return the probability to drop, 0 without an rng, and the seed of the mask, if any."""
     if not 0 <= p <= 1:
         raise ValueError(f"the probability to drop lies between 0 and 1; this is {p}")
     p = 0.0 if rng is None else p
@@ -260,13 +259,13 @@ def _dropped(p, rng):
 
 
 def _rows(x):
-    """All axes but the last folded into one, (..., C) -> (R, C)."""
+    """Fold all axes but the last into one, (..., C) -> (R, C)."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def one_type(*arrays: np.ndarray | None) -> list[np.ndarray | None]:
-    """The arrays, None aside, in the float type to which NumPy promotes them; integers alone become
-    float64."""
+    """Cast the arrays (None stays None) to the float type to which NumPy promotes them; integers
+    alone become float64."""
     given = [a for a in arrays if a is not None]
     if all([a.dtype == given[0].dtype for a in given]) and given[0].dtype.kind == "f":
         return arrays
@@ -276,7 +275,7 @@ def one_type(*arrays: np.ndarray | None) -> list[np.ndarray | None]:
 
 
 def _integers(ids, limit, what, ignored=None):
-    """Integers as int64, each seen to lie in [0, limit) or to be `ignored`."""
+    """Return the ids as int64, after checking that each lies in [0, limit) or is `ignored`."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
     wrong = (ids < 0) | (ids >= limit)
@@ -290,7 +289,7 @@ def _integers(ids, limit, what, ignored=None):
 
 
 def draw_seed(rng: np.random.Generator) -> int:
-    """64 bits, from which a dropout mask follows."""
+    """Draw the 64-bit seed of a dropout mask."""
     if not isinstance(rng, np.random.Generator):
         raise TypeError("rng is a generator such as np.random.default_rng(0), "
                         f"not {type(rng).__name__}")

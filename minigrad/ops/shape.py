@@ -1,4 +1,4 @@
-"""Ops that move, pick, repeat or add up elements: the value, and beside it the vjp."""
+"""Ops that move, pick, repeat or sum elements: each returns the value and its vjps."""
 import numpy as np
 
 from minigrad.core import Array, Rule, op
@@ -8,7 +8,7 @@ Axes = int | tuple[int, ...] | None
 
 @op
 def sum(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
-    """Sum over some axes, over all by default.  Back:  dx = g, to each of those added up."""
+    """Sum over some axes, over all by default.  Back:  dx = g, broadcast to the shape of x."""
     shape = x.shape
     return x.sum(axis=axis, keepdims=keepdims), (
         lambda g: np.broadcast_to(_kept(g, axis, keepdims), shape),)
@@ -16,7 +16,7 @@ def sum(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
 
 @op
 def mean(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
-    """Mean over some axes, over all by default.  Back:  dx = g / n, to each of the n."""
+    """Mean over some axes, over all by default.  Back:  dx = g / n, for each of the n elements."""
     shape, value = x.shape, x.mean(axis=axis, keepdims=keepdims)
     share = value.size / x.size if x.size else 0.0
     return value, (lambda g: np.broadcast_to(_kept(g * share, axis, keepdims), shape),)
@@ -35,7 +35,7 @@ def max(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
 
 
 def _kept(y, axis, keepdims):
-    """The result of a reduction with the reduced axes as size 1."""
+    """Return the result of a reduction with the reduced axes as size 1."""
     return y if axis is None or keepdims else np.expand_dims(y, axis)
 
 
@@ -48,26 +48,26 @@ def reshape(x: Array, shape: int | tuple[int, ...]) -> Rule:
 
 @op
 def transpose(x: Array, axes: tuple[int, ...] | None = None) -> Rule:
-    """Axes in another order, reversed by default."""
+    """The axes in another order, reversed by default."""
     back = None if axes is None else np.argsort([axis % x.ndim for axis in axes])
     return x.transpose(axes), (lambda g: g.transpose(back),)
 
 
 @op
 def swapaxes(x: Array, axis1: int, axis2: int) -> Rule:
-    """Two axes exchanged."""
+    """x with two axes exchanged."""
     return x.swapaxes(axis1, axis2), (lambda g: g.swapaxes(axis1, axis2),)
 
 
 @op
 def broadcast_to(x: Array, shape: tuple[int, ...]) -> Rule:
-    """x repeated to a shape, without copying."""
+    """x broadcast to a shape, without copying."""
     return np.broadcast_to(x, shape), (lambda g: g,)
 
 
 @op
 def concatenate(arrays: list[Array], axis: int = 0) -> Rule:
-    """Arrays one behind the other along an axis."""
+    """Join arrays along an existing axis."""
     ends = np.cumsum([x.shape[axis] for x in arrays])
 
     def part(x, end):
@@ -78,7 +78,7 @@ def concatenate(arrays: list[Array], axis: int = 0) -> Rule:
 
 @op
 def stack(arrays: list[Array], axis: int = 0) -> Rule:
-    """Arrays of one shape along a new axis."""
+    """Join arrays of one shape along a new axis."""
     value = np.stack(arrays, axis)
 
     def part(i):
@@ -89,7 +89,7 @@ def stack(arrays: list[Array], axis: int = 0) -> Rule:
 
 @op
 def split(x: Array, indices_or_sections: int | list[int], axis: int = 0) -> Rule:
-    """A list of parts, so many equal ones or cut before the given indices; views, not copies."""
+    """Split x into a list of views: into a number of equal parts, or at the given indices."""
     parts = np.split(x, indices_or_sections, axis)
     ends = np.cumsum([part.shape[axis] for part in parts])
     return parts, [(_added_at(_along(axis, x.ndim, slice(end - part.shape[axis], end))),)
@@ -98,19 +98,19 @@ def split(x: Array, indices_or_sections: int | list[int], axis: int = 0) -> Rule
 
 @op
 def take(x: Array, index: Array, axis: int | None = None) -> Rule:
-    """x[index], for all that NumPy takes as index; with an axis, the entries `index` along it."""
+    """x[index], for every index that NumPy takes; with an axis, the entries `index` along it."""
     if axis is not None:
         index = _along(axis, x.ndim, index)
     return x[index], (_added_at(index),)
 
 
 def _along(axis, ndim, index):
-    """The index that picks `index` along one axis and everything along the others."""
+    """Return the index that picks `index` along one axis and everything along the others."""
     return (slice(None),) * (axis % ndim) + (index,)
 
 
 def _added_at(index):
-    """The vjp of x[index]: g is added there in place, so the many zeros around cost nothing."""
+    """Return the vjp of x[index]: it adds g there in place, so the zeros elsewhere cost nothing."""
     parts = index if isinstance(index, tuple) else (index,)
     plain = all(part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice))
                 for part in parts)
@@ -120,6 +120,6 @@ def _added_at(index):
             if plain:
                 total[index] += g
             else:
-                np.add.at(total, index, g)      # an index array may name a place twice
+                np.add.at(total, index, g)      # an index array may repeat an index
         return add
     return vjp
