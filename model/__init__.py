@@ -1,4 +1,4 @@
-"""A transformer by hand on minigrad: its layers, tokenizer and checkpoints, and text from it."""
+"""A transformer on minigrad: its layers, training, checkpoints, sampling, and views into it."""
 from model.console import startup       # noqa: F401  before NumPy and Numba are loaded
 from model.attention import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention,
                              StackedHeads, WeightlessAttention)

@@ -1,10 +1,10 @@
-"""Attention, told from the plain formula to the form that the transformer trains with.
+"""Attention, from the plain formula to the layer that the transformer trains with.
 
 Shapes: B batch, T queries (time), S keys and values, H heads, D channels of a query or key, E of a
 value; C = H D channels in all.
-`attention` is the paper's line as it stands; the layers call `mg.scaled_dot_product_attention`,
-which computes the same a block at a time, and the tests hold the two together.  Other ways to say
-the same are in `model/attention_forms.py`.
+`attention` is the paper's formula.  The layers call `mg.scaled_dot_product_attention`, which
+computes the same in blocks; the tests compare the two.  `model/attention_forms.py` has other ways
+to write attention.
 """
 import math
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ def attention(query: Tensor, key: Tensor, value: Tensor,
               rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
     """softmax(Q K^T / sqrt(D) + mask) V, (..., T, E), and the weights before dropout, (..., T, S).
 
-    The mask is added, or says where a query may look (bool).  A query that may look nowhere gets
-    nan, as the formula has it, where `mg.scaled_dot_product_attention` gives 0.
+    A float mask is added; a bool mask is true where a query may attend.  A query that may attend to
+    no key gets nan, as in the formula, where `mg.scaled_dot_product_attention` gives 0.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1.
     """
@@ -37,12 +37,12 @@ def attention(query: Tensor, key: Tensor, value: Tensor,
 
 
 def causal_mask(T: int, S: int | None = None, dtype: type = np.float32) -> np.ndarray:
-    """(T, S): 0 where query t may look at key s <= t, -inf where s is the future."""
+    """Return a (T, S) mask: 0 where query t may attend to key s <= t, -inf where s > t."""
     return np.triu(np.full((T, T if S is None else S), -math.inf, dtype), k=1)
 
 
 class WeightlessAttention(Module):
-    """Queries, keys and values are the input itself, and nothing is learnt:
+    """Attention without parameters: queries, keys and values are the input itself,
     softmax(X X^T scale) X, (..., T, C) -> (..., T, C).
 
     The scale is 1 / sqrt(C) by default.
@@ -58,7 +58,7 @@ class WeightlessAttention(Module):
 
 
 class SelfAttention(Module):
-    """One head that looks everywhere: (..., T, d_in) -> (..., T, d_out).
+    """One head that attends to every position: (..., T, d_in) -> (..., T, d_out).
 
     Source: Vaswani et al. 2017, section 3.2.1.
     """
@@ -67,7 +67,7 @@ class SelfAttention(Module):
     def __init__(self, d_in: int, d_out: int, qkv_bias: bool = False, dropout: float = 0.0,
                  rng: np.random.Generator | None = None, dtype: type = np.float32) -> None:
         rng = np.random.default_rng(0) if rng is None else rng
-        std = d_in ** -0.5      # outputs of the size of the inputs
+        std = d_in ** -0.5      # the outputs have the inputs' scale
         self.query = Linear(d_in, d_out, qkv_bias, rng, std, dtype)
         self.key = Linear(d_in, d_out, qkv_bias, rng, std, dtype)
         self.value = Linear(d_in, d_out, qkv_bias, rng, std, dtype)
@@ -75,14 +75,14 @@ class SelfAttention(Module):
 
     def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
                  mask: np.ndarray | None = None) -> Tensor:
-        """`mask` (bool), broadcast to (..., T, T), is true where a query may look."""
+        """`mask` (bool) broadcasts to (..., T, T) and is true where a query may attend."""
         return mg.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x),
                                                attn_mask=mask, is_causal=self.causal,
                                                dropout_p=self.dropout, rng=rng)
 
 
 class CausalAttention(SelfAttention):
-    """One head that looks at no later position: (..., T, d_in) -> (..., T, d_out).
+    """One head that attends to no later position: (..., T, d_in) -> (..., T, d_out).
 
     T is at most `context_length`.
 
@@ -105,7 +105,7 @@ class CausalAttention(SelfAttention):
 
 
 class CrossAttention(Module):
-    """Queries from x, keys and values from another sequence:
+    """Attention with queries from x, and keys and values from another sequence:
     (..., T, d_in), (..., S, d_context) -> (..., T, d_out).
 
     Source: Vaswani et al. 2017, section 3.2.3 ("encoder-decoder attention").
@@ -123,10 +123,10 @@ class CrossAttention(Module):
 
     def __call__(self, x: Tensor, context: Tensor, mask: np.ndarray | None = None,
                  rng: np.random.Generator | None = None) -> Tensor:
-        """`mask` (bool), broadcast to (..., T, S), is true where the context may be looked at.
+        """`mask` (bool) broadcasts to (..., T, S) and is true where a query may attend.
 
-        Contexts of several lengths go in one batch when the shorter are padded; (B, 1, S), false at
-        the padding, then hides from every query what the padding holds.
+        To batch contexts of different lengths, pad the shorter ones.  A mask (B, 1, S) that is
+        false at the padding then hides it from every query.
         """
         return mg.scaled_dot_product_attention(self.query(x), self.key(context),
                                                self.value(context), attn_mask=mask,
@@ -134,10 +134,10 @@ class CrossAttention(Module):
 
 
 class StackedHeads(Module):
-    """Single heads of any kind side by side, then an output projection, if there is one:
+    """Single heads of any kind side by side, then an optional output projection:
     concat(head_1, ..., head_H) W^O, (..., T, d_in) -> (..., T, H D) -> (..., T, outputs).
 
-    The heads draw their first weights from one generator, or all begin alike:
+    Pass one generator to all heads; without one, all heads start with the same weights:
     `StackedHeads([SelfAttention(C, D, rng=rng) for _ in range(H)], Linear(H * D, C, False, rng))`.
 
     Source: Vaswani et al. 2017, section 3.2.2.
@@ -149,7 +149,7 @@ class StackedHeads(Module):
 
     def __call__(self, *sequences: Tensor, mask: np.ndarray | None = None,
                  rng: np.random.Generator | None = None) -> Tensor:
-        """What a head takes, every head is given."""
+        """Call every head with the same arguments."""
         mixed = mg.concatenate([head(*sequences, mask=mask, rng=rng) for head in self.heads], -1)
         return mixed if self.out is None else self.out(mixed)
 
@@ -158,19 +158,19 @@ class MultiHeadAttention(Module):
     """num_heads heads side by side, then an output projection: (..., T, d_in) -> (..., T, d_out).
 
     The query, key and value matrices of all heads are the rows of one weight, `qkv`, so that one
-    product makes them all.  Dropout falls on the attention weights and on the output, as in GPT-2.
+    product makes them all.  Dropout applies to the attention weights and the output, as in GPT-2.
 
     Parameters
     ----------
-    num_kv_heads : heads of keys and values, each of which serves as many of the queries' heads; as
-        many as those by default.  One of them is multi-query attention.
+    num_kv_heads : the number of heads of keys and values, num_heads by default.  Each serves
+        num_heads / num_kv_heads heads of queries.  1 is multi-query attention.
     d_key, d_value : channels of a head's queries and keys, and of its values; d_out / num_heads by
         default.
-    projection : without it the heads' values, side by side, are the output.
-    rotary, alibi : what the scores know of positions: by how much queries and keys are turned, or
-        how far apart they are; see `mg.rotary` and `alibi_slopes`.
+    projection : if False, the output is the heads' values side by side.
+    rotary, alibi : how scores depend on positions: queries and keys are rotated, or a bias by
+        distance is added; see `mg.rotary` and `alibi_slopes`.
     qk_norm : divide queries and keys by their root mean square, head by head, before they are
-        turned; see `mg.qk_norm`.
+        rotated; see `mg.qk_norm`.
 
     Source: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, "Fast Transformer Decoding", section 3
     (multi-query); Ainslie et al. 2023, "GQA", section 2.2 (grouped-query).
@@ -209,8 +209,9 @@ class MultiHeadAttention(Module):
 
     def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
                  residual: Tensor | None = None, keep: list[np.ndarray] | None = None) -> Tensor:
-        """A residual, of the output's shape, is added to it, after the dropout.  A list `keep` is
-        given the queries, keys and values of all heads, as they meet, (..., T, W)."""
+        """A residual of the output's shape is added after the dropout.  The queries, keys and
+        values of all heads, (..., T, W), are appended to the list `keep`, after norm and
+        rotation."""
         qkv = self.qkv(x)                                                   # (..., T, W)
         if self.qk_norm:
             qkv = mg.qk_norm(qkv, self.heads + self.kv_heads, self.d_key,
@@ -228,7 +229,7 @@ class MultiHeadAttention(Module):
         return self.out(mixed, residual)
 
     def split(self, qkv: np.ndarray) -> list[np.ndarray]:
-        """Queries, keys and values, head by head, of what `keep` was given:
+        """Split an array from `keep` into queries, keys and values by head:
         (..., T, W) -> (..., H, T, D), (..., G, T, D), (..., G, T, E)."""
         n_q, n_k = self.heads * self.d_key, self.kv_heads * self.d_key
         parts = np.split(qkv, [n_q, n_q + n_k], axis=-1)
@@ -236,7 +237,7 @@ class MultiHeadAttention(Module):
                 for part, n in zip(parts, (self.heads, self.kv_heads, self.kv_heads))]
 
     def weights(self, qkv: np.ndarray) -> np.ndarray:
-        """How each head shares out its look, by the plain formula, from what `keep` was given:
+        """Return each head's attention weights, by the plain formula, for an array from `keep`:
         (..., T, W) -> (..., H, T, T)."""
         query, key, value = self.split(qkv)
         key, value = (Tensor(np.repeat(x, self.heads // self.kv_heads, axis=-3))

@@ -1,5 +1,5 @@
-"""Three more ways to write attention.  Each computes what a form in `model/attention.py` computes,
-as the tests prove, and each shows something that the other hides.
+"""Three more ways to write attention.  Each computes the same as a form in `model/attention.py`, as
+the tests prove, and each shows something that the other does not.
 
 Shapes are those of `model/attention.py`: T queries, S keys and values, C channels, D channels of a
 query or key, E of a value.
@@ -16,13 +16,13 @@ from model.module import Module
 
 
 class IterativeAttention(SelfAttention):
-    """One head that meets one key and value at a time: (..., T, d_in) -> (..., T, d_out).
+    """One head that reads one key and value at a time: (..., T, d_in) -> (..., T, d_out).
 
         sum_s exp(q_t . k_s / sqrt(D)) v_s / sum_s exp(q_t . k_s / sqrt(D))
 
-    Of all keys so far each query keeps the largest score, the sum of the exponentials, and the sum
-    of the values weighted with them, both relative to the largest.  So nothing of size (T, S) is
-    held, and keys may come one by one, as they do out of a sampler's cache.
+    For the keys read so far, each query keeps the largest score, the sum of the exponentials, and
+    the sum of the values weighted by them, both relative to the largest.  So nothing of size (T, S)
+    is stored, and keys may arrive one by one, as they do from a sampler's cache.
 
     Source: Milakov & Gimelshein 2018, "Online normalizer calculation for softmax", algorithm 3;
     Rabe & Staats 2021, "Self-attention Does Not Need O(n^2) Memory", sections 2 and 3.
@@ -58,8 +58,8 @@ class ColumnAttention(SelfAttention):
     """`CausalAttention` with a position in each column instead of each row:
     V softmax(K^T Q / sqrt(D) + mask), (..., d_in, T) -> (..., d_out, T).
 
-    Q, K and V are W X, with the weights at the left.  Column t of the softmax says where query t
-    looks and sums to 1; the future lies below the diagonal.
+    Q, K and V are W X, with the weights at the left.  Column t of the softmax has the weights of
+    query t and sums to 1; the future lies below the diagonal.
 
     Source: 3Blue1Brown 2024, "Attention in transformers" (Deep Learning, chapter 6).
     """
@@ -79,12 +79,12 @@ def _to_columns(x, linear):
 
 
 class LowRankValueAttention(Module):
-    """Heads that each change every embedding, by a value matrix of low rank, and are added up:
+    """Heads that each change every embedding through a value matrix of low rank, and are summed:
     sum_h softmax(Q_h K_h^T / sqrt(D) + mask) X (V_up V_down)_h^T, (..., T, C) -> (..., T, C).
 
-    A whole value matrix would have C^2 weights in every head; value-down, (D, C), and value-up,
+    A full value matrix would have C^2 weights in every head; value-down, (D, C), and value-up,
     (C, D), have 2 C D.  All value-up matrices side by side are the output projection of
-    `MultiHeadAttention`, whose values are made by the value-down matrices.
+    `MultiHeadAttention`; the value-down matrices compute its values.
 
     Source: 3Blue1Brown 2024, "Attention in transformers" (Deep Learning, chapter 6).
     """

@@ -33,7 +33,7 @@ ATTENTION, MLP = ("query", "key", "value", "output"), ("up", "down")
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The command."""
+    """Run the command."""
     prepare_output()
     usual = {name: MODERN[name] for name in ARCHITECTURE if name in MODERN}
     parser = Parser("python -m model.count", __doc__, Counted(**usual))
@@ -51,16 +51,16 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def config_of(given: dict, parser: Parser) -> TransformerConfig:
-    """The model that train.py would train by these flags, on a text that holds the block."""
+    """Return the config of the model that train.py would train, on a text that holds the block."""
     vocab_size = given.pop("vocab_size", LANTERN)
     chosen = recipe(given.get("recipe", Settings.recipe), characters=0) | given
-    s = Settings(**chosen, explain=True)        # which needs no folder to write into
+    s = Settings(**chosen, explain=True)        # --explain needs no folder to write into
     parser.refuse(s.problems())
     return s.model_config(vocab_size)
 
 
 def report(config: TransformerConfig) -> str:
-    """Three tables: parameters by part, operations a token, bytes."""
+    """Return three tables: parameters by part, operations per token, bytes."""
     c = config
     heads = f"{number_of(c.n_head, 'head')} of {c.d_head:,}"
     if c.kv_heads != c.n_head:
@@ -72,7 +72,7 @@ def report(config: TransformerConfig) -> str:
 
 
 def parameter_table(config: TransformerConfig) -> list[str]:
-    """Each part of the model: in one head, one layer, all layers; and its share."""
+    """Return the parameters of each part: in one head, one layer, all layers; and its share."""
     layer, outside, total = of_a_layer(config), outside_layers(config), parameters(config)
     heads = {part: config.n_head for part in ATTENTION} | dict.fromkeys(("key", "value"),
                                                                         config.kv_heads)
@@ -101,7 +101,7 @@ def parameter_table(config: TransformerConfig) -> list[str]:
 
 
 def flops_table(config: TransformerConfig) -> list[str]:
-    """Floating-point operations of a token, going forward, and in training."""
+    """Return the floating-point operations of a token, forward and in training."""
     products, looking = forward_flops(config)
     rows = {"2 for each weight that multiplies": products,
             f"attention to {number_of((config.block_size + 1) / 2, 'key')}, the mean of a block":
@@ -112,10 +112,10 @@ def flops_table(config: TransformerConfig) -> list[str]:
 
 
 def bytes_table(config: TransformerConfig) -> list[str]:
-    """Bytes of weights, of training, of the cache, and read for a token that is written."""
+    """Return the bytes of weights, of training, of the cache, and read for each written token."""
     n, kept = parameters(config), cached(config)
     block = config.block_size * kept
-    # Of positions a row is read, of n-grams one of each length, and of tokens all, as output.
+    # A step reads one row of positions, a row for each length of n-gram, and all rows of tokens.
     outside = outside_layers(config)
     rows = {"position": config.position == "learned", "n-gram": config.ngrams - 1}
     read = n + block + sum(count * config.n_embd - outside[f"{name} embedding"]

@@ -1,4 +1,4 @@
-"""EncoderDecoder: one sequence is read as a whole, another is written from it, token by token.
+"""EncoderDecoder: it reads one sequence as a whole and writes another from it, token by token.
 
 Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.1 and figure 1, but with norms
 before each branch, GELU and learnt positions, as in GPT-2.  One table holds the tokens of both
@@ -22,7 +22,7 @@ PAD, BEGIN, END = 0, 1, 2       # the first three tokens of every vocabulary
 class EncoderBlock(Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): (B, S, C) -> (B, S, C).
 
-    Attention looks everywhere but at padding.
+    Attention covers every position except padding.
     """
 
     def __init__(self, n_head: int, n_embd: int, dropout: float, bias: bool, std_out: float,
@@ -69,16 +69,16 @@ class DecoderBlock(Module):
 
 
 class EncoderDecoder(Module):
-    """Source ids and the target's until now to logits of the target's next:
+    """Logits of the target's next id, from the source and the target so far:
     (B, S), (B, T) integers -> (B, T, V).
 
-    A source ends with as many PAD as its batch makes necessary; what they hold is never looked at.
-    A target begins with BEGIN and ends with END; PAD after that is seen by nothing before it.
+    Sources are padded at the end with PAD to the length of the batch; padding is never attended to.
+    A target begins with BEGIN and ends with END; earlier positions never see the PAD after that.
 
     Parameters
     ----------
     block_size : the longest sequence, S or T.
-    n_layer : blocks of the encoder, and of the decoder.
+    n_layer : the number of blocks of the encoder, and of the decoder.
     """
 
     def __init__(self, vocab_size: int, block_size: int, n_layer: int = 2, n_head: int = 2,
@@ -101,12 +101,12 @@ class EncoderDecoder(Module):
 
     def __call__(self, source: np.ndarray, target: np.ndarray,
                  rng: np.random.Generator | None = None) -> Tensor:
-        """Dropout if and only if `rng` is given."""
+        """Dropout is applied if and only if `rng` is given."""
         return self.decode(target, *self.encode(source, rng), rng)
 
     def encode(self, source: np.ndarray,
                rng: np.random.Generator | None = None) -> tuple[Tensor, np.ndarray]:
-        """The memory of a source, (B, S, C), and where it is no padding, (B, 1, S)."""
+        """Return the memory of a source, (B, S, C), and a mask, (B, 1, S), false at padding."""
         mask = (np.asarray(source) != PAD)[..., None, :]
         x = self._embed(source, rng)
         for block in self.encoder:
@@ -115,14 +115,14 @@ class EncoderDecoder(Module):
 
     def decode(self, target: np.ndarray, memory: Tensor, mask: np.ndarray,
                rng: np.random.Generator | None = None) -> Tensor:
-        """Logits (B, T, V) from what `encode` gave."""
+        """Return the logits (B, T, V) for the results of `encode`."""
         x = self._embed(target, rng)
         for block in self.decoder:
             x = block(x, memory, mask, rng)
         return mg.linear(self.norm(x), self.token_embedding.weight)
 
     def write(self, source: np.ndarray) -> np.ndarray:
-        """The likeliest token again and again: (B, S) -> (B, T), without BEGIN, PAD after END."""
+        """Take the likeliest token at each step: (B, S) -> (B, T), without BEGIN, PAD after END."""
         B = len(source)
         target, ended = np.full((B, 1), BEGIN), np.zeros(B, bool)
         with mg.no_grad():

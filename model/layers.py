@@ -1,8 +1,8 @@
 """The layers around attention: Linear, Embedding, NGramEmbedding, LayerNorm, RMSNorm, Dropout, MLP.
 
-Shapes: B batch, T time, C channels.  Weights are drawn from the generator that a layer is given,
-as GPT-2's are (Radford et al. 2019, section 2.3; the figures from its published code): normal with
-a standard deviation of 0.02.
+Shapes: B batch, T time, C channels.  Each layer draws its weights from the generator that it is
+given, as in GPT-2 (Radford et al. 2019, section 2.3; the figures from its published code): normal
+with a standard deviation of 0.02.
 """
 import numpy as np
 
@@ -14,18 +14,18 @@ STD = 0.02
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], std: float, dtype: type) -> Tensor:
-    """A parameter drawn from a normal distribution of mean 0.  Always drawn in float64, so that
-    the float32 model is the rounded float64 one."""
+    """Return a parameter drawn from a normal distribution of mean 0.  The draw is in float64, so
+    that the float32 model is the rounded float64 one."""
     return Tensor((std * rng.standard_normal(shape)).astype(dtype), requires_grad=True)
 
 
 def full(shape: tuple[int, ...], value: float, dtype: type) -> Tensor:
-    """A parameter of one value."""
+    """Return a parameter filled with one value."""
     return Tensor(np.full(shape, value, dtype), requires_grad=True)
 
 
 class Linear(Module):
-    """x @ weight.T + bias: (..., inputs) -> (..., outputs); the weight is PyTorch's way round,
+    """x @ weight.T + bias: (..., inputs) -> (..., outputs); the weight has PyTorch's layout,
     (outputs, inputs)."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool, rng: np.random.Generator,
@@ -38,7 +38,7 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """One row of numbers for each id: (...) -> (..., channels)."""
+    """A row of the weight for each id: (...) -> (..., channels)."""
 
     def __init__(self, count: int, channels: int, rng: np.random.Generator,
                  dtype: type = np.float32) -> None:
@@ -49,12 +49,12 @@ class Embedding(Module):
 
 
 class NGramEmbedding(Module):
-    """The sum of a row for each n-gram that a character ends, from pairs to n characters:
+    """The sum of a row for each n-gram that ends at a character, from pairs to n characters:
     (..., T) integers -> (..., T, channels).
 
-    There are more n-grams than rows: which row is whose, a hash says, and some share one.  Most are
-    rare, and what a row says of one that was seen once is wrong for the next text.  Dropout leaves
-    out whole n-grams, so that the model does not lean on them (Gal & Ghahramani 2016, "A
+    There are more n-grams than rows: a hash gives each n-gram its row, and some share one.  Most
+    n-grams are rare, and a row learnt from one case is wrong for the next text.  Dropout leaves
+    out whole n-grams, so that the model does not rely on them (Gal & Ghahramani 2016, "A
     Theoretically Grounded Application of Dropout in Recurrent Neural Networks", section 4.2).
 
     Source: Pagnoni et al. 2024, "Byte Latent Transformer", section 3.2.1; Huang et al. 2025,
@@ -70,12 +70,12 @@ class NGramEmbedding(Module):
         return mg.embedding_bag(self.rows(ids), self.weight, self.dropout, rng)
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
-        """Which rows are summed: (..., T) -> (..., T, n - 1)."""
+        """Return the rows to sum: (..., T) -> (..., T, n - 1)."""
         return kernels.ngram_rows(ids, self.n, len(self.weight.data))
 
 
 class LayerNorm(Module):
-    """Mean 0, variance 1 over the channels, then learnt gains and shifts: (..., C) -> (..., C)."""
+    """Normalise the channels to mean 0, variance 1, then scale and shift: (..., C) -> (..., C)."""
 
     def __init__(self, channels: int, bias: bool, dtype: type = np.float32) -> None:
         self.weight = full((channels,), 1, dtype)
@@ -86,9 +86,9 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Root mean square 1 over the channels, and nothing learnt: (..., C) -> (..., C).
+    """Divide by the root mean square over the channels, without parameters: (..., C) -> (..., C).
 
-    A gain would be a factor of the columns of the weights that read the norm, which can learn it.
+    It needs no gain: the weights that read the output can learn that factor for each column.
     """
     weight = bias = None
 
@@ -97,7 +97,7 @@ class RMSNorm(Module):
 
 
 class Dropout(Module):
-    """Zero a share of the elements if and only if a random generator is handed over."""
+    """Zero a share of the elements if and only if a random generator is given."""
 
     def __init__(self, p: float) -> None:
         self.p = p
@@ -107,12 +107,12 @@ class Dropout(Module):
         return mg.dropout(x, self.p, rng, residual)
 
     def happens(self, rng: np.random.Generator | None) -> bool:
-        """Whether anything would be dropped."""
+        """Whether a call with this rng drops anything."""
         return rng is not None and self.p > 0
 
 
 class MLP(Module):
-    """Up to four times the channels, GELU, and down, each position by itself: (..., C) -> (..., C).
+    """Linear to four times the channels, GELU, linear back, at each position: (..., C) -> (..., C).
 
     Source: Vaswani et al. 2017, section 3.3, with GPT-2's GELU (the exact one, as in nanoGPT), or
     with another activation that `mg.mlp` knows.
@@ -125,6 +125,6 @@ class MLP(Module):
         self.down = Linear(4 * channels, channels, bias, rng, std_out, dtype)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        # down(gelu(up(x))) + residual, in one op that keeps less for the way back
+        # down(gelu(up(x))) + residual, in one op that keeps less for backward
         return mg.mlp(x, self.up.weight, self.down.weight, self.up.bias, self.down.bias, residual,
                       self.activation)

@@ -27,7 +27,7 @@ PASSAGE = 192       # characters, where no text is given
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Everything that the command can be told."""
+    """The settings of the command."""
     out_dir: str = flag("out", "folder of the run, with its ckpt.npz and log.csv")
     text: str = flag(None, "what to read, or FILE:path to take it from a file (default: a passage "
                            "of the text's end, which was not trained on)")
@@ -39,7 +39,7 @@ class Settings:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The command."""
+    """Run the command."""
     prepare_output()
     parser = Parser("python -m model.look", __doc__, Settings)
     given = parser.given(argv)
@@ -74,7 +74,7 @@ def write(s: Settings) -> None:
 
 
 def show_graph(s: Settings) -> None:
-    """Print or draw a graph, that of a block with the shapes of the run's model if there is one."""
+    """Print or draw a graph; that of a block has the shapes of the run's model, if there is one."""
     checkpoint = pathlib.Path(s.out_dir) / "ckpt.npz"
     if s.of == "block" and checkpoint.exists():
         show(s.graph or None, s.of, load_checkpoint(checkpoint).model.config)
@@ -83,8 +83,8 @@ def show_graph(s: Settings) -> None:
 
 
 def passage(checkpoint: Checkpoint) -> tuple[str, str]:
-    """Something to read where nothing is given: from the validation part of the run's own text if
-    that is at hand, else written by the model; and whence it is."""
+    """Return a text to read when none is given, and its source: part of the validation split of the
+    run's own text if that is at hand, else a text that the model writes."""
     model, tokenizer, training, _ = checkpoint
     try:
         _, val = data.split(training_text(training))
@@ -92,7 +92,7 @@ def passage(checkpoint: Checkpoint) -> tuple[str, str]:
         return (generate(model, tokenizer, max_new_tokens=PASSAGE, temperature=0.8, seed=1337),
                 "The text was written by the model itself (temperature 0.8), since the one that it "
                 "was trained on is not at hand.")
-    # Begin at a paragraph, or else a line, of which at least two characters follow.
+    # Begin at a paragraph, or else a line, that is followed by at least two characters.
     start = next((at + len(end) for end in ("\n\n", "\n")
                   if 0 <= (at := val.find(end)) < len(val) - PASSAGE), 0)
     return val[start:start + PASSAGE], ("The text is a passage of the part of the run's text that "

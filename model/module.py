@@ -7,10 +7,10 @@ from minigrad import Tensor
 
 
 class Module:
-    """What has parameters: Tensors, other Modules, and lists of them, as attributes."""
+    """A container of parameters: Tensors, other Modules and lists of them, as attributes."""
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter once, with its path, such as `blocks.0.attention.qkv.weight`."""
+        """Yield every parameter once, with its path, such as `blocks.0.attention.qkv.weight`."""
         seen = set()
         for path, part in _walk("", self):
             if isinstance(part, Tensor) and id(part) not in seen:
@@ -18,21 +18,21 @@ class Module:
                 yield path, part
 
     def named_modules(self) -> Iterator[tuple[str, "Module"]]:
-        """This and every Module below it, with its path, such as `blocks.0.attention`."""
+        """Yield this and every Module below it, with its path, such as `blocks.0.attention`."""
         for path, part in _walk("", self):
             if isinstance(part, Module):
                 yield path, part
 
     def parameters(self) -> list[Tensor]:
-        """Every parameter once."""
+        """Return every parameter once."""
         return [p for _, p in self.named_parameters()]
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """A copy of every parameter's data, by path."""
+        """Return a copy of every parameter's data, by path."""
         return {path: p.data.copy() for path, p in self.named_parameters()}
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        """Take over the data of every parameter; names and shapes must be exactly these."""
+        """Set the data of every parameter; the names and shapes must match exactly."""
         parameters = dict(self.named_parameters())
         missing, unknown = parameters.keys() - state.keys(), state.keys() - parameters.keys()
         if missing or unknown:

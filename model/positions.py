@@ -1,4 +1,4 @@
-"""Where a character stands, told without anything learnt: sinusoids, and a bias by distance.
+"""Positions without learnt parameters: sinusoids, and a bias by distance.
 
 (Rotary positions are an op, `mg.rotary`, since they act on queries and keys within attention.)
 Shapes: T positions, C channels, H heads.
@@ -9,8 +9,8 @@ from minigrad.ops.attention import ROTARY_BASE
 
 
 def sinusoids(T: int, C: int) -> np.ndarray:
-    """(T, C), float64: sines in even channels and cosines in odd ones, of wavelengths from 2 pi to
-    10,000 times that.
+    """Return (T, C) float64: sines in even channels, cosines in odd ones, with wavelengths from 2
+    pi to 10,000 times that.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
     """
@@ -21,7 +21,7 @@ def sinusoids(T: int, C: int) -> np.ndarray:
 
 
 def alibi_slopes(H: int, dtype: type = np.float32) -> np.ndarray:
-    """(H,): how fast each head's attention falls with distance, 2^(-8 / H) to the power of 1 to H.
+    """Return (H,), how fast each head's attention falls with distance: 2^(-8 h / H), h from 1 to H.
 
     Source: Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases", section 3.
     """
@@ -29,6 +29,6 @@ def alibi_slopes(H: int, dtype: type = np.float32) -> np.ndarray:
 
 
 def alibi_bias(slopes: np.ndarray, T: int) -> np.ndarray:
-    """(H, T, T): what is added to the score of query t and key s, -slope |t - s|."""
+    """Return (H, T, T), the bias added to the score of query t and key s: -slope |t - s|."""
     t = np.arange(T, dtype=slopes.dtype)
     return -slopes[:, None, None] * abs(t[:, None] - t)

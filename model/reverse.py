@@ -40,7 +40,7 @@ SHOWN = 5
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Everything that the command can be told; the names are nanoGPT's where it has one."""
+    """The settings of the command; the names are nanoGPT's where it has one."""
     task: str = flag("reverse", "reverse or sort")
     text: str = flag(None, "a string of your own to show: letters from a to z")
     max_iters: int = flag(800, "optimiser steps")
@@ -58,7 +58,7 @@ class Settings:
     threads: int = flag(1, "processors to use")
 
     def problems(self) -> list[str]:
-        """What cannot work, one line each."""
+        """Return the settings that cannot work, one line each."""
         found = too_small(self, max_iters=0, batch_size=1, block_size=4, n_layer=1, n_head=1,
                           n_embd=1, warmup_iters=0, eval_interval=1, seed=0, threads=1)
         if self.task not in TASKS:
@@ -81,7 +81,7 @@ class Settings:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The command."""
+    """Run the command."""
     prepare_output()
     parser = Parser("python -m model.reverse", __doc__, Settings)
     s = Settings(**parser.given(argv))
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def run(s: Settings) -> None:
-    """Train, judge, and show."""
+    """Train a model, judge it, and show examples."""
     numba.set_num_threads(s.threads)
     model = new_model(s)
     print(f"task        {s.task} strings of 1 to {s.block_size} letters\n"
@@ -118,13 +118,14 @@ def run(s: Settings) -> None:
 
 
 def new_model(s: Settings) -> EncoderDecoder:
-    """An untrained model of these settings."""
+    """Return an untrained model with these settings."""
     return EncoderDecoder(VOCABULARY.vocab_size, s.block_size + 1, s.n_layer, s.n_head, s.n_embd,
                           s.dropout, s.bias, s.seed)
 
 
 def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
-    """Train on strings that are not kept out; now and then say how many of some are right."""
+    """Train on strings that are not kept out; report now and then how many test strings are
+    right."""
     optimizer = mg.AdamW(model.parameters(), s.learning_rate, betas=(0.9, 0.99))
     rng, seen = np.random.default_rng([s.seed, 1]), random_strings(s, kept_out=False)
     with tqdm(total=s.max_iters, unit="step", dynamic_ncols=True, disable=None) as bar:
@@ -148,29 +149,29 @@ def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
 
 def loss_of(model: EncoderDecoder, task: str, texts: list[str],
             rng: np.random.Generator | None = None) -> mg.Tensor:
-    """Mean -log p of every letter of the answers, and of their end, in nats."""
+    """Return the mean -log p of every letter of the answers and of their end, in nats."""
     target = as_ids([STX + TASKS[task](text) + ETX for text in texts])              # (B, T + 1)
     logits = model(as_ids(texts), target[:, :-1], rng)                              # (B, T, V)
     return mg.cross_entropy(logits, target[:, 1:], ignore_index=PAD)
 
 
 def answers(model: EncoderDecoder, texts: list[str]) -> list[str]:
-    """What the model writes for each string, until it says that this is the end."""
+    """Return the model's answer to each string, up to the end token."""
     return [VOCABULARY.decode(ids).split(ETX)[0] for ids in model.write(as_ids(texts))]
 
 
 def count_right(model: EncoderDecoder, task: str, texts: list[str]) -> int:
-    """For how many strings every letter of the answer is right, and its end."""
+    """Count the strings whose answer is right in every letter and in its end."""
     return sum(a == TASKS[task](text) for text, a in zip(texts, answers(model, texts)))
 
 
 def is_kept_out(text: str) -> bool:
-    """Whether training must not see a string: so it is for one in ten."""
+    """Whether training must not see a string; true for one in ten."""
     return zlib.crc32(text.encode()) % 10 == 0
 
 
 def random_strings(s: Settings, kept_out: bool) -> Iterator[str]:
-    """Strings without end, every length as likely, of those that are kept out or of the others."""
+    """Yield strings without end, every length equally likely, that are kept out or are not."""
     rng = np.random.default_rng([s.seed, 2 + kept_out])
     while True:
         letters = rng.integers(LETTERS.vocab_size, size=rng.integers(1, s.block_size + 1))
@@ -180,7 +181,7 @@ def random_strings(s: Settings, kept_out: bool) -> Iterator[str]:
 
 
 def unseen_strings(s: Settings, count: int = JUDGED) -> list[str]:
-    """So many different strings that training keeps out."""
+    """Return `count` different strings that training keeps out."""
     different = {}
     for text in random_strings(s, kept_out=True):
         different[text] = True
@@ -189,7 +190,7 @@ def unseen_strings(s: Settings, count: int = JUDGED) -> list[str]:
 
 
 def as_ids(texts: list[str]) -> np.ndarray:
-    """One row for each string, padded to the longest: (B, T)."""
+    """Return one row for each string, padded to the longest: (B, T)."""
     lengths = np.array([len(text) for text in texts])
     ids = np.full((len(texts), lengths.max()), PAD)
     ids[np.arange(lengths.max()) < lengths[:, None]] = VOCABULARY.encode("".join(texts))

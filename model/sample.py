@@ -30,7 +30,7 @@ NAMED = 5           # unknown characters that are named
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Everything that the command can be told; the names are nanoGPT's where it has one."""
+    """The settings of the command; the names are nanoGPT's where it has one."""
     out_dir: str = flag("out", "folder of the run, with its ckpt.npz")
     start: str = flag("", "beginning to go on from, or FILE:path to read it from a file")
     num_samples: int = flag(1, "how many texts")
@@ -53,7 +53,7 @@ class Settings:
                                      "not know")
 
     def problems(self) -> list[str]:
-        """What has no meaning, one line each."""
+        """Return the settings that have no meaning, one line each."""
         found = too_small(self, num_samples=1, max_new_tokens=1, seed=0)
         try:
             check_settings(self.temperature, self.top_k, self.top_p)
@@ -63,7 +63,7 @@ class Settings:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The command."""
+    """Run the command."""
     prepare_output()
     parser = Parser("python -m model.sample", __doc__, Settings)
     given = parser.given(argv)
@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> None:
                                                         "skip_unknown"}):
         parser.error("--score predicts a text and writes none; leave out "
                      + ", ".join(f"--{name}" for name in sorted(idle)))
-    with answering("model.sample", unread=0):      # the reader, `head` say, has seen enough
+    with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
         checkpoint = load_checkpoint(pathlib.Path(s.out_dir) / "ckpt.npz")
         compiling.announce(functools.partial(print, "compiling", file=sys.stderr, flush=True))
         if s.score is not None:
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> None:
             seeds = itertools.count(s.seed, s.num_samples)
 
             def go_on(start):
-                checkpoint.tokenizer.encode(start)      # what is refused takes no seed
+                checkpoint.tokenizer.encode(start)      # a refused start uses up no seed
                 write(s, checkpoint, start, next(seeds))
             interact(go_on, start)
             return
@@ -96,9 +96,9 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[int, float]:
-    """Write the samples; returns how many characters came once it was under way, in how long."""
+    """Write the samples; return how many characters were timed, and the seconds that they took."""
     characters, seconds = 0, 0.0
-    # After two, a step's kernel is loaded; after a block, those that read a window again.
+    # A step's kernel is loaded after two characters; those that re-read a window after a block.
     under_way = max(2, min(checkpoint.model.config.block_size + 1, s.max_new_tokens * 3 // 4))
     for first in range(0, s.num_samples, TOGETHER):
         seeds = range(seed + first, seed + min(first + TOGETHER, s.num_samples))
@@ -118,7 +118,7 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
                 else:
                     characters += len(piece) + sum(map(len, others))
             seconds += time.perf_counter() - began
-        finally:                # what was made of the others before an interrupt is shown too
+        finally:                # show what was made of the others before an interrupt, too
             print()
             for text in later:
                 print(RULE, start + "".join(text), sep="\n")
@@ -126,7 +126,7 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
 
 
 def score(s: Settings, checkpoint: Checkpoint) -> None:
-    """Say how well the model predicts a text, beside n-grams counted on what it was trained on."""
+    """Say how well the model predicts a text, beside n-grams counted on its training text."""
     model, tokenizer, training, _ = checkpoint
     text = data.read_text(s.score)
     if s.skip_unknown:
@@ -155,7 +155,7 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
 
 
 def known_part(text: str, tokenizer: CharTokenizer) -> str:
-    """The text without characters that the model does not know; says which these were."""
+    """Return the text without characters that the model does not know, and say which these were."""
     known, unknown = tokenizer.without_unknown(text)
     if unknown:
         named = [f"{c!r} ({count:,})" for c, count in unknown.items()]

@@ -1,13 +1,13 @@
-"""Random numbers by purpose: a generator for each, all of one seed, so that none moves another."""
+"""Random streams: one generator for each purpose, all from one seed, independent of each other."""
 import numpy as np
 
-# Each goes into the seed by its number here: new ones come last, or runs would change.
+# The position here is part of the seed: add new purposes at the end, or runs would change.
 PURPOSES = ("weights", "batches", "dropout", "sampling")
 
 
 def generator(seed: int | None, purpose: str) -> np.random.Generator:
-    """What to draw from for one of PURPOSES; for the weights, as `np.random.default_rng(seed)`.
-    Without a seed it gives other numbers each time."""
-    # PCG64 by name: its numbers stay, whereas NumPy may give default_rng another one.
+    """Return the generator of one of PURPOSES; that of the weights gives the same numbers as
+    `np.random.default_rng(seed)`.  Without a seed, the numbers differ each time."""
+    # PCG64 by name: its numbers stay the same, while NumPy may change default_rng's generator.
     entropy = None if seed is None else [seed, PURPOSES.index(purpose)]
     return np.random.Generator(np.random.PCG64(entropy))

@@ -1,8 +1,8 @@
 """Transformer: embeddings, pre-norm attention and MLPs, a final norm, the token table as output.
 
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2),
-section 2.3; the sources of what may be chosen instead stand at the options of TransformerConfig, or
-in the ops that they name.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
+section 2.3.  The options of TransformerConfig, or the ops that they name, give the sources of the
+alternatives.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
 """
 import itertools
 import math
@@ -23,14 +23,14 @@ from model.seeds import generator
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
 NORMS = ("layer", "rms")
-# The paper's 1 goes with embeddings of size 1.  These begin at STD and grow: 1 drowns them, and STD
-# drowns in them; in between, training goes as well as with learnt positions.
+# The paper's 1 suits embeddings of size 1.  These begin at STD and grow: sinusoids of size 1 drown
+# them, those of size STD are drowned.  This size trains as well as learnt positions.
 SINUSOID_SIZE = 4 * STD
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """What a Transformer is built from; names and meaning as in nanoGPT."""
+    """The sizes and options of a Transformer; names and meaning are those of nanoGPT."""
     vocab_size: int
     block_size: int = 64        # the longest sequence, T
     n_layer: int = 4
@@ -41,13 +41,13 @@ class TransformerConfig:
     n_kv_head: int | None = None    # heads of keys and values; None for n_head
     position: str = "learned"   # one of POSITIONS
     norm: str = "layer"         # one of NORMS: LayerNorm, or RMSNorm, which learns nothing
-    qk_norm: bool = False       # queries and keys of one size, see mg.qk_norm
+    qk_norm: bool = False       # normalise queries and keys, see mg.qk_norm
     activation: str = "gelu"    # of the MLPs, one of ACTIVATIONS, see mg.mlp
-    # What writes to the residual stream begins at 0, so that blocks begin by passing on what they
-    # read (Zhang, Dauphin & Ma 2019, "Fixup", section 3).
+    # Weights that write to the residual stream begin at 0, so that each block begins as the
+    # identity (Zhang, Dauphin & Ma 2019, "Fixup", section 3).
     zero_init: bool = False
-    ngrams: int = 1             # longest of those whose rows are added to the token's, up from 2
-    ngram_rows: int = 8192      # of all of them
+    ngrams: int = 1             # longest n-gram, from 2 up, whose row is added to the token's
+    ngram_rows: int = 8192      # shared by all n-grams
     ngram_dropout: float = 0.0  # share of n-grams that are left out
 
     def __post_init__(self) -> None:
@@ -78,17 +78,18 @@ class TransformerConfig:
 
     @property
     def kv_heads(self) -> int:
-        """Heads of keys and values."""
+        """The number of heads of keys and values."""
         return self.n_head if self.n_kv_head is None else self.n_kv_head
 
     @property
     def d_head(self) -> int:
-        """Channels of a head, D."""
+        """The number of channels of a head, D."""
         return self.n_embd // self.n_head
 
 
 def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and shape of every parameter of a Transformer, in its order, without making one."""
+    """Yield the name and shape of each parameter of a Transformer, in its order, without building
+    it."""
     C, W = config.n_embd, (config.n_head + 2 * config.kv_heads) * config.d_head
     norm = (C,) if config.norm == "layer" else None
     layer = {"norm1": norm, "attention.qkv": (W, C), "attention.out": (C, C),
@@ -108,7 +109,7 @@ def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int
 
 
 def norm(config: TransformerConfig, dtype: type) -> Module:
-    """A norm of the kind that the configuration names, over C channels."""
+    """Return the norm that the configuration names, over C channels."""
     return RMSNorm() if config.norm == "rms" else LayerNorm(config.n_embd, config.bias, dtype)
 
 
@@ -118,7 +119,7 @@ class Block(Module):
     def __init__(self, config: TransformerConfig, rng: np.random.Generator,
                  dtype: type = np.float32) -> None:
         C, bias = config.n_embd, config.bias
-        # The residual stream sums 2 n_layer of these.
+        # The residual stream sums 2 n_layer of these outputs.
         std_out = 0.0 if config.zero_init else STD / math.sqrt(2 * config.n_layer)
         self.norm1 = norm(config, dtype)
         self.attention = MultiHeadAttention(
@@ -131,7 +132,7 @@ class Block(Module):
 
     def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
                  keep: list[np.ndarray] | None = None) -> Tensor:
-        # Residuals are handed over, because added within a product they cost next to nothing.
+        # Adding the residual inside a product costs next to nothing.
         x = self.attention(self.norm1(x), rng, residual=x, keep=keep)
         if self.dropout.happens(rng):
             return self.dropout(self.mlp(self.norm2(x)), rng, residual=x)
@@ -139,11 +140,12 @@ class Block(Module):
 
 
 class Transformer(Module):
-    """Character ids to logits of the next one: (B, T) or (T,) integers -> (B, T, V) or (T, V).
+    """A model from ids to the logits of the next id: (B, T) or (T,) integers -> (B, T, V) or (T,
+    V).
 
     Parameters
     ----------
-    seed : of the initial weights.
+    seed : the seed of the initial weights.
     dtype : np.float32 to train, np.float64 to check gradients.
     """
 
@@ -166,9 +168,9 @@ class Transformer(Module):
 
     def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None,
                  keep: list[np.ndarray] | None = None) -> Tensor:
-        """Logits of every position.  Dropout if and only if `rng` is given; without, it is pure.
+        """Return the logits of every position.  Dropout is applied if and only if `rng` is given.
 
-        A list `keep` is given each layer's queries, keys and values, (..., T, W), W = (H + 2 G) D.
+        Each layer appends its queries, keys and values to `keep`: (..., T, W), W = (H + 2 G) D.
         """
         ids = np.asarray(ids)
         if ids.ndim == 0 or not 1 <= ids.shape[-1] <= self.config.block_size:
@@ -180,11 +182,11 @@ class Transformer(Module):
         return self.output(x)                                                   # (B, T, V)
 
     def output(self, x: Tensor) -> Tensor:
-        """Logits of what the last block made: (..., C) -> (..., V)."""
+        """Return the logits for the output of the last block: (..., C) -> (..., V)."""
         return mg.linear(self.norm(x), self.token_embedding.weight)
 
     def embed(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
-        """What the first block reads: (..., T) integers -> (..., T, C)."""
+        """Return the input of the first block: (..., T) integers -> (..., T, C)."""
         T, x = ids.shape[-1], self.token_embedding(ids)
         if self.config.ngrams > 1:
             x = x + self.ngram_embedding(ids, rng)
@@ -192,13 +194,13 @@ class Transformer(Module):
             return x + self.position_embedding(np.arange(T))
         if self.config.position == "sinusoidal":
             return x + self.sinusoids[:T]
-        return x            # attention tells positions apart by itself, or not at all
+        return x            # attention knows the positions, or nothing does
 
     def attention_maps(self, ids: np.ndarray) -> np.ndarray:
-        """How much each query (row) looks at each key (column), in every head of every layer:
+        """Return the weight of each query (row) on each key (column), in every head of every layer:
         (B, T) or (T,) integers -> (L, B, H, T, T) or (L, H, T, T); rows sum to 1.
 
-        Computed by the plain formula, `model.attention.attention`.
+        They are computed by the plain formula, `model.attention.attention`.
         """
         keep = []
         with mg.no_grad():
