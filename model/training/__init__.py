@@ -1,1 +1,1 @@
-"""Training: settings, recipes, a run and what it keeps, and the checks before and on the way."""
+"""Training: settings, recipes, a run and its state, and the checks before and during a run."""

@@ -1,37 +1,37 @@
-"""Proof before training that a model predicts without looking at what it shall predict."""
+"""Proof before training that a model predicts without seeing what it must predict."""
 from collections.abc import Callable
 
 import numpy as np
 
 from minigrad import no_grad
 
-TOKENS = 4096       # shown at each length, about, and the same number with the future changed
-SHORT = 64          # positions, of which each is tried
+TOKENS = 4096       # about the number tried at each length, and again with the future changed
+SHORT = 64          # positions; each is tried
 LONG = 2048         # positions, at most: attention to more takes seconds, then minutes
 
 
 class CausalityError(ValueError):
-    """A model whose output depends on later input, or may do so for all that can be seen."""
+    """The model's output depends on later input, or this cannot be ruled out."""
 
 
 def prove_causality(model: Callable, vocab_size: int, block_size: int, seed: int = 0) -> None:
-    """Change the future and see that the past's logits stay equal bit for bit.
+    """Change the future and check that the logits of the past stay equal bit for bit.
 
-    A batch of one random sequence of ids, repeated, is shown to the model, and then the same with
-    other ids from some position on, a different one in each row; all logits before that position
-    must be the same.  In sequences of SHORT that is every position; then, in sequences as long as
-    the block or LONG, positions evenly spaced, the last among them.
+    The model gets a batch of one random sequence of ids, repeated.  Then it gets the same batch
+    with other ids from some position on, a different position in each row.  All logits before that
+    position must be equal.  In sequences of SHORT, every position is tried; in sequences as long as
+    the block or LONG, evenly spaced positions, the last one included.
 
     So a leak that all queries have, or all blocks of up to SHORT queries, is found at any block
-    size.  From SHORT on, a leak between two neighbours only may pass.  From LONG on, nothing is
-    shown: there a leak must be one that earlier positions have too.
+    size.  From SHORT on, a leak between two neighbours only may be missed.  Nothing is tried from
+    LONG on: there only a leak that earlier positions have too is found.
 
     Raises
     ------
-    CausalityError : names the first position whose logits moved, and where the change began.
+    CausalityError : names the first position whose logits changed, and where the change began.
     """
     if block_size < 2 or vocab_size < 2:
-        return                                              # no future, or nothing to change it to
+        return                                              # there is no future, or no other id
     rng = np.random.default_rng(seed)
     for T in sorted({min(block_size, SHORT), min(block_size, LONG)}):
         ids = rng.integers(vocab_size, size=T)
@@ -40,7 +40,7 @@ def prove_causality(model: Callable, vocab_size: int, block_size: int, seed: int
 
 
 def _prove_at(model, vocab_size, ids, cuts, rng):
-    """The proof for one sequence, (T,), and changes from each of the cuts on."""
+    """Run the proof on one sequence, (T,), with changes from each of the cuts on."""
     ids = np.tile(ids, (len(cuts), 1))                                              # (cuts, T)
     changed = ids.copy()
     for row, cut in zip(changed, cuts):

@@ -1,10 +1,10 @@
-"""Where a nan or an inf came from: the first op that made one, in a step that is taken again.
+"""Find the first op that made a nan or an inf, in a step that is run again.
 
     python train.py --replay out/nan.npz
 
-The step itself is not watched, only its loss and the norm of its gradient are looked at.  Where one
-of them is not finite, the same batches with the same weights and generators are taken again, and
-each op is watched going forward and back.
+Only the loss and the norm of the gradient of each step are checked.  If one of them is not finite,
+the step is run again with the same batches, weights and generators, and each op is watched forward
+and backward.
 """
 import copy
 import functools
@@ -28,11 +28,11 @@ from model.training.state import State, evaluate, forward_backward
 from model.transformer import Transformer
 
 WIDTH = 98          # of a report, in characters
-HEAD = 14           # of those, before what is told
+HEAD = 14           # of those, before the text
 
 
 class Numbers(NamedTuple):
-    """What is in an array."""
+    """A summary of an array."""
     name: str
     type: str           # its dtype and shape
     size: int
@@ -42,7 +42,7 @@ class Numbers(NamedTuple):
 
     @classmethod
     def of(cls, name: str, array: Any) -> "Numbers":
-        """What is in this one."""
+        """Return the summary of an array."""
         a = np.asarray(array)
         finite = a[np.isfinite(a)]
         low, high = (float(finite.min()), float(finite.max())) if finite.size else (math.nan,) * 2
@@ -61,13 +61,13 @@ class Finding(NamedTuple):
     """The first op that made a value that is not finite."""
     op: str
     direction: str          # "forward" or "backward"
-    line: Line | None       # of source, that ran the op
-    module: str             # the part of the model that it stands in; empty outside of it
+    line: Line | None       # the line of source that ran the op
+    module: str             # the module that contains it; empty outside the model
     given: list[Numbers]
     made: Numbers
     cause: str              # "weight", "input", "overflow", "zero", "domain" or "op"
     why: str                # the same in words
-    left_out: Line | None = None    # the mg.where that took the other branch there, if one did
+    left_out: Line | None = None    # a mg.where that took the other branch there
 
     @property
     def way(self) -> str:
@@ -90,17 +90,17 @@ class Finding(NamedTuple):
 class Detective:
     """Finds the first op that makes a nan or an inf.
 
-    Inside `with detective:`, going forward and back; then its `finding` is that, or None.  An op
-    that is given -inf by the program itself may make -inf of it: masks do.
+    Run forward and backward inside `with detective:`.  Its `finding` is then that op, or None.  An
+    op to which the program itself gives -inf may return -inf: masks do.
     """
 
     def __init__(self, model: Module) -> None:
         self.finding = None
         self._parameters = {p.node: name for name, p in model.named_parameters()}
         self._modules = {id(module): path for path, module in model.named_modules()}
-        self._ran = {}          # node -> line, module, Numbers given: of the op that made it
+        self._ran = {}          # node -> line, module and inputs' Numbers of its op
         self._branches = {}     # node -> line of the mg.where that its gradient came back through
-        self._said = []         # by NumPy, since the last op
+        self._said = []         # messages of NumPy since the last op
 
     def __enter__(self) -> "Detective":
         self._contexts = [np.errstate(divide="log", over="log", invalid="log", call=self),
@@ -114,11 +114,12 @@ class Detective:
             context.__exit__(*error)
 
     def write(self, text: str) -> None:
-        """Be told by NumPy of a division by zero, an overflow or an invalid operation."""
+        """Receive NumPy's message on a division by zero, an overflow or an invalid operation."""
         self._said.append(text.strip().removeprefix("Warning: "))
 
     def look_at_gradients(self) -> None:
-        """Once all is done: if no op made it, a sum did, of gradients or of their squares."""
+        """Check the gradients at the end: if no op made it, a sum of them or of their squares
+        did."""
         if self.finding:
             return
         gradients = {name: node.grad for node, name in self._parameters.items()
@@ -154,8 +155,8 @@ class Detective:
             self._note_backward(event, said)
 
     def _note_left_out(self, event):
-        """See whether a mg.where leaves out what was found going forward, so that it did harm only
-        going back."""
+        """Check whether a mg.where leaves out what was found forward, so that it did harm only in
+        backward."""
         if (event.op == "where" and event.direction == "forward" and not self.finding.left_out
                 and self.finding.cause not in ("weight", "input")
                 and any(not np.isfinite(x.data).all() for x in event.inputs[1:]
@@ -240,11 +241,11 @@ class Detective:
 
 
 class Case(NamedTuple):
-    """A step, or a batch of an evaluation, whose loss or gradient is not finite."""
+    """A training step, or a batch of an evaluation, whose loss or gradient is not finite."""
     part: str               # "training" or "validation"
-    step: int               # the one that was being taken, or after which it was evaluated
+    step: int               # the step being taken, or the last one before the evaluation
     loss: float
-    norm: float             # of the gradient; nan going forward only
+    norm: float             # of the gradient; nan without a backward pass
     batches: list[tuple[np.ndarray, np.ndarray]]        # ids and targets, (B, T) each
 
     def __str__(self) -> str:
@@ -258,7 +259,7 @@ class Case(NamedTuple):
     @classmethod
     def of_validation(cls, step: int, model: Transformer, x: np.ndarray, y: np.ndarray,
                       batch_size: int) -> "Case":
-        """The first batch of an evaluation whose loss is not finite."""
+        """Return the first batch of an evaluation whose loss is not finite."""
         for at in range(0, len(x), batch_size):
             ids, targets = x[at:at + batch_size], y[at:at + batch_size]
             if not math.isfinite(loss := evaluate(model, ids, targets, len(ids))):
@@ -267,7 +268,7 @@ class Case(NamedTuple):
 
     def again(self, model: Transformer, dropout: np.random.Generator
               ) -> tuple["Case", Finding | None]:
-        """The same taken again, watched; no gradient is left, and `dropout` is not moved."""
+        """Run the case again, watched.  No gradient is left, and `dropout` keeps its state."""
         parameters, norm = model.parameters(), math.nan
         for p in parameters:
             p.grad = None
@@ -285,16 +286,16 @@ class Case(NamedTuple):
         return self._replace(loss=loss, norm=norm), detective.finding
 
     def saved(self) -> dict[str, Any]:
-        """All of it as JSON can hold it, exactly."""
+        """Return the case exactly, as JSON can hold it."""
         return self._asdict() | {"batches": [[x.tolist(), y.tolist()] for x, y in self.batches]}
 
     @classmethod
     def restored(cls, saved: dict[str, Any]) -> "Case":
-        """What `saved` gave.
+        """Return the case that `saved` stored.
 
         Raises
         ------
-        ValueError : it is of another kind.
+        ValueError : the data is not of that form.
         """
         try:
             case = cls(**saved | {"batches": [(np.array(x, np.int64), np.array(y, np.int64))
@@ -310,7 +311,7 @@ class Case(NamedTuple):
 
 
 class NotFinite(ValueError):
-    """A step that was not taken, because its loss or gradient is not finite."""
+    """A step was not taken, because its loss or gradient is not finite."""
 
     def __init__(self, case: Case) -> None:
         super().__init__(f"{case}, so the step is not taken; without --explain, train.py names the "
@@ -319,7 +320,7 @@ class NotFinite(ValueError):
 
 
 def replay(path: str | os.PathLike) -> None:
-    """Take the step of a nan.npz again, and print what was found.
+    """Run the step of a nan.npz again, and print what was found.
 
     Raises
     ------
@@ -354,7 +355,7 @@ def replay(path: str | os.PathLike) -> None:
 
 
 def advice(finding: Finding | None, settings: dict[str, Any]) -> str:
-    """What to do about it, in a sentence."""
+    """Return what to do about it, in a sentence."""
     slower = f"a lower --learning_rate (it was {settings['learning_rate']:g})"
     if settings["warmup_iters"] < 100:
         slower += f", a longer --warmup_iters (it was {settings['warmup_iters']})"
@@ -375,8 +376,8 @@ def advice(finding: Finding | None, settings: dict[str, Any]) -> str:
 
 
 def named_arguments(event: Event) -> Iterator[tuple[str, Any]]:
-    """The floats that an op was given, and the numbers where it takes arrays, each with the
-    argument's name."""
+    """Yield the array arguments of an op that hold floats, each with its name; numbers given in
+    place of arrays are included."""
     parameters = inspect.signature(OPS[event.op]).parameters.values()
     for parameter, given in zip(parameters, event.inputs):
         for x in given if isinstance(given, (list, tuple)) else [given]:
@@ -387,5 +388,5 @@ def named_arguments(event: Event) -> Iterator[tuple[str, Any]]:
 
 
 def array_of(x: Any) -> Any:
-    """What a Tensor holds, or what is given as it is."""
+    """Return the data of a Tensor; anything else is returned as it is."""
     return x.data if isinstance(x, Tensor) else x

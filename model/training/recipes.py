@@ -1,4 +1,4 @@
-"""Whole settings by name, --recipe, and how they follow from the text and the time there is."""
+"""Complete settings by name (--recipe), adapted to the size of the text and the time available."""
 import math
 import textwrap
 
@@ -6,19 +6,18 @@ from model.console.flags import as_flags
 from model.training.settings import Settings
 
 MINUTES = 3.0
-# Of the text that is trained on, as often as it is read in three minutes where it has a million
-# characters; how often another is read in its time says how much must be done against learning it
-# by heart.
+# The passes over a text of a million characters in three minutes.  The more passes a run makes over
+# its text, the more dropout it needs against learning the text by heart.
 USUAL_PASSES = 3.0
-LEAST_PASSES = 0.3          # below which no fewer are dropped
-MOST_PASSES = 20.0          # after which a run ends, if it was not told how long to take
-CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two processors of a laptop
-LEAST_STEPS = 90            # that those passes are cut into; a shorter text gets smaller batches
-WARMUP_PART = 4             # a fourth of the steps, at most, are the warm-up
-EVALUATIONS = 10            # of a run on a short text, at least: its best model may come early
-# Dropped more, of n-grams, for each doubling of the passes up to the usual ones and from there on;
+LEAST_PASSES = 0.3          # with fewer passes, no less is dropped
+MOST_PASSES = 20.0          # after which a run without an explicit end stops
+CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two laptop processors
+LEAST_STEPS = 90            # in those passes; a shorter text gets smaller batches
+WARMUP_PART = 4             # the warm-up takes at most a fourth of the steps
+EVALUATIONS = 10            # at least, on a short text: its best model may come early
+# How much more n-grams are dropped for each doubling of the passes, up to and beyond USUAL_PASSES;
 FEWER_NGRAMS, MORE_NGRAMS = 0.12, 0.07
-# of activations, for each halving of the text and each quadrupling of the time.
+# and activations, for each halving of the text and each quadrupling of the time.
 MORE_ACTIVATIONS, MOST_ACTIVATIONS = 0.05, 0.15
 
 MODERN = dict(
@@ -33,12 +32,13 @@ RECIPES = {"modern": MODERN, "gpt2": GPT2}
 
 def recipe(name: str, characters: int, minutes: float | None = None, max_iters: int | None = None
            ) -> dict[str, object]:
-    """All settings that a recipe names, for a text of so many characters and so long a run.
+    """Return all settings of a recipe, for a text of that many characters and a run of that length.
 
-    "gpt2" is the same for all.  "modern" has a block that the text's validation part holds, batches
-    small enough for LEAST_STEPS in MOST_PASSES, and the more often the text is read, the more is
-    dropped: of n-grams, which are the first to be learnt by heart, at USUAL_PASSES the recipe's
-    share, and of activations from there on, where a shorter text asks for more than a longer run.
+    "gpt2" is the same for every text.  "modern" adapts three things.  The block fits the text's
+    validation part.  Batches are small enough for LEAST_STEPS in MOST_PASSES.  And the more often
+    the text is read, the more is dropped: first n-grams, which are learnt by heart first, with the
+    recipe's share at USUAL_PASSES; beyond that activations too, more for a shorter text than for a
+    longer run.
     """
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:
@@ -69,13 +69,13 @@ def recipe(name: str, characters: int, minutes: float | None = None, max_iters: 
 
 
 def is_short(characters: int) -> bool:
-    """Whether MOST_PASSES over a text of so many end before MINUTES do."""
+    """Whether MOST_PASSES over a text of this length end before MINUTES do."""
     return MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE
 
 
 def completed(given: dict[str, object], characters: int) -> dict[str, object]:
-    """The settings of a new run on a text of so many characters: those that are given, and else its
-    recipe's.  Of one that is not told how long to take, the end is MINUTES, or MOST_PASSES."""
+    """Return the settings of a new run on a text: those given, and otherwise its recipe's.  A run
+    without an explicit end stops after MINUTES, or after MOST_PASSES passes over a short text."""
     name, minutes = given.get("recipe", Settings.recipe), given.get("minutes")
     max_iters = given.get("max_iters")
     if minutes is max_iters is None:
@@ -87,7 +87,7 @@ def completed(given: dict[str, object], characters: int) -> dict[str, object]:
 
 
 def told(s: Settings, characters: int) -> str:
-    """A run's recipe in full, and what it has in place of that, as flags, in lines."""
+    """Return a run's recipe as flags, and the settings that replace some of it, in lines."""
     named = recipe(s.recipe, characters, s.minutes, s.max_iters)
     own = {name: getattr(s, name) for name in named if getattr(s, name) != named[name]}
     lines = wrapped(f"{s.recipe}:", as_flags(named))
@@ -97,7 +97,7 @@ def told(s: Settings, characters: int) -> str:
 
 
 def wrapped(begin: str, flags: list[str]) -> list[str]:
-    """Lines of flags, none of which is cut from its value."""
+    """Wrap flags into lines, without separating a flag from its value."""
     text = " ".join([begin, *(flag.replace(" ", "\xa0") for flag in flags)])
     return [line.replace("\xa0", " ")
             for line in textwrap.wrap(text, 88, break_long_words=False, break_on_hyphens=False)]

@@ -1,4 +1,4 @@
-"""A run: the model and all that changes while it trains, and the folder that keeps both."""
+"""A run: the model, its optimiser and state during training, and the folder that stores them."""
 import contextlib
 import dataclasses
 import itertools
@@ -28,11 +28,11 @@ from model.training.state import (Log, State, decayed_and_other, evaluate, forwa
 from model.transformer import Transformer
 
 LOG, NAN = "log.csv", "nan.npz"
-SKIPS_IN_A_ROW = 20     # after which skipping is given up
+SKIPS_IN_A_ROW = 20     # after this many the run ends
 
 
 class Run:
-    """A model in training, its optimiser and its state, new or as a checkpoint kept them."""
+    """A model in training, its optimiser and its state, new or restored from a checkpoint."""
 
     def __init__(self, settings: Settings, tokenizer: CharTokenizer, text: str,
                  resumed: Checkpoint | None) -> None:
@@ -45,7 +45,7 @@ class Run:
         self.optimizer = optimizer_of(self.model, s)
         self.highest = [group["lr"] for group in self.optimizer.param_groups]
         self.state = State(s.seed)
-        self.kept = None        # the iteration that last.npz holds
+        self.kept = None        # the iteration in last.npz
         if resumed:
             self.state.restore(resumed.training["state"])
             restore_optimizer(self.optimizer, self.model, resumed.optimizer,
@@ -54,12 +54,12 @@ class Run:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step, AdamW's."""
+        """AdamW's learning rate for the next step."""
         return self.rate_below(self.settings.learning_rate)
 
     def rate_below(self, highest: float) -> float:
-        """Of the next step, for parameters whose highest rate is not the settings' one: in the same
-        proportion to it."""
+        """Return the learning rate of the next step for parameters with another highest rate than
+        the settings' one: the same share of it."""
         s = self.settings
         lowest = s.learning_rate / 10 if s.min_lr is None else s.min_lr
         if highest != s.learning_rate:
@@ -70,8 +70,8 @@ class Run:
         return warmup_cosine(at, highest, lowest, warmup, end)
 
     def _place_in_schedule(self):
-        """(where the next step is, the end of the warm-up, the end), in steps; or, after the
-        warm-up, in seconds of training, if by the clock more of the run is done."""
+        """Return (position of the next step, end of the warm-up, end of the run), in steps; or,
+        after the warm-up, in seconds of training, if by the clock more of the run is done."""
         s, state = self.settings, self.state
         steps = s.steps if s.lr_decay_iters is None else s.lr_decay_iters
         if (s.minutes is not None and state.iteration >= s.warmup_iters
@@ -87,8 +87,8 @@ class Run:
         return max(by_clock, state.iteration / s.steps if s.steps else 1.0)
 
     def take_step(self, train: np.ndarray) -> tuple[float, float]:
-        """One step of the optimiser, over one or more batches of the ids; returns the training loss
-        and the norm of its gradient before clipping.
+        """Take one optimiser step over one or more batches of the ids; return the training loss and
+        the norm of its gradient before clipping.
 
         Raises
         ------
@@ -109,8 +109,8 @@ class Run:
         return loss, norm
 
     def step(self, train: np.ndarray) -> None:
-        """Take a step and count it; say so if its loss is far above the usual, or if it was not
-        taken, as --on_nan has it."""
+        """Take a step and count it.  Report a loss that is far above the usual one.  Handle a step
+        that cannot be taken as --on_nan says."""
         state, before, started = self.state, self.state.generators(), clock()
         try:
             loss, norm = self.take_step(train)
@@ -125,8 +125,8 @@ class Run:
                        f"where {usual:.3f} is usual; gradient norm {norm:.3g} before clipping")
 
     def evaluate(self, x: np.ndarray, y: np.ndarray) -> float:
-        """Loss over windows of the validation split, (N, T) each; ends the run where it is not
-        finite."""
+        """Return the loss over windows of the validation split, (N, T) each; end the run if it is
+        not finite."""
         batch_size = self.settings.batch_size
         loss = evaluate(self.model, x, y, batch_size)
         if not math.isfinite(loss):
@@ -135,8 +135,8 @@ class Run:
         return loss
 
     def _stop_or_skip(self, case, generators):
-        """Say what made a nan or inf, once, and keep it in nan.npz; then let the step be left out,
-        or end the run."""
+        """Report the origin of a nan or inf, once, and store it in nan.npz; then let the step be
+        skipped, or end the run."""
         skips = self.settings.on_nan == "skip" and case.part == "training"
         gives_up = skips and self.state.skipped_in_row + 1 == SKIPS_IN_A_ROW
         first = not self.state.skipped
@@ -157,7 +157,7 @@ class Run:
                    f"    {self.replay_command()}\n", sys.stderr)
 
     def _stopped(self, case, remedy, gives_up):
-        """Why a run ends that met a nan or inf, what is kept, and what to do."""
+        """Return why a run ends that met a nan or inf, what is kept, and what to do."""
         why = (f"{SKIPS_IN_A_ROW} steps in a row were to be skipped; {case}" if gives_up
                else str(case))
         kept = "nothing had been saved yet"
@@ -170,16 +170,16 @@ class Run:
                 f"{self.replay_command()}.  {remedy}; {kept}")
 
     def replay_command(self) -> str:
-        """What to type to see again what was not finite."""
+        """Return the command that shows again what was not finite."""
         return f"python train.py --replay {shlex.quote(str(self.out_dir / NAN))}"
 
     def open_log(self, resumed: bool) -> Log:
-        """log.csv, with what it holds up to where the run goes on."""
+        """Return log.csv, with its lines up to the point from which the run continues."""
         return Log(self.out_dir / LOG, self.state.evaluated if resumed else None,
                    skips=self.settings.on_nan == "skip" or self.state.skipped > 0)
 
     def save(self, name: str, also: dict | None = None, **more) -> None:
-        """Write a checkpoint into the folder; `more` is what save_checkpoint takes."""
+        """Write a checkpoint into the folder; `also` and `more` go to save_checkpoint."""
         s = self.settings
         kept = dataclasses.asdict(s) | {"init_from": "scratch", "profile": 0}
         if s.data not in data.KNOWN_TEXTS:
@@ -188,9 +188,9 @@ class Run:
         save_checkpoint(self.out_dir / name, self.model, self.tokenizer, training, **more)
 
     def save_last(self) -> bool:
-        """Write last.npz, from which the run can be resumed, and keep the one before it; or leave
-        both where nothing good could come of this: the last step was skipped, or made a weight nan
-        or inf.  Returns whether it was written."""
+        """Write last.npz, from which the run can be resumed, and keep the one before it.  Write
+        neither if the last step was skipped or made a weight nan or inf.  Return whether it was
+        written."""
         if self.state.skipped_in_row or not all(np.isfinite(p.data).all()
                                                 for p in self.model.parameters()):
             return False
@@ -199,9 +199,9 @@ class Run:
         return True
 
     def know_best(self, resumed: Checkpoint) -> None:
-        """Have the best model of a resumed run be there.
+        """Make sure that the best model of a resumed run is there.
 
-        It may be of a later step than the one that the run goes on from, if that was not kept.
+        It may be of a later step than the one from which the run continues, if that was not saved.
         """
         path, what = self.out_dir / BEST, "not there"
         try:
@@ -220,31 +220,31 @@ class Run:
 
 
 def _origin(checkpoint):
-    """What all checkpoints of a run have in common."""
+    """Return what all checkpoints of a run have in common."""
     training = checkpoint.training
     return (training["text"], training["settings"].get("seed"), checkpoint.tokenizer.vocabulary,
             checkpoint.model.config)
 
 
 def clock() -> float:
-    """Seconds of a clock that stands still while kernels are compiled."""
+    """Return the seconds of a clock that stops while kernels are compiled."""
     return time.perf_counter() - compiling.seconds
 
 
 def optimizer_of(model: Transformer, s: Settings) -> mg.Optimizers | mg.AdamW:
-    """What steps a model's parameters, by the settings."""
+    """Return the optimiser of a model's parameters that the settings ask for."""
     matrices = packed_and_other_matrices(model) if s.optimizer == "muon" else []
     adamw = mg.AdamW(decayed_and_other(model, matrices), s.learning_rate, (s.beta1, s.beta2),
                      weight_decay=s.weight_decay)
     if not matrices:
         return adamw
-    # Three steps of Newton and Schulz train as well as the published five, and take less time.
+    # Three Newton-Schulz steps train as well as the published five, and take less time.
     return mg.Optimizers([adamw, mg.Muon(matrices, s.muon_lr, weight_decay=s.weight_decay,
                                          ns_steps=3)])
 
 
 def earlier_run(out_dir: pathlib.Path, held: contextlib.ExitStack, explain: bool) -> Checkpoint:
-    """What to go on from.  The folder is held from then on, except to explain a step."""
+    """Return the checkpoint to resume from.  The folder stays claimed, except to explain a step."""
     last = out_dir / LAST
     if out_dir.is_dir() and not explain:
         held.enter_context(claimed(out_dir))
@@ -255,14 +255,14 @@ def earlier_run(out_dir: pathlib.Path, held: contextlib.ExitStack, explain: bool
                          "last.npz that does")
     if warning:
         print(f"warning     {warning}, at step {resumed.training['state']['iteration']:,}")
-        if last.exists() and not explain:       # else it would become the one before the next
+        if last.exists() and not explain:       # else the next save would keep it as previous.npz
             os.replace(last, out_dir / DAMAGED)
     return resumed
 
 
 def keep_earlier_run(out_dir: pathlib.Path) -> None:
-    """Move the files of an earlier run to a folder of their own, within this one, which may be all
-    that can be written, instead of writing over them."""
+    """Move the files of an earlier run to a folder of their own instead of overwriting them.  That
+    folder lies within this one, which may be the only writable one."""
     files = [out_dir / name for name in (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)]
     files = [file for file in files if file.exists()]
     if files:
@@ -275,5 +275,5 @@ def keep_earlier_run(out_dir: pathlib.Path) -> None:
 
 
 def resume_command(out_dir: pathlib.Path) -> str:
-    """What to type to go on."""
+    """Return the command that resumes the run."""
     return f"python train.py --init_from resume --out_dir {shlex.quote(str(out_dir))}"

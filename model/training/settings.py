@@ -1,4 +1,4 @@
-"""What a run can be told, and what of it cannot work."""
+"""The settings of a run, and the checks of what cannot work."""
 import dataclasses
 import difflib
 import math
@@ -15,12 +15,12 @@ from model.transformer import ACTIVATIONS, NORMS, POSITIONS, TransformerConfig
 
 RECIPES = ("modern", "gpt2")
 SCHEDULES = ("cosine", "linear")
-TOO_HIGH = 0.1      # a learning rate at which training hardly gets anywhere
+TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Everything that a run can be told; the names are nanoGPT's where it has one."""
+    """All settings of a run; the names are nanoGPT's where it has one."""
     data: str = flag("lantern", "shakespeare, lantern, or the path of a UTF-8 text file")
     out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
                                "previous.npz (the one before it), log.csv")
@@ -84,11 +84,11 @@ class Settings:
 
     @property
     def steps(self) -> float:
-        """Optimiser steps in all; inf where the clock alone ends the run."""
+        """The number of optimiser steps; inf where the clock alone ends the run."""
         return math.inf if self.max_iters is None else self.max_iters
 
     def problems(self) -> list[str]:
-        """What cannot work whatever the text, one line each, with the remedy."""
+        """Return the settings that cannot work with any text, one line each, with the remedy."""
         found = too_small(self, max_iters=0, batch_size=1, block_size=1, n_layer=1, n_head=1,
                           n_embd=1, learning_rate=0, muon_lr=0, weight_decay=0, warmup_iters=0,
                           eval_interval=1, eval_iters=0, log_interval=1,
@@ -118,7 +118,7 @@ class Settings:
         return found + self._problems_of_heads() + self._problems_of_folder()
 
     def _problems_of_heads(self):
-        """Channels that do not split into heads, and heads that cannot share."""
+        """Report channels that do not split into heads, and heads that cannot share."""
         C, H, H_kv = self.n_embd, self.n_head, self.n_kv_head
         if min(C, H) < 1:
             return []
@@ -137,8 +137,8 @@ class Settings:
         return found
 
     def _problems_of_folder(self):
-        """An out_dir that cannot be written into."""
-        if self.explain:        # which writes nothing
+        """Report an out_dir that cannot be written into."""
+        if self.explain:        # --explain writes nothing
             return []
         if not self.out_dir:
             return ["--out_dir is empty; give a folder"]
@@ -156,7 +156,7 @@ class Settings:
         return []
 
     def problems_with(self, text: str) -> list[str]:
-        """What cannot work with this text, one line each, with the remedy."""
+        """Return the settings that cannot work with this text, one line each, with the remedy."""
         try:
             data.check_lengths(*data.split(text), self.block_size)
         except data.TextError as error:
@@ -166,14 +166,14 @@ class Settings:
                     "nothing to learn; give a text of different ones"]
         try:
             config = self.model_config(len(set(text)))
-        except ValueError:          # which `problems` says
+        except ValueError:          # `problems` reports it
             return []
         return self._problems_of_memory(config, memory_limit())
 
     def _problems_of_memory(self, config, limit):
-        """A model, or a step of it, that needs more bytes than there are."""
+        """Report a model, or a training step, that needs more bytes than the machine has."""
         model, step = training_bytes(config, 0), training_bytes(config, self.batch_size)
-        # The first batch is in the step; of the others, ids and targets wait, 16 bytes a token.
+        # `step` has the first batch; the others store ids and targets, 16 bytes a token.
         ids = 16 * (self.characters - self.batch_size * self.block_size)
         there = f"of memory, and there are {scaled(limit, 'B')}; take "
         if model > limit:
@@ -190,7 +190,7 @@ class Settings:
         return []
 
     def warnings(self) -> list[str]:
-        """What can work, and is hardly meant, one line each."""
+        """Return the settings that work but are probably a mistake, one line each."""
         found = []
         if self.learning_rate == 0:
             found.append("at --learning_rate 0 nothing is learned")
@@ -204,20 +204,20 @@ class Settings:
 
     @property
     def characters(self) -> int:
-        """Of a step of the optimiser."""
+        """The number of characters in an optimiser step."""
         return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
     def model_config(self, vocab_size: int) -> TransformerConfig:
-        """The settings that shape the model."""
+        """Return the configuration of the model, from the settings that shape it."""
         return TransformerConfig(vocab_size,
                                  **{name: getattr(self, name) for name in ARCHITECTURE})
 
 
-# What a resumed run keeps.
+# The settings that a resumed run keeps.
 ARCHITECTURE = tuple(field.name for field in dataclasses.fields(TransformerConfig)
                      if field.name != "vocab_size")
 
 
 def _any_of(words):
-    """a, b or c."""
+    """Return the words as "a, b or c"."""
     return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)

@@ -8,7 +8,7 @@ from model.transformer import TransformerConfig
 
 
 def of_a_layer(config: TransformerConfig) -> dict[str, int]:
-    """Parameters of one block, by part."""
+    """Return the number of parameters of each part of a block."""
     C, D, H, H_kv = config.n_embd, config.d_head, config.n_head, config.kv_heads
 
     def linear(inputs, outputs):
@@ -19,13 +19,13 @@ def of_a_layer(config: TransformerConfig) -> dict[str, int]:
 
 
 def of_a_norm(config: TransformerConfig) -> int:
-    """Parameters of a norm: gains, and with biases shifts; none of the RMS norm."""
+    """Return the number of parameters of a norm: gains, and with biases shifts; 0 for RMS norm."""
     return 0 if config.norm == "rms" else config.n_embd * (1 + config.bias)
 
 
 def outside_layers(config: TransformerConfig) -> dict[str, int]:
-    """Parameters before the first block and after the last; the output is the token embedding once
-    more, and counts once."""
+    """Return the number of parameters of each part outside the blocks.  The output is the token
+    embedding again, which counts once."""
     C = config.n_embd
     learnt = config.position == "learned"
     return {"token embedding": config.vocab_size * C,
@@ -35,27 +35,27 @@ def outside_layers(config: TransformerConfig) -> dict[str, int]:
 
 
 def parameters(config: TransformerConfig) -> int:
-    """Of the whole model."""
+    """Return the number of parameters of the whole model."""
     return config.n_layer * sum(of_a_layer(config).values()) + sum(outside_layers(config).values())
 
 
 def cached(config: TransformerConfig) -> int:
-    """Numbers that are kept of a token that was read: its keys and values in every layer."""
+    """Return how many numbers are kept for each token read: its keys and values in every layer."""
     return 2 * config.n_layer * config.kv_heads * config.d_head
 
 
 def forward_flops(config: TransformerConfig) -> tuple[float, float]:
-    """Additions and multiplications in the products of one token: with weights, and in attention.
+    """Count the additions and multiplications for one token: in products with weights, and in
+    attention.
 
-    A weight that multiplies takes 2: every matrix of the layers, and the output's, which is the
-    token embedding.  Looking a token up takes none.  A query takes 2 D in every head for the
-    score of each key, and 2 D for mixing its value: 4 C a layer for each key, of which causal
-    attention has (T + 1) / 2 on the mean of a full block.  Norms, softmax, activations and
-    additions are not counted.
-    Going back takes twice as much as going forward.
+    Each weight that multiplies costs 2: every matrix of the layers, and the output's, which is the
+    token embedding.  An embedding lookup costs nothing.  In every head a query costs 2 D for the
+    score of each key and 2 D to mix its value: 4 C a layer for each key, and causal attention has
+    (T + 1) / 2 keys on average over a full block.  Norms, softmax, activations and additions are
+    not counted.  Backward costs twice as much as forward.
 
     Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1 and table 1,
-    which leaves out the output and lets a query look at T keys; Chowdhery et al. 2022, "PaLM",
+    which leaves out the output and counts T keys for each query; Chowdhery et al. 2022, "PaLM",
     appendix B, and nanoGPT, 6 N + 12 L C T for training, do the latter too.
     """
     matrices = of_a_layer(dataclasses.replace(config, bias=False))
@@ -66,11 +66,11 @@ def forward_flops(config: TransformerConfig) -> tuple[float, float]:
 
 
 def training_bytes(config: TransformerConfig, batch_size: int) -> int:
-    """Bytes of all arrays at the largest moment of a training step in float32, to some tenth.
+    """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
 
-    Four of each parameter: itself, its gradient, AdamW's two means.  Of each token, what going back
-    needs of a block: 12 C, among them the MLP's 4 C before and after GELU; 4 C outside of blocks;
-    and of the V logits three at the time of the loss.
+    Four floats for each parameter: itself, its gradient, AdamW's two means.  For each token, a
+    block keeps 12 C for backward, including the MLP's 4 C before and after GELU; 4 C outside the
+    blocks; and three times the V logits when the loss is computed.
     """
     C, V = config.n_embd, config.vocab_size
     of_a_token = config.n_layer * 12 * C + 4 * C + 3 * V
@@ -78,12 +78,12 @@ def training_bytes(config: TransformerConfig, batch_size: int) -> int:
 
 
 def number_of(n: float, what: str) -> str:
-    """1 layer, 2,000 layers."""
+    """Return a count with its noun, as "1 layer" or "2,000 layers"."""
     return f"{n:,}".removesuffix(".0") + f" {what}" + "s" * (n != 1)
 
 
 def scaled(n: float, unit: str) -> str:
-    """Four digits of a number, with one of the prefixes k, M, G, T, P."""
+    """Return four digits of a number, with one of the prefixes k, M, G, T, P."""
     for prefix in ("", "k", "M", "G", "T", "P"):
         if n < 999.95 or prefix == "P":
             return f"{n:#.4g} {prefix}{unit}".rstrip()

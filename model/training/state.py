@@ -1,4 +1,4 @@
-"""What a run keeps beside the model: its state, its log, its interrupts; and evaluation."""
+"""A run's state besides the model: counts and losses, its log, its interrupts; and evaluation."""
 import contextlib
 import csv
 import io
@@ -20,15 +20,15 @@ from model.storage.files import replacing
 from model.transformer import Transformer
 
 OPTIMIZERS = ("adamw", "muon")
-RECENT = 100        # steps, whose losses say what is usual
-QUIET = 20          # steps without a spike, after which the next one is another
-DEVIATIONS = 8.0    # of the usual losses, above their median: a spike
-AT_LEAST = 0.3      # of the median, by which a spike is above it
-EXACT = 1 << 53     # below which whole numbers are exact as float64
+RECENT = 100        # steps whose losses define the usual one
+QUIET = 20          # a spike is reported only after this many steps without one
+DEVIATIONS = 8.0    # a spike lies this many above the median of the usual losses
+AT_LEAST = 0.3      # and above it by this share of the median
+EXACT = 1 << 53     # integers below it are exact in float64
 
 
 class State:
-    """All that changes while a run goes on, but for weights and optimiser."""
+    """Everything that changes during a run, except weights and optimiser."""
 
     def __init__(self, seed: int) -> None:
         self.batches, self.dropout = generator(seed, "batches"), generator(seed, "dropout")
@@ -39,9 +39,9 @@ class State:
         self.evaluated_at = 0.0     # self.seconds at the last evaluation
         self.losses = []            # of the steps since then
         self.recent = []            # losses of the last steps, RECENT at most
-        self.spiked = -QUIET        # the iteration of the last loss that was far above those
-        self.skipped = 0            # steps that changed nothing, as their gradient was not finite
-        self.skipped_in_row = 0     # such steps since the last other one
+        self.spiked = -QUIET        # the iteration of the last spike
+        self.skipped = 0            # steps not taken, because their gradient was not finite
+        self.skipped_in_row = 0     # the last steps that were skipped without a break
 
     def note_step(self, loss: float, seconds: float) -> None:
         """Count a step, with its training loss and its time."""
@@ -59,10 +59,12 @@ class State:
         self.skipped_in_row += 1
 
     def spike(self, loss: float) -> float | None:
-        """The usual loss, if that of the next step is far above it, and no step shortly before was.
+        """Return the usual loss if the next step's is far above it, without a recent spike; else
+        None.
 
-        Far: DEVIATIONS standard deviations above the median of the RECENT losses, by their median
-        absolute deviation, and AT_LEAST of the median; nothing is said before half of them are in.
+        Far above is DEVIATIONS standard deviations over the median of the RECENT losses, estimated
+        from their median absolute deviation, and at least AT_LEAST of the median.  Nothing is
+        reported before half of the RECENT losses are in.
         """
         if len(self.recent) < RECENT // 2:
             return None
@@ -74,15 +76,15 @@ class State:
         return usual if self.iteration - before >= QUIET else None
 
     def note_evaluation(self, val_loss: float) -> bool:
-        """Count an evaluation; returns whether it is the best so far."""
+        """Count an evaluation; return whether it is the best so far."""
         self.evaluated, self.evaluated_at, self.losses = self.iteration, self.seconds, []
         improved = val_loss < self.best
         self.best = min(self.best, val_loss)
         return improved
 
     def since_evaluation(self, tokens: int) -> tuple[float | None, float]:
-        """Mean training loss (None before any step) and characters per second since the last
-        evaluation, for steps of so many characters."""
+        """Return the mean training loss (None before any step) and characters per second since the
+        last evaluation, for steps of `tokens` characters."""
         if not self.losses:
             return None, 0.0
         mean = sum(self.losses) / len(self.losses)
@@ -90,19 +92,19 @@ class State:
         return mean, len(self.losses) * tokens / seconds if seconds else 0.0
 
     def generators(self) -> dict:
-        """Where its generators stand, as JSON can hold it."""
+        """Return the state of its generators, as JSON can hold it."""
         return {name: getattr(self, name).bit_generator.state for name in ("batches", "dropout")}
 
     def saved(self) -> dict:
-        """All of it as JSON can hold it, exactly."""
+        """Return the state exactly, as JSON can hold it."""
         return vars(self) | self.generators()
 
     def restore(self, saved: dict) -> None:
-        """Take over what `saved` gave.
+        """Restore what `saved` returned.
 
         Raises
         ------
-        ValueError : it is of another kind.
+        ValueError : the data is not of that form.
         """
         for name, value in saved.items():
             try:
@@ -121,7 +123,7 @@ class State:
 
 
 def _is_like(now, value):
-    """Whether a value of JSON may take the place of a number or a list of numbers."""
+    """Whether a value from JSON has the type of `now`, a number or a list of numbers."""
     if isinstance(now, list):
         return isinstance(value, list) and all(_is_like(0.0, x) for x in value)
     return type(value) in (int, type(now)) and (value in (math.inf, -math.inf)
@@ -129,9 +131,9 @@ def _is_like(now, value):
 
 
 class Log:
-    """log.csv: a line for each evaluation.  A run resumed after the evaluation at `start` drops the
-    lines that lie after it; one that is not resumed (None) begins anew.  A run that may skip steps
-    has one column more: how many it has skipped so far."""
+    """The file log.csv, with a line for each evaluation.  A run resumed after the evaluation at
+    `start` drops later lines; a new run (None) starts an empty log.  A run that may skip steps has
+    one more column: how many it has skipped so far."""
     COLUMNS = ("iter", "train_loss", "val_loss", "lr", "tokens_per_s", "seconds")
     SKIPPED = "skipped"
 
@@ -150,14 +152,14 @@ class Log:
         self._write()
 
     def _write(self):
-        # All of it each time: a line added in place could be cut in the middle.
+        # Rewrite the whole file: a line added in place could be cut in the middle.
         with replacing(self.path) as file:
             text = io.TextIOWrapper(file, encoding="utf-8", newline="")
             csv.writer(text).writerows([self.columns, *self.rows])
             text.detach()
 
     def _rows_until(self, start):
-        """The lines of an earlier log up to an iteration; says so if some cannot be read."""
+        """Return the lines of an earlier log up to an iteration; report any that cannot be read."""
         header, rows, what = [], [], "not there"
         with contextlib.suppress(FileNotFoundError):
             lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
@@ -172,7 +174,7 @@ class Log:
 
 
 def _is_row(cells, columns):
-    """Whether these are the cells of a line of a log with so many columns."""
+    """Whether these are the cells of a line of a log with `columns` columns."""
     try:
         for i, cell in enumerate(cells):
             float(cell or "0" if i == 1 else cell)      # there is no training loss before any step
@@ -183,8 +185,8 @@ def _is_row(cells, columns):
 
 
 def read_log(path: pathlib.Path) -> list[list[float | None]]:
-    """The lines of a log.csv, numbers in the order of `Log.COLUMNS`, and in some logs the number of
-    steps skipped; None for the training loss where no step had one.
+    """Return the lines of a log.csv: numbers in the order of `Log.COLUMNS` and, in some logs, the
+    number of steps skipped.  The training loss is None where no step had one.
 
     Raises
     ------
@@ -208,15 +210,15 @@ def read_log(path: pathlib.Path) -> list[list[float | None]]:
 
 
 class Interrupts:
-    """Remembers Ctrl-C and the like, so that a loop can stop between two steps; a second one stops
-    at once.  They come to Python's main thread alone, and in another there is nothing to do."""
+    """Records Ctrl-C and similar signals, so that a loop can stop between steps; a second one stops
+    at once.  Python sends signals to its main thread only; in another thread this does nothing."""
     NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")     # a closed terminal; Windows' Ctrl-Break
 
     def __enter__(self) -> "Interrupts":
         self.came = False
         numbers = [getattr(signal, name) for name in self.NAMES if hasattr(signal, name)
                    and threading.current_thread() is threading.main_thread()]
-        # What the caller has ignored, as nohup does with SIGHUP, stays ignored.
+        # A signal that the caller ignores, as nohup does with SIGHUP, stays ignored.
         self.before = {number: signal.signal(number, self._note) for number in numbers
                        if signal.getsignal(number) is not signal.SIG_IGN}
         return self
@@ -235,7 +237,7 @@ class Interrupts:
 
 
 def _let_go_of_terminal():
-    """Have what is written to a terminal that was closed go nowhere, instead of failing."""
+    """Discard output to a terminal that was closed, instead of failing."""
     for number in (1, 2):
         with contextlib.suppress(OSError):
             if stat.S_ISCHR(os.fstat(number).st_mode) and not os.isatty(number):
@@ -246,8 +248,8 @@ def _let_go_of_terminal():
 
 def forward_backward(model: Transformer, batches: list[tuple[np.ndarray, np.ndarray]],
                      rng: np.random.Generator) -> float:
-    """Mean loss over batches of ids and targets, (B, T) each; its gradient is added to that of the
-    parameters."""
+    """Return the mean loss over batches of ids and targets, (B, T) each; add its gradient to the
+    parameters' gradients."""
     mean = 0.0
     for x, y in batches:
         logits = model(x, rng=rng)                                              # (B, T, V)
@@ -258,7 +260,7 @@ def forward_backward(model: Transformer, batches: list[tuple[np.ndarray, np.ndar
 
 
 def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int) -> float:
-    """Mean loss over windows (N, T), in nats per character that counts."""
+    """Return the mean loss over windows (N, T), in nats per character that counts."""
     total = 0.0
     with mg.no_grad():
         for at in range(0, len(x), batch_size):
@@ -269,8 +271,8 @@ def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int) 
 
 
 def decayed_and_other(model: Transformer, without: list[dict] = ()) -> list[dict]:
-    """Parameters for AdamW, but for those in the groups of another optimiser: weight decay falls on
-    matrices, not on norms and biases."""
+    """Return AdamW's parameters, without those of another optimiser, in two groups: matrices, which
+    get weight decay, and norms and biases, which do not."""
     elsewhere = {id(p) for group in without for p in group["params"]}
     parameters = [p for p in model.parameters() if id(p) not in elsewhere]
     return [{"params": [p for p in parameters if p.ndim >= 2]},
@@ -278,8 +280,8 @@ def decayed_and_other(model: Transformer, without: list[dict] = ()) -> list[dict
 
 
 def packed_and_other_matrices(model: Transformer) -> list[dict]:
-    """Parameters for Muon, the matrices of the blocks: those that queries, keys and values share,
-    each of which is a matrix for itself, and the others."""
+    """Return Muon's parameters, the matrices of the blocks: those that pack queries, keys and
+    values, which Muon takes one by one, and the others."""
     one = model.blocks[0].attention
     n_q, n_k = one.heads * one.d_key, one.kv_heads * one.d_key
     packed = [block.attention.qkv.weight for block in model.blocks]
