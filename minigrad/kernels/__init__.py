@@ -1,7 +1,6 @@
-"""The loops that Numba compiles: arrays in, arrays out; nothing here has heard of a Tensor.
+"""The kernels: loops that Numba compiles.  They take and return arrays, and know no Tensor.
 
-Where Numba is told not to compile (NUMBA_DISABLE_JIT=1), or cannot, the plain NumPy statements run
-instead.
+If Numba may not compile (NUMBA_DISABLE_JIT=1), or cannot, the plain NumPy versions run instead.
 """
 import numba
 

@@ -1,11 +1,11 @@
-"""What an optimiser does to all parameters, in one pass.
+"""AdamW's step and the sum of squares, over all parameters in one pass.
 
 In plain NumPy, AdamW (Loshchilov & Hutter 2019, algorithm 2), for each parameter:
     m += (1 - beta1) * (g - m);  v += (1 - beta2) * (g * g - v);
     p -= lr * (weight_decay * p + (m / correction1) / (np.sqrt(v / correction2) + eps))
 
 How it runs: the kernels get the addresses of many arrays at once, cut into pieces of at most PIECE
-elements, which threads share out.  A piece is summed by itself, so that a norm does not depend on
+elements, which the threads share.  Each piece has its own sum, so that a norm does not depend on
 the threads.
 """
 import functools
@@ -22,9 +22,9 @@ PIECE = 1 << 14
 
 
 def adamw(ps: list, gs: list, ms: list, vs: list, settings: np.ndarray) -> None:
-    """Step every p, m and v in place; all dense and of one float type.
+    """Update every p, m and v in place; all are dense and of one float type.
 
-    A row of `settings`, float64, for each: lr, beta1, beta2, eps, weight_decay, correction1,
+    `settings` (float64) has a row for each: lr, beta1, beta2, eps, weight_decay, correction1,
     correction2.
     """
     gs = [dense(g) for g in gs]
@@ -34,7 +34,7 @@ def adamw(ps: list, gs: list, ms: list, vs: list, settings: np.ndarray) -> None:
 
 
 def sum_of_squares(xs: list) -> float:
-    """The sum of the squares of all elements of all arrays of one float type."""
+    """Return the sum of the squares of all elements of all arrays, which have one float type."""
     xs = [dense(x) for x in xs]
     sizes = tuple(x.size for x in xs)
     sums = np.zeros(len(pieces(sizes)))
@@ -44,13 +44,13 @@ def sum_of_squares(xs: list) -> float:
 
 
 def addresses(arrays: list) -> np.ndarray:
-    """Where the elements of each begin."""
+    """Return the address of the first element of each array."""
     return np.array([x.__array_interface__["data"][0] for x in arrays], np.int64)
 
 
 @functools.cache
 def pieces(sizes: tuple[int, ...]) -> np.ndarray:
-    """Rows of (which array, from which element, to which), for arrays of such sizes."""
+    """Return rows of (array, first element, end) for arrays of these sizes."""
     return np.array([(i, start, min(start + PIECE, size)) for i, size in enumerate(sizes)
                      for start in range(0, size, PIECE)], np.int64).reshape(-1, 3)
 

@@ -1,7 +1,8 @@
 """Compile a training step's kernels in two processes at once, when they are not on disk yet.
 
-This process compiles the two that take longest going forward, and Muon's; a second one the others;
-they are then found on disk, or, if the second process failed, compiled where they are needed.
+This process compiles the two slowest kernels of the forward pass, and Muon's; a second process
+compiles the others.  Those are then loaded from disk or, if the second process failed, compiled
+when they are needed.
 """
 import subprocess
 import sys
@@ -17,11 +18,11 @@ COMMAND = ("import sys; sys.path[:] = {path!r}; "
 
 def compile_ahead(elements: int, muon: bool = False, qk_norm: bool = False, ngrams: bool = False
                   ) -> None:
-    """Compile, for float32, what a training step needs whose activations have so many elements,
-    with Muon, normed queries and keys, and embeddings of n-grams if it has them.
+    """Compile, for float32, the kernels of a training step whose activations have `elements`
+    elements; with Muon, normed queries and keys, and n-gram embeddings if the step has them.
 
-    One whose activations are too small for threads needs other versions of fewer kernels, and
-    compiles them as it comes to them.
+    A step too small for threads needs other versions of fewer kernels.  They are compiled when they
+    are needed.
     """
     if numba.config.DISABLE_JIT or compiling.threads_for(elements) == 1:
         return
@@ -37,7 +38,7 @@ def compile_ahead(elements: int, muon: bool = False, qk_norm: bool = False, ngra
 
 
 def own(muon: bool) -> list:
-    """The kernels of a step that this process compiles."""
+    """Return the kernels of a step that this process compiles."""
     from minigrad.kernels.attention import attention_kernel
     from minigrad.kernels.matmul import matmul_kernel
     from minigrad.kernels.muon import muon_kernel
@@ -45,13 +46,13 @@ def own(muon: bool) -> list:
 
 
 def compile_others(qk_norm: bool, ngrams: bool) -> None:
-    """What the second process does."""
+    """Compile the other kernels; the second process runs this."""
     for kernel in others(qk_norm, ngrams):
         kernel.compile(np.dtype(np.float32), True)
 
 
 def others(qk_norm: bool, ngrams: bool) -> list:
-    """The other kernels of a step, the slowest to compile first."""
+    """Return the other kernels of a step, the slowest to compile first."""
     from minigrad.kernels.attention import attention_vjp_kernel
     from minigrad.kernels.cross_entropy import cross_entropy_kernel
     from minigrad.kernels.embedding import add_rows_kernel, sum_rows_kernel

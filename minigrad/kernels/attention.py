@@ -7,14 +7,14 @@ and back, with dP the gradient through the dropout:
     dv = dropout(P).T @ g;   dP = dropout(g @ v.T);   dS = P * (dP - (g * out).sum(-1));
     dq = dS @ k * scale;   dk = dS.T @ q * scale
 
-Heads of queries may be a multiple of those of keys and values, G = H / groups to each (Ainslie et
-al. 2023, "GQA", section 2.2); their gradients to k and v add up.
+There may be more heads of queries than of keys and values, G = H / groups to each (Ainslie et al.
+2023, "GQA", section 2.2); their gradients to k and v add up.
 
-How it runs: threads share out the groups, which are heads where G is 1.  A head goes in blocks of
-ROWS queries, whose scores (ROWS, S) stay in the second-level cache; a causal block stops at its
-last query, and the loops over a row at the last key that it may look at, rounded up to LANES.
-Nothing of size (T, S) is kept: going back, P is computed again from the logarithm of each row's sum
-(Dao et al. 2022, "FlashAttention", section 3.1), and the dropout mask from its seed.
+How it runs: threads share the groups, which are single heads if G is 1.  A head is processed in
+blocks of ROWS queries, whose scores (ROWS, S) stay in the second-level cache.  A causal block stops
+at its last query, and the loops over a row at the last key that it may attend to, rounded up to
+LANES.  Nothing of size (T, S) is kept: backward computes P again from the logarithm of each row's
+sum (Dao et al. 2022, "FlashAttention", section 3.1), and the dropout mask from its seed.
 """
 import numpy as np
 from numba import prange
@@ -38,7 +38,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     """(B, H, T, D), (B, groups, S, D), (B, groups, S, E) -> (B, H, T, E), and log_sum, (B, H, T).
 
     `log_sum` is log(sum(exp(scores))) of each row.  `mask` is added to the scores and has their
-    shape (B, H, T, S), strides of 0 allowed; `slopes` (H,).  A query that may look nowhere gets 0.
+    shape (B, H, T, S); strides of 0 are allowed.  `slopes` is (H,).  A query without keys gets 0.
     """
     B, H, T, D = q.shape
     out = _like(q, v.shape[3])
@@ -53,7 +53,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
 
 
 def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, into=None):
-    """Gradients to q, k and v, written to the three arrays `into` if they are given."""
+    """Return the gradients to q, k and v, written to the three arrays `into` if they are given."""
     dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
     if k.shape[2] == 0:
         dq[...] = 0
@@ -66,13 +66,14 @@ def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed
 
 
 def _biases(q, mask, slopes):
-    """What stands for the mask and the slopes where there are none."""
+    """Return the mask and the slopes, with stand-ins where there are none."""
     return (np.zeros((1, 1, 1, 1), q.dtype) if mask is None else mask,
             np.zeros(q.shape[1], q.dtype) if slopes is None else slopes)
 
 
 def _like(x, width):
-    """An empty (B, H, T, width), in memory (B, T, H, width): merging the heads copies nothing."""
+    """Return an empty (B, H, T, width), in memory (B, T, H, width): merging heads copies
+    nothing."""
     B, H, T, _ = x.shape
     return np.empty((B, T, H, width), x.dtype).swapaxes(1, 2)
 
@@ -115,7 +116,7 @@ def attend(group, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, 
     for block in range(G * ((T + ROWS - 1) // ROWS)):       # the first of each head, the second ...
         h, top = h_k * G + block % G, block // G * ROWS
         n = min(ROWS, T - top)
-        seen = min(S, top + n) if causal else S     # columns that some row of the block looks at
+        seen = min(S, top + n) if causal else S     # columns that some row of the block needs
         multiply(q[b, h, top:top + n], k_columns, scores[:n, :seen], SET)
         for i in range(n):
             t = top + i
@@ -164,7 +165,7 @@ def attend_vjp(group, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_ma
             P, dP = part(weights, start, wide), part(back, start, wide)
             finish_scores(P, real(scale), slopes[h], t, mask[b, h, t] if has_mask else P, has_mask,
                           visible)
-            # Where a query may look nowhere, every exp(-inf - inf) below is 0.
+            # For a query that may attend to no key, every exp(-inf - inf) below is 0.
             log_total = log_sum[b, h, t] if log_sum[b, h, t] != -np.inf else real(np.inf)
             along = dot(dense_row(g[b, h, t]), dense_row(out[b, h, t]))
             if bound > 0:
@@ -189,27 +190,27 @@ def attend_vjp(group, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_ma
 
 @serial
 def panels(depth, columns, like):
-    """Room for what `pack_columns` makes of a (depth, columns) matrix."""
+    """Return room for the panels that `pack_columns` makes of a (depth, columns) matrix."""
     NR = TILE_BYTES // like.itemsize
     return np.empty(((columns + NR - 1) // NR, depth, NR), like.dtype)
 
 
 @serial
 def score_rows(S, like):
-    """Room for a block of scores, the length of whose rows is a multiple of LANES."""
+    """Return room for a block of scores, with rows of whole LANES."""
     return np.zeros((ROWS, whole_lanes(S)), like.dtype)
 
 
 @serial
 def whole_lanes(n):
-    """n rounded up to a multiple of LANES, so that no loop has a rest."""
+    """Round n up to a multiple of LANES, so that no loop has a remainder."""
     return (n + LANES - 1) // LANES * LANES
 
 
 @serial
 def finish_scores(row, scale, slope, t, mask, has_mask, visible):
-    """Scale the products q . k of query t, add the linear bias and the mask, and close to the query
-    all keys from `visible` on."""
+    """Scale the products q . k of query t, add the linear bias and the mask, and set all keys from
+    `visible` on to -inf."""
     for s in range(row.size):
         row[s] *= scale
     for s in range(visible if slope != 0 else 0):
@@ -222,7 +223,7 @@ def finish_scores(row, scale, slope, t, mask, has_mask, visible):
 
 @serial
 def softmax_or_zero(row):
-    """Softmax in place, all 0 where every score is -inf; returns log(sum(exp(row)))."""
+    """Softmax in place, all 0 where every score is -inf; return log(sum(exp(row)))."""
     if largest(row) == -np.inf:
         row[:] = 0
         return row.dtype.type(-np.inf)

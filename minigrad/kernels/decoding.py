@@ -1,4 +1,4 @@
-"""A character more for each of B sequences: the transformer's step on the keys and values it keeps.
+"""One more character for each of B sequences: a transformer's step with cached keys and values.
 
 In plain NumPy, from the embedding x of the character at position t, in each layer, a head at a time
 (Vaswani et al. 2017, section 3.2.1, for the last row alone),
@@ -9,13 +9,13 @@ then
     x = x + gelu(norm(x) @ up) @ down;
 and in the end
     logits = norm(x) @ head.
-The norm is the layer norm or the RMS norm, in place of gelu there may be the squared ReLU, and a
-head's q and keys[t] may each be divided by their root mean square.
+The norm is the layer norm or the RMS norm.  The squared ReLU may replace gelu, and a head's q and
+keys[t] may each be divided by their root mean square.
 
-How it runs: weights, keys and values lie in panels, so that a step reads each of them once, from
-one end to the other; the rows of all sequences share what is read.  A layer has five stages, in
-each of which threads share out the panels of a product, or the heads.  Every sum is taken in the
-order in which the training kernels take it, so that the logits equal theirs to the last bit.
+How it runs: weights, keys and values are stored in panels, so that a step reads each of them once,
+from one end to the other; all sequences share what is read.  A layer has five stages.  In each of
+them, threads share the panels of a product, or the heads.  Every sum is taken in the same order as
+in the training kernels, so that the logits are equal to the last bit.
 """
 import numpy as np
 from numba import prange
@@ -29,7 +29,7 @@ from minigrad.kernels.norm import normalise
 from minigrad.kernels.rotary import copy_row, norm_head, rotate_row
 from minigrad.kernels.squared_relu import squared_relu
 
-QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages: five of each layer, and the last
+QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages: five in each layer, and the last
 STAGES = HEAD
 
 
@@ -38,21 +38,21 @@ def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarr
            up: np.ndarray, down: np.ndarray, head: np.ndarray, keys: np.ndarray, values: np.ndarray,
            x: np.ndarray, vocab_size: int, t: int, eps: float, centred: bool, qk_norm: bool,
            relu2: bool) -> np.ndarray:
-    """Logits (B, V) after characters at position t, whose keys and values are kept.
+    """Return the logits (B, V) after the characters at position t; store their keys and values.
 
     Parameters
     ----------
-    x : the characters' embeddings, (B, C), which are written over.
-    cos, sin : of rotary angles, (block, D / 2); (block, 0) where nothing is turned.
+    x : the characters' embeddings, (B, C), which are overwritten.
+    cos, sin : of the rotary angles, (block, D / 2); (block, 0) without rotation.
     slopes : of each head's linear bias, (H,); 0 where there is none.
-    gains, shifts : of the norms, (2 L + 1, C): two of each layer, and the last.
+    gains, shifts : of the norms, (2 L + 1, C): two for each layer, and the last.
     biases : (L, W + 6 C), of qkv, out, up and down; W = (H + 2 groups) D.
     qkv, out, up, down : weights (L, inputs, outputs), in panels.
     head : (C, V), in panels.
     keys, values : (L, B, groups, D, block) and (L, B, groups, block, D), in panels.
-    centred : whether the norms take the mean away, as the layer norm does.
+    centred : whether the norms subtract the mean, as the layer norm does.
     qk_norm : whether queries and keys are divided by their root mean square.
-    relu2 : whether the MLP has the squared ReLU, and not the GELU.
+    relu2 : whether the MLP uses the squared ReLU instead of the GELU.
     """
     logits = np.empty((len(x), vocab_size), x.dtype)
     steps = (qkv.size + out.size + up.size + down.size + head.size) * len(x) // 16
@@ -84,7 +84,7 @@ def decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, h
 def run_stage(stage, thread, threads, x, mixed, wide, narrow, normed, scores, mix, cos, sin, slopes,
               gains, shifts, biases, qkv, out, up, down, head, keys, values, logits, t, eps, scale,
               centred, qk_norm, relu2):
-    """A thread's part of a stage; the head is a stage after the last layer's."""
+    """Run a thread's part of a stage; the head is a stage after the last layer's."""
     C, groups = x.shape[1], keys.shape[2]
     W = C + 2 * groups * keys.shape[4]
     layer, stage = stage // STAGES, stage % STAGES
@@ -158,7 +158,7 @@ def product(a, packed, depth, c, thread, threads):
 @serial
 def attend_last(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores, mix, mixed,
                 qk_norm, eps):
-    """Keep a group's key and value of position t, and write what its queries find to `mixed`."""
+    """Store a group's key and value of position t, and write its queries' output to `mixed`."""
     groups, _, D, NR = keys.shape[1:]
     C, G = mixed.shape[1], slopes.size // groups
     key, value = C + group * D, C + (groups + group) * D        # where they begin

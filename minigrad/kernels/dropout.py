@@ -1,9 +1,9 @@
 """Dropout (Srivastava et al. 2014, section 4) whose mask is computed where needed, never stored.
 
 In plain NumPy:  y = residual + x * keep(seed, np.arange(x.size)) / (1 - p)  for flat x, with `keep`
-as below: a counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
-3"), so element i of a mask is the same on every platform and for every number of threads.  Its
-mixing step, once with each half of the seed, is lowbias32 (Wellons 2018, "Prospecting for Hash
+as below.  It is a counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy as
+1, 2, 3"), so element i of a mask is the same on every platform and for every number of threads.
+Its mixing step, once with each half of the seed, is lowbias32 (Wellons 2018, "Prospecting for Hash
 Functions").
 """
 import numpy as np
@@ -14,8 +14,8 @@ from minigrad.kernels.build.lanes import fma
 
 
 def dropout(x: np.ndarray, p: float, seed: int, residual: np.ndarray | None = None) -> np.ndarray:
-    """x with elements zeroed with probability p, others times 1 / (1 - p), and a residual of the
-    same shape added; `seed` has 64 bits."""
+    """Zero elements of x with probability p, scale others by 1 / (1 - p), and add a residual of the
+    same shape; `seed` has 64 bits."""
     out = np.empty(x.shape, x.dtype)
     flat = dense(x).reshape(-1)
     dropout_kernel(flat, flat[:0] if residual is None else dense(residual).reshape(-1),
@@ -24,7 +24,7 @@ def dropout(x: np.ndarray, p: float, seed: int, residual: np.ndarray | None = No
 
 
 def seed_and_bound(p: float, seed: int) -> tuple[np.uint32, np.uint32, np.uint32]:
-    """Both halves of the seed, and what the 32 random bits of an element to keep must reach."""
+    """Return both halves of the seed, and the bound: an element is kept if its 32 bits reach it."""
     return np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32), np.uint32(min(p * 2**32, 2**32 - 1))
 
 

@@ -13,7 +13,7 @@ from minigrad.kernels.dropout import keeps, seed_and_bound
 
 
 def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0) -> np.ndarray:
-    """The sums of n rows each, (V, C), (N, n) -> (N, C), with rows dropped as `dropout` drops
+    """Return sums of n rows each, (V, C), (N, n) -> (N, C), with rows dropped as `dropout` drops
     elements."""
     out = np.empty((len(ids), table.shape[1]), table.dtype)
     sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *seed_and_bound(p, seed),
@@ -38,7 +38,7 @@ def sum_rows_kernel(table, ids, out, low, high, bound, scale, threads):
 
 def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, seed: int = 0
              ) -> None:
-    """total[ids[r, i]] += g[r] for every r and i, repeated ids too, but for what was dropped:
+    """Add g[r] to total[ids[r, i]] for every r and i, repeated ids too, except dropped rows:
     (V, C), (N, n), (N, C)."""
     if ids.size:
         add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *seed_and_bound(p, seed),
@@ -48,7 +48,7 @@ def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, 
 @kernel("C2 ids2 C2 key key key double threads")
 def add_rows_kernel(total, ids, g, low, high, bound, scale, threads):
     n, factor = ids.shape[1], g.dtype.type(scale)
-    for thread in prange(threads):      # each has rows of its own, so no two write to one place
+    for thread in prange(threads):      # each has rows of its own, so no two write to the same row
         for r in range(len(ids)):
             row = g[r]
             for i in range(n):

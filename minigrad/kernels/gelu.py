@@ -22,14 +22,14 @@ PIECE = 1 << 12     # elements that a thread takes at a time
 
 
 def gelu(x: np.ndarray, by_tanh: bool) -> np.ndarray:
-    """x Phi(x) of every element."""
+    """Return x Phi(x) of every element."""
     out = np.empty(x.shape, x.dtype)
     gelu_kernel(dense(x).reshape(-1), out.reshape(-1), by_tanh, threads_for(x.size))
     return out
 
 
 def gelu_vjp(g: np.ndarray, x: np.ndarray, by_tanh: bool) -> np.ndarray:
-    """g times the derivative of `gelu` at x."""
+    """Return g times the derivative of `gelu` at x."""
     out = np.empty(x.shape, x.dtype)
     gelu_vjp_kernel(dense(g).reshape(-1), dense(x).reshape(-1), out.reshape(-1), by_tanh,
                     threads_for(x.size))
@@ -78,7 +78,7 @@ def gelu_vjp_of(g, x, out, by_tanh):
 
 @serial
 def value_and_slope(x, real):
-    """The exact GELU of a number and its derivative there, which share an exponential."""
+    """Return the exact GELU of a number and its derivative there, which share an exponential."""
     density = exp(real(-0.5) * x * x)
     Phi = normal_cdf(x, density)
     return x * Phi, fma(x * real(DENSITY_0), density, Phi)

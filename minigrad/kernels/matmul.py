@@ -1,18 +1,18 @@
-"""Matrix products, and what is done to a product's rows while they are still in the cache.
+"""Matrix products, with further steps on each row of the product while it is still in the cache.
 
 In plain NumPy, for each of a batch:
     c = a @ b,  or  c += a @ b;
 then, where they are given,
     c += bias;  c += residual;
     activated[...] = gelu(c),  or  c *= gelu'(h) and activated[...] = gelu(h) for h = slope_at,
-and where it is said to be the squared ReLU,
-    c = max(c, 0)**2,          or  c *= 2 * sqrt(slope_at), which is its slope where it is slope_at.
+and for the squared ReLU,
+    c = max(c, 0)**2,          or  c *= 2 * sqrt(slope_at), its slope where its value is slope_at.
 
 How it runs (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication"): the
-inner dimension is cut into depths of at most KC; of each, B is packed into panels of NR columns, of
-which one stays in the first-level cache; the rows of A and C are cut into blocks, which threads
-share out; and a block is walked in tiles of MR x NR, whose sums `tiles.micro_kernel` keeps in
-registers.  Operands may have any strides: rows of A that are dense are read where they lie, and a
+inner dimension is cut into depths of at most KC.  For each depth, B is packed into panels of NR
+columns; one of them stays in the first-level cache.  The rows of A and C are cut into blocks, which
+the threads share.  A block is processed in tiles of MR x NR, whose sums `tiles.micro_kernel` keeps
+in registers.  Operands may have any strides: dense rows of A are read where they lie, and a
 transpose costs nothing but the packing.
 """
 import functools
@@ -29,8 +29,8 @@ from minigrad.kernels.squared_relu import slope_where, squared_relu
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache
 PACKED_BYTES = 1 << 21  # of B at a time
-AHEAD = 8               # columns of A that are asked for before they are packed
-# For `multiply`; as literals, each would compile a version of its own.
+AHEAD = 8               # columns of A that are prefetched before they are packed
+# For `multiply`; each literal would compile its own version.
 SET, ADD = np.bool_(False), np.bool_(True)
 
 
@@ -40,7 +40,7 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
            relu2: bool = False) -> np.ndarray:
     """(N, M, K) @ (N, K, P) -> (N, M, P), or (M, K) @ (K, P) -> (M, P); added to `out` if given.
 
-    What may follow, as stated at the head of this file, wants a bias (P,), and dense arrays of the
+    The further steps, stated at the top of this file, need a bias (P,), and dense arrays of the
     product's shape.
     """
     add = out is not None
@@ -61,7 +61,7 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
 
 @functools.cache
 def absent(dtype):
-    """What stands for matrices, and for a bias, that are not given."""
+    """Return stand-ins for matrices, and for a bias, that are not given."""
     return np.empty((0, 0, 0), dtype), np.empty(0, dtype)
 
 
@@ -101,7 +101,7 @@ def matmul_kernel(a, b, c, bias, residual, slope_at, activated, add, relu2, thre
 @serial
 def finish_row(c, bias, residual, slope_at, activated, has_residual, has_slope_at, has_activated,
                relu2):
-    """What is done to a row of the product; absent arrays have been replaced by others."""
+    """Apply the further steps to a row of the product; stand-ins replace absent arrays."""
     real = c.dtype.type
     for j in range(bias.size):
         c[j] += bias[j]
@@ -124,7 +124,7 @@ def finish_row(c, bias, residual, slope_at, activated, has_residual, has_slope_a
 
 @serial
 def cuts(K):
-    """How many depths the inner dimension is cut into."""
+    """Return the number of depths into which the inner dimension is cut."""
     return max(1, (K + KC - 1) // KC)
 
 
@@ -136,7 +136,7 @@ def pack_columns(b, packed):
     NR = TILE_BYTES // b.itemsize
     full, lanes = P // NR, NR // NV
     b_row, b_column = b.strides[0] // b.itemsize, b.strides[1] // b.itemsize
-    done = 0        # rows of the full panels that are copied a vector at a time
+    done = 0        # rows of the full panels copied a vector at a time
     if b_column == 1:
         done = depth
         for k in range(done):
@@ -178,7 +178,7 @@ def pack_rows(a, packed):
 
 @serial
 def multiply(a, packed, c, add):
-    """c = a @ b, or c += a @ b, with b as `pack_columns` left it.
+    """Compute c = a @ b, or c += a @ b, with b as packed by `pack_columns`.
 
     a (M, depth) may have any strides; c (M, P) has dense rows.
     """
@@ -186,7 +186,7 @@ def multiply(a, packed, c, add):
     NR = TILE_BYTES // c.itemsize
     lanes = NR // NV
     direct = a.strides[1] == a.itemsize
-    # An odd number of 8 rows apart, panels do not all lie in the same few places of the cache.
+    # With an odd number of 8 rows between them, panels do not share a few places of the cache.
     spaced = ((depth + 7) // 8 | 1) * 8
     packed_a = np.empty((0 if direct else (M + MR - 1) // MR, spaced, MR), c.dtype)
     if not direct:
@@ -198,7 +198,7 @@ def multiply(a, packed, c, add):
         vectors = (width + lanes - 1) // lanes
         if width % lanes == 0:
             multiply_panel(a, packed_a, packed, panel, c, left, add, vectors)
-        else:                                   # a whole vector would reach beyond C's rows
+        else:                                   # a whole vector would go beyond C's rows
             corner = c[:, left:left + width]
             if add:
                 copy(corner, edge)
@@ -208,7 +208,7 @@ def multiply(a, packed, c, add):
 
 @serial
 def multiply_panel(a, packed_a, packed, panel, c, left, add, vectors):
-    """The columns of c from `left` on, with a panel of b, and a where it lies or `packed_a`."""
+    """Compute the columns of c from `left` on, with a panel of b, and a in place or `packed_a`."""
     M, depth = a.shape
     a_row, c_row = a.strides[0] // a.itemsize, c.strides[0] // c.itemsize
     size = packed.shape[1] * packed.shape[2]
@@ -222,7 +222,7 @@ def multiply_panel(a, packed_a, packed, panel, c, left, add, vectors):
 
 @serial
 def copy(source, target):
-    """The rows and columns that both have, from one matrix into another."""
+    """Copy the rows and columns that both matrices have from one to the other."""
     for y in range(min(len(source), len(target))):
         for x in range(min(source.shape[1], target.shape[1])):
             target[y, x] = source[y, x]

@@ -1,4 +1,4 @@
-"""What Muon does to all matrices, in one pass (Jordan et al. 2024, "Muon: An optimizer for hidden
+"""Muon's step for all matrices, in one pass (Jordan et al. 2024, "Muon: An optimizer for hidden
 layers in neural networks", with its coefficients A, B, C).
 
 In plain NumPy, for each parameter p with gradient g and momentum m:
@@ -9,12 +9,11 @@ For z = U S V^T the steps keep U and V, and bring singular values to between 0.6
 steps all that are 0.0015 or more of |z|, in three those from 0.018 on.
 
 How it runs: A + B G + C G^2 = C (G + B/2C)^2 + A - B^2/4C, and for C^(1/4) z in place of z the
-factor C is 1; then a step is products, and numbers that are added to a diagonal.  What is symmetric
-is computed below the diagonal alone.  Where rows are much longer than columns, the steps are taken
-on G, which one with the polynomial P takes to P G P; all P together multiply z once, at the end.
-Where columns are the longer ones, all of this is done from the other side, with G = z^T z.  A
-matrix is one thread's from beginning to end, and stays in its cache; the result does not depend on
-the threads.
+factor C is 1.  Then a step is products, and numbers added to a diagonal.  Symmetric matrices are
+computed below the diagonal only.  Where rows are much longer than columns, the steps are taken on
+G: a step with the polynomial P takes G to P G P, and all P together multiply z once, at the end.
+Where columns are longer, the same is done from the other side, with G = z^T z.  One thread steps a
+whole matrix, which stays in its cache; the result does not depend on the threads.
 """
 import math
 
@@ -40,9 +39,9 @@ SQUARE = 16         # rows and columns that are mirrored at a time, while both a
 
 
 def muon(ps: list, gs: list, ms: list, settings: np.ndarray, steps: int) -> None:
-    """Step every matrix p and its m in place; all dense and of one float type.
+    """Update every matrix p and its m in place; all are dense and of one float type.
 
-    A row of `settings`, float64, for each: momentum, decay, lr.
+    `settings` (float64) has a row for each: momentum, decay, lr.
     """
     gs = [dense(g) for g in gs]
     places = np.stack([addresses(arrays) for arrays in (ps, gs, ms)], axis=1)
@@ -55,7 +54,7 @@ def muon(ps: list, gs: list, ms: list, settings: np.ndarray, steps: int) -> None
 @kernel("C1 ids2 ids2 ids1 D2 int threads")
 def muon_kernel(like, places, shapes, order, settings, steps, threads):
     for thread in prange(threads):
-        for i in order[thread::threads]:        # so that each thread gets large and small ones
+        for i in order[thread::threads]:        # each thread gets large and small ones
             rows, columns = shapes[i]
             n = rows * columns
             p, g, m = (array_at(places[i, 0], n, like), array_at(places[i, 1], n, like),
@@ -66,7 +65,7 @@ def muon_kernel(like, places, shapes, order, settings, steps, threads):
 
 @serial
 def step_matrix(p, g, m, shape, settings, steps):
-    """Step one matrix, whose p, g and m are given row after row."""
+    """Update one matrix, whose p, g and m are given row after row."""
     real = p.dtype.type
     momentum, decay, lr = real(settings[0]), real(settings[1]), real(settings[2] / SCALE)
     z = np.empty_like(p)
@@ -85,13 +84,13 @@ def step_matrix(p, g, m, shape, settings, steps):
 
 @serial
 def orthogonal(z, steps):
-    """All steps, of z = SCALE z / |z|.  (Each matrix is made one of any strides by [::1]: then all
-    are of one type, and each function of them is compiled once.)"""
+    """Take all steps from z = SCALE z / |z|.  ([::1] gives each matrix the type of any strides:
+    then all have one type, and each function of them is compiled once.)"""
     short, long = min(z.shape), max(z.shape)
     tall = len(z) > short
     gram, P, new = square(short, z), square(short, z), square(short, z)
     all_P, out = square(short, z), np.empty_like(z)[::1]
-    on_rows = 2 * long <= 3 * short     # from there on, steps on the gram take fewer products
+    on_rows = 2 * long <= 3 * short     # then steps on the gram take fewer products
     for step in range(steps):
         if step == 0 or on_rows:
             rows = z.T if tall else z
@@ -115,13 +114,13 @@ def orthogonal(z, steps):
 
 @serial
 def square(n, like):
-    """An empty matrix, n by n."""
+    """Return an empty matrix, n by n."""
     return np.empty((n, n), like.dtype)[::1]
 
 
 @serial
 def copy(source, target):
-    """A matrix into another of the same shape, both with dense rows."""
+    """Copy a matrix into another of the same shape, both with dense rows."""
     for i in range(len(source)):
         row, into = dense_row(source[i]), dense_row(target[i])
         for j in range(row.size):
@@ -130,7 +129,7 @@ def copy(source, target):
 
 @serial
 def polynomial(gram, P):
-    """P = (gram + SHIFT)^2 + REST; gram is written over."""
+    """Compute P = (gram + SHIFT)^2 + REST; gram is overwritten."""
     for i in range(len(gram)):
         gram[i, i] += gram.dtype.type(SHIFT)
     product(gram, gram, P, SYMMETRIC)
@@ -140,7 +139,7 @@ def polynomial(gram, P):
 
 @serial
 def product(a, b, c, symmetric):
-    """c = a @ b, of which half is computed where it is symmetric; c has dense rows."""
+    """Compute c = a @ b, half of it if the result is symmetric; c has dense rows."""
     (M, K), P = a.shape, c.shape[1]
     NR, depth = TILE_BYTES // c.itemsize, min(K, KC)
     packed = np.empty(((P + NR - 1) // NR, depth, NR), c.dtype)

@@ -1,7 +1,7 @@
-"""Which rows of a table the n-grams have that each character of a sequence ends.
+"""The rows of a table that belong to the n-grams that end at each character of a sequence.
 
-The hash is Fowler, Noll & Vo's FNV-1a of 64 bits, folded; over the characters of an n-gram from the
-last to the first, where what was before the sequence is 0, and id i is i + 1.
+The hash is Fowler, Noll & Vo's FNV-1a of 64 bits, folded, over the characters of an n-gram from the
+last to the first.  Characters before the sequence count as 0, and id i as i + 1.
 """
 import math
 
@@ -12,7 +12,7 @@ from minigrad.kernels.plain import FNV_BASIS, FNV_PRIME, FOLD
 
 
 def ngram_rows(ids: np.ndarray, n: int, count: int) -> np.ndarray:
-    """A row below `count` for each n-gram, pairs to n characters: (..., T) -> (..., T, n - 1)."""
+    """Return a row below `count` for each n-gram, from pairs on: (..., T) -> (..., T, n - 1)."""
     found = np.empty((*ids.shape, n - 1), np.int64)
     flat = np.ascontiguousarray(ids, np.int64).reshape(math.prod(ids.shape[:-1]), ids.shape[-1])
     ngram_rows_kernel(flat, count, found.reshape(*flat.shape, n - 1))

@@ -15,12 +15,13 @@ from minigrad.kernels.build.lanes import LANES, fma, load, spread, store, total
 from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.sums import row_sum, squares
 
-CHUNKS = 16     # of rows; each sums dweight and dbias by itself, so that threads change nothing
+CHUNKS = 16     # of rows; each has its own sums of dweight and dbias, so threads change nothing
 
 
 def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float, centred: bool
          ) -> tuple[np.ndarray, np.ndarray]:
-    """Normalise the last axis, (..., C) -> (..., C); also each row's mean and 1 / std, (R, 2)."""
+    """Normalise the last axis, (..., C) -> (..., C); also return each row's mean, 1 / std, (R,
+    2)."""
     flat = rows(x)
     out, moments = np.empty(flat.shape, x.dtype), np.empty((len(flat), 2), x.dtype)
     norm_kernel(flat, dense(weight), dense(bias), out, moments, eps, centred, threads_for(x.size))
@@ -29,7 +30,7 @@ def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float, centre
 
 def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarray, centred: bool
              ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gradients to x, weight and bias."""
+    """Return the gradients to x, weight and bias."""
     flat = rows(x)
     dx = np.empty(flat.shape, x.dtype)
     sums = np.zeros((2 * CHUNKS, x.shape[-1]), x.dtype)
@@ -81,7 +82,7 @@ def norm_vjp_kernel(g, x, weight, moments, dx, sums, centred, threads):
 
 @serial
 def normalise_vjp(g, x, weight, mean, rstd, dx, dweight, dbias, centred):
-    """Write the gradient of a row to dx, and add those of weight and bias to what is there."""
+    """Write the gradient of a row to dx, and add those of weight and bias to dweight and dbias."""
     C = x.size
     g, weight, dx = part(g, 0, C), part(weight, 0, C), part(dx, 0, C)
     dweight, dbias = part(dweight, 0, C), part(dbias, 0, C)

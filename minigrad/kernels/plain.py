@@ -1,6 +1,6 @@
-"""Every kernel again in plain NumPy: what it computes, and what runs where Numba does not compile.
+"""Every kernel in plain NumPy: its definition, and the version that runs if Numba does not compile.
 
-The same names and arguments as the compiled ones.  The tests hold the two together.
+Names and arguments are those of the compiled kernels.  The tests compare the two.
 """
 import math
 
@@ -30,7 +30,7 @@ def matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activated=No
 
 
 def activation(x, relu2):
-    """The squared ReLU or the GELU."""
+    """Apply the squared ReLU or the GELU."""
     return np.square(np.maximum(x, 0)) if relu2 else gelu(x, False)
 
 
@@ -82,7 +82,7 @@ def norm_vjp(g, x, weight, moments, centred):
 
 
 def keep(n, p, seed):
-    """Which of n elements dropout keeps, (n,)."""
+    """Return which of n elements dropout keeps, (n,)."""
     if p == 0:
         return np.ones(n, bool)
     bits = np.arange(n).astype(np.uint32)
@@ -120,7 +120,7 @@ def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed
 
 
 def _for_each_head(x, q):
-    """Keys or values (B, groups, S, D), repeated for each head of the queries, (B, H, S, D)."""
+    """Repeat keys or values (B, groups, S, D) for each head of the queries, (B, H, S, D)."""
     return np.repeat(x, q.shape[1] // x.shape[1], axis=1)
 
 

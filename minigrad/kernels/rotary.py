@@ -53,10 +53,10 @@ def copy_row(source, target):
 
 def norm_heads(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, heads: int, D: int, eps: float
                ) -> tuple[np.ndarray, np.ndarray]:
-    """Turn each of the first heads and divide it by its root mean square, and copy what follows:
-    (..., T, W), (T, pairs), (T, pairs) -> (..., T, W); also 1 / rms of each, (R, heads).
+    """Turn each of the first heads, divide it by its root mean square, and copy the other channels:
+    (..., T, W), (T, pairs), (T, pairs) -> (..., T, W); also return each 1 / rms, (R, heads).
 
-    The angles are those of all heads, or (T, 0), and nothing is turned.
+    The angles are those of all heads, or (T, 0) to turn nothing.
     """
     y, flat = np.empty(x.shape, x.dtype), rows(x)
     rstd = np.empty((len(flat), heads), x.dtype)
@@ -66,7 +66,7 @@ def norm_heads(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, heads: int, D: i
 
 def norm_heads_vjp(g: np.ndarray, y: np.ndarray, rstd: np.ndarray, cos: np.ndarray, sin: np.ndarray,
                    D: int) -> np.ndarray:
-    """The gradient to the x of `norm_heads`, from its values."""
+    """Return the gradient to the x of `norm_heads`, from its outputs."""
     dx = np.empty(g.shape, g.dtype)
     norm_heads_vjp_kernel(rows(g), rows(y), rstd, dense(cos), dense(-sin), rows(dx), D,
                           threads_for(g.size // 8))
@@ -86,7 +86,7 @@ def norm_heads_kernel(x, cos, sin, y, rstd, D, eps, threads):
 
 @serial
 def norm_head(x, eps):
-    """Divide a head by its root mean square; returns 1 / rms."""
+    """Divide a head by its root mean square; return 1 / rms."""
     real = x.dtype.type
     rstd = real(1) / np.sqrt(dot(x, x) / real(x.size) + real(eps))
     for d in range(0, x.size, LANES):

@@ -1,11 +1,11 @@
-"""Drawing the next of V characters, for each of B sequences from its own logits.
+"""Draw the next of V characters for each of B sequences, from its own logits.
 
-In plain NumPy, for a row of logits, with `ranked` the ids of those that may come, likeliest first:
+In plain NumPy, for a row of logits, with `ranked` the ids that may be drawn, likeliest first:
     p = exp((logits[ranked] - logits.max()) / temperature);
     p = p[:np.searchsorted(np.cumsum(p), top_p * p.sum()) + 1];   p /= p.sum();
 and with p in the order of the ids, 0 for all others, and u from [0, 1)
     drawn = np.searchsorted(np.cumsum(p), u, side="right").
-All of it in float64, whatever the logits are.  A temperature of 0 takes the likeliest.
+Everything is in float64, whatever the logits are.  A temperature of 0 takes the likeliest.
 """
 import math
 
@@ -16,7 +16,7 @@ from minigrad.kernels.build.compiling import dense, kernel, serial
 
 def draw(logits: np.ndarray, u: np.ndarray, temperature: float, top_k: int | None,
          top_p: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (B,), and the probabilities (B, V) that they were drawn with, from logits (B, V).
+    """Return ids (B,), and the probabilities (B, V) from which they were drawn, from logits (B, V).
 
     An id is -1 where logits are nan or inf, or all of them are -inf.
     """
@@ -27,8 +27,8 @@ def draw(logits: np.ndarray, u: np.ndarray, temperature: float, top_k: int | Non
 
 
 def likeliest(logits: np.ndarray, top_k: int | None, top_p: float | None) -> np.ndarray:
-    """The ids that top_k leaves, likeliest first, of equals the lowest id, (B, k); nothing, (B, 0),
-    where neither is given."""
+    """Return the ids that top_k leaves, (B, k), likeliest first, the lowest id first among equals;
+    an empty (B, 0) where neither is given."""
     if top_k is None and top_p is None:
         return np.empty((len(logits), 0), np.int64)
     return np.ascontiguousarray(np.argsort(-logits, axis=-1, kind="stable")[:, :top_k])
@@ -42,7 +42,7 @@ def draw_kernel(logits, ranked, u, drawn, p, temperature, top_p):
 
 @serial
 def draw_one(logits, ranked, u, p, temperature, top_p):
-    """The id drawn; p, which holds zeros, is given the probabilities."""
+    """Return the id drawn, and write the probabilities to p, which holds zeros."""
     top = 0
     for i in range(logits.size):
         if not logits[i] < np.inf:      # nan too
@@ -66,7 +66,7 @@ def draw_one(logits, ranked, u, p, temperature, top_p):
                 p[i] = 0
             reached += p[i]
         total = reached
-    drawn, reached = top, 0.0           # should rounding leave the sum of all below u, the last
+    drawn, reached = top, 0.0           # the last id, if rounding leaves the total below u
     for i in range(p.size):
         p[i] /= total
         if p[i] > 0 and reached <= u:

@@ -9,12 +9,12 @@ from minigrad.kernels.build.compiling import serial
 
 @serial
 def squared_relu(x, real):
-    """The squared ReLU of a number; nan stays nan."""
+    """Return the squared ReLU of a number; nan stays nan."""
     positive = real(0) if x < real(0) else x
     return positive * positive
 
 
 @serial
 def slope_where(y, real):
-    """Its derivative where its value is y."""
+    """Return its derivative at the point where its value is y."""
     return real(2) * np.sqrt(y)

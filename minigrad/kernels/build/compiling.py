@@ -1,7 +1,7 @@
-"""How a kernel is compiled: once per float type, for named layouts, on first use; kept on disk.
+"""Compile each kernel once per float type, for named layouts, on first use; keep it on disk.
 
-Numba compiles a function anew for every layout that it meets (C, Fortran, strided, read-only).
-Naming the layouts bounds that to one version per float type, which is what a new user waits for.
+Numba compiles a function again for every layout that it gets (C, Fortran, strided, read-only).
+Named layouts limit that to one version per float type, which keeps a new user's wait short.
 """
 import contextlib
 import hashlib
@@ -23,11 +23,11 @@ from numba.misc.appdirs import AppDirs
 from minigrad.kernels.build import processor, threads
 from minigrad.kernels.build.tiles import define_tiles
 
-# GNU's OpenMP lets a thread that waits spin for milliseconds, and where another program wants the
-# processor each of a step's hundred waits may take as long.  Set before Numba loads that library.
+# A waiting thread of GNU's OpenMP spins for milliseconds.  If another program needs the processor,
+# each of a step's hundred waits may take as long.  Set this before Numba loads that library.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
-# Threads run the loops that say prange; looking for others would double the time to compile.
+# Only prange loops run on threads; a search for others would double the compile time.
 LOOPS_ONLY = dict(prange=True, reduction=False, comprehension=False, inplace_binop=False,
                   setitem=False, numpy=False, stencil=False, fusion=False)
 
@@ -35,8 +35,8 @@ FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float
 INTEGERS = np.dtype(np.int64)
 FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
 
-seconds = 0.0       # that this process has spent on compiling and loading kernels
-_say = None         # told before a kernel is compiled that is not on disk; see announce
+seconds = 0.0       # this process has spent them on compiling and loading kernels
+_say = None         # called before a kernel is compiled that is not on disk; see announce
 elsewhere = {}      # kernel -> the process that is compiling it to disk; see ahead.py
 _compiling = threading.RLock()      # held by the Python thread that compiles
 _HERE = pathlib.Path(__file__).parents[1]      # of all kernels
@@ -46,7 +46,7 @@ _DIGEST = hashlib.sha256(
 
 
 def serial(f: Callable) -> Callable:
-    """Compile a function that only kernels call, for whatever they call it with; Python cannot."""
+    """Compile a function that only kernels call, for any argument types; Python cannot call it."""
     return numba.njit(error_model="numpy", nogil=True,
                       no_cpython_wrapper=True, no_cfunc_wrapper=True)(f)
 
@@ -54,11 +54,11 @@ def serial(f: Callable) -> Callable:
 def kernel(signature: str) -> Callable:
     """Compile `f(*arguments) -> None` for the argument types that `signature` names, one word each.
 
-    `A2` is a writable array of two axes and any strides; `R2` the same, which need not be writable;
-    `C2` one with dense rows; all of the one float type of the call's first argument.  `D1` is dense
-    float64 whatever that type, `I1` dense int64, `ids1` the same, only read; `bool`, `int`, `key`
-    (uint32) and `double` are scalars.  A kernel that takes `threads` last runs its prange loops on
-    so many.  One that takes ids first has no floats, and a single version, without threads.
+    `A2` is a writable array of two axes and any strides; `R2` the same, but perhaps read-only;
+    `C2` an array with dense rows; all have the float type of the call's first argument.  `D1` is
+    dense float64, `I1` dense int64, `ids1` the same, read-only.  `bool`, `int`, `key` (uint32) and
+    `double` are scalars.  If the last argument is `threads`, the prange loops run on that many.  A
+    kernel whose first argument is ids has no floats, and a single version, without threads.
     """
     words = signature.split()
     of_integers = words[0].startswith("ids")
@@ -122,7 +122,7 @@ def kernel(signature: str) -> Callable:
 
 
 class CannotCompile(RuntimeError):
-    """A kernel that Numba could not compile on this machine."""
+    """Numba could not compile a kernel on this machine."""
 
 
 def _refusing(reason):
@@ -132,8 +132,8 @@ def _refusing(reason):
 
 
 def or_plain(compiled: Callable, plainly: Callable) -> Callable:
-    """A function on compiled kernels, which gives way to plain NumPy where they cannot be compiled,
-    and says so."""
+    """Return a function that runs compiled kernels; if they cannot be compiled, it says so and runs
+    plain NumPy instead."""
     @wraps(compiled)
     def call(*args, **settings):
         try:
@@ -147,22 +147,22 @@ def or_plain(compiled: Callable, plainly: Callable) -> Callable:
 
 
 def threads_for(steps: int) -> int:
-    """How many threads so many elementary steps are worth."""
+    """Return how many threads are worth using for a number of elementary steps."""
     return 1 if steps < FEW else threads.count()
 
 
 def dense(x: np.ndarray) -> np.ndarray:
-    """x itself if its rows are dense and writable, else a copy that is: what `C` arguments need."""
+    """Return x if its rows are dense and writable, else a copy that is: `C` arguments need this."""
     return x if x.flags.carray else np.require(x, requirements="CAW")
 
 
 def writable(x: np.ndarray) -> np.ndarray:
-    """x itself if it may be written to, else a copy: what `A` arguments need."""
+    """Return x if it is writable, else a copy: `A` arguments need this."""
     return x if x.flags.behaved else np.require(x, requirements="AW")
 
 
 def rows(x: np.ndarray) -> np.ndarray:
-    """x as (R, C), dense: all axes but the last folded into one."""
+    """Return x as (R, C), dense: all axes but the last are folded into one."""
     return dense(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
@@ -182,8 +182,7 @@ def _type_of(word, scalar):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end what calls back from C, where Python prints the KeyboardInterrupt and goes
-    on."""
+    """Let Ctrl-C end callbacks from C, where Python would print the KeyboardInterrupt and go on."""
     swallowed, report = [], sys.unraisablehook
 
     def keep(unraisable):
@@ -201,13 +200,13 @@ def interruptible() -> Iterator[None]:
 
 
 def announce(say: Callable[[str], None]) -> None:
-    """Have `say` told, once, when a kernel must be compiled that is not on disk."""
+    """Call `say` once, when a kernel must be compiled that is not on disk."""
     global _say
     _say = say
 
 
 def say_compiling() -> None:
-    """Say that kernels are compiled, if somebody wants to know and has not been told."""
+    """Announce that kernels are compiled, if that was asked for and not done yet."""
     global _say
     if _say:
         _say("kernels for this machine, this once; up to half a minute" if folder(True) else
@@ -217,13 +216,13 @@ def say_compiling() -> None:
 
 
 def folder(parallel: bool) -> pathlib.Path | None:
-    """Where compiled kernels are kept: where NUMBA_CACHE_DIR says, else beside their sources, else
-    in the user's folder for such things; None if nothing can be written there.
+    """Return where compiled kernels are kept: in NUMBA_CACHE_DIR, else beside their sources, else
+    in the user's cache folder; None if none of them is writable.
 
-    Numba's cache tells functions apart by their own file and signature alone.  A folder named after
-    the sources of all kernels, and what compiles them for which processor, keeps it from running
-    old machine code of a helper that has changed since, and one for the parallel versions from
-    taking one version for the other.
+    Numba's cache identifies functions by their own file and signature only.  A folder named after
+    the sources of all kernels, the compiler and the processor keeps it from running old machine
+    code of a helper that has changed since.  A separate folder for parallel versions keeps it from
+    mixing up the two.
     """
     for place in _places():
         path = pathlib.Path(place, _DIGEST, "threads" if parallel else "serial")

@@ -1,6 +1,6 @@
-"""Rows taken sixteen numbers at a time, so that the order of every sum is written down.
+"""Rows processed sixteen numbers at a time, so that the order of every sum is fixed.
 
-A sum of floats depends on the order in which they are added.  A compiler that may choose that order
+A sum of floats depends on the order of its additions.  A compiler that may choose that order
 chooses another one for wider vectors, and sometimes when it compiles the same loop a second time.
 Here the number at place i of a row goes to partial sum i % LANES, and at the end the partial sums
 are added in halves: eight to eight, four to four, two to two, one to one.  Sixteen floats are one
@@ -11,7 +11,8 @@ vector of AVX-512, two of AVX2 or four of NEON, and give the same bits on each.
         sums += load(x, i, 0)
     return total(sums)
 
-Rows that a loop reads are best made parts of one length first: then one test of the end serves all.
+If a loop reads several rows, make them parts of one length first: then it needs one test of the
+end.
 """
 import operator
 
@@ -47,7 +48,7 @@ _counts = ir.VectorType(_i32, LANES)
 
 @intrinsic
 def load(typingctx, row, at, beyond):
-    """The numbers of a dense row from place `at` on; `beyond` where the row has ended."""
+    """Return the numbers of a dense row from place `at` on; `beyond` stands after its end."""
     def codegen(context, builder, signature, values):
         align = row.dtype.bitwidth // 8
         vector, place, left = _rest(context, builder, signature, values)
@@ -73,7 +74,7 @@ def load(typingctx, row, at, beyond):
 
 @intrinsic
 def store(typingctx, row, at, lanes):
-    """Write to a dense row from place `at` on, as far as the row goes."""
+    """Write to a dense row from place `at` on, up to its end."""
     def codegen(context, builder, signature, values):
         align = row.dtype.bitwidth // 8
         vector, place, left = _rest(context, builder, signature, values)
@@ -91,7 +92,8 @@ def store(typingctx, row, at, lanes):
 
 
 def _rest(context, builder, signature, values):
-    """LLVM's type of lanes; where a row goes on from place `at`; how many numbers it has there."""
+    """Return LLVM's type of lanes, a pointer to place `at` of a row, and how many numbers
+    follow."""
     vector = ir.VectorType(context.get_data_type(signature.args[0].dtype), LANES)
     start = address(context, builder, signature, values, 0, values[1])
     size = context.make_array(signature.args[0])(context, builder, values[0]).shape
@@ -104,26 +106,26 @@ def _fits(builder, left):
 
 
 def _first(builder, left):
-    """A mask of so many lanes."""
+    """Return a mask of the first `left` lanes."""
     return builder.icmp_signed("<", ir.Constant(_counts, list(range(LANES))),
                                _spread(builder, builder.trunc(left, _i32), _counts))
 
 
 def _suffix(kind):
-    """What an LLVM intrinsic's name ends in, for a float or for lanes."""
+    """Return the end of an LLVM intrinsic's name, for a float or for lanes."""
     count, scalar = (f"v{LANES}", kind.element) if isinstance(kind, ir.VectorType) else ("", kind)
     return count + ("f32" if isinstance(scalar, ir.FloatType) else "f64")
 
 
 def _spread(builder, scalar, vector):
-    """The same number in every lane."""
+    """Return the same number in every lane."""
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _i32(0))
     return builder.shuffle_vector(first, first, ir.Constant(_counts, [0] * LANES))
 
 
 def _on_each(emit, *operands):
-    """What an intrinsic returns that works on floats of one type, on Lanes, or on both, of which
-    the floats are then spread."""
+    """Return an intrinsic that works on floats of one type, on Lanes, or on both; floats beside
+    Lanes are spread."""
     result = next((operand for operand in operands if isinstance(operand, Lanes)), operands[0])
     scalar = getattr(result, "dtype", result)
 
@@ -158,7 +160,7 @@ def multiply(typingctx, x, y):
 
 
 def _means(symbol, function):
-    """Have an operator on Lanes mean the intrinsic."""
+    """Make an operator on Lanes call the intrinsic."""
     @overload(symbol)
     def of_lanes(x, y):
         if isinstance(x, Lanes) or isinstance(y, Lanes):
@@ -184,7 +186,7 @@ def fma(typingctx, x, y, z):
 
 @intrinsic
 def larger(typingctx, x, y):
-    """x where it is larger than y, else y."""
+    """x if it is larger than y, else y."""
     return _on_each(lambda builder, x, y: builder.select(
         builder.fcmp_ordered(">", x, y), x, y), x, y)
 
@@ -202,7 +204,7 @@ def clamp(typingctx, x, low, high):
 def power_of_two(typingctx, shifted):
     """2^n for a float32 n + 1.5 * 2^23 with whole n in [-127, 128]: 0 for -127, inf for 128."""
     def emit(builder, shifted):
-        # The low bits of such a float are n; they become those of an exponent.
+        # The low bits of such a float are n; they become the bits of an exponent.
         lanes = isinstance(shifted.type, ir.VectorType)
         kind = _counts if lanes else _i32
 

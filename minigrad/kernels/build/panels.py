@@ -1,7 +1,7 @@
-"""Matrices in panels, as tiles read them: packed once by NumPy, for products made again and again.
+"""Matrices in panels, as tiles read them: packed once by NumPy, for many products.
 
-A matrix (K, P) becomes (panels, K, NR): panel i holds the columns from i NR on, the last one filled
-up with zeros.  `matmul.pack_columns` makes the same for a product at hand.
+A matrix (K, P) becomes (panels, K, NR): panel i holds the columns from i NR on; zeros fill the last
+one.  `matmul.pack_columns` does the same within a single product.
 """
 import math
 
@@ -11,7 +11,7 @@ from minigrad.kernels.build.tiles import TILE_BYTES
 
 
 def pack(b: np.ndarray) -> np.ndarray:
-    """(..., K, P) -> (..., panels, K, NR), a copy."""
+    """Pack (..., K, P) -> (..., panels, K, NR), a copy."""
     *lead, K, P = b.shape
     packed = empty_panels(*lead, K, P, dtype=b.dtype)
     put(b, packed)
@@ -19,13 +19,13 @@ def pack(b: np.ndarray) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, P: int) -> np.ndarray:
-    """(..., panels, K, NR) -> (..., K, P), a copy: what `pack` was given."""
+    """Unpack (..., panels, K, NR) -> (..., K, P), a copy: the inverse of `pack`."""
     *lead, panels, K, NR = packed.shape
     return packed.swapaxes(-3, -2).reshape(*lead, K, panels * NR)[..., :P]
 
 
 def empty_panels(*shape: int, dtype: type) -> np.ndarray:
-    """Panels of zeros, room for a matrix (..., K, P)."""
+    """Return panels of zeros with room for a matrix (..., K, P)."""
     *lead, K, P = shape
     NR = TILE_BYTES // np.dtype(dtype).itemsize
     return np.zeros((*lead, math.ceil(P / NR), K, NR), dtype)

@@ -1,4 +1,4 @@
-"""The processor that kernels are compiled for: this one, or the one that NUMBA_CPU_NAME names."""
+"""The processor for which kernels are compiled: this one, or the one that NUMBA_CPU_NAME names."""
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -20,7 +20,7 @@ declare <16 x float> @llvm.fmuladd.v16f32(<16 x float>, <16 x float>, <16 x floa
 
 
 def name_and_features() -> tuple[str, str]:
-    """In LLVM's words, as Numba has them: the features beside those that the name implies."""
+    """Return LLVM's name of the processor, and its features beside those that the name implies."""
     features = config.CPU_FEATURES
     if features is None:
         features = llvm.get_host_cpu_features().flatten()
@@ -28,7 +28,7 @@ def name_and_features() -> tuple[str, str]:
 
 
 def target_machine() -> llvm.TargetMachine:
-    """What compiles for the processor."""
+    """Return LLVM's target machine for the processor."""
     name, features = name_and_features()
     return llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features,
                                                                    opt=3)
@@ -40,10 +40,10 @@ def _probe():
 
 
 def vector_bytes() -> int:
-    """The size of its vectors."""
+    """Return the size of its vectors."""
     return 64 if "zmm" in _probe() else 32 if "ymm" in _probe() else 16
 
 
 def fuses() -> bool:
-    """Whether it rounds a product and a sum once, and so gives the bits that others do."""
+    """Whether it rounds a product and a sum once, and so gives the same bits as others that do."""
     return any(fused in _probe() for fused in ("vfmadd", "fmla"))

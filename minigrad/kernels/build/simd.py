@@ -1,7 +1,7 @@
-"""Arrays that Numba has no word for: known to be dense, a row of a matrix, or at an address.
+"""Array types that Numba cannot express: known to be dense, part of an array, or at an address.
 
-Through `numba.extending.intrinsic`, which writes LLVM's own instructions.  None of them owns its
-memory, so nobody counts who uses it; it lives no longer than the array whose memory it is.
+They use `numba.extending.intrinsic`, which writes LLVM instructions.  None of them owns its memory
+or is reference-counted; none may outlive the array whose memory it uses.
 """
 from numba import types
 from numba.extending import intrinsic
@@ -9,14 +9,14 @@ from numba.np import arrayobj
 
 
 def address(context, builder, signature, values, i, at):
-    """For an intrinsic: where element `at` of the array that is its argument i lies."""
+    """For an intrinsic: return the address of element `at` of its argument i, an array."""
     data = context.make_array(signature.args[i])(context, builder, values[i]).data
     return builder.gep(data, [at])
 
 
 @intrinsic
 def dense_row(typingctx, row):
-    """A row that is dense, as an array known to be so, so that loops over it become vectors."""
+    """Return a dense row as an array known to be dense, so that loops over it become vectors."""
     known = types.Array(row.dtype, 1, "C")
 
     def codegen(context, builder, signature, values):
@@ -29,7 +29,7 @@ def dense_row(typingctx, row):
 
 @intrinsic
 def part(typingctx, array, start, size):
-    """So many numbers of a dense array, from place `start` on as they lie in memory."""
+    """Return `size` numbers of a dense array, from place `start` on in memory order."""
     known = types.Array(array.dtype, 1, "C")
 
     def codegen(context, builder, signature, values):
@@ -41,7 +41,7 @@ def part(typingctx, array, start, size):
 
 @intrinsic
 def array_at(typingctx, address, size, like):
-    """The array of `size` elements at an address, of the type of the elements of `like`."""
+    """Return the array of `size` elements at an address, with the element type of `like`."""
     array = types.Array(like.dtype, 1, "C")
 
     def codegen(context, builder, signature, values):

@@ -1,7 +1,7 @@
-"""Sums over a row, and its maximum, in the order that `lanes.py` writes down.
+"""Sums over a row, and its maximum, in the order that `lanes.py` fixes.
 
 There are two partial sums for each lane, of even and of odd sixteens, which are added first: while
-one of them waits for its last number, the other takes its next.  In plain NumPy:
+one waits for its last addition, the other takes its next.  In plain NumPy:
 
     row_sum(x) = x.sum();  squares(x, mean) = ((x - mean)**2).sum();  dot(x, y) = x @ y
 """
@@ -42,7 +42,7 @@ def dot(x, y):
 
 @serial
 def largest(x):
-    """The maximum of a row; of one with nan, anything."""
+    """Return the maximum of a row; if it has a nan, the result is undefined."""
     even = odd = spread(x.dtype.type(-np.inf))
     for i in range(0, x.size, 2 * LANES):
         even = larger(load(x, i, -np.inf), even)

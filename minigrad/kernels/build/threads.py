@@ -1,7 +1,7 @@
-"""How many threads kernels run on, and where they make do with one.
+"""The number of threads for kernels, and the cases in which they use one.
 
-A step wakes its threads a hundred times, and each time waits for the last of them.  So a thread
-more than there are processors costs more than it brings, however many the machine seems to have.
+A step wakes its threads a hundred times, and each time waits for the last of them.  So more threads
+than processors cost more than they gain, however many processors the machine seems to have.
 """
 import contextlib
 import functools
@@ -23,8 +23,8 @@ _one_at_a_time, _nothing = threading.RLock(), contextlib.nullcontext()
 
 
 def count() -> int:
-    """How many threads a kernel may run on that is called now: as many as this Python thread has
-    asked numba.set_num_threads for, which is held to the limit."""
+    """Return how many threads a kernel called now may use: as many as this Python thread has set
+    with numba.set_num_threads, at most the limit."""
     most, _ = limit()
     if most == 1:
         return 1
@@ -35,7 +35,7 @@ def count() -> int:
 
 
 def limit() -> tuple[int, str]:
-    """The most threads that this process may use, and what does not let it have more."""
+    """Return the most threads that this process may use, and the reason for that limit."""
     return (1, FORKED) if _forked else _limit()
 
 
@@ -47,14 +47,14 @@ def _limit():
         allowed = len(os.sched_getaffinity(0))
         bounds.append((allowed, f"this process may run on {_processors(allowed)} only"))
     share = quota()
-    if share < math.inf:                # of 1.5 processors, two threads make more than one does
+    if share < math.inf:                # on 1.5 processors, two threads do more than one
         bounds.append((max(1, math.ceil(share)),
                        f"a control group gives this process the time of {_processors(share)}"))
     started = numba.config.NUMBA_NUM_THREADS
     bounds.append((started, f"NUMBA_NUM_THREADS is {started}"))
     for name in OPENMP:
         first = os.environ.get(name, "").split(",")[0].strip()      # further ones: nested threads'
-        if first.isdecimal() and int(first) > 0:        # OpenMP ignores what else may stand there
+        if first.isdecimal() and int(first) > 0:        # OpenMP ignores any other value
             bounds.append((int(first), f"{name} is {first}"))
     return min(bounds, key=lambda bound: bound[0])
 
@@ -64,8 +64,8 @@ def _processors(n):
 
 
 def quota(*where: pathlib.Path) -> float:
-    """How many processors' time Linux's control groups give this process; inf for all there is.
-    `where` they are told, if not in the usual place, is what `control_groups` takes.
+    """Return how many processors' time Linux's control groups give this process; inf for no limit.
+    `where` is passed to `control_groups`, to look in another than the usual place.
 
     Source: the kernel's "Control Group v2", section "CPU Interface Files", and "CFS Bandwidth
     Control", section "Management", for the first version.
@@ -74,7 +74,7 @@ def quota(*where: pathlib.Path) -> float:
 
 
 def _share(group):
-    """The quota of one group."""
+    """Return the quota of one group."""
     try:
         if (group / "cpu.max").exists():
             time, period = (group / "cpu.max").read_text().split()
@@ -82,19 +82,19 @@ def _share(group):
             time, period = ((group / f"cpu.cfs_{name}_us").read_text()
                             for name in ("quota", "period"))
         return math.inf if time == "max" or int(time) < 0 else int(time) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):    # no such group, or none that is understood
+    except (OSError, ValueError, ZeroDivisionError):    # no such group, or an unknown format
         return math.inf
 
 
 def guard() -> contextlib.AbstractContextManager:
-    """What a kernel on threads is called in, so that several Python threads may call kernels at
-    once: OpenMP and TBB let them, and Numba's own work queue, which is there without those, ends
+    """Return a context for calls of kernels on threads, so that several Python threads may call
+    them at once.  OpenMP and TBB allow that; Numba's own work queue, used without those, would end
     the process."""
     return _one_at_a_time if _layer() == "workqueue" else _nothing
 
 
 def _layer():
-    """Which library runs Numba's threads; None while they are not started."""
+    """Return the library that runs Numba's threads; None until they are started."""
     try:
         return numba.threading_layer()
     except ValueError:
@@ -102,8 +102,8 @@ def _layer():
 
 
 def _note_fork():
-    """In a child: whether its parent had started threads.  GNU's OpenMP, asked for them again,
-    would end the child or wait for ever."""
+    """In a child, record whether its parent had started threads.  If asked for them again, GNU's
+    OpenMP would end the child or wait for ever."""
     global _forked
     _forked = _forked or _layer() is not None
 

@@ -1,10 +1,10 @@
-"""Tiles of a matrix product, their sums in registers: the innermost loop of `matmul`.
+"""Tiles of a matrix product, with their sums in registers: the innermost loop of `matmul`.
 
 In plain NumPy:  c[:height, :n] = a[:height, :depth] @ b[:depth, :n],  or  c += ...
 
-LLVM's vectoriser does not manage from plain loops to keep the sums in registers.  So the loop is
-written in LLVM's own vector types; LLVM lowers the same types to AVX-512, AVX2, SSE and NEON, and
-only the tile's size depends on the host.
+LLVM's vectoriser does not keep the sums of plain loops in registers.  So the loop is written in
+LLVM's own vector types.  LLVM lowers them to AVX-512, AVX2, SSE and NEON; only the tile's size
+depends on the host.
 """
 from functools import cache
 
@@ -20,27 +20,27 @@ from minigrad.kernels.build.simd import address
 
 VECTOR_BYTES, NV = vector_bytes(), 2
 if VECTOR_BYTES == 64:
-    MR = 12         # 24 of 32 registers accumulate
+    MR = 12         # 24 of 32 registers hold sums
 elif llvm.get_default_triple().startswith(("aarch64", "arm64")):
     MR = 8          # 16 of 32
 else:
     MR = 6          # 12 of 16
 TILE_BYTES = VECTOR_BYTES * NV          # a tile of C is MR rows of this many bytes
-STEPS = 4           # of the inner dimension, between two tests whether it ends
-WIDE = 4 * NV       # vectors of a single row, whose sums would else have to wait for one another
+STEPS = 4           # of the inner dimension, between two tests for its end
+WIDE = 4 * NV       # vectors of a single row, so that its sums need not wait for one another
 
 
 @intrinsic
 def micro_kernel(typingctx, a, a_at, a_row, a_col, a_tile, b, b_at, b_panel, c, c_at, c_row, depth,
                  add, rows, vectors):
-    """C[rows, n] = A[rows, depth] @ B[depth, n], or += where `add`; n is `vectors` full of floats,
+    """C[rows, n] = A[rows, depth] @ B[depth, n], or += if `add`; n is `vectors` full of floats,
     at most NV; for a single row at most WIDE, a multiple of NV.
 
-    `a`, `b`, `c` are arrays of one float type, `*_at` where in them to start, `*_row` and `*_col`
-    strides, all counted in elements.  Every MR rows of A are `a_tile` further on; of these, rows
-    are dense (a_col is 1), or columns, MR apart (a_row is 1, a_col MR, and `vectors` at most NV).
-    B's rows stand one behind the other, NR apart, and the next NV vectors of each in the next
-    panel, which is `b_panel` further on; C's columns are adjacent.
+    `a`, `b`, `c` are arrays of one float type; `*_at` is where to start in them, `*_row` and
+    `*_col` are strides, all in elements.  Each further MR rows of A are `a_tile` further on.  Of
+    these, rows are dense (a_col is 1), or columns are, MR apart (a_row is 1, a_col MR, and
+    `vectors` at most NV).  B's rows follow each other, NR apart; the next NV vectors of each are in
+    the next panel, `b_panel` further on.  C's columns are adjacent.
     """
     signature = types.void(a, types.intp, types.intp, types.intp, types.intp, b, types.intp,
                            types.intp, c, types.intp, types.intp, types.intp, types.boolean,
@@ -64,8 +64,8 @@ def micro_kernel(typingctx, a, a_at, a_row, a_col, a_tile, b, b_at, b_panel, c, 
 
 @cache
 def define_tiles(dtype: np.dtype) -> None:
-    """Compile the tiles of a float type, which kernels only refer to by name: so that each is
-    compiled once and not with every kernel again.  To be called before such a kernel is loaded."""
+    """Compile the tiles of a float type.  Kernels refer to them by name, so that each is compiled
+    once and not again with every kernel.  Call this before such a kernel is loaded."""
     scalar = ir.FloatType() if dtype == np.float32 else ir.DoubleType()
     module = ir.Module(_name(scalar))
     _any_tiles(module, scalar)
@@ -84,21 +84,21 @@ def _name(scalar):
 
 
 def _operands(scalar):
-    """The types of a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, count."""
+    """Return the types of a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, count."""
     pointer = scalar.as_pointer()
     return [pointer, _i64, _i64, _i64, pointer, _i64, pointer, _i64, _i64, ir.IntType(1), _i64]
 
 
 def _any_tiles(module, scalar):
-    """Define void(*_operands, vectors), whose count is that of the rows: as many tiles of MR rows
-    as there are, and one of the rows that are left."""
+    """Define void(*_operands, vectors), whose count is that of the rows: it runs as many tiles of
+    MR rows as fit, and one for the remaining rows."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), _operands(scalar) + [_i64]),
                            _name(scalar))
     a, a_row, a_col, a_tile, *b, c, c_row, depth, add, rows, vectors = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
 
     def call(number, tiles, a, c, count):
-        """The tile of that number, if there is one."""
+        """Call the tile of that number, if there is one."""
         after = function.append_basic_block("after")
         cases = builder.switch(number, after)
         for key, tile in tiles.items():
@@ -127,8 +127,8 @@ def _any_tiles(module, scalar):
 
 
 def _tile(module, scalar, height, vectors, packed=None):
-    """A module's void(*_operands) for `count` tiles of one size, each below the one before, and,
-    where `packed` is given, for one layout of A."""
+    """Define a module's void(*_operands) for `count` tiles of one size, each below the one before;
+    with `packed` given, for one layout of A."""
     lanes = VECTOR_BYTES // (4 if isinstance(scalar, ir.FloatType) else 8)
     itemsize = VECTOR_BYTES // lanes
     name = f"{_name(scalar)}_{height}x{vectors}" + ("" if packed is None else f"_{packed}")
@@ -153,7 +153,7 @@ def _tile(module, scalar, height, vectors, packed=None):
         return value
 
     def spread(value):
-        """The same scalar in every lane."""
+        """Return the same scalar in every lane."""
         undefined = ir.Constant(vector, ir.Undefined)
         first_lane = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
         return builder.shuffle_vector(builder.insert_element(undefined, value, _i64(0)),
@@ -223,7 +223,7 @@ def _tile(module, scalar, height, vectors, packed=None):
 
 
 def _phi(builder, values):
-    """The value that belongs to the block that the program has come from."""
+    """Return the value that belongs to the block from which the program has come."""
     phi = builder.phi(next(iter(values.values())).type)
     for block, value in values.items():
         phi.add_incoming(value, block)
@@ -257,7 +257,7 @@ copy_tile_row, copy_tile_column = (_copier(lambda itemsize: TILE_BYTES // itemsi
 
 @intrinsic
 def prefetch(typingctx, source, at):
-    """Ask for the place in an array, which may lie beyond its end, to be brought to the cache."""
+    """Prefetch a place in an array, possibly beyond its end, to the cache."""
     signature = types.void(source, types.intp)
 
     def codegen(context, builder, signature, values):
@@ -275,7 +275,7 @@ def prefetch(typingctx, source, at):
 def transpose_square(typingctx, source, source_at, source_row, target, target_at, target_row):
     """Copy a square, as many floats wide as a vector, from one array into another, transposed.
 
-    `*_at` is where it starts, `*_row` how far apart its rows are; the floats of a row are adjacent.
+    `*_at` is where it starts, `*_row` the distance of its rows; the floats of a row are adjacent.
     """
     signature = types.void(source, types.intp, types.intp, target, types.intp, types.intp)
 

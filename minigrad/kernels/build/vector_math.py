@@ -1,8 +1,7 @@
-"""Elementary functions that LLVM can turn into vectors: branch-free polynomials for float32.
+"""Elementary functions that LLVM can vectorise: branch-free polynomials for float32.
 
-They say themselves where a product and a sum are fused, so that they give the same bits wherever
-they are compiled.  float64, which is there to check gradients, takes libm's functions one number at
-a time.
+They state explicitly where a product and a sum are fused, so that they give the same bits wherever
+they are compiled.  float64, used to check gradients, calls libm's functions one number at a time.
 """
 import math
 
@@ -14,7 +13,7 @@ from minigrad.kernels.build.lanes import LANES, Lanes, clamp, fma, lane, power_o
 
 ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
 LOG2_E = np.float32(1 / math.log(2))
-# Their sum is ln 2, and the first has 9 bits.
+# Their sum is ln 2; the first has 9 bits.
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 ROUND = np.float32(1.5 * 2**23)     # above it, floats of moderate size have no fraction
 # e^x is 0 at the first, where 2^n leaves float32's normal numbers, and inf at the second.
@@ -40,23 +39,23 @@ THIRD, NEAR_ZERO = np.float32(1 / 3), np.float32(0.02)      # tanh z = z - z^3 /
 
 
 def exp(x):
-    """e to the x, of a number or of Lanes; nan stays nan.  In float32, 0 below -87.7 and inf above
-    88.4."""
+    """Return e^x of a number or of Lanes; nan stays nan.  In float32, it is 0 below -87.7 and inf
+    above 88.4."""
     return math.exp(x)
 
 
 def log(x):
-    """The natural logarithm of a number that is 1 or more, or nan."""
+    """Return the natural logarithm of a number that is at least 1, or nan."""
     return math.log(x)
 
 
 def normal_cdf(x, density):
-    """Phi(x), the normal distribution up to x; `density` is exp(-x * x / 2)."""
+    """Return Phi(x), the normal distribution up to x; `density` is exp(-x * x / 2)."""
     return math.erfc(-x * math.sqrt(0.5)) / 2
 
 
 def tanh(x):
-    """Hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     return math.tanh(x)
 
 
@@ -100,7 +99,7 @@ def _tanh_float32(x):
     z = abs(x)
     q = exp(-TWO * z)
     far = (ONE - q) / (ONE + q)
-    near = z - z * z * z * THIRD    # where the quotient would cancel
+    near = z - z * z * z * THIRD    # where the quotient would lose digits
     y = near if z < NEAR_ZERO else far
     return -y if x < ZERO else y
 
