@@ -1,10 +1,10 @@
-"""What is set for Numba in the environment, looked at before Numba is loaded, whose own error would
-not say what to do."""
+"""Check the environment's settings for Numba before Numba is loaded, whose own error would not say
+what to do."""
 import os
 
 
 def problem(environment: dict[str, str]) -> str:
-    """What Numba cannot take, in a line; "" if there is nothing."""
+    """Return a line on what Numba cannot accept; "" if there is nothing."""
     value = environment.get("NUMBA_NUM_THREADS", "1").strip()
     if value.isdecimal() and int(value) > 0:
         return ""
@@ -12,7 +12,7 @@ def problem(environment: dict[str, str]) -> str:
             "threads that there may be, or unset it")
 
 
-# Intel's library of vector functions, where it is installed, gives other bits than libm.
+# Intel's library of vector functions, if it is installed, gives other bits than libm.
 os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
 
 if _problem := problem(os.environ):

@@ -1,8 +1,8 @@
-"""Any function of arrays against central differences, in float64.
+"""Compare the gradient of any function of arrays with central differences, in float64.
 
 For random u, v:  <u, f(x + h v) - f(x - h v)> / 2h  must equal  <vjp(u), v>.  Two evaluations of f
-see the whole Jacobian at once, for a wrong entry anywhere changes the number; the full Jacobian,
-entry by entry, is for small f.
+check the whole Jacobian at once, because a wrong entry anywhere changes the number.  The full
+Jacobian, entry by entry, is for small f.
 """
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,11 @@ import numpy as np
 
 from minigrad.core import Tensor, no_grad
 
-PROBED = 1000       # entries of a wrong argument looked at one by one, to name the worst
+PROBED = 1000       # entries of a wrong argument checked one by one, to name the worst
 
 
 class GradcheckError(AssertionError):
-    """A gradient that central differences contradict."""
+    """Central differences contradict a gradient."""
 
 
 def gradcheck(f: Callable, *arrays: Any, eps: float = 1e-6, atol: float = 1e-5,
@@ -24,14 +24,14 @@ def gradcheck(f: Callable, *arrays: Any, eps: float = 1e-6, atol: float = 1e-5,
 
     Parameters
     ----------
-    arrays : floats are taken as float64 and checked; anything else is handed to f as it is.
+    arrays : floats are cast to float64 and checked; anything else is passed to f as it is.
     eps : step, in units of each argument's own size (root mean square; 1 where that is 0), so that
-        weights of 0.02 are judged as strictly as numbers near 1.
-    atol, rtol : allowed are rtol of the larger of the two numbers, and atol of what the argument's
-        gradient makes of a step of its size; no difference of the rounding's own size is taken for
-        an error.
+        weights of 0.02 are checked as strictly as numbers near 1.
+    atol, rtol : the allowed difference is rtol of the larger of the two numbers, plus atol of what
+        the argument's gradient gives for a step of its size.  A difference as small as the rounding
+        itself is never an error.
     directions : how many random pairs u, v to try for each argument.
-    full : compare every entry of every Jacobian instead: as many evaluations as there are entries.
+    full : compare every entry of every Jacobian instead, with an evaluation for each entry.
 
     Returns
     -------
@@ -39,9 +39,9 @@ def gradcheck(f: Callable, *arrays: Any, eps: float = 1e-6, atol: float = 1e-5,
 
     Raises
     ------
-    GradcheckError : a wrong gradient, or an f that cannot be checked because it gives two values
-        for the same arguments (hand it a fresh random generator at each call) or does not compute
-        in float64.
+    GradcheckError : a gradient is wrong, or f cannot be checked, because it gives two values for
+        the same arguments (pass it a fresh random generator at each call) or does not compute in
+        float64.
     """
     arrays = [_as_float64(a) for a in arrays]
     checked = [i for i, a in enumerate(arrays)
@@ -66,7 +66,7 @@ def _check_directions(f, arrays, i, value, eps, atol, rtol, directions, rng):
         u, v = rng.standard_normal(value.shape), rng.standard_normal(arrays[i].shape) * size
         g = _gradient(f, arrays, i, u)
         analytic, numeric = (g * v).sum(), _difference(f, arrays, i, u, v, eps)
-        typical = np.sqrt(np.square(g * size).sum())        # what <g, v> comes to for such a v
+        typical = np.sqrt(np.square(g * size).sum())        # the usual size of <g, v> for such a v
         if _agree(analytic, numeric, typical, _rounding(u, value, eps), atol, rtol):
             continue
         index, analytic, numeric = _worst(f, arrays, i, u, g, size, eps, rng)
@@ -101,12 +101,12 @@ def _agree(analytic, numeric, typical, rounding, atol, rtol):
 
 
 def _rounding(u, value, eps):
-    """What rounding alone may make of a central difference."""
+    """Return the part of a central difference that rounding alone may cause."""
     return 64 * np.finfo(float).eps * np.abs(u * value).sum() / eps
 
 
 def _worst(f, arrays, i, u, g, size, eps, rng):
-    """Where in an argument the two gradients of <u, f> differ most: index and both numbers."""
+    """Find where in an argument the two gradients of <u, f> differ most: index and both numbers."""
     places = np.arange(g.size)
     if g.size > PROBED:
         places = rng.choice(g.size, PROBED, replace=False)
@@ -153,5 +153,5 @@ def _as_float64(a):
 
 
 def _size(x):
-    """Root mean square, or 1 where there is nothing to measure by."""
+    """Return the root mean square, or 1 where there is nothing to measure by."""
     return float(np.sqrt(np.square(x).mean())) or 1.0 if x.size else 1.0

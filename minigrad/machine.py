@@ -1,5 +1,5 @@
-"""What this machine, or its container, allows: the memory that a process may use, and the groups
-that may give it less than the machine has."""
+"""The limits of this machine or its container: the memory that a process may use, and the control
+groups that may give it less than the machine has."""
 import math
 import os
 import pathlib
@@ -10,8 +10,8 @@ OF_PROCESS, ROOT = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgro
 
 def control_groups(controller: str, of_process: pathlib.Path = OF_PROCESS,
                    root: pathlib.Path = ROOT) -> Iterator[pathlib.Path]:
-    """The folders of the groups that bound what a controller, such as cpu, gives this process: its
-    own and those around it, of which none can have more.  There are none outside of Linux.
+    """Return the folders of the control groups that limit a controller, such as cpu, for this
+    process: its own group and those around it, none of which it can exceed.  Only Linux has them.
 
     Source: the kernel's "Control Group v2", section "Organizing Processes and Threads", and
     "Control Groups version 1", section 2.1.
@@ -33,8 +33,8 @@ def control_groups(controller: str, of_process: pathlib.Path = OF_PROCESS,
 
 
 def memory_limit() -> float:
-    """Bytes that this process may use at most: the least of what the machine has, what its control
-    groups may have, and what it may have itself; inf where none of these can be read."""
+    """Return the most bytes that this process may use: the least of the machine's memory and the
+    limits of its control groups and of the process; inf where none of these can be read."""
     return min(_of_machine(), _of_process(), _of_groups())
 
 
@@ -43,7 +43,7 @@ def _of_machine():
         return _of_windows()
     try:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (OSError, ValueError):       # a system that does not know these names
+    except (OSError, ValueError):       # this system does not know these names
         return math.inf
 
 

@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrices are made orthogonal before they are a step."""
+"""Muon: momentum, made orthogonal matrix by matrix before each step."""
 import math
 from collections.abc import Iterable
 
@@ -12,19 +12,18 @@ class Muon(Optimizer):
     """Momentum, orthogonalised:  m = momentum * m + g;  for U S V^T = g + momentum * m,
     p -= lr * (weight_decay * p + sqrt(max(1, rows / columns)) * U V^T).
 
-    For matrices that multiply activations: a step of a given length then changes what they give in
-    every direction alike, where the largest directions of the gradient would else be all of it.
-    Embeddings, norms and biases are AdamW's.  U V^T is had to within the size of its singular
-    values, from 0.7 to 1.2, by `kernels.muon`.  The state: `momentum`, one array a
-    parameter.
+    It is for matrices that multiply activations.  A step of a given length changes their outputs
+    equally in every direction; without it, the largest directions of the gradient would dominate.
+    Embeddings, norms and biases belong to AdamW.  `kernels.muon` approximates U V^T: its singular
+    values lie between 0.7 and 1.2.  The state: `momentum`, one array for each parameter.
 
     Parameters
     ----------
-    ns_steps : of Newton and Schulz's iteration, which makes matrices orthogonal.
-    sections : as a setting of a group: so many rows of its matrices each, one below the other, are
-        matrices for themselves, as queries, keys and values are that one product makes.  Else the
-        one with the largest gradient would keep the others from moving, as U V^T of all together
-        has only as many directions as there are columns.
+    ns_steps : steps of the Newton-Schulz iteration, which makes matrices orthogonal.
+    sections : a setting of a group: the numbers of rows into which each of its matrices is split.
+        The parts, such as packed queries, keys and values, are stepped as separate matrices.  Else
+        the part with the largest gradient would keep the others from moving, as U V^T of all of
+        them has only as many directions as there are columns.
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks".
     """
@@ -46,7 +45,7 @@ class Muon(Optimizer):
         self.momentum = [np.zeros_like(p.data) for p in self._parameters()]
 
     def step(self) -> None:
-        """Step every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         momentum, stepped = iter(self.momentum), []     # (p, g, m, settings) of every section
         for group in self.param_groups:
             for p, m in zip(group["params"], momentum):
@@ -57,7 +56,7 @@ class Muon(Optimizer):
 
 
 def _sections(group, p, m):
-    """The matrices that a parameter is for Muon, each with its gradient, momentum and settings."""
+    """Yield the parts of a parameter that Muon steps, each with gradient, momentum and settings."""
     start, lr = 0, group["lr"]
     for rows in group["sections"] or p.shape[:1]:
         there = slice(start, start := start + rows)

@@ -1,4 +1,4 @@
-"""Optimisers, which step parameters in place; gradient clipping; the learning rate's schedule."""
+"""Optimisers that update parameters in place, gradient clipping, and learning rate schedules."""
 import math
 from collections.abc import Iterable, Iterator
 
@@ -9,12 +9,12 @@ from minigrad.core import Tensor
 
 
 class Optimizer:
-    """Parameters in groups of one setting each, as in PyTorch.
+    """The base of optimisers: parameters in groups with their own settings, as in PyTorch.
 
     `param_groups[0]["lr"]` may be changed between steps.
     """
-    steps = 0           # that were taken, where the next one depends on their number
-    STATE = ()          # names of attributes, each a list of one array a parameter
+    steps = 0           # the number taken, where the next step depends on it
+    STATE = ()          # names of attributes, each a list of one array for each parameter
 
     def __init__(self, parameters, defaults):
         groups = list(parameters)
@@ -27,31 +27,31 @@ class Optimizer:
         for p in self._parameters():
             if not isinstance(p, Tensor) or not p.requires_grad:
                 raise ValueError(f"a parameter is a Tensor with requires_grad=True; this is {p!r}")
-            p.data = np.require(p.data, requirements="CW")      # it will be stepped in place
+            p.data = np.require(p.data, requirements="CW")      # it will be updated in place
 
     def _parameters(self):
         return [p for group in self.param_groups for p in group["params"]]
 
     @property
     def parts(self) -> list["Optimizer"]:
-        """The optimisers that it consists of."""
+        """The optimisers of which it consists."""
         return [self]
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
-        """What it remembers: (kind, parameter, array)."""
+        """Yield its state: (kind, parameter, array)."""
         for kind in self.STATE:
             for p, array in zip(self._parameters(), getattr(self, kind)):
                 yield kind, p, array
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Set all gradients to None."""
         for p in self._parameters():
             p.grad = None
 
 
 def by_type(stepped: list[tuple]) -> Iterator[tuple]:
-    """What kernels step at once, of (p, ..., settings) for each array: those of one float type,
-    all p, all of the others, and an array with a row of settings for each."""
+    """Yield the arrays that kernels step at once, from (p, ..., settings) of each: those of one
+    float type, with all p, all of the others, and an array with a row of settings for each."""
     for dtype in {p.dtype for p, *_ in stepped}:
         *arrays, settings = zip(*[of_one for of_one in stepped if of_one[0].dtype == dtype])
         yield *arrays, np.array(settings)
@@ -67,7 +67,7 @@ class SGD(Optimizer):
         self.momentum_buffers = [np.zeros_like(p.data) for p in self._parameters()]
 
     def step(self) -> None:
-        """Step every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         buffers = iter(self.momentum_buffers)
         for group in self.param_groups:
             for p, b in zip(group["params"], buffers):
@@ -80,8 +80,8 @@ class SGD(Optimizer):
 class AdamW(Optimizer):
     """Adam with decoupled weight decay  (Loshchilov & Hutter 2019, algorithm 2).
 
-    The state: `m` and `v`, one array a parameter, the running means of gradient and squared
-    gradient; and `steps`.
+    The state: `m` and `v`, the running means of gradient and squared gradient, one array for each
+    parameter; and `steps`.
     """
     STATE = "m", "v"
 
@@ -94,7 +94,7 @@ class AdamW(Optimizer):
         self.steps = 0
 
     def step(self) -> None:
-        """Step every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         self.steps += 1
         state = zip(self.m, self.v)
         stepped = []                    # (p, g, m, v, settings) of every parameter with a gradient
@@ -109,7 +109,7 @@ class AdamW(Optimizer):
 
 
 class Optimizers(Optimizer):
-    """Optimisers of different parameters, that step as one."""
+    """Several optimisers of different parameters that step as one."""
 
     def __init__(self, parts: Iterable[Optimizer]) -> None:
         self._parts = list(parts)
@@ -133,14 +133,14 @@ class Optimizers(Optimizer):
             yield from part.state()
 
     def step(self) -> None:
-        """Step every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         for part in self._parts:
             part.step()
 
 
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
-    """Scale all gradients to a common L2 norm of at most `max_norm`; returns the norm before.  If
-    that is not finite, they stay as they are."""
+    """Scale all gradients so that their common L2 norm is at most `max_norm`; return the norm
+    before.  If that is not finite, the gradients stay as they are."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = math.sqrt(sum(kernels.sum_of_squares([g for g in gradients if g.dtype == dtype])
                          for dtype in {g.dtype for g in gradients}))
@@ -166,7 +166,7 @@ def warmup_cosine(iteration: float, learning_rate: float, min_lr: float, warmup_
 
 def warmup_linear(iteration: float, learning_rate: float, min_lr: float, warmup_iters: int,
                   lr_decay_iters: float, decay_share: float) -> float:
-    """The rate of an iteration: linear up over `warmup_iters`, constant, and over the last
+    """Return the rate of an iteration: linear up over `warmup_iters`, constant, and over the last
     `decay_share` of `lr_decay_iters` linear down to `min_lr`.
 
     Source: Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training

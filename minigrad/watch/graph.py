@@ -17,7 +17,7 @@ from minigrad.core import OPS, Array, Event, Tensor, watch_ops
 from minigrad.watch.source import Line, callers, definition, derivatives, line_of, meaning
 from minigrad.watch.svg import Arrow, Box, draw
 
-SHOWN = 6       # numbers of an array that are shown one by one; of larger ones how far they reach
+SHOWN = 6       # numbers of an array that are shown one by one; of larger ones only the range
 WIDTH = 80      # of the text, in characters
 RULES = """\
 Rules of the ops, with g for the gradient of what an op makes (and y for what it
@@ -27,14 +27,14 @@ CAPTION = "Downwards: values.  Upwards, in the order of the numbers: gradients (
 
 @dataclass(eq=False)
 class Edge:
-    """From a value to one that was made of it."""
+    """A link from a value to one computed from it."""
     source: "Place"
     part: np.ndarray | None = None      # of the source's gradient, which came back here
 
 
 @dataclass(eq=False)
 class Place:
-    """A value: what made it, of what, and the gradient that reached it."""
+    """A value: the op that made it, its inputs, and the gradient that reached it."""
     op: str                             # or "leaf", or "constant"
     value: np.ndarray | None            # None if it was made before the recording
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """What it is: "leaf", "constant" or "op"."""
+        """The kind of the value: "leaf", "constant" or "op"."""
         return self.op if self.op in ("leaf", "constant") else "op"
 
     @property
@@ -64,7 +64,7 @@ class Recorder:
 
     Parameters
     ----------
-    names : what leaves, constants or results shall be called.
+    names : names for leaves, constants or results.
     """
 
     def __init__(self, **names: Tensor | np.ndarray) -> None:
@@ -74,7 +74,7 @@ class Recorder:
         self.name(**names)
 
     def name(self, **names: Tensor | np.ndarray) -> "Recorder":
-        """Name what is in the graph, or will be."""
+        """Name values that are in the graph, or will be."""
         self._names |= {self._key(given): name for name, given in names.items()}
         return self
 
@@ -87,7 +87,8 @@ class Recorder:
         self._watching.__exit__(*error)
 
     def places(self) -> list[Place]:
-        """Those that backward has visited, in its order; then the others, as they were made."""
+        """Return the values that backward visited, in its order; then the others, as they were
+        made."""
         for key, place in self._places.items():
             place.name = self._names.get(key, "")
         visited = sorted((p for p in self._places.values() if p.turn), key=lambda p: p.turn)
@@ -98,13 +99,13 @@ class Recorder:
         return visited + others
 
     def text(self) -> str:
-        """The graph as a table, the lines that made it, and the rules of its ops."""
+        """Return the graph as a table, with the lines that made it and the rules of its ops."""
         places = self.places()
         parts = _table(places), _lines(self._places.values()), _rules(places)
         return "\n\n".join(filter(None, parts))
 
     def svg(self, title: str = "A recorded graph") -> str:
-        """The graph as a drawing that a browser shows."""
+        """Return the graph as an SVG drawing."""
         return draw(_boxes(self.places()), title, CAPTION)
 
     def _note(self, event):
@@ -129,7 +130,7 @@ class Recorder:
                 add(part)
             edge = next((edge for edge in place.inputs
                          if edge.source is source and edge.part is None), None)
-            if edge is None:                    # it ran forward before the recording
+            if edge is None:                    # its op ran before the recording
                 edge = Edge(source)
                 place.inputs.append(edge)
             edge.part = part
@@ -146,7 +147,7 @@ class Recorder:
         return id(array) if isinstance(array, np.ndarray) else object()
 
     def _source(self, given):
-        """The place of an op's argument."""
+        """Return the place of an op's argument."""
         key = self._key(given)
         if key not in self._places:
             value = np.array(given.data if isinstance(given, Tensor) else given)
@@ -159,7 +160,7 @@ class Recorder:
 
 
 def arrays_of(event: Event) -> list:
-    """What an op that has run was given to compute with, not its settings."""
+    """Return the arrays that an op was given, without its settings."""
     found = []
     for argument, given in zip(inspect.signature(OPS[event.op]).parameters.values(), event.inputs):
         parts = given if isinstance(given, (list, tuple)) else [given]
@@ -172,7 +173,7 @@ def arrays_of(event: Event) -> list:
 
 
 def numbers(array: np.ndarray | None) -> str:
-    """The numbers of a small array; of a larger one the least, the greatest and the mean."""
+    """Return the numbers of a small array as text; of a larger one the least, greatest and mean."""
     if array is None:
         return "-"
     if array.size <= SHOWN:
@@ -189,7 +190,7 @@ def _nested(array):
 
 
 def _table(places):
-    """A row for each place; where one line is too short, its value and gradient stand below it."""
+    """Return a row for each place; value and gradient go below it if one line is too short."""
     if not places:
         return "nothing was recorded"
     rows = [("", "in the order of backward", "type", "value", "gradient")]
@@ -225,7 +226,7 @@ def _title(place):
 
 
 def _lines(places):
-    """Which places each line of source made, in the order in which they ran."""
+    """Return the places that each line of source made, in the order in which the lines ran."""
     made = {}
     for place in places:
         if place.line:
@@ -238,7 +239,7 @@ def _lines(places):
 
 
 def _rules(places):
-    """What each op computes and how it sends its gradient back, by its own source."""
+    """Return what each op computes and the rule of its gradient, from its own source."""
     rules = []
     for op in dict.fromkeys(p.op for p in places if p.op in OPS):
         back = ", ".join(derivatives(op))

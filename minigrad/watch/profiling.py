@@ -1,4 +1,4 @@
-"""Where the time of training goes: by op, forward and backward."""
+"""The time of training by op, forward and backward."""
 import time
 from collections import Counter
 
@@ -6,18 +6,18 @@ from minigrad.core import watch_ops
 
 
 class Profile:
-    """Notes what runs inside `with profile:`, each time a step.
+    """Measures the ops that run inside `with profile:`; each use is a step.
 
     with profile:
         loss = ...
         loss.backward()
     print(profile.table())
 
-    What it holds, for every (op, "forward" or "backward"): `seconds`, `calls`.
+    For every (op, "forward" or "backward"), it has `seconds` and `calls`.
     """
 
     def __init__(self) -> None:
-        self.steps, self.total = 0, 0.0     # seconds in all, ops and what lies between
+        self.steps, self.total = 0, 0.0     # seconds of ops and of everything between them
         self.seconds, self.calls = Counter(), Counter()
 
     def __enter__(self) -> "Profile":
@@ -36,7 +36,7 @@ class Profile:
         self.calls[event.op] += event.direction == "forward"
 
     def table(self) -> str:
-        """Milliseconds of a step, the costliest op first."""
+        """Return a table of the milliseconds of a step, the costliest op first."""
         def line(name, calls, forward, backward, seconds):
             return (f"{name:30}{calls:>8}{forward:>12}{backward:>12}{ms(seconds):>12}"
                     f"{seconds / max(self.total, 1e-9):>8.0%}")

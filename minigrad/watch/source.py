@@ -1,6 +1,6 @@
-"""Which line of source ran an op, and what the op's own source says of its gradient.
+"""Find the line of source that ran an op, and the rules of the op's gradient in its own source.
 
-Everything is read from what really runs, its frames and its code, so that it cannot be stale.
+Everything is read from the running frames and code, so that it cannot be out of date.
 """
 import ast
 import inspect
@@ -22,18 +22,18 @@ INSIDE = f"{ENGINE}{os.sep}"
 
 class Line(NamedTuple):
     """A statement in a file, or the first line of a definition."""
-    file: str           # below the folder that minigrad lies in, or as Python names it
+    file: str           # relative to the folder that contains minigrad, or as Python names it
     number: int
     text: str
 
     @property
     def place(self) -> str:
-        """file:number, as editors and terminals follow it."""
+        """file:number, a form that editors and terminals can follow."""
         return f"{self.file}:{self.number}"
 
 
 def callers() -> Iterator[FrameType]:
-    """The frames outside of minigrad that led to the op of which a watcher is being told, the
+    """Yield the frames outside of minigrad that led to the op that a watcher is notified of, the
     innermost first."""
     frame, in_engine = sys._getframe(1), False
     while frame is not None:
@@ -45,7 +45,7 @@ def callers() -> Iterator[FrameType]:
 
 
 def line_of(frame: FrameType) -> Line:
-    """What a frame is running: the lines of its call, joined."""
+    """Return the statement that a frame is running, with the lines of its call joined."""
     code = frame.f_code
     first, last, *_ = next(islice(code.co_positions(), frame.f_lasti // 2, None))
     if first is None:                           # Python was told not to keep positions
@@ -55,7 +55,7 @@ def line_of(frame: FrameType) -> Line:
 
 
 def definition(f: Callable) -> Line:
-    """Where a function is defined."""
+    """Return where a function is defined."""
     code = inspect.unwrap(f).__code__
     number = code.co_firstlineno
     while linecache.getline(code.co_filename, number).lstrip().startswith("@"):
@@ -65,27 +65,27 @@ def definition(f: Callable) -> Line:
 
 
 def meaning(op: str) -> str:
-    """What an op computes: the first paragraph of its docstring, as one line."""
+    """Return what an op computes: the first paragraph of its docstring, as one line."""
     return _first_paragraph(op).split(" Back: ")[0].rstrip(".")
 
 
 def derivatives(op: str) -> list[str]:
-    """How an op's gradient goes back, such as "dx = g * y", as far as its source says so in a line:
-    in the docstring after "Back:", or as lambdas that are its vjps.
+    """Return the rules of an op's gradient, such as "dx = g * y", if its source states them in a
+    line: in the docstring after "Back:", or as lambdas that are its vjps.
 
-    g is the gradient of the op's value; y, where it is no argument, is the value.
+    g is the gradient of the op's value; y is the value, unless it is an argument.
     """
     if " Back: " in (text := _first_paragraph(op)):
         return [text.split(" Back: ")[1].rstrip(".")]
     try:
         function = ast.parse(textwrap.dedent(inspect.getsource(OPS[op]))).body[0]
-    except (OSError, TypeError, SyntaxError):   # typed in, not read from a file
+    except (OSError, TypeError, SyntaxError):   # the op was typed in, not read from a file
         return []
     if not isinstance(function, ast.FunctionDef):
         return []
     *earlier, last = function.body
     if any(isinstance(node, ast.Return) for part in earlier for node in ast.walk(part)):
-        return []                               # not the same in all cases
+        return []                               # the rules differ between cases
     value = last.value if isinstance(last, ast.Return) else None
     vjps = getattr(value.elts[-1], "elts", []) if isinstance(value, ast.Tuple) else []
     return [f"d{name} = {ast.unparse(vjp.body)}"

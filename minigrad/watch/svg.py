@@ -1,15 +1,15 @@
-"""Boxes and arrows as one SVG: in rows, every arrow points down and none runs through a box.
+"""Draw boxes and arrows as one SVG: in rows, every arrow points down and none crosses a box.
 
-The layout in layers of Sugiyama, Tagawa & Toda 1981, "Methods for Visual Understanding of
-Hierarchical System Structures": a row for each box, dummy cells where an arrow passes a row, an
-order in each row with few crossings, then places across.  Refuses to know what the boxes mean.
+The layers follow Sugiyama, Tagawa & Toda 1981, "Methods for Visual Understanding of Hierarchical
+System Structures": a row for each box, dummy cells where an arrow passes a row, an order in each
+row with few crossings, then places across.  The file does not know what the boxes mean.
 """
 import math
 from dataclasses import dataclass, field
 from html import escape
 from itertools import accumulate
 
-CHARACTER, LINE = 7.3, 17       # of 12 pixel monospace, a little more than any font takes
+CHARACTER, LINE = 7.3, 17       # of 12 pixel monospace, slightly more than any font needs
 PADDING, HEAD = 11, 64          # within a box; above all boxes, for the title
 ACROSS, DOWN = 26, 44           # between boxes, between rows
 PORTS = 16                      # between arrows at the edge of a box
@@ -46,7 +46,7 @@ STYLE = """
 
 @dataclass(eq=False)
 class Arrow:
-    """From a box to the one that holds it in `arrows`."""
+    """An arrow from a box to the one that lists it in `arrows`."""
     source: "Box"
     label: str = ""     # beside its end
     tip: str = ""       # shown when pointed at
@@ -63,7 +63,7 @@ class Box:
 
 
 class _Cell:
-    """A box's place, or where a box's arrows pass a row."""
+    """The place of a box, or the place where a box's arrows pass a row."""
 
     def __init__(self, row, box=None):
         self.row, self.box = row, box
@@ -79,7 +79,7 @@ class _Cell:
 
 
 def draw(boxes: list[Box], title: str, description: str = "") -> str:
-    """The SVG of boxes whose arrows form no circle; the two texts stand above them."""
+    """Return the SVG of boxes whose arrows form no circle, with the two texts above them."""
     rows, ways = _laid_out(boxes)
     cells = [cell for row in rows for cell in row]
     heights = [max((cell.height for cell in row), default=0) for row in rows]
@@ -95,7 +95,7 @@ def draw(boxes: list[Box], title: str, description: str = "") -> str:
         points = [(start, tops[way[0].row] + way[0].height, tops[way[0].row] + heights[way[0].row])]
         for cell in way[1:-1]:
             bottom = tops[cell.row] + heights[cell.row]
-            if cell in seen:                    # an arrow has been drawn up to here
+            if cell in seen:                    # an arrow up to here has been drawn
                 points = [(cell.x, bottom, bottom)]
             else:
                 points.append((cell.x, tops[cell.row], bottom))
@@ -114,7 +114,8 @@ def draw(boxes: list[Box], title: str, description: str = "") -> str:
 
 
 def _laid_out(boxes):
-    """Rows of cells from the top, each with its place across; and the cells on each arrow's way."""
+    """Return rows of cells from the top, each with its place across; and the cells of each
+    arrow."""
     depths = _depths(boxes)                     # rows from the bottom
     rows = [[] for _ in range(max(depths.values(), default=0) + 1)]
     cells = {box: _Cell(len(rows) - 1 - depth, box) for box, depth in depths.items()}
@@ -130,7 +131,7 @@ def _laid_out(boxes):
                     upper.below.append(lower)
                     lower.above.append(upper)
     leaving, meeting = _ends(ways)
-    for cell in cells.values():                 # wide enough for what leaves it and what meets it
+    for cell in cells.values():                 # wide enough for the arrows that leave and meet it
         for step, ends in (PORTS, leaving), (cell.port, meeting):
             cell.width = max(cell.width, 2 * step * (len(ends.get(cell, [])) - 1) + 2 * PADDING)
     for cell in _met([cells[box] for box in boxes]):
@@ -141,7 +142,7 @@ def _laid_out(boxes):
 
 
 def _depths(boxes):
-    """How far above the bottom row each box lies: one more than the highest that it leads to."""
+    """Return how far above the bottom row each box lies: one more than the highest below it."""
     unseen = dict.fromkeys(boxes, 0)            # boxes that it leads to
     for box in boxes:
         for arrow in box.arrows:
@@ -159,7 +160,7 @@ def _depths(boxes):
 
 
 def _met(starts):
-    """All cells, in the order in which one meets them going up, at a fork along the first way."""
+    """Return all cells in the order of a walk upwards that takes the first way at a fork."""
     met, waiting = {}, starts[::-1]
     while waiting:
         cell = waiting.pop()
@@ -170,7 +171,7 @@ def _met(starts):
 
 
 def _order(rows):
-    """Exchange neighbours in a row as long as fewer arrows cross."""
+    """Swap neighbours in a row as long as that reduces the arrows that cross."""
     exchanged = True
     while exchanged:
         exchanged = False
@@ -195,8 +196,8 @@ def _crossings(rows):
 
 
 def _place(rows):
-    """Put stacks of cells side by side, as far left as they go, then each one back towards what it
-    is joined to.
+    """Put stacks of cells side by side, as far left as possible, then move each one back towards
+    the cells that it is joined to.
 
     Source: Brandes & Koepf 2001, "Fast and Simple Horizontal Coordinate Assignment", section 4,
     for one of its four directions.
@@ -224,15 +225,15 @@ def _place(rows):
 
 
 def _stacked(rows):
-    """For each cell the ones that shall stand straight above and below it: a box on what it is
-    first made of, an arrow on itself, as long as no two stacks cross."""
+    """Choose the cells to stand straight above and below each cell: a box on the first of its
+    inputs, an arrow on itself, as long as no two stacks cross."""
     stacks = {}
     for above, row in zip([[], *rows], rows):
         at, free = {cell: i for i, cell in enumerate(above)}, 0
         for cell in row:
             stacks[cell] = [cell]
             for upper in cell.above[:1]:
-                # A box goes on as a box, an arrow as an arrow, if they can.
+                # A box continues as a box, an arrow as an arrow, if possible.
                 alike = [n for n in upper.below if bool(n.box) == bool(upper.box)
                          and n.above[0] is upper]
                 if at[upper] >= free and cell is (alike or upper.below)[0]:
@@ -247,8 +248,8 @@ def _distance(one, other):
 
 
 def _ports(ways):
-    """Where each arrow leaves its first box and where it meets its last, (x, x): side by side, in
-    the order of where they go to or come from."""
+    """Return where each arrow leaves its first box and where it meets its last, (x, x): side by
+    side, in the order of where they go to or come from."""
     leaving, meeting = _ends(ways)
     starts = {cell: _side_by_side(cell.x, PORTS, ends) for cell, ends in leaving.items()}
     ends = {cell: _side_by_side(cell.x, cell.port, ends) for cell, ends in meeting.items()}
@@ -257,7 +258,7 @@ def _ports(ways):
 
 
 def _ends(ways):
-    """What leaves a box, and what meets one: {box's cell: {beginning or arrow: the next cell}}."""
+    """Return what leaves or meets each box: {box's cell: {beginning or arrow: the next cell}}."""
     leaving, meeting = {}, {}
     for arrow, way in ways.items():
         leaving.setdefault(way[0], {})[_beginning(arrow, way)] = way[1]
@@ -266,12 +267,12 @@ def _ends(ways):
 
 
 def _beginning(arrow, way):
-    """An arrow's own, or the one of all that pass the next row."""
+    """Return an arrow's own beginning, or the one shared by all arrows that pass the next row."""
     return arrow if way[1].box else way[1]
 
 
 def _side_by_side(middle, step, ends):
-    """Places `step` apart around a middle, or around the end that comes straight from there."""
+    """Return places `step` apart around a middle, or around the end straight below or above."""
     ordered = sorted(ends, key=lambda end: ends[end].x)
     straight = [i for i, end in enumerate(ordered) if abs(ends[end].x - middle) < 1]
     centre = straight[0] if len(straight) == 1 else (len(ordered) - 1) / 2
@@ -279,7 +280,7 @@ def _side_by_side(middle, step, ends):
 
 
 def _path(points):
-    """Down along the rows' heights, and across between them: (x, from y, to y) of each row."""
+    """Return a path down along the rows and across between them: (x, from y, to y) per row."""
     x, top, bottom = points[0]
     steps = [f"M{x:.1f} {top:.1f}V{bottom:.1f}"]
     for to, top, end in points[1:]:
