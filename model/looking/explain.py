@@ -1,7 +1,7 @@
 """One training step as a guided tour: python train.py --explain
 
-The step is the run's own and is watched while it runs, so that no number, shape or line of source
-shown here can be another than the one that trains.
+The step is the run's own and is watched while it runs, so that every number, shape or line of
+source shown here is the one that trains.
 """
 import copy
 import inspect
@@ -35,8 +35,8 @@ def explain(take_step: Callable[[], tuple[float, float]], s: Any, model: Transfo
 
     Parameters
     ----------
-    take_step : goes forward and back, steps the optimiser, and returns the loss and the gradient's
-        norm.
+    take_step : runs forward and backward, steps the optimiser, and returns the loss and the norm of
+        the gradient.
     s : the settings of the run: steps, learning_rate, schedule, grad_clip.
     counted : the losses of n-grams, by name.
     """
@@ -61,7 +61,7 @@ def explain(take_step: Callable[[], tuple[float, float]], s: Any, model: Transfo
 class Ran(NamedTuple):
     """An op that ran forward."""
     op: str
-    block: int | None       # of the model, in which it ran; None outside of them
+    block: int | None       # the model's block in which it ran; None outside of them
     lines: list[Line]       # of source that led to it, the outermost first
     given: str              # the arguments' shapes, and the names of those that are parameters
     made: str               # the value's shape
@@ -69,14 +69,14 @@ class Ran(NamedTuple):
 
 
 class Visited(NamedTuple):
-    """An op that backward came to."""
+    """An op that backward visited."""
     op: str
     block: int | None
     norm: float             # of the gradient that arrived
 
 
 class Witness:
-    """What is seen of a step: the ops of its first batch, and the gradients of all batches."""
+    """A record of a step: the ops of its first batch, and the gradients of all batches."""
 
     def __init__(self, model: Transformer) -> None:
         self.names = {p.node: name for name, p in model.named_parameters()}
@@ -84,15 +84,15 @@ class Witness:
         self.batches = []           # (ids, targets), each (B, T)
         self.ran, self.visited = [], []
         self.gradients = {}         # by the parameter's name, before clipping
-        self.backward_line = None   # of source, that began to go back
+        self.backward_line = None   # the line of source that started backward
         self._block_of = {}         # node -> block
         self._passed = set()        # nodes of ops that did nothing
-        self._integers = []         # arrays of them that this forward pass has met
+        self._integers = []         # integer arrays of this forward pass so far
 
     def note(self, event: Event) -> None:
-        """Be told of an op by watch_ops."""
+        """Record an op; watch_ops calls this."""
         if event.direction == "forward":
-            if passes_on(event):                # as dropout does where nothing is dropped
+            if passes_on(event):                # as dropout does if nothing is dropped
                 self._passed |= {out.node for out in event.outputs}
                 return
             self._integers += [a for a in arrays_of(event) if isinstance(a, np.ndarray)
@@ -100,7 +100,7 @@ class Witness:
             if not self.batches:
                 self._note_forward(event)
             return
-        if self._integers:          # the model met its ids first, and the loss its targets last
+        if self._integers:          # the first are the model's ids, the last the loss's targets
             self.batches.append((self._integers[0], self._integers[-1]))
             self._integers = []
             self.backward_line = line_of(next(callers()))
@@ -134,13 +134,13 @@ class Witness:
 
 
 def passes_on(event: Event) -> bool:
-    """Whether an op has only passed on what it was given."""
+    """Whether an op has only passed on its input."""
     value = event.outputs[0].data
     return any(isinstance(x, Tensor) and x.data is value for x in event.inputs)
 
 
 def show_batch(witness: Witness, tokenizer: CharTokenizer) -> None:
-    """From characters to ids, and what follows each of them."""
+    """Show characters as ids, and the character that follows each of them."""
     stage("From the text to a batch", definition(data.random_batch))
     (ids, targets), n = witness.batches[0], len(witness.batches)
     B, T = ids.shape
@@ -156,7 +156,7 @@ def show_batch(witness: Witness, tokenizer: CharTokenizer) -> None:
 
 
 def show_forward(witness: Witness, model: Transformer) -> None:
-    """Each op outside the blocks and in the first of them, and a line for every other block."""
+    """Show each op outside the blocks and in the first of them, and a line for each other block."""
     stage("Forward, op by op")
     (B, T), config = witness.batches[0][0].shape, model.config
     say(f"B = {B} sequences, T = {T} positions, C = {config.n_embd} channels, H = {config.n_head} "
@@ -183,7 +183,7 @@ def show_forward(witness: Witness, model: Transformer) -> None:
 
 
 def show_loss(loss: float, vocab_size: int, counted: dict[str, float]) -> None:
-    """What the loss means, and what it is to be held against."""
+    """Show what the loss means, and what to compare it with."""
     stage("The loss")
     say(f"{loss:.4f} nats a character: what came next had, in the geometric mean, a probability of "
         f"{math.exp(-loss):.2%}.  To hold it against:")
@@ -195,7 +195,7 @@ def show_loss(loss: float, vocab_size: int, counted: dict[str, float]) -> None:
 
 
 def show_backward(witness: Witness, model: Transformer) -> None:
-    """The order of the visits, and what gradient each parameter is left with, by their norms."""
+    """Show the order of backward's visits, and the norm of each parameter's gradient."""
     stage("Backward, the youngest op first", witness.backward_line)
     say("Gradients are shown by their norm: that with which backward comes to the first op of a "
         "line, and that which it leaves in a parameter"
@@ -218,7 +218,7 @@ def show_backward(witness: Witness, model: Transformer) -> None:
 
 
 def show_clipping(witness: Witness, grad_clip: float) -> None:
-    """What becomes of too large a gradient."""
+    """Show how a gradient that is too large is clipped."""
     stage("Clipping", definition(mg.clip_grad_norm_))
     total = norm(witness.gradients.values())
     if grad_clip and total > grad_clip:
@@ -231,7 +231,7 @@ def show_clipping(witness: Witness, grad_clip: float) -> None:
 
 def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.ndarray],
                 s: Any) -> None:
-    """How far the weights moved."""
+    """Show how far the weights moved."""
     lr = optimizer.param_groups[0]["lr"]
     for part in optimizer.parts:
         stage(f"The step of {type(part).__name__}", definition(part.step))
@@ -248,7 +248,7 @@ def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.n
 
 
 def show_rate(optimizer: Optimizer, share: float, schedule: Callable[..., float]) -> None:
-    """What an optimiser does, its learning rate, a share of the highest, and what decays."""
+    """Show what an optimiser does, its learning rate, its share of the highest, and what decays."""
     lr = optimizer.param_groups[0]["lr"]
     decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in group['params']):,}"
                           for group in optimizer.param_groups if group["params"])
@@ -261,7 +261,7 @@ def show_rate(optimizer: Optimizer, share: float, schedule: Callable[..., float]
 
 def show_loss_again(loss: float, model: Transformer, batches: list, rng: np.random.Generator
                     ) -> None:
-    """What the step has done to the loss on its own batches, with what `rng` drops."""
+    """Show the loss after the step on its own batches, with the same dropout from `rng`."""
     stage("The same characters again")
     with mg.no_grad():
         again = float(np.mean([mg.cross_entropy(model(ids, rng=rng), targets).item()
@@ -271,7 +271,7 @@ def show_loss_again(loss: float, model: Transformer, batches: list, rng: np.rand
 
 
 def grouped(model: Transformer) -> list[tuple[str, list[tuple[str, Tensor]]]]:
-    """Parameters and their paths: each alone, but those of a block after the first together."""
+    """Return parameters with paths: each alone, but those of blocks after the first together."""
     def group(named):
         parts = named[0].split(".")
         return ".".join(parts[:2]) if parts[0] == "blocks" and parts[1] != "0" else named[0]
@@ -280,28 +280,28 @@ def grouped(model: Transformer) -> list[tuple[str, list[tuple[str, Tensor]]]]:
 
 
 def stage(title: str, line: Line | None = None) -> None:
-    """The head of a stage of the tour, and where its source is."""
+    """Print the head of a stage of the tour, and the place of its source."""
     print(f"\n{title}\n{'-' * len(title)}")
     if line:
         show_line(line, 0)
 
 
 def show_line(line: Line, depth: int) -> None:
-    """A line of source on the left, where it stands on the right."""
+    """Print a line of source on the left, and its place on the right."""
     room = WIDTH - len(line.place) - 2
     text = "   " + "  " * depth + line.text
     print(f"{text if len(text) <= room else text[:room - 4] + ' ...':{room}}  {line.place}")
 
 
 def say(text: str, depth: int = 0, mark: str = "") -> None:
-    """Paragraphs, with a mark before each of their lines."""
+    """Print paragraphs, with a mark before each of their lines."""
     for paragraph in text.split("\n"):
         filled = textwrap.fill(paragraph, WIDTH - 3 - 2 * depth - len(mark))
         print(textwrap.indent(filled.replace(HARD, " "), "   " + "  " * depth + mark))
 
 
 def table(rows: list[list[str]], sides: str = "") -> None:
-    """Columns, each to the left (<) or to the right (>)."""
+    """Print columns, each aligned left (<) or right (>)."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         print("   " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in
@@ -309,16 +309,16 @@ def table(rows: list[list[str]], sides: str = "") -> None:
 
 
 def numbers(a: np.ndarray) -> str:
-    """What is in an array."""
+    """Summarise the numbers in an array."""
     return (f"{a:.6g}" if a.size == 1 else
             f"mean {a.mean():.3g}, std {a.std():.3g}, from {a.min():.3g} to {a.max():.3g}")
 
 
 def norm(arrays: Iterable[np.ndarray]) -> float:
-    """The root of the sum of all squares."""
+    """Return the square root of the sum of all squares."""
     return math.sqrt(sum(float(np.square(a, dtype=np.float64).sum()) for a in arrays))
 
 
 def rms(arrays: list[np.ndarray]) -> float:
-    """The root of the mean of all squares."""
+    """Return the square root of the mean of all squares."""
     return norm(arrays) / math.sqrt(sum(a.size for a in arrays))

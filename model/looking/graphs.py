@@ -17,8 +17,8 @@ from model.attention import attention, causal_mask
 from model.storage.files import replacing
 from model.transformer import Transformer, TransformerConfig
 
-BATCH = 12          # sequences, as many as in training, so that it runs on the same kernels
-VOCABULARY = 62     # of the model that is shown if none is given
+BATCH = 12          # sequences, as in training, so that it runs on the same kernels
+VOCABULARY = 62     # of the model that is shown by default
 
 
 def neuron() -> Recorder:
@@ -58,8 +58,8 @@ def two_words() -> Recorder:
 def one_block(config: TransformerConfig) -> Recorder:
     """A transformer of one block, from characters to the loss, before training.
 
-    What is used twice has a gradient of two parts: the token table, which reads the
-    characters and foretells them, and whatever a residual takes around a part.
+    A value that is used twice has a gradient of two parts: the token table, which
+    is both input and output, and each value that a residual passes around a layer.
     """
     config = dataclasses.replace(config, n_layer=1)
     compile_ahead(BATCH * config.block_size * config.n_embd)
@@ -84,11 +84,11 @@ def show(path: str | None = None, of: str = "expression",
     Parameters
     ----------
     of : expression, attention or block.
-    config : of the model whose block it is, of which one is shown.
+    config : of the model of which one block is shown.
 
     Raises
     ------
-    ValueError : there is no such graph, the path does not end in .svg, or cannot be written to.
+    ValueError : there is no such graph, or the path does not end in .svg or cannot be written to.
     """
     if of not in GRAPHS:
         raise ValueError(f"there is a graph of {', '.join(GRAPHS)}, not of {of!r}")

@@ -1,4 +1,4 @@
-"""What a head of attention does, in a few numbers and one phrase.
+"""Describe what an attention head does, in a few numbers and one phrase.
 
 Shapes: L layers, H heads, T queries and keys of a window, V vocabulary.
 """
@@ -12,22 +12,22 @@ import numpy as np
 class Head(NamedTuple):
     """Means over the queries of a text; shares are of 1.
 
-        entropy     of the weights, in bits: 0 for a single key, log2 of their number for an even
-                    look
-        distance    from the query back to what it looks at, in characters
+        entropy     of the weights, in bits: 0 for a single key, log2 of their number for equal
+                    weights
+        distance    from the query back to the keys that it attends to, in characters
         previous    the share on the character before the query
         itself      the share on the query
         first       the share on the first of the window
         favourite   the share on one character of the vocabulary, the one that gets the most beyond
-                    what an even look would give it
+                    what equal weights would give it
     """
     numbers: dict[str, float]
-    even: dict[str, float]      # the same of a head that shares its look out evenly
+    even: dict[str, float]      # the same for a head with equal weights
     favourite_id: int
 
 
-# A head is described by the first rule that holds: a label, what such a head does ({} is its
-# favourite character), when it holds, and that in words.
+# The first rule that holds describes a head: a label, what such a head does ({} is its favourite
+# character), the condition, and the condition in words.
 RULES = (
     ("alone", "has nothing earlier to look at", lambda n, even: math.isnan(n["entropy"]),
      "no character of the text has another before it in its window"),
@@ -56,9 +56,9 @@ RULES = (
 
 def describe(windows: Iterable[tuple[np.ndarray, np.ndarray, int]], vocab_size: int
              ) -> list[list[Head]]:
-    """Every head of every layer, from windows of a text: ids (T,), maps (L, H, T, T), and the first
-    row that counts.  A query with no other before it says nothing, and never counts; where none
-    does, all is nan."""
+    """Describe every head of every layer, from windows of a text: ids (T,), maps (L, H, T, T), and
+    the first row that counts.  A query with no other before it never counts; if none counts, all is
+    nan."""
     total, even_total, queries = {}, {}, 0
     for ids, maps, first in windows:
         rows = np.arange(max(first, 1), len(ids))
@@ -81,7 +81,7 @@ def describe(windows: Iterable[tuple[np.ndarray, np.ndarray, int]], vocab_size: 
 
 
 def _sums(weights, ids, rows, vocab_size):
-    """Sums over queries, which are these rows of a map: (..., R, T) -> name -> (...)."""
+    """Return sums over the queries of these rows of a map: (..., R, T) -> name -> (...)."""
     each, keys = np.arange(len(rows)), np.arange(len(ids))
     logs = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)      # 0 log 0 is 0
     return {"entropy": -(weights * logs).sum(axis=(-1, -2)),
@@ -93,5 +93,5 @@ def _sums(weights, ids, rows, vocab_size):
 
 
 def kind(head: Head) -> tuple[str, str]:
-    """The rule that describes a head: its label, and what such a head does."""
+    """Return the rule that describes a head: its label, and what such a head does."""
     return next((label, does) for label, does, holds, _ in RULES if holds(head.numbers, head.even))

@@ -1,7 +1,7 @@
-"""A trained model at work on a text, as one HTML file that needs nothing else.
+"""A trained model at work on a text, as one HTML file that needs no other file.
 
 `gather` computes all that the page shows, rounded to the digits that it shows; `html` writes it
-into static/page.html, together with the style and the scripts beside that.
+into static/page.html, together with the style and the scripts in the same folder.
 
 Shapes: N characters of the text, T of a window, L layers, H heads, C channels, V vocabulary.
 """
@@ -34,13 +34,13 @@ MOST_WEIGHTS = 10_000_000   # about as many bytes
 SCRIPTS = ("basics", "text", "attention", "steps", "run", "page")     # in static/, in this order
 LIKELIEST = 8               # predictions shown of each character
 LENS = 3                    # and of each block
-LONG = 40                   # characters that do not stand in a text by chance
+LONG = 40                   # characters that do not occur in a text by chance
 CHANNELS = 4                # numbers shown of the residual stream
 
 
 def words_of(config: TransformerConfig) -> dict[str, str]:
-    """What a step of this model does, by its op, or by that and the layer whose parameters it uses;
-    of other steps, the op's own words tell."""
+    """Return what a step of this model does, by its op, or by the op and the layer whose parameters
+    it uses; other steps are described by the op's own docstring."""
     grouped = config.kv_heads < config.n_head
     shift = " and shifted by another" if config.bias else ""
     bias = " − slope of the head · distance" if config.position == "alibi" else ""
@@ -86,7 +86,7 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
 
 
 def check_length(config: TransformerConfig, N: int) -> None:
-    """Refuse a text that has nothing to predict, or makes a page too heavy for a browser."""
+    """Refuse a text with nothing to predict, or one whose page would be too large for a browser."""
     if N < 2:
         raise ValueError(f"a text needs two characters to have one to predict, and this has {N}")
     most = max(n for n in range(2, MOST_CHARACTERS + 1)
@@ -97,7 +97,7 @@ def check_length(config: TransformerConfig, N: int) -> None:
 
 
 def count_weights(config: TransformerConfig, N: int) -> int:
-    """How many attention weights the windows of N characters have."""
+    """Return how many attention weights the windows of N characters have."""
     last = window_start(N, config.block_size)
     lengths = [config.block_size] * (last // window_step(config.block_size)) + [N - last]
     return config.n_layer * config.n_head * sum(T * (T + 1) // 2 for T in lengths)
@@ -105,8 +105,8 @@ def count_weights(config: TransformerConfig, N: int) -> int:
 
 def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
            ) -> tuple[dict[str, Any], bytes]:
-    """All that a page shows of a text, which is from `source`: what goes into it as JSON, and the
-    attention weights as `pack` leaves them.
+    """Return what a page shows of a text from `source`: the facts that go into it as JSON, and the
+    attention weights as `pack` returns them.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
 
 
 def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]]:
-    """What model this is: names and values."""
+    """Return names and values that describe the model."""
     model, _, training, _ = checkpoint
     config, text = model.config, training.get("settings", {}).get("data")
     said = {"n_layer", "n_head", "n_embd", "block_size", "vocab_size"}
@@ -159,16 +159,16 @@ def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]
 
 
 def shown(character: str) -> tuple[str, str]:
-    """A character as a symbol that can be seen, and in words."""
+    """Return a character as a visible symbol, and in words."""
     point, category = ord(character), unicodedata.category(character)
     code = f"U+{point:04X}"
     name = unicodedata.name(character, "").lower() or code
     special = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
     if character in special:
         return special[character]
-    if category[0] == "M":                          # an accent and the like, which needs a carrier
+    if category[0] == "M":                          # an accent or similar, which needs a carrier
         return "◌" + character, name
-    if category[0] in "CZ":                         # control characters, separators and the like
+    if category[0] in "CZ":                         # control characters, separators and similar
         return chr(0x2400 + point) if point < 32 else code, name
     if character.isalnum():
         return character, f"capital {character}" if character.isupper() else character
@@ -177,7 +177,7 @@ def shown(character: str) -> tuple[str, str]:
 
 def predictions(checkpoint: Checkpoint, ids: np.ndarray, windows: list[Window]
                 ) -> list[dict[str, Any]]:
-    """What the model expected in place of each character but the first, and after the last."""
+    """Return the model's predictions for each character but the first, and after the last."""
     facts = []
     for number, window in enumerate(windows):
         log_p = log_probabilities(window.logits)                                    # (T, V)
@@ -200,17 +200,17 @@ def predictions(checkpoint: Checkpoint, ids: np.ndarray, windows: list[Window]
 
 
 def top(p: np.ndarray, count: int) -> list[tuple[int, int]]:
-    """The likeliest ids and their probabilities, the first the likeliest."""
+    """Return the likeliest ids and their probabilities, the likeliest first."""
     return [(int(i), units(p[i])) for i in np.argsort(-p, kind="stable")[:count]]
 
 
 def units(share: float) -> int | None:
-    """A share of 1 in units of 0.01 %, which the page shows; None for nan."""
+    """Return a share of 1 in units of 0.01 %, as the page shows it; None for nan."""
     return None if math.isnan(share) else round(1e4 * float(share))
 
 
 def head_facts(head: heads.Head, symbols: list[tuple[str, str]]) -> dict[str, Any]:
-    """A head's numbers as the page shows them, and its description."""
+    """Return a head's numbers as the page shows them, and its description."""
     def rounded(numbers):
         return {name: (None if math.isnan(x) else round(x, 2)) if name in ("entropy", "distance")
                 else units(x) for name, x in numbers.items()}
@@ -221,7 +221,7 @@ def head_facts(head: heads.Head, symbols: list[tuple[str, str]]) -> dict[str, An
 
 
 def sizes(config: TransformerConfig, T: int) -> list[tuple[str, int, str]]:
-    """The letters of shapes, this model's numbers for them, and what they mean."""
+    """Return the letters of shapes, their values in this model, and what they mean."""
     return [("B", 1, "texts read at once (batch)"),
             ("T", T, "characters of the window (time)"),
             ("C", config.n_embd, "numbers that stand for a character inside (channels)"),
@@ -233,7 +233,7 @@ def sizes(config: TransformerConfig, T: int) -> list[tuple[str, int, str]]:
 
 
 def step_facts(steps: list[Step], config: TransformerConfig) -> list[dict[str, Any]]:
-    """Every step from characters to logits, in the order in which they ran."""
+    """Return every step from characters to logits, in the order in which they ran."""
     T, known = steps[0].shape[-2], words_of(config)
     facts, seen = [{"op": "encode", "block": None, "shape": (1, T), "letters": ["B", "T"],
                     "words": "Each character becomes its number in the vocabulary, its id.",
@@ -253,7 +253,7 @@ def step_facts(steps: list[Step], config: TransformerConfig) -> list[dict[str, A
 
 
 def letters(shape: tuple[int, ...], config: TransformerConfig, logits: bool) -> list[str]:
-    """The axes of an activation by their letters, from the last back: channels, time, batch."""
+    """Return the letters of an activation's axes, from the last back: channels, time, batch."""
     C, H, G = config.n_embd, config.n_head, config.kv_heads
     packed = "3 C" if G == H else "(H + 2 G) D"
     known = {C: "C", C + 2 * G * config.d_head: packed}
@@ -263,8 +263,8 @@ def letters(shape: tuple[int, ...], config: TransformerConfig, logits: bool) -> 
 
 
 def yardsticks(checkpoint: Checkpoint, text: str, ids: np.ndarray) -> dict[str, Any]:
-    """The mean loss of the text, and what counted n-grams reach on it and on the run's validation
-    split, if the text of the run is at hand."""
+    """Return the mean loss of the text, and the losses of counted n-grams on it and on the run's
+    validation split, if the text of the run is at hand."""
     mean = float(text_losses(checkpoint.model, ids).mean())
     score = {"loss": round(mean, 4), "bits": round(mean / math.log(2), 4),
              "ladder": [("this model", round(mean, 3))]}
@@ -274,7 +274,7 @@ def yardsticks(checkpoint: Checkpoint, text: str, ids: np.ndarray) -> dict[str, 
         return {"score": score, "counted": None, "no_counts": str(error)}
     tokenizer, V = checkpoint.tokenizer, checkpoint.tokenizer.vocab_size
     train, val = data.split(known)
-    score["seen"] = len(text) >= LONG and text in train     # short ones stand in every text
+    score["seen"] = len(text) >= LONG and text in train     # short ones occur in every text
     train, val = tokenizer.encode(train), tokenizer.encode(val)
     score["ladder"] += [(name, round(x, 3)) for name, x in yardstick(train, ids, V).items()]
     return {"score": score,
@@ -282,7 +282,7 @@ def yardsticks(checkpoint: Checkpoint, text: str, ids: np.ndarray) -> dict[str, 
 
 
 def log_facts(out_dir: pathlib.Path) -> dict[str, Any]:
-    """The lines of the run's log, or why there are none."""
+    """Return the lines of the run's log, or the reason why there are none."""
     try:
         return {"log": read_log(out_dir / "log.csv")}
     except ValueError as error:
@@ -290,18 +290,18 @@ def log_facts(out_dir: pathlib.Path) -> dict[str, Any]:
 
 
 def pack(windows: list[Window]) -> bytes:
-    """The lower triangles of all maps, row by row, in the order window, layer, head, query, key: in
-    units of 0.01 %, first the low bytes of all, then the high bytes, deflated."""
+    """Pack the lower triangles of all maps, row by row, in the order window, layer, head, query,
+    key: in units of 0.01 %, first the low bytes of all, then the high bytes, deflated."""
     shares = np.concatenate([w.maps[..., *np.tril_indices(len(w.ids))].ravel() for w in windows])
     whole = np.rint(1e4 * shares.astype(np.float64)).astype("<u2")
     return zlib.compress(whole.view(np.uint8).reshape(-1, 2).T.tobytes(), 9)
 
 
 def html(facts: dict[str, Any], weights: bytes) -> str:
-    """The page."""
+    """Return the page."""
     parts = {"css": _static("page.css"),
              "js": "".join(_static(f"{name}.js") for name in SCRIPTS),
-             # With no < in it, nothing in the JSON can end the element that holds it.
+             # Without a <, nothing in the JSON can end the element that contains it.
              "facts": json.dumps(facts, allow_nan=False, separators=(",", ":")).replace(
                  "<", "\\u003c"),
              "weights": base64.b64encode(weights).decode("ascii")}

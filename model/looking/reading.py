@@ -1,4 +1,4 @@
-"""A text as a model reads it: its windows, and in each what every step has computed.
+"""How a model reads a text: its windows, and what every step has computed in each.
 
 Shapes: T characters of a window, L layers, H heads, C channels, V vocabulary.
 """
@@ -14,7 +14,7 @@ from model.transformer import Transformer
 
 
 class Step(NamedTuple):
-    """An op that has run on the way from characters to logits."""
+    """An op that ran on the way from characters to logits."""
     op: str
     block: int | None                               # None before the first block and after the last
     shape: tuple[int, ...]                          # of what came out
@@ -22,7 +22,7 @@ class Step(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Characters that are read together, and what became of them."""
+    """Characters that are read together, and their attention and residual stream."""
     start: int                  # where in the text it begins
     ids: np.ndarray             # (T,)
     fresh: int                  # rows from here on predict what no earlier window has predicted
@@ -33,8 +33,8 @@ class Window(NamedTuple):
 
 
 def read(model: Transformer, ids: np.ndarray) -> list[Window]:
-    """The windows from which sampling would predict each character of a text, ids (N,), and the one
-    after it (see `decoding.window_start`).
+    """Return the windows from which sampling would predict each character of a text, ids (N,), and
+    the one after it (see `decoding.window_start`).
 
     A character with n others before it is predicted by row n - 1 - start of its window, the last
     of those with `start + fresh < n`.
@@ -50,8 +50,8 @@ def read(model: Transformer, ids: np.ndarray) -> list[Window]:
 
 
 def watch(model: Transformer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[Step]]:
-    """Run a model on ids (T,) and note every op: logits (T, V), the residual stream before the
-    first block and after each, (L + 1, T, C), and the steps."""
+    """Run a model on ids (T,) and note every op.  Return logits (T, V), the residual stream before
+    the first block and after each, (L + 1, T, C), and the steps."""
     names = {id(p): name for name, p in model.named_parameters()}
     blocks = {id(block): i for i, block in enumerate(model.blocks)}
     steps, outputs = [], []
@@ -59,7 +59,7 @@ def watch(model: Transformer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     def note(event):
         value = event.outputs[0].data
         if any(isinstance(x, mg.Tensor) and value is x.data for x in event.inputs):
-            return                                  # nothing was done, as by dropout without an rng
+            return                                  # the op did nothing, as dropout without an rng
         used = tuple((names[id(x)], x.shape) for x in event.inputs if id(x) in names)
         modules = [id(frame.f_locals.get("self")) for frame in callers()]
         block = next((blocks[module] for module in modules if module in blocks), None)
@@ -74,8 +74,8 @@ def watch(model: Transformer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 
 
 def lens(model: Transformer, stream: np.ndarray) -> np.ndarray:
-    """Logits if the model stopped there: its last norm and output applied to the residual stream,
-    (..., C) -> (..., V).
+    """Return the logits if the model stopped there: its last norm and output applied to the
+    residual stream, (..., C) -> (..., V).
 
     Source: nostalgebraist 2020, "interpreting GPT: the logit lens".
     """
@@ -84,6 +84,6 @@ def lens(model: Transformer, stream: np.ndarray) -> np.ndarray:
 
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:
-    """log softmax, (..., V) -> (..., V), as `scoring.text_losses` takes it."""
+    """Return log softmax, (..., V) -> (..., V), computed as in `scoring.text_losses`."""
     with mg.no_grad():
         return mg.log_softmax(mg.Tensor(logits)).data

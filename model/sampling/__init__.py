@@ -1,1 +1,1 @@
-"""Text from a model: its cache of keys and values, what comes next, and how well it predicts."""
+"""Text from a model: its cache of keys and values, sampling, and its loss on a text."""

@@ -1,4 +1,4 @@
-"""What comes next in growing sequences: from a window of what came before, anew or by a cache.
+"""Predict the next character of growing sequences, from a window of the text, cached or not.
 
 Shapes: B sequences, T characters, L layers, H heads of queries, G of keys and values, C = H D
 channels, V vocabulary.
@@ -13,41 +13,41 @@ from model.transformer import Transformer
 
 
 def window_step(block_size: int, slide: bool = False) -> int:
-    """By how many characters a full window moves on: by half of it, or to slide, by one."""
+    """Return by how many characters a full window moves: half of it, or one with `slide`."""
     return 1 if slide else block_size - block_size // 2
 
 
 def window_start(n: int, block_size: int, slide: bool = False) -> int:
-    """Where the window begins from which the character after n others is predicted.
+    """Return the start of the window from which the character after n others is predicted.
 
-    It begins with the text.  Whenever it would outgrow the block size, its beginning moves on, so
-    that a character is predicted from more than half a block and at most a block before it; or to
-    slide, from the whole block.  A window that moves is read again, since what is kept of its
-    characters has seen those before it.
+    The first window starts with the text.  Whenever it would exceed the block size, its start moves
+    on, so that a character is predicted from more than half a block and at most a block before it;
+    with `slide`, from the whole block.  A window that moves is read again, since its cached keys
+    and values depend on the characters before it.
     """
     step = window_step(block_size, slide)
     return max(0, -((block_size - n) // step)) * step
 
 
 class Reader:
-    """B sequences of one length that grow character by character, and logits of what comes next.
+    """B sequences of one length that grow character by character, and the logits of the next one.
 
     Parameters
     ----------
-    ids : what they begin with, (B, T) with T of at least 1.
-    cache : keep keys and values, and read only what is new; the logits are the same.
+    ids : the beginnings, (B, T) with T of at least 1.
+    cache : keep keys and values, and read only new characters; the logits are the same.
     slide : see `window_start`.
     """
 
     def __init__(self, model: Transformer, ids: np.ndarray, cache: bool = True,
                  slide: bool = False) -> None:
         self.model, self.ids, self.slide = model, ids, slide
-        self.n = ids.shape[1]                   # characters until now, of which ids are the last
-        # What is no Transformer, or overrides what it does, is asked as a whole.
+        self.n = ids.shape[1]                   # characters so far; ids are the last of them
+        # A model that is no Transformer, or a subclass of it, is called as a whole.
         self.decoder = Decoder(model, len(ids)) if cache and type(model) is Transformer else None
 
     def logits(self) -> np.ndarray:
-        """Of the next character of each sequence, (B, V)."""
+        """Return the logits of the next character of each sequence, (B, V)."""
         start = window_start(self.n, self.model.config.block_size, self.slide)
         if self.decoder and self.decoder.length == self.n - 1 - start > 0:
             return self.decoder.step(self.ids[:, -1])
@@ -67,8 +67,7 @@ class Reader:
 class Decoder:
     """A transformer that keeps the keys and values of what it has read, for B sequences.
 
-    For a model whose weights stay as they are: `step` computes with a copy made at the beginning,
-    `read` with the model itself.
+    The weights must not change: `step` uses a copy made at the beginning, `read` the model itself.
     """
 
     def __init__(self, model: Transformer, batch: int = 1) -> None:
@@ -76,14 +75,14 @@ class Decoder:
         L, G, D = config.n_layer, config.kv_heads, config.d_head
         self.model = model
         self.length = 0             # characters read, T
-        self._recent = None         # of them the last, (B, at most the longest n-gram)
+        self._recent = None         # the last of them, (B, at most the longest n-gram)
         self._tokens, self._ngrams, self._positions = _embeddings(model)
         self._weights = _weights(model)
         self._keys = empty_panels(L, batch, G, D, config.block_size, dtype=dtype)
         self._values = empty_panels(L, batch, G, config.block_size, D, dtype=dtype)
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """Forget all, and read ids (B, T) in one pass of the model; returns logits, (B, V)."""
+        """Clear the cache and read ids (B, T) in one pass of the model; return logits, (B, V)."""
         B, T = ids.shape
         kept = []
         with no_grad():
@@ -96,7 +95,7 @@ class Decoder:
         return logits
 
     def step(self, ids: np.ndarray) -> np.ndarray:
-        """Read one more character of each sequence, ids (B,); returns logits, (B, V)."""
+        """Read one more character of each sequence, ids (B,); return logits, (B, V)."""
         config = self.model.config
         if not 0 < self.length < config.block_size:
             raise ValueError(f"after {self.length} characters there is nothing to go on from, or "
@@ -111,7 +110,7 @@ class Decoder:
         return logits
 
     def _embed(self, ids):
-        """What the first block reads of a character more, as the model's `embed` adds it up:
+        """Return the first block's input for one more character, summed as in the model's `embed`:
         (B,) -> (B, C)."""
         n, x = self.model.config.ngrams, self._tokens[ids]
         if n > 1:
@@ -124,7 +123,7 @@ class Decoder:
 
 
 def _embeddings(model):
-    """Copies of the tables of characters, n-grams and positions; None where there is none."""
+    """Return copies of the tables of characters, n-grams and positions; None if there is none."""
     config = model.config
     positions = (model.position_embedding.weight.data.copy() if config.position == "learned" else
                  model.sinusoids if config.position == "sinusoidal" else None)
@@ -133,7 +132,7 @@ def _embeddings(model):
 
 
 def _weights(model):
-    """The model's weights as `kernels.decode` takes them."""
+    """Return the model's weights as `kernels.decode` takes them."""
     config, dtype = model.config, model.token_embedding.weight.dtype
     cos, sin = (np.zeros((config.block_size, 0), dtype) for _ in range(2))
     slopes = np.zeros(config.n_head, dtype)

@@ -1,4 +1,4 @@
-"""Text from a model, a character at a time: which characters may come next, and drawing one."""
+"""Generate text from a model, a character at a time: find the possible characters, and draw one."""
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -15,12 +15,12 @@ USELESS = ("the model gave no usable prediction (nan or infinite logits); its tr
 
 def next_probabilities(logits: np.ndarray, temperature: float = 1.0, top_k: int | None = None,
                        top_p: float | None = None) -> np.ndarray:
-    """How likely each character is to be drawn, (V,) -> (V,) float64, summing to 1.
+    """Return the probability that each character is drawn, (V,) -> (V,) float64, summing to 1.
 
     Parameters
     ----------
-    temperature : divides the logits; 0 takes the likeliest character for certain.
-    top_k : keep only so many of the likeliest characters.
+    temperature : divides the logits; 0 always takes the likeliest character.
+    top_k : keep only this many of the likeliest characters.
     top_p : then keep the fewest likeliest that together have at least this probability
         (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1).
     """
@@ -33,7 +33,7 @@ def next_probabilities(logits: np.ndarray, temperature: float = 1.0, top_k: int 
 
 
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Refuse what has no meaning, in words that name it."""
+    """Refuse settings that have no meaning, in words that name them."""
     if not 0 <= temperature < np.inf:
         raise ValueError(f"temperature is a number of at least 0 (0 is greedy), not {temperature}")
     if top_k is not None and (not isinstance(top_k, (int, np.integer)) or top_k < 1):
@@ -58,9 +58,9 @@ def stream(model: Transformer, tokenizer: CharTokenizer, prompt: str = "",
 
     The text ends after `max_new_tokens` characters, or before `stop` would be written.  An empty
     prompt begins where the text does, with the vocabulary's line break if it has one, else with its
-    first character.  What a character is predicted from is `window_start`'s to say, which knows
-    `slide`; `cache` changes the time that it takes, and not the text.  (A model that is no
-    Transformer itself, or a class made from it, is asked without the cache.)
+    first character.  `window_start` defines the window from which a character is predicted, and
+    explains `slide`.  `cache` changes the time needed, not the text.  (A model that is not exactly
+    a Transformer, such as a subclass, is called without the cache.)
     """
     texts = stream_many(model, tokenizer, prompt, [seed], max_new_tokens, temperature, top_k, top_p,
                         stop, cache, slide)
@@ -71,8 +71,8 @@ def stream_many(model: Transformer, tokenizer: CharTokenizer, prompt: str,
                 seeds: Sequence[int | None], max_new_tokens: int = 500, temperature: float = 1.0,
                 top_k: int | None = None, top_p: float | None = None, stop: str | None = None,
                 cache: bool = True, slide: bool = False) -> Iterator[list[str]]:
-    """Continue a prompt once for each seed, all at once, each as `stream` does with that seed;
-    yields a piece of each text, which may be empty."""
+    """Continue a prompt once for each seed, all at once, each as `stream` does with that seed.
+    Yield a piece of each text, which may be empty."""
     check_settings(temperature, top_k, top_p)
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens is at least 0, not {max_new_tokens}")
@@ -97,7 +97,7 @@ def _continue(reader, generators, texts, vocabulary, max_new_tokens, settings):
 
 
 class Text:
-    """Characters on their way out, of which as many are held back as may become `stop`."""
+    """Collects characters for output; it holds back as many as may become `stop`."""
 
     def __init__(self, stop: str | None) -> None:
         self.stop = stop
@@ -105,7 +105,7 @@ class Text:
         self.ended = False      # `stop` has come
 
     def add(self, character: str) -> str:
-        """What can be shown now."""
+        """Add a character; return what can be shown now."""
         if self.ended or not self.stop:
             return "" if self.ended else character
         self.held += character
@@ -116,11 +116,11 @@ class Text:
         return shown
 
     def rest(self) -> str:
-        """What was held back and did not become `stop`."""
+        """Return what was held back and did not become `stop`."""
         return self.held
 
     def _could_become_stop(self):
-        """Length of the longest end of what is held that is a beginning of `stop`."""
+        """Return the length of the longest suffix of the held text that is a prefix of `stop`."""
         return next(n for n in range(min(len(self.held), len(self.stop) - 1), -1, -1)
                     if self.held.endswith(self.stop[:n]))
 
@@ -129,6 +129,6 @@ def generate(model: Transformer, tokenizer: CharTokenizer, prompt: str = "",
              max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
              top_p: float | None = None, seed: int | None = None, stop: str | None = None,
              cache: bool = True, slide: bool = False) -> str:
-    """The prompt and its continuation; the arguments are those of `stream`."""
+    """Return the prompt and its continuation; the arguments are those of `stream`."""
     return prompt + "".join(stream(model, tokenizer, prompt, max_new_tokens, temperature, top_k,
                                    top_p, seed, stop, cache, slide))

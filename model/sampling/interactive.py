@@ -1,4 +1,4 @@
-"""A beginning is typed and continued, again and again."""
+"""Read beginnings from the terminal and continue each of them."""
 import contextlib
 import os
 import sys
@@ -10,11 +10,11 @@ HISTORY_LINES = 1000
 
 
 def interact(write: Callable[[str], None], start: str) -> None:
-    """Ask for a beginning and `write` its continuation, until the input ends (Ctrl-D); a first one
-    may be given.
+    """Ask for a beginning and `write` its continuation, until the input ends (Ctrl-D); the first
+    one may be given.
 
-    Ctrl-C ends a continuation, or clears what was typed; what `write` refuses with a ValueError is
-    said, and asked for anew.
+    Ctrl-C ends a continuation, or clears the typed line.  A ValueError of `write` is shown, and the
+    user is asked again.
     """
     if sys.stdin is None:
         raise ValueError("standard input is closed, so no beginning can come from it")
@@ -39,7 +39,7 @@ def interact(write: Callable[[str], None], start: str) -> None:
 
 @contextlib.contextmanager
 def history() -> Iterator[None]:
-    """Editing and recall of what is typed, kept from one time to the next, where the system has
+    """Provide editing and recall of typed lines, kept between sessions, if the system has
     readline."""
     try:
         import readline

@@ -1,4 +1,4 @@
-"""How well a model, and counting letters, predict a text, in nats a character."""
+"""The loss on a text of a model, and of counted n-grams, in nats per character."""
 import math
 
 import numpy as np
@@ -11,25 +11,24 @@ from model.transformer import Transformer
 
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram", "5-gram")
 COUNTING_SECONDS = 3    # for the n-grams; a large text gets fewer of them
-AT_ONCE = 4096          # characters that go through the model at a time
+AT_ONCE = 4096          # characters per pass of the model
 
 
 def yardstick(train: np.ndarray, val: np.ndarray, vocab_size: int) -> dict[str, float]:
-    """The loss on the second text of n-grams counted on the first, by name."""
+    """Return the losses on the second text of n-grams counted on the first, by name."""
     return dict(zip(NGRAMS, ngram_losses(train, val, vocab_size, len(NGRAMS), COUNTING_SECONDS)))
 
 
 def ladder(loss: float, counted: dict[str, float]) -> str:
-    """A model's loss among those of counted n-grams, a line each, the worst first."""
+    """Return a model's loss among those of counted n-grams, a line each, the worst first."""
     rows = [(loss, "this model  <--"), *((x, f"counted {name}") for name, x in counted.items())]
     return "\n".join(f"    {x:.3f}  {name}" for x, name in sorted(rows, key=lambda row: -row[0]))
 
 
 def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: bool = False
                 ) -> np.ndarray:
-    """-log p of each character of a text but the first, (N,) -> (N - 1,), from the window that
-    sampling would predict it from (see `decoding.window_start`); with a progress bar, or without.
-    """
+    """Return -log p of each character of a text but the first, (N,) -> (N - 1,), from the window
+    that sampling would use (see `decoding.window_start`), with or without a progress bar."""
     if len(ids) < 2:
         raise ValueError("a text needs two characters to have one to predict, and this has "
                          f"{len(ids)}")
@@ -53,11 +52,11 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
 
 
 def training_text(training: dict) -> str:
-    """The text that a run was trained on.
+    """Return the text on which a run was trained.
 
     Raises
     ------
-    ValueError : the checkpoint does not say so, or the text is not there any more, or another one.
+    ValueError : the checkpoint does not name it, or it is no longer there, or it has changed.
     """
     name = training.get("settings", {}).get("data")
     if name is None or "text" not in training:
