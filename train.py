@@ -43,7 +43,7 @@ WARM_UP = 5             # steps before a profile begins
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The command: find the settings, run, and answer mistakes, each in a line."""
+    """Run the command: find the settings, train, and answer mistakes, each in a line."""
     prepare_output()
     parser = Parser("python train.py", __doc__, Settings(**MODERN, minutes=MINUTES))
     given, mistakes = parser.read(argv)
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> None:
                                 + ", ".join(f"--{name}" for name in sorted(others)))
             parser.refuse(mistakes)
             return replay(given["replay"])
-        if given.get("out_dir") != "":          # which is refused
+        if given.get("out_dir") != "":          # an empty one is refused
             given["out_dir"] = str(out_dir)     # here, wherever a resumed run was begun
         if given.get("init_from") == "resume":
             resumed = earlier_run(out_dir, held, given.get("explain", False))
@@ -101,7 +101,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def go_on_with(given: dict, resumed: Checkpoint, out_dir: pathlib.Path) -> tuple[dict, list[str]]:
-    """The settings of a resumed run, by name, and a line for each that it cannot have."""
+    """Return the settings of a resumed run, by name, and a line for each that it cannot have."""
     earlier = (dataclasses.asdict(Settings(recipe="gpt2"))        # as it once was
                | resumed.training["settings"])
     if wrong := mistyped(Settings, earlier):
@@ -126,8 +126,7 @@ def go_on_with(given: dict, resumed: Checkpoint, out_dir: pathlib.Path) -> tuple
 
 
 def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.ExitStack) -> None:
-    """Train on a text, from the beginning or from a checkpoint; `held` is what is let go at the
-    end."""
+    """Train on a text, from the beginning or from a checkpoint; `held` is released at the end."""
     if s.threads:
         numba.set_num_threads(s.threads)
     out_dir = pathlib.Path(s.out_dir)
@@ -179,7 +178,7 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
                 if this.save_last():
                     saved = time.monotonic()
                 bar.write(progress(state, train_loss, val_loss, counted), sys.stdout)
-            # Another step, were it twice as long as the one before, would end too late.
+            # Another step would end too late if it took twice as long as the one before.
             elif stop or 0 < s.checkpoint_interval < time.monotonic() - saved + 2 * took:
                 if this.save_last():
                     saved = time.monotonic()
@@ -216,7 +215,7 @@ def run(s: Settings, text: str, resumed: Checkpoint | None, held: contextlib.Exi
 
 
 def progress_bar(this: Run) -> tqdm:
-    """Of steps, or of minutes where the clock may end the run."""
+    """Return a progress bar of steps, or of minutes if the clock may end the run."""
     s, state, look = this.settings, this.state, dict(dynamic_ncols=True, disable=None)
     if s.minutes is None:
         return tqdm(total=s.steps, initial=state.iteration, unit="step", **look)
@@ -225,7 +224,7 @@ def progress_bar(this: Run) -> tqdm:
 
 
 def describe(this: Run, text: str, counted: dict[str, float]) -> None:
-    """Say what a run will do, and what its losses are to be held against."""
+    """Say what a run will do, and what its losses are to be compared with."""
     s, model, state = this.settings, this.model, this.state
     train, val = data.split(text)
     print(f"text        {s.data}: {len(text):,} characters, {model.config.vocab_size} different "
@@ -263,7 +262,7 @@ def describe(this: Run, text: str, counted: dict[str, float]) -> None:
 
 def progress(state: State, train_loss: float | None, val_loss: float,
              counted: dict[str, float]) -> str:
-    """A line for an evaluation, with the best n-gram that its loss is below."""
+    """Return a line for an evaluation, with the best n-gram that its loss is below."""
     beaten = {name: loss for name, loss in counted.items() if val_loss < loss}
     training = "" if train_loss is None else f"training {train_loss:.3f}"
     standing = (f"below the counted {min(beaten, key=beaten.get)}" if beaten else
@@ -273,14 +272,14 @@ def progress(state: State, train_loss: float | None, val_loss: float,
 
 
 def skip_count(state: State) -> str:
-    """How many steps were skipped, if any, to end a line with."""
+    """Return the number of skipped steps, if any, to end a line with."""
     return f", {number_of(state.skipped, 'step')} skipped" if state.skipped else ""
 
 
 def report(best: Checkpoint, val_loss: float, counted: dict[str, float], text: str, passes: float,
            seed: int, out_dir: pathlib.Path) -> None:
-    """Say how good the best checkpoint is after so many passes over the text, show a sample of it,
-    and what to do next."""
+    """Report the loss of the best checkpoint after that many passes over the text, show a sample of
+    it, and say what to do next."""
     step = best.training["state"].get("iteration", 0)
     print(f"\nvalidation loss over the whole split, nats a character, best model (step {step:,}):")
     print(ladder(val_loss, counted))

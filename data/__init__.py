@@ -1,4 +1,4 @@
-"""Texts: found, verified, split, batched, and measured by counting."""
+"""Texts: find, verify, split and batch them, and count their n-grams."""
 from data.batches import IGNORE, check_lengths, random_batch, spread, split, windows
 from data.errors import TextError, remedy
 from data.ngrams import ngram_losses

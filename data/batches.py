@@ -1,6 +1,6 @@
-"""From a row of character ids to the batches a model sees.
+"""From a row of character ids to the batches that a model sees.
 
-Refuses to know characters, files and models.  B is the batch size, T the block size, N a number
+This module knows no characters, files or models.  B is the batch size, T the block size, N a number
 of windows; x are ids and y the ids that follow them, both int64 and contiguous.
 """
 from typing import TypeVar
@@ -14,7 +14,7 @@ Row = TypeVar("Row", np.ndarray, str)
 
 
 def split(ids: Row, share: float = 0.1) -> tuple[Row, Row]:
-    """The training part and, at the end, the validation part; a string is split alike.
+    """Return the training part and, at the end, the validation part; a string is split likewise.
 
     Source: nanoGPT, data/shakespeare_char/prepare.py, which rounds the same way.
     """
@@ -35,16 +35,16 @@ def check_lengths(train: np.ndarray, val: np.ndarray, block_size: int) -> None:
 
 def random_batch(train: np.ndarray, batch_size: int, block_size: int,
                  rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """B windows from anywhere in the ids, each start equally likely: x and y, (B, T) each."""
+    """Draw B windows from anywhere in the ids, each start equally likely: x and y, (B, T) each."""
     starts = rng.integers(len(train) - block_size, size=batch_size)
     return _cut(train, starts, block_size)
 
 
 def windows(val: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Windows side by side over all the ids: x and y, (N, T) each.
+    """Return windows side by side over all the ids: x and y, (N, T) each.
 
-    The last one reaches back to be full, and its targets that an earlier window has are IGNORE:
-    each id but the first is a target exactly once.
+    The last window starts earlier, so that it is full.  Its targets that an earlier window has are
+    IGNORE: each id but the first is a target exactly once.
     """
     n_targets = len(val) - 1
     if n_targets < block_size:
@@ -58,9 +58,9 @@ def windows(val: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spread(n: int, wanted: int) -> np.ndarray:
-    """Which of n things to look at: `wanted` of them, always the same, or all if that is 0.
+    """Choose which of n things to use: `wanted` of them, always the same, or all if that is 0.
 
-    Cuts the n into equal stretches and takes the middle of each: ascending, none twice.
+    The n are cut into equal stretches, and the middle of each is taken: ascending, none twice.
     """
     if wanted == 0 or wanted >= n:
         return np.arange(n)

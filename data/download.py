@@ -1,6 +1,6 @@
-"""One file from the network, whole or not at all.
+"""Download one file, whole or not at all.
 
-Refuses to know which texts exist, where they are kept and what is in them.
+This module does not know which texts exist, where they are kept and what is in them.
 """
 import hashlib
 import os
@@ -21,7 +21,7 @@ REMEDY = "fetch it with a browser and pass the file with --data FILE"
 
 
 def download(url: str, path: Path, sha256: str, timeout: float = 30.0) -> None:
-    """Make sure that `path` holds the file with this sha256, fetched from `url` if it does not.
+    """Make sure that `path` holds the file with this sha256; fetch it from `url` if it does not.
 
     The file appears under its name only when all of it is verified and on the disk; nothing is
     left behind otherwise.  A bar on standard error shows the progress.
@@ -73,7 +73,7 @@ def _is_whole(path: Path, sha256: str) -> bool:
 
 
 def _received(url: str, name: str, timeout: float) -> Iterator[bytes]:
-    """The body of `url` in pieces; a failing network or server becomes a TextError."""
+    """Yield the body of `url` in pieces; a failing network or server becomes a TextError."""
     received, expected = 0, None
     try:
         with (tqdm(desc=name, unit="B", unit_scale=True) as bar,
@@ -83,7 +83,7 @@ def _received(url: str, name: str, timeout: float) -> Iterator[bytes]:
                 yield chunk
                 received += len(chunk)
                 bar.update(len(chunk))
-            # Reading in pieces ends without an error when the other side hangs up too early.
+            # Reading in pieces ends without an error if the server hangs up too early.
             if expected is not None and received < expected:
                 raise IncompleteRead(b"", expected - received)
     except (OSError, HTTPException) as error:

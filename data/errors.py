@@ -1,8 +1,8 @@
-"""The one exception of this package, and what to do about those of the system.  Knows nothing of
-networks or arrays."""
+"""The one exception of this package, and advice on those of the system.  This module knows nothing
+of networks or arrays."""
 import errno
 
-# By the names of their numbers, of which not every system has all.
+# By the names of the error numbers; some systems lack some of them.
 REMEDIES = {
     "make its folder first": "ENOENT",
     "remove the folder that has its name": "EISDIR",
@@ -18,15 +18,15 @@ REMEDIES = {
 
 
 class TextError(ValueError):
-    """A mistake with a text that the user can mend.
+    """A mistake with a text that the user can correct.
 
     Its message is one line in the user's words: what was expected, what came, what to do.
     """
 
 
 def remedy(error: OSError, otherwise: str) -> str:
-    """What to do about a file or folder that could not be used: away with the cause, if that is
-    known, or `otherwise`."""
+    """Return what to do about a file or folder that could not be used: how to remove the cause, if
+    it is known, or `otherwise`."""
     name = errno.errorcode.get(error.errno, "unknown")
     return ", or ".join([do for do, names in REMEDIES.items() if name in names.split()]
                         + [otherwise])

@@ -1,6 +1,6 @@
-"""The yardstick: how well counting the last few characters predicts the next one.
+"""The n-gram baseline: how well counts of the last few characters predict the next one.
 
-Refuses to know characters, batches and trained models.
+This module knows no characters, batches or trained models.
 """
 import math
 from collections.abc import Iterator
@@ -16,21 +16,21 @@ SECONDS_TABLE, SECONDS_SORT = 2.5e-8, 2.5e-7
 
 def ngram_losses(train: np.ndarray, val: np.ndarray, vocab_size: int, orders: int = 5,
                  seconds: float = math.inf) -> list[float]:
-    """Loss of counted 1-grams, 2-grams, ... in nats per character, on the validation ids but the
-    first, which no model predicts either.
+    """Return the loss of counted 1-grams, 2-grams, ... in nats per character, on the validation ids
+    except the first, which no model predicts either.
 
     Parameters
     ----------
     orders : how many losses to return, at most
     seconds : roughly how long counting may take; a large text gets fewer orders, at least one
     """
-    return [float(0 - np.log(p[1:]).mean())        # 0 and not -0 where all was foretold
+    return [float(0 - np.log(p[1:]).mean())        # 0 and not -0 where all probabilities are 1
             for p in ngram_probabilities(train, val, vocab_size, orders, seconds)]
 
 
 def ngram_probabilities(train: np.ndarray, val: np.ndarray, vocab_size: int, orders: int,
                         seconds: float = math.inf) -> Iterator[np.ndarray]:
-    """For each order from 1, what it foretold of every validation id: (len(val),) float64.
+    """For each order from 1, yield the probability of every validation id: (len(val),) float64.
 
     The context of an id is the validation ids before it.  Counts c and the number of different
     successors t come from the training ids; with h the context, h' the same without its oldest
@@ -69,7 +69,7 @@ def ngram_probabilities(train: np.ndarray, val: np.ndarray, vocab_size: int, ord
 
 
 def _count_in_table(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The different codes ascending, the rank of each code among them, and their counts."""
+    """Return the different codes ascending, the rank of each code among them, and their counts."""
     table = np.bincount(codes)
     present = table > 0
     rank = np.cumsum(present) - 1
@@ -77,12 +77,12 @@ def _count_in_table(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def _count_by_sorting(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same, when a table of all codes would be mostly empty."""
+    """Return the same, for codes whose table would be mostly empty."""
     return np.unique(codes, return_inverse=True, return_counts=True)
 
 
 def _look_up(grams: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The rank of each code among the ascending grams; len(grams) where it is not there."""
+    """Return the rank of each code among the ascending grams; len(grams) where it is missing."""
     ranks = np.searchsorted(grams, codes)
     found = np.append(grams, -1)[ranks] == codes
     return np.where(found, ranks, len(grams))

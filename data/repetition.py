@@ -1,6 +1,6 @@
-"""Whether the validation text was seen in training, so that its loss says nothing.
+"""Check whether the validation text was seen in training, so that its loss means nothing.
 
-Refuses to know ids and models: it compares strings.
+This module knows no ids or models: it compares strings.
 """
 from data.batches import spread
 
@@ -12,9 +12,10 @@ WARNING_SHARE = 0.05
 
 
 def repeated_share(train_text: str, val_text: str) -> float:
-    """The share of the validation text, from 0 to 1, that stands verbatim in the training text.
+    """Return the share of the validation text, from 0 to 1, that stands verbatim in the training
+    text.
 
-    An estimate from probes evenly spaced over the validation text.
+    It is an estimate from probes evenly spaced over the validation text.
     """
     probes = [val_text[i * PROBE:(i + 1) * PROBE]
               for i in spread(len(val_text) // PROBE, MOST_PROBES)]
@@ -22,7 +23,7 @@ def repeated_share(train_text: str, val_text: str) -> float:
 
 
 def repetition_warning(train_text: str, val_text: str) -> str | None:
-    """One line for the user if too much of the validation text stands in the training text."""
+    """Return a line for the user if too much of the validation text stands in the training text."""
     share = repeated_share(train_text, val_text)
     if share < WARNING_SHARE:
         return None

@@ -1,6 +1,6 @@
-"""How a text is found by its name or path, and read.
+"""Find a text by its name or path, and read it.
 
-Refuses to know how a file travels, and what is done with the characters.
+This module does not know how a file is downloaded, and what is done with the characters.
 """
 import hashlib
 import os
@@ -31,7 +31,7 @@ KNOWN_TEXTS = {
 
 
 def read_text(name_or_file: str) -> str:
-    """The characters of a known text, or of a UTF-8 file.
+    """Return the characters of a known text, or of a UTF-8 file.
 
     A known name wins over a file of the same name: "./lantern" means the file.  Line ends "\\r\\n"
     and "\\r" become "\\n", and a byte order mark at the start is dropped.
@@ -54,7 +54,7 @@ def read_text(name_or_file: str) -> str:
     except OSError as error:
         raise TextError(f'cannot read "{file}": {error.strerror or error}; '
                         + remedy(error, "give another file")) from error
-    except ValueError as error:         # of a name that no file can have
+    except ValueError as error:         # no file can have such a name
         raise TextError(f'cannot read "{file}": {error}; give another file') from error
     text = _decoded(raw, file).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if not text:
@@ -63,12 +63,12 @@ def read_text(name_or_file: str) -> str:
 
 
 def digest(text: str) -> str:
-    """By which a text is known again: the sha256 of its UTF-8."""
+    """Return the sha256 of a text's UTF-8, which identifies it."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def cache_folder() -> Path:
-    """The folder that keeps downloaded texts: MINIGRAD_CACHE, or the platform's own place."""
+    """Return the folder of downloaded texts: MINIGRAD_CACHE, or the platform's own place."""
     if chosen := os.environ.get("MINIGRAD_CACHE"):
         return Path(chosen)
     if sys.platform == "win32":
@@ -81,7 +81,7 @@ def cache_folder() -> Path:
 
 
 def _located(known: KnownText) -> Path:
-    """Where a known text's file is, after fetching it if need be."""
+    """Return the path of a known text's file, after fetching it if necessary."""
     if known.url is None:
         return Path(__file__).with_name(known.file)
     path = cache_folder() / known.file

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 
 NEAREST = 3     # known characters named in an error
-TYPED = dict(zip("‘’“”–—…", "''\"\"--."))      # what was typed where a word processor put these
+TYPED = dict(zip("‘’“”–—…", "''\"\"--."))      # word processors put these for what was typed
 
 
 class UnknownCharacterError(ValueError):
-    """A text with a character that the vocabulary lacks."""
+    """A text has a character that the vocabulary lacks."""
 
 
 class CharTokenizer:
@@ -28,11 +28,11 @@ class CharTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """How many characters there are, V."""
+        """The number of characters, V."""
         return len(self.vocabulary)
 
     def encode(self, text: str) -> np.ndarray:
-        """Text to ids, (len(text),) int64.
+        """Encode a text as ids, (len(text),) int64.
 
         Raises
         ------
@@ -50,8 +50,8 @@ class CharTokenizer:
         return ids
 
     def without_unknown(self, text: str) -> tuple[str, dict[str, int]]:
-        """The text without the characters that the vocabulary lacks, and how often each of these
-        is in it, the most frequent first."""
+        """Return the text without the characters that the vocabulary lacks, and how often it has
+        each of these, the most frequent first."""
         points = _code_points(text)
         known = np.isin(points, self._points)
         unknown, counts = np.unique(points[~known], return_counts=True)
@@ -60,7 +60,7 @@ class CharTokenizer:
                 {chr(unknown[i]): int(counts[i]) for i in often})
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Ids to text."""
+        """Decode ids as a text."""
         ids = np.fromiter(ids, dtype=np.int64)
         if ids.size and not 0 <= ids.min() <= ids.max() < self.vocab_size:
             raise ValueError(f"ids lie between 0 and {self.vocab_size - 1}; "
@@ -68,7 +68,8 @@ class CharTokenizer:
         return "".join(map(chr, self._points[ids]))
 
     def _near(self, character):
-        """Known characters: the other case, or without the accent, then the nearest code points."""
+        """Return known characters: the other case, without the accent, then the nearest code
+        points."""
         plain = unicodedata.normalize("NFKD", TYPED.get(character, character))[0]
         by_distance = sorted(self.vocabulary, key=lambda c: abs(ord(c) - ord(character)))
         alike = [c for c in (plain, character.swapcase(), plain.swapcase()) if c in by_distance]

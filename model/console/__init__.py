@@ -1,1 +1,1 @@
-"""What stands between a person and a command: flags, and mistakes answered in a line."""
+"""Command lines: flags, and one-line answers to mistakes."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from data import read_text, remedy
 from model.console import startup
 
-ALIKE = 0.75        # from which on a name, by difflib's ratio, may be another one mistyped
-# Flags as other programs name them; of the lines that have a name, the first counts whose own flags
-# the command has.
+ALIKE = 0.75        # at this ratio of difflib, a name may be another one mistyped
+# Flags as other programs name them; of several lines with a name, the first one counts whose own
+# flags the command has.
 OTHER_NAMES = {
     "--init_from resume": "resume resume_from resume_from_checkpoint continue restore load "
                           "checkpoint ckpt",
@@ -61,7 +61,7 @@ OTHER_NAMES = {
     "--top_k": "k",
     "--top_p": "p nucleus",
 }
-# What to say of names for which a command has no flag.
+# Answers to names for which a command has no flag.
 NO_FLAG = {
     "everything is computed on the processor (CPU); leave it out":
         "device devices gpu gpus cuda cpu mps no_cuda use_cpu backend ddp",
@@ -77,20 +77,20 @@ NO_FLAG = {
 
 
 def flag(default: object, help: str, alone: object = None, short: str = "") -> dataclasses.Field:
-    """A field of a dataclass of settings, with what --help says of it, what the flag means when it
+    """Return a dataclass field for a setting, with its text in --help, its value when the flag
     stands alone (None: it cannot), and a short spelling, such as -o."""
     return dataclasses.field(default=default,
                              metadata={"help": help, "alone": alone, "short": short})
 
 
 def in_a_line(message: object) -> str:
-    """What is to be said, with line breaks and the like escaped that stood in the name of a file or
-    on the command line."""
+    """Return a message with line breaks and the like escaped; they may come from a file's name or
+    the command line."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(message))
 
 
 def mistyped(settings: type, values: dict[str, object]) -> list[str]:
-    """Names of the settings whose values, from a file say, are of another type than theirs."""
+    """Return the names of settings whose values, such as those in a file, have a wrong type."""
     fields = {field.name: field for field in dataclasses.fields(settings)}
     return [name for name, value in values.items() if name in fields
             and type(value) is not fields[name].type
@@ -98,23 +98,23 @@ def mistyped(settings: type, values: dict[str, object]) -> list[str]:
 
 
 def as_flags(values: dict[str, object]) -> list[str]:
-    """Settings as they are typed, but for those that are None."""
+    """Return settings as they are typed, except those that are None."""
     return [f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else
             f"--{name} {str(value).removesuffix('.0')}"
             for name, value in values.items() if value is not None]
 
 
 def too_small(settings: object, **at_least: float) -> list[str]:
-    """A line for each setting that is below this, or nan; None is none."""
+    """Return a line for each setting that is nan or below its bound; None stands for no value."""
     values = {name: getattr(settings, name) for name in at_least}
     return [f"--{name} is at least {at_least[name]}, not {value}" for name, value in values.items()
             if value is not None and not value >= at_least[name]]
 
 
 class Parser(argparse.ArgumentParser):
-    """A flag for every field of a dataclass, with underscores or hyphens; an unknown flag is
-    answered with the nearest known one.  The defaults that --help shows are the dataclass's or, if
-    one of its instances is given, that one's."""
+    """A command-line parser with a flag for every field of a dataclass, with underscores or
+    hyphens.  An unknown flag is answered with the nearest known one.  The defaults that --help
+    shows are those of the dataclass, or of an instance of it."""
 
     def __init__(self, command: str, description: str, settings: object) -> None:
         super().__init__(prog=command.split()[-1], description=description, allow_abbrev=False,
@@ -135,19 +135,19 @@ class Parser(argparse.ArgumentParser):
                               **kind)
 
     def error(self, message: str) -> None:
-        """Say what is wrong, and end."""
+        """Say what is wrong, and exit."""
         if message.endswith("expected one argument"):
             message += "; one that begins with a hyphen follows an equals sign, as in --flag=-value"
         super().error(in_a_line(message))
 
     def given(self, argv: list[str] | None) -> dict[str, object]:
-        """The settings that stand on the command line, by name."""
+        """Return the settings on the command line, by name."""
         known, mistakes = self.read(argv)
         self.refuse(mistakes)
         return known
 
     def read(self, argv: list[str] | None) -> tuple[dict[str, object], list[str]]:
-        """The settings that stand on the command line, by name, and a line for each mistake."""
+        """Return the settings on the command line, by name, and a line for each mistake."""
         argv, valued = self._without_values(sys.argv[1:] if argv is None else argv)
         known, unknown = self.parse_known_args(argv)
         found = {name: _Mistake(f"--{name} takes a value, not '--'") if value == [] else value
@@ -156,14 +156,14 @@ class Parser(argparse.ArgumentParser):
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         for word in flags:
             mistakes.append(f"there is no flag {word}; {self._instead_of(word)}")
-        if not flags:               # which may be what the words belong to
+        if not flags:               # the words may belong to it
             mistakes += [f"no flag stands before {word!r}, or one that takes nothing; see --help"
                          for word in unknown]
         return {name: value for name, value in found.items()
                 if not isinstance(value, _Mistake)}, mistakes
 
     def _instead_of(self, word):
-        """What to do about a flag that there is not."""
+        """Return what to do about an unknown flag."""
         options = self._option_string_actions
         name = _name(word)
         by_name = {_name(option): option for option in reversed(options)}
@@ -175,8 +175,8 @@ class Parser(argparse.ArgumentParser):
         return f"did you mean {meant[0]}?" if meant else (said or ["see --help"])[0]
 
     def _without_values(self, argv):
-        """The words but for --flag=value where the flag is on or off, and a line for each of these,
-        which argparse would answer in words of its own."""
+        """Return the words without --flag=value for flags that are on or off, and a line for each
+        of these, which argparse would answer in words of its own."""
         words, mistakes = [], []
         for word in argv:
             name, equals, value = word.partition("=")
@@ -189,7 +189,7 @@ class Parser(argparse.ArgumentParser):
         return words, mistakes
 
     def refuse(self, mistakes: list[str]) -> None:
-        """Say what is wrong, each in a line, and end; nothing, if nothing is."""
+        """Print each mistake in a line, and exit; do nothing if there is none."""
         if mistakes:
             self.print_usage(sys.stderr)
             self.exit(2, "".join(f"{self.prog}: error: {in_a_line(mistake)}\n"
@@ -197,16 +197,16 @@ class Parser(argparse.ArgumentParser):
 
 
 def _name(option):
-    """Of a flag as it is typed."""
+    """Return the name of a flag as it is typed."""
     return option.lstrip("-").replace("-", "_").lower()
 
 
 class _Mistake(str):
-    """What is wrong with a flag's value, in its place."""
+    """An error in a flag's value, stored in the value's place."""
 
 
 def _read(field, word):
-    """A flag's value."""
+    """Return a flag's value."""
     try:
         return field.type(word)
     except ValueError:
@@ -216,8 +216,8 @@ def _read(field, word):
 
 @contextlib.contextmanager
 def answering(command: str, unread: int = 1) -> Iterator[None]:
-    """Have what goes wrong in a command answered in a line of standard error, and end it; with the
-    exit status `unread` where nobody reads what it writes."""
+    """Answer an error of a command in a line on standard error, and exit; with the status `unread`
+    if nobody reads the output."""
     try:
         startup.main_begins()
         yield
@@ -235,14 +235,14 @@ def answering(command: str, unread: int = 1) -> Iterator[None]:
 
 
 def text_or_file(value: str) -> str:
-    """The text itself, or what stands in the file that FILE:path names."""
+    """Return the text itself, or the contents of the file that FILE:path names."""
     if not value.startswith("FILE:"):
         return value
     return read_text(os.path.abspath(os.path.expanduser(value.removeprefix("FILE:"))))
 
 
 def prepare_output() -> None:
-    """Have standard output take what a terminal lacks a character for, and what nobody reads."""
+    """Make standard output accept characters that the terminal lacks, and having no reader."""
     if sys.stdout is None:          # closed by whoever started the program
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     sys.stdout.reconfigure(errors="replace")

@@ -1,8 +1,8 @@
-"""What comes before NumPy and Numba are loaded, which takes a while.
+"""Preparations before NumPy and Numba are loaded, which takes a while.
 
-A program of this project is ended quietly by Ctrl-C, finds its packages whatever files are in the
-current folder, and answers mistakes in a line.  Whoever imports the packages keeps signals and
-path, and gets exceptions.
+A program of this project exits quietly at Ctrl-C, finds its packages whatever files are in the
+current folder, and answers mistakes in a line.  Code that imports the packages keeps its signals
+and path, and gets exceptions.
 """
 import importlib.util
 import os
@@ -16,16 +16,16 @@ def is_program() -> bool:
     """Whether Python was started to run train.py or a module of this package, such as
     model.sample."""
     program = sys.argv[0] if sys.argv else ""
-    if program == "-m":     # for which Python has not found the module yet
+    if program == "-m":     # Python has not found the module yet
         return sys.orig_argv[-len(sys.argv)].removeprefix("-m").startswith("model.")
     return os.path.realpath(program) == os.path.join(ROOT, "train.py")
 
 
 def in_the_way() -> str:
-    """What Python finds instead of a package of this project, in a line; "" if there is nothing."""
+    """Return a line on what Python finds instead of a package of this project; "" if nothing."""
     for name in ("data", "minigrad"):
         spec = importlib.util.find_spec(name)
-        if spec is None:        # which the import itself says
+        if spec is None:        # the import itself reports that
             continue
         found = spec.origin or list(spec.submodule_search_locations)[0]     # a file, or a folder
         if os.path.realpath(found) != os.path.join(ROOT, name, "__init__.py"):
@@ -36,7 +36,7 @@ def in_the_way() -> str:
 
 
 def main_begins() -> None:
-    """Have Ctrl-C raise KeyboardInterrupt again: all is loaded, and the caller answers that."""
+    """Make Ctrl-C raise KeyboardInterrupt again: all is loaded, and the caller handles that."""
     if signal.getsignal(signal.SIGINT) is _quit:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -46,7 +46,7 @@ def _quit(*_):
 
 
 def _begin():
-    """Prepare a program; and see to it that the packages below are there, and can be loaded."""
+    """Prepare a program; check that the packages below exist and can be loaded."""
     program = is_program()
     if program:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:   # and is not ignored

@@ -1,1 +1,1 @@
-"""What is kept on disk: checkpoints, and files that are whole or absent."""
+"""Files on disk: checkpoints, and files that are whole or absent."""

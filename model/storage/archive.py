@@ -1,9 +1,9 @@
 """Arrays in one file: an .npz with a seal, read with care.
 
 A file may be damaged, or claim more than it holds: an array of 10^12 numbers, a member that unpacks
-to a thousand times its size, the same bytes as many members.  So a whole file is known by its seal,
-and whatever it says of sizes is held against its own before memory is taken.  Read is only what is
-written here, by np.savez; nothing is unpickled or evaluated.
+to a thousand times its size, the same bytes as many members.  So the seal proves that a file is
+whole, and every size that it states is compared with its own size before memory is allocated.  The
+reader accepts only what this module writes, by np.savez; nothing is unpickled or evaluated.
 
 The seal is the comment that ends a zip: 64 characters, the sha256 of every byte before them.
 np.load(path, allow_pickle=False) reads the file too.
@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numpy as np
 
 SEAL = 64                           # bytes
-SEALED = SEAL.to_bytes(2, "little")     # before it: how long the comment of the zip is
+SEALED = SEAL.to_bytes(2, "little")     # the length of the zip's comment, stored before it
 MAGIC = b"\x93NUMPY\1\0"            # of an array's format, version 1.0
 HEADER = re.compile(rb"\{'descr': '([<>|][fiuU]\d{1,9})', 'fortran_order': (True|False), "
                     rb"'shape': \(((?:\d{1,18}(?:, \d{1,18})*,?)?)\), \} *\n")
@@ -27,11 +27,11 @@ AT_ONCE = 1 << 20                   # bytes
 
 
 class ArchiveError(ValueError):
-    """A file that is not what `write` made: why not."""
+    """A file was not made by `write`, or is damaged; the message says why."""
 
 
 def write(file: BinaryIO, arrays: dict[str, np.ndarray]) -> None:
-    """Write arrays and seal into an empty file, which is open for reading too."""
+    """Write arrays and seal into an empty file, which is also open for reading."""
     np.savez(file, **arrays)
     file.seek(-len(SEALED), os.SEEK_END)
     file.write(SEALED)
@@ -41,8 +41,8 @@ def write(file: BinaryIO, arrays: dict[str, np.ndarray]) -> None:
 
 
 def read(file: BinaryIO) -> tuple[dict[str, np.ndarray], bool]:
-    """The arrays in a file, and whether a seal vouches for them; without one, the parts that make
-    up a zip still agree with each other.
+    """Return the arrays in a file, and whether a seal proves them.  Without a seal, only the parts
+    of the zip are checked against each other.
 
     Raises
     ------
@@ -64,12 +64,12 @@ def read(file: BinaryIO) -> tuple[dict[str, np.ndarray], bool]:
             return {name: array(archive.read(m)) for name, m in zip(names, members)}, sealed
     except (ArchiveError, MemoryError):
         raise
-    except Exception as error:      # of many kinds, as the damage is
+    except Exception as error:      # of many kinds, depending on the damage
         raise ArchiveError("it is cut short, or no .npz") from error
 
 
 def has_seal(file: BinaryIO, size: int) -> bool:
-    """Whether a file of so many bytes ends with its seal; one with another's is refused."""
+    """Whether a file of this many bytes ends with its seal; the seal of another file is refused."""
     file.seek(max(0, size - SEAL - len(SEALED)))
     end = file.read()
     if not end.startswith(SEALED) or len(end) < SEAL + len(SEALED):
@@ -80,7 +80,7 @@ def has_seal(file: BinaryIO, size: int) -> bool:
 
 
 def sha256(file: BinaryIO, size: int) -> bytes:
-    """Of the first so many bytes of a file, in hexadecimal."""
+    """Return the sha256 of the first `size` bytes of a file, in hexadecimal."""
     found = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(min(size, AT_ONCE)):
@@ -90,7 +90,7 @@ def sha256(file: BinaryIO, size: int) -> bytes:
 
 
 def array(content: bytes) -> np.ndarray:
-    """What np.save wrote: numbers or text, as many as the header says, and not a byte more."""
+    """Return the array that np.save wrote: numbers or text, as many as the header states."""
     start = 10 + int.from_bytes(content[8:10], "little")
     header = HEADER.fullmatch(content[10:start])
     if not content.startswith(MAGIC) or not header:
@@ -99,7 +99,7 @@ def array(content: bytes) -> np.ndarray:
     dtype, shape = np.dtype(kind), [int(n) for n in sizes.split(",") if n.strip()]
     if math.prod(shape) * dtype.itemsize != len(content) - start:
         raise ArchiveError("one of its arrays claims another size than it has")
-    if dtype.kind == "U":       # of which NumPy may fail to make a string
+    if dtype.kind == "U":       # NumPy may fail to make a string of it
         points = np.frombuffer(content, kind[0] + "u4", offset=start)
         if points.max(initial=0) > sys.maxunicode:
             raise ArchiveError("one of its texts holds what is no character")

@@ -8,8 +8,8 @@
                                 m and v, Muon's momentum
     training                    JSON: settings, iteration, generators, ...; whatever train.py keeps
 
-model/storage/archive.py keeps the file whole and reads it with care.  This module checks that what
-was read fits together before it makes a model of it.
+model/storage/archive.py keeps the file whole and reads it with care.  This module checks that the
+arrays agree with each other before it makes a model of them.
 """
 import json
 import os
@@ -30,26 +30,26 @@ from model.transformer import Transformer, TransformerConfig, parameter_shapes
 
 VERSION = 2         # 1 had no version and no seal
 NAMES = ("version", "config", "vocabulary", "training")
-KINDS = (*AdamW.STATE, *Muon.STATE)         # of what an optimiser keeps
-RECORD = {          # of what types that is which others than train.py read in `training`
+KINDS = (*AdamW.STATE, *Muon.STATE)         # of an optimiser's state
+RECORD = {          # the types of the entries of `training` that other programs than train.py read
     "settings": {"data": str, "learning_rate": float, "warmup_iters": int, "grad_clip": float},
     "text": str, "state": {"iteration": int, "best": float}, "nan": dict}
 REMEDY = "take another, such as last.npz or ckpt.npz beside it, or train anew"
-LONGEST = 200           # characters of what a file is blamed for
-UNPROVEN = 1 << 20      # block_size * n_embd, up to which a model without such weights may be
+LONGEST = 200           # characters of an error message
+UNPROVEN = 1 << 20      # largest block_size * n_embd of a model without such weights
 # Of a run, in its folder
 BEST, LAST, PREVIOUS, DAMAGED = "ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz"
 
 
 class CheckpointError(ValueError):
-    """A file that is no checkpoint, or not a whole one: what is wrong and what to do, in a line."""
+    """A file is not a whole checkpoint; the message says what is wrong and what to do."""
 
 
 class Checkpoint(NamedTuple):
-    """What `load_checkpoint` found."""
+    """The contents that `load_checkpoint` returns."""
     model: Transformer
     tokenizer: CharTokenizer
-    training: dict[str, Any]                    # empty where none was saved
+    training: dict[str, Any]                    # empty if none was saved
     optimizer: dict[str, np.ndarray]            # "<kind>/<parameter>"; empty likewise
 
 
@@ -73,8 +73,8 @@ def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: Char
 
 
 def load_checkpoint(path: str | os.PathLike, finite: bool = True) -> Checkpoint:
-    """Read what `save_checkpoint` wrote, if it is that to the last bit; only a file of version 1,
-    which has no seal, is taken at its word.
+    """Read a file that `save_checkpoint` wrote, and verify every bit; only a file of version 1,
+    which has no seal, is not verified.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True) -> Checkpoint:
 
 
 def _arrays(path):
-    """All that is in a file, by name."""
+    """Return all arrays in a file, by name."""
     if not path.exists():
         raise CheckpointError(f"there is no checkpoint {path}; train one with python train.py, or "
                               "name its folder with --out_dir")
@@ -118,7 +118,7 @@ def _arrays(path):
 
 
 def _checkpoint(arrays, finite):
-    """The meaning of arrays, each of which agrees with the others before anything is made."""
+    """Return the checkpoint that arrays contain, after checking that they agree with each other."""
     weights, state = _below("model/", arrays), _below("optimizer/", arrays)
     for name, a in arrays.items():
         if name not in NAMES and not name.startswith(("model/", "optimizer/")):
@@ -145,11 +145,11 @@ def _checkpoint(arrays, finite):
 
 
 def _check_weights(config, weights):
-    """Refuse weights that lack one of this model's, or have another; returns their dtype."""
+    """Refuse weights that lack one of this model's, or have another; return their dtype."""
     dtype = next(iter(weights.values()), np.zeros(0)).dtype
     if dtype not in (np.float32, np.float64):
         raise ValueError(f"its weights are {dtype}, and not float32 or float64")
-    for name, shape in parameter_shapes(config):    # which may go on: a file can claim 10^12 layers
+    for name, shape in parameter_shapes(config):    # lazily: a file can claim 10^12 layers
         if name not in weights:
             raise ValueError(f"missing {name}")
         _check(name, weights[name], shape, dtype)
@@ -167,7 +167,7 @@ def _check(name, a, shape, dtype):
 
 
 def _tokenizer(config, points):
-    """The tokenizer of a vocabulary of code points."""
+    """Return the tokenizer of a vocabulary of code points."""
     if points.ndim != 1 or points.dtype.kind != "u" or not (points[1:] > points[:-1]).all():
         raise ValueError("its vocabulary is no row of different characters in their order")
     tokenizer = CharTokenizer("".join(map(chr, points)))
@@ -184,7 +184,7 @@ def _array(name, arrays):
 
 
 def _json(name, arrays):
-    """The JSON object that an array of text holds."""
+    """Return the JSON object in an array of text."""
     text = _array(name, arrays)
     try:
         found = json.loads(str(text)) if text.dtype.kind == "U" else None
@@ -196,7 +196,7 @@ def _json(name, arrays):
 
 
 def _is_of_kind(value, kind):
-    """Whether a value of JSON is of a type or, for a dict, what it has of these entries is."""
+    """Whether a value from JSON has a type or, for a dict, its entries have their types."""
     if not isinstance(kind, dict):
         return type(value) is kind
     return isinstance(value, dict) and all(_is_of_kind(value[name], kind[name])
@@ -204,14 +204,14 @@ def _is_of_kind(value, kind):
 
 
 def _short(error):
-    """What is wrong, in one line whatever names and values stand in the file."""
+    """Return the error in one line, whatever names and values are in the file."""
     said = in_a_line(error)
     return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
 
 
 def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
-    """What a run can go on from: last.npz or, if that is damaged or gone, the one before it; and a
-    line that says so, empty if all is well.
+    """Return the checkpoint to resume from: last.npz or, if that is damaged or gone, the one before
+    it; and a line that says so, empty if all is well.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
 
 def restore_optimizer(optimizer: Optimizer, model: Transformer, state: dict[str, np.ndarray],
                       steps: int) -> None:
-    """Give an optimiser of the model's parameters the state that a checkpoint kept.
+    """Restore the state of an optimiser of the model's parameters from a checkpoint.
 
     Raises
     ------
@@ -250,7 +250,8 @@ def restore_optimizer(optimizer: Optimizer, model: Transformer, state: dict[str,
 
 
 def _named_state(optimizer, model):
-    """("<kind>/<parameter>", array) for all that an optimiser of the model's parameters has."""
+    """Yield ("<kind>/<parameter>", array) for all state of an optimiser of the model's
+    parameters."""
     names = {id(p): name for name, p in model.named_parameters()}
     return [(f"{kind}/{names[id(p)]}", array) for kind, p, array in optimizer.state()]
 

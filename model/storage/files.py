@@ -1,6 +1,6 @@
-"""Files that are whole or not there at all, and a folder into which one run at a time writes.
+"""Files that are whole or absent, and a folder into which one run at a time writes.
 
-Knows nothing of models and runs.
+This module knows nothing of models and runs.
 """
 import contextlib
 import errno
@@ -22,16 +22,16 @@ NO_SUCH_CALL = {errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.E
 
 
 class FolderInUse(ValueError):
-    """Another run writes into a folder: which one, and what to do, in a line."""
+    """Another run writes into the folder; the message says which one, and what to do, in a line."""
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
               ) -> Iterator[BinaryIO]:
-    """A file to write and read, which takes the place of `path` once it is on the disk.
+    """Return a file to write and read, which replaces `path` once it is on the disk.
 
-    Whatever happens, `path` is the old file or the new one, whole; with `before`, the old one takes
-    that name, and for a moment `path` is not there.
+    Whatever happens, `path` is the old file or the new one, whole.  With `before`, the old file is
+    renamed to that, and for a moment `path` does not exist.
     """
     path = pathlib.Path(path)
     aside = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -47,13 +47,13 @@ def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
     except BaseException as error:
         aside.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename = str(path)      # which is what the user knows
+            error.filename = str(path)      # the name that the user knows
         raise
 
 
 def _sync_folder(folder):
-    """Have the names in a folder on the disk too."""
-    if os.name == "nt":     # which opens no folders
+    """Write the names in a folder to the disk, too."""
+    if os.name == "nt":     # Windows opens no folders
         return
     number = os.open(folder, os.O_RDONLY)
     try:
@@ -67,14 +67,14 @@ def _sync_folder(folder):
 
 @contextlib.contextmanager
 def claimed(folder: pathlib.Path) -> Iterator[None]:
-    """Keep a folder for this process, by a lock that ends with it however it ends; and remove what
-    dead processes left half written.
+    """Lock a folder for this process; the lock ends with the process, however it ends.  Remove
+    files that dead processes left half written.
 
     Raises
     ------
     FolderInUse : another process has claimed it.
     """
-    # Opened for reading too, and without cutting it: it may say who holds the folder.
+    # Open it for reading too, without truncating it: it may say who holds the folder.
     with open(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
         if not _lock(file):
             holder = file.read(200).decode("utf-8", "replace").split("\n")[0]
@@ -89,12 +89,13 @@ def claimed(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _lock(file):
-    """Whether an open file is now locked by this process; also if the file system has no locks."""
+    """Lock an open file; return whether this process has it.  True if the file system has no
+    locks."""
     try:
         if fcntl:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
-            file.seek(1 << 30)      # beyond what it says, which others may then read
+            file.seek(1 << 30)      # beyond its text, so that others may read that
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
             file.seek(0)
     except (BlockingIOError, PermissionError):      # the latter on Windows
@@ -112,13 +113,13 @@ def _remove_if_left(part):
     """Remove a file that `replacing` began, unless the process that writes it is alive."""
     number = part.name.split(".")[-2]
     if number.isdecimal() and not _is_alive(int(number)):
-        with contextlib.suppress(OSError):      # on Windows, one that is being written
+        with contextlib.suppress(OSError):      # on Windows, a file that is being written
             part.unlink()
 
 
 def _is_alive(process):
-    """Whether a process other than this one is there."""
-    if process == os.getpid() or os.name == "nt":   # where asking by signal 0 would end it
+    """Whether a process other than this one exists."""
+    if process == os.getpid() or os.name == "nt":   # on Windows, signal 0 would end it
         return False
     try:
         os.kill(process, 0)
