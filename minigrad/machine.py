@@ -10,7 +10,7 @@ OF_PROCESS, ROOT = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgro
 
 def control_groups(controller: str, of_process: pathlib.Path = OF_PROCESS,
                    root: pathlib.Path = ROOT) -> Iterator[pathlib.Path]:
-    """Return the folders of the control groups that limit a controller, such as cpu, for this
+    """Yield the folders of the control groups that limit a controller, such as cpu, for this
     process: its own group and those around it, none of which it can exceed.  Only Linux has them.
 
     Source: the kernel's "Control Group v2", section "Organizing Processes and Threads", and

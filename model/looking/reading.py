@@ -1,4 +1,4 @@
-"""How a model reads a text: its windows, and what every step has computed in each.
+"""Read a text with a model: its windows, and what every step has computed in each.
 
 Shapes: T characters of a window, L layers, H heads, C channels, V vocabulary.
 """

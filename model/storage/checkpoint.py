@@ -250,8 +250,7 @@ def restore_optimizer(optimizer: Optimizer, model: Transformer, state: dict[str,
 
 
 def _named_state(optimizer, model):
-    """Yield ("<kind>/<parameter>", array) for all state of an optimiser of the model's
-    parameters."""
+    """Return ("<kind>/<parameter>", array) for all state of an optimiser of the model."""
     names = {id(p): name for name, p in model.named_parameters()}
     return [(f"{kind}/{names[id(p)]}", array) for kind, p, array in optimizer.state()]
 

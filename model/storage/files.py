@@ -28,7 +28,7 @@ class FolderInUse(ValueError):
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
               ) -> Iterator[BinaryIO]:
-    """Return a file to write and read, which replaces `path` once it is on the disk.
+    """Open a file to write and read, which replaces `path` once it is on the disk.
 
     Whatever happens, `path` is the old file or the new one, whole.  With `before`, the old file is
     renamed to that, and for a moment `path` does not exist.
