@@ -18,7 +18,7 @@ and hand the program what is damaged, or was never meant for it:
 
 Other flags of writes, kills and soak go to train.py:  python -m tests.reliability kills --n_layer 2
 All end with status 1 if anything is not as it should be.  `writes` needs os.fork, which Windows has
-not, `soak` Linux's /proc, and `fuzz`, unless --plain, an extra:  pip install -e .[fuzz]
+not, `soak` Linux's /proc, and `fuzz`, unless --plain, an extra:  pip install -e '.[fuzz]'
 """
 import argparse
 import os
