@@ -224,7 +224,8 @@ def finish_scores(row, scale, slope, t, mask, has_mask, visible):
 @serial
 def softmax_or_zero(row):
     """Softmax in place, all 0 where every score is -inf; return log(sum(exp(row)))."""
-    if largest(row) == -np.inf:
+    top = largest(row)
+    if top == -np.inf:
         row[:] = 0
-        return row.dtype.type(-np.inf)
-    return softmax_row(row, row)
+        return top
+    return softmax_row(row, top, row)

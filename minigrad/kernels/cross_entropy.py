@@ -10,6 +10,7 @@ from numba import prange
 
 from minigrad.kernels.build.compiling import kernel, rows, threads_for
 from minigrad.kernels.build.simd import part
+from minigrad.kernels.build.sums import largest
 from minigrad.kernels.softmax import softmax_row
 
 
@@ -31,6 +32,7 @@ def cross_entropy_kernel(logits, targets, losses, slopes, ignored, threads):
             losses[r] = 0
             slopes[r] = 0
         else:
-            log_sum = softmax_row(part(logits, r * C, C), part(slopes, r * C, C))
+            row = part(logits, r * C, C)
+            log_sum = softmax_row(row, largest(row), part(slopes, r * C, C))
             losses[r] = log_sum - logits[r, targets[r]]
             slopes[r, targets[r]] -= 1

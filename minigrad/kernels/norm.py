@@ -20,8 +20,8 @@ CHUNKS = 16     # of rows; each has its own sums of dweight and dbias, so thread
 
 def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float, centred: bool
          ) -> tuple[np.ndarray, np.ndarray]:
-    """Normalise the last axis, (..., C) -> (..., C); also return each row's mean, 1 / std, (R,
-    2)."""
+    """Normalise the last axis, (..., C) -> (..., C); also return mean and 1 / std of each row,
+    (R, 2)."""
     flat = rows(x)
     out, moments = np.empty(flat.shape, x.dtype), np.empty((len(flat), 2), x.dtype)
     norm_kernel(flat, dense(weight), dense(bias), out, moments, eps, centred, threads_for(x.size))

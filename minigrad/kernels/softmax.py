@@ -32,13 +32,15 @@ def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
 def softmax_kernel(x, out, threads):
     R, C = x.shape
     for r in prange(R):
-        softmax_row(part(x, r * C, C), part(out, r * C, C))
+        row = part(x, r * C, C)
+        softmax_row(row, largest(row), part(out, r * C, C))
 
 
 @serial
-def softmax_row(x, y):
-    """Write the softmax of a row to y, which may be x; return log(sum(exp(x)))."""
-    y, top = part(y, 0, x.size), largest(x)
+def softmax_row(x, top, y):
+    """Write the softmax of a row, whose maximum is `top`, to y, which may be x; return
+    log(sum(exp(x)))."""
+    y = part(y, 0, x.size)
     sums = spread(x.dtype.type(0))
     for i in range(0, x.size, LANES):
         e = exp(load(x, i, -np.inf) - top)
