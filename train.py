@@ -26,7 +26,8 @@ import minigrad as mg
 from minigrad.kernels import ahead
 from minigrad.kernels.build import compiling, threads
 from model import CharTokenizer, generate, load_checkpoint
-from model.console.flags import Parser, in_a_line, mistyped, prepare_output
+from model.console.flags import Parser, mistyped, prepare_output
+from model.console.words import in_a_line, number_of
 from model.looking.explain import explain
 from model.sampling.scoring import ladder, yardstick
 from model.storage.checkpoint import BEST, LAST, Checkpoint
@@ -36,7 +37,6 @@ from model.training.nan import replay
 from model.training.recipes import MINUTES, MODERN, USUAL_PASSES, completed, is_short, told
 from model.training.run import Run, earlier_run, keep_earlier_run, resume_command
 from model.training.settings import ARCHITECTURE, Settings
-from model.training.sizes import number_of
 from model.training.state import Interrupts, State, evaluate
 
 WARM_UP = 5             # steps before a profile begins

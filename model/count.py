@@ -13,11 +13,12 @@ import dataclasses
 import pathlib
 
 from model.console.flags import Parser, answering, flag, prepare_output
+from model.console.words import number_of, scaled
 from model.storage.checkpoint import load_checkpoint
 from model.training.recipes import MODERN, recipe
 from model.training.settings import ARCHITECTURE, Settings
-from model.training.sizes import (cached, forward_flops, number_of, of_a_layer, outside_layers,
-                                  parameters, scaled)
+from model.training.sizes import (cached, forward_flops, of_a_layer, outside_layers,
+                                  parameters)
 from model.transformer import TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default

@@ -14,7 +14,7 @@ from minigrad import Tensor
 from model.attention import CrossAttention, MultiHeadAttention, SelfAttention, StackedHeads
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear
 from model.module import Module
-from model.seeds import generator
+from minigrad.random import generator
 
 PAD, BEGIN, END = 0, 1, 2       # the first three tokens of every vocabulary
 

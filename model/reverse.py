@@ -26,7 +26,7 @@ from minigrad.kernels.build import compiling, threads
 from minigrad.optim import warmup_cosine
 from model.console.flags import Parser, answering, flag, prepare_output, too_small
 from model.encoder_decoder import PAD, EncoderDecoder
-from model.training.sizes import number_of
+from model.console.words import number_of
 
 TASKS = {"reverse": lambda letters: letters[::-1],
          "sort": lambda letters: "".join(sorted(letters))}

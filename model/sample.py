@@ -16,8 +16,9 @@ import time
 import data
 from data.tokenizer import CharTokenizer, UnknownCharacterError
 from minigrad.kernels.build import compiling
-from model.console.flags import (Parser, answering, flag, in_a_line, prepare_output, text_or_file,
+from model.console.flags import (Parser, answering, flag, prepare_output, text_or_file,
                                  too_small)
+from model.console.words import in_a_line
 from model.sampling.generation import USELESS, check_settings, stream_many
 from model.sampling.interactive import interact
 from model.sampling.scoring import ladder, text_losses, training_text, yardstick

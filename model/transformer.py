@@ -19,7 +19,7 @@ from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, NGramEmbeddin
                           RMSNorm)
 from model.module import Module
 from model.positions import sinusoids
-from model.seeds import generator
+from minigrad.random import generator
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
 NORMS = ("layer", "rms")

@@ -154,14 +154,6 @@ def test_bytes_are_those_of_the_arrays():
     assert said("read to write a token, the cache full")[0] == count.scaled(read, "B")
 
 
-@pytest.mark.parametrize("n, expected", [
-    (0, "0.000 B"), (7, "7.000 B"), (999.94, "999.9 B"), (1000, "1.000 kB"), (65_536, "65.54 kB"),
-    (999_949, "999.9 kB"), (999_960, "1.000 MB"), (1.5e9, "1.500 GB"), (2e12, "2.000 TB"),
-    (3e15, "3.000 PB"), (4e19, "4.000e+04 PB")])
-def test_a_number_is_said_in_four_digits_and_a_prefix(n, expected):
-    assert count.scaled(n, "B") == expected
-
-
 def run(capsys, *flags):
     count.main(list(flags))
     return capsys.readouterr().out

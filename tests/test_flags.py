@@ -4,7 +4,7 @@ import dataclasses
 import pytest
 
 from model import count, look, reverse, sample
-from model.console.flags import (NO_FLAG, OTHER_NAMES, Parser, answering, as_flags, flag, in_a_line,
+from model.console.flags import (NO_FLAG, OTHER_NAMES, Parser, answering, as_flags, flag,
                                  mistyped, text_or_file, too_small)
 from model.training import settings
 
@@ -160,10 +160,6 @@ def test_what_stands_on_the_command_line_cannot_break_the_line(argv, capsys):
         given(*argv)
     usage, error = capsys.readouterr().err.split("\n")[:-1]
     assert usage.startswith("usage: ") and "error: " in error and error.isprintable()
-
-
-def test_a_message_is_one_line_and_shows_what_would_break_it():
-    assert in_a_line("no file a\nb\x1b\ud800, é 漢") == "no file a\\nb\\x1b\\ud800, é 漢"
 
 
 def test_settings_from_a_file_are_held_to_the_types_of_their_flags():

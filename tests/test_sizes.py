@@ -7,7 +7,7 @@ import pytest
 
 import minigrad as mg
 from model import Transformer, TransformerConfig
-from model.training.sizes import number_of, training_bytes
+from model.training.sizes import training_bytes
 from model.training.state import decayed_and_other, forward_backward
 
 
@@ -33,8 +33,3 @@ def test_the_bytes_of_a_step_are_those_that_are_allocated_to_a_quarter(batch_siz
     allocated = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.8 < training_bytes(config, batch_size) / allocated < 1.25
-
-
-def test_one_of_a_thing_is_no_plural():
-    assert [number_of(n, "minute") for n in (0, 1, 1.0, 0.1, 3.0, 2000)] == [
-        "0 minutes", "1 minute", "1 minute", "0.1 minutes", "3 minutes", "2,000 minutes"]

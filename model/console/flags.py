@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from data import read_text, remedy
 from model.console import startup
+from model.console.words import in_a_line
 
 ALIKE = 0.75        # at this ratio of difflib, a name may be another one mistyped
 # Flags as other programs name them; of several lines with a name, the first one counts whose own
@@ -81,12 +82,6 @@ def flag(default: object, help: str, alone: object = None, short: str = "") -> d
     stands alone (None: it cannot), and a short spelling, such as -o."""
     return dataclasses.field(default=default,
                              metadata={"help": help, "alone": alone, "short": short})
-
-
-def in_a_line(message: object) -> str:
-    """Return a message with line breaks and the like escaped; they may come from a file's name or
-    the command line."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(message))
 
 
 def mistyped(settings: type, values: dict[str, object]) -> list[str]:

@@ -25,7 +25,7 @@ from model.sampling.decoding import window_start, window_step
 from model.sampling.generation import USELESS
 from model.sampling.scoring import text_losses, training_text, yardstick
 from model.storage.checkpoint import Checkpoint
-from model.training.sizes import number_of
+from model.console.words import number_of
 from model.training.state import read_log
 from model.transformer import TransformerConfig
 

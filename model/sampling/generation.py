@@ -6,7 +6,7 @@ import numpy as np
 from data.tokenizer import CharTokenizer
 from minigrad import kernels
 from model.sampling.decoding import Reader
-from model.seeds import generator
+from minigrad.random import generator
 from model.transformer import Transformer
 
 USELESS = ("the model gave no usable prediction (nan or infinite logits); its training may have "

@@ -23,7 +23,7 @@ from data import remedy
 from data.tokenizer import CharTokenizer
 from minigrad import AdamW, Muon
 from minigrad.optim import Optimizer
-from model.console.flags import in_a_line
+from model.console.words import in_a_line
 from model.storage import archive
 from model.storage.files import replacing
 from model.transformer import Transformer, TransformerConfig, parameter_shapes

@@ -9,7 +9,8 @@ import data
 from minigrad.kernels.build import threads
 from minigrad.machine import memory_limit
 from model.console.flags import flag, too_small
-from model.training.sizes import scaled, training_bytes
+from model.console.words import any_of, scaled
+from model.training.sizes import training_bytes
 from model.training.state import OPTIMIZERS
 from model.transformer import ACTIVATIONS, NORMS, POSITIONS, TransformerConfig
 
@@ -110,7 +111,7 @@ class Settings:
                             ("schedule", SCHEDULES)):
             if (value := getattr(self, name)) not in known:
                 near = difflib.get_close_matches(value, known, n=1)
-                found.append(f"--{name} is {_any_of(known)}, not {value}"
+                found.append(f"--{name} is {any_of(known)}, not {value}"
                              + (f"; did you mean {near[0]}?" if near else ""))
         most, why = threads.limit()
         if self.threads > most:
@@ -133,7 +134,7 @@ class Settings:
         if H_kv and H_kv >= 1 and H % H_kv:
             fits = [str(n) for n in range(1, min(H, 1000) + 1) if H % n == 0]
             found.append(f"--n_head {H} heads cannot share --n_kv_head {H_kv} evenly; take "
-                         f"--n_kv_head {_any_of(fits)}")
+                         f"--n_kv_head {any_of(fits)}")
         return found
 
     def _problems_of_folder(self):
@@ -216,8 +217,3 @@ class Settings:
 # The settings that a resumed run keeps.
 ARCHITECTURE = tuple(field.name for field in dataclasses.fields(TransformerConfig)
                      if field.name != "vocab_size")
-
-
-def _any_of(words):
-    """Return the words as "a, b or c"."""
-    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)

@@ -75,16 +75,3 @@ def training_bytes(config: TransformerConfig, batch_size: int) -> int:
     C, V = config.n_embd, config.vocab_size
     of_a_token = config.n_layer * 12 * C + 4 * C + 3 * V
     return 4 * (4 * parameters(config) + batch_size * config.block_size * of_a_token)
-
-
-def number_of(n: float, what: str) -> str:
-    """Return a count with its noun, as "1 layer" or "2,000 layers"."""
-    return f"{n:,}".removesuffix(".0") + f" {what}" + "s" * (n != 1)
-
-
-def scaled(n: float, unit: str) -> str:
-    """Return four digits of a number, with one of the prefixes k, M, G, T, P."""
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if n < 999.95 or prefix == "P":
-            return f"{n:#.4g} {prefix}{unit}".rstrip()
-        n /= 1000

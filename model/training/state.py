@@ -15,7 +15,7 @@ import numpy as np
 
 import minigrad as mg
 from data import IGNORE
-from model.seeds import generator
+from minigrad.random import generator
 from model.storage.files import replacing
 from model.transformer import Transformer
 

@@ -23,7 +23,8 @@ import numpy as np
 
 import data
 from model import CharTokenizer, load_checkpoint
-from model.console.flags import Parser, in_a_line
+from model.console.flags import Parser
+from model.console.words import in_a_line
 from model.sampling.scoring import yardstick
 from model.storage.checkpoint import BEST, LAST
 from model.training.recipes import completed

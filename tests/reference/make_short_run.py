@@ -28,7 +28,7 @@ import numpy as np
 import data
 import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig, generate
-from model.seeds import generator
+from minigrad.random import generator
 from model.training.recipes import RECIPES
 from model.training.run import Run
 from model.training.settings import Settings

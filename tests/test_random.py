@@ -7,7 +7,7 @@ import pytest
 import train
 from conftest import TINY
 from model import load_checkpoint
-from model.seeds import PURPOSES, generator
+from minigrad.random import PURPOSES, generator
 
 
 def test_no_two_purposes_and_no_two_seeds_draw_the_same_numbers():
