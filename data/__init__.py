@@ -2,11 +2,12 @@
 from data.batches import IGNORE, check_lengths, random_batch, spread, split, windows
 from data.errors import TextError, remedy
 from data.ngrams import ngram_losses
+from data.reading import KNOWN_TEXTS, cache_folder, read_text
 from data.repetition import repeated_share, repetition_warning
-from data.texts import KNOWN_TEXTS, cache_folder, digest, read_text
+from data.text import Text, digest
 
 __all__ = [
-    "IGNORE", "KNOWN_TEXTS", "TextError", "cache_folder", "check_lengths", "digest", "ngram_losses",
-    "random_batch", "read_text", "remedy", "repeated_share", "repetition_warning", "split",
-    "spread", "windows",
+    "IGNORE", "KNOWN_TEXTS", "Text", "TextError", "cache_folder", "check_lengths", "digest",
+    "ngram_losses", "random_batch", "read_text", "remedy", "repeated_share", "repetition_warning",
+    "split", "spread", "windows",
 ]

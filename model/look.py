@@ -12,7 +12,6 @@ import functools
 import pathlib
 import sys
 
-import data
 from minigrad.kernels.build import compiling
 from model.console.flags import Parser, answering, flag, prepare_output, text_or_file
 from model.looking.graphs import GRAPHS, show
@@ -87,7 +86,7 @@ def passage(checkpoint: Checkpoint) -> tuple[str, str]:
     run's own text if that is at hand, else a text that the model writes."""
     model, tokenizer, training, _ = checkpoint
     try:
-        _, val = data.split(training_text(training))
+        _, val = training_text(training).parts()
     except ValueError:
         return (generate(model, tokenizer, max_new_tokens=PASSAGE, temperature=0.8, seed=1337),
                 "The text was written by the model itself (temperature 0.8), since the one that it "

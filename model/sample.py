@@ -148,9 +148,9 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
     except ValueError as error:
         print(f"without counted n-grams beside it, because {in_a_line(error)}", file=sys.stderr)
         return
-    train, _ = data.split(known)
     print("nats a character, beside n-grams counted on what the model was trained on:")
-    print(ladder(loss, yardstick(tokenizer.encode(train), ids, tokenizer.vocab_size)))
+    print(ladder(loss, yardstick(known.train, ids, tokenizer.vocab_size)))
+    train, _ = known.parts()
     if text in train or train in text:
         print("this very text, or most of it, was trained on and counted", file=sys.stderr)
 

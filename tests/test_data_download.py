@@ -10,7 +10,7 @@ import pytest
 
 from data import KNOWN_TEXTS, TextError, read_text
 from data.download import download
-from data.texts import KnownText
+from data.reading import KnownText
 
 BODY = "Ein Text, größer als ein Stück.\n".encode() * 8000
 SHA256 = hashlib.sha256(BODY).hexdigest()

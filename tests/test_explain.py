@@ -12,8 +12,11 @@ import train
 from conftest import TINY
 from minigrad.optim import warmup_cosine
 from model import CharTokenizer, Transformer, load_checkpoint
+from model.console.flags import Parser
 from model.looking.explain import WIDTH, grouped, norm
-from model.training.state import State, decayed_and_other
+from model.training.optimizers import decayed_and_other
+from model.training.settings import Settings
+from model.training.state import State
 
 ROOT = pathlib.Path(__file__).parents[1]
 SETTINGS = {
@@ -37,7 +40,7 @@ def stages(text):
 def the_step(small_text, flags):
     """What the tour is about, computed directly: settings, model before and after, loss, gradients,
     the state after."""
-    s = train.Settings(**train.Parser("train.py", "", train.Settings).given(
+    s = Settings(**Parser("train.py", "", Settings).given(
         ["--data", str(small_text), *TINY, *flags]))
     text = data.read_text(s.data)
     tokenizer = CharTokenizer(text)
@@ -158,7 +161,7 @@ def test_every_line_of_source_stands_where_it_is_said_to(small_text, tmp_path, c
     assert not re.search(r"\([\d, ]+$", text, flags=re.M)        # no shape over two lines
     found = re.findall(r"^ +(.+?) +(\S+\.py):(\d+)$", text, flags=re.M)
     assert len(found) > 15 and {file for _, file, _ in found} >= {
-        "model/training/run.py", "model/transformer.py", "model/layers.py", "model/attention.py",
+        "train.py", "model/transformer.py", "model/layers.py", "model/attention.py",
         "minigrad/optim.py", "data/batches.py"}
     for shown, file, number in found:
         source = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1:]
@@ -169,7 +172,7 @@ def ran(n_layer):
     """The ops of a step of the tests' model, in the order of backward; but dropout, which without
     a share to drop does nothing and is not told."""
     with mg.Recorder() as r:
-        model = Transformer(train.Settings(n_layer=n_layer, n_head=2, n_embd=16, block_size=16)
+        model = Transformer(Settings(n_layer=n_layer, n_head=2, n_embd=16, block_size=16)
                             .model_config(28))
         ids = np.zeros((4, 16), int)
         (mg.cross_entropy(model(ids), ids) / 1).backward()

@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+from data import Text
 from model.console.flags import Parser
 from model.training.recipes import GPT2, LEAST_STEPS, MODERN, RECIPES, completed, told
 from model.training.settings import RECIPES as NAMES
@@ -68,7 +69,7 @@ def test_more_is_dropped_the_more_often_the_text_is_read_and_the_shorter_it_is(
 def test_a_short_text_holds_the_block_and_gets_enough_steps_to_warm_up_and_be_judged(characters):
     text = "to be or not to be" * (characters // 18 + 1)
     s = Settings(**completed({}, characters))
-    assert s.problems_with(text[:characters]) == []
+    assert s.problems_with(Text(text[:characters])) == []
     assert s.block_size == 256 or characters // 10 <= 2 * s.block_size
     assert s.steps >= LEAST_STEPS and s.characters <= 2048
     assert s.characters == 2048 or s.steps < 2 * LEAST_STEPS

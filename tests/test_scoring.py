@@ -2,9 +2,11 @@
 import numpy as np
 import pytest
 
+import data
+from data import IGNORE
 from model import Transformer, TransformerConfig
 from model.sampling.decoding import Reader
-from model.sampling.scoring import ladder, text_losses
+from model.sampling.scoring import evaluate, ladder, text_losses
 
 
 def losses_one_by_one(model, ids, slide):
@@ -48,3 +50,17 @@ def test_a_text_without_a_character_to_predict_is_refused(N):
 def test_the_ladder_goes_from_the_worst_to_the_best():
     assert ladder(2.5, {"unigram": 3.25, "bigram": 2.0}).splitlines() == [
         "    3.250  counted unigram", "    2.500  this model  <--", "    2.000  counted bigram"]
+
+
+def test_an_evaluation_is_the_mean_over_every_target_once():
+    ids = np.random.default_rng(0).integers(9, size=200)
+    model = Transformer(TransformerConfig(9, 16, 1, 1, 8, dropout=0.5), dtype=np.float64)
+    x, y = data.windows(ids, 16)
+    logits = model(x).data
+    log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    counted = y != IGNORE
+    chosen = np.take_along_axis(log_p, np.where(counted, y, 0)[..., None], axis=-1)[..., 0]
+    expected = -chosen[counted].mean()
+    assert counted.sum() == 199
+    for batch_size in (1, 5, 100):
+        assert np.isclose(evaluate(model, x, y, batch_size), expected, rtol=1e-10)

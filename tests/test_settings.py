@@ -6,11 +6,12 @@ import random
 
 import pytest
 
+from data import Text
 from model.training import settings
 from model.training.settings import Settings
 from model.training.sizes import training_bytes
 
-TEXT = "to be or not to be\n" * 100
+TEXT = Text("to be or not to be\n" * 100)
 
 
 @pytest.mark.parametrize("given, says", [
@@ -107,7 +108,7 @@ def test_a_text_must_hold_a_block():
 
 def test_what_needs_more_memory_than_there_is_is_refused_and_the_remedy_fits(monkeypatch):
     s = Settings(batch_size=64)
-    config = s.model_config(len(set(TEXT)))
+    config = s.model_config(TEXT.tokenizer.vocab_size)
     monkeypatch.setattr(settings, "memory_limit", lambda: float(training_bytes(config, 40)) + 1)
     says, = s.problems_with(TEXT)
     assert says.startswith("--batch_size 64 of --block_size 64 needs some 1")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-import train
 from minigrad.kernels.build import compiling, threads
 from model import Transformer, TransformerConfig, reverse
-from model.training.state import decayed_and_other
+from model.training.optimizers import decayed_and_other
+from model.training.settings import Settings
 
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 on_threads = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
@@ -111,7 +111,7 @@ def test_a_python_thread_may_ask_for_fewer_threads_and_never_gets_more(monkeypat
     assert threads.count() == 2 and numbas == [2]
 
 
-@pytest.mark.parametrize("settings", [train.Settings, reverse.Settings])
+@pytest.mark.parametrize("settings", [Settings, reverse.Settings])
 def test_too_many_threads_are_refused_with_the_reason(settings, monkeypatch):
     monkeypatch.setattr(threads, "limit", lambda: (2, "that is how it is"))
     assert settings(threads=2).problems() == []

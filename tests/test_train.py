@@ -13,9 +13,10 @@ import data
 import train
 from conftest import TINY
 from model import Transformer, load_checkpoint
-from model.training import run as runs
+from model.sampling.scoring import evaluate
 from model.training.recipes import MODERN
-from model.training.state import State, evaluate
+from model.training.report import standing as standing_of
+from model.training.state import State
 from running import losses, refused, rows, run, same_arrays
 
 
@@ -50,7 +51,7 @@ def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, 
     (3.3, "below the counted unigram"), (3.2, "below the counted bigram")])
 def test_an_evaluation_is_held_against_the_best_n_gram_though_longer_ones_be_worse(loss, standing):
     counted = {"unigram": 3.31, "bigram": 3.25, "trigram": 3.51, "4-gram": 3.5}     # a short text
-    assert train.progress(State(0), None, loss, counted).endswith(f"   {standing}")
+    assert standing_of(State(0), None, loss, counted).endswith(f"   {standing}")
 
 
 def test_evaluations_take_the_same_part_of_the_split_and_the_report_takes_all_of_it(
@@ -127,7 +128,7 @@ def test_a_model_that_sees_the_future_is_refused_before_the_first_step(
         model = Transformer(config, seed)
         model.blocks[0].attention.causal = False
         return model
-    monkeypatch.setattr(runs, "Transformer", leaky)
+    monkeypatch.setattr(train, "Transformer", leaky)
     line = refused(capsys, "--data", str(small_text), "--out_dir", str(tmp_path / "out"), *TINY)
     assert "the model sees the future: the logits at position 0 changed" in line
     assert not (tmp_path / "out").exists()

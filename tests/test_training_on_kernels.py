@@ -11,7 +11,7 @@ import minigrad as mg
 from minigrad import kernels
 from minigrad.kernels import plain
 from model import CharTokenizer, Transformer, TransformerConfig
-from model.training.state import decayed_and_other
+from model.training.optimizers import decayed_and_other
 
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import data
 from minigrad import OPS
 from model.looking import heads
 from model.looking.reading import Step, Window, lens, log_probabilities, read
@@ -26,7 +25,7 @@ from model.sampling.generation import USELESS
 from model.sampling.scoring import text_losses, training_text, yardstick
 from model.storage.checkpoint import Checkpoint
 from model.console.words import number_of
-from model.training.state import read_log
+from model.training.log import read_log
 from model.transformer import TransformerConfig
 
 MOST_CHARACTERS = 1000
@@ -272,10 +271,8 @@ def yardsticks(checkpoint: Checkpoint, text: str, ids: np.ndarray) -> dict[str, 
         known = training_text(checkpoint.training)
     except ValueError as error:
         return {"score": score, "counted": None, "no_counts": str(error)}
-    tokenizer, V = checkpoint.tokenizer, checkpoint.tokenizer.vocab_size
-    train, val = data.split(known)
-    score["seen"] = len(text) >= LONG and text in train     # short ones occur in every text
-    train, val = tokenizer.encode(train), tokenizer.encode(val)
+    train, val, V = known.train, known.val, known.tokenizer.vocab_size
+    score["seen"] = len(text) >= LONG and text in known.parts()[0]  # short ones are in every text
     score["ladder"] += [(name, round(x, 3)) for name, x in yardstick(train, ids, V).items()]
     return {"score": score,
             "counted": [(name, round(x, 3)) for name, x in yardstick(train, val, V).items()]}

@@ -5,7 +5,7 @@ import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
-from data import digest, ngram_losses, read_text
+from data import IGNORE, Text, ngram_losses
 from model.sampling.decoding import window_step
 from model.transformer import Transformer
 
@@ -51,7 +51,18 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
     return losses
 
 
-def training_text(training: dict) -> str:
+def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int) -> float:
+    """Return the mean loss over windows (N, T), in nats per character that counts."""
+    total = 0.0
+    with mg.no_grad():
+        for at in range(0, len(x), batch_size):
+            targets = y[at:at + batch_size]
+            loss = mg.cross_entropy(model(x[at:at + batch_size]), targets, ignore_index=IGNORE)
+            total += loss.item() * (targets != IGNORE).sum()
+    return float(total / (y != IGNORE).sum())
+
+
+def training_text(training: dict) -> Text:
     """Return the text on which a run was trained.
 
     Raises
@@ -61,7 +72,7 @@ def training_text(training: dict) -> str:
     name = training.get("settings", {}).get("data")
     if name is None or "text" not in training:
         raise ValueError("the checkpoint does not say which text it was trained on")
-    text = read_text(name)
-    if digest(text) != training["text"]:
+    text = Text.read(name)
+    if text.digest != training["text"]:
         raise ValueError(f"{name} is no longer the text that the model was trained on")
     return text

@@ -23,8 +23,9 @@ from minigrad.kernels import ahead
 from minigrad.kernels.build import compiling
 from minigrad.watch.source import Line, callers, definition, line_of
 from model.module import Module
+from model.sampling.scoring import evaluate
 from model.storage.checkpoint import CheckpointError, load_checkpoint
-from model.training.state import State, evaluate, forward_backward
+from model.training.state import State
 from model.transformer import Transformer
 
 WIDTH = 98          # of a report, in characters
@@ -277,7 +278,11 @@ class Case(NamedTuple):
                 (x, y), = self.batches
                 loss = evaluate(model, x, y, len(x))
             else:
-                loss = forward_backward(model, self.batches, copy.deepcopy(dropout))
+                loss, dropout = 0.0, copy.deepcopy(dropout)
+                for x, y in self.batches:
+                    part = mg.cross_entropy(model(x, rng=dropout), y) / len(self.batches)
+                    part.backward()
+                    loss += part.item()
         if self.part == "training":
             norm = mg.clip_grad_norm_(parameters, math.inf)
             detective.look_at_gradients()
@@ -308,15 +313,6 @@ class Case(NamedTuple):
                 or any(x.ndim != 2 or x.shape != y.shape for x, y in case.batches)):
             raise ValueError("its parts are not those of a step")
         return case
-
-
-class NotFinite(ValueError):
-    """A step was not taken, because its loss or gradient is not finite."""
-
-    def __init__(self, case: Case) -> None:
-        super().__init__(f"{case}, so the step is not taken; without --explain, train.py names the "
-                         "op that made it so")
-        self.case = case
 
 
 def replay(path: str | os.PathLike) -> None:

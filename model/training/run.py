@@ -1,56 +1,96 @@
-"""A run: the model, its optimiser and state during training, and the folder that stores them."""
+"""A run: its steps, its schedule, its evaluations, and what it saves of them."""
 import contextlib
 import dataclasses
-import itertools
 import math
 import os
-import pathlib
-import shlex
-import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import data
 import minigrad as mg
-from data.tokenizer import CharTokenizer
 from minigrad.kernels.build import compiling
-from minigrad.optim import warmup_cosine, warmup_linear
-from model.storage.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
-                                      load_checkpoint, load_last, restore_optimizer,
-                                      save_checkpoint)
-from model.storage.files import claimed
-from model.training.nan import Case, NotFinite, advice
+from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
+from model.sampling.scoring import evaluate
+from model.storage.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError,
+                                      restore_optimizer, save_checkpoint)
+from model.training.folder import LOG, Folder
+from model.training.log import Log
 from model.training.settings import Settings
-from model.training.state import (Log, State, decayed_and_other, evaluate, forward_backward,
-                                  packed_and_other_matrices)
+from model.training.state import State
 from model.transformer import Transformer
 
-LOG, NAN = "log.csv", "nan.npz"
-SKIPS_IN_A_ROW = 20     # after this many the run ends
+WARM_UP = 5             # steps before a profile begins
+
+
+@dataclasses.dataclass
+class Step:
+    """A step of the optimiser."""
+    number: int                         # from 1
+    before: dict[str, Any]              # the run's state before it
+    batches: list[tuple[np.ndarray, np.ndarray]] = ()       # ids and targets, (B, T) each
+    loss: float = 0.0                   # nats per character
+    norm: float = math.nan              # of the gradient, before clipping
+    usual: float | None = None          # loss, where this one is far above it
+    seconds: float = 0.0
+
+    def is_finite(self) -> bool:
+        """Whether its loss and its gradient are neither nan nor inf, so that it can be taken."""
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
 class Run:
-    """A model in training, its optimiser and its state, new or restored from a checkpoint."""
+    """A model in training, with its text, its optimiser and its state, new or resumed."""
 
-    def __init__(self, settings: Settings, tokenizer: CharTokenizer, text: str,
-                 resumed: Checkpoint | None) -> None:
-        s = self.settings = settings
-        self.out_dir = pathlib.Path(s.out_dir)
-        self.tokenizer = tokenizer
-        self.text = data.digest(text)
-        self.model = resumed.model if resumed else Transformer(
-            s.model_config(tokenizer.vocab_size), s.seed)
-        self.optimizer = optimizer_of(self.model, s)
-        self.highest = [group["lr"] for group in self.optimizer.param_groups]
-        self.state = State(s.seed)
+    def __init__(self, settings: Settings, text: data.Text, model: Transformer,
+                 optimizer: Optimizer, folder: Folder | None = None,
+                 resumed: Checkpoint | None = None) -> None:
+        self.settings, self.text, self.model, self.optimizer = settings, text, model, optimizer
+        self.highest = [group["lr"] for group in optimizer.param_groups]
+        self.state, self.folder = State(settings.seed), folder
+        self.profile = mg.Profile()
         self.kept = None        # the iteration in last.npz
+        self.saved = time.monotonic()
         if resumed:
             self.state.restore(resumed.training["state"])
-            restore_optimizer(self.optimizer, self.model, resumed.optimizer,
+            restore_optimizer(optimizer, model, resumed.optimizer,
                               self.state.iteration - self.state.skipped)
             self.kept = self.state.iteration
+        self.first = self.state.iteration
+
+    @property
+    def progress(self) -> float:
+        """The share of the run that is done, by its steps or by the clock; it ends at 1."""
+        s, state = self.settings, self.state
+        by_clock = 0.0 if s.minutes is None else state.seconds / (60 * s.minutes)
+        return max(by_clock, state.iteration / s.steps if s.steps else 1.0)
+
+    def is_over(self) -> bool:
+        """Whether the last step is done.  A step that is only explained may come after it."""
+        return self.progress >= 1 and not self.settings.explain
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[Step]:
+        """Time the next step, profile it if that is asked for, and count it."""
+        state = self.state
+        step = Step(state.iteration + 1, state.saved())
+        measured = WARM_UP <= state.iteration - self.first < WARM_UP + self.settings.profile
+        started = clock()
+        with self.profile if measured else contextlib.nullcontext():
+            yield step
+        step.seconds = clock() - started
+        if step.is_finite():
+            step.usual = state.spike(step.loss)
+            state.note_step(step.loss, step.seconds)
+        else:
+            state.note_skip(step.seconds)
+
+    def set_learning_rates(self) -> None:
+        """Give each group of parameters the learning rate of the next step."""
+        for group, highest in zip(self.optimizer.param_groups, self.highest):
+            group["lr"] = self.rate_below(highest)
 
     @property
     def learning_rate(self) -> float:
@@ -79,104 +119,52 @@ class Run:
             return state.seconds, 0, 60 * s.minutes
         return state.iteration, s.warmup_iters, steps
 
-    @property
-    def progress(self) -> float:
-        """The share of the run that is done, by its steps or by the clock; it ends at 1."""
+    def is_time_to_evaluate(self) -> bool:
+        """Whether an evaluation is due that has not been done."""
+        state = self.state
+        return state.iteration != state.evaluated and (
+            state.iteration % self.settings.eval_interval == 0 or self.is_over())
+
+    def is_time_to_save(self, step: Step) -> bool:
+        """Whether the next step would end too late to save then, if it took twice as long."""
+        waited = time.monotonic() - self.saved + 2 * step.seconds
+        return 0 < self.settings.checkpoint_interval < waited
+
+    def evaluate(self) -> float:
+        """Return the loss over the windows of the validation part that --eval_iters chooses."""
+        s = self.settings
+        windows = self.text.windows(s.block_size, s.eval_iters * s.batch_size)      # (N, T) each
+        return evaluate(self.model, *windows, s.batch_size)
+
+    def note_evaluation(self, val_loss: float) -> float | None:
+        """Write an evaluation to the log, and the checkpoints; return the mean training loss since
+        the one before."""
         s, state = self.settings, self.state
-        by_clock = 0.0 if s.minutes is None else state.seconds / (60 * s.minutes)
-        return max(by_clock, state.iteration / s.steps if s.steps else 1.0)
+        train_loss, tokens_per_s = state.since_evaluation(s.characters)
+        improved = state.note_evaluation(val_loss)
+        self.log.write(state.iteration, train_loss, val_loss, self.learning_rate, tokens_per_s,
+                       state.seconds, state.skipped)
+        # In this order: each of them is done again where a run ends before the last.
+        if improved or s.always_save_checkpoint:
+            self.save(BEST)
+        self.save_last()
+        return train_loss
 
-    def take_step(self, train: np.ndarray) -> tuple[float, float]:
-        """Take one optimiser step over one or more batches of the ids; return the training loss and
-        the norm of its gradient before clipping.
-
-        Raises
-        ------
-        NotFinite : one of the two is not finite; weights and optimiser are as before.
-        """
-        s, state, parameters = self.settings, self.state, self.model.parameters()
-        batches = [data.random_batch(train, s.batch_size, s.block_size, state.batches)
-                   for _ in range(s.gradient_accumulation_steps)]
-        loss = forward_backward(self.model, batches, state.dropout)
-        norm = mg.clip_grad_norm_(parameters, s.grad_clip or math.inf)
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            self.optimizer.zero_grad()
-            raise NotFinite(Case("training", state.iteration + 1, loss, norm, batches))
-        for group, highest in zip(self.optimizer.param_groups, self.highest):
-            group["lr"] = self.rate_below(highest)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss, norm
-
-    def step(self, train: np.ndarray) -> None:
-        """Take a step and count it.  Report a loss that is far above the usual one.  Handle a step
-        that cannot be taken as --on_nan says."""
-        state, before, started = self.state, self.state.generators(), clock()
-        try:
-            loss, norm = self.take_step(train)
-        except NotFinite as error:
-            seconds = clock() - started
-            self._stop_or_skip(error.case, before)
-            return state.note_skip(seconds)
-        usual = state.spike(loss)
-        state.note_step(loss, clock() - started)
-        if usual is not None:
-            tqdm.write(f"step {state.iteration:6,}   a spike: the training loss is {loss:.3f}, "
-                       f"where {usual:.3f} is usual; gradient norm {norm:.3g} before clipping")
-
-    def evaluate(self, x: np.ndarray, y: np.ndarray) -> float:
-        """Return the loss over windows of the validation split, (N, T) each; end the run if it is
-        not finite."""
-        batch_size = self.settings.batch_size
-        loss = evaluate(self.model, x, y, batch_size)
-        if not math.isfinite(loss):
-            case = Case.of_validation(self.state.iteration, self.model, x, y, batch_size)
-            self._stop_or_skip(case, self.state.generators())
-        return loss
-
-    def _stop_or_skip(self, case, generators):
-        """Report the origin of a nan or inf, once, and store it in nan.npz; then let the step be
-        skipped, or end the run."""
-        skips = self.settings.on_nan == "skip" and case.part == "training"
-        gives_up = skips and self.state.skipped_in_row + 1 == SKIPS_IN_A_ROW
-        first = not self.state.skipped
-        if skips and not first and not gives_up:
+    def begin(self, resumed: Checkpoint | None) -> None:
+        """Make the folder ready: for a new run, or to go on in."""
+        skips = self.settings.on_nan == "skip" or self.state.skipped > 0
+        if resumed is None:
+            self.folder.begin()
+            self.log = Log(self.folder / LOG, None, skips)
             return
-        now = self.state.generators()
-        self.state.restore(generators)
-        _, finding = case.again(self.model, self.state.dropout)
-        tqdm.write(f"\n{case}\n{finding or '   taken again, all of it is finite'}\n", sys.stderr)
-        if first or not skips:
-            self.save(NAN, {"nan": case.saved()}, optimizer=self.optimizer)
-        self.state.restore(now)
-        remedy = advice(finding, dataclasses.asdict(self.settings))
-        if gives_up or not skips:
-            raise ValueError(self._stopped(case, remedy, gives_up))
-        tqdm.write(f"step {case.step:,} is skipped, and those like it will be: weights and "
-                   f"optimiser stay as they were.  {remedy}.  To see this again:\n"
-                   f"    {self.replay_command()}\n", sys.stderr)
-
-    def _stopped(self, case, remedy, gives_up):
-        """Return why a run ends that met a nan or inf, what is kept, and what to do."""
-        why = (f"{SKIPS_IN_A_ROW} steps in a row were to be skipped; {case}" if gives_up
-               else str(case))
-        kept = "nothing had been saved yet"
-        with contextlib.suppress(CheckpointError):
-            step = load_last(self.out_dir)[0].training["state"]["iteration"]
-            kept = (f"the best model so far is in {self.out_dir / BEST}, and "
-                    f"{resume_command(self.out_dir)} goes on after step {step:,}, with other "
-                    "settings if you give them")
-        return (f"{why}, so the run ends; the op that made it is named above, and again by "
-                f"{self.replay_command()}.  {remedy}; {kept}")
-
-    def replay_command(self) -> str:
-        """Return the command that shows again what was not finite."""
-        return f"python train.py --replay {shlex.quote(str(self.out_dir / NAN))}"
-
-    def open_log(self, resumed: bool) -> Log:
-        """Return log.csv, with its lines up to the point from which the run continues."""
-        return Log(self.out_dir / LOG, self.state.evaluated if resumed else None,
-                   skips=self.settings.on_nan == "skip" or self.state.skipped > 0)
+        try:
+            self.state.best = min(self.state.best, self.folder.best_of(resumed))
+        except CheckpointError as error:
+            print(f"warning     {error}; until the next evaluation the model that is gone on from "
+                  "takes its place")
+            self.state.best = math.inf
+            self.save(BEST)
+        self.log = Log(self.folder / LOG, self.state.evaluated, skips)
 
     def save(self, name: str, also: dict | None = None, **more) -> None:
         """Write a checkpoint into the folder; `also` and `more` go to save_checkpoint."""
@@ -184,96 +172,20 @@ class Run:
         kept = dataclasses.asdict(s) | {"init_from": "scratch", "profile": 0}
         if s.data not in data.KNOWN_TEXTS:
             kept["data"] = os.path.abspath(os.path.expanduser(s.data))
-        training = dict(settings=kept, text=self.text, state=self.state.saved()) | (also or {})
-        save_checkpoint(self.out_dir / name, self.model, self.tokenizer, training, **more)
+        training = dict(settings=kept, text=self.text.digest, state=self.state.saved())
+        save_checkpoint(self.folder / name, self.model, self.text.tokenizer,
+                        training | (also or {}), **more)
 
-    def save_last(self) -> bool:
+    def save_last(self) -> None:
         """Write last.npz, from which the run can be resumed, and keep the one before it.  Write
-        neither if the last step was skipped or made a weight nan or inf.  Return whether it was
-        written."""
+        neither if the last step was skipped or made a weight nan or inf."""
         if self.state.skipped_in_row or not all(np.isfinite(p.data).all()
                                                 for p in self.model.parameters()):
-            return False
-        self.save(LAST, optimizer=self.optimizer, before=self.out_dir / PREVIOUS)
-        self.kept = self.state.iteration
-        return True
-
-    def know_best(self, resumed: Checkpoint) -> None:
-        """Make sure that the best model of a resumed run is there.
-
-        It may be of a later step than the one from which the run continues, if that was not saved.
-        """
-        path, what = self.out_dir / BEST, "not there"
-        try:
-            best = load_checkpoint(path)
-            if _origin(best) == _origin(resumed):
-                self.state.best = min(self.state.best, best.training["state"]["best"])
-                return
-            what = "of another run"
-        except (CheckpointError, KeyError):
-            if path.exists():
-                what = "damaged"
-        print(f"warning     {path} is {what}; until the next evaluation the model that is gone on "
-              "from takes its place")
-        self.state.best = math.inf
-        self.save(BEST)
-
-
-def _origin(checkpoint):
-    """Return what all checkpoints of a run have in common."""
-    training = checkpoint.training
-    return (training["text"], training["settings"].get("seed"), checkpoint.tokenizer.vocabulary,
-            checkpoint.model.config)
+            return
+        self.save(LAST, optimizer=self.optimizer, before=self.folder / PREVIOUS)
+        self.kept, self.saved = self.state.iteration, time.monotonic()
 
 
 def clock() -> float:
     """Return the seconds of a clock that stops while kernels are compiled."""
     return time.perf_counter() - compiling.seconds
-
-
-def optimizer_of(model: Transformer, s: Settings) -> mg.Optimizers | mg.AdamW:
-    """Return the optimiser of a model's parameters that the settings ask for."""
-    matrices = packed_and_other_matrices(model) if s.optimizer == "muon" else []
-    adamw = mg.AdamW(decayed_and_other(model, matrices), s.learning_rate, (s.beta1, s.beta2),
-                     weight_decay=s.weight_decay)
-    if not matrices:
-        return adamw
-    # Three Newton-Schulz steps train as well as the published five, and take less time.
-    return mg.Optimizers([adamw, mg.Muon(matrices, s.muon_lr, weight_decay=s.weight_decay,
-                                         ns_steps=3)])
-
-
-def earlier_run(out_dir: pathlib.Path, held: contextlib.ExitStack, explain: bool) -> Checkpoint:
-    """Return the checkpoint to resume from.  The folder stays claimed, except to explain a step."""
-    last = out_dir / LAST
-    if out_dir.is_dir() and not explain:
-        held.enter_context(claimed(out_dir))
-    resumed, warning = load_last(out_dir)
-    if (not resumed.optimizer or not {"settings", "text"} <= resumed.training.keys()
-            or "iteration" not in resumed.training.get("state", {})):
-        raise ValueError(f"{last} holds a model, but no run to go on with; train.py writes a "
-                         "last.npz that does")
-    if warning:
-        print(f"warning     {warning}, at step {resumed.training['state']['iteration']:,}")
-        if last.exists() and not explain:       # else the next save would keep it as previous.npz
-            os.replace(last, out_dir / DAMAGED)
-    return resumed
-
-
-def keep_earlier_run(out_dir: pathlib.Path) -> None:
-    """Move the files of an earlier run to a folder of their own instead of overwriting them.  That
-    folder lies within this one, which may be the only writable one."""
-    files = [out_dir / name for name in (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)]
-    files = [file for file in files if file.exists()]
-    if files:
-        kept = next(folder for n in itertools.count(1)
-                    if not (folder := out_dir / f"earlier.{n}").exists())
-        kept.mkdir()
-        for file in files:
-            os.replace(file, kept / file.name)
-        print(f"{out_dir} held an earlier run, which is now in {kept}\n")
-
-
-def resume_command(out_dir: pathlib.Path) -> str:
-    """Return the command that resumes the run."""
-    return f"python train.py --init_from resume --out_dir {shlex.quote(str(out_dir))}"

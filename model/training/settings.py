@@ -6,15 +6,16 @@ import os
 import pathlib
 
 import data
+from data import Text
 from minigrad.kernels.build import threads
 from minigrad.machine import memory_limit
 from model.console.flags import flag, too_small
 from model.console.words import any_of, scaled
 from model.training.sizes import training_bytes
-from model.training.state import OPTIMIZERS
 from model.transformer import ACTIVATIONS, NORMS, POSITIONS, TransformerConfig
 
 RECIPES = ("modern", "gpt2")
+OPTIMIZERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "linear")
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 
@@ -156,17 +157,14 @@ class Settings:
                     "another folder, or have its rights changed"]
         return []
 
-    def problems_with(self, text: str) -> list[str]:
+    def problems_with(self, text: Text) -> list[str]:
         """Return the settings that cannot work with this text, one line each, with the remedy."""
         try:
-            data.check_lengths(*data.split(text), self.block_size)
+            text.check(self.block_size)
         except data.TextError as error:
             return [str(error)]
-        if len(set(text)) == 1:
-            return [f"the text has one character only, {text[0]!r}, over and over, so there is "
-                    "nothing to learn; give a text of different ones"]
         try:
-            config = self.model_config(len(set(text)))
+            config = self.model_config(text.tokenizer.vocab_size)
         except ValueError:          # `problems` reports it
             return []
         return self._problems_of_memory(config, memory_limit())

@@ -17,20 +17,18 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
 
 import data
-from model import CharTokenizer, load_checkpoint
+from data import Text
+from model import Transformer, load_checkpoint
 from model.console.flags import Parser
 from model.console.words import in_a_line
-from model.sampling.scoring import yardstick
+from model.sampling.scoring import evaluate, yardstick
 from model.storage.checkpoint import BEST, LAST
+from model.training.optimizers import optimizer_of
 from model.training.recipes import completed
 from model.training.run import Run
 from model.training.settings import Settings
-from model.training.state import evaluate
 from tests.benchmarks import plot
 from tests.benchmarks.remote import (ABSENT, PyTorch, environment_before_minigrad, has_pytorch,
                                      training_of)
@@ -55,15 +53,6 @@ class Entry:
     name: str
     flags: tuple[str, ...]
     pytorch: bool = False
-
-
-class Text(NamedTuple):
-    """What all runs train on."""
-    path: str
-    text: str
-    tokenizer: CharTokenizer
-    train: np.ndarray
-    val: np.ndarray
 
 
 def measure_board(options: argparse.Namespace, report: Report) -> None:
@@ -138,7 +127,7 @@ def take_runs(what: str, entries: list[Entry], found: dict, options: argparse.Na
             f"{left:,.1f} minutes and more to go")
         left -= minutes
         flags = [*entry.flags, "--minutes", f"{minutes:g}", "--seed", str(seed), "--data",
-                 text.path, "--threads", str(options.threads)]
+                 text.name, "--threads", str(options.threads)]
         try:
             run = (train_twin if entry.pytorch else train)(flags, text)
             found["runs"].append({"entry": entry.name, "minutes": minutes, "seed": seed} | run)
@@ -151,12 +140,16 @@ def take_runs(what: str, entries: list[Entry], found: dict, options: argparse.Na
 def read_text(name: str) -> Text:
     """A text by name or path, as train.py splits it."""
     try:
-        text = data.read_text(name)
+        return Text.read(name if name in data.KNOWN_TEXTS else
+                         os.path.abspath(os.path.expanduser(name)))
     except data.TextError as error:
         sys.exit(in_a_line(f"tests.benchmarks: {error}"))
-    tokenizer = CharTokenizer(text)
-    path = name if name in data.KNOWN_TEXTS else os.path.abspath(os.path.expanduser(name))
-    return Text(path, text, tokenizer, *data.split(tokenizer.encode(text)))
+
+
+def run_of(s: Settings, text: Text) -> Run:
+    """The run that train.py makes of these settings."""
+    model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
+    return Run(s, text, model, optimizer_of(model, s))
 
 
 def train(flags: list[str], text: Text) -> dict[str, object]:
@@ -170,7 +163,7 @@ def train(flags: list[str], text: Text) -> dict[str, object]:
             sys.exit(f"tests.benchmarks: python {shlex.join(command[1:])} failed, for the reason "
                      "that it gave above")
         best, last = (load_checkpoint(pathlib.Path(folder, name)) for name in (BEST, LAST))
-        windows = data.windows(text.val, best.model.config.block_size)
+        windows = text.windows(best.model.config.block_size)
         state = last.training["state"]
         sample = done.stdout.partition("\na sample:\n\n")[2].partition("\n\nmore of it:")[0]
         return {"loss": evaluate(best.model, *windows, best.training["settings"]["batch_size"]),
@@ -180,23 +173,21 @@ def train(flags: list[str], text: Text) -> dict[str, object]:
 def train_twin(flags: list[str], text: Text) -> dict[str, object]:
     """The run that train.py makes of these flags, with PyTorch's steps in place of minigrad's: the
     same first weights, batches, rates, clock and evaluations."""
-    s = Settings(**completed(Parser("train.py", "", Settings).given(flags), len(text.text)))
-    this = Run(s, text.tokenizer, text.text, None)
-    state, (x, y) = this.state, data.windows(text.val, s.block_size)
-    some = data.spread(len(x), s.eval_iters * s.batch_size)
-    twin = PyTorch(this.model, **training_of(s))
+    s = Settings(**completed(Parser("train.py", "", Settings).given(flags), len(text)))
+    run = run_of(s, text)
+    state, some = run.state, text.windows(s.block_size, s.eval_iters * s.batch_size)
+    twin = PyTorch(run.model, **training_of(s))
     try:
         while True:
-            last = this.progress >= 1
-            if last or state.iteration % s.eval_interval == 0:
-                if state.note_evaluation(twin.evaluate(x[some], y[some], s.batch_size)):
+            if run.is_time_to_evaluate():
+                if state.note_evaluation(twin.evaluate(*some, s.batch_size)):
                     twin.keep()
-            if last:
+            if run.is_over():
                 break
-            batch = data.random_batch(text.train, s.batch_size, s.block_size, state.batches)
-            state.note_step(*twin.step_at(batch, this.learning_rate, this.rate_below(s.muon_lr)))
+            batch = text.batch(s.batch_size, s.block_size, state.batches)
+            state.note_step(*twin.step_at(batch, run.learning_rate, run.rate_below(s.muon_lr)))
         twin.go_back()
-        loss = twin.evaluate(x, y, s.batch_size)
+        loss = twin.evaluate(*text.windows(s.block_size), s.batch_size)
         if not math.isfinite(loss):
             raise RuntimeError("its loss is not finite")
         return {"loss": loss, "steps": state.iteration, "seconds": state.seconds}

@@ -8,14 +8,13 @@ from functools import partial
 
 import numpy as np
 
-import data
+import train
 from minigrad import kernels
 from model import CharTokenizer, Transformer
 from model.sampling.generation import stream_many
 from model.training.recipes import completed
-from model.training.run import Run
 from model.training.settings import Settings
-from tests.benchmarks.board import read_text
+from tests.benchmarks.board import read_text, run_of
 from tests.benchmarks.peers import Minigrad, config_of, random_batch
 from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch, training_of
 from tests.benchmarks.report import Report
@@ -24,6 +23,7 @@ from tests.benchmarks.timing import Seconds, Timed, plan, say, take_turns, timed
 
 STEPS = {"small": (10, 10), "baby": (3, 1)}         # rounds, steps of a turn
 RECIPE_STEPS = 8, 10                                # the same
+ENDLESS = 10**9                                     # steps
 TEXT = "lantern"                                    # that recipes are measured on
 SAMPLES = {"small": (8, 2048), "baby": (5, 384)}    # rounds, characters of a turn: half blocks
 ANEW = 50           # times fewer where each character reads its window anew
@@ -109,14 +109,14 @@ def measure_recipes(options: argparse.Namespace, report: Report) -> None:
     PyTorch."""
     text = read_text(TEXT)
     for recipe in options.recipes:
-        s = Settings(**completed({"recipe": recipe}, len(text.text)))
-        run, twin = Run(s, text.tokenizer, text.text, None), None
-        calls = {"minigrad": partial(run.take_step, text.train)}
+        s = dataclasses.replace(Settings(**completed({"recipe": recipe}, len(text))),
+                                minutes=None, max_iters=ENDLESS)
+        run, twin = run_of(s, text), None
+        calls = {"minigrad": partial(next, train.steps(run))}
         try:
             if has_pytorch():
                 twin = PyTorch(run.model, **training_of(s))
-                batch = data.random_batch(text.train, s.batch_size, s.block_size,
-                                          run.state.batches)
+                batch = text.batch(s.batch_size, s.block_size, run.state.batches)
                 rates = run.learning_rate, run.rate_below(s.muon_lr)
                 calls["PyTorch eager"] = lambda: Seconds(twin.step_at(batch, *rates)[1])
             rounds, steps = plan(options, *RECIPE_STEPS)

@@ -27,12 +27,14 @@ import numpy as np
 
 import data
 import minigrad as mg
+import train
 from model import CharTokenizer, Transformer, TransformerConfig, generate
 from minigrad.random import generator
+from model.training.optimizers import decayed_and_other, optimizer_of
 from model.training.recipes import RECIPES
 from model.training.run import Run
 from model.training.settings import Settings
-from model.training.state import State, decayed_and_other
+from model.training.state import State
 
 FILE = pathlib.Path(__file__).with_name("short_run.json")
 SEED, STEPS, BATCH = 1337, 30, 4
@@ -69,14 +71,12 @@ def short_run() -> dict:
 
 def float32_run(recipe: str) -> tuple[float, str]:
     """The last loss of a small model trained by a recipe, and a digest of all bits."""
-    text = data.read_text("lantern")[:20_000]
-    tokenizer = CharTokenizer(text)
-    run = Run(Settings(**RECIPES[recipe] | SMALL), tokenizer, text, None)
-    ids, losses = tokenizer.encode(text), []
-    for _ in range(run.settings.max_iters):
-        losses.append(run.take_step(ids)[0])
-        run.state.note_step(losses[-1], 0.0)
-    return losses[-1], digest("<f4", np.array(losses), *run.model.state_dict().values())
+    text, s = data.Text(data.read_text("lantern")[:20_000]), Settings(**RECIPES[recipe] | SMALL)
+    text.train = text.tokenizer.encode(text.characters)     # all of it
+    model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
+    run = Run(s, text, model, optimizer_of(model, s))
+    losses = [step.loss for step in train.steps(run)]
+    return losses[-1], digest("<f4", np.array(losses), *model.state_dict().values())
 
 
 def masks(dtype: type = np.float64) -> list[np.ndarray]:

@@ -27,7 +27,8 @@ from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfi
 from model.console.flags import mistyped
 from model.storage import archive
 from model.storage.checkpoint import Checkpoint
-from model.training import settings
+from model.training import arguments, settings
+from model.training.folder import Folder
 from model.training.nan import Case
 from model.training.settings import Settings
 from model.training.state import State
@@ -195,7 +196,8 @@ def files() -> list[bytes]:
 
 # Words of the command line
 
-COMMANDS = {"train": (train, ("run", "replay")), "sample": (sample, ("score", "write", "interact")),
+COMMANDS = {"train": (train, ("train", "replay")),
+            "sample": (sample, ("score", "write", "interact")),
             "look": (look, ("write", "show_graph")), "count": (count, ())}
 
 
@@ -222,15 +224,19 @@ def flags(content: bytes) -> str:
 def prepare() -> None:
     """Have each command end where it would begin, and read nothing; a run to resume is there."""
     for module, begins in COMMANDS.values():
-        module.Parser = functools.cache(module.Parser)      # which takes a millisecond to make
+        its = arguments if module is train else module
+        its.Parser = functools.cache(its.Parser)            # which takes a millisecond to make
         for name in begins:
             setattr(module, name, lambda *_, **__: None)
     model = Transformer(TransformerConfig(3, 2, 1, 1, 2))
-    training = {"settings": {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 2}}
+    text = data.Text("to be or not to be\n" * 20)
+    training = {"settings": {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 2},
+                "text": text.digest}
     run = Checkpoint(model, CharTokenizer("abc"), training, {})
-    data.read_text = lambda name: "to be or not to be\n" * 20
+    data.read_text = lambda name: text.characters
+    data.Text.read = lambda name: text
     settings.memory_limit = functools.cache(settings.memory_limit)
-    train.earlier_run = lambda *_: run
+    Folder.resume = lambda *_, **__: run
     sample.load_checkpoint = count.load_checkpoint = lambda *_: run
     difflib.get_close_matches = near        # which would take half of the time
     sample.write = lambda *_: (0, 0.0)

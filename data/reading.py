@@ -2,7 +2,6 @@
 
 This module does not know how a file is downloaded, and what is done with the characters.
 """
-import hashlib
 import os
 import sys
 from difflib import get_close_matches
@@ -60,11 +59,6 @@ def read_text(name_or_file: str) -> str:
     if not text:
         raise TextError(f'"{file}" is empty; give a file with text in it')
     return text
-
-
-def digest(text: str) -> str:
-    """Return the sha256 of a text's UTF-8, which identifies it."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def cache_folder() -> Path:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data import TextError, cache_folder, read_text, texts
+from data import TextError, cache_folder, read_text, reading
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_a_device_which_may_have_no_end_is_no_text():
 def test_a_file_that_may_not_be_read_is_named_with_the_reason(monkeypatch):
     def forbidden(*_):
         raise PermissionError(13, "Permission denied")
-    monkeypatch.setattr(texts, "open", forbidden, raising=False)
+    monkeypatch.setattr(reading, "open", forbidden, raising=False)
     assert complaint("secret.txt") == (
         'cannot read "secret.txt": Permission denied; have its rights or its folder\'s changed, or '
         "give another file")
@@ -111,7 +111,7 @@ def test_an_empty_text_is_refused(raw):
 ])
 def test_downloads_are_kept_where_the_platform_keeps_them(
         platform, variable, below, tmp_path, monkeypatch):
-    monkeypatch.setattr(texts.sys, "platform", platform)
+    monkeypatch.setattr(reading.sys, "platform", platform)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     for name in ("MINIGRAD_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)

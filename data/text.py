@@ -1,0 +1,71 @@
+"""A text as a run uses it: read, checked, split and encoded once."""
+import functools
+import hashlib
+
+import numpy as np
+
+from data import batches
+from data.errors import TextError
+from data.reading import read_text
+from data.tokenizer import CharTokenizer
+
+
+class Text:
+    """The characters of a text, and their ids in two parts: the last tenth is to validate.
+
+    Parameters
+    ----------
+    characters : all of them.
+    name : of a known text, or the path of a file.
+
+    Attributes
+    ----------
+    tokenizer : of the characters.
+    train, val : the ids of both parts, int64.
+    """
+
+    def __init__(self, characters: str, name: str = "") -> None:
+        self.characters, self.name = characters, name
+        self.tokenizer = CharTokenizer(characters)
+        self.train, self.val = batches.split(self.tokenizer.encode(characters))
+
+    @classmethod
+    def read(cls, name_or_file: str) -> "Text":
+        """Read a known text, or a UTF-8 file; see `read_text`."""
+        return cls(read_text(name_or_file), name_or_file)
+
+    def __len__(self) -> int:
+        return len(self.characters)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The sha256 of the text's UTF-8, which identifies it."""
+        return digest(self.characters)
+
+    def parts(self) -> tuple[str, str]:
+        """Return the characters of both parts."""
+        return batches.split(self.characters)
+
+    def check(self, block_size: int) -> None:
+        """Raise a TextError unless both parts hold a window, and there is something to learn."""
+        batches.check_lengths(self.train, self.val, block_size)
+        if self.tokenizer.vocab_size == 1:
+            raise TextError(f"the text has one character only, {self.characters[0]!r}, over and "
+                            "over, so there is nothing to learn; give a text of different ones")
+
+    def batch(self, batch_size: int, block_size: int, rng: np.random.Generator
+              ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw windows from the training part: ids and the ids that follow them, (B, T) each."""
+        return batches.random_batch(self.train, batch_size, block_size, rng)
+
+    def windows(self, block_size: int, wanted: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return windows over the validation part, (N, T) each: all, or `wanted` of them, evenly
+        spaced and always the same."""
+        x, y = batches.windows(self.val, block_size)
+        chosen = batches.spread(len(x), wanted)
+        return x[chosen], y[chosen]
+
+
+def digest(text: str) -> str:
+    """Return the sha256 of a text's UTF-8, which identifies it."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

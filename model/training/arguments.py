@@ -1,0 +1,110 @@
+"""The command line of train.py: the settings and the text of a run, and one line for a mistake."""
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator
+
+import data
+from minigrad.kernels.build import threads
+from model.console import startup
+from model.console.flags import Parser, mistyped
+from model.console.words import in_a_line
+from model.storage.checkpoint import Checkpoint
+from model.training.folder import Folder
+from model.training.recipes import MINUTES, MODERN, completed
+from model.training.settings import ARCHITECTURE, Settings
+
+
+def parsed(argv: list[str] | None, description: str) -> tuple[dict[str, object], list[str], Parser]:
+    """Return the flags that are given, a line for each mistake in them, and their parser."""
+    parser = Parser("python train.py", description, Settings(**MODERN, minutes=MINUTES))
+    given, mistakes = parser.read(argv)
+    if "replay" in given and (others := given.keys() - {"replay"}):
+        mistakes.append("--replay takes all from its file; leave out "
+                        + ", ".join(f"--{name}" for name in sorted(others)))
+    return given, mistakes, parser
+
+
+def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, folder: Folder
+             ) -> tuple[Settings, data.Text, Checkpoint | None]:
+    """Return the settings of a run, its text and, to resume one, its checkpoint.  Answer all
+    mistakes at once."""
+    resumed, text, unreadable, elsewhere = None, None, [], ""
+    if given.get("out_dir") != "":          # an empty one is refused
+        given["out_dir"] = str(folder)      # here, wherever a resumed run was begun
+    if given.get("init_from") == "resume":
+        resumed = folder.resume(only_look=given.get("explain", False))
+        elsewhere = ("" if "data" in given else f".  The run in {folder} was trained on it; "
+                     "where the same text is in another file, give that with --data FILE")
+        given, wrong = resumed_settings(given, resumed, folder)
+        mistakes = mistakes + wrong
+    try:
+        text = data.Text.read(given.get("data", Settings.data))
+    except data.TextError as error:
+        unreadable = [f"{error}{elsewhere}"]
+    s = Settings(**given if resumed else completed(given, len(text or "")))
+    parser.refuse(mistakes + s.problems() + (unreadable or s.problems_with(text)))
+    if resumed and resumed.training["text"] != text.digest:
+        raise data.TextError(f"the text {s.data} is not the one that the run in {folder} was "
+                             "trained on; give that with --data, or train anew into another "
+                             "--out_dir")
+    for warning in s.warnings():
+        print(f"warning     {warning}")
+    return s, text, resumed
+
+
+def resumed_settings(given: dict[str, object], resumed: Checkpoint, folder: Folder
+                     ) -> tuple[dict[str, object], list[str]]:
+    """Return the settings of a resumed run, by name, and a line for each that it cannot have."""
+    earlier = (dataclasses.asdict(Settings(recipe="gpt2"))        # as it once was
+               | resumed.training["settings"])
+    if wrong := mistyped(Settings, earlier):
+        raise ValueError(f"the run in {folder} has settings of another type than theirs "
+                         f"({', '.join(wrong)}); train anew into another --out_dir")
+    if unknown := earlier.keys() - {field.name for field in dataclasses.fields(Settings)}:
+        raise ValueError(f"the run in {folder} has settings that this version does not know "
+                         f"({', '.join(sorted(unknown))}); train anew into another --out_dir")
+    earlier["threads"] = min(earlier["threads"], threads.limit()[0])    # of this machine
+    mistakes = []
+    for name, other in (("minutes", "max_iters"), ("max_iters", "minutes")):
+        if name in given and other not in given:        # the end that was meant before
+            earlier[other] = None
+    for name in ("recipe", *ARCHITECTURE, "optimizer"):
+        was = earlier["n_head" if name == "n_kv_head" and not earlier[name] else name]
+        if given.get(name, was) != was:
+            mistakes.append(f"the run in {folder} has --{name} {was}, which cannot become "
+                            f"{given[name]} on the way; leave the flag out, or train anew into "
+                            "another --out_dir")
+            given = given | {name: earlier[name]}
+    return earlier | given, mistakes
+
+
+@contextlib.contextmanager
+def answered(folder: Folder) -> Iterator[None]:
+    """Answer what goes wrong in a line on standard error, say what is saved in the folder, and
+    exit."""
+    try:
+        startup.main_begins()
+        yield
+    except ValueError as error:         # all of them say what is wrong and what to do
+        sys.exit(f"train.py: {in_a_line(error)}")
+    except MemoryError as error:
+        sys.exit(f"train.py: there is not enough memory ({error}); take a smaller --batch_size, "
+                 "--block_size or --n_embd")
+    except BrokenPipeError:             # nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        what, otherwise = ((f"into {folder}", "give another folder with --out_dir")
+                           if error.filename else ("what it has to say", "send that elsewhere"))
+        sys.exit(in_a_line(
+            f"train.py: cannot write {what}: {error.strerror or error}; "
+            + data.remedy(error, otherwise)
+            + (f".  What was saved in {folder} before is whole; go on from it with "
+               f"{folder.resume_command()}" if folder.holds_run() else "")))
+    except KeyboardInterrupt:
+        kept = (f"what was saved before is in {folder}" if folder.holds_run()
+                else "nothing had been saved yet")
+        print(f"\nstopped at once; {kept}", file=sys.stderr)
+        sys.exit(130)

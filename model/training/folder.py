@@ -1,0 +1,108 @@
+"""The folder of a run: what is in it, what is in the way, and how to go on from it."""
+import contextlib
+import itertools
+import os
+import pathlib
+import shlex
+
+import data
+from model.storage.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
+                                      load_checkpoint, load_last)
+from model.storage.files import claimed
+
+LOG, NAN = "log.csv", "nan.npz"
+
+
+class Folder:
+    """A folder into which one run at a time writes.  Leaving the context releases it."""
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self.path = pathlib.Path(os.path.expanduser(path))
+        self._held = contextlib.ExitStack()
+
+    def __enter__(self) -> "Folder":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._held.close()
+
+    def __truediv__(self, name: str) -> pathlib.Path:
+        return self.path / name
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def begin(self) -> None:
+        """Make the folder, claim it, and move an earlier run's files to a folder of their own
+        within it: it may be the only one that is writable."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._held.enter_context(claimed(self.path))
+        files = [self / name for name in (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)]
+        if files := [file for file in files if file.exists()]:
+            kept = next(folder for n in itertools.count(1)
+                        if not (folder := self / f"earlier.{n}").exists())
+            kept.mkdir()
+            for file in files:
+                os.replace(file, kept / file.name)
+            print(f"{self} held an earlier run, which is now in {kept}\n")
+
+    def resume(self, only_look: bool) -> Checkpoint:
+        """Return the checkpoint to resume from.  Claim the folder, unless the run only looks."""
+        if self.path.is_dir() and not only_look:
+            self._held.enter_context(claimed(self.path))
+        resumed, warning = load_last(self.path)
+        if (not resumed.optimizer or not {"settings", "text"} <= resumed.training.keys()
+                or "iteration" not in resumed.training.get("state", {})):
+            raise ValueError(f"{self / LAST} holds a model, but no run to go on with; train.py "
+                             "writes a last.npz that does")
+        if warning:
+            print(f"warning     {warning}, at step {resumed.training['state']['iteration']:,}")
+            if self.holds_run() and not only_look:      # else the next save would keep it
+                os.replace(self / LAST, self / DAMAGED)
+        return resumed
+
+    def holds_run(self) -> bool:
+        """Whether there is a checkpoint to resume from."""
+        return os.path.exists(self / LAST)
+
+    def kept_step(self) -> int | None:
+        """Return the step after which a run can be resumed, if there is one."""
+        with contextlib.suppress(CheckpointError):
+            return load_last(self.path)[0].training["state"]["iteration"]
+
+    def best_of(self, run: Checkpoint) -> float:
+        """Return the lowest validation loss of the run's best model.
+
+        It may be of a later step than the one from which the run continues, if that was not saved.
+
+        Raises
+        ------
+        CheckpointError : the best model is damaged, or of another run, or not there.
+        """
+        path = self / BEST
+        try:
+            best = load_checkpoint(path)
+            if _origin(best) == _origin(run):
+                return best.training["state"]["best"]
+            what = "of another run"
+        except (CheckpointError, KeyError):
+            what = "damaged" if path.exists() else "not there"
+        raise CheckpointError(f"{path} is {what}")
+
+    def resume_command(self, text: str = "") -> str:
+        """Return the command that resumes the run.  A text that was piped in is to be given in a
+        file."""
+        piped = text and text not in data.KNOWN_TEXTS and not os.path.isfile(text)
+        return (f"python train.py --init_from resume --out_dir {shlex.quote(str(self))}"
+                + " --data FILE" * bool(piped))
+
+    def replay_command(self) -> str:
+        """Return the command that shows again what was not finite."""
+        return f"python train.py --replay {shlex.quote(str(self / NAN))}"
+
+
+def _origin(checkpoint):
+    """Return what all checkpoints of a run have in common."""
+    training = checkpoint.training
+    return (training["text"], training["settings"].get("seed"), checkpoint.tokenizer.vocabulary,
+            checkpoint.model.config)

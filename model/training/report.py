@@ -1,0 +1,138 @@
+"""What a run says: what it will do, how it gets on, and how good its model is."""
+import functools
+import shlex
+import sys
+
+from tqdm import tqdm
+
+import data
+from minigrad.kernels import ahead
+from minigrad.kernels.build import compiling, threads
+from model.console.words import number_of
+from model.sampling.generation import generate
+from model.sampling.scoring import evaluate, ladder
+from model.storage.checkpoint import BEST, LAST, load_checkpoint
+from model.training.recipes import USUAL_PASSES, is_short, told
+from model.training.run import WARM_UP, Run, Step
+from model.training.state import State
+
+
+def describe(run: Run, counted: dict[str, float]) -> None:
+    """Say what a run will do, and what its losses are to be compared with."""
+    s, text, config = run.settings, run.text, run.model.config
+    print(f"text        {s.data}: {len(text):,} characters, {config.vocab_size} different ones; "
+          f"the last {len(text.val):,} to validate")
+    if warning := data.repetition_warning(*text.parts()):
+        print(f"warning     {warning}")
+    print(f"recipe      {told(s, len(text))}")
+    print(f"model       {sum(p.size for p in run.model.parameters()):,} parameters: "
+          f"{number_of(s.n_layer, 'layer')}, {number_of(s.n_head, 'head')}"
+          + (f" ({config.kv_heads} of keys and values)" if config.kv_heads < s.n_head else "")
+          + f", {number_of(s.n_embd, 'channel')}, block of {s.block_size}")
+    of = f"of {number_of(s.characters, 'character')}"
+    if s.optimizer == "muon":
+        of += " by Muon and AdamW"
+    minutes = None if s.minutes is None else number_of(s.minutes, "minute")
+    if s.max_iters is None:
+        steps = f"{minutes} of steps {of}"
+    else:
+        steps = (f"{number_of(s.max_iters, 'step')} {of}, "
+                 f"{s.max_iters * s.characters / len(text.train):.1f} times the text"
+                 + (f", or {minutes} of them" if minutes else ""))
+    print(f"training    {steps}, on {number_of(threads.count(), 'thread')}"
+          + (f"; going on after step {run.first:,}" if run.first else "") + skips(run.state))
+    if s.minutes is not None:
+        print(f"{'':12}(evaluating, compiling and saving not counted)")
+    print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
+          + " nats a character")
+    compiling.announce(functools.partial(print, "compiling  ", flush=True))
+    ahead.compile_ahead(s.batch_size * s.block_size * s.n_embd, s.optimizer == "muon", s.qk_norm,
+                        s.ngrams > 1)
+    print(flush=True)
+
+
+class Progress:
+    """A progress bar of steps, or of minutes if the clock may end the run; and lines above it."""
+
+    def __init__(self, run: Run, counted: dict[str, float]) -> None:
+        s, state, look = run.settings, run.state, dict(dynamic_ncols=True, disable=None)
+        self.run, self.counted = run, counted
+        if s.minutes is None:
+            self.bar = tqdm(total=s.steps, initial=state.iteration, unit="step", **look)
+        else:
+            self.bar = tqdm(total=s.minutes, initial=min(state.seconds / 60, s.minutes), **look,
+                            bar_format="{l_bar}{bar}| {n:.2f}/{total:g} minutes "
+                                       "[{elapsed}<{remaining}{postfix}]")
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.bar.close()
+
+    def show(self, step: Step) -> None:
+        """Show a step."""
+        s, state, bar = self.run.settings, self.run.state, self.bar
+        if step.usual is not None:
+            bar.write(f"step {step.number:6,}   a spike: the training loss is {step.loss:.3f}, "
+                      f"where {step.usual:.3f} is usual; gradient norm {step.norm:.3g} before "
+                      "clipping", sys.stdout)
+        bar.update(1 if s.minutes is None else min(state.seconds / 60, s.minutes) - bar.n)
+        if s.profile and step.number - self.run.first == WARM_UP + s.profile:
+            bar.write(f"\n{self.run.profile.table()}\n", sys.stdout)
+        if step.number % s.log_interval == 0:
+            speed = state.since_evaluation(s.characters)[1]
+            loss = f"loss {state.recent[-1]:.3f}" if state.recent else "no finite loss"
+            bar.set_postfix_str(f"{loss}, {speed:,.0f} characters/s{skips(state)}")
+
+    def show_evaluation(self, train_loss: float | None, val_loss: float) -> None:
+        """Show an evaluation, with the best n-gram that its loss is below."""
+        self.bar.write(standing(self.run.state, train_loss, val_loss, self.counted), sys.stdout)
+
+
+def standing(state: State, train_loss: float | None, val_loss: float, counted: dict[str, float]
+             ) -> str:
+    """Return a line for an evaluation, with the best n-gram that its loss is below."""
+    beaten = {name: loss for name, loss in counted.items() if val_loss < loss}
+    training = "" if train_loss is None else f"training {train_loss:.3f}"
+    where = (f"below the counted {min(beaten, key=beaten.get)}" if beaten else
+             "above every counted n-gram")
+    return (f"step {state.iteration:6,}   {training:14}   validation {val_loss:.3f}   {where}"
+            + skips(state))
+
+
+def skips(state: State) -> str:
+    """Return the number of skipped steps, if any, to end a line with."""
+    return f", {number_of(state.skipped, 'step')} skipped" if state.skipped else ""
+
+
+def stopped(run: Run) -> str:
+    """Return what to say of a run that was interrupted."""
+    kept = ("all is kept" if run.kept == run.state.iteration else
+            f"those up to {run.kept:,}, after which they were skipped, are kept")
+    return (f"stopped after {number_of(run.state.iteration, 'step')}; {kept} in {run.folder / LAST}"
+            f".  Go on with:\n    {run.folder.resume_command(run.settings.data)}")
+
+
+def report(run: Run, counted: dict[str, float]) -> None:
+    """Report the loss of the best model over the whole validation part, show a sample of it, and
+    say what to do next."""
+    s, text, state, folder = run.settings, run.text, run.state, run.folder
+    best = load_checkpoint(folder / BEST)
+    loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size)
+    step = best.training["state"].get("iteration", 0)
+    print(f"\nvalidation loss over the whole split, nats a character, best model (step {step:,}):")
+    print(ladder(loss, counted))
+    passes = state.iteration * s.characters / len(text.train)
+    if loss >= counted["unigram"] and passes >= USUAL_PASSES and is_short(len(text)):
+        print(f"\nwarning     {len(text):,} characters are too few to learn from: counting single "
+              "characters predicts the rest of the text better than the model does; give it a "
+              "longer text, of thousands of characters at least")
+    compiling.announce(functools.partial(print, "\ncompiling  ", flush=True))
+    sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=s.seed)
+    print(f"\na sample:\n\n{sample}\n\n"
+          f"more of it:\n    python -m model.sample --out_dir {shlex.quote(str(folder))}")
+    if state.skipped:
+        print(f"\nof {number_of(state.iteration, 'step')} {state.skipped:,} "
+              f"{'was' if state.skipped == 1 else 'were'} skipped, as the loss or its gradient was "
+              f"not finite; to see the first again:\n    {folder.replay_command()}")
