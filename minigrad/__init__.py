@@ -7,7 +7,7 @@
     x.grad                      # array([2., 2., 2.])
 """
 from minigrad import environment     # noqa: F401  before Numba is loaded
-from minigrad.core import OPS, Tensor, no_grad, op
+from minigrad.core import OPS, Added, Tensor, Together, no_grad, op
 from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.watch.graph import Recorder
 from minigrad.ops import *      # noqa: F401, F403
@@ -17,5 +17,6 @@ from minigrad.optim import SGD, AdamW, Optimizers, clip_grad_norm_
 from minigrad.watch.profiling import Profile
 
 __version__ = "0.1.0"
-__all__ = ["OPS", "SGD", "AdamW", "GradcheckError", "Muon", "Optimizers", "Profile", "Recorder",
-           "Tensor", "clip_grad_norm_", "gradcheck", "no_grad", "op", *_op_names]
+__all__ = ["OPS", "SGD", "AdamW", "Added", "GradcheckError", "Muon", "Optimizers", "Profile",
+           "Recorder", "Tensor", "Together", "clip_grad_norm_", "gradcheck", "no_grad", "op",
+           *_op_names]

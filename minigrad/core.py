@@ -6,6 +6,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from heapq import heappop, heappush
 from itertools import count, zip_longest
@@ -30,6 +31,18 @@ class _Mode(threading.local):
 _mode = _Mode()
 
 
+@dataclass(frozen=True, slots=True)
+class Together:
+    """One vjp for all arguments of an op, which share work: it returns a gradient for each."""
+    vjp: Callable[[np.ndarray], tuple]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A gradient that is mostly zero, as the function that adds it to an array in place."""
+    add: Callable[[np.ndarray], None]
+
+
 class Node:
     """A place in the graph.  It holds no value, only where a gradient goes next."""
     __slots__ = ("op", "shape", "dtype", "sources", "vjps", "birth", "grad")
@@ -39,7 +52,7 @@ class Node:
         self.shape = value.shape
         self.dtype = value.dtype
         self.sources = sources          # nodes of the inputs, None for a constant
-        self.vjps = vjps                # one function per input, or one for all; None once used
+        self.vjps = vjps                # one function per input, or Together; None once used
         self.birth = next(_births)      # a node is younger than everything that it was made from
         self.grad = None                # filled for leaves only
 
@@ -186,7 +199,8 @@ def _walk(root, g):
 
 def _pull(node, g):
     """Yield, for each input, its node, its gradient and whether nothing else holds that array."""
-    parts = node.vjps(g) if callable(node.vjps) else [vjp(g) for vjp in node.vjps]
+    vjps = node.vjps
+    parts = vjps.vjp(g) if isinstance(vjps, Together) else [vjp(g) for vjp in vjps]
     if not isinstance(parts, (tuple, list)):
         raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
     for source, dx in zip_longest(node.sources, parts):
@@ -194,9 +208,11 @@ def _pull(node, g):
             continue
         if dx is None:
             raise ValueError("there is no vjp for an argument that requires a gradient")
-        if callable(dx):
+        if isinstance(dx, Added):
             yield source, dx, True
             continue
+        if callable(dx):
+            raise TypeError("a vjp returns an array, or mg.Added, not a function")
         fresh = not (dx is g or getattr(dx, "base", None) is not None
                      or len(parts) > 1 and _count(dx, parts) > 1)
         if type(dx) is not np.ndarray or dx.shape != source.shape or dx.dtype != source.dtype:
@@ -214,18 +230,18 @@ def _count(dx, parts):
 
 def _first(dx, fresh, source):
     """Return the first part of a gradient, and whether nothing else holds it."""
-    if callable(dx):                    # it adds itself in place: a gradient that is mostly zero
+    if isinstance(dx, Added):
         held = np.zeros(source.shape, source.dtype)
-        dx(held)
+        dx.add(held)
         return held, True
     return dx, fresh
 
 
 def _add(held, ours, dx, fresh):
     """Return held + dx, in place where nothing else holds an array, and whether the sum is ours."""
-    if callable(dx):
+    if isinstance(dx, Added):
         held = held if ours else held.copy()
-        dx(held)
+        dx.add(held)
         return held, True
     if ours:
         held += dx
@@ -252,14 +268,15 @@ def op(f: Callable) -> Callable:
     """Make `f(*arrays, settings) -> value, vjps` a differentiable op on Tensors, listed in OPS.
 
     `vjps` has one function for each array, in the order of the arguments.  It maps d(loss)/d(value)
-    to d(loss)/d(argument); it is None where there is no derivative.  Or `vjps` is one function that
-    returns all gradients.  An argument may be a list of arrays; each then counts as one.  A vjp may
-    return
+    to d(loss)/d(argument); it is None where there is no derivative.  Where arguments share work,
+    `vjps` is one function that returns all gradients, see `Together`.  An argument may be a list of
+    arrays; each then counts as one.  A vjp may return
 
     - an array of the argument's shape, or of the shape to which NumPy broadcast the argument (it is
       summed back here, once for all ops): g itself, a view or a new array, but no array that
       anything else holds;
-    - or, where most of the gradient is zero, a function that adds it in place to a given array.
+    - or, where most of the gradient is zero, `Added` with the function that adds it in place to a
+      given array.
 
     An op with several values returns a list of them, and a list of their vjps.
     """
@@ -314,7 +331,9 @@ def _record(name, value, sources, vjps):
     out = Tensor(value)
     if not _mode.recording or out.data.dtype.kind != "f" or not _some(sources):
         return out
-    if not callable(vjps):      # keep only the vjps that will be called, and only what they hold
+    if callable(vjps):
+        vjps = Together(vjps)
+    if not isinstance(vjps, Together):      # keep only the vjps that will be called
         if _some(sources[len(vjps):]):
             raise ValueError(f"{name} has {len(vjps)} vjps, and none for a later argument "
                              "that requires a gradient")
@@ -344,8 +363,7 @@ def no_grad() -> Iterator[None]:
 class Event(NamedTuple):
     """An op that has run forward, or has passed its gradient on.
 
-    Gradients may be kept, because nothing writes into them.  A part that is mostly zero is given as
-    the function that adds it in place.
+    Gradients may be kept, because nothing writes into them.  A part of one may be `Added`.
     """
     op: str
     direction: str          # "forward" or "backward"

@@ -8,7 +8,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import core
-from minigrad.core import Node, Tensor
+from minigrad.core import Added, Node, Tensor, Together
 
 
 def leaf(*values, dtype=np.float64):
@@ -59,6 +59,44 @@ def test_a_joint_vjp_may_return_one_array_twice(new_op):
     x, y = leaf(1.0), leaf(2.0)
     (x * 5 + y * 7 + twice_the_same(x, y)).sum().backward()
     assert x.grad == [7] and y.grad == [9]
+
+
+def test_one_function_for_all_arguments_is_named_or_bare(new_op):
+    @new_op
+    def named(x, y):
+        return x * y, Together(lambda g: (g * y, g * x))
+
+    @new_op
+    def bare(x, y):
+        return x * y, lambda g: (g * y, g * x)
+    for f in (named, bare):
+        x, y = leaf(2.0), leaf(3.0)
+        f(x, y).sum().backward()
+        assert x.grad == [3] and y.grad == [2] and isinstance(f(x, y).node.vjps, Together)
+
+
+def test_a_gradient_that_adds_itself_is_summed_with_others_and_shared_with_none(new_op):
+    @new_op
+    def first(x):
+        def add(total):
+            total[0] += g_of[-1]
+        g_of = []
+        return x[:1].copy(), (lambda g: g_of.append(g[0]) or Added(add),)
+    x = leaf(1.0, 2.0)
+    (first(x) + first(x)).sum().backward()
+    assert x.grad.tolist() == [2, 0]
+    y = leaf(1.0, 2.0)
+    (y * 3).sum().backward()
+    (first(y) * 5).sum().backward()
+    assert y.grad.tolist() == [8, 3]
+
+
+def test_a_gradient_that_is_a_bare_function_is_refused(new_op):
+    @new_op
+    def wrong(x):
+        return x * 1, (lambda g: lambda total: None,)
+    with pytest.raises(TypeError, match="a vjp returns an array, or mg.Added, not a function"):
+        wrong(leaf(1.0)).sum().backward()
 
 
 def test_broadcast_axes_are_summed_back():
@@ -127,6 +165,8 @@ def arrays_held(node):
             held[id(thing)] = thing
         elif isinstance(thing, Node):
             waiting += [thing.vjps, *(thing.sources or ())]
+        elif isinstance(thing, Together):
+            waiting.append(thing.vjp)
         elif isinstance(thing, (tuple, list)):
             waiting += thing
         elif callable(thing):

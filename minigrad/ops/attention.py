@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from minigrad import kernels
-from minigrad.core import Array, Rule, op
+from minigrad.core import Array, Rule, Together, op
 from minigrad.ops.network import NORM_EPS, draw_seed, one_type
 
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
@@ -53,7 +53,7 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
         dq, dk, dv = kernels.attention_vjp(_four_axes(g), *heads, mask, None, out, log_sum,
                                            *settings)
         return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
-    return out.reshape(*lead, T, v.shape[-1]), vjp
+    return out.reshape(*lead, T, v.shape[-1]), Together(vjp)
 
 
 @op
@@ -102,7 +102,7 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
         kernels.attention_vjp(heads(g, E), *parts(qkv), None, slopes, out, log_sum, *settings,
                               into=parts(dqkv))
         return dqkv,
-    return out.swapaxes(1, 2).reshape(*lead, T, H * E), vjp
+    return out.swapaxes(1, 2).reshape(*lead, T, H * E), Together(vjp)
 
 
 @op

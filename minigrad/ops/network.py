@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from minigrad import kernels
-from minigrad.core import Array, Rule, op, unbroadcast
+from minigrad.core import Added, Array, Rule, Together, op, unbroadcast
 
 NORM_EPS = 1e-5     # added to a variance
 ACTIVATIONS = ("gelu", "relu2")     # of an MLP
@@ -108,7 +108,7 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
                 kernels.matmul(rows.T, activated),
                 None if up_bias is None else dh.sum(axis=0),
                 None if down_bias is None else rows.sum(axis=0), g)
-    return y.reshape(shape), vjp
+    return y.reshape(shape), Together(vjp)
 
 
 def _row_of(shape, bias):
@@ -134,7 +134,7 @@ def embedding(ids: Array, weight: Array) -> Rule:
     """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
     ids = _integers(ids, len(weight), "id")
     return weight[ids], (
-        None, lambda g: lambda total: kernels.add_rows(total, ids.reshape(-1, 1), _rows(g)))
+        None, lambda g: Added(lambda total: kernels.add_rows(total, ids.reshape(-1, 1), _rows(g))))
 
 
 @op
@@ -153,7 +153,7 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
         p, ids = 0.0, ids[..., :0]      # no row is left to sum
     bags = _rows(ids)
     return kernels.sum_rows(weight, bags, p, seed).reshape(*ids.shape[:-1], weight.shape[1]), (
-        None, lambda g: lambda total: kernels.add_rows(total, bags, _rows(g), p, seed))
+        None, lambda g: Added(lambda total: kernels.add_rows(total, bags, _rows(g), p, seed)))
 
 
 @op
@@ -201,7 +201,8 @@ def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = 
 
     Source: Ba, Kiros & Hinton 2016, "Layer Normalization", section 3.
     """
-    return _norm(x, weight, bias, eps, centred=True)
+    value, vjp = _norm(x, weight, bias, eps, centred=True)
+    return value, Together(vjp)
 
 
 @op
@@ -211,7 +212,7 @@ def rms_norm(x: Array, weight: Array = None, eps: float = NORM_EPS) -> Rule:
     Source: Zhang & Sennrich 2019, "Root Mean Square Layer Normalization", section 4.
     """
     value, vjp = _norm(x, weight, None, eps, centred=False)
-    return value, lambda g: vjp(g)[:2]
+    return value, Together(lambda g: vjp(g)[:2])
 
 
 def _norm(x, weight, bias, eps, centred):

@@ -1,7 +1,7 @@
 """Ops that move, pick, repeat or sum elements: each returns the value and its vjps."""
 import numpy as np
 
-from minigrad.core import Array, Rule, op
+from minigrad.core import Added, Array, Rule, op
 
 Axes = int | tuple[int, ...] | None
 
@@ -121,5 +121,5 @@ def _added_at(index):
                 total[index] += g
             else:
                 np.add.at(total, index, g)      # an index array may repeat an index
-        return add
+        return Added(add)
     return vjp

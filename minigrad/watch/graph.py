@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from minigrad.core import OPS, Array, Event, Tensor, watch_ops
+from minigrad.core import OPS, Added, Array, Event, Tensor, watch_ops
 from minigrad.watch.source import Line, callers, definition, derivatives, line_of, meaning
 from minigrad.watch.svg import Arrow, Box, draw
 
@@ -125,8 +125,8 @@ class Recorder:
         place.gradient, place.turn = event.inputs[0], (self._passes, -event.node.birth)
         for node, part in event.outputs:
             source = self._of(node)
-            if callable(part):
-                add, part = part, np.zeros(node.shape, node.dtype)
+            if isinstance(part, Added):
+                add, part = part.add, np.zeros(node.shape, node.dtype)
                 add(part)
             edge = next((edge for edge in place.inputs
                          if edge.source is source and edge.part is None), None)

@@ -16,7 +16,7 @@ import numpy as np
 import data
 import minigrad as mg
 from data.tokenizer import CharTokenizer
-from minigrad.core import Event, Tensor, watch_ops
+from minigrad.core import Added, Event, Tensor, watch_ops
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.watch.graph import arrays_of
 from minigrad.watch.source import Line, callers, definition, line_of, meaning
@@ -111,8 +111,8 @@ class Witness:
             if node in self.names:
                 total = self.gradients.setdefault(self.names[node],
                                                   np.zeros(node.shape, node.dtype))
-                if callable(part):
-                    part(total)
+                if isinstance(part, Added):
+                    part.add(total)
                 else:
                     total += part
 

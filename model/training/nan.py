@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import minigrad as mg
-from minigrad.core import OPS, Array, Event, Tensor, watch_ops
+from minigrad.core import OPS, Added, Array, Event, Tensor, watch_ops
 from minigrad.kernels import ahead
 from minigrad.kernels.build import compiling
 from minigrad.watch.source import Line, callers, definition, line_of
@@ -198,8 +198,8 @@ class Detective:
         branch = line if event.op == "where" else self._branches.get(event.node)
         self._branches |= {source: branch for source, _ in event.outputs if branch}
         for source, part in event.outputs:
-            if callable(part):          # it adds itself to what is mostly zero
-                add, part = part, np.zeros(source.shape, source.dtype)
+            if isinstance(part, Added):
+                add, part = part.add, np.zeros(source.shape, source.dtype)
                 add(part)
             if np.isfinite(part).all():
                 continue
