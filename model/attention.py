@@ -8,6 +8,7 @@ to write attention.
 """
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -200,26 +201,28 @@ class MultiHeadAttention(Module):
                              f"{self.d_key} of them, which is odd")
         rng = np.random.default_rng(0) if rng is None else rng
         width = (num_heads + self.kv_heads) * self.d_key + self.kv_heads * d_value
-        self.causal, self.rotary, self.qk_norm = causal, rotary, qk_norm
-        self.slopes = alibi_slopes(num_heads, dtype) if alibi else None
+        self.causal, self.rotary, self.alibi, self.qk_norm = causal, rotary, alibi, qk_norm
         self.qkv = Linear(d_in, width, bias, rng, dtype=dtype)
         self.out = (Linear(num_heads * d_value, d_out, bias, rng, std_out, dtype) if projection
                     else None)
         self.dropout = Dropout(dropout)
 
     def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
-                 residual: Tensor | None = None, keep: list[np.ndarray] | None = None) -> Tensor:
-        """A residual of the output's shape is added after the dropout.  The queries, keys and
-        values of all heads, (..., T, W), are appended to the list `keep`, after norm and
-        rotation."""
-        qkv = self.qkv(x)                                                   # (..., T, W)
+                 residual: Tensor | None = None) -> Tensor:
+        return self.mix(self.project(x), rng, residual)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Return the queries, keys and values of all heads, normalised and rotated:
+        (..., T, d_in) -> (..., T, W)."""
+        qkv, heads = self.qkv(x), self.heads + self.kv_heads
         if self.qk_norm:
-            qkv = mg.qk_norm(qkv, self.heads + self.kv_heads, self.d_key,
-                             ROTARY_BASE if self.rotary else None)
-        elif self.rotary:
-            qkv = mg.rotary(qkv, self.heads + self.kv_heads, self.d_key)
-        if keep is not None:
-            keep.append(qkv.data)
+            return mg.qk_norm(qkv, heads, self.d_key, ROTARY_BASE if self.rotary else None)
+        return mg.rotary(qkv, heads, self.d_key) if self.rotary else qkv
+
+    def mix(self, qkv: Tensor, rng: np.random.Generator | None = None,
+            residual: Tensor | None = None) -> Tensor:
+        """Return the output for the result of `project`; a residual of its shape is added after the
+        dropout."""
         mixed = mg.self_attention(qkv, self.heads, self.kv_heads, self.d_key, self.slopes,
                                   self.dropout.p, self.causal, rng)         # (..., T, H E)
         if self.out is None:
@@ -228,8 +231,13 @@ class MultiHeadAttention(Module):
             return self.dropout(self.out(mixed), rng, residual)
         return self.out(mixed, residual)
 
+    @cached_property
+    def slopes(self) -> np.ndarray | None:
+        """The slopes of the bias by distance, (H,), if there is one."""
+        return alibi_slopes(self.heads, self.qkv.weight.dtype) if self.alibi else None
+
     def split(self, qkv: np.ndarray) -> list[np.ndarray]:
-        """Split an array from `keep` into queries, keys and values by head:
+        """Split the result of `project` into queries, keys and values by head:
         (..., T, W) -> (..., H, T, D), (..., G, T, D), (..., G, T, E)."""
         n_q, n_k = self.heads * self.d_key, self.kv_heads * self.d_key
         parts = np.split(qkv, [n_q, n_q + n_k], axis=-1)
@@ -237,7 +245,7 @@ class MultiHeadAttention(Module):
                 for part, n in zip(parts, (self.heads, self.kv_heads, self.kv_heads))]
 
     def weights(self, qkv: np.ndarray) -> np.ndarray:
-        """Return each head's attention weights, by the plain formula, for an array from `keep`:
+        """Return each head's attention weights, by the plain formula, for the result of `project`:
         (..., T, W) -> (..., H, T, T)."""
         query, key, value = self.split(qkv)
         key, value = (Tensor(np.repeat(x, self.heads // self.kv_heads, axis=-3))

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -130,10 +131,17 @@ class Block(Module):
         self.mlp = MLP(C, bias, rng, std_out, dtype, config.activation)
         self.dropout = Dropout(config.dropout)
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
-                 keep: list[np.ndarray] | None = None) -> Tensor:
+    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+        return self.update(x, self.project(x), rng)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Return the queries, keys and values of the block's input: (B, T, C) -> (B, T, W)."""
+        return self.attention.project(self.norm1(x))
+
+    def update(self, x: Tensor, qkv: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+        """Return the block's output for its input and the result of `project`."""
         # Adding the residual inside a product costs next to nothing.
-        x = self.attention(self.norm1(x), rng, residual=x, keep=keep)
+        x = self.attention.mix(qkv, rng, residual=x)
         if self.dropout.happens(rng):
             return self.dropout(self.mlp(self.norm2(x)), rng, residual=x)
         return self.mlp(self.norm2(x), residual=x)
@@ -159,27 +167,30 @@ class Transformer(Module):
                                                   rng, dtype, config.ngram_dropout)
         if config.position == "learned":
             self.position_embedding = Embedding(config.block_size, config.n_embd, rng, dtype)
-        elif config.position == "sinusoidal":
-            table = SINUSOID_SIZE * sinusoids(config.block_size, config.n_embd)
-            self.sinusoids = table.astype(dtype)
         self.dropout = Dropout(config.dropout)
         self.blocks = [Block(config, rng, dtype) for _ in range(config.n_layer)]
         self.norm = norm(config, dtype)
 
-    def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None,
-                 keep: list[np.ndarray] | None = None) -> Tensor:
-        """Return the logits of every position.  Dropout is applied if and only if `rng` is given.
-
-        Each layer appends its queries, keys and values to `keep`: (..., T, W), W = (H + 2 G) D.
-        """
-        ids = np.asarray(ids)
-        if ids.ndim == 0 or not 1 <= ids.shape[-1] <= self.config.block_size:
-            raise ValueError("ids have the shape (B, T) or (T,) with T from 1 to "
-                             f"block_size={self.config.block_size}; these have {list(ids.shape)}")
+    def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
+        """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
         x = self.dropout(self.embed(ids, rng), rng)                             # (B, T, C)
         for block in self.blocks:
-            x = block(x, rng, keep)
+            x = block(x, rng)
         return self.output(x)                                                   # (B, T, V)
+
+    def layers(self, ids: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each block's queries, keys and values, and its output: (..., T, W), (..., T, C)."""
+        x = self.embed(ids)
+        for block in self.blocks:
+            qkv = block.project(x)
+            x = block.update(x, qkv)
+            yield qkv, x
+
+    @cached_property
+    def sinusoids(self) -> np.ndarray:
+        """The positions that are added to the embeddings, (block_size, C)."""
+        table = SINUSOID_SIZE * sinusoids(self.config.block_size, self.config.n_embd)
+        return table.astype(self.token_embedding.weight.dtype)
 
     def output(self, x: Tensor) -> Tensor:
         """Return the logits for the output of the last block: (..., C) -> (..., V)."""
@@ -187,6 +198,10 @@ class Transformer(Module):
 
     def embed(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
         """Return the input of the first block: (..., T) integers -> (..., T, C)."""
+        ids = np.asarray(ids)
+        if ids.ndim == 0 or not 1 <= ids.shape[-1] <= self.config.block_size:
+            raise ValueError("ids have the shape (B, T) or (T,) with T from 1 to "
+                             f"block_size={self.config.block_size}; these have {list(ids.shape)}")
         T, x = ids.shape[-1], self.token_embedding(ids)
         if self.config.ngrams > 1:
             x = x + self.ngram_embedding(ids, rng)
@@ -202,8 +217,6 @@ class Transformer(Module):
 
         They are computed by the plain formula, `model.attention.attention`.
         """
-        keep = []
         with mg.no_grad():
-            self(ids, keep=keep)
-            return np.stack([block.attention.weights(qkv)
-                             for block, qkv in zip(self.blocks, keep)])
+            return np.stack([block.attention.weights(qkv.data)
+                             for block, (qkv, _) in zip(self.blocks, self.layers(ids))])

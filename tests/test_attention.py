@@ -396,12 +396,11 @@ def test_every_position_sees_all_of_the_past():
             assert (x.grad[:, :t + 1] != 0).all() and (x.grad[:, t + 1:] == 0).all()
 
 
-def test_what_is_kept_gives_the_weights_by_which_the_values_are_mixed():
+def test_what_is_projected_gives_the_weights_by_which_the_values_are_mixed():
     for settings in FORMS:
         layer = random_weights(MultiHeadAttention(C, 4, 2, dtype=np.float64, **settings))
-        keep = []
-        out = layer(Tensor(X), keep=keep).data
-        weights, (_, _, v) = layer.weights(keep[0]), layer.split(keep[0])
+        out, qkv = layer(Tensor(X)).data, layer.project(Tensor(X)).data
+        weights, (_, _, v) = layer.weights(qkv), layer.split(qkv)
         mixed = (weights @ np.repeat(v, 2 // layer.kv_heads, axis=1)).swapaxes(1, 2)
         mixed = mixed.reshape(2, T, -1)
         assert weights.shape == (2, 2, T, T) and np.ptp(weights) > 0.5

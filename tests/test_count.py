@@ -70,9 +70,8 @@ def check(config):
         counted[name] = counted.get(name, 0) + n
     assert {name: n for name, n in counted.items() if n} == total
     assert count.parameters(config) == sum(total.values())
-    kept = []
-    Transformer(config)(np.zeros(1, int), keep=kept)
-    assert count.cached(config) == sum(qkv.shape[-1] - config.n_embd for qkv in kept)
+    layers = Transformer(config).layers(np.zeros(1, int))
+    assert count.cached(config) == sum(qkv.shape[-1] - config.n_embd for qkv, _ in layers)
     assert layer["key"] == layer["value"]
     assert layer["key"] * config.n_head == layer["query"] * config.kv_heads
 

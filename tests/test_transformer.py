@@ -449,13 +449,13 @@ def test_the_same_seeds_give_the_same_losses_bit_for_bit():
 
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
 def test_attention_maps_are_the_weights_that_the_fused_kernel_mixes_values_with(options):
-    model, keep = enlarged(Transformer(changed(**options), seed=1)), []
+    model = enlarged(Transformer(changed(**options), seed=1))
     maps = model.attention_maps(IDS)
     (B, T), H = IDS.shape, SMALL.n_head
     assert maps.shape == (SMALL.n_layer, B, H, T, T) and maps.dtype == np.float32
     with mg.no_grad():
-        model(IDS, keep=keep)
-    for layer, qkv, block in zip(maps, keep, model.blocks):
+        projected = [qkv.data for qkv, _ in model.layers(IDS)]
+    for layer, qkv, block in zip(maps, projected, model.blocks):
         G = options.get("n_kv_head") or H
         values = qkv[..., -4 * G:].reshape(B, T, G, 4).swapaxes(1, 2)       # (B, G, T, D)
         mixed = (layer @ np.repeat(values, H // G, axis=1)).swapaxes(1, 2).reshape(B, T, -1)
@@ -467,11 +467,18 @@ def test_attention_maps_are_the_weights_that_the_fused_kernel_mixes_values_with(
     assert np.allclose(model.attention_maps(IDS[0]), maps[:, 0], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
+def test_the_layers_one_by_one_come_to_the_logits_of_the_whole(options):
+    model = enlarged(Transformer(changed(**options)))
+    *_, (_, last) = model.layers(IDS)
+    assert np.array_equal(model.output(last).data, model(IDS).data)
+    with pytest.raises(ValueError, match="T from 1 to block_size=6"):
+        next(model.layers(np.zeros((1, 7), int)))
+
+
+@pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("options", [dict(n_kv_head=1), dict(norm="rms"),
-                                     dict(ngrams=2, ngram_rows=5)])
-def test_the_shapes_told_without_a_model_are_those_of_the_model(position, bias, options):
-    config = changed(position=position, bias=bias, **options)
+def test_the_shapes_told_without_a_model_are_those_of_the_model(options, bias):
+    config = changed(bias=bias, n_layer=3, **options)
     assert list(parameter_shapes(config)) == [
         (name, p.shape) for name, p in Transformer(config).named_parameters()]

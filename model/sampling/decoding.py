@@ -83,15 +83,13 @@ class Decoder:
 
     def read(self, ids: np.ndarray) -> np.ndarray:
         """Clear the cache and read ids (B, T) in one pass of the model; return logits, (B, V)."""
-        B, T = ids.shape
-        kept = []
         with no_grad():
-            logits = self.model(ids, keep=kept).data[:, -1]
-        for layer, (block, qkv) in enumerate(zip(self.model.blocks, kept)):
-            _, k, v = block.attention.split(qkv)                                    # (B, G, T, D)
-            put(k.swapaxes(-1, -2), self._keys[layer])
-            put(v, self._values[layer])
-        self.length, self._recent = T, ids[:, -self.model.config.ngrams:]
+            for layer, (qkv, x) in enumerate(self.model.layers(ids)):
+                _, k, v = self.model.blocks[layer].attention.split(qkv.data)        # (B, G, T, D)
+                put(k.swapaxes(-1, -2), self._keys[layer])
+                put(v, self._values[layer])
+            logits = self.model.output(x).data[:, -1]
+        self.length, self._recent = ids.shape[1], ids[:, -self.model.config.ngrams:]
         return logits
 
     def step(self, ids: np.ndarray) -> np.ndarray:
