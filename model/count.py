@@ -5,8 +5,7 @@
         --vocab_size 50257 --block_size 2048                GPT-3
     python -m model.count --out_dir out     a model that was trained
 
-Everything is counted by formula, so that the largest model needs no memory; the tests hold the
-formulas against the models that are built.
+Everything is counted from shapes alone, so that the largest model needs no memory.
 Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, T block size.
 """
 import dataclasses
@@ -97,7 +96,7 @@ def parameter_table(config: TransformerConfig) -> list[str]:
             *(row_of(f"  {part}", [part]) for part in MLP),
             *([row("norms", config.n_layer * layer["norms"] + outside["norms"], layer["norms"])]
               if outside["norms"] else []),
-            row("total", total, sum(layer.values())),
+            row("total", total, layer.total()),
             "The token embedding is the output's weights as well."]
 
 

@@ -13,14 +13,27 @@ from model.module import Module
 STD = 0.02
 
 
-def normal(rng: np.random.Generator, shape: tuple[int, ...], std: float, dtype: type) -> Tensor:
-    """Return a parameter drawn from a normal distribution of mean 0.  The draw is in float64, so
-    that the float32 model is the rounded float64 one."""
+class Unallocated(Tensor):
+    """A parameter of a model that is only counted: a shape without data."""
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...], std: float, dtype: type | None
+           ) -> Tensor:
+    """Return a parameter drawn from a normal distribution of mean 0; `Unallocated` without a dtype.
+    The draw is in float64, so that the float32 model is the rounded float64 one."""
+    if dtype is None:
+        return Unallocated(shape)
     return Tensor((std * rng.standard_normal(shape)).astype(dtype), requires_grad=True)
 
 
-def full(shape: tuple[int, ...], value: float, dtype: type) -> Tensor:
-    """Return a parameter filled with one value."""
+def full(shape: tuple[int, ...], value: float, dtype: type | None) -> Tensor:
+    """Return a parameter filled with one value; `Unallocated` without a dtype."""
+    if dtype is None:
+        return Unallocated(shape)
     return Tensor(np.full(shape, value, dtype), requires_grad=True)
 
 

@@ -7,7 +7,7 @@ alternatives.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -89,24 +89,14 @@ class TransformerConfig:
 
 
 def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and shape of each parameter of a Transformer, in its order, without building
-    it."""
-    C, W = config.n_embd, (config.n_head + 2 * config.kv_heads) * config.d_head
-    norm = (C,) if config.norm == "layer" else None
-    layer = {"norm1": norm, "attention.qkv": (W, C), "attention.out": (C, C),
-             "norm2": norm, "mlp.up": (4 * C, C), "mlp.down": (C, 4 * C)}
-    blocks = ((f"blocks.{i}.{part}", shape)
-              for i in range(config.n_layer) for part, shape in layer.items())
-    yield "token_embedding.weight", (config.vocab_size, C)
-    if config.ngrams > 1:
-        yield "ngram_embedding.weight", (config.ngram_rows, C)
-    if config.position == "learned":
-        yield "position_embedding.weight", (config.block_size, C)
-    for part, shape in itertools.chain(blocks, [("norm", norm)]):
-        if shape:
-            yield f"{part}.weight", shape
-            if config.bias:
-                yield f"{part}.bias", shape[:1]
+    """Yield the name and shape of each parameter of a Transformer, in its order, without memory
+    for any of them: one block is built, and stands for all."""
+    one = Transformer(replace(config, n_layer=1), dtype=None).named_parameters()
+    for in_block, some in itertools.groupby(one, lambda named: named[0].startswith("blocks.")):
+        some = list(some)
+        for layer in range(config.n_layer if in_block else 1):
+            for name, p in some:
+                yield name.replace("blocks.0.", f"blocks.{layer}."), p.shape
 
 
 def norm(config: TransformerConfig, dtype: type) -> Module:
@@ -154,7 +144,8 @@ class Transformer(Module):
     Parameters
     ----------
     seed : the seed of the initial weights.
-    dtype : np.float32 to train, np.float64 to check gradients.
+    dtype : np.float32 to train, np.float64 to check gradients; None for parameters that have shapes
+        and no memory.
     """
 
     def __init__(self, config: TransformerConfig, seed: int = 0, dtype: type = np.float32) -> None:

@@ -33,7 +33,7 @@ VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, ngrams=n, ngram_rows=7) for 
 def weightless(monkeypatch):
     """Let models be built whose weights have their shapes and no memory."""
     def normal(rng, shape, std, dtype):
-        return Tensor(np.broadcast_to(dtype(0), shape), requires_grad=True)
+        return Tensor(np.broadcast_to(np.float32(0), shape), requires_grad=True)
     monkeypatch.setattr("model.layers.normal", normal)
 
 

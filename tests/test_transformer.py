@@ -1,6 +1,8 @@
 """The whole model: its gradient, its shapes, where randomness comes from, and that it learns."""
 import dataclasses
+import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -482,3 +484,16 @@ def test_the_shapes_told_without_a_model_are_those_of_the_model(options, bias):
     config = changed(bias=bias, n_layer=3, **options)
     assert list(parameter_shapes(config)) == [
         (name, p.shape) for name, p in Transformer(config).named_parameters()]
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_the_shapes_of_a_model_that_no_machine_could_hold_are_told(position):
+    vast = TransformerConfig(10 ** 30, 10 ** 20, 10 ** 12, 10 ** 10, 10 ** 15, position=position)
+    tracemalloc.start()
+    try:
+        shapes = dict(itertools.islice(parameter_shapes(vast), 1000))
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert shapes["token_embedding.weight"] == (10 ** 30, 10 ** 15)
+    assert shapes["blocks.99.mlp.up.weight"] == (4 * 10 ** 15, 10 ** 15)

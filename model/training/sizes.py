@@ -1,42 +1,52 @@
-"""A transformer's parameters, operations and bytes, by formula: the largest model needs no memory.
+"""A transformer's parameters, operations and bytes, from the shapes of its parameters: counting the
+largest model needs no memory.
 
 Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, B batch, T time.
 """
 import dataclasses
+import math
+from collections import Counter
 
-from model.transformer import TransformerConfig
+from model.transformer import TransformerConfig, parameter_shapes
+
+# The parts that modules belong to, where the names differ.
+PARTS = {"token_embedding": "token embedding", "ngram_embedding": "n-gram embedding",
+         "position_embedding": "position embedding", "out": "output", "norm1": "norms",
+         "norm2": "norms", "norm": "norms"}
 
 
-def of_a_layer(config: TransformerConfig) -> dict[str, int]:
+def of_a_layer(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part of a block."""
-    C, D, H, H_kv = config.n_embd, config.d_head, config.n_head, config.kv_heads
-
-    def linear(inputs, outputs):
-        return outputs * (inputs + config.bias)
-    return {"query": linear(C, H * D), "key": linear(C, H_kv * D), "value": linear(C, H_kv * D),
-            "output": linear(H * D, C), "up": linear(C, 4 * C), "down": linear(4 * C, C),
-            "norms": 2 * of_a_norm(config)}
+    sizes = _by_part(config, in_block=True)
+    heads = Counter(query=config.n_head, key=config.kv_heads, value=config.kv_heads)
+    of_a_head = sizes.pop("qkv") // heads.total()
+    return sizes + Counter({part: n * of_a_head for part, n in heads.items()})
 
 
-def of_a_norm(config: TransformerConfig) -> int:
-    """Return the number of parameters of a norm: gains, and with biases shifts; 0 for RMS norm."""
-    return 0 if config.norm == "rms" else config.n_embd * (1 + config.bias)
-
-
-def outside_layers(config: TransformerConfig) -> dict[str, int]:
+def outside_layers(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part outside the blocks.  The output is the token
     embedding again, which counts once."""
-    C = config.n_embd
-    learnt = config.position == "learned"
-    return {"token embedding": config.vocab_size * C,
-            "n-gram embedding": config.ngram_rows * C if config.ngrams > 1 else 0,
-            "position embedding": config.block_size * C if learnt else 0,
-            "norms": of_a_norm(config)}
+    return _by_part(config, in_block=False)
+
+
+def _by_part(config, in_block):
+    sizes = Counter()
+    for name, shape in parameter_shapes(dataclasses.replace(config, n_layer=1)):
+        if name.startswith("blocks.") == in_block:
+            module = name.split(".")[-2]
+            sizes[PARTS.get(module, module)] += math.prod(shape)
+    return sizes
+
+
+def matrices_of_a_layer(config: TransformerConfig) -> int:
+    """Return the number of weights of a block that multiply."""
+    return sum(math.prod(shape) for name, shape in parameter_shapes(
+        dataclasses.replace(config, n_layer=1)) if name.startswith("blocks.") and len(shape) == 2)
 
 
 def parameters(config: TransformerConfig) -> int:
     """Return the number of parameters of the whole model."""
-    return config.n_layer * sum(of_a_layer(config).values()) + sum(outside_layers(config).values())
+    return config.n_layer * of_a_layer(config).total() + outside_layers(config).total()
 
 
 def cached(config: TransformerConfig) -> int:
@@ -58,9 +68,7 @@ def forward_flops(config: TransformerConfig) -> tuple[float, float]:
     which leaves out the output and counts T keys for each query; Chowdhery et al. 2022, "PaLM",
     appendix B, and nanoGPT, 6 N + 12 L C T for training, do the latter too.
     """
-    matrices = of_a_layer(dataclasses.replace(config, bias=False))
-    weights = config.n_layer * (sum(matrices.values()) - matrices["norms"])
-    weights += config.vocab_size * config.n_embd
+    weights = config.n_layer * matrices_of_a_layer(config) + config.vocab_size * config.n_embd
     keys = (config.block_size + 1) / 2
     return 2 * weights, 4 * config.n_layer * config.n_embd * keys
 
