@@ -14,22 +14,22 @@ import pathlib
 from model.console.flags import Parser, answering, flag, prepare_output
 from model.console.words import number_of, scaled
 from model.storage.checkpoint import load_checkpoint
-from model.training.recipes import MODERN, recipe
+from model.training.recipes import MODERN, RECIPES, recipe
 from model.training.settings import ARCHITECTURE, Settings
 from model.training.sizes import (cached, forward_flops, of_a_layer, outside_layers,
                                   parameters)
-from model.transformer import TransformerConfig
+from model.transformer import Architecture, TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default
-
-Counted = dataclasses.make_dataclass("Counted", [
-    ("vocab_size", int, flag(LANTERN, "different characters, V")),
-    *((field.name, field.type, field) for field in dataclasses.fields(Settings)
-      if field.name in ("recipe", *ARCHITECTURE)),
-    ("out_dir", str, flag(None, "count the model in the ckpt.npz of this folder instead"))],
-    frozen=True)
-
 ATTENTION, MLP = ("query", "key", "value", "output"), ("up", "down")
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted(Architecture):
+    """The settings of the command: the options of the model, as train.py has them, and these."""
+    vocab_size: int = flag(LANTERN, "different characters, V")
+    recipe: str = flag(Settings.recipe, f"whole settings by name: {', '.join(RECIPES)}")
+    out_dir: str = flag(None, "count the model in the ckpt.npz of this folder instead")
 
 
 def main(argv: list[str] | None = None) -> None:

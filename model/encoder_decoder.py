@@ -84,9 +84,6 @@ class EncoderDecoder(Module):
     def __init__(self, vocab_size: int, block_size: int, n_layer: int = 2, n_head: int = 2,
                  n_embd: int = 32, dropout: float = 0.0, bias: bool = False, seed: int = 0,
                  dtype: type = np.float32) -> None:
-        if n_embd % n_head:
-            raise ValueError(f"n_embd={n_embd} channels do not split evenly into "
-                             f"n_head={n_head} heads")
         rng = generator(seed, "weights")
         # The decoder's residual stream sums 3 n_layer branches.
         settings = n_head, n_embd, dropout, bias, STD / math.sqrt(3 * n_layer), rng, dtype

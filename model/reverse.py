@@ -22,11 +22,13 @@ from tqdm import tqdm
 
 import minigrad as mg
 from data.tokenizer import CharTokenizer
-from minigrad.kernels.build import compiling, threads
+from minigrad.kernels.build import compiling
 from minigrad.optim import warmup_cosine
-from model.console.flags import Parser, answering, flag, prepare_output, too_small
-from model.encoder_decoder import PAD, EncoderDecoder
+from model.console.flags import Parser, answering, flag, prepare_output, problems
 from model.console.words import number_of
+from model.encoder_decoder import PAD, EncoderDecoder
+from model.training.settings import problems_of_threads
+from model.transformer import problems_of_heads
 
 TASKS = {"reverse": lambda letters: letters[::-1],
          "sort": lambda letters: "".join(sorted(letters))}
@@ -41,35 +43,27 @@ SHOWN = 5
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """The settings of the command; the names are nanoGPT's where it has one."""
-    task: str = flag("reverse", "reverse or sort")
+    task: str = flag("reverse", "reverse or sort", choices=tuple(TASKS))
     text: str = flag(None, "a string of your own to show: letters from a to z")
-    max_iters: int = flag(800, "optimiser steps")
-    batch_size: int = flag(64, "strings of a batch, B")
-    block_size: int = flag(10, "letters of the longest string")
-    n_layer: int = flag(2, "blocks of the encoder, and of the decoder")
-    n_head: int = flag(2, "attention heads, H")
-    n_embd: int = flag(32, "channels, C")
-    dropout: float = flag(0.0, "share of activations dropped in training")
+    max_iters: int = flag(800, "optimiser steps", at_least=0)
+    batch_size: int = flag(64, "strings of a batch, B", at_least=1)
+    block_size: int = flag(10, "letters of the longest string", at_least=4)
+    n_layer: int = flag(2, "blocks of the encoder, and of the decoder", at_least=1)
+    n_head: int = flag(2, "attention heads, H", at_least=1)
+    n_embd: int = flag(32, "channels, C", at_least=1)
+    dropout: float = flag(0.0, "share of activations dropped in training", at_least=0, below=1)
     bias: bool = flag(False, "biases in linear layers and norms")
-    learning_rate: float = flag(1e-2, "the highest that AdamW gets")
-    warmup_iters: int = flag(100, "steps over which the learning rate rises; it then falls to 0")
-    eval_interval: int = flag(200, "steps between looks at how many strings are right")
-    seed: int = flag(1337, "of the initial weights, the strings and dropout")
-    threads: int = flag(1, "processors to use")
+    learning_rate: float = flag(1e-2, "the highest that AdamW gets", above=0)
+    warmup_iters: int = flag(100, "steps over which the learning rate rises; it then falls to 0",
+                             at_least=0)
+    eval_interval: int = flag(200, "steps between looks at how many strings are right", at_least=1)
+    seed: int = flag(1337, "of the initial weights, the strings and dropout", at_least=0)
+    threads: int = flag(1, "processors to use", at_least=1)
 
     def problems(self) -> list[str]:
         """Return the settings that cannot work, one line each."""
-        found = too_small(self, max_iters=0, batch_size=1, block_size=4, n_layer=1, n_head=1,
-                          n_embd=1, warmup_iters=0, eval_interval=1, seed=0, threads=1)
-        if self.task not in TASKS:
-            found.append(f"--task is {' or '.join(TASKS)}, not {self.task}")
-        if not 0 <= self.dropout < 1:
-            found.append(f"--dropout is at least 0 and below 1, not {self.dropout}")
-        if not 0 < self.learning_rate < math.inf:
-            found.append(f"--learning_rate is a number above 0, not {self.learning_rate}")
-        most, why = threads.limit()
-        if self.threads > most:
-            found.append(f"--threads is at most {most} here, not {self.threads}: {why}")
+        found = [*problems(self), *problems_of_heads(self.n_embd, self.n_head),
+                 *problems_of_threads(self.threads)]
         try:
             LETTERS.encode(self.text or "")
         except ValueError as error:

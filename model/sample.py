@@ -16,8 +16,8 @@ import time
 import data
 from data.tokenizer import CharTokenizer, UnknownCharacterError
 from minigrad.kernels.build import compiling
-from model.console.flags import (Parser, answering, flag, prepare_output, text_or_file,
-                                 too_small)
+from model.console.flags import (Parser, answering, flag, prepare_output, problems,
+                                 text_or_file)
 from model.console.words import in_a_line
 from model.sampling.generation import USELESS, check_settings, stream_many
 from model.sampling.interactive import interact
@@ -34,13 +34,14 @@ class Settings:
     """The settings of the command; the names are nanoGPT's where it has one."""
     out_dir: str = flag("out", "folder of the run, with its ckpt.npz")
     start: str = flag("", "beginning to go on from, or FILE:path to read it from a file")
-    num_samples: int = flag(1, "how many texts")
-    max_new_tokens: int = flag(500, "characters to write after the beginning")
-    temperature: float = flag(0.8, "0 takes the likeliest character, 1 draws as the model predicts")
-    top_k: int = flag(None, "draw from so many of the likeliest characters only (default: all)")
-    top_p: float = flag(None, "draw from the likeliest that together have this probability "
-                              "(default: all)")
-    seed: int = flag(1337, "of the draws; the next sample takes the next number")
+    num_samples: int = flag(1, "how many texts", at_least=1)
+    max_new_tokens: int = flag(500, "characters to write after the beginning", at_least=1)
+    temperature: float = flag(0.8, "0 takes the likeliest character, 1 draws as the model predicts",
+                              finite=False)
+    top_k: int = flag(None, "draw from so many of the likeliest characters only", unset="all")
+    top_p: float = flag(None, "draw from the likeliest that together have this probability",
+                        unset="all")
+    seed: int = flag(1337, "of the draws; the next sample takes the next number", at_least=0)
     stop: str = flag(None, "end a text before this would be written")
     cache: bool = flag(True, "keep keys and values instead of computing them again for each "
                              "character; the text is the same")
@@ -55,7 +56,7 @@ class Settings:
 
     def problems(self) -> list[str]:
         """Return the settings that have no meaning, one line each."""
-        found = too_small(self, num_samples=1, max_new_tokens=1, seed=0)
+        found = problems(self)
         try:
             check_settings(self.temperature, self.top_k, self.top_p)
         except ValueError as error:

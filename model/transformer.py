@@ -7,7 +7,7 @@ alternatives.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, make_dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,12 +15,13 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.ops.network import ACTIVATIONS
+from minigrad.random import generator
 from model.attention import MultiHeadAttention
-from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, NGramEmbedding,
-                          RMSNorm)
+from model.console.flags import flag, problems
+from model.console.words import any_of
+from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, NGramEmbedding, RMSNorm
 from model.module import Module
 from model.positions import sinusoids
-from minigrad.random import generator
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
 NORMS = ("layer", "rms")
@@ -31,51 +32,39 @@ SINUSOID_SIZE = 4 * STD
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """The sizes and options of a Transformer; names and meaning are those of nanoGPT."""
-    vocab_size: int
-    block_size: int = 64        # the longest sequence, T
-    n_layer: int = 4
-    n_head: int = 4
-    n_embd: int = 128           # channels, C
-    dropout: float = 0.0
-    bias: bool = False          # in linear layers and norms
-    n_kv_head: int | None = None    # heads of keys and values; None for n_head
-    position: str = "learned"   # one of POSITIONS
-    norm: str = "layer"         # one of NORMS: LayerNorm, or RMSNorm, which learns nothing
-    qk_norm: bool = False       # normalise queries and keys, see mg.qk_norm
-    activation: str = "gelu"    # of the MLPs, one of ACTIVATIONS, see mg.mlp
-    # Weights that write to the residual stream begin at 0, so that each block begins as the
-    # identity (Zhang, Dauphin & Ma 2019, "Fixup", section 3).
-    zero_init: bool = False
-    ngrams: int = 1             # longest n-gram, from 2 up, whose row is added to the token's
-    ngram_rows: int = 8192      # shared by all n-grams
-    ngram_dropout: float = 0.0  # share of n-grams that are left out
+    """The sizes and options of a Transformer, each with its help and its check; names and meaning
+    are nanoGPT's where it has one.
+
+    Flags, settings, counts and checkpoints read this table.  So a new option takes a line here, the
+    place below that builds what it asks for, and a test.
+    """
+    vocab_size: int = flag(MISSING, "different characters, V", at_least=1)
+    block_size: int = flag(64, "characters of a sequence, T", at_least=1)
+    n_layer: int = flag(4, "blocks of attention and MLP", at_least=1)
+    n_head: int = flag(4, "attention heads, H", at_least=1)
+    n_embd: int = flag(128, "channels, C", at_least=1)
+    dropout: float = flag(0.0, "share of activations dropped in training", at_least=0, below=1)
+    bias: bool = flag(False, "biases in linear layers and norms")
+    n_kv_head: int = flag(None, "heads of keys and values, each for several of the queries'; 1 is "
+                                "multi-query attention", unset="n_head", at_least=1)
+    position: str = flag("learned", f"what tells positions apart: {', '.join(POSITIONS)}",
+                         choices=POSITIONS)
+    norm: str = flag("layer", f"before each part of a block and at the end: {', '.join(NORMS)}; "
+                              "rms learns nothing", choices=NORMS)
+    qk_norm: bool = flag(False, "queries and keys of one size, head by head")
+    activation: str = flag("gelu", f"of the MLPs: {', '.join(ACTIVATIONS)}", choices=ACTIVATIONS)
+    # Weights that write to the residual stream begin at 0 (Zhang, Dauphin & Ma 2019, "Fixup",
+    # section 3).
+    zero_init: bool = flag(False, "each block begins by passing on what it reads")
+    ngrams: int = flag(1, "n-grams of up to so many characters have embeddings too; 1 for none",
+                       at_least=1)
+    ngram_rows: int = flag(8192, "rows of the table that they share", at_least=1)
+    ngram_dropout: float = flag(0.0, "share of n-grams left out in training", at_least=0, below=1)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            whole = field.type is int or field.type == int | None and value is not None
-            if whole and (isinstance(value, bool) or not isinstance(value, (int, np.integer))
-                          or value < 1):
-                raise ValueError(f"{field.name} is a whole number of at least 1, not {value!r}")
-        if self.n_embd % self.n_head:
-            raise ValueError(f"n_embd={self.n_embd} channels do not split evenly into "
-                             f"n_head={self.n_head} heads")
-        if self.n_head % self.kv_heads:
-            raise ValueError(f"n_head={self.n_head} heads of queries do not split evenly among "
-                             f"n_kv_head={self.n_kv_head} of keys and values")
-        for name, known in (("position", POSITIONS), ("norm", NORMS), ("activation", ACTIVATIONS)):
-            if (value := getattr(self, name)) not in known:
-                raise ValueError(f"{name} is one of {', '.join(known)}, not {value!r}")
-        if self.position == "rotary" and self.d_head % 2:
-            raise ValueError("rotary positions turn a head's channels in pairs, and n_embd / "
-                             f"n_head = {self.d_head} is odd; take another position or n_head")
-        for name in ("bias", "qk_norm", "zero_init"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise ValueError(f"{name} is True or False, not {value!r}")
-        for name in ("dropout", "ngram_dropout"):
-            if not isinstance(value := getattr(self, name), (int, float)) or not 0 <= value < 1:
-                raise ValueError(f"{name} is a share of at least 0 and below 1, not {value!r}")
+        if found := problems(self) or problems_of_heads(self.n_embd, self.n_head, self.n_kv_head,
+                                                        self.position):
+            raise ValueError(found[0].replace("--", ""))
 
     @property
     def kv_heads(self) -> int:
@@ -86,6 +75,32 @@ class TransformerConfig:
     def d_head(self) -> int:
         """The number of channels of a head, D."""
         return self.n_embd // self.n_head
+
+
+# The settings of a command that makes a model have these fields; its text gives the vocabulary.
+Architecture = make_dataclass("Architecture", [
+    (field.name, field.type, field) for field in fields(TransformerConfig)
+    if field.name != "vocab_size"], frozen=True)
+
+
+def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "") -> list[str]:
+    """Return a line for channels that do not split into heads, and one for heads that cannot share
+    those of keys and values, in flags, with the remedy."""
+    if min(C, H) < 1:       # `problems` answers that
+        return []
+    found = []
+    of = 2 * H if position == "rotary" else H
+    if C % of:
+        below, above = C - C % of, C + -C % of
+        why = ("heads" if C % H else "heads of an even number of channels, which --position rotary "
+               "needs")
+        found.append(f"--n_embd {C} does not split into --n_head {H} {why}; take --n_embd "
+                     + (f"{below} or {above}" if below else f"{above}"))
+    if H_kv and H_kv >= 1 and H % H_kv:
+        fits = [str(n) for n in range(1, min(H, 1000) + 1) if H % n == 0]
+        found.append(f"--n_head {H} heads cannot share --n_kv_head {H_kv} evenly; take "
+                     f"--n_kv_head {any_of(fits)}")
+    return found
 
 
 def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

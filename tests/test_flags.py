@@ -1,11 +1,13 @@
 """Settings as flags: both spellings, defaults in --help, and answers to mistakes."""
 import dataclasses
+import math
 
+import numpy as np
 import pytest
 
 from model import count, look, reverse, sample
 from model.console.flags import (NO_FLAG, OTHER_NAMES, Parser, answering, as_flags, flag,
-                                 mistyped, text_or_file, too_small)
+                                 mistyped, problems, text_or_file)
 from model.training import settings
 
 
@@ -13,7 +15,7 @@ from model.training import settings
 class Settings:
     max_iters: int = flag(10, "how many, 100 % of them")
     fast: bool = flag(False, "no waiting")
-    rate: float = flag(None, "how much")
+    rate: float = flag(None, "how much", unset="a tenth of it")
     table: int = flag(0, "after so many", alone=50)
     output: str = flag("a.html", "where to", short="-o")
 
@@ -41,11 +43,40 @@ def test_a_flag_may_have_a_short_spelling():
         "-o", "b")
 
 
-def test_what_is_too_small_or_no_number_is_named_and_none_is_neither():
-    settings = Settings(max_iters=0, rate=float("nan"))
-    assert too_small(settings, max_iters=1, rate=0, table=0) == [
-        "--max_iters is at least 1, not 0", "--rate is at least 0, not nan"]
-    assert too_small(Settings(), max_iters=10, rate=0) == []
+@dataclasses.dataclass
+class Checked:
+    size: int = flag(3, "at least 1", at_least=1)
+    share: float = flag(0.5, "", above=0, at_most=1)
+    beta: float = flag(0.5, "", at_least=0, below=1)
+    clip: float = flag(1.0, "", at_least=0, finite=False)
+    rate: float = flag(None, "", at_least=0)
+    fast: bool = flag(False, "")
+    kind: str = flag("one", "", choices=("one", "two", "three"))
+    text: str = flag("", "")
+
+
+@pytest.mark.parametrize("name, value, says", [
+    ("size", 0, "is at least 1, not 0"), ("size", 2.0, "takes a whole number, not 2.0"),
+    ("size", True, "takes a whole number, not True"), ("size", np.int64(1), None),
+    ("size", "3", "takes a whole number, not '3'"),
+    ("size", None, "takes a whole number, not None"),
+    ("share", 0, "is above 0 and at most 1, not 0"), ("share", 1, None),
+    ("share", math.nan, "is above 0 and at most 1, not nan"),
+    ("beta", 1.0, "is at least 0 and below 1, not 1.0"), ("beta", np.float32(0), None),
+    ("beta", "x", "takes a number, not 'x'"), ("beta", False, "takes a number, not False"),
+    ("rate", math.inf, "is a finite number, not inf"), ("rate", None, None),
+    ("rate", -math.inf, "is at least 0, not -inf"), ("clip", math.inf, None),
+    ("fast", 1, "takes True or False, not 1"), ("fast", True, None),
+    ("kind", "three", None), ("kind", "six", "is one, two or three, not six"),
+    ("kind", "tow", "is one, two or three, not tow; did you mean two?"),
+    ("text", 3, "takes a text, not 3"), ("text", "anything", None)])
+def test_a_value_is_held_to_the_type_the_bounds_and_the_choices_of_its_setting(name, value, says):
+    assert problems(Checked(**{name: value})) == ([f"--{name} {says}"] if says else [])
+
+
+def test_every_setting_that_cannot_be_used_has_its_line():
+    assert [line.split()[0] for line in problems(Checked(size=0, fast=None, kind="x"))] == [
+        "--size", "--fast", "--kind"]
 
 
 def test_settings_as_flags_are_read_back_as_what_they_were():
@@ -66,10 +97,11 @@ def test_help_shows_the_defaults(capsys):
         given("--help")
     said = " ".join(capsys.readouterr().out.split())
     assert "how many, 100 % of them (default: 10)" in said and "What it does." in said
-    assert "how much (default" not in said
+    assert "how much (default: a tenth of it)" in said
     Parser("python -m some.command", "", Settings(max_iters=7, rate=2.0)).print_help()
     said = " ".join(capsys.readouterr().out.split())
     assert "how many, 100 % of them (default: 7)" in said and "how much (default: 2.0)" in said
+    assert "a tenth" not in said
 
 
 @pytest.mark.parametrize("argv,says", [

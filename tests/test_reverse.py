@@ -98,9 +98,9 @@ def test_a_loss_that_is_no_number_ends_the_training_in_one_line():
     (("--task", "double"), "--task is reverse or sort, not double"),
     (("--block_size", "3"), "--block_size is at least 4, not 3"),
     (("--max_iters", "-1", "--dropout", "1"), "--dropout is at least 0 and below 1, not 1.0"),
-    (("--learning_rate", "nan"), "--learning_rate is a number above 0, not nan"),
+    (("--learning_rate", "nan"), "--learning_rate is above 0, not nan"),
     (("--threads", "999"), "--threads is at most"),
-    (("--n_head", "3"), "n_embd=32 channels do not split evenly into n_head=3 heads"),
+    (("--n_head", "3"), "--n_embd 32 does not split into --n_head 3 heads; take --n_embd 30 or 33"),
     (("--itres", "3"), "there is no flag --itres")])
 def test_a_mistake_is_answered_in_one_line(capsys, flags, says):
     with pytest.raises(SystemExit) as caught:

@@ -58,7 +58,7 @@ def test_what_cannot_work_is_named_with_its_flag_and_the_remedy(given, says):
 def test_all_that_cannot_work_is_found_at_once():
     s = Settings(batch_size=0, n_embd=30, beta2=1.0, position="rotory", grad_clip=-1.0)
     assert [line.split()[0] for line in s.problems()] == [
-        "--batch_size", "--grad_clip", "--beta2", "--position", "--n_embd"]
+        "--batch_size", "--position", "--beta2", "--grad_clip", "--n_embd"]
 
 
 def test_the_defaults_work_without_a_warning():

@@ -344,47 +344,44 @@ def test_ids_that_the_model_cannot_take_are_refused_by_name():
         model(np.zeros((1, 3)))
 
 
-WHOLE_NUMBERS = ["vocab_size", "block_size", "n_layer", "n_head", "n_embd", "n_kv_head"]
-
-
-@pytest.mark.parametrize("name", WHOLE_NUMBERS)
-@pytest.mark.parametrize("value", [0, -4, 2.0, True, "4", None])
-def test_a_size_that_is_no_positive_whole_number_is_refused_by_name(name, value):
+@pytest.mark.parametrize("name", ["vocab_size", "block_size", "n_layer", "n_head", "n_embd",
+                                  "n_kv_head", "ngrams", "ngram_rows"])
+@pytest.mark.parametrize("value, says", [
+    (0, "is at least 1, not 0"), (-4, "is at least 1, not -4"),
+    (2.0, "takes a whole number, not 2.0"), (True, "takes a whole number, not True"),
+    ("4", "takes a whole number, not '4'"), (None, "takes a whole number, not None")])
+def test_a_size_that_is_no_positive_whole_number_is_refused_by_name(name, value, says):
     if (name, value) == ("n_kv_head", None):
         return                                              # which is n_head
     with pytest.raises(ValueError) as caught:
         changed(**{name: value})
-    assert str(caught.value) == f"{name} is a whole number of at least 1, not {value!r}"
+    assert str(caught.value) == f"{name} {says}"
 
 
-def test_other_settings_without_a_meaning_are_refused_by_name():
+@pytest.mark.parametrize("settings, says", [
+    (dict(n_embd=10, n_head=4), "n_embd 10 does not split into n_head 4 heads; take n_embd 8 or "
+                                "12"),
+    (dict(n_head=4, n_kv_head=3), "n_head 4 heads cannot share n_kv_head 3 evenly; take n_kv_head "
+                                  "1, 2 or 4"),
+    (dict(n_embd=6, position="rotary"),
+     "n_embd 6 does not split into n_head 2 heads of an even number of channels, which position "
+     "rotary needs; take n_embd 4 or 8"),
+    (dict(position="absolute"),
+     "position is learned, sinusoidal, rotary, alibi or none, not absolute"),
+    (dict(norm="swish"), "norm is layer or rms, not swish"),
+    (dict(activation="swish"), "activation is gelu or relu2, not swish"),
+    *((dict([(name, 1)]), f"{name} takes True or False, not 1")
+      for name in ("bias", "qk_norm", "zero_init")),
+    *((dict([(name, p)]), f"{name} is at least 0 and below 1, not {p}")
+      for name in ("dropout", "ngram_dropout") for p in (-0.1, 1.0, 1, math.nan, math.inf))],
+    ids=str)
+def test_other_settings_without_a_meaning_are_refused_by_name(settings, says):
     with pytest.raises(ValueError) as caught:
-        changed(n_embd=10, n_head=4)
-    assert str(caught.value) == "n_embd=10 channels do not split evenly into n_head=4 heads"
-    with pytest.raises(ValueError) as caught:
-        changed(n_head=4, n_kv_head=3)
-    assert str(caught.value) == ("n_head=4 heads of queries do not split evenly among n_kv_head=3 "
-                                 "of keys and values")
-    with pytest.raises(ValueError) as caught:
-        changed(position="absolute")
-    assert str(caught.value) == ("position is one of learned, sinusoidal, rotary, alibi, none, "
-                                 "not 'absolute'")
-    for name, known in (("norm", "layer, rms"), ("activation", "gelu, relu2")):
-        with pytest.raises(ValueError) as caught:
-            changed(**{name: "swish"})
-        assert str(caught.value) == f"{name} is one of {known}, not 'swish'"
-    for name in ("bias", "qk_norm", "zero_init"):
-        with pytest.raises(ValueError) as caught:
-            changed(**{name: 1})
-        assert str(caught.value) == f"{name} is True or False, not 1"
-    with pytest.raises(ValueError) as caught:
-        changed(n_embd=6, position="rotary")
-    assert str(caught.value) == ("rotary positions turn a head's channels in pairs, and n_embd / "
-                                 "n_head = 3 is odd; take another position or n_head")
-    for dropout in (-0.1, 1.0, 1, math.nan, math.inf):
-        with pytest.raises(ValueError) as caught:
-            changed(dropout=dropout)
-        assert str(caught.value) == f"dropout is a share of at least 0 and below 1, not {dropout!r}"
+        changed(**settings)
+    assert str(caught.value) == says
+
+
+def test_the_names_of_the_settings_are_known_and_their_values_fixed():
     with pytest.raises(TypeError, match="n_heads"):
         changed(n_heads=2)
     with pytest.raises(dataclasses.FrozenInstanceError):

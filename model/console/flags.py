@@ -4,13 +4,16 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import math
+import numbers
+import operator
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from data import read_text, remedy
 from model.console import startup
-from model.console.words import in_a_line
+from model.console.words import any_of, in_a_line
 
 ALIKE = 0.75        # at this ratio of difflib, a name may be another one mistyped
 # Flags as other programs name them; of several lines with a name, the first one counts whose own
@@ -77,11 +80,57 @@ NO_FLAG = {
 }
 
 
-def flag(default: object, help: str, alone: object = None, short: str = "") -> dataclasses.Field:
-    """Return a dataclass field for a setting, with its text in --help, its value when the flag
-    stands alone (None: it cannot), and a short spelling, such as -o."""
-    return dataclasses.field(default=default,
-                             metadata={"help": help, "alone": alone, "short": short})
+KINDS = {bool: (bool, "True or False"), int: (numbers.Integral, "a whole number"),
+         float: (numbers.Real, "a number"), str: (str, "a text")}
+BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
+          "below": operator.lt}
+
+
+def flag(default: object, help: str, *, unset: str = "", alone: object = None, short: str = "",
+         choices: Sequence[str] = (), finite: bool = True, **bounds: float) -> dataclasses.Field:
+    """Return a dataclass field for a setting: its default, its text in --help, and its check.
+
+    Parameters
+    ----------
+    unset : what a default of None stands for, in the words of --help.
+    alone : the value when the flag stands alone (None: it cannot).
+    short : a short spelling, such as -o.
+    choices : the values that a text can have.
+    finite : whether inf is refused.
+    bounds : of a number, by the names in BOUNDS.
+    """
+    return dataclasses.field(default=default, metadata=dict(
+        help=help, unset=unset, alone=alone, short=short, choices=choices, finite=finite,
+        bounds=bounds))
+
+
+def problems(settings: object) -> list[str]:
+    """Return a line for each setting of a dataclass that cannot have its value."""
+    found = ((field, getattr(settings, field.name)) for field in dataclasses.fields(settings))
+    return [f"--{field.name} {problem}" for field, value in found
+            if (value is not None or field.default is not None)
+            and (problem := _problem(field, value))]
+
+
+def _problem(field, value):
+    """Return what the setting should be instead of this value; None if it can be used."""
+    kind, choices, bounds = (KINDS[field.type][0], field.metadata["choices"],
+                             field.metadata["bounds"])
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+        return _of_another_type(field.type, value)
+    if choices and value not in choices:
+        near = difflib.get_close_matches(value, choices, n=1)
+        return (f"is {any_of(choices)}, not {value}"
+                + (f"; did you mean {near[0]}?" if near else ""))
+    if not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
+        said = [f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items()]
+        return f"is {' and '.join(said)}, not {value}"
+    if field.metadata["finite"] and value == math.inf:
+        return f"is a finite number, not {value}"
+
+
+def _of_another_type(type, value):
+    return f"takes {KINDS[type][1]}, not {value!r}"
 
 
 def mistyped(settings: type, values: dict[str, object]) -> list[str]:
@@ -97,13 +146,6 @@ def as_flags(values: dict[str, object]) -> list[str]:
     return [f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else
             f"--{name} {str(value).removesuffix('.0')}"
             for name, value in values.items() if value is not None]
-
-
-def too_small(settings: object, **at_least: float) -> list[str]:
-    """Return a line for each setting that is nan or below its bound; None stands for no value."""
-    values = {name: getattr(settings, name) for name in at_least}
-    return [f"--{name} is at least {at_least[name]}, not {value}" for name, value in values.items()
-            if value is not None and not value >= at_least[name]]
 
 
 class Parser(argparse.ArgumentParser):
@@ -123,9 +165,10 @@ class Parser(argparse.ArgumentParser):
                     else {"type": functools.partial(_read, field)})
             if field.metadata["alone"] is not None:
                 kind |= {"nargs": "?", "const": field.metadata["alone"]}
-            help = field.metadata["help"].replace("%", "%%")
-            if (default := getattr(settings, field.name)) not in (None, ""):
-                help += f" (default: {default})"
+            default = getattr(settings, field.name)
+            shown = field.metadata["unset"] if default is None else default
+            help = field.metadata["help"].replace("%", "%%") + (
+                f" (default: {shown})" if shown != "" else "")
             self.add_argument(*spellings, dest=field.name, default=argparse.SUPPRESS, help=help,
                               **kind)
 
@@ -205,8 +248,7 @@ def _read(field, word):
     try:
         return field.type(word)
     except ValueError:
-        kind = {int: "a whole number", float: "a number"}[field.type]
-        return _Mistake(f"--{field.name} takes {kind}, not {word!r}")
+        return _Mistake(f"--{field.name} {_of_another_type(field.type, word)}")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """The settings of a run, and the checks of what cannot work."""
 import dataclasses
-import difflib
 import math
 import os
 import pathlib
@@ -9,78 +8,72 @@ import data
 from data import Text
 from minigrad.kernels.build import threads
 from minigrad.machine import memory_limit
-from model.console.flags import flag, too_small
-from model.console.words import any_of, scaled
+from model.console.flags import flag, problems
+from model.console.words import scaled
 from model.training.sizes import training_bytes
-from model.transformer import ACTIVATIONS, NORMS, POSITIONS, TransformerConfig
+from model.transformer import Architecture, TransformerConfig, problems_of_heads
 
 RECIPES = ("modern", "gpt2")
-OPTIMIZERS = ("adamw", "muon")
-SCHEDULES = ("cosine", "linear")
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """All settings of a run; the names are nanoGPT's where it has one."""
+class _First:
+    """The settings that --help shows before those of the model."""
     data: str = flag("lantern", "shakespeare, lantern, or the path of a UTF-8 text file")
     out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
                                "previous.npz (the one before it), log.csv")
-    init_from: str = flag("scratch", "scratch, or resume: go on from out_dir/last.npz as it is set")
+    init_from: str = flag("scratch", "scratch, or resume: go on from out_dir/last.npz as it is "
+                                     "set", choices=("scratch", "resume"))
     recipe: str = flag("modern", f"whole settings by name: {', '.join(RECIPES)}; other flags "
-                                 "change single ones")
+                                 "change single ones", choices=RECIPES)
     minutes: float = flag(None, "of training, after which the run ends; evaluating, compiling and "
-                                "saving do not count")
+                                "saving do not count", above=0)
     max_iters: int = flag(None, "optimiser steps, after which the run ends, without a clock unless "
-                                "--minutes is given too")
-    batch_size: int = flag(12, "sequences of a batch, B")
-    block_size: int = flag(64, "characters of a sequence, T")
-    n_layer: int = flag(4, "blocks of attention and MLP")
-    n_head: int = flag(4, "attention heads, H")
-    n_embd: int = flag(128, "channels, C")
-    dropout: float = flag(0.0, "share of activations dropped in training")
-    bias: bool = flag(False, "biases in linear layers and norms")
-    n_kv_head: int = flag(None, "heads of keys and values, each for several of the queries' "
-                                "(default: n_head; 1 is multi-query attention)")
-    position: str = flag("learned", f"what tells positions apart: {', '.join(POSITIONS)}")
-    norm: str = flag("layer", f"before each part of a block and at the end: {', '.join(NORMS)}; "
-                              "rms learns nothing")
-    qk_norm: bool = flag(False, "queries and keys of one size, head by head")
-    activation: str = flag("gelu", f"of the MLPs: {', '.join(ACTIVATIONS)}")
-    zero_init: bool = flag(False, "each block begins by passing on what it reads")
-    ngrams: int = flag(1, "n-grams of up to so many characters have embeddings too; 1 for none")
-    ngram_rows: int = flag(8192, "rows of the table that they share")
-    ngram_dropout: float = flag(0.0, "share of n-grams left out in training")
+                                "--minutes is given too", at_least=0)
+    batch_size: int = flag(12, "sequences of a batch, B", at_least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(Architecture, _First):       # a dataclass has the fields of its last base first
+    """All settings of a run; the names are nanoGPT's where it has one."""
     optimizer: str = flag("adamw", "adamw, or muon: that for the matrices of the blocks, AdamW for "
-                                   "all else")
-    learning_rate: float = flag(4e-3, "the highest that AdamW gets")
-    muon_lr: float = flag(0.02, "the highest that Muon gets; it falls as AdamW's does")
-    min_lr: float = flag(None, "what the learning rate falls to (default: a tenth of it)")
-    warmup_iters: int = flag(100, "steps over which the learning rate rises")
-    lr_decay_iters: int = flag(None, "step at which min_lr is reached (default: the run's end)")
+                                   "all else", choices=("adamw", "muon"))
+    learning_rate: float = flag(4e-3, "the highest that AdamW gets", at_least=0)
+    muon_lr: float = flag(0.02, "the highest that Muon gets; it falls as AdamW's does", at_least=0)
+    min_lr: float = flag(None, "what the learning rate falls to", unset="a tenth of it", at_least=0)
+    warmup_iters: int = flag(100, "steps over which the learning rate rises", at_least=0)
+    lr_decay_iters: int = flag(None, "step at which min_lr is reached", unset="the run's end",
+                               at_least=0)
     schedule: str = flag("cosine", "how the learning rate falls: cosine, from the warm-up on, or "
-                                   "linear, after a time in which it stays")
-    decay_share: float = flag(0.2, "of the run, over which --schedule linear falls")
-    weight_decay: float = flag(0.1, "of matrices only")
-    beta1: float = flag(0.9, "AdamW's memory of the gradient")
-    beta2: float = flag(0.99, "AdamW's memory of its square")
-    grad_clip: float = flag(1.0, "largest norm of the gradient; 0 does not clip")
-    gradient_accumulation_steps: int = flag(1, "batches whose gradients are averaged for one step")
-    eval_interval: int = flag(200, "steps between evaluations")
+                                   "linear, after a time in which it stays",
+                         choices=("cosine", "linear"))
+    decay_share: float = flag(0.2, "of the run, over which --schedule linear falls", above=0,
+                              at_most=1)
+    weight_decay: float = flag(0.1, "of matrices only", at_least=0)
+    beta1: float = flag(0.9, "AdamW's memory of the gradient", at_least=0, below=1)
+    beta2: float = flag(0.99, "AdamW's memory of its square", at_least=0, below=1)
+    grad_clip: float = flag(1.0, "largest norm of the gradient; 0 does not clip", at_least=0,
+                            finite=False)
+    gradient_accumulation_steps: int = flag(1, "batches whose gradients are averaged for one step",
+                                            at_least=1)
+    eval_interval: int = flag(200, "steps between evaluations", at_least=1)
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
-                               "0 takes all of it, as the report at the end does")
-    log_interval: int = flag(10, "steps between updates of the progress bar's numbers")
+                               "0 takes all of it, as the report at the end does", at_least=0)
+    log_interval: int = flag(10, "steps between updates of the progress bar's numbers", at_least=1)
     checkpoint_interval: float = flag(60.0, "seconds between writes of last.npz, which each "
-                                            "evaluation writes too; 0 leaves it to those")
+                                            "evaluation writes too; 0 leaves it to those",
+                                      at_least=0, finite=False)
     always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")
     on_nan: str = flag("stop", "at a loss or gradient that is not finite stop the run, or skip "
-                               "the step")
+                               "the step", choices=("stop", "skip"))
     replay: str = flag(None, "the out_dir/nan.npz of a run that met one: take that step again, and "
                              "show the first op that made a nan or inf; trains nothing")
-    seed: int = flag(1337, "of the initial weights, the batches and dropout")
-    threads: int = flag(0, "processors to use; 0 takes all that this process may run on")
+    seed: int = flag(1337, "of the initial weights, the batches and dropout", at_least=0)
+    threads: int = flag(0, "processors to use; 0 takes all that this process may run on",
+                        at_least=0)
     profile: int = flag(0, "after so many steps, a table of where their time went, by op "
-                           "(50 if no number is given)", alone=50)
+                           "(50 if no number is given)", alone=50, at_least=0)
     explain: bool = flag(False, "walk through the next step, with numbers, shapes and lines of "
                                 "source, and save nothing")
 
@@ -91,52 +84,9 @@ class Settings:
 
     def problems(self) -> list[str]:
         """Return the settings that cannot work with any text, one line each, with the remedy."""
-        found = too_small(self, max_iters=0, batch_size=1, block_size=1, n_layer=1, n_head=1,
-                          n_embd=1, learning_rate=0, muon_lr=0, weight_decay=0, warmup_iters=0,
-                          eval_interval=1, eval_iters=0, log_interval=1,
-                          gradient_accumulation_steps=1, grad_clip=0, checkpoint_interval=0, seed=0,
-                          threads=0, profile=0, n_kv_head=1, min_lr=0, lr_decay_iters=0,
-                          ngrams=1, ngram_rows=1)
-        found += [f"--{name} is a finite number, not {value}" for name, value in vars(self).items()
-                  if value == math.inf and name not in ("grad_clip", "checkpoint_interval")]
-        found += [f"--{name} is at least 0 and below 1, not {getattr(self, name)}"
-                  for name in ("beta1", "beta2", "dropout", "ngram_dropout")
-                  if not 0 <= getattr(self, name) < 1]
-        found += [f"--{name} is above 0{most}, not {value}"
-                  for name, most in (("minutes", ""), ("decay_share", " and at most 1"))
-                  if (value := getattr(self, name)) is not None
-                  and not 0 < value <= (1 if most else math.inf)]
-        for name, known in (("recipe", RECIPES), ("init_from", ("scratch", "resume")),
-                            ("on_nan", ("stop", "skip")), ("position", POSITIONS), ("norm", NORMS),
-                            ("activation", ACTIVATIONS), ("optimizer", OPTIMIZERS),
-                            ("schedule", SCHEDULES)):
-            if (value := getattr(self, name)) not in known:
-                near = difflib.get_close_matches(value, known, n=1)
-                found.append(f"--{name} is {any_of(known)}, not {value}"
-                             + (f"; did you mean {near[0]}?" if near else ""))
-        most, why = threads.limit()
-        if self.threads > most:
-            found.append(f"--threads is at most {most} here, not {self.threads}: {why}")
-        return found + self._problems_of_heads() + self._problems_of_folder()
-
-    def _problems_of_heads(self):
-        """Report channels that do not split into heads, and heads that cannot share."""
-        C, H, H_kv = self.n_embd, self.n_head, self.n_kv_head
-        if min(C, H) < 1:
-            return []
-        found = []
-        of = 2 * H if self.position == "rotary" else H
-        if C % of:
-            below, above = C - C % of, C + -C % of
-            why = ("heads" if C % H else "heads of an even number of channels, which --position "
-                   "rotary needs")
-            found.append(f"--n_embd {C} does not split into --n_head {H} {why}; take --n_embd "
-                         + (f"{below} or {above}" if below else f"{above}"))
-        if H_kv and H_kv >= 1 and H % H_kv:
-            fits = [str(n) for n in range(1, min(H, 1000) + 1) if H % n == 0]
-            found.append(f"--n_head {H} heads cannot share --n_kv_head {H_kv} evenly; take "
-                         f"--n_kv_head {any_of(fits)}")
-        return found
+        return [*problems(self), *problems_of_threads(self.threads),
+                *problems_of_heads(self.n_embd, self.n_head, self.n_kv_head, self.position),
+                *self._problems_of_folder()]
 
     def _problems_of_folder(self):
         """Report an out_dir that cannot be written into."""
@@ -212,6 +162,11 @@ class Settings:
                                  **{name: getattr(self, name) for name in ARCHITECTURE})
 
 
+def problems_of_threads(wanted: int) -> list[str]:
+    """Return a line if this process cannot have so many threads."""
+    most, why = threads.limit()
+    return [f"--threads is at most {most} here, not {wanted}: {why}"] if wanted > most else []
+
+
 # The settings that a resumed run keeps.
-ARCHITECTURE = tuple(field.name for field in dataclasses.fields(TransformerConfig)
-                     if field.name != "vocab_size")
+ARCHITECTURE = tuple(field.name for field in dataclasses.fields(Architecture))
