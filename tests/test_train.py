@@ -204,8 +204,8 @@ def test_all_mistakes_are_answered_at_once_each_in_a_line(capsys, tmp_path):
                     "--n_embd", "30", "--n_head", "4", "--data", str(short),
                     "--out_dir", str(file)])
     said = capsys.readouterr().err.strip().splitlines()
-    assert caught.value.code == 2 and said[0].startswith("usage: python train.py")
-    assert [line.removeprefix("train.py: error: ")[:30] for line in said[1:]] == [
+    assert caught.value.code == 2
+    assert [line.removeprefix("train.py: error: ")[:30] for line in said] == [
         "--learning_rate takes a number", "there is no flag --max_itres; ",
         "--batch_size is at least 1, no", "--n_embd 30 does not split int",
         f"--out_dir {file}"[:30], "--block_size 64 needs 65 chara"]

@@ -3,7 +3,7 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
-import functools
+import itertools
 import math
 import numbers
 import operator
@@ -157,14 +157,14 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=command.split()[-1], description=description, allow_abbrev=False,
                          usage=f"{command} [--flag value ...]   (--help lists them all)",
                          formatter_class=argparse.RawDescriptionHelpFormatter)
+        self.kinds = {field.name: field.type for field in dataclasses.fields(settings)}
         for field in dataclasses.fields(settings):
             spellings = dict.fromkeys((f"--{field.name}", f"--{field.name.replace('_', '-')}"))
             if field.metadata["short"]:
                 spellings[field.metadata["short"]] = None
-            kind = ({"action": argparse.BooleanOptionalAction} if field.type is bool
-                    else {"type": functools.partial(_read, field)})
+            kind = {"action": argparse.BooleanOptionalAction} if field.type is bool else {}
             if field.metadata["alone"] is not None:
-                kind |= {"nargs": "?", "const": field.metadata["alone"]}
+                kind = {"nargs": "?", "const": field.metadata["alone"]}
             default = getattr(settings, field.name)
             shown = field.metadata["unset"] if default is None else default
             help = field.metadata["help"].replace("%", "%%") + (
@@ -174,9 +174,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:
         """Say what is wrong, and exit."""
-        if message.endswith("expected one argument"):
-            message += "; one that begins with a hyphen follows an equals sign, as in --flag=-value"
-        super().error(in_a_line(message))
+        self.refuse([message])
 
     def given(self, argv: list[str] | None) -> dict[str, object]:
         """Return the settings on the command line, by name."""
@@ -186,19 +184,21 @@ class Parser(argparse.ArgumentParser):
 
     def read(self, argv: list[str] | None) -> tuple[dict[str, object], list[str]]:
         """Return the settings on the command line, by name, and a line for each mistake."""
-        argv, valued = self._without_values(sys.argv[1:] if argv is None else argv)
-        known, unknown = self.parse_known_args(argv)
-        found = {name: _Mistake(f"--{name} takes a value, not '--'") if value == [] else value
-                 for name, value in vars(known).items()}        # as argparse has --flag=--
-        mistakes = valued + [value for value in found.values() if isinstance(value, _Mistake)]
+        argv, mistakes = self._split(sys.argv[1:] if argv is None else argv)
+        found, unknown = self.parse_known_args(argv)
+        known = {}
+        for name, word in vars(found).items():
+            try:
+                known[name] = self.kinds[name](word)
+            except ValueError:
+                mistakes.append(f"--{name} {_of_another_type(self.kinds[name], word)}")
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         for word in flags:
             mistakes.append(f"there is no flag {word}; {self._instead_of(word)}")
         if not flags:               # the words may belong to it
             mistakes += [f"no flag stands before {word!r}, or one that takes nothing; see --help"
                          for word in unknown]
-        return {name: value for name, value in found.items()
-                if not isinstance(value, _Mistake)}, mistakes
+        return known, mistakes
 
     def _instead_of(self, word):
         """Return what to do about an unknown flag."""
@@ -212,16 +212,22 @@ class Parser(argparse.ArgumentParser):
             meant = [by_name[near] for near in difflib.get_close_matches(name, by_name, 1, ALIKE)]
         return f"did you mean {meant[0]}?" if meant else (said or ["see --help"])[0]
 
-    def _without_values(self, argv):
-        """Return the words without --flag=value for flags that are on or off, and a line for each
-        of these, which argparse would answer in words of its own."""
+    def _split(self, argv):
+        """Return the words that argparse can read, and a line for each that it would refuse before
+        it has read the others."""
         words, mistakes = [], []
-        for word in argv:
+        for word, following in itertools.zip_longest(argv, argv[1:]):
             name, equals, value = word.partition("=")
             action = self._option_string_actions.get(name)
             if equals and isinstance(action, argparse.BooleanOptionalAction):
                 mistakes.append(f"--{action.dest} is on or off, and takes no value such as "
                                 f"{value!r}; write --{action.dest} or --no-{action.dest}")
+            elif action and value == "--":
+                mistakes.append(f"--{action.dest} takes a value, not '--'")
+            elif (action and not equals and action.nargs is None
+                  and (following is None or self._parse_optional(following))):
+                mistakes.append(f"{name} takes a value, and none was given; one that begins with a "
+                                f"hyphen follows an equals sign, as in {name}=-value")
             else:
                 words.append(word)
         return words, mistakes
@@ -229,7 +235,6 @@ class Parser(argparse.ArgumentParser):
     def refuse(self, mistakes: list[str]) -> None:
         """Print each mistake in a line, and exit; do nothing if there is none."""
         if mistakes:
-            self.print_usage(sys.stderr)
             self.exit(2, "".join(f"{self.prog}: error: {in_a_line(mistake)}\n"
                                  for mistake in mistakes))
 
@@ -237,18 +242,6 @@ class Parser(argparse.ArgumentParser):
 def _name(option):
     """Return the name of a flag as it is typed."""
     return option.lstrip("-").replace("-", "_").lower()
-
-
-class _Mistake(str):
-    """An error in a flag's value, stored in the value's place."""
-
-
-def _read(field, word):
-    """Return a flag's value."""
-    try:
-        return field.type(word)
-    except ValueError:
-        return _Mistake(f"--{field.name} {_of_another_type(field.type, word)}")
 
 
 @contextlib.contextmanager
