@@ -13,11 +13,11 @@ import pathlib
 
 from model.console.flags import Parser, answering, flag, prepare_output
 from model.console.words import number_of, scaled
-from model.storage.checkpoint import load_checkpoint
+from model.storage.checkpoint import BEST, load_checkpoint
 from model.training.recipes import MODERN, RECIPES, recipe
 from model.training.settings import ARCHITECTURE, Settings
-from model.training.sizes import (cached, forward_flops, of_a_layer, outside_layers,
-                                  parameters)
+from model.training.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
+                                  state)
 from model.transformer import Architecture, TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default
@@ -40,35 +40,37 @@ def main(argv: list[str] | None = None) -> None:
     given = parser.given(argv)
     with answering("model.count"):
         if "out_dir" not in given:
-            config = config_of(given, parser)
+            counted = model_and_optimizer(given, parser)
         elif len(given) == 1:
-            config = load_checkpoint(pathlib.Path(given["out_dir"]) / "ckpt.npz").model.config
+            model, _, training, _ = load_checkpoint(pathlib.Path(given["out_dir"]) / BEST)
+            settings = training.get("settings", {})
+            counted = model.config, settings.get("optimizer", Settings.optimizer)
         else:
             given.pop("out_dir")
             parser.error("--out_dir counts a model as it was trained; leave out "
                          + ", ".join(f"--{name}" for name in given))
-        print(report(config), flush=True)
+        print(report(*counted), flush=True)
 
 
-def config_of(given: dict, parser: Parser) -> TransformerConfig:
-    """Return the config of the model that train.py would train, on a text that holds the block."""
+def model_and_optimizer(given: dict, parser: Parser) -> tuple[TransformerConfig, str]:
+    """Return the config of the model that train.py would train, on a text that holds the block, and
+    its optimiser."""
     vocab_size = given.pop("vocab_size", LANTERN)
     chosen = recipe(given.get("recipe", Settings.recipe), characters=0) | given
     s = Settings(**chosen, explain=True)        # --explain needs no folder to write into
     parser.refuse(s.problems())
-    return s.model_config(vocab_size)
+    return s.model_config(vocab_size), s.optimizer
 
 
-def report(config: TransformerConfig) -> str:
+def report(c: TransformerConfig, optimizer: str) -> str:
     """Return three tables: parameters by part, operations per token, bytes."""
-    c = config
     heads = f"{number_of(c.n_head, 'head')} of {c.d_head:,}"
     if c.kv_heads != c.n_head:
         heads += f", keys and values in {c.kv_heads:,}"
     return "\n".join([
         f"{number_of(c.n_layer, 'layer')}, {heads}; {number_of(c.n_embd, 'channel')}, "
         f"vocabulary {c.vocab_size:,}, block {c.block_size:,}", "",
-        *parameter_table(c), "", *flops_table(c), "", *bytes_table(c)])
+        *parameter_table(c), "", *flops_table(c), "", *bytes_table(c, optimizer)])
 
 
 def parameter_table(config: TransformerConfig) -> list[str]:
@@ -111,10 +113,11 @@ def flops_table(config: TransformerConfig) -> list[str]:
             *(f"{name:49}{scaled(n, ''):>14}{scaled(3 * n, ''):>14}" for name, n in rows.items())]
 
 
-def bytes_table(config: TransformerConfig) -> list[str]:
+def bytes_table(config: TransformerConfig, optimizer: str) -> list[str]:
     """Return the bytes of weights, of training, of the cache, and read for each written token."""
     n, kept = parameters(config), cached(config)
     block = config.block_size * kept
+    by = "Muon and AdamW" if optimizer == "muon" else "AdamW"
     # A step reads one row of positions, a row for each length of n-gram, and all rows of tokens.
     outside = outside_layers(config)
     rows = {"position": config.position == "learned", "n-gram": config.ngrams - 1}
@@ -127,7 +130,7 @@ def bytes_table(config: TransformerConfig) -> list[str]:
             *(f"{name:49}{scaled(4 * n, 'B'):>14}{scaled(2 * n, 'B'):>14}"
               for name, n in rows.items()),
             f"{'to train: gradients':49}{scaled(4 * n, 'B'):>14}",
-            f"{'to train: two means for each weight, by AdamW':49}{scaled(8 * n, 'B'):>14}"]
+            f"{f'to train: the state of {by}':49}{scaled(4 * state(config, optimizer), 'B'):>14}"]
 
 
 if __name__ == "__main__":

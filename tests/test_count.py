@@ -11,6 +11,8 @@ import train
 from minigrad import Tensor
 from minigrad.core import watch_ops
 from model import CharTokenizer, Transformer, TransformerConfig, count, save_checkpoint
+from model.training.run import optimizer_of
+from model.training.settings import Settings
 from model.transformer import NORMS, POSITIONS
 from tests.benchmarks.sizes import SIZES, VOCABULARY, step_flops
 
@@ -133,19 +135,23 @@ def test_operations_are_those_of_the_products_that_run(settings):
     assert weights * T == done["weights"] and attention * T == done["attention"]
 
 
-def test_bytes_are_those_of_the_arrays():
-    config = TransformerConfig(vocab_size=50, block_size=500, n_layer=3, n_head=4, n_embd=40)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_bytes_are_those_of_the_arrays(optimizer):
+    config = TransformerConfig(vocab_size=50, block_size=500, n_layer=3, n_head=4, n_embd=40,
+                               bias=True)
     model = Transformer(config)
-    optimizer = mg.AdamW(model.parameters())
-    rows = {line[:45].strip(): line[45:].split("  ") for line in count.bytes_table(config)}
+    state = optimizer_of(model, Settings(optimizer=optimizer)).state()
+    rows = {line[:45].strip(): line[45:].split("  ")
+            for line in count.bytes_table(config, optimizer)}
 
     def said(name):
         return [cell.strip() for cell in rows[name] if cell.strip()]
     weights = sum(p.data.nbytes for p in model.parameters())
     assert said("weights") == [count.scaled(weights, "B"), count.scaled(weights / 2, "B")]
     assert said("to train: gradients") == [count.scaled(weights, "B")]
-    assert said("to train: two means for each weight, by AdamW") == [
-        count.scaled(sum(a.nbytes for a in optimizer.m + optimizer.v), "B")]
+    by = {"adamw": "AdamW", "muon": "Muon and AdamW"}[optimizer]
+    assert said(f"to train: the state of {by}") == [
+        count.scaled(sum(array.nbytes for _, _, array in state), "B")]
     of_a_token = 3 * 2 * 40 * 4
     assert said("keys and values of a token")[0] == count.scaled(of_a_token, "B") == "960.0 B"
     assert said("keys and values of a full block")[0] == count.scaled(500 * of_a_token, "B")
@@ -161,7 +167,7 @@ def run(capsys, *flags):
 def test_the_command_prints_three_tables_of_at_most_80_columns(capsys):
     said = run(capsys, "--recipe", "gpt2", "--n_layer", "96", "--n_head", "96", "--n_embd",
                "12288", "--vocab-size", "50257", "--block_size", "2048")
-    assert said == count.report(GPT3) + "\n"
+    assert said == count.report(GPT3, "adamw") + "\n"
     assert all(len(line) <= 80 and line == line.rstrip() for line in said.splitlines())
     assert re.search(r"\ntotal +1,811,963,904 +174,591,270,912 +100.0%\n", said)
     biased = run(capsys, "--bias")
@@ -183,8 +189,9 @@ def test_by_the_same_flags_it_counts_what_train_py_says_it_trains(capsys, flags)
 
 def test_a_trained_model_is_counted_by_its_folder(capsys, tmp_path):
     config = TransformerConfig(vocab_size=3, block_size=5, n_layer=2, n_head=2, n_embd=6, bias=True)
-    save_checkpoint(tmp_path / "ckpt.npz", Transformer(config), CharTokenizer("abc"))
-    assert run(capsys, "--out_dir", str(tmp_path)) == count.report(config) + "\n"
+    for record, optimizer in (({}, "adamw"), ({"settings": {"optimizer": "muon"}}, "muon")):
+        save_checkpoint(tmp_path / "ckpt.npz", Transformer(config), CharTokenizer("abc"), record)
+        assert run(capsys, "--out_dir", str(tmp_path)) == count.report(config, optimizer) + "\n"
 
 
 @pytest.mark.parametrize("flags, says", [

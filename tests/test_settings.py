@@ -106,20 +106,26 @@ def test_a_text_must_hold_a_block():
     assert says.startswith("--block_size 500 needs 501 characters in each part of the text")
 
 
-def test_what_needs_more_memory_than_there_is_is_refused_and_the_remedy_fits(monkeypatch):
-    s = Settings(batch_size=64)
-    config = s.model_config(TEXT.tokenizer.vocab_size)
-    monkeypatch.setattr(settings, "memory_limit", lambda: float(training_bytes(config, 40)) + 1)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_what_needs_more_memory_than_there_is_is_refused_and_the_remedy_fits(
+        monkeypatch, optimizer):
+    s = Settings(batch_size=64, optimizer=optimizer)
+
+    def limit_to_that_of(batch_size):
+        needed = training_bytes(s.model_config(TEXT.tokenizer.vocab_size), optimizer, batch_size)
+        monkeypatch.setattr(settings, "memory_limit", lambda: float(needed) + 1)
+    limit_to_that_of(40)
     says, = s.problems_with(TEXT)
     assert says.startswith("--batch_size 64 of --block_size 64 needs some 1")
     assert says.endswith("; take --batch_size 40 or less")
     assert dataclasses.replace(s, batch_size=40).problems_with(TEXT) == []
     assert dataclasses.replace(s, batch_size=41).problems_with(TEXT) != []
-    monkeypatch.setattr(settings, "memory_limit", lambda: float(training_bytes(config, 0)) + 1)
+    limit_to_that_of(0)
     assert s.problems_with(TEXT)[0].endswith("; take a smaller --block_size")
     monkeypatch.setattr(settings, "memory_limit", lambda: 1e6)
+    needs = {"adamw": "12.75 MB", "muon": "9.603 MB"}[optimizer]
     assert s.problems_with(TEXT) == [
-        "a model of --n_layer 4 and --n_embd 128 needs 12.75 MB of memory, and there are 1.000 MB; "
+        f"a model of --n_layer 4 and --n_embd 128 needs {needs} of memory, and there are 1.000 MB; "
         "take less of one of them"]
 
 

@@ -34,4 +34,4 @@ def test_the_bytes_of_a_step_are_those_that_are_allocated_to_a_quarter(batch_siz
     train()
     allocated = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert 0.8 < training_bytes(config, batch_size) / allocated < 1.25
+    assert 0.8 < training_bytes(config, "adamw", batch_size) / allocated < 1.25

@@ -1,5 +1,6 @@
 """The settings of a run, and the checks of what cannot work."""
 import dataclasses
+import functools
 import math
 import os
 import pathlib
@@ -121,7 +122,8 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
 
     def _problems_of_memory(self, config, limit):
         """Report a model, or a training step, that needs more bytes than the machine has."""
-        model, step = training_bytes(config, 0), training_bytes(config, self.batch_size)
+        needed = functools.partial(training_bytes, config, self.optimizer)
+        model, step = needed(0), needed(self.batch_size)
         # `step` has the first batch; the others store ids and targets, 16 bytes a token.
         ids = 16 * (self.characters - self.batch_size * self.block_size)
         there = f"of memory, and there are {scaled(limit, 'B')}; take "
@@ -129,7 +131,7 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
             return [f"a model of --n_layer {self.n_layer} and --n_embd {self.n_embd} needs "
                     f"{scaled(model, 'B')} {there}less of one of them"]
         if step > limit:
-            fits = int((limit - model) // (training_bytes(config, 1) - model))
+            fits = int((limit - model) // (needed(1) - model))
             return [f"--batch_size {self.batch_size} of --block_size {self.block_size} needs some "
                     f"{scaled(step, 'B')} {there}"
                     + (f"--batch_size {fits} or less" if fits else "a smaller --block_size")]

@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections import Counter
 
+from minigrad import AdamW, Muon
 from model.transformer import TransformerConfig, parameter_shapes
 
 # The parts that modules belong to, where the names differ.
@@ -39,7 +40,7 @@ def _by_part(config, in_block):
 
 
 def matrices_of_a_layer(config: TransformerConfig) -> int:
-    """Return the number of weights of a block that multiply."""
+    """Return the number of weights of a block that multiply; Muon steps these, where it is used."""
     return sum(math.prod(shape) for name, shape in parameter_shapes(
         dataclasses.replace(config, n_layer=1)) if name.startswith("blocks.") and len(shape) == 2)
 
@@ -47,6 +48,12 @@ def matrices_of_a_layer(config: TransformerConfig) -> int:
 def parameters(config: TransformerConfig) -> int:
     """Return the number of parameters of the whole model."""
     return config.n_layer * of_a_layer(config).total() + outside_layers(config).total()
+
+
+def state(config: TransformerConfig, optimizer: str) -> int:
+    """Return how many numbers the optimiser of `--optimizer` keeps for a model's parameters."""
+    by_muon = config.n_layer * matrices_of_a_layer(config) if optimizer == "muon" else 0
+    return len(Muon.STATE) * by_muon + len(AdamW.STATE) * (parameters(config) - by_muon)
 
 
 def cached(config: TransformerConfig) -> int:
@@ -73,13 +80,14 @@ def forward_flops(config: TransformerConfig) -> tuple[float, float]:
     return 2 * weights, 4 * config.n_layer * config.n_embd * keys
 
 
-def training_bytes(config: TransformerConfig, batch_size: int) -> int:
+def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -> int:
     """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
 
-    Four floats for each parameter: itself, its gradient, AdamW's two means.  For each token, a
+    Two floats for each parameter and its gradient, and what the optimiser keeps.  For each token, a
     block keeps 12 C for backward, including the MLP's 4 C before and after GELU; 4 C outside the
     blocks; and three times the V logits when the loss is computed.
     """
     C, V = config.n_embd, config.vocab_size
     of_a_token = config.n_layer * 12 * C + 4 * C + 3 * V
-    return 4 * (4 * parameters(config) + batch_size * config.block_size * of_a_token)
+    return 4 * (2 * parameters(config) + state(config, optimizer)
+                + batch_size * config.block_size * of_a_token)
