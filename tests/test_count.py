@@ -11,7 +11,7 @@ import train
 from minigrad import Tensor
 from minigrad.core import watch_ops
 from model import CharTokenizer, Transformer, TransformerConfig, count, save_checkpoint
-from model.training.run import optimizer_of
+from model.training.optimizers import optimizer_of
 from model.training.settings import Settings
 from model.transformer import NORMS, POSITIONS
 from tests.benchmarks.sizes import SIZES, VOCABULARY, step_flops
