@@ -106,7 +106,8 @@ class Recorder:
 
     def svg(self, title: str = "A recorded graph") -> str:
         """Return the graph as an SVG drawing."""
-        return draw(_boxes(self.places()), title, CAPTION)
+        self.places()                           # which numbers and names them
+        return draw(_boxes(_sources_first(self._places.values())), title, CAPTION)
 
     def _note(self, event):
         if event.direction == "backward":
@@ -254,6 +255,18 @@ def _aligned(rows):
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
             for row in rows]
+
+
+def _sources_first(places):
+    """Return the places in the order in which they were made, as far as it is known."""
+    order, waiting = {}, list(places)[::-1]
+    while waiting:
+        unseen = [edge.source for edge in waiting[-1].inputs if edge.source not in order]
+        if unseen:
+            waiting += unseen[::-1]
+        else:
+            order[waiting.pop()] = True
+    return list(order)
 
 
 def _boxes(places):

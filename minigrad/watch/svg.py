@@ -1,19 +1,19 @@
-"""Draw boxes and arrows as one SVG: in rows, every arrow points down and none crosses a box.
+"""Draw a computation as SVG: its steps in a column, from the top down, and beside each step what
+enters the computation there.
 
-The layers follow Sugiyama, Tagawa & Toda 1981, "Methods for Visual Understanding of Hierarchical
-System Structures": a row for each box, dummy cells where an arrow passes a row, an order in each
-row with few crossings, then places across.  The file does not know what the boxes mean.
+An arrow from one step to the next is straight.  All others run in lanes on the left or right of the
+steps, so that no arrow crosses a box.  The file does not know what the boxes mean.
 """
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from html import escape
-from itertools import accumulate
 
 CHARACTER, LINE = 7.3, 17       # of 12 pixel monospace, slightly more than any font needs
-PADDING, HEAD = 11, 64          # within a box; above all boxes, for the title
-ACROSS, DOWN = 26, 44           # between boxes, between rows
-PORTS = 16                      # between arrows at the edge of a box
-MARGIN = 24
+MARGIN, HEAD, PADDING = 24, 72, 11      # around all; above the boxes, for the title; within a box
+DOWN, STACKED = 32, 14          # between steps, between boxes beside the same step
+ROOM, LANE = 30, 14             # from a box to the first lane, from lane to lane
+BEND = 8                        # the radius of a corner
 
 STYLE = """
 .graph { background: var(--paper); font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas,
@@ -60,251 +60,120 @@ class Box:
     badge: str = ""
     tip: str = ""
     arrows: list[Arrow] = field(default_factory=list)       # that end here
+    top: float = 0.0                            # where `draw` puts it
 
-
-class _Cell:
-    """The place of a box, or the place where a box's arrows pass a row."""
-
-    def __init__(self, row, box=None):
-        self.row, self.box = row, box
-        self.above, self.below = [], []         # cells that arrows lead from and to
-        self.x = 0.0                            # of the middle
-        self.width = self.height = 0.0
-        if box:
-            longest = max(len(text) for _, text in box.lines)
-            labels = max((len(arrow.label) for arrow in box.arrows), default=0)
-            self.port = PORTS + CHARACTER * labels      # from one arrow's end to the next one's
-            self.width = CHARACTER * longest + 2 * PADDING
-            self.height = LINE * len(box.lines) + 2 * PADDING - 4
+    @property
+    def height(self) -> float:
+        """The height of the frame."""
+        return LINE * len(self.lines) + 2 * PADDING - 4
 
 
 def draw(boxes: list[Box], title: str, description: str = "") -> str:
-    """Return the SVG of boxes whose arrows form no circle, with the two texts above them."""
-    rows, ways = _laid_out(boxes)
-    cells = [cell for row in rows for cell in row]
-    heights = [max((cell.height for cell in row), default=0) for row in rows]
-    tops = list(accumulate((height + DOWN for height in heights), initial=HEAD))
-    left = min((cell.x - cell.width / 2 for cell in cells), default=0) - MARGIN
-    right = max((cell.x + cell.width / 2 for cell in cells), default=0) + MARGIN
-    width = max(right - left, CHARACTER * max(len(description), 1.4 * len(title)) + 2 * MARGIN)
-    left -= (width - (right - left)) / 2        # as much on both sides
-    height = tops[-1] - DOWN + MARGIN
-    ports, drawn, seen = _ports(ways), [], set()
-    for arrow, way in ways.items():
-        start, end = ports[arrow]
-        points = [(start, tops[way[0].row] + way[0].height, tops[way[0].row] + heights[way[0].row])]
-        for cell in way[1:-1]:
-            bottom = tops[cell.row] + heights[cell.row]
-            if cell in seen:                    # an arrow up to here has been drawn
-                points = [(cell.x, bottom, bottom)]
-            else:
-                points.append((cell.x, tops[cell.row], bottom))
-        seen.update(way)
-        points.append((end, tops[way[-1].row], tops[way[-1].row]))
-        drawn.append(_drawn_arrow(arrow, points))
-    drawn += [_drawn_box(cell, tops[cell.row]) for cell in cells if cell.box]
-    size = f'width="{width:.0f}" height="{height:.0f}"'
+    """Return the SVG of boxes, with the two texts above them.  A box comes after the sources of its
+    arrows."""
+    steps, inputs, bottom = _stacked(boxes)
+    after = dict(zip(steps, steps[1:]))
+    straight, entering, around = (defaultdict(list) for _ in range(3))      # box -> its arrows
+    for box in steps:
+        for arrow in box.arrows:
+            (entering if arrow.source in inputs else
+             straight if after[arrow.source] is box else around)[box].append(arrow)
+    room = ROOM + CHARACTER * max((len(a.label) for box in steps for a in box.arrows), default=0)
+    on_left, on_right = _routes(entering, 0.5, 1.0, 1), _routes(around, 0.8, 0.7, -1)
+    lanes, more = (LANE * len({lane for _, _, lane, _ in way}) for way in (on_left, on_right))
+    edge = MARGIN + _width(inputs)              # where the inputs end
+    left = edge + ROOM + lanes + room if inputs else MARGIN
+    right = left + _width(steps)
+    drawn = [_sideways(arrow, edge, y, left - room - LANE * lane, left, end)
+             for arrow, y, lane, end in on_left]
+    drawn += [_sideways(arrow, right, y, right + room + LANE * lane, right, end)
+              for arrow, y, lane, end in on_right]
+    for box, arrows in straight.items():
+        for i, arrow in enumerate(arrows):
+            x = (left + right) / 2 + room * (i - (len(arrows) - 1) / 2)
+            start = arrow.source.top + arrow.source.height
+            drawn.append(_arrow(arrow, f"M{x:.1f} {start:.1f}V{box.top:.1f}", x, box.top, 90))
+    drawn += [_box(box, MARGIN, edge) for box in inputs] + [_box(box, left, right) for box in steps]
+    width = MARGIN + max(right + (room + more if more else 0),
+                         MARGIN + CHARACTER * max(len(description), 1.4 * len(title)))
+    size = f'width="{width:.0f}" height="{bottom:.0f}"'
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="img" {size} '
-        f'viewBox="{left:.0f} 0 {width:.0f} {height:.0f}">',
+        f'viewBox="0 0 {width:.0f} {bottom:.0f}">',
         f"<title>{escape(title)}</title>", f"<desc>{escape(description)}</desc>",
-        f"<style>{STYLE}</style>", f'<rect class="paper" x="{left:.0f}" {size}/>',
-        _text(left + MARGIN, 28, "title", title), _text(left + MARGIN, 48, "faint", description),
+        f"<style>{STYLE}</style>", f'<rect class="paper" {size}/>',
+        _text(MARGIN, 28, "title", title), _text(MARGIN, 48, "faint", description),
         *drawn, "</svg>", ""])
 
 
-def _laid_out(boxes):
-    """Return rows of cells from the top, each with its place across; and the cells of each
-    arrow."""
-    depths = _depths(boxes)                     # rows from the bottom
-    rows = [[] for _ in range(max(depths.values(), default=0) + 1)]
-    cells = {box: _Cell(len(rows) - 1 - depth, box) for box, depth in depths.items()}
-    passing, ways = {}, {}                      # (box, row) -> where all its arrows pass that row
-    for box in boxes:
-        for arrow in box.arrows:
-            source, target = cells[arrow.source], cells[box]
-            between = [passing.setdefault((source, row), _Cell(row))
-                       for row in range(source.row + 1, target.row)]
-            ways[arrow] = way = [source, *between, target]
-            for upper, lower in zip(way, way[1:]):
-                if lower not in upper.below:
-                    upper.below.append(lower)
-                    lower.above.append(upper)
-    leaving, meeting = _ends(ways)
-    for cell in cells.values():                 # wide enough for the arrows that leave and meet it
-        for step, ends in (PORTS, leaving), (cell.port, meeting):
-            cell.width = max(cell.width, 2 * step * (len(ends.get(cell, [])) - 1) + 2 * PADDING)
-    for cell in _met([cells[box] for box in boxes]):
-        rows[cell.row].append(cell)
-    _order(rows)
-    _place(rows)
-    return rows, ways
+def _stacked(boxes):
+    """Put each step below the one before, and beside it the boxes without arrows that it is the
+    first to use.  Return the steps, these boxes and the bottom of the drawing."""
+    sources = {arrow.source for box in boxes for arrow in box.arrows}
+    steps = [box for box in boxes if box.arrows or box not in sources]
+    inputs, bottom = {}, HEAD
+    for step in steps:
+        stack = {arrow.source: True for arrow in step.arrows
+                 if not arrow.source.arrows and arrow.source not in inputs}
+        inputs |= stack
+        height = sum(box.height + STACKED for box in stack) - STACKED
+        row = max(step.height, height)
+        step.top, top = bottom + (row - step.height) / 2, bottom + (row - height) / 2
+        for box in stack:
+            box.top = top
+            top += box.height + STACKED
+        bottom += row + DOWN
+    return steps, inputs, bottom - DOWN + MARGIN
 
 
-def _depths(boxes):
-    """Return how far above the bottom row each box lies: one more than the highest below it."""
-    unseen = dict.fromkeys(boxes, 0)            # boxes that it leads to
-    for box in boxes:
-        for arrow in box.arrows:
-            unseen[arrow.source] += 1
-    depths = {box: 0 for box, n in unseen.items() if n == 0}
-    ready = list(depths)
-    while ready:
-        box = ready.pop()
-        for source in (arrow.source for arrow in box.arrows):
-            depths[source] = max(depths.get(source, 0), depths[box] + 1)
-            unseen[source] -= 1
-            if unseen[source] == 0:
-                ready.append(source)
-    return depths
+def _routes(arrows, begin, reach, order):
+    """Return (arrow, y of its beginning, lane, y of its end) for the arrows on a side of the steps.
+    All arrows from a box share a lane; the shortest run next to the steps."""
+    ends, ways, lanes = {}, {}, {}
+    for box, group in arrows.items():
+        for i, arrow in enumerate(sorted(group, key=lambda arrow: order * arrow.source.top), 1):
+            source, ends[arrow] = arrow.source, box.top + box.height * reach * i / (len(group) + 1)
+            ways.setdefault(source, [source.top + begin * source.height]).append(ends[arrow])
+    for source, way in sorted(ways.items(), key=lambda item: max(item[1]) - min(item[1])):
+        first, last = min(way) - LANE / 2, max(way)
+        taken = {lane for lane, a, b in lanes.values() if a <= last and first <= b}
+        lanes[source] = min({*range(len(taken) + 1)} - taken), first, last
+    return [(arrow, ways[arrow.source][0], lanes[arrow.source][0], end)
+            for arrow, end in ends.items()]
 
 
-def _met(starts):
-    """Return all cells in the order of a walk upwards that takes the first way at a fork."""
-    met, waiting = {}, starts[::-1]
-    while waiting:
-        cell = waiting.pop()
-        if cell not in met:
-            met[cell] = True
-            waiting += cell.above[::-1]
-    return met
+def _width(boxes):
+    return max((CHARACTER * len(text) + 2 * PADDING for box in boxes for _, text in box.lines),
+               default=0)
 
 
-def _order(rows):
-    """Swap neighbours in a row as long as that reduces the arrows that cross."""
-    exchanged = True
-    while exchanged:
-        exchanged = False
-        for at, row in enumerate(rows):
-            near = rows[max(at - 1, 0):at + 2]
-            fewest = _crossings(near)
-            for i in range(len(row) - 1):
-                row[i:i + 2] = row[i + 1], row[i]
-                if (crossings := _crossings(near)) < fewest:
-                    fewest, exchanged = crossings, True
-                else:
-                    row[i:i + 2] = row[i + 1], row[i]
+def _sideways(arrow, x, y, lane, to, end):
+    """Draw an arrow from (x, y) across to a lane, along it, and across to (to, end)."""
+    path = f"M{x:.1f} {y:.1f}"
+    if abs(end - y) > 1:
+        down, out, back = (math.copysign(min(BEND, abs(n) / 2), n)
+                           for n in (end - y, lane - x, to - lane))
+        path += (f"H{lane - out:.1f}Q{lane:.1f} {y:.1f} {lane:.1f} {y + down:.1f}"
+                 f"V{end - down:.1f}Q{lane:.1f} {end:.1f} {lane + back:.1f} {end:.1f}")
+    return _arrow(arrow, f"{path}H{to:.1f}", to, end, 0 if lane < to else 180)
 
 
-def _crossings(rows):
-    count = 0
-    for row, below in zip(rows, rows[1:]):
-        at = {cell: i for i, cell in enumerate(below)}
-        ends = [(i, at[cell]) for i, upper in enumerate(row) for cell in upper.below]
-        count += sum(a < c and b > d for a, b in ends for c, d in ends)
-    return count
+def _arrow(arrow, path, x, y, angle):
+    """Draw an arrow that ends at (x, y), with its label beside the end."""
+    right, up = {0: (-6 - CHARACTER * len(arrow.label), 6), 90: (6, 9), 180: (10, 6)}[angle]
+    label = _text(x + right, y - up, "gradient", arrow.label) if arrow.label else ""
+    return (f'<g class="arrow"><title>{escape(arrow.tip)}</title><path d="{path}"/><path '
+            f'class="tip" d="M1 0l-8-4v8z" transform="translate({x:.1f} {y:.1f}) '
+            f'rotate({angle})"/>{label}</g>')
 
 
-def _place(rows):
-    """Put stacks of cells side by side, as far left as possible, then move each one back towards
-    the cells that it is joined to.
-
-    Source: Brandes & Koepf 2001, "Fast and Simple Horizontal Coordinate Assignment", section 4,
-    for one of its four directions.
-    """
-    stacks = _stacked(rows)
-    pairs = [pair for row in rows for pair in zip(row, row[1:])]
-    moved = True
-    while moved:
-        moved = False
-        for one, other in pairs:
-            if other.x < one.x + _distance(one, other):
-                moved = True
-                for cell in stacks[other]:
-                    cell.x = one.x + _distance(one, other)
-    right = dict(pairs)
-    for cell in sorted(stacks, key=lambda cell: -cell.x):
-        stack = stacks[cell]
-        if cell is stack[0]:
-            joined = [n.x for part in stack for n in part.above + part.below if n not in stack]
-            room = min((right[part].x - _distance(part, right[part]) for part in stack
-                        if part in right), default=math.inf)
-            x = max(cell.x, min(room, sum(joined) / len(joined))) if joined else cell.x
-            for part in stack:
-                part.x = x
-
-
-def _stacked(rows):
-    """Choose the cells to stand straight above and below each cell: a box on the first of its
-    inputs, an arrow on itself, as long as no two stacks cross."""
-    stacks = {}
-    for above, row in zip([[], *rows], rows):
-        at, free = {cell: i for i, cell in enumerate(above)}, 0
-        for cell in row:
-            stacks[cell] = [cell]
-            for upper in cell.above[:1]:
-                # A box continues as a box, an arrow as an arrow, if possible.
-                alike = [n for n in upper.below if bool(n.box) == bool(upper.box)
-                         and n.above[0] is upper]
-                if at[upper] >= free and cell is (alike or upper.below)[0]:
-                    free = at[upper] + 1
-                    stacks[cell] = stacks[upper]
-                    stacks[cell].append(cell)
-    return stacks
-
-
-def _distance(one, other):
-    return (one.width + other.width) / 2 + ACROSS
-
-
-def _ports(ways):
-    """Return where each arrow leaves its first box and where it meets its last, (x, x): side by
-    side, in the order of where they go to or come from."""
-    leaving, meeting = _ends(ways)
-    starts = {cell: _side_by_side(cell.x, PORTS, ends) for cell, ends in leaving.items()}
-    ends = {cell: _side_by_side(cell.x, cell.port, ends) for cell, ends in meeting.items()}
-    return {arrow: (starts[way[0]][_beginning(arrow, way)], ends[way[-1]][arrow])
-            for arrow, way in ways.items()}
-
-
-def _ends(ways):
-    """Return what leaves or meets each box: {box's cell: {beginning or arrow: the next cell}}."""
-    leaving, meeting = {}, {}
-    for arrow, way in ways.items():
-        leaving.setdefault(way[0], {})[_beginning(arrow, way)] = way[1]
-        meeting.setdefault(way[-1], {})[arrow] = way[-2]
-    return leaving, meeting
-
-
-def _beginning(arrow, way):
-    """Return an arrow's own beginning, or the one shared by all arrows that pass the next row."""
-    return arrow if way[1].box else way[1]
-
-
-def _side_by_side(middle, step, ends):
-    """Return places `step` apart around a middle, or around the end straight below or above."""
-    ordered = sorted(ends, key=lambda end: ends[end].x)
-    straight = [i for i, end in enumerate(ordered) if abs(ends[end].x - middle) < 1]
-    centre = straight[0] if len(straight) == 1 else (len(ordered) - 1) / 2
-    return {end: middle + (i - centre) * step for i, end in enumerate(ordered)}
-
-
-def _path(points):
-    """Return a path down along the rows and across between them: (x, from y, to y) per row."""
-    x, top, bottom = points[0]
-    steps = [f"M{x:.1f} {top:.1f}V{bottom:.1f}"]
-    for to, top, end in points[1:]:
-        middle = (bottom + top) / 2
-        steps.append(f"C{x:.1f} {middle:.1f} {to:.1f} {middle:.1f} {to:.1f} {top:.1f}V{end:.1f}")
-        x, bottom = to, end
-    return "".join(steps)
-
-
-def _drawn_arrow(arrow, points):
-    x, y, _ = points[-1]
-    label = _text(x + 6, y - 9, "gradient", arrow.label) if arrow.label else ""
-    return (f'<g class="arrow"><title>{escape(arrow.tip)}</title><path d="{_path(points)}"/>'
-            f'<path class="tip" d="M{x:.1f} {y + 1:.1f}l-4-8h8z"/>{label}</g>')
-
-
-def _drawn_box(cell, top):
-    box, left = cell.box, cell.x - cell.width / 2
-    lines = "".join(_text(left + PADDING, top + PADDING + 9 + LINE * i, kind, text)
+def _box(box, left, right):
+    lines = "".join(_text(left + PADDING, box.top + PADDING + 9 + LINE * i, kind, text)
                     for i, (kind, text) in enumerate(box.lines))
-    badge = (f'<g class="badge"><circle cx="{left:.1f}" cy="{top:.1f}" r="11"/>'
-             f"{_text(left, top + 4, '', box.badge)}</g>" if box.badge else "")
+    badge = (f'<g class="badge"><circle cx="{left:.1f}" cy="{box.top:.1f}" r="11"/>'
+             f"{_text(left, box.top + 4, '', box.badge)}</g>" if box.badge else "")
     return (f'<g class="{box.kind}"><title>{escape(box.tip)}</title><rect x="{left:.1f}" '
-            f'y="{top:.1f}" width="{cell.width:.1f}" height="{cell.height:.1f}" rx="7"/>'
+            f'y="{box.top:.1f}" width="{right - left:.1f}" height="{box.height:.1f}" rx="7"/>'
             f"{lines}{badge}</g>")
 
 
