@@ -7,17 +7,17 @@
 
 Knows the engine's events, and no op by name.
 """
-import inspect
 import textwrap
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from minigrad.core import OPS, Added, Array, Event, Tensor, watch_ops
+from minigrad.core import OPS, Tensor
+from minigrad.watch.events import Watcher, arguments, array_of, gradients
 from minigrad.watch.source import Line, callers, definition, derivatives, line_of, meaning
 from minigrad.watch.svg import Arrow, Box, draw
+from minigrad.watch.text import aligned, numbers, type_of
 
-SHOWN = 6       # numbers of an array that are shown one by one; of larger ones only the range
 WIDTH = 80      # of the text, in characters
 RULES = """\
 Rules of the ops, with g for the gradient of what an op makes (and y for what it
@@ -37,8 +37,7 @@ class Place:
     """A value: the op that made it, its inputs, and the gradient that reached it."""
     op: str                             # or "leaf", or "constant"
     value: np.ndarray | None            # None if it was made before the recording
-    shape: tuple[int, ...]
-    dtype: np.dtype
+    type: str                           # its dtype and shape
     line: Line | None = None            # what ran the op
     inputs: list[Edge] = field(default_factory=list)
     parts: list[np.ndarray] = field(default_factory=list)   # of the gradient, as they came
@@ -52,13 +51,8 @@ class Place:
         """The kind of the value: "leaf", "constant" or "op"."""
         return self.op if self.op in ("leaf", "constant") else "op"
 
-    @property
-    def type(self) -> str:
-        """Its dtype and shape."""
-        return f"{self.dtype}{list(self.shape)}"
 
-
-class Recorder:
+class Recorder(Watcher):
     """Records the ops that run inside `with`, forward and backward.  It keeps a copy of each value,
     so it is for small expressions.
 
@@ -77,14 +71,6 @@ class Recorder:
         """Name values that are in the graph, or will be."""
         self._names |= {self._key(given): name for name, given in names.items()}
         return self
-
-    def __enter__(self) -> "Recorder":
-        self._watching = watch_ops(self._note)
-        self._watching.__enter__()
-        return self
-
-    def __exit__(self, *error) -> None:
-        self._watching.__exit__(*error)
 
     def places(self) -> list[Place]:
         """Return the values that backward visited, in its order; then the others, as they were
@@ -109,26 +95,19 @@ class Recorder:
         self.places()                           # which numbers and names them
         return draw(_boxes(_sources_first(self._places.values())), title, CAPTION)
 
-    def _note(self, event):
-        if event.direction == "backward":
-            self._note_backward(event)
-            return
+    def _note_forward(self, event):
         line = line_of(next(callers()))
-        sources = [self._source(array) for array in arrays_of(event)]
+        sources = [self._source(x) for _, x in arguments(event)]
         for out in event.outputs:
-            place = Place(event.op, out.data.copy(), out.shape, out.dtype, line,
-                          [Edge(source) for source in sources])
+            place = Place(event.op, out.data.copy(), type_of(out), line, list(map(Edge, sources)))
             self._places.setdefault(self._key(out), place)      # a constant may be passed on
 
     def _note_backward(self, event):
         place = self._of(event.node)
         self._passes += not place.parts         # a pass begins where nothing was sent
         place.gradient, place.turn = event.inputs[0], (self._passes, -event.node.birth)
-        for node, part in event.outputs:
+        for node, part in gradients(event):
             source = self._of(node)
-            if isinstance(part, Added):
-                add, part = part.add, np.zeros(node.shape, node.dtype)
-                add(part)
             edge = next((edge for edge in place.inputs
                          if edge.source is source and edge.part is None), None)
             if edge is None:                    # its op ran before the recording
@@ -151,43 +130,12 @@ class Recorder:
         """Return the place of an op's argument."""
         key = self._key(given)
         if key not in self._places:
-            value = np.array(given.data if isinstance(given, Tensor) else given)
-            self._places[key] = Place(getattr(key, "op", "constant"), value, value.shape,
-                                      value.dtype)
+            value = array_of(given).copy()
+            self._places[key] = Place(getattr(key, "op", "constant"), value, type_of(value))
         return self._places[key]
 
     def _of(self, node):
-        return self._places.setdefault(node, Place(node.op, None, node.shape, node.dtype))
-
-
-def arrays_of(event: Event) -> list:
-    """Return the arrays that an op was given, without its settings."""
-    found = []
-    for argument, given in zip(inspect.signature(OPS[event.op]).parameters.values(), event.inputs):
-        parts = given if isinstance(given, (list, tuple)) else [given]
-        if any(isinstance(part, (Tensor, np.ndarray)) for part in parts):
-            found += parts
-        elif (isinstance(given, (int, float, np.number))
-              and argument.annotation in (Array, argument.empty)):
-            found.append(given)
-    return found
-
-
-def numbers(array: np.ndarray | None) -> str:
-    """Return the numbers of a small array as text; of a larger one the least, greatest and mean."""
-    if array is None:
-        return "-"
-    if array.size <= SHOWN:
-        return _nested(array)
-    with np.errstate(all="ignore"):             # a mask holds -inf
-        mean = f", mean {array.mean():.2g}" if array.dtype.kind == "f" else ""
-        return f"{array.min():.2g} to {array.max():.2g}{mean}"
-
-
-def _nested(array):
-    if array.ndim:
-        return f"[{', '.join(map(_nested, array))}]"
-    return f"{array + 0.0:.4g}" if array.dtype.kind == "f" else str(array)      # + 0.0: no -0
+        return self._places.setdefault(node, Place(node.op, None, type_of(node)))
 
 
 def _table(places):
@@ -208,9 +156,9 @@ def _table(places):
         elif p.name:
             made += f", {p.op}"
         rows.append((label, made, p.type, numbers(p.value), gradient))
-    lines = _aligned(rows)
+    lines = aligned(rows)
     if max(map(len, lines)) > WIDTH:
-        above, below = _aligned([row[:3] for row in rows]), _aligned([row[3:] for row in rows])
+        above, below = aligned([row[:3] for row in rows]), aligned([row[3:] for row in rows])
         lines = [f"{one}\n     {two}" for one, two in zip(above, below)]
     if any(p.gradient.size > 1 for p in sums):
         lines.append("*  the sum of what came back from several places")
@@ -234,8 +182,8 @@ def _lines(places):
             made.setdefault(place.line, []).append(_mark(place))
     if not made:
         return ""
-    rows = _aligned([("made", "by the line", ""), *((", ".join(labels), line.place, line.text)
-                                                    for line, labels in made.items())])
+    rows = aligned([("made", "by the line", ""), *((", ".join(labels), line.place, line.text)
+                                                   for line, labels in made.items())])
     return "\n".join(row if len(row) <= WIDTH else f"{row[:WIDTH - 4]} ..." for row in rows)
 
 
@@ -251,12 +199,6 @@ def _rules(places):
     return "\n".join([RULES, *filled]) if rules else ""
 
 
-def _aligned(rows):
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
-            for row in rows]
-
-
 def _sources_first(places):
     """Return the places in the order in which they were made, as far as it is known."""
     order, waiting = {}, list(places)[::-1]
@@ -270,24 +212,23 @@ def _sources_first(places):
 
 
 def _boxes(places):
-    boxes = {place: _box(place) for place in places}
-    for place, box in boxes.items():
-        for edge in place.inputs:
-            arrow = Arrow(boxes[edge.source])
-            if edge.part is not None:
-                arrow.tip = f"sends back {numbers(edge.part)}"
-                if len(edge.source.parts) > 1 and edge.part.size == 1:
-                    arrow.label = numbers(edge.part)
-            box.arrows.append(arrow)
+    boxes = {}
+    for place in places:
+        tip = [place.op]
+        if place.kind == "op":
+            tip = [f"{place.op}: {meaning(place.op)}", *derivatives(place.op)]
+            tip += [f"{place.line.place}: {place.line.text}"] if place.line else []
+        lines = [("head", _title(place)), ("faint", place.type),
+                 ("", f"value {numbers(place.value)}")]
+        if place.turn:
+            lines.append(("gradient", f"grad  {numbers(place.gradient)}"))
+        boxes[place] = Box(place.kind, lines, place.label if place.turn else "", "\n".join(tip),
+                           [_arrow(boxes[edge.source], edge) for edge in place.inputs])
     return list(boxes.values())
 
 
-def _box(place):
-    tip = [place.op]
-    if place.kind == "op":
-        tip = [f"{place.op}: {meaning(place.op)}", *derivatives(place.op)]
-        tip += [f"{place.line.place}: {place.line.text}"] if place.line else []
-    lines = [("head", _title(place)), ("faint", place.type), ("", f"value {numbers(place.value)}")]
-    if place.turn:
-        lines.append(("gradient", f"grad  {numbers(place.gradient)}"))
-    return Box(place.kind, lines, place.label if place.turn else "", "\n".join(tip))
+def _arrow(box, edge):
+    if edge.part is None:
+        return Arrow(box)
+    added = len(edge.source.parts) > 1 and edge.part.size == 1
+    return Arrow(box, numbers(edge.part) if added else "", f"sends back {numbers(edge.part)}")

@@ -14,10 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from minigrad.core import OPS
+from minigrad.core import OPS, Tensor
 
 ENGINE = Path(__file__).parents[1]
 INSIDE = f"{ENGINE}{os.sep}"
+CORE = Tensor.backward.__code__.co_filename
 
 
 class Line(NamedTuple):
@@ -35,11 +36,11 @@ class Line(NamedTuple):
 def callers() -> Iterator[FrameType]:
     """Yield the frames outside of minigrad that led to the op that a watcher is notified of, the
     innermost first."""
-    frame, in_engine = sys._getframe(1), False
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename != CORE:     # the watcher's own
+        frame = frame.f_back
     while frame is not None:
-        if frame.f_code.co_filename.startswith(INSIDE):
-            in_engine = True
-        elif in_engine:
+        if not frame.f_code.co_filename.startswith(INSIDE):
             yield frame
         frame = frame.f_back
 

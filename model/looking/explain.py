@@ -7,7 +7,7 @@ import copy
 import inspect
 import math
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 
@@ -16,10 +16,11 @@ import numpy as np
 import data
 import minigrad as mg
 from data.tokenizer import CharTokenizer
-from minigrad.core import Added, Event, Tensor, watch_ops
+from minigrad.core import Tensor
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
-from minigrad.watch.graph import arrays_of
+from minigrad.watch.events import Watcher, arguments, array_of, gradients, owner, passes_on
 from minigrad.watch.source import Line, callers, definition, line_of, meaning
+from minigrad.watch.text import aligned, norm, rms
 from model.training.state import State
 from model.transformer import Transformer
 
@@ -43,17 +44,17 @@ def explain(take_step: Callable[[], tuple[float, float]], s: Any, model: Transfo
     witness, number = Witness(model), state.iteration + 1
     before = {name: p.data.copy() for name, p in model.named_parameters()}
     same_dropout = copy.deepcopy(state.dropout)
-    with watch_ops(witness.note):
+    with witness:
         loss, _ = take_step()
     which = (f"{number:,}" if s.steps == math.inf else
              f"{number:,} of {s.steps:,}" if number <= s.steps else
              f"{number:,}, after the end of a run of {s.steps:,}")
     print(f"Step {which}, from the text to the changed weights.  Nothing is saved.")
-    show_batch(witness, tokenizer)
+    show_batch(witness.batches, tokenizer)
     show_forward(witness, model)
     show_loss(loss, tokenizer.vocab_size, counted)
     show_backward(witness, model)
-    show_clipping(witness, s.grad_clip)
+    show_clipping(norm(witness.gradients.values()), s.grad_clip)
     show_update(model, optimizer, before, s)
     show_loss_again(loss, model, witness.batches, same_dropout)
 
@@ -68,81 +69,57 @@ class Ran(NamedTuple):
     numbers: str            # what is in it
 
 
-class Visited(NamedTuple):
-    """An op that backward visited."""
-    op: str
-    block: int | None
-    norm: float             # of the gradient that arrived
-
-
-class Witness:
+class Witness(Watcher):
     """A record of a step: the ops of its first batch, and the gradients of all batches."""
 
     def __init__(self, model: Transformer) -> None:
         self.names = {p.node: name for name, p in model.named_parameters()}
         self.blocks = {id(block): i for i, block in enumerate(model.blocks)}
         self.batches = []           # (ids, targets), each (B, T)
-        self.ran, self.visited = [], []
+        self.ran = []
+        self.visited = []           # by backward: (block, op, norm of the gradient that arrived)
         self.gradients = {}         # by the parameter's name, before clipping
         self.backward_line = None   # the line of source that started backward
         self._block_of = {}         # node -> block
         self._passed = set()        # nodes of ops that did nothing
         self._integers = []         # integer arrays of this forward pass so far
 
-    def note(self, event: Event) -> None:
-        """Record an op; watch_ops calls this."""
-        if event.direction == "forward":
-            if passes_on(event):                # as dropout does if nothing is dropped
-                self._passed |= {out.node for out in event.outputs}
-                return
-            self._integers += [a for a in arrays_of(event) if isinstance(a, np.ndarray)
-                               and a.dtype.kind in "iu" and a.ndim == 2]
-            if not self.batches:
-                self._note_forward(event)
+    def _note_forward(self, event):
+        if passes_on(event):
+            self._passed |= {out.node for out in event.outputs}
             return
+        given = [x for _, x in arguments(event)]
+        self._integers += [x for x in given if array_of(x).dtype.kind in "iu" and np.ndim(x) == 2]
+        if self.batches:
+            return
+        frames = list(takewhile(lambda frame: frame.f_code.co_filename != __file__, callers()))
+        block, value = owner(self.blocks, frames), event.outputs[0]
+        self.ran.append(Ran(event.op, block, [line_of(frame) for frame in reversed(frames)],
+                            ", ".join(self._described(x, block) for x in given),
+                            self._described(value, block), spread(value.data)))
+        self._block_of |= {out.node: block for out in event.outputs}
+
+    def _note_backward(self, event):
         if self._integers:          # the first are the model's ids, the last the loss's targets
             self.batches.append((self._integers[0], self._integers[-1]))
             self._integers = []
             self.backward_line = line_of(next(callers()))
         if len(self.batches) == 1 and event.node not in self._passed:
-            self.visited.append(Visited(event.op, self._block_of.get(event.node),
-                                        norm(event.inputs)))
-        for node, part in event.outputs:
-            if node in self.names:
-                total = self.gradients.setdefault(self.names[node],
-                                                  np.zeros(node.shape, node.dtype))
-                if isinstance(part, Added):
-                    part.add(total)
-                else:
-                    total += part
+            self.visited.append((self._block_of.get(event.node), event.op, norm(event.inputs)))
+        for node, part in gradients(event):
+            if name := self.names.get(node):
+                self.gradients[name] = self.gradients.get(name, 0.0) + part
 
-    def _note_forward(self, event):
-        frames = list(takewhile(lambda frame: frame.f_code.co_filename != __file__, callers()))
-        modules = [id(frame.f_locals.get("self")) for frame in frames]
-        block = next((self.blocks[module] for module in modules if module in self.blocks), None)
-        lines = [line_of(frame) for frame in reversed(frames)]
-        given = ", ".join(self._described(array, block) for array in arrays_of(event))
-        for out in event.outputs:
-            self.ran.append(Ran(event.op, block, lines, given, self._described(out, block),
-                                numbers(out.data)))
-            self._block_of[out.node] = block
-
-    def _described(self, array, block):
-        name = self.names.get(getattr(array, "node", None), "").removeprefix(f"blocks.{block}.")
-        shape = str(array.shape) if isinstance(array, (Tensor, np.ndarray)) else str(array)
+    def _described(self, x, block):
+        name = self.names.get(getattr(x, "node", None), "").removeprefix(f"blocks.{block}.")
+        shape = str(getattr(x, "shape", x))     # of a number, itself
         return f"{name} {shape}".strip().replace(" ", HARD)
 
 
-def passes_on(event: Event) -> bool:
-    """Whether an op has only passed on its input."""
-    value = event.outputs[0].data
-    return any(isinstance(x, Tensor) and x.data is value for x in event.inputs)
-
-
-def show_batch(witness: Witness, tokenizer: CharTokenizer) -> None:
+def show_batch(batches: list[tuple[np.ndarray, np.ndarray]], tokenizer: CharTokenizer) -> None:
     """Show characters as ids, and the character that follows each of them."""
     stage("From the text to a batch", definition(data.random_batch))
-    (ids, targets), n = witness.batches[0], len(witness.batches)
+    (ids, targets), n = batches[0], len(batches)
     B, T = ids.shape
     say(f"{B} sequences of {T} characters, from random places of the training text.  Each "
         f"character has a number, its id, from 0 to {tokenizer.vocab_size - 1}; the target at a "
@@ -152,7 +129,7 @@ def show_batch(witness: Witness, tokenizer: CharTokenizer) -> None:
     rows = [["position", *map(str, range(T))], ["character", *map(repr, tokenizer.decode(ids[0]))],
             ["its id", *map(str, ids[0])], ["the target's", *map(str, targets[0])],
             ["target", *map(repr, tokenizer.decode(targets[0]))]]
-    table([row[:1 + FIRST] + ["..."] * (T > FIRST) for row in rows])
+    table([row[:1 + FIRST] + ["..."] * (T > FIRST) for row in rows], "<" + ">" * (FIRST + 1))
 
 
 def show_forward(witness: Witness, model: Transformer) -> None:
@@ -202,12 +179,11 @@ def show_backward(witness: Witness, model: Transformer) -> None:
         + (f", of the first of {len(witness.batches)} batches and of all of them."
            if len(witness.batches) > 1 else "."))
     print(f"   {'':16}{'its gradient':14}ops, in the order of the visits")
-    for block, ops in groupby(witness.visited, lambda visited: visited.block):
-        ops = list(ops)
+    for block, ops in groupby(witness.visited, lambda visited: visited[0]):
+        _, names, norms = zip(*ops)
         where = "outside blocks" if block is None else f"block {block}"
-        print(textwrap.fill(", ".join(visited.op for visited in ops), WIDTH,
-                            initial_indent=f"   {where:16}{ops[0].norm:<14.3g}",
-                            subsequent_indent=" " * 33))
+        print(textwrap.fill(", ".join(names), WIDTH, subsequent_indent=" " * 33,
+                            initial_indent=f"   {where:16}{norms[0]:<14.3g}"))
     print()
     norms = {name: norm([g]) for name, g in witness.gradients.items()}
     rows = [["parameter", "numbers", "its gradient"]]
@@ -217,26 +193,31 @@ def show_backward(witness: Witness, model: Transformer) -> None:
     table(rows, "<>>")
 
 
-def show_clipping(witness: Witness, grad_clip: float) -> None:
-    """Show how a gradient that is too large is clipped."""
+def show_clipping(total: float, grad_clip: float) -> None:
+    """Show how a gradient whose norm is too large is clipped."""
     stage("Clipping", definition(mg.clip_grad_norm_))
-    total = norm(witness.gradients.values())
-    if grad_clip and total > grad_clip:
-        say(f"All gradients together have the norm {total:.4g}, and --grad_clip is {grad_clip:g}: "
-            f"each is multiplied by {grad_clip / total:.4g}.")
-    else:
-        say(f"All gradients together have the norm {total:.4g}, and --grad_clip is {grad_clip:g}"
-            + (": they stay as they are." if grad_clip else ", which clips nothing."))
+    say(f"All gradients together have the norm {total:.4g}, and --grad_clip is {grad_clip:g}"
+        + (", which clips nothing." if not grad_clip else
+           ": they stay as they are." if total <= grad_clip else
+           f": each is multiplied by {grad_clip / total:.4g}."))
 
 
 def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.ndarray],
                 s: Any) -> None:
-    """Show how far the weights moved."""
+    """Show what each optimiser does, its learning rate and what decays; and how far the weights
+    moved."""
     lr = optimizer.param_groups[0]["lr"]
+    schedule = warmup_linear if s.schedule == "linear" else warmup_cosine
+    share = lr / s.learning_rate if s.learning_rate else 1.0
     for part in optimizer.parts:
         stage(f"The step of {type(part).__name__}", definition(part.step))
-        show_rate(part, lr / s.learning_rate if s.learning_rate else 1.0,
-                  warmup_linear if s.schedule == "linear" else warmup_cosine)
+        decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in ps):,}"
+                              for group in part.param_groups if (ps := group["params"]))
+        say(f"{inspect.getdoc(part).splitlines()[0]}  The learning rate is "
+            f"{part.param_groups[0]['lr']:.4g}, {share:.1%} of the highest "
+            f"({definition(schedule).place}); weight decay is {decays} numbers."
+            + ("  At the first step a gradient's size cancels and its sign remains: every number "
+               "that has a gradient moves by about the learning rate." if part.steps == 1 else ""))
     rows = [["parameter", "weights, rms", "step, rms", "of the weights", "of the rate"]]
     for name, parameters in grouped(model):
         weights = rms([before[path] for path, _ in parameters])
@@ -247,20 +228,8 @@ def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.n
     table(rows, "<>>>>")
 
 
-def show_rate(optimizer: Optimizer, share: float, schedule: Callable[..., float]) -> None:
-    """Show what an optimiser does, its learning rate, its share of the highest, and what decays."""
-    lr = optimizer.param_groups[0]["lr"]
-    decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in group['params']):,}"
-                          for group in optimizer.param_groups if group["params"])
-    say(f"{inspect.getdoc(optimizer).splitlines()[0]}  The learning rate is {lr:.4g}, "
-        f"{share:.1%} of the highest ({definition(schedule).place}); weight decay is "
-        f"{decays} numbers."
-        + ("  At the first step a gradient's size cancels and its sign remains: every number that "
-           "has a gradient moves by about the learning rate." if optimizer.steps == 1 else ""))
-
-
-def show_loss_again(loss: float, model: Transformer, batches: list, rng: np.random.Generator
-                    ) -> None:
+def show_loss_again(loss: float, model: Transformer, batches: list[tuple[np.ndarray, np.ndarray]],
+                    rng: np.random.Generator) -> None:
     """Show the loss after the step on its own batches, with the same dropout from `rng`."""
     stage("The same characters again")
     with mg.no_grad():
@@ -295,30 +264,18 @@ def show_line(line: Line, depth: int) -> None:
 
 def say(text: str, depth: int = 0, mark: str = "") -> None:
     """Print paragraphs, with a mark before each of their lines."""
+    margin = "   " + "  " * depth + mark
     for paragraph in text.split("\n"):
-        filled = textwrap.fill(paragraph, WIDTH - 3 - 2 * depth - len(mark))
-        print(textwrap.indent(filled.replace(HARD, " "), "   " + "  " * depth + mark))
+        print(textwrap.fill(paragraph, WIDTH, initial_indent=margin,
+                            subsequent_indent=margin).replace(HARD, " "))
 
 
-def table(rows: list[list[str]], sides: str = "") -> None:
+def table(rows: list[list[str]], sides: str) -> None:
     """Print columns, each aligned left (<) or right (>)."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        print("   " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in
-                                zip(row, sides or "<" + ">" * len(row), widths)).rstrip())
+    print(textwrap.indent("\n".join(aligned(rows, sides)), "   "))
 
 
-def numbers(a: np.ndarray) -> str:
+def spread(a: np.ndarray) -> str:
     """Summarise the numbers in an array."""
     return (f"{a:.6g}" if a.size == 1 else
             f"mean {a.mean():.3g}, std {a.std():.3g}, from {a.min():.3g} to {a.max():.3g}")
-
-
-def norm(arrays: Iterable[np.ndarray]) -> float:
-    """Return the square root of the sum of all squares."""
-    return math.sqrt(sum(float(np.square(a, dtype=np.float64).sum()) for a in arrays))
-
-
-def rms(arrays: list[np.ndarray]) -> float:
-    """Return the square root of the mean of all squares."""
-    return norm(arrays) / math.sqrt(sum(a.size for a in arrays))

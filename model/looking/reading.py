@@ -8,6 +8,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad.core import watch_ops
+from minigrad.watch.events import owner, passes_on
 from minigrad.watch.source import callers
 from model.sampling.decoding import window_start, window_step
 from model.transformer import Transformer
@@ -57,14 +58,10 @@ def watch(model: Transformer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     steps, outputs = [], []
 
     def note(event):
-        value = event.outputs[0].data
-        if any(isinstance(x, mg.Tensor) and value is x.data for x in event.inputs):
-            return                                  # the op did nothing, as dropout without an rng
-        used = tuple((names[id(x)], x.shape) for x in event.inputs if id(x) in names)
-        modules = [id(frame.f_locals.get("self")) for frame in callers()]
-        block = next((blocks[module] for module in modules if module in blocks), None)
-        steps.append(Step(event.op, block, value.shape, used))
-        outputs.append(value)
+        if not passes_on(event):
+            used = tuple((names[id(x)], x.shape) for x in event.inputs if id(x) in names)
+            outputs.append(event.outputs[0].data)
+            steps.append(Step(event.op, owner(blocks, callers()), outputs[-1].shape, used))
 
     with mg.no_grad(), watch_ops(note):
         logits = model(ids[None]).data[0]

@@ -1,0 +1,63 @@
+"""What ops tell those who watch them: their arrays, the gradients that they send, their owners."""
+import inspect
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from minigrad.core import OPS, Added, Array, Event, Node, Tensor, watch_ops
+
+
+class Watcher:
+    """Watches the ops that run inside `with`.  A subclass has `_note_forward` and `_note_backward`,
+    which take an event."""
+
+    def __enter__(self):
+        self._watching = watch_ops(self._note)
+        self._watching.__enter__()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._watching.__exit__(*error)
+
+    def _note(self, event):
+        getattr(self, f"_note_{event.direction}")(event)
+
+
+def arguments(event: Event) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays that an op was given, each with the name of its argument, and numbers in
+    place of arrays; but not its settings."""
+    for argument, given in zip(inspect.signature(OPS[event.op]).parameters.values(), event.inputs):
+        parts = given if isinstance(given, (list, tuple)) else [given]
+        if (any(isinstance(part, (Tensor, np.ndarray)) for part in parts)
+                or isinstance(given, (int, float, np.number))
+                and argument.annotation in (Array, argument.empty)):
+            yield from ((argument.name, part) for part in parts)
+
+
+def array_of(x: Any) -> np.ndarray:
+    """Return the data of an argument."""
+    return x.data if isinstance(x, Tensor) else np.asarray(x)
+
+
+def gradients(event: Event) -> Iterator[tuple[Node, np.ndarray]]:
+    """Yield each node to which an op sends a part of its gradient, and that part."""
+    for node, part in event.outputs:
+        if isinstance(part, Added):
+            add, part = part.add, np.zeros(node.shape, node.dtype)
+            add(part)
+        yield node, part
+
+
+def passes_on(event: Event) -> bool:
+    """Whether an op has only passed on its input, as dropout does if nothing is dropped."""
+    value = event.outputs[0].data
+    return any(isinstance(x, Tensor) and x.data is value for x in event.inputs)
+
+
+def owner(names: dict[int, Any], frames: Iterable[FrameType]) -> Any:
+    """Return the name of the innermost object whose method led to an op, of the objects that have
+    one by their id; None if there is none."""
+    return next((names[its] for frame in frames
+                 if (its := id(frame.f_locals.get("self"))) in names), None)

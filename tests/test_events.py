@@ -1,0 +1,87 @@
+"""What is read from the events of ops: arrays without settings, whole gradients, owners."""
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.watch.events import Watcher, arguments, gradients, owner, passes_on
+from minigrad.watch.source import callers
+
+
+class Seen(Watcher):
+    """Keeps what `read` returns of each event."""
+
+    def __init__(self, read, direction="forward"):
+        self.kept = []
+        self._read, self._direction = read, direction
+
+    def _note(self, event):
+        if event.direction == self._direction:
+            self.kept.append(self._read(event))
+
+
+def leaf(*numbers):
+    return mg.Tensor(np.array(numbers, float), requires_grad=True)
+
+
+def test_arguments_are_arrays_parts_of_lists_and_numbers_in_place_of_arrays_but_no_settings():
+    x, c = leaf(1, 2), np.ones(2)
+    with Seen(lambda event: list(arguments(event))) as seen:
+        mg.concatenate([x, c])
+        mg.sum(x, 0)
+        1 / x
+        mg.softmax(x, axis=-1)
+        mg.dropout(x, 0.5, np.random.default_rng(0))
+        mg.reshape(x, (2, 1))
+        mg.layer_norm(x, None, c)
+    assert [[(name, x if x is not c else "c") for name, x in kept] for kept in seen.kept] == [
+        [("arrays", x), ("arrays", "c")], [("x", x)], [("x", 1), ("y", x)], [("x", x)], [("x", x)],
+        [("x", x)], [("x", x), ("bias", "c")]]
+
+
+def test_a_gradient_that_an_op_adds_in_place_is_whole():
+    x = leaf(1, 2, 3)
+    with Seen(lambda event: list(gradients(event)), "backward") as seen:
+        (3.0 * x[np.array([2, 2, 0])]).sum().backward()
+    node, part = seen.kept[-1][0]
+    assert node is x.node and np.array_equal(part, [3, 0, 6]) and np.array_equal(part, x.grad)
+
+
+def test_an_op_that_does_nothing_is_known():
+    x = leaf(1, 2)
+    with Seen(passes_on) as seen:
+        mg.dropout(x, 0.5)
+        mg.dropout(x, 0.5, np.random.default_rng(0))
+        x * 1.0
+    assert seen.kept == [True, False, False]
+
+
+class Layer:
+    """Runs an op, or has a part of it run one."""
+
+    def __init__(self, part=None):
+        self.part = part
+
+    def __call__(self, x):
+        return self.part(x) if self.part else mg.exp(x)
+
+
+def test_an_op_belongs_to_the_innermost_object_that_has_a_name():
+    inner = Layer()
+    unnamed, outer = Layer(), Layer(Layer(inner))
+    names = {id(inner): "inner", id(outer): "outer"}
+    with Seen(lambda event: owner(names, callers())) as seen:
+        outer(np.ones(1))
+        unnamed(np.ones(1))
+        del names[id(inner)]
+        outer(np.ones(1))
+    assert seen.kept == ["inner", None, "outer"]
+
+
+def test_watching_ends_with_the_block_also_after_an_error_and_does_not_end_another_watch():
+    with Seen(lambda event: event.op) as outer:
+        with pytest.raises(ZeroDivisionError), Seen(lambda event: event.op) as inner:
+            mg.exp(np.ones(1))
+            1 / 0
+        mg.log(np.ones(1))
+    mg.sqrt(np.ones(1))
+    assert inner.kept == ["exp"] and outer.kept == ["exp", "log"]
