@@ -4,12 +4,21 @@ import csv
 import numpy as np
 import pytest
 
+import minigrad as mg
 import train
 from conftest import TINY
 
 
 def run(small_text, out_dir, *flags):
     train.main(["--data", str(small_text), "--out_dir", str(out_dir), *TINY, *flags])
+
+
+def forward_backward(model, batches, rng):
+    """The loss over batches of ids and targets, whose gradients it leaves."""
+    losses = [mg.cross_entropy(model(x, rng=rng), y) / len(batches) for x, y in batches]
+    for loss in losses:
+        loss.backward()
+    return sum(loss.item() for loss in losses)
 
 
 def rows(out_dir):
