@@ -255,11 +255,13 @@ def test_resumed_it_explains_the_next_step_of_that_run(small_text, tmp_path, cap
     assert loss.training["settings"]["explain"] is False
 
 
-def test_a_tiny_text_is_explained_too(tmp_path, capsys):
+@pytest.mark.parametrize("channels", ["16", "1"])
+def test_a_tiny_text_and_a_tiny_model_are_explained_too(tmp_path, capsys, channels):
     text = tmp_path / "tiny.txt"
     text.write_text("ab" * 12, encoding="utf-8")
     said = stages(told(capsys, "--data", str(text), "--out_dir", str(tmp_path / "out"), *TINY,
-                       "--block_size", "1", "--batch_size", "1"))
+                       "--block_size", "1", "--batch_size", "1", "--n_head", "1",
+                       "--n_embd", channels))
     assert "1 sequences of 1 characters" in said["From the text to a batch"]
     assert "..." not in said["From the text to a batch"].splitlines()[-1]
     assert "V = 2 characters" in said["Forward, op by op"]

@@ -277,5 +277,5 @@ def table(rows: list[list[str]], sides: str) -> None:
 
 def spread(a: np.ndarray) -> str:
     """Summarise the numbers in an array."""
-    return (f"{a:.6g}" if a.size == 1 else
+    return (f"{a.item():.6g}" if a.size == 1 else
             f"mean {a.mean():.3g}, std {a.std():.3g}, from {a.min():.3g} to {a.max():.3g}")
