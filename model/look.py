@@ -7,14 +7,19 @@ every step.
     python -m model.look --graph                what backward goes through, of a neuron, printed
     python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
 """
+import contextlib
 import dataclasses
+import errno
 import functools
+import inspect
+import os
 import pathlib
 import sys
+from typing import BinaryIO
 
 from minigrad.kernels.build import compiling
 from model.console.flags import Parser, answering, flag, prepare_output, text_or_file
-from model.looking.graphs import GRAPHS, show
+from model.looking.graphs import GRAPHS
 from model.looking.page import gather, html
 from model.sampling.generation import generate
 from model.sampling.scoring import training_text
@@ -61,24 +66,42 @@ def write(s: Settings) -> None:
     out_dir, output = pathlib.Path(s.out_dir), pathlib.Path(s.output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
-    checkpoint = load_checkpoint(out_dir / "ckpt.npz")
-    if s.text is None:
-        text, source = passage(checkpoint)
-    else:
-        text, source = text_or_file(s.text), "The text is the one given with --text."
-    page = html(*gather(checkpoint, text, source, out_dir)).encode("utf-8")
-    with replacing(output) as file:
+    with opened(output) as file:
+        checkpoint = load_checkpoint(out_dir / "ckpt.npz")
+        if s.text is None:
+            text, source = passage(checkpoint)
+        else:
+            text, source = text_or_file(s.text), "The text is the one given with --text."
+        page = html(*gather(checkpoint, text, source, out_dir)).encode("utf-8")
         file.write(page)
     print(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser")
 
 
 def show_graph(s: Settings) -> None:
     """Print or draw a graph; that of a block has the shapes of the run's model, if there is one."""
-    checkpoint = pathlib.Path(s.out_dir) / "ckpt.npz"
-    if s.of == "block" and checkpoint.exists():
-        show(s.graph or None, s.of, load_checkpoint(checkpoint).model.config)
-    else:
-        show(s.graph or None, s.of)
+    if s.of not in GRAPHS:
+        raise ValueError(f"there is a graph of {', '.join(GRAPHS)}, not of {s.of!r}")
+    if s.graph and not s.graph.lower().endswith(".svg"):
+        raise ValueError(f"a graph is drawn as SVG: give a file that ends in .svg, not {s.graph!r}")
+    with opened(s.graph) if s.graph else contextlib.nullcontext() as file:
+        checkpoint, given = pathlib.Path(s.out_dir) / "ckpt.npz", []
+        if s.of == "block" and checkpoint.exists():
+            given = [load_checkpoint(checkpoint).model.config]
+        recorder = GRAPHS[s.of](*given)
+        title, _, more = inspect.getdoc(GRAPHS[s.of]).partition("\n\n")
+        if file:
+            file.write(recorder.svg(title).encode("utf-8"))
+        else:
+            print(title, more, recorder.text(), sep="\n\n")
+    if s.graph:
+        print(f"drawn in {s.graph}; a browser shows it")
+
+
+def opened(path: str | os.PathLike) -> contextlib.AbstractContextManager[BinaryIO]:
+    """Open a file before the work begins, so that one that cannot be written is refused at once."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return replacing(path)
 
 
 def passage(checkpoint: Checkpoint) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The graphs to learn from: their numbers by hand, the block's by the model, mistakes in a line."""
+"""The graphs to learn from: their numbers by hand, the block's by the model."""
 import math
 import xml.etree.ElementTree as ET
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from model import Transformer, TransformerConfig
+from model import CharTokenizer, Transformer, TransformerConfig, look, save_checkpoint
 from model.looking import graphs
 
 
@@ -55,34 +55,20 @@ def test_the_block_is_the_first_step_of_a_model_of_that_configuration(bias):
 
 @pytest.mark.parametrize("of", graphs.GRAPHS)
 def test_a_graph_is_printed_in_80_columns_or_drawn(of, tmp_path, capsys):
+    flags = ["--of", of, "--out_dir", str(tmp_path)]
+    title = graphs.GRAPHS[of].__doc__.splitlines()[0]
     config = TransformerConfig(11, block_size=8, n_layer=3, n_head=2, n_embd=12)
-    graphs.show(of=of, config=config)
+    save_checkpoint(tmp_path / "ckpt.npz", Transformer(config), CharTokenizer("abcdefghijk"))
+    look.main(["--graph", *flags])
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80 and "\nRules of the ops" in said
-    assert said.startswith(graphs.GRAPHS[of].__doc__.splitlines()[0])
-    graphs.show(str(tmp_path / "a.SVG"), of, config)
+    assert said.startswith(f"{title}\n\n")
+    look.main(["--graph", str(tmp_path / "a.SVG"), *flags])
     assert capsys.readouterr().out == f"drawn in {tmp_path / 'a.SVG'}; a browser shows it\n"
     drawing = ET.fromstring((tmp_path / "a.SVG").read_text(encoding="utf-8"))
-    assert drawing[0].text == graphs.GRAPHS[of].__doc__.splitlines()[0]
+    assert drawing[0].text == title
 
 
 def test_the_neuron_is_shown_by_default(capsys):
-    graphs.show()
+    look.main(["--graph"])
     assert "mg.sigmoid((w * x).sum() + b)" in capsys.readouterr().out
-
-
-def test_mistakes_are_named_in_one_line_before_anything_is_computed(tmp_path, monkeypatch, capsys):
-    for graph in graphs.GRAPHS:
-        monkeypatch.setitem(graphs.GRAPHS, graph, None)     # not to be called
-    with pytest.raises(ValueError, match="a graph of expression, attention, block, not of 'head'"):
-        graphs.show(of="head")
-    with pytest.raises(ValueError, match="give a file that ends in .svg, not 'graph.png'"):
-        graphs.show("graph.png")
-
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "folder.svg").mkdir()
-    for path, do in ((tmp_path / "none" / "a.svg", "make its folder first"),
-                     (tmp_path / "folder.svg", "remove the folder that has its name")):
-        with pytest.raises(ValueError, match=rf"cannot write .*\.svg: .*; {do}, or give another"):
-            graphs.show(str(path))

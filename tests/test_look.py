@@ -92,15 +92,27 @@ def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):
     assert "nor a file" in refused(capsys, *given, "--text", f"FILE:{tmp_path / 'none'}")
     (tmp_path / "ckpt.npz").write_bytes(b"PK")
     assert "is damaged or no checkpoint" in refused(capsys, "--out_dir", str(tmp_path))
-    assert not (tmp_path / "l.html").exists()
-    (tmp_path / "folder.html").mkdir()
-    for output, do in ((tmp_path / "folder.html", "remove the folder that has its name"),
-                       (tmp_path / "none" / "l.html", "make its folder first")):
-        said = refused(capsys, "--out_dir", str(trained), "--text", "the", "-o", str(output))
-        assert f"cannot use {output}: " in said and "\n" not in said
-        assert said.endswith(f"; {do}, or name another file")
+    assert [path.name for path in tmp_path.iterdir()] == ["ckpt.npz"]
     said = refused(capsys, "--out_dir", str(trained), "-o", str(trained / "ckpt.npz"))
     assert "--output is a page, whose name ends in .html; this is" in said
+
+
+@pytest.mark.parametrize("flags", [["-o", "{}.html"], ["--graph", "{}.svg"],
+                                   ["--of", "block", "--graph", "{}.svg"]], ids=" ".join)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_computed(
+        trained, capsys, tmp_path, monkeypatch, flags):
+    monkeypatch.setattr(look, "load_checkpoint", None)      # not to be called
+    monkeypatch.setattr(look, "GRAPHS", dict.fromkeys(look.GRAPHS))
+    flags = ["--out_dir", str(trained), *flags]
+    for suffix in ("html", "svg"):
+        (tmp_path / f"folder.{suffix}").mkdir()
+    for name, do in (("folder", "remove the folder that has its name"),
+                     ("none/l", "make its folder first")):
+        *_, output = given = [flag.format(tmp_path / name) for flag in flags]
+        said = refused(capsys, *given)
+        assert f"cannot use {output}: " in said and "\n" not in said
+        assert said.endswith(f"; {do}, or name another file")
+    assert {path.name for path in tmp_path.iterdir()} == {"folder.html", "folder.svg"}
 
 
 def test_a_page_that_cannot_be_written_leaves_the_one_that_was_there(trained, capsys, tmp_path,
@@ -134,7 +146,7 @@ def test_a_graph_is_printed_or_drawn_instead_of_the_page(trained, tmp_path, monk
 
 @pytest.mark.parametrize("flags, says", [
     (["--graph", "drawn.png"], "give a file that ends in .svg, not 'drawn.png'"),
-    (["--graph", "nowhere/drawn.svg"], "cannot write nowhere/drawn.svg: No such file or directory"),
+    (["--graph", "nowhere/drawn.svg"], "cannot use nowhere/drawn.svg: No such file or directory"),
     (["--graph", "--of", "head"], "is a graph of expression, attention, block, not of 'head'"),
     (["--of", "block"], "--of says which graph is shown; give --graph too"),
     (["--graph", "--text", "the"], "--graph shows no page; leave out --text")])

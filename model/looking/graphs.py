@@ -1,20 +1,13 @@
-"""Three recorded graphs to learn from: a neuron, attention between two words, one block.
-
-    show()                          prints the neuron's, show("file.svg") draws it
-    show(of="block")                a transformer of one block, from characters to the loss
-"""
+"""Three recorded graphs to learn from: a neuron, attention between two words, one block."""
 import dataclasses
-import inspect
 import math
 
 import numpy as np
 
 import minigrad as mg
-from data import remedy
 from minigrad import Recorder, Tensor
 from minigrad.kernels.ahead import compile_ahead
 from model.attention import attention, causal_mask
-from model.storage.files import replacing
 from model.transformer import Transformer, TransformerConfig
 
 BATCH = 12          # sequences, as in training, so that it runs on the same kernels
@@ -55,7 +48,7 @@ def two_words() -> Recorder:
     return r.name(mixed=mixed, weights=weights, loss=loss)
 
 
-def one_block(config: TransformerConfig) -> Recorder:
+def one_block(config: TransformerConfig = TransformerConfig(VOCABULARY)) -> Recorder:
     """A transformer of one block, from characters to the loss, before training.
 
     A value that is used twice has a gradient of two parts: the token table, which
@@ -75,34 +68,3 @@ def one_block(config: TransformerConfig) -> Recorder:
 
 
 GRAPHS = {"expression": neuron, "attention": two_words, "block": one_block}
-
-
-def show(path: str | None = None, of: str = "expression",
-         config: TransformerConfig = TransformerConfig(VOCABULARY)) -> None:
-    """Print a graph or, given the path of an .svg, draw it.
-
-    Parameters
-    ----------
-    of : expression, attention or block.
-    config : of the model of which one block is shown.
-
-    Raises
-    ------
-    ValueError : there is no such graph, or the path does not end in .svg or cannot be written to.
-    """
-    if of not in GRAPHS:
-        raise ValueError(f"there is a graph of {', '.join(GRAPHS)}, not of {of!r}")
-    if path is not None and not path.lower().endswith(".svg"):
-        raise ValueError(f"a graph is drawn as SVG: give a file that ends in .svg, not {path!r}")
-    title, _, more = inspect.getdoc(GRAPHS[of]).partition("\n\n")
-    recorder = one_block(config) if of == "block" else GRAPHS[of]()
-    if path is None:
-        print(title, more, recorder.text(), sep="\n\n")
-        return
-    try:
-        with replacing(path) as file:
-            file.write(recorder.svg(title).encode("utf-8"))
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror or error}; "
-                         + remedy(error, "give another file")) from error
-    print(f"drawn in {path}; a browser shows it")
