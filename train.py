@@ -24,10 +24,9 @@ from model.looking.explain import explain
 from model.sampling.scoring import yardstick
 from model.storage.checkpoint import Checkpoint
 from model.training.arguments import answered, parsed, prepared
-from model.training.bad_loss import stop_at_evaluation, stop_or_skip
 from model.training.causality import prove_causality
 from model.training.folder import Folder
-from model.training.nan import Case, replay
+from model.training.nan import Case, replay, stop_at_evaluation, stop_or_skip
 from model.training.optimizers import optimizer_of
 from model.training.report import Progress, describe, report, stopped
 from model.training.run import Run, Step

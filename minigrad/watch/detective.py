@@ -1,16 +1,15 @@
 """Find the first op that makes a nan or an inf: every op is watched, forward and backward."""
 import math
 import textwrap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-import minigrad as mg
 from minigrad.core import OPS, Tensor
+from minigrad.optim import clip_grad_norm_
 from minigrad.watch.events import Watcher, arguments, array_of, gradients, owner
 from minigrad.watch.source import Line, callers, definition, line_of
 from minigrad.watch.text import Numbers
-from model.module import Module
 
 WIDTH = 98          # of a report, in characters
 HEAD = 14           # of those, before the text
@@ -47,9 +46,13 @@ class Detective(Watcher):
 
     Run forward and backward inside `with detective:`.  Its `finding` is then that op, or None.  An
     op to which the program itself gives -inf may return -inf: masks do.
+
+    Parameters
+    ----------
+    model : has `named_parameters()` and `named_modules()`.
     """
 
-    def __init__(self, model: Module) -> None:
+    def __init__(self, model: Any) -> None:
         self.finding = None
         self._model = model
         self._names = {p.node: name for name, p in model.named_parameters()}
@@ -82,12 +85,12 @@ class Detective(Watcher):
             self.finding = _overflow(
                 "sum", Numbers.of(f"the gradient of {bad}", found[bad]), found[bad].dtype,
                 f"the gradients of {bad} from several places or batches are finite, and their sum")
-        elif not math.isfinite(mg.clip_grad_norm_(self._model.parameters(), math.inf)):
+        elif not math.isfinite(clip_grad_norm_(self._model.parameters(), math.inf)):
             name, g = max(found.items(), key=lambda item: np.abs(item[1]).max())
             self.finding = _overflow(
                 "clip_grad_norm_", Numbers("norm", "float", 1, 1, 0, 0), g.dtype,
                 "every gradient is finite, but the sum of their squares",
-                definition(mg.clip_grad_norm_), "", [Numbers.of(f"the gradient of {name}", g)])
+                definition(clip_grad_norm_), "", [Numbers.of(f"the gradient of {name}", g)])
 
     def _note(self, event):
         if self.finding:
