@@ -4,8 +4,8 @@ Run by hand, in an environment that has PyTorch too:
 
     python -m tests.reference.make_reference
 
-The twin below is the transformer on PyTorch's own layers and functions.  It computes in float64,
-from inputs that float32 holds exactly, so that one file serves both types.  In the file:
+The transformer on PyTorch's own layers is that of the benchmarks.  It computes in float64, from
+inputs that float32 holds exactly, so that one file serves both types.  In the file:
 
     pytorch                                     the version that computed it
     <model>/config                              JSON: the TransformerConfig
@@ -23,6 +23,7 @@ import json
 import pathlib
 from collections.abc import Callable
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -35,6 +36,8 @@ try:
 except ImportError:
     raise SystemExit("make_reference.py needs PyTorch: pip install torch") from None
 
+from tests.benchmarks.twin import Twin      # noqa: E402  which needs it too
+
 SIZE = dict(vocab_size=11, block_size=10, n_layer=2, n_head=2, n_embd=8)
 MODELS = {"with bias": TransformerConfig(**SIZE, bias=True),
           "without bias": TransformerConfig(**SIZE, bias=False)}
@@ -46,65 +49,9 @@ OPTIMIZER = dict(lr=3e-3, betas=(0.9, 0.99), eps=1e-3, weight_decay=0.1)
 MAX_NORM = 2.2          # some steps have more, some less
 
 
-class Attention(nn.Module):
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.heads = config.n_head
-        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, config.bias)
-        self.out = nn.Linear(config.n_embd, config.n_embd, config.bias)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        B, T, C = x.shape
-        q, k, v = (part.view(B, T, self.heads, C // self.heads).transpose(1, 2)
-                   for part in self.qkv(x).split(C, dim=2))                     # (B, H, T, D)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.out(mixed.transpose(1, 2).reshape(B, T, C))
-
-
-class MLP(nn.Module):
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.up = nn.Linear(config.n_embd, 4 * config.n_embd, config.bias)
-        self.gelu = nn.GELU()
-        self.down = nn.Linear(4 * config.n_embd, config.n_embd, config.bias)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(self.gelu(self.up(x)))
-
-
-class Block(nn.Module):
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(config.n_embd, bias=config.bias)
-        self.attention = Attention(config)
-        self.norm2 = nn.LayerNorm(config.n_embd, bias=config.bias)
-        self.mlp = MLP(config)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.attention(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
-
-
-class Twin(nn.Module):
-    """model.Transformer without dropout; parameters have the same names."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.token_embedding = nn.Embedding(config.vocab_size, config.n_embd)
-        self.position_embedding = nn.Embedding(config.block_size, config.n_embd)
-        self.blocks = nn.ModuleList([Block(config) for _ in range(config.n_layer)])
-        self.norm = nn.LayerNorm(config.n_embd, bias=config.bias)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        x = self.token_embedding(ids) + self.position_embedding(torch.arange(ids.shape[1]))
-        for block in self.blocks:
-            x = block(x)
-        return F.linear(self.norm(x), self.token_embedding.weight)
-
-
 def twin_of(config: TransformerConfig, weights: dict[str, np.ndarray]) -> Twin:
     """The twin in float64, with these weights."""
-    twin = Twin(config).double()
+    twin = Twin(SimpleNamespace(**asdict(config))).double()
     twin.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
     return twin
 
@@ -120,17 +67,13 @@ def wide_weights(config: TransformerConfig, rng: np.random.Generator) -> dict[st
     return weights
 
 
-def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
-
-
 def one_pass(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.random.Generator
              ) -> dict[str, np.ndarray]:
     """Logits, loss and every gradient, of one random batch."""
     ids, targets = rng.integers(config.vocab_size, size=(2, BATCH, TIME))
     twin = twin_of(config, weights)
-    logits = twin(torch.from_numpy(ids))
-    loss = loss_of(logits, torch.from_numpy(targets))
+    logits = twin.logits(twin.hidden(torch.from_numpy(ids)))
+    loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), torch.from_numpy(targets).view(-1))
     loss.backward()
     return {"config": np.array(json.dumps(asdict(config))), "ids": ids, "targets": targets,
             "logits": logits.detach().numpy(), "loss": loss.detach().numpy(),
@@ -149,7 +92,7 @@ def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.
                                   **OPTIMIZER)
     losses, norms = [], []
     for ids, targets in torch.from_numpy(batches):
-        loss = loss_of(twin(ids), targets)
+        loss = twin(ids, targets)
         optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.get_total_norm([p.grad for p in twin.parameters()])
