@@ -9,7 +9,7 @@ import minigrad as mg
 from minigrad import Tensor
 from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacterError, generate
 from model.sampling.decoding import window_start
-from model.sampling.generation import next_probabilities, stream, stream_many
+from model.sampling.generation import next_probabilities, stream_many
 
 INF = math.inf
 LOGITS = np.log([0.1, 0.4, 0.2, 0.3])
@@ -39,6 +39,12 @@ class Reciting:
         logits = np.full((*ids.shape, TOKENIZER.vocab_size), -INF)
         logits[:, -1, self.ids[ids.shape[1] - 1]] = 0
         return Tensor(logits)
+
+
+def stream(model, tokenizer, prompt="", max_new_tokens=500, seed=None, **settings):
+    """The pieces of one continuation."""
+    many = stream_many(model, tokenizer, prompt, [seed], max_new_tokens, **settings)
+    return (piece for piece, in many if piece)
 
 
 def recited(text, **settings):

@@ -50,29 +50,19 @@ def _draw(logits, u, temperature, top_k, top_p):
     return drawn, p
 
 
-def stream(model: Transformer, tokenizer: CharTokenizer, prompt: str = "",
-           max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
-           top_p: float | None = None, seed: int | None = None, stop: str | None = None,
-           cache: bool = True, slide: bool = False) -> Iterator[str]:
-    """Yield the continuation of a prompt, as pieces of text, as they are made.
+def stream_many(model: Transformer, tokenizer: CharTokenizer, prompt: str,
+                seeds: Sequence[int | None], max_new_tokens: int = 500, temperature: float = 1.0,
+                top_k: int | None = None, top_p: float | None = None, stop: str | None = None,
+                cache: bool = True, slide: bool = False) -> Iterator[list[str]]:
+    """Continue a prompt once for each seed, all at once.  Yield a piece of each text as they are
+    made; a piece may be empty.
 
-    The text ends after `max_new_tokens` characters, or before `stop` would be written.  An empty
+    A text ends after `max_new_tokens` characters, or before `stop` would be written.  An empty
     prompt begins where the text does, with the vocabulary's line break if it has one, else with its
     first character.  `window_start` defines the window from which a character is predicted, and
     explains `slide`.  `cache` changes the time needed, not the text.  (A model that is not exactly
     a Transformer, such as a subclass, is called without the cache.)
     """
-    texts = stream_many(model, tokenizer, prompt, [seed], max_new_tokens, temperature, top_k, top_p,
-                        stop, cache, slide)
-    return (piece for piece, in texts if piece)
-
-
-def stream_many(model: Transformer, tokenizer: CharTokenizer, prompt: str,
-                seeds: Sequence[int | None], max_new_tokens: int = 500, temperature: float = 1.0,
-                top_k: int | None = None, top_p: float | None = None, stop: str | None = None,
-                cache: bool = True, slide: bool = False) -> Iterator[list[str]]:
-    """Continue a prompt once for each seed, all at once, each as `stream` does with that seed.
-    Yield a piece of each text, which may be empty."""
     check_settings(temperature, top_k, top_p)
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens is at least 0, not {max_new_tokens}")
@@ -129,6 +119,7 @@ def generate(model: Transformer, tokenizer: CharTokenizer, prompt: str = "",
              max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
              top_p: float | None = None, seed: int | None = None, stop: str | None = None,
              cache: bool = True, slide: bool = False) -> str:
-    """Return the prompt and its continuation; the arguments are those of `stream`."""
-    return prompt + "".join(stream(model, tokenizer, prompt, max_new_tokens, temperature, top_k,
-                                   top_p, seed, stop, cache, slide))
+    """Return the prompt and its continuation by `stream_many`, which explains the settings."""
+    pieces = stream_many(model, tokenizer, prompt, [seed], max_new_tokens, temperature, top_k,
+                         top_p, stop, cache, slide)
+    return prompt + "".join(piece for piece, in pieces)
