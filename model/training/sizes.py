@@ -18,31 +18,30 @@ PARTS = {"token_embedding": "token embedding", "ngram_embedding": "n-gram embedd
 
 def of_a_layer(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part of a block."""
-    sizes = _by_part(config, in_block=True)
-    heads = Counter(query=config.n_head, key=config.kv_heads, value=config.kv_heads)
-    of_a_head = sizes.pop("qkv") // heads.total()
-    return sizes + Counter({part: n * of_a_head for part, n in heads.items()})
+    return _of_layers(config, 2) - _of_layers(config, 1)
 
 
 def outside_layers(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part outside the blocks.  The output is the token
     embedding again, which counts once."""
-    return _by_part(config, in_block=False)
+    return _of_layers(config, 1) - of_a_layer(config)
 
 
-def _by_part(config, in_block):
+def _of_layers(config, n_layer):
+    """Return the number of parameters of each part of a model with so many blocks."""
     sizes = Counter()
-    for name, shape in parameter_shapes(dataclasses.replace(config, n_layer=1)):
-        if name.startswith("blocks.") == in_block:
-            module = name.split(".")[-2]
-            sizes[PARTS.get(module, module)] += math.prod(shape)
-    return sizes
+    for name, shape in parameter_shapes(dataclasses.replace(config, n_layer=n_layer)):
+        module = name.split(".")[-2]
+        sizes[PARTS.get(module, module)] += math.prod(shape)
+    heads = Counter(query=config.n_head, key=config.kv_heads, value=config.kv_heads)
+    of_a_head = sizes.pop("qkv") // heads.total()
+    return sizes + Counter({part: n * of_a_head for part, n in heads.items()})
 
 
 def matrices_of_a_layer(config: TransformerConfig) -> int:
     """Return the number of weights of a block that multiply; Muon steps these, where it is used."""
-    return sum(math.prod(shape) for name, shape in parameter_shapes(
-        dataclasses.replace(config, n_layer=1)) if name.startswith("blocks.") and len(shape) == 2)
+    sizes = of_a_layer(dataclasses.replace(config, bias=False))
+    return sizes.total() - sizes["norms"]
 
 
 def parameters(config: TransformerConfig) -> int:
