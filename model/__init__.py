@@ -1,8 +1,9 @@
 """A transformer on minigrad: its layers, training, checkpoints, sampling, and views into it."""
 from model.console import startup       # noqa: F401  before NumPy and Numba are loaded
 from model.attention import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention,
-                             StackedHeads, WeightlessAttention)
-from model.attention_forms import ColumnAttention, IterativeAttention, LowRankValueAttention
+                             StackedHeads)
+from model.attention_forms import (ColumnAttention, IterativeAttention, LowRankValueAttention,
+                                   WeightlessAttention)
 from model.storage.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from model.encoder_decoder import EncoderDecoder
 from model.sampling.generation import generate

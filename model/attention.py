@@ -15,14 +15,13 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.ops.attention import ROTARY_BASE
-from model.layers import STD, Dropout, Linear
+from model.layers import STD, Dropout, Linear, Rng
 from model.module import Module
 from model.positions import alibi_bias, alibi_slopes
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor,
-              mask: np.ndarray | None = None, dropout: float = 0.0,
-              rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: np.ndarray | None = None,
+              dropout: float = 0.0, rng: Rng = None) -> tuple[Tensor, Tensor]:
     """softmax(Q K^T / sqrt(D) + mask) V, (..., T, E), and the weights before dropout, (..., T, S).
 
     A float mask is added; a bool mask is true where a query may attend.  A query that may attend to
@@ -42,22 +41,6 @@ def causal_mask(T: int, S: int | None = None, dtype: type = np.float32) -> np.nd
     return np.triu(np.full((T, T if S is None else S), -math.inf, dtype), k=1)
 
 
-class WeightlessAttention(Module):
-    """Attention without parameters: queries, keys and values are the input itself,
-    softmax(X X^T scale) X, (..., T, C) -> (..., T, C).
-
-    The scale is 1 / sqrt(C) by default.
-
-    Source: Raschka 2024, "Build a Large Language Model (From Scratch)", section 3.3, where it is 1.
-    """
-
-    def __init__(self, scale: float | None = None) -> None:
-        self.scale = scale
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return mg.scaled_dot_product_attention(x, x, x, scale=self.scale)
-
-
 class SelfAttention(Module):
     """One head that attends to every position: (..., T, d_in) -> (..., T, d_out).
 
@@ -66,20 +49,25 @@ class SelfAttention(Module):
     causal = False
 
     def __init__(self, d_in: int, d_out: int, qkv_bias: bool = False, dropout: float = 0.0,
-                 rng: np.random.Generator | None = None, dtype: type = np.float32) -> None:
+                 rng: Rng = None, dtype: type = np.float32, d_context: int | None = None) -> None:
         rng = np.random.default_rng(0) if rng is None else rng
-        std = d_in ** -0.5      # the outputs have the inputs' scale
-        self.query = Linear(d_in, d_out, qkv_bias, rng, std, dtype)
-        self.key = Linear(d_in, d_out, qkv_bias, rng, std, dtype)
-        self.value = Linear(d_in, d_out, qkv_bias, rng, std, dtype)
+        d_context = d_in if d_context is None else d_context
+        # The outputs have the inputs' scale.
+        self.query = Linear(d_in, d_out, qkv_bias, rng, d_in ** -0.5, dtype)
+        self.key, self.value = (Linear(d_context, d_out, qkv_bias, rng, d_context ** -0.5, dtype)
+                                for _ in range(2))
         self.dropout = dropout
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
-                 mask: np.ndarray | None = None) -> Tensor:
+    def __call__(self, x: Tensor, rng: Rng = None, mask: np.ndarray | None = None) -> Tensor:
         """`mask` (bool) broadcasts to (..., T, T) and is true where a query may attend."""
-        return mg.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x),
-                                               attn_mask=mask, is_causal=self.causal,
-                                               dropout_p=self.dropout, rng=rng)
+        return self.attend(x, x, mask, rng)
+
+    def attend(self, x: Tensor, context: Tensor, mask: np.ndarray | None, rng: Rng) -> Tensor:
+        """Attend from x to a context."""
+        return mg.scaled_dot_product_attention(self.query(x), self.key(context),
+                                               self.value(context), attn_mask=mask,
+                                               is_causal=self.causal, dropout_p=self.dropout,
+                                               rng=rng)
 
 
 class CausalAttention(SelfAttention):
@@ -92,20 +80,18 @@ class CausalAttention(SelfAttention):
     causal = True
 
     def __init__(self, d_in: int, d_out: int, context_length: int, dropout: float = 0.0,
-                 qkv_bias: bool = False, rng: np.random.Generator | None = None,
-                 dtype: type = np.float32) -> None:
+                 qkv_bias: bool = False, rng: Rng = None, dtype: type = np.float32) -> None:
         super().__init__(d_in, d_out, qkv_bias, dropout, rng, dtype)
         self.context_length = context_length
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
-                 mask: np.ndarray | None = None) -> Tensor:
+    def __call__(self, x: Tensor, rng: Rng = None, mask: np.ndarray | None = None) -> Tensor:
         if x.shape[-2] > self.context_length:
             raise ValueError(f"the input has {x.shape[-2]} positions; this attention was made for "
                              f"at most {self.context_length} (context_length)")
         return super().__call__(x, rng, mask)
 
 
-class CrossAttention(Module):
+class CrossAttention(SelfAttention):
     """Attention with queries from x, and keys and values from another sequence:
     (..., T, d_in), (..., S, d_context) -> (..., T, d_out).
 
@@ -113,25 +99,17 @@ class CrossAttention(Module):
     """
 
     def __init__(self, d_in: int, d_out: int, d_context: int | None = None, qkv_bias: bool = False,
-                 dropout: float = 0.0, rng: np.random.Generator | None = None,
-                 dtype: type = np.float32) -> None:
-        rng = np.random.default_rng(0) if rng is None else rng
-        d_context = d_in if d_context is None else d_context
-        self.query = Linear(d_in, d_out, qkv_bias, rng, d_in ** -0.5, dtype)
-        self.key = Linear(d_context, d_out, qkv_bias, rng, d_context ** -0.5, dtype)
-        self.value = Linear(d_context, d_out, qkv_bias, rng, d_context ** -0.5, dtype)
-        self.dropout = dropout
+                 dropout: float = 0.0, rng: Rng = None, dtype: type = np.float32) -> None:
+        super().__init__(d_in, d_out, qkv_bias, dropout, rng, dtype, d_context)
 
     def __call__(self, x: Tensor, context: Tensor, mask: np.ndarray | None = None,
-                 rng: np.random.Generator | None = None) -> Tensor:
+                 rng: Rng = None) -> Tensor:
         """`mask` (bool) broadcasts to (..., T, S) and is true where a query may attend.
 
         To batch contexts of different lengths, pad the shorter ones.  A mask (B, 1, S) that is
         false at the padding then hides it from every query.
         """
-        return mg.scaled_dot_product_attention(self.query(x), self.key(context),
-                                               self.value(context), attn_mask=mask,
-                                               dropout_p=self.dropout, rng=rng)
+        return self.attend(x, context, mask, rng)
 
 
 class StackedHeads(Module):
@@ -149,7 +127,7 @@ class StackedHeads(Module):
         self.out = out
 
     def __call__(self, *sequences: Tensor, mask: np.ndarray | None = None,
-                 rng: np.random.Generator | None = None) -> Tensor:
+                 rng: Rng = None) -> Tensor:
         """Call every head with the same arguments."""
         mixed = mg.concatenate([head(*sequences, mask=mask, rng=rng) for head in self.heads], -1)
         return mixed if self.out is None else self.out(mixed)
@@ -178,7 +156,7 @@ class MultiHeadAttention(Module):
     """
 
     def __init__(self, d_in: int, d_out: int, num_heads: int, dropout: float = 0.0,
-                 bias: bool = False, causal: bool = True, rng: np.random.Generator | None = None,
+                 bias: bool = False, causal: bool = True, rng: Rng = None,
                  std_out: float = STD, dtype: type = np.float32, num_kv_heads: int | None = None,
                  d_key: int | None = None, d_value: int | None = None, projection: bool = True,
                  rotary: bool = False, alibi: bool = False, qk_norm: bool = False) -> None:
@@ -207,8 +185,7 @@ class MultiHeadAttention(Module):
                     else None)
         self.dropout = Dropout(dropout)
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
-                 residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, rng: Rng = None, residual: Tensor | None = None) -> Tensor:
         return self.mix(self.project(x), rng, residual)
 
     def project(self, x: Tensor) -> Tensor:
@@ -219,8 +196,7 @@ class MultiHeadAttention(Module):
             return mg.qk_norm(qkv, heads, self.d_key, ROTARY_BASE if self.rotary else None)
         return mg.rotary(qkv, heads, self.d_key) if self.rotary else qkv
 
-    def mix(self, qkv: Tensor, rng: np.random.Generator | None = None,
-            residual: Tensor | None = None) -> Tensor:
+    def mix(self, qkv: Tensor, rng: Rng = None, residual: Tensor | None = None) -> Tensor:
         """Return the output for the result of `project`; a residual of its shape is added after the
         dropout."""
         mixed = mg.self_attention(qkv, self.heads, self.kv_heads, self.d_key, self.slopes,

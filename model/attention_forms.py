@@ -1,5 +1,6 @@
-"""Three more ways to write attention.  Each computes the same as a form in `model/attention.py`, as
-the tests prove, and each shows something that the other does not.
+"""Attention without parameters, and three more ways to write it with them.  Each of these computes
+the same as a form in `model/attention.py`, as the tests prove, and each shows something that the
+other does not.
 
 Shapes are those of `model/attention.py`: T queries, S keys and values, C channels, D channels of a
 query or key, E of a value.
@@ -11,8 +12,24 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from model.attention import SelfAttention, causal_mask
-from model.layers import Linear
+from model.layers import Linear, Rng
 from model.module import Module
+
+
+class WeightlessAttention(Module):
+    """Attention without parameters: queries, keys and values are the input itself,
+    softmax(X X^T scale) X, (..., T, C) -> (..., T, C).
+
+    The scale is 1 / sqrt(C) by default.
+
+    Source: Raschka 2024, "Build a Large Language Model (From Scratch)", section 3.3, where it is 1.
+    """
+
+    def __init__(self, scale: float | None = None) -> None:
+        self.scale = scale
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return mg.scaled_dot_product_attention(x, x, x, scale=self.scale)
 
 
 class IterativeAttention(SelfAttention):
@@ -29,7 +46,7 @@ class IterativeAttention(SelfAttention):
     """
 
     def __init__(self, d_in: int, d_out: int, causal: bool = True, qkv_bias: bool = False,
-                 rng: np.random.Generator | None = None, dtype: type = np.float32) -> None:
+                 rng: Rng = None, dtype: type = np.float32) -> None:
         super().__init__(d_in, d_out, qkv_bias, rng=rng, dtype=dtype)
         self.causal = causal
 
@@ -64,7 +81,7 @@ class ColumnAttention(SelfAttention):
     Source: 3Blue1Brown 2024, "Attention in transformers" (Deep Learning, chapter 6).
     """
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
         query, key, value = (_to_columns(x, part) for part in (self.query, self.key, self.value))
         D, T = query.shape[-2:]
         scores = key.swapaxes(-1, -2) @ query / math.sqrt(D)        # (..., T keys, T queries)
@@ -90,7 +107,7 @@ class LowRankValueAttention(Module):
     """
 
     def __init__(self, d_in: int, d_head: int, num_heads: int, causal: bool = True,
-                 rng: np.random.Generator | None = None, dtype: type = np.float32) -> None:
+                 rng: Rng = None, dtype: type = np.float32) -> None:
         rng = np.random.default_rng(0) if rng is None else rng
 
         def of_each_head(inputs, outputs):

@@ -12,7 +12,7 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from model.attention import CrossAttention, MultiHeadAttention, SelfAttention, StackedHeads
-from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear
+from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, Rng
 from model.module import Module
 from minigrad.random import generator
 
@@ -36,8 +36,7 @@ class EncoderBlock(Module):
         self.mlp = MLP(C, bias, rng, std_out, dtype)
         self.dropout = Dropout(dropout)
 
-    def __call__(self, x: Tensor, mask: np.ndarray,
-                 rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, x: Tensor, mask: np.ndarray, rng: Rng = None) -> Tensor:
         """`mask` (B, 1, S) is false at padding."""
         x = self.dropout(self.attention(self.norm1(x), mask=mask, rng=rng), rng, residual=x)
         return self.dropout(self.mlp(self.norm2(x)), rng, residual=x)
@@ -60,8 +59,7 @@ class DecoderBlock(Module):
         self.mlp = MLP(C, bias, rng, std_out, dtype)
         self.dropout = Dropout(dropout)
 
-    def __call__(self, x: Tensor, memory: Tensor, mask: np.ndarray,
-                 rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, x: Tensor, memory: Tensor, mask: np.ndarray, rng: Rng = None) -> Tensor:
         """`mask` (B, 1, S) is false at the memory's padding."""
         x = self.attention(self.norm1(x), rng, residual=x)
         x = self.dropout(self.across(self.norm2(x), memory, mask=mask, rng=rng), rng, residual=x)
@@ -96,13 +94,11 @@ class EncoderDecoder(Module):
         self.decoder = [DecoderBlock(*settings) for _ in range(n_layer)]
         self.norm = LayerNorm(n_embd, bias, dtype)
 
-    def __call__(self, source: np.ndarray, target: np.ndarray,
-                 rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, source: np.ndarray, target: np.ndarray, rng: Rng = None) -> Tensor:
         """Dropout is applied if and only if `rng` is given."""
         return self.decode(target, *self.encode(source, rng), rng)
 
-    def encode(self, source: np.ndarray,
-               rng: np.random.Generator | None = None) -> tuple[Tensor, np.ndarray]:
+    def encode(self, source: np.ndarray, rng: Rng = None) -> tuple[Tensor, np.ndarray]:
         """Return the memory of a source, (B, S, C), and a mask, (B, 1, S), false at padding."""
         mask = (np.asarray(source) != PAD)[..., None, :]
         x = self._embed(source, rng)
@@ -111,7 +107,7 @@ class EncoderDecoder(Module):
         return self.memory_norm(x), mask
 
     def decode(self, target: np.ndarray, memory: Tensor, mask: np.ndarray,
-               rng: np.random.Generator | None = None) -> Tensor:
+               rng: Rng = None) -> Tensor:
         """Return the logits (B, T, V) for the results of `encode`."""
         x = self._embed(target, rng)
         for block in self.decoder:

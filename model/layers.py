@@ -11,6 +11,7 @@ from minigrad import Tensor, kernels
 from model.module import Module
 
 STD = 0.02
+Rng = np.random.Generator | None        # a call without one drops nothing
 
 
 class Unallocated(Tensor):
@@ -79,7 +80,7 @@ class NGramEmbedding(Module):
         self.n, self.dropout = n, dropout
         self.weight = normal(rng, (rows, channels), STD, dtype)
 
-    def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         return mg.embedding_bag(self.rows(ids), self.weight, self.dropout, rng)
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
@@ -115,8 +116,7 @@ class Dropout(Module):
     def __init__(self, p: float) -> None:
         self.p = p
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None,
-                 residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, rng: Rng = None, residual: Tensor | None = None) -> Tensor:
         return mg.dropout(x, self.p, rng, residual)
 
     def happens(self, rng: np.random.Generator | None) -> bool:

@@ -27,6 +27,7 @@ from minigrad.optim import warmup_cosine
 from model.console.flags import Parser, answering, flag, prepare_output, problems
 from model.console.words import number_of
 from model.encoder_decoder import PAD, EncoderDecoder
+from model.layers import Rng
 from model.training.settings import problems_of_threads
 from model.transformer import problems_of_heads
 
@@ -141,8 +142,7 @@ def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
                           f"right {right} of {QUICKLY} unseen strings", sys.stdout)
 
 
-def loss_of(model: EncoderDecoder, task: str, texts: list[str],
-            rng: np.random.Generator | None = None) -> mg.Tensor:
+def loss_of(model: EncoderDecoder, task: str, texts: list[str], rng: Rng = None) -> mg.Tensor:
     """Return the mean -log p of every letter of the answers and of their end, in nats."""
     target = as_ids([STX + TASKS[task](text) + ETX for text in texts])              # (B, T + 1)
     logits = model(as_ids(texts), target[:, :-1], rng)                              # (B, T, V)

@@ -19,7 +19,8 @@ from minigrad.random import generator
 from model.attention import MultiHeadAttention
 from model.console.flags import flag, problems
 from model.console.words import any_of
-from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, NGramEmbedding, RMSNorm
+from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, NGramEmbedding, RMSNorm,
+                          Rng)
 from model.module import Module
 from model.positions import sinusoids
 
@@ -136,14 +137,14 @@ class Block(Module):
         self.mlp = MLP(C, bias, rng, std_out, dtype, config.activation)
         self.dropout = Dropout(config.dropout)
 
-    def __call__(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
         return self.update(x, self.project(x), rng)
 
     def project(self, x: Tensor) -> Tensor:
         """Return the queries, keys and values of the block's input: (B, T, C) -> (B, T, W)."""
         return self.attention.project(self.norm1(x))
 
-    def update(self, x: Tensor, qkv: Tensor, rng: np.random.Generator | None = None) -> Tensor:
+    def update(self, x: Tensor, qkv: Tensor, rng: Rng = None) -> Tensor:
         """Return the block's output for its input and the result of `project`."""
         # Adding the residual inside a product costs next to nothing.
         x = self.attention.mix(qkv, rng, residual=x)
@@ -177,7 +178,7 @@ class Transformer(Module):
         self.blocks = [Block(config, rng, dtype) for _ in range(config.n_layer)]
         self.norm = norm(config, dtype)
 
-    def __call__(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
         x = self.dropout(self.embed(ids, rng), rng)                             # (B, T, C)
         for block in self.blocks:
@@ -202,7 +203,7 @@ class Transformer(Module):
         """Return the logits for the output of the last block: (..., C) -> (..., V)."""
         return mg.linear(self.norm(x), self.token_embedding.weight)
 
-    def embed(self, ids: np.ndarray, rng: np.random.Generator | None = None) -> Tensor:
+    def embed(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the input of the first block: (..., T) integers -> (..., T, C)."""
         ids = np.asarray(ids)
         if ids.ndim == 0 or not 1 <= ids.shape[-1] <= self.config.block_size:
