@@ -203,9 +203,7 @@ class MultiHeadAttention(Module):
                                   self.dropout.p, self.causal, rng)         # (..., T, H E)
         if self.out is None:
             return self.dropout(mixed, rng, residual)
-        if self.dropout.happens(rng):
-            return self.dropout(self.out(mixed), rng, residual)
-        return self.out(mixed, residual)
+        return self.dropout.after(self.out, mixed, rng, residual)
 
     @cached_property
     def slopes(self) -> np.ndarray | None:

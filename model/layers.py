@@ -119,9 +119,12 @@ class Dropout(Module):
     def __call__(self, x: Tensor, rng: Rng = None, residual: Tensor | None = None) -> Tensor:
         return mg.dropout(x, self.p, rng, residual)
 
-    def happens(self, rng: np.random.Generator | None) -> bool:
-        """Whether a call with this rng drops anything."""
-        return rng is not None and self.p > 0
+    def after(self, layer: Module, x: Tensor, rng: Rng, residual: Tensor | None) -> Tensor:
+        """Return dropout(layer(x)) + residual.  If nothing is dropped, the layer's product adds the
+        residual, which costs next to nothing."""
+        if rng is None or self.p == 0:
+            return layer(x, residual)
+        return self(layer(x), rng, residual)
 
 
 class MLP(Module):

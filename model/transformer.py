@@ -146,11 +146,8 @@ class Block(Module):
 
     def update(self, x: Tensor, qkv: Tensor, rng: Rng = None) -> Tensor:
         """Return the block's output for its input and the result of `project`."""
-        # Adding the residual inside a product costs next to nothing.
         x = self.attention.mix(qkv, rng, residual=x)
-        if self.dropout.happens(rng):
-            return self.dropout(self.mlp(self.norm2(x)), rng, residual=x)
-        return self.mlp(self.norm2(x), residual=x)
+        return self.dropout.after(self.mlp, self.norm2(x), rng, residual=x)
 
 
 class Transformer(Module):

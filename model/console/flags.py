@@ -90,14 +90,9 @@ def flag(default: object, help: str, *, unset: str = "", alone: object = None, s
          choices: Sequence[str] = (), finite: bool = True, **bounds: float) -> dataclasses.Field:
     """Return a dataclass field for a setting: its default, its text in --help, and its check.
 
-    Parameters
-    ----------
-    unset : what a default of None stands for, in the words of --help.
-    alone : the value when the flag stands alone (None: it cannot).
-    short : a short spelling, such as -o.
-    choices : the values that a text can have.
-    finite : whether inf is refused.
-    bounds : of a number, by the names in BOUNDS.
+    `unset` says what a default of None stands for.  `alone` is the value of a flag that stands
+    alone, if it can; `short` another spelling, such as -o.  A text is one of `choices`.  A number
+    is finite, if `finite`, and within bounds, by the names in BOUNDS.
     """
     return dataclasses.field(default=default, metadata=dict(
         help=help, unset=unset, alone=alone, short=short, choices=choices, finite=finite,
