@@ -1,1 +1,1 @@
-"""Watching a computation: lines of source, time by op, the recorded graph and its drawing."""
+"""Watching a computation: events of ops, lines of source, time by op, the recorded graph."""

@@ -186,11 +186,10 @@ def show_backward(witness: Witness, model: Transformer) -> None:
                             initial_indent=f"   {where:16}{norms[0]:<14.3g}"))
     print()
     norms = {name: norm([g]) for name, g in witness.gradients.items()}
-    rows = [["parameter", "numbers", "its gradient"]]
-    for name, parameters in grouped(model):
-        rows.append([name, f"{sum(p.size for _, p in parameters):,}",
-                     f"{math.hypot(*(norms.get(path, 0.0) for path, _ in parameters)):.4g}"])
-    table(rows, "<>>")
+    table([["parameter", "numbers", "its gradient"],
+           *([name, f"{sum(p.size for _, p in parameters):,}",
+              f"{math.hypot(*(norms.get(path, 0.0) for path, _ in parameters)):.4g}"]
+             for name, parameters in grouped(model))], "<>>")
 
 
 def show_clipping(total: float, grad_clip: float) -> None:

@@ -59,17 +59,15 @@ def describe(windows: Iterable[tuple[np.ndarray, np.ndarray, int]], vocab_size: 
     """Describe every head of every layer, from windows of a text: ids (T,), maps (L, H, T, T), and
     the first row that counts.  A query with no other before it never counts; if none counts, all is
     nan."""
-    total, even_total, queries = {}, {}, 0
+    looks, evens, queries = [], [], 0
     for ids, maps, first in windows:
         rows = np.arange(max(first, 1), len(ids))
         even = np.tril(np.ones((len(ids), len(ids)))) / np.arange(1, len(ids) + 1)[:, None]
-        for sums, weights in ((total, maps[..., rows, :].astype(np.float64)),
-                              (even_total, even[rows])):
-            for name, x in _sums(weights, ids, rows, vocab_size).items():
-                sums[name] = sums.get(name, 0.0) + x
+        looks.append(_sums(maps[..., rows, :].astype(np.float64), ids, rows, vocab_size))
+        evens.append(_sums(even[rows], ids, rows, vocab_size))
         queries += len(rows)
-    mean, even = ({name: x / (queries or math.nan) for name, x in sums.items()}
-                  for sums in (total, even_total))
+    mean, even = ({name: sum(part[name] for part in parts) / (queries or math.nan)
+                   for name in parts[0]} for parts in (looks, evens))
     of_characters, evenly = mean.pop("characters"), even.pop("characters")      # (L, H, V), (V,)
     favourites = np.argmax(of_characters - evenly, axis=-1)                     # (L, H)
     return [[Head({name: float(x[layer, head]) for name, x in mean.items()}

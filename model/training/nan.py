@@ -96,12 +96,13 @@ class Case(NamedTuple):
         try:
             case = cls(**saved | {"batches": [(np.array(x, np.int64), np.array(y, np.int64))
                                               for x, y in saved["batches"]]})
-        except (KeyError, OverflowError, TypeError, ValueError) as error:
-            raise ValueError("its parts are not those of a step") from error
-        if (case.part not in ("training", "validation") or type(case.step) is not int
-                or not type(case.loss) is type(case.norm) is float
-                or len(case.batches) != 1 and (case.part == "validation" or not case.batches)
-                or any(x.ndim != 2 or x.shape != y.shape for x, y in case.batches)):
+            sound = (type(case.step) is int and type(case.loss) is type(case.norm) is float
+                     and (case.part == "training" and case.batches
+                          or case.part == "validation" and len(case.batches) == 1)
+                     and all(x.ndim == 2 and x.shape == y.shape for x, y in case.batches))
+        except (KeyError, OverflowError, TypeError, ValueError):
+            sound = False
+        if not sound:
             raise ValueError("its parts are not those of a step")
         return case
 
