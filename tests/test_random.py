@@ -6,8 +6,8 @@ import pytest
 
 import train
 from conftest import TINY
-from model import load_checkpoint
 from minigrad.random import PURPOSES, generator
+from model import load_checkpoint
 
 
 def test_no_two_purposes_and_no_two_seeds_draw_the_same_numbers():

@@ -20,8 +20,8 @@ from minigrad.kernels.build import threads
 from model import generate, load_checkpoint, save_checkpoint
 from model.storage.files import claimed
 from model.training import run as runs
-from model.training.nan import Case
 from model.training.log import read_log
+from model.training.nan import Case
 from model.training.optimizers import decayed_and_other
 from model.training.state import State
 from running import arrays, losses, refused, rows, run, same_arrays

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from minigrad import OPS
+from model.console.words import number_of
 from model.looking import heads
 from model.looking.reading import Step, Window, lens, log_probabilities, read
 from model.sampling.decoding import window_start, window_step
 from model.sampling.generation import USELESS
 from model.sampling.scoring import text_losses, training_text, yardstick
 from model.storage.checkpoint import Checkpoint
-from model.console.words import number_of
 from model.training.log import read_log
 from model.transformer import TransformerConfig
 

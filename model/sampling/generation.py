@@ -5,8 +5,8 @@ import numpy as np
 
 from data.tokenizer import CharTokenizer
 from minigrad import kernels
-from model.sampling.decoding import Reader
 from minigrad.random import generator
+from model.sampling.decoding import Reader
 from model.transformer import Transformer
 
 USELESS = ("the model gave no usable prediction (nan or infinite logits); its training may have "

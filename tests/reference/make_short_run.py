@@ -28,8 +28,8 @@ import numpy as np
 import data
 import minigrad as mg
 import train
-from model import CharTokenizer, Transformer, TransformerConfig, generate
 from minigrad.random import generator
+from model import CharTokenizer, Transformer, TransformerConfig, generate
 from model.training.optimizers import decayed_and_other, optimizer_of
 from model.training.recipes import RECIPES
 from model.training.run import Run
