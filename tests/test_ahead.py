@@ -32,8 +32,7 @@ optimizer.step()
 for name, module in list(sys.modules.items()):
     if name.startswith("minigrad.kernels."):
         for f in vars(module).values():
-            print(*[f.__name__ for dtype, parallel in getattr(f, "versions", ())
-                    if parallel or dtype == np.int64])
+            print(f.__name__ if getattr(f, "versions", ()) else "")
 """
 
 
@@ -56,7 +55,7 @@ def test_what_is_on_disk_is_not_compiled_by_a_second_process(monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", None)
     compiled = []
     for kernel in ahead.own(True) + ahead.others(True, True):
-        monkeypatch.setattr(kernel, "on_disk", lambda parallel: True)
+        monkeypatch.setattr(kernel, "on_disk", lambda: True)
         monkeypatch.setattr(kernel, "compile", lambda *kind: compiled.append(kind))
     ahead.compile_ahead(12 * 64 * 128, muon=True, qk_norm=True, ngrams=True)
     assert len(compiled) == 3
@@ -69,7 +68,7 @@ def test_what_a_second_recipe_needs_is_announced_and_compiled(monkeypatch):
     monkeypatch.setattr(compiling, "_say", said.append)
     for kernel in ahead.own(True) + ahead.others(True, True):
         new = kernel.__name__ == "norm_heads_kernel"
-        monkeypatch.setattr(kernel, "on_disk", lambda parallel, new=new: not new)
+        monkeypatch.setattr(kernel, "on_disk", lambda new=new: not new)
         monkeypatch.setattr(kernel, "compile", lambda *kind: None)
     ahead.compile_ahead(12 * 64 * 128)
     assert not started and not said

@@ -7,19 +7,26 @@ import sys
 import numba
 import numpy as np
 import pytest
+from numba.core.codegen import JITCodeLibrary
 
 from minigrad.kernels.build import compiling
+from minigrad.kernels.build.parallel import on_threads, share
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 FLAGS = {"reassoc", "contract", "fast", "arcp", "afn", "nnan", "ninf", "nsz"}
+
+
+@compiling.serial
+def double_share(thread, threads, x):
+    for i in share(x.size, thread, threads):
+        x[i] *= 2
 
 
 def doubled():
     """A kernel that nobody has compiled."""
     @compiling.kernel("C1 threads")
     def double(x, threads):
-        for i in numba.prange(x.size):
-            x[i] *= 2
+        on_threads(threads, double_share, x)
     return double
 
 
@@ -36,11 +43,11 @@ def test_compiling_is_announced_once_and_only_where_a_kernel_is_not_on_disk(
         said, tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "_places", lambda: [tmp_path])
     kernel = doubled()
-    assert not kernel.on_disk(False)
+    assert not kernel.on_disk()
     kernel(np.ones(3), 1)
     kernel(np.ones(3), 2)
     assert said == ["kernels for this machine, this once; up to half a minute"]
-    assert kernel.on_disk(False) and kernel.on_disk(True)
+    assert kernel.on_disk()
     compiling.announce(said.append)
     doubled()(np.ones(3), 1)
     assert len(said) == 1
@@ -52,8 +59,8 @@ def test_a_kernel_is_kept_in_another_folder_where_that_beside_the_sources_is_rea
     monkeypatch.setattr(compiling.os, "access",
                         lambda path, kind: pathlib.Path(path).is_relative_to(tmp_path / "user"))
     doubled()(np.ones(3), 1)
-    assert doubled().on_disk(False)
-    assert compiling.folder(False).is_relative_to(tmp_path / "user")
+    assert doubled().on_disk()
+    assert compiling.folder().is_relative_to(tmp_path / "user")
     assert said == ["kernels for this machine, this once; up to half a minute"]
 
 
@@ -64,7 +71,7 @@ def test_where_no_folder_can_be_written_to_it_says_that_kernels_are_compiled_at_
     x = np.ones(3)
     kernel = doubled()
     kernel(x, 1)
-    assert list(x) == [2, 2, 2] and not kernel.on_disk(False)
+    assert list(x) == [2, 2, 2] and not kernel.on_disk()
     assert [line.rpartition("; ")[2] for line in said] == ["name one with NUMBA_CACHE_DIR"]
 
 
@@ -92,10 +99,8 @@ import sys, numpy as np, minigrad
 from minigrad.kernels.norm import norm_vjp_kernel
 from minigrad.kernels.softmax import softmax_kernel
 for kernel in (norm_vjp_kernel, softmax_kernel):
-    for parallel in (False, True):
-        kernel.compile(np.dtype(np.float32), parallel)
-        version = kernel.versions[np.dtype(np.float32), parallel]
-        print(*version.inspect_llvm().values())
+    kernel.compile(np.dtype(np.float32))
+    print(*kernel.versions[np.dtype(np.float32)].inspect_llvm().values())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                           env=compiling.os.environ | {"NUMBA_CACHE_DIR": "/dev/null"})
@@ -103,3 +108,23 @@ for kernel in (norm_vjp_kernel, softmax_kernel):
                   if any(f" {name} " in line for name in ("fadd", "fsub", "fmul", "fdiv", "fcmp"))]
     assert len(operations) > 50
     assert not [words for words in operations if FLAGS & set(words)]
+
+
+def test_a_function_that_only_kernels_call_is_no_machine_code_of_its_own(monkeypatch):
+    translated, translate = [], JITCodeLibrary._finalize_specific
+    monkeypatch.setattr(JITCodeLibrary, "_finalize_specific",
+                        lambda library: (translated.append(library.name), translate(library)))
+
+    @compiling.serial
+    def inner(x):
+        return x * 3
+
+    @compiling.serial
+    def outer(x):
+        return inner(x) + inner(x)
+
+    @compiling.kernel("C1")
+    def six_times(x):
+        x[0] = outer(x[0])
+    six_times(x := np.ones(1))
+    assert x[0] == 6 and len(translated) == 1 and "six_times" in translated[0]

@@ -1,7 +1,6 @@
 """Every kernel against its plain NumPy statement: ragged and empty shapes, views, masks."""
 import inspect
 import math
-import pathlib
 
 import numba
 import numpy as np
@@ -464,17 +463,17 @@ def test_a_kernel_of_integers_alone_has_one_version_whatever_it_is_compiled_for(
     def squares(ids, out):
         for i in range(ids.size):
             out[i] = ids[i] * ids[i]
-    for dtype, parallel in ((np.float32, True), (np.float64, False)):
-        squares.compile(np.dtype(dtype), parallel)
+    for dtype in (np.float32, np.float64):
+        squares.compile(np.dtype(dtype))
     squares(np.arange(3), out := np.zeros(3, np.int64))
-    assert list(out) == [0, 1, 4] and squares.versions.keys() == {(np.dtype(np.int64), False)}
+    assert list(out) == [0, 1, 4] and squares.versions.keys() == {np.dtype(np.int64)}
 
 
 @compiled_only
 def test_a_kernel_that_cannot_be_compiled_gives_way_to_numpy_and_says_so(monkeypatch):
     from minigrad.kernels.build import compiling
 
-    def broken(f, parallel):
+    def broken(f):
         raise RuntimeError("no such instruction")
     monkeypatch.setattr(compiling, "_njit", broken)
 
@@ -513,28 +512,3 @@ class Ticking:
     def perf_counter(self):
         self.now += self.seconds
         return self.now
-
-
-@compiled_only
-def test_serial_and_parallel_versions_are_kept_apart():
-    from minigrad.kernels.build.compiling import folder, kernel
-
-    @kernel("C1 threads")
-    def one(x, threads):
-        for i in numba.prange(x.size):
-            x[i] += 1
-
-    @kernel("C1 threads")
-    def two(x, threads):
-        for i in numba.prange(x.size):
-            x[i] += 2
-    x = np.zeros(3)
-    for f in (one, two):
-        f(x, 1), f(x, 2)
-        assert f.versions.keys() == {(x.dtype, False), (x.dtype, True)}
-        for (_, parallel), dispatcher in f.versions.items():
-            kept_in = pathlib.Path(dispatcher.stats.cache_path)
-            assert kept_in.is_relative_to(folder(parallel))
-            assert not kept_in.is_relative_to(folder(not parallel))
-            assert (dispatcher.targetoptions["parallel"] is not False) == parallel
-    assert (x == 6).all()

@@ -11,10 +11,10 @@ the threads.
 import functools
 
 import numpy as np
-from numba import prange
 
-from minigrad.kernels.build.compiling import dense, kernel, threads_for
+from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
 from minigrad.kernels.build.lanes import fma
+from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import array_at
 from minigrad.kernels.build.sums import dot
 
@@ -57,8 +57,13 @@ def pieces(sizes: tuple[int, ...]) -> np.ndarray:
 
 @kernel("C1 ids2 ids2 D2 threads")
 def adamw_kernel(like, places, pieces, settings, threads):
+    on_threads(threads, adamw_pieces, like, places, pieces, settings)
+
+
+@serial
+def adamw_pieces(thread, threads, like, places, pieces, settings):
     real = like.dtype.type
-    for piece in prange(len(pieces)):
+    for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece]
         n, offset = stop - start, start * like.itemsize
         p, g = array_at(places[i, 0] + offset, n, like), array_at(places[i, 1] + offset, n, like)
@@ -74,7 +79,12 @@ def adamw_kernel(like, places, pieces, settings, threads):
 
 @kernel("C1 ids1 ids2 D1 threads")
 def sum_of_squares_kernel(like, places, pieces, sums, threads):
-    for piece in prange(len(pieces)):
+    on_threads(threads, sums_of_pieces, like, places, pieces, sums)
+
+
+@serial
+def sums_of_pieces(thread, threads, like, places, pieces, sums):
+    for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece]
         x = array_at(places[i] + start * like.itemsize, stop - start, like)
         sums[piece] = dot(x, x)

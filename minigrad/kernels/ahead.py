@@ -26,15 +26,15 @@ def compile_ahead(elements: int, muon: bool = False, qk_norm: bool = False, ngra
     """
     if numba.config.DISABLE_JIT or compiling.threads_for(elements) == 1:
         return
-    missing = [kernel for kernel in others(qk_norm, ngrams) if not kernel.on_disk(True)]
-    if missing and compiling.folder(True):
+    missing = [kernel for kernel in others(qk_norm, ngrams) if not kernel.on_disk()]
+    if missing and compiling.folder():
         compiling.say_compiling()
         command = COMMAND.format(path=sys.path, qk_norm=qk_norm, ngrams=ngrams)
         process = subprocess.Popen([sys.executable, "-c", command],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         compiling.elsewhere.update((kernel.__name__, process) for kernel in missing)
     for kernel in own(muon):
-        kernel.compile(np.dtype(np.float32), True)
+        kernel.compile(np.dtype(np.float32))
 
 
 def own(muon: bool) -> list:
@@ -48,7 +48,7 @@ def own(muon: bool) -> list:
 def compile_others(qk_norm: bool, ngrams: bool) -> None:
     """Compile the other kernels; the second process runs this."""
     for kernel in others(qk_norm, ngrams):
-        kernel.compile(np.dtype(np.float32), True)
+        kernel.compile(np.dtype(np.float32))
 
 
 def others(qk_norm: bool, ngrams: bool) -> list:

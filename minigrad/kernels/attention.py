@@ -17,10 +17,10 @@ LANES.  Nothing of size (T, S) is kept: backward computes P again from the logar
 sum (Dao et al. 2022, "FlashAttention", section 3.1), and the dropout mask from its seed.
 """
 import numpy as np
-from numba import prange
 
 from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for, writable
 from minigrad.kernels.build.lanes import LANES
+from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import dense_row, part
 from minigrad.kernels.build.sums import dot, largest
 from minigrad.kernels.build.tiles import TILE_BYTES
@@ -85,21 +85,31 @@ def _threads(q, k):
 @kernel("A4 A4 A4 R4 C1 A4 C3 bool bool double double key key key threads")
 def attention_kernel(q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
                      low, high, bound, threads):
-    n = k.shape[0] * k.shape[1]
-    for thread in prange(threads):
-        for group in range(thread * n // threads, (thread + 1) * n // threads):
-            attend(group, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
-                   low, high, bound)
+    on_threads(threads, attend_groups, q, k, v, mask, slopes, out, log_sum, has_mask, causal,
+               scale, kept, low, high, bound)
+
+
+@serial
+def attend_groups(thread, threads, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale,
+                  kept, low, high, bound):
+    for group in share(k.shape[0] * k.shape[1], thread, threads):
+        attend(group, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
+               low, high, bound)
 
 
 @kernel("A4 A4 A4 A4 R4 C1 A4 C3 A4 A4 A4 bool bool double double key key key threads")
 def attention_vjp_kernel(g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal,
                          scale, kept, low, high, bound, threads):
-    n = k.shape[0] * k.shape[1]
-    for thread in prange(threads):
-        for group in range(thread * n // threads, (thread + 1) * n // threads):
-            attend_vjp(group, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal,
-                       scale, kept, low, high, bound)
+    on_threads(threads, attend_groups_vjp, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv,
+               has_mask, causal, scale, kept, low, high, bound)
+
+
+@serial
+def attend_groups_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask,
+                      causal, scale, kept, low, high, bound):
+    for group in share(k.shape[0] * k.shape[1], thread, threads):
+        attend_vjp(group, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal,
+                   scale, kept, low, high, bound)
 
 
 @serial

@@ -6,9 +6,9 @@ In plain NumPy:
     slope = softmax(logits) - one_hot(targets);  both 0 where the target is ignored.
 """
 import numpy as np
-from numba import prange
 
-from minigrad.kernels.build.compiling import kernel, rows, threads_for
+from minigrad.kernels.build.compiling import kernel, rows, serial, threads_for
+from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.sums import largest
 from minigrad.kernels.softmax import softmax_row
@@ -26,8 +26,13 @@ def cross_entropy(logits: np.ndarray, targets: np.ndarray, ignored: int
 
 @kernel("C2 ids1 C1 C2 int threads")
 def cross_entropy_kernel(logits, targets, losses, slopes, ignored, threads):
+    on_threads(threads, cross_entropy_rows, logits, targets, losses, slopes, ignored)
+
+
+@serial
+def cross_entropy_rows(thread, threads, logits, targets, losses, slopes, ignored):
     R, C = logits.shape
-    for r in prange(R):
+    for r in share(R, thread, threads):
         if targets[r] == ignored:
             losses[r] = 0
             slopes[r] = 0

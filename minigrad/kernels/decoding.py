@@ -18,10 +18,10 @@ them, threads share the panels of a product, or the heads.  Every sum is taken i
 in the training kernels, so that the logits are equal to the last bit.
 """
 import numpy as np
-from numba import prange
 
 from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_lanes
 from minigrad.kernels.build.compiling import kernel, serial, threads_for
+from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel
 from minigrad.kernels.gelu import value_and_slope
 from minigrad.kernels.matmul import SET
@@ -73,18 +73,17 @@ def decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, h
     scores = np.empty((threads, 1, whole_lanes(keys.shape[3] * NR)), x.dtype)
     mix = np.empty((threads, 1, values.shape[3] * NR), x.dtype)
     for stage in range(STAGES * len(qkv) + 1):
-        for thread in prange(threads):
-            run_stage(stage, thread, threads, x, mixed, wide, narrow, normed[thread],
-                      scores[thread], mix[thread], cos, sin, slopes, gains, shifts, biases,
-                      qkv, out, up, down, head, keys, values, logits, t, eps, scale, centred,
-                      qk_norm, relu2)
+        on_threads(threads, run_stage, stage, x, mixed, wide, narrow, normed, scores, mix, cos, sin,
+                   slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values, logits, t,
+                   eps, scale, centred, qk_norm, relu2)
 
 
 @serial
-def run_stage(stage, thread, threads, x, mixed, wide, narrow, normed, scores, mix, cos, sin, slopes,
+def run_stage(thread, threads, stage, x, mixed, wide, narrow, normed, scores, mix, cos, sin, slopes,
               gains, shifts, biases, qkv, out, up, down, head, keys, values, logits, t, eps, scale,
               centred, qk_norm, relu2):
     """Run a thread's part of a stage; the head is a stage after the last layer's."""
+    normed, scores, mix = normed[thread], scores[thread], mix[thread]
     C, groups = x.shape[1], keys.shape[2]
     W = C + 2 * groups * keys.shape[4]
     layer, stage = stage // STAGES, stage % STAGES
@@ -94,7 +93,7 @@ def run_stage(stage, thread, threads, x, mixed, wide, narrow, normed, scores, mi
         a, packed, c, first_bias, width = normed, qkv[layer], wide, 0, W
     elif stage == ATTEND:
         n = len(x) * groups
-        for i in range(thread * n // threads, (thread + 1) * n // threads):
+        for i in share(n, thread, threads):
             attend_last(i // groups, i % groups, wide, cos, sin, slopes, keys[layer], values[layer],
                         t, scale, scores, mix, mixed, qk_norm, eps)
         return

@@ -7,10 +7,10 @@ Its mixing step, once with each half of the seed, is lowbias32 (Wellons 2018, "P
 Functions").
 """
 import numpy as np
-from numba import prange
 
 from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
 from minigrad.kernels.build.lanes import fma
+from minigrad.kernels.build.parallel import on_threads, portion, share
 
 
 def dropout(x: np.ndarray, p: float, seed: int, residual: np.ndarray | None = None) -> np.ndarray:
@@ -30,19 +30,27 @@ def seed_and_bound(p: float, seed: int) -> tuple[np.uint32, np.uint32, np.uint32
 
 @kernel("C1 C1 C1 key key key double threads")
 def dropout_kernel(x, residual, out, low, high, bound, scale, threads):
-    real = x.dtype.type
+    on_threads(threads, drop, x, residual, out, low, high, bound, scale)
+
+
+@serial
+def drop(thread, threads, x, residual, out, low, high, bound, scale):
+    first, real = share(x.size, thread, threads).start, x.dtype.type
+    x, out = portion(x, thread, threads), portion(out, thread, threads)
+    residual = portion(residual, thread, threads)
     if residual.size:
-        for i in prange(x.size):
-            out[i] = fma(x[i] if keeps(low, high, bound, i) else real(0), real(scale), residual[i])
+        for i in range(x.size):
+            kept = x[i] if keeps(low, high, bound, first + i) else real(0)
+            out[i] = fma(kept, real(scale), residual[i])
     else:
-        for i in prange(x.size):
-            out[i] = x[i] * real(scale) if keeps(low, high, bound, i) else real(0)
+        for i in range(x.size):
+            out[i] = x[i] * real(scale) if keeps(low, high, bound, first + i) else real(0)
 
 
 @serial
 def keeps(low, high, bound, i):
     """Whether element i is kept."""
-    return mix(mix(np.uint32(np.uint32(i) ^ low)) ^ high) >= bound
+    return mix(np.uint32(mix(np.uint32(np.uint32(i) ^ low)) ^ high)) >= bound
 
 
 @serial

@@ -5,10 +5,10 @@ and back
     np.add.at(total, ids, w[..., None] * g[:, None])
 """
 import numpy as np
-from numba import prange
 
-from minigrad.kernels.build.compiling import dense, kernel, rows, threads_for
+from minigrad.kernels.build.compiling import dense, kernel, rows, serial, threads_for
 from minigrad.kernels.build.lanes import fma
+from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.dropout import keeps, seed_and_bound
 
 
@@ -23,8 +23,13 @@ def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0) 
 
 @kernel("C2 ids2 C2 key key key double threads")
 def sum_rows_kernel(table, ids, out, low, high, bound, scale, threads):
+    on_threads(threads, sums_of_rows, table, ids, out, low, high, bound, scale)
+
+
+@serial
+def sums_of_rows(thread, threads, table, ids, out, low, high, bound, scale):
     n, factor = ids.shape[1], table.dtype.type(scale)
-    for r in prange(len(ids)):
+    for r in share(len(ids), thread, threads):
         into = out[r]
         into[:] = 0
         for i in range(n):
@@ -47,13 +52,18 @@ def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, 
 
 @kernel("C2 ids2 C2 key key key double threads")
 def add_rows_kernel(total, ids, g, low, high, bound, scale, threads):
+    on_threads(threads, add_rows_of_thread, total, ids, g, low, high, bound, scale)
+
+
+@serial
+def add_rows_of_thread(thread, threads, total, ids, g, low, high, bound, scale):
+    """Each thread has rows of its own, so no two write to the same row."""
     n, factor = ids.shape[1], g.dtype.type(scale)
-    for thread in prange(threads):      # each has rows of its own, so no two write to the same row
-        for r in range(len(ids)):
-            row = g[r]
-            for i in range(n):
-                at = ids[r, i]
-                if at % threads == thread and keeps(low, high, bound, r * n + i):
-                    into = total[at]
-                    for c in range(row.size):
-                        into[c] = fma(factor, row[c], into[c])
+    for r in range(len(ids)):
+        row = g[r]
+        for i in range(n):
+            at = ids[r, i]
+            if at % threads == thread and keeps(low, high, bound, r * n + i):
+                into = total[at]
+                for c in range(row.size):
+                    into[c] = fma(factor, row[c], into[c])

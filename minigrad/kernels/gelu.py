@@ -9,16 +9,14 @@ and by tanh:
 import math
 
 import numpy as np
-from numba import prange
 
 from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
 from minigrad.kernels.build.lanes import fma
-from minigrad.kernels.build.simd import part
+from minigrad.kernels.build.parallel import on_threads, portion
 from minigrad.kernels.build.vector_math import exp, normal_cdf, tanh
 
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)
 SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715
-PIECE = 1 << 12     # elements that a thread takes at a time
 
 
 def gelu(x: np.ndarray, by_tanh: bool) -> np.ndarray:
@@ -38,14 +36,12 @@ def gelu_vjp(g: np.ndarray, x: np.ndarray, by_tanh: bool) -> np.ndarray:
 
 @kernel("C1 C1 bool threads")
 def gelu_kernel(x, out, by_tanh, threads):
-    for piece in prange((x.size + PIECE - 1) // PIECE):
-        start, n = piece * PIECE, min(PIECE, x.size - piece * PIECE)
-        gelu_of(part(x, start, n), part(out, start, n), by_tanh)
+    on_threads(threads, gelu_of, x, out, by_tanh)
 
 
 @serial
-def gelu_of(x, out, by_tanh):
-    real = x.dtype.type
+def gelu_of(thread, threads, x, out, by_tanh):
+    x, out, real = portion(x, thread, threads), portion(out, thread, threads), x.dtype.type
     if by_tanh:
         for i in range(x.size):
             t = tanh(real(SLOPE) * x[i] * fma(real(CUBIC), x[i] * x[i], real(1)))
@@ -57,13 +53,13 @@ def gelu_of(x, out, by_tanh):
 
 @kernel("C1 C1 C1 bool threads")
 def gelu_vjp_kernel(g, x, out, by_tanh, threads):
-    for piece in prange((x.size + PIECE - 1) // PIECE):
-        start, n = piece * PIECE, min(PIECE, x.size - piece * PIECE)
-        gelu_vjp_of(part(g, start, n), part(x, start, n), part(out, start, n), by_tanh)
+    on_threads(threads, gelu_vjp_of, g, x, out, by_tanh)
 
 
 @serial
-def gelu_vjp_of(g, x, out, by_tanh):
+def gelu_vjp_of(thread, threads, g, x, out, by_tanh):
+    g, x, out = (portion(g, thread, threads), portion(x, thread, threads),
+                 portion(out, thread, threads))
     real = x.dtype.type
     if by_tanh:
         for i in range(x.size):

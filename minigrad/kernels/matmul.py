@@ -18,9 +18,9 @@ transpose costs nothing but the packing.
 import functools
 
 import numpy as np
-from numba import prange
 
 from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for, writable
+from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
                                           micro_kernel, prefetch, transpose_square)
 from minigrad.kernels.gelu import value_and_slope
@@ -71,31 +71,44 @@ def matmul_kernel(a, b, c, bias, residual, slope_at, activated, add, relu2, thre
     P = c.shape[2]
     NR = TILE_BYTES // c.itemsize
     wide = (P + NR - 1) // NR                   # panels of B, of NR columns
-    tall = (M + MR - 1) // MR                   # panels of A, of MR rows
     depth = max(1, (K + cuts(K) - 1) // cuts(K))
-    blocks = threads * ((tall + BLOCK_PANELS * threads - 1) // (BLOCK_PANELS * threads))
     together = max(1, PACKED_BYTES // (wide * depth * NR * c.itemsize))   # cuts packed at once
     packed = np.empty((min(together, cuts(K)), wide, depth, NR), c.dtype)
     for n in range(N):
         for begin in range(0, max(K, 1), together * depth):
             end = min(K, begin + together * depth)
-            for t in prange(threads):
-                first, last = t * wide // threads, (t + 1) * wide // threads
-                for start in range(begin, end, depth):
-                    pack_columns(b[n, start:min(end, start + depth), first * NR:last * NR],
-                                 packed[(start - begin) // depth, first:last])
-            for block in prange(blocks):
-                top, bottom = block * tall // blocks * MR, (block + 1) * tall // blocks * MR
-                for start in range(begin, end, depth):
-                    multiply(a[n, top:bottom, start:min(end, start + depth)],
-                             packed[(start - begin) // depth], c[n, top:bottom],
-                             add or start > 0)
-                if end == K:
-                    for i in range(top, min(M, bottom)):
-                        finish_row(c[n, i], bias, residual[n, i] if residual.size else bias,
-                                   slope_at[n, i] if slope_at.size else bias,
-                                   activated[n, i] if activated.size else bias, residual.size > 0,
-                                   slope_at.size > 0, activated.size > 0, relu2)
+            on_threads(threads, pack_depths, b[n, begin:end], packed, depth)
+            on_threads(threads, multiply_blocks, n, a[n, :, begin:end], packed, c[n], depth,
+                       bias, residual, slope_at, activated, add or begin > 0, end == K, relu2)
+
+
+@serial
+def pack_depths(thread, threads, b, packed, depth):
+    NR, wide = packed.shape[3], packed.shape[1]
+    first, last = thread * wide // threads, (thread + 1) * wide // threads
+    for start in range(0, len(b), depth):
+        pack_columns(b[start:start + depth, first * NR:last * NR],
+                     packed[start // depth, first:last])
+
+
+@serial
+def multiply_blocks(thread, threads, n, a, packed, c, depth, bias, residual, slope_at, activated,
+                    add, finish, relu2):
+    """Compute a thread's blocks of the product of the batch's number n."""
+    M, K = a.shape
+    tall = (M + MR - 1) // MR                   # panels of A, of MR rows
+    blocks = threads * ((tall + BLOCK_PANELS * threads - 1) // (BLOCK_PANELS * threads))
+    for block in share(blocks, thread, threads):
+        top, bottom = block * tall // blocks * MR, (block + 1) * tall // blocks * MR
+        for start in range(0, K, depth):
+            multiply(a[top:bottom, start:start + depth], packed[start // depth], c[top:bottom],
+                     add or start > 0)
+        if finish:
+            for i in range(top, min(M, bottom)):
+                finish_row(c[i], bias, residual[n, i] if residual.size else bias,
+                           slope_at[n, i] if slope_at.size else bias,
+                           activated[n, i] if activated.size else bias, residual.size > 0,
+                           slope_at.size > 0, activated.size > 0, relu2)
 
 
 @serial

@@ -18,11 +18,11 @@ whole matrix, which stays in its cache; the result does not depend on the thread
 import math
 
 import numpy as np
-from numba import prange
 
 from minigrad.kernels.adamw import addresses
 from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
 from minigrad.kernels.build.lanes import fma
+from minigrad.kernels.build.parallel import on_threads
 from minigrad.kernels.build.simd import array_at, dense_row
 from minigrad.kernels.build.sums import dot
 from minigrad.kernels.build.tiles import MR, TILE_BYTES
@@ -53,14 +53,18 @@ def muon(ps: list, gs: list, ms: list, settings: np.ndarray, steps: int) -> None
 
 @kernel("C1 ids2 ids2 ids1 D2 int threads")
 def muon_kernel(like, places, shapes, order, settings, steps, threads):
-    for thread in prange(threads):
-        for i in order[thread::threads]:        # each thread gets large and small ones
-            rows, columns = shapes[i]
-            n = rows * columns
-            p, g, m = (array_at(places[i, 0], n, like), array_at(places[i, 1], n, like),
-                       array_at(places[i, 2], n, like))
-            if n > 0:
-                step_matrix(p, g, m, (rows, columns), settings[i], steps)
+    on_threads(threads, step_matrices, like, places, shapes, order, settings, steps)
+
+
+@serial
+def step_matrices(thread, threads, like, places, shapes, order, settings, steps):
+    for i in order[thread::threads]:            # each thread gets large and small ones
+        rows, columns = shapes[i]
+        n = rows * columns
+        p, g, m = (array_at(places[i, 0], n, like), array_at(places[i, 1], n, like),
+                   array_at(places[i, 2], n, like))
+        if n > 0:
+            step_matrix(p, g, m, (rows, columns), settings[i], steps)
 
 
 @serial

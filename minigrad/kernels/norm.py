@@ -8,10 +8,10 @@ and back, with d = g * weight, and without d.mean(-1) for the RMS norm:
     dweight = (g * unit).sum(0);  dbias = g.sum(0).
 """
 import numpy as np
-from numba import prange
 
 from minigrad.kernels.build.compiling import dense, kernel, rows, serial, threads_for
 from minigrad.kernels.build.lanes import LANES, fma, load, spread, store, total
+from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.sums import row_sum, squares
 
@@ -41,16 +41,13 @@ def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarr
 
 @kernel("C2 C1 C1 C2 C2 double bool threads")
 def norm_kernel(x, weight, bias, out, moments, eps, centred, threads):
-    for thread in prange(threads):
-        R = len(x)
-        normalise_rows(thread * R // threads, (thread + 1) * R // threads, x, weight, bias, out,
-                       moments, eps, centred)
+    on_threads(threads, normalise_rows, x, weight, bias, out, moments, eps, centred)
 
 
 @serial
-def normalise_rows(first, end, x, weight, bias, out, moments, eps, centred):
-    C = x.shape[1]
-    for r in range(first, end):
+def normalise_rows(thread, threads, x, weight, bias, out, moments, eps, centred):
+    R, C = x.shape
+    for r in share(R, thread, threads):
         moments[r, 0], moments[r, 1] = normalise(part(x, r * C, C), weight, bias, eps, centred,
                                                  part(out, r * C, C))
 
@@ -72,10 +69,15 @@ def normalise(row, weight, bias, eps, centred, out):
 
 @kernel("C2 C2 C1 C2 C2 C2 bool threads")
 def norm_vjp_kernel(g, x, weight, moments, dx, sums, centred, threads):
+    on_threads(threads, normalise_chunks_vjp, g, x, weight, moments, dx, sums, centred)
+
+
+@serial
+def normalise_chunks_vjp(thread, threads, g, x, weight, moments, dx, sums, centred):
     R, C = x.shape
-    for chunk in prange(CHUNKS):
+    for chunk in share(CHUNKS, thread, threads):
         dweight, dbias = part(sums, chunk * C, C), part(sums, (CHUNKS + chunk) * C, C)
-        for r in range(chunk * R // CHUNKS, (chunk + 1) * R // CHUNKS):
+        for r in share(R, chunk, CHUNKS):
             normalise_vjp(part(g, r * C, C), part(x, r * C, C), weight, moments[r, 0],
                           moments[r, 1], part(dx, r * C, C), dweight, dbias, centred)
 

@@ -11,10 +11,10 @@ and back, since turning changes no inner product,
     dx = turned back((g - y * (g * y).mean(-1)) * rstd)
 """
 import numpy as np
-from numba import prange
 
 from minigrad.kernels.build.compiling import dense, kernel, rows, serial, threads_for
 from minigrad.kernels.build.lanes import LANES, fma, load, store
+from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.sums import dot
 
@@ -29,8 +29,13 @@ def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
 
 @kernel("C2 C2 C2 C2 threads")
 def rotate_kernel(x, cos, sin, y, threads):
+    on_threads(threads, rotate_rows, x, cos, sin, y)
+
+
+@serial
+def rotate_rows(thread, threads, x, cos, sin, y):
     turned = 2 * cos.shape[1]
-    for row in prange(len(x)):
+    for row in share(len(x), thread, threads):
         t = row % len(cos)
         rotate_row(x[row], cos[t], sin[t], y[row])
         copy_row(x[row, turned:], y[row, turned:])
@@ -75,8 +80,13 @@ def norm_heads_vjp(g: np.ndarray, y: np.ndarray, rstd: np.ndarray, cos: np.ndarr
 
 @kernel("C2 C2 C2 C2 C2 int double threads")
 def norm_heads_kernel(x, cos, sin, y, rstd, D, eps, threads):
+    on_threads(threads, norm_heads_of_rows, x, cos, sin, y, rstd, D, eps)
+
+
+@serial
+def norm_heads_of_rows(thread, threads, x, cos, sin, y, rstd, D, eps):
     heads, turned = rstd.shape[1], 2 * cos.shape[1]
-    for row in prange(len(x)):
+    for row in share(len(x), thread, threads):
         t = row % len(cos)
         rotate_row(x[row], cos[t], sin[t], y[row])
         copy_row(x[row, turned:], y[row, turned:])
@@ -96,18 +106,22 @@ def norm_head(x, eps):
 
 @kernel("C2 C2 C2 C2 C2 C2 int threads")
 def norm_heads_vjp_kernel(g, y, rstd, cos, back, dx, D, threads):
-    R, heads = rstd.shape
-    for thread in prange(threads):
-        # The gradient before it is turned back: to turn in place would be a loop without vectors.
-        still = np.empty(heads * D, dx.dtype)
-        for row in range(thread * R // threads, (thread + 1) * R // threads):
-            t, turned = row % len(cos), 2 * cos.shape[1]
-            for h in range(heads):
-                at = row * g.shape[1] + h * D
-                norm_head_vjp(part(g, at, D), part(y, at, D), rstd[row, h], part(still, h * D, D))
-            rotate_row(still, cos[t], back[t], dx[row])
-            copy_row(still[turned:], dx[row, turned:])
-            copy_row(g[row, heads * D:], dx[row, heads * D:])
+    on_threads(threads, norm_heads_of_rows_vjp, g, y, rstd, cos, back, dx, D)
+
+
+@serial
+def norm_heads_of_rows_vjp(thread, threads, g, y, rstd, cos, back, dx, D):
+    (R, heads), turned = rstd.shape, 2 * cos.shape[1]
+    # The gradient before it is turned back: to turn in place would be a loop without vectors.
+    still = np.empty(heads * D, dx.dtype)
+    for row in share(R, thread, threads):
+        t = row % len(cos)
+        for h in range(heads):
+            at = row * g.shape[1] + h * D
+            norm_head_vjp(part(g, at, D), part(y, at, D), rstd[row, h], part(still, h * D, D))
+        rotate_row(still, cos[t], back[t], dx[row])
+        copy_row(still[turned:], dx[row, turned:])
+        copy_row(g[row, heads * D:], dx[row, heads * D:])
 
 
 @serial

@@ -3,10 +3,10 @@
     e = np.exp(x - x.max(-1, keepdims=True));  y = e / e.sum(-1, keepdims=True).
 """
 import numpy as np
-from numba import prange
 
 from minigrad.kernels.build.compiling import kernel, rows, serial, threads_for
 from minigrad.kernels.build.lanes import LANES, load, spread, store, total
+from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.sums import dot, largest
 from minigrad.kernels.build.vector_math import exp, log
@@ -30,8 +30,13 @@ def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 @kernel("C2 C2 threads")
 def softmax_kernel(x, out, threads):
+    on_threads(threads, softmax_rows, x, out)
+
+
+@serial
+def softmax_rows(thread, threads, x, out):
     R, C = x.shape
-    for r in prange(R):
+    for r in share(R, thread, threads):
         row = part(x, r * C, C)
         softmax_row(row, largest(row), part(out, r * C, C))
 
@@ -55,15 +60,13 @@ def softmax_row(x, top, y):
 
 @kernel("C2 C2 C2 threads")
 def softmax_vjp_kernel(g, y, out, threads):
-    for thread in prange(threads):
-        R = len(y)
-        softmax_rows_vjp(thread * R // threads, (thread + 1) * R // threads, g, y, out)
+    on_threads(threads, softmax_rows_vjp, g, y, out)
 
 
 @serial
-def softmax_rows_vjp(first, end, g, y, out):
-    C = y.shape[1]
-    for r in range(first, end):
+def softmax_rows_vjp(thread, threads, g, y, out):
+    R, C = y.shape
+    for r in share(R, thread, threads):
         softmax_row_vjp(part(g, r * C, C), part(y, r * C, C), part(out, r * C, C))
 
 

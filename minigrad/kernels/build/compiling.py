@@ -21,15 +21,12 @@ from numba import types
 from numba.misc.appdirs import AppDirs
 
 from minigrad.kernels.build import processor, threads
+from minigrad.kernels.build.linking import Linked
 from minigrad.kernels.build.tiles import define_tiles
 
 # A waiting thread of GNU's OpenMP spins for milliseconds.  If another program needs the processor,
 # each of a step's hundred waits may take as long.  Set this before Numba loads that library.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
-
-# Only prange loops run on threads; a search for others would double the compile time.
-LOOPS_ONLY = dict(prange=True, reduction=False, comprehension=False, inplace_binop=False,
-                  setitem=False, numpy=False, stencil=False, fusion=False)
 
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
 INTEGERS = np.dtype(np.int64)
@@ -47,8 +44,8 @@ _DIGEST = hashlib.sha256(
 
 def serial(f: Callable) -> Callable:
     """Compile a function that only kernels call, for any argument types; Python cannot call it."""
-    return numba.njit(error_model="numpy", nogil=True,
-                      no_cpython_wrapper=True, no_cfunc_wrapper=True)(f)
+    return numba.njit(error_model="numpy", nogil=True, no_cpython_wrapper=True,
+                      no_cfunc_wrapper=True, pipeline_class=Linked)(f)
 
 
 def kernel(signature: str) -> Callable:
@@ -57,8 +54,8 @@ def kernel(signature: str) -> Callable:
     `A2` is a writable array of two axes and any strides; `R2` the same, but perhaps read-only;
     `C2` an array with dense rows; all have the float type of the call's first argument.  `D1` is
     dense float64, `I1` dense int64, `ids1` the same, read-only.  `bool`, `int`, `key` (uint32) and
-    `double` are scalars.  If the last argument is `threads`, the prange loops run on that many.  A
-    kernel whose first argument is ids has no floats, and a single version, without threads.
+    `double` are scalars.  If the last argument is `threads`, `on_threads` runs on that many.  A
+    kernel whose first argument is ids has no floats, and a single version.
     """
     words = signature.split()
     of_integers = words[0].startswith("ids")
@@ -66,32 +63,29 @@ def kernel(signature: str) -> Callable:
     def decorate(f):
         versions = {}
 
-        def compile_version(dtype, parallel):
+        def compile_version(dtype):
             global seconds
+            if of_integers:
+                dtype = INTEGERS
+            elif dtype not in FLOATS:
+                raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
             started = time.perf_counter()
             try:
-                _compile_version(dtype, parallel)
+                with _compiling:
+                    if dtype not in versions:
+                        versions[dtype] = compiled(dtype)
             finally:
                 seconds += time.perf_counter() - started
 
-        def _compile_version(dtype, parallel):
-            if of_integers:
-                dtype, parallel = INTEGERS, False
-            elif dtype not in FLOATS:
-                raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
-            with _compiling:
-                if (dtype, parallel) not in versions:
-                    versions[dtype, parallel] = compiled(dtype, parallel)
-
-        def compiled(dtype, parallel):
+        def compiled(dtype):
             if f.__name__ in elsewhere:
                 elsewhere[f.__name__].wait()
-            if not on_disk(parallel):
+            if not on_disk():
                 say_compiling()
             try:
                 if not of_integers:
                     define_tiles(dtype)
-                dispatcher = _njit(f, parallel)
+                dispatcher = _njit(f)
                 scalar = FLOATS.get(dtype)
                 with interruptible():
                     dispatcher.compile(types.void(*[_type_of(word, scalar) for word in words]))
@@ -102,17 +96,17 @@ def kernel(signature: str) -> Callable:
 
         @wraps(f)
         def call(*arguments):
-            dtype, parallel = arguments[0].dtype, words[-1] == "threads" and arguments[-1] > 1
-            if (dtype, parallel) not in versions:
-                compile_version(dtype, parallel)
-            if parallel:
+            dtype = arguments[0].dtype
+            if dtype not in versions:
+                compile_version(dtype)
+            if words[-1] == "threads" and arguments[-1] > 1:
                 with threads.guard():
-                    versions[dtype, parallel](*arguments)
+                    versions[dtype](*arguments)
             else:
-                versions[dtype, parallel](*arguments)
+                versions[dtype](*arguments)
 
-        def on_disk(parallel):
-            kept_in = folder(parallel and not of_integers)
+        def on_disk():
+            kept_in = folder()
             return kept_in is not None and any(kept_in.rglob(f"*.{f.__name__}-*.nbi"))
 
         call.versions, call.compile, call.on_disk = versions, compile_version, on_disk
@@ -209,23 +203,22 @@ def say_compiling() -> None:
     """Announce that kernels are compiled, if that was asked for and not done yet."""
     global _say
     if _say:
-        _say("kernels for this machine, this once; up to half a minute" if folder(True) else
+        _say("kernels for this machine, this once; up to half a minute" if folder() else
              "kernels, up to half a minute at each start, since no folder can be written to that "
              "would keep them; name one with NUMBA_CACHE_DIR")
     _say = None
 
 
-def folder(parallel: bool) -> pathlib.Path | None:
+def folder() -> pathlib.Path | None:
     """Return where compiled kernels are kept: in NUMBA_CACHE_DIR, else beside their sources, else
     in the user's cache folder; None if none of them is writable.
 
     Numba's cache identifies functions by their own file and signature only.  A folder named after
     the sources of all kernels, the compiler and the processor keeps it from running old machine
-    code of a helper that has changed since.  A separate folder for parallel versions keeps it from
-    mixing up the two.
+    code of a helper that has changed since.
     """
     for place in _places():
-        path = pathlib.Path(place, _DIGEST, "threads" if parallel else "serial")
+        path = pathlib.Path(place, _DIGEST)
         with contextlib.suppress(OSError):
             path.mkdir(parents=True, exist_ok=True)
             if os.access(path, os.W_OK):
@@ -239,14 +232,13 @@ def _places():
     return [_HERE / "__pycache__", AppDirs("minigrad", appauthor=False).user_cache_dir]
 
 
-def _njit(f, parallel):
-    loops_only = dict(LOOPS_ONLY)       # a copy, because Numba empties it
-    kept, kept_in = numba.config.CACHE_DIR, folder(parallel)
+def _njit(f):
+    kept, kept_in = numba.config.CACHE_DIR, folder()
     numba.config.CACHE_DIR = str(kept_in)
     try:
         # Without fastmath: a kernel gives the same bits however and wherever it is compiled.
         return numba.njit(cache=kept_in is not None, nogil=True, error_model="numpy",
-                          parallel=loops_only if parallel else False)(f)
+                          no_cfunc_wrapper=True)(f)
     finally:
         numba.config.CACHE_DIR = kept
 

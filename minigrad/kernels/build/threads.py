@@ -4,12 +4,14 @@ A step wakes its threads a hundred times, and each time waits for the last of th
 than processors cost more than they gain, however many processors the machine seems to have.
 """
 import contextlib
+import ctypes
 import functools
 import math
 import os
 import pathlib
 import threading
 
+import llvmlite.binding as llvm
 import numba
 
 from minigrad.machine import control_groups
@@ -17,6 +19,12 @@ from minigrad.machine import control_groups
 FORKED = ("this process was forked from one that had threads at work, and a fork does not copy "
           "them; start it with multiprocessing's spawn, or fork before anything is computed")
 OPENMP = "OMP_NUM_THREADS", "OMP_THREAD_LIMIT"
+
+# The symbol at which kernels find the address of the function that runs Numba's threads.  Compiled
+# code on disk holds the symbol and not the address, which differs between processes.
+PARALLEL_FOR = "minigrad_parallel_for"
+_parallel_for = ctypes.c_void_p()
+llvm.add_symbol(PARALLEL_FOR, ctypes.addressof(_parallel_for))
 
 _forked = False
 _one_at_a_time, _nothing = threading.RLock(), contextlib.nullcontext()
@@ -90,7 +98,15 @@ def guard() -> contextlib.AbstractContextManager:
     """Return a context for calls of kernels on threads, so that several Python threads may call
     them at once.  OpenMP and TBB allow that; Numba's own work queue, used without those, would end
     the process."""
+    _launch()
     return _one_at_a_time if _layer() == "workqueue" else _nothing
+
+
+@functools.cache
+def _launch():
+    """Start Numba's threads, and let kernels find them."""
+    numba.get_num_threads()
+    _parallel_for.value = llvm.address_of_symbol("numba_parallel_for")
 
 
 def _layer():

@@ -1,0 +1,93 @@
+"""Run a function on several threads at once, from inside a kernel.
+
+A kernel is compiled once, for one thread and for many: it hands the address of a small function to
+the threads that Numba keeps for `prange`.  (A loop over `prange` is compiled a second time, with
+all that it calls, where no thread but one is wanted.)
+"""
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from minigrad.kernels.build.compiling import serial
+from minigrad.kernels.build.simd import part
+from minigrad.kernels.build.threads import PARALLEL_FOR
+
+_byte, _i64 = cgutils.voidptr_t, ir.IntType(64)
+# void task(char **args, size_t *dims, size_t *steps, void *data), as for NumPy's ufuncs.
+_TASK = ir.FunctionType(ir.VoidType(), [_byte.as_pointer(), *[_i64.as_pointer()] * 2, _byte])
+# void parallel_for(task, args, dims, steps, data, size_t inner_ndim, array_count, threads).
+_LOOP = ir.FunctionType(ir.VoidType(), [_byte] * 5 + [_i64] * 3)
+
+
+@intrinsic
+def on_threads(typingctx, threads, function, *arguments):
+    """Call function(thread, threads, *arguments) for every thread, at the same time.
+
+    If there is one thread only, this is a plain call.
+    """
+    arguments = types.StarArgTuple.from_types(tuple(map(types.unliteral, arguments)))
+    called = function.get_call_type(typingctx, (types.intp, types.intp, *arguments), {})
+
+    def codegen(context, builder, signature, values):
+        threads, _, packed = values
+        shared = cgutils.alloca_once_value(builder, cgutils.make_anonymous_struct(
+            builder, [packed, threads, cgutils.false_bit]))
+        task = _task(context, builder.module, function, called, shared.type)
+        # An array of bytes from address 0 on: each thread gets the address of its own number.
+        args, dims, steps = (cgutils.alloca_once_value(builder, value) for value in (
+            cgutils.get_null_value(_byte), threads, _i64(1)))
+        data = builder.bitcast(shared, _byte)
+        with builder.if_else(builder.icmp_signed(">", threads, _i64(1))) as (many, one):
+            with many:
+                address = builder.load(context.get_c_value(builder, _byte, PARALLEL_FOR))
+                builder.call(builder.bitcast(address, _LOOP.as_pointer()), [
+                    *(builder.bitcast(x, _byte) for x in (task, args, dims, steps)), data,
+                    _i64(0), _i64(1), threads])
+            with one:
+                builder.call(task, [args, dims, steps, data])
+        failed = builder.load(cgutils.gep_inbounds(builder, shared, 0, 2))
+        with cgutils.if_unlikely(builder, failed):
+            context.call_conv.return_user_exc(builder, MemoryError, (
+                f"{function.dispatcher.__name__} found no memory",))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, function, arguments), codegen
+
+
+def _task(context, module, function, signature, pointer):
+    """Define a task that calls the function for each of its threads' numbers, and notes if one
+    fails; `pointer` is the type of a pointer to (arguments, threads, failed)."""
+    task = ir.Function(module, _TASK, module.get_unique_name("minigrad_task"))
+    task.linkage = "internal"
+    task.attributes.add("noinline")     # a copy in the direct call would be compiled, too
+    args, dims, _, data = task.args
+    builder = ir.IRBuilder(task.append_basic_block("entry"))
+    packed, threads, failed = (
+        cgutils.gep_inbounds(builder, builder.bitcast(data, pointer), 0, i) for i in range(3))
+    arguments = cgutils.unpack_tuple(builder, builder.load(packed))
+    compiled = function.dispatcher.get_compile_result(signature)
+    context.add_linking_libs([compiled.library])
+    first = builder.ptrtoint(builder.load(args), _i64)
+    with cgutils.for_range(builder, builder.load(dims)) as loop:
+        status, _ = context.call_internal_no_propagate(
+            builder, compiled.fndesc, signature,
+            [builder.add(first, loop.index), builder.load(threads), *arguments])
+        with cgutils.if_unlikely(builder, status.is_error):
+            builder.store(cgutils.true_bit, failed)
+    builder.ret_void()
+    return task
+
+
+@serial
+def share(n, thread, threads):
+    """Return a thread's share of the numbers below n."""
+    return range(thread * n // threads, (thread + 1) * n // threads)
+
+
+@serial
+def portion(x, thread, threads):
+    """Return a thread's share of a dense row, in which a loop starts at 0.  (A loop that starts at
+    a number that might be below 0 is no loop over vectors.)"""
+    mine = share(x.size, thread, threads)
+    return part(x, mine.start, len(mine))

@@ -1,0 +1,56 @@
+"""Functions that a kernel runs on several threads at once."""
+import numba
+import numpy as np
+import pytest
+
+from minigrad.kernels.build import compiling, threads
+from minigrad.kernels.build.parallel import on_threads, share
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+on_many = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
+
+
+@compiling.serial
+def note(thread, threads, x, noted, factor, negative):
+    for i in share(x.size, thread, threads):
+        noted[0, i] += thread + 1
+        noted[1, i] += factor * (-x[i] if negative else x[i])
+
+
+@compiling.kernel("C1 C2 double bool threads")
+def note_kernel(x, noted, factor, negative, threads):
+    on_threads(threads, note, x, noted, factor, negative)
+
+
+@compiling.serial
+def need_memory(thread, threads, x):
+    if thread == threads - 1:
+        x[0] = np.empty(1 << 60, x.dtype)[0]
+
+
+@compiling.kernel("C1 threads")
+def need_memory_kernel(x, threads):
+    on_threads(threads, need_memory, x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 1000])
+def test_every_number_is_in_the_share_of_one_thread(size, dtype):
+    x, most = np.arange(size, dtype=dtype), threads.count()
+    for n in {1, most}:
+        noted = np.zeros((2, size), dtype)
+        note_kernel(x, noted, 0.5, True, n)
+        assert np.array_equal(noted[0], np.sort(noted[0])) and np.array_equal(noted[1], -x / 2)
+        assert size < n or set(noted[0]) == set(range(1, n + 1))
+
+
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=on_many)])
+def test_what_fails_on_a_thread_fails_the_kernel(several):
+    with pytest.raises(MemoryError):
+        need_memory_kernel(np.zeros(3), threads.count() if several else 1)
+
+
+def test_a_kernel_has_one_version_for_any_number_of_threads():
+    for n in {1, threads.count()}:
+        note_kernel(np.ones(3), np.zeros((2, 3)), 1.0, False, n)
+    assert set(note_kernel.versions) <= {np.dtype(np.float32), np.dtype(np.float64)}
