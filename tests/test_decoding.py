@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minigrad import kernels
-from minigrad.kernels import plain
 from model import Transformer, TransformerConfig
 from model.sampling.decoding import Decoder, Reader, window_start
+from tests import plain
 
 SHAPES = [      # as TransformerConfig has them, without dropout
     (65, 16, 2, 4, 32, False), (11, 8, 1, 2, 16, True), (7, 9, 3, 1, 6, True),

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from minigrad import kernels
-from minigrad.kernels import plain
 from minigrad.kernels.build import processor
 from model.training.recipes import RECIPES
+from tests import plain
 from tests.reference.make_short_run import FILE, digest, float32_run, masks, short_run
 
 PUBLISHED = json.loads(FILE.read_text(encoding="utf-8"))

@@ -9,9 +9,9 @@ import pytest
 import data
 import minigrad as mg
 from minigrad import kernels
-from minigrad.kernels import plain
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.training.optimizers import decayed_and_other
+from tests import plain
 
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 

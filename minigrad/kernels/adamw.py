@@ -1,8 +1,5 @@
-"""AdamW's step and the sum of squares, over all parameters in one pass.
-
-In plain NumPy, AdamW (Loshchilov & Hutter 2019, algorithm 2), for each parameter:
-    m += (1 - beta1) * (g - m);  v += (1 - beta2) * (g * g - v);
-    p -= lr * (weight_decay * p + (m / correction1) / (np.sqrt(v / correction2) + eps))
+"""AdamW's step and the sum of squares, over all parameters in one pass (Loshchilov & Hutter 2019,
+"Decoupled Weight Decay Regularization", algorithm 2).
 
 How it runs: the kernels get the addresses of many arrays at once, cut into pieces of at most PIECE
 elements, which the threads share.  Each piece has its own sum, so that a norm does not depend on
@@ -12,7 +9,7 @@ import functools
 
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
+from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial, threads_for
 from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import array_at
@@ -21,6 +18,15 @@ from minigrad.kernels.build.sums import dot
 PIECE = 1 << 14
 
 
+def plain_adamw(ps, gs, ms, vs, settings):
+    for p, g, m, v, row in zip(ps, gs, ms, vs, settings.tolist()):
+        lr, beta1, beta2, eps, weight_decay, correction1, correction2 = row
+        m += (1 - beta1) * (g - m)
+        v += (1 - beta2) * (g * g - v)
+        p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
+
+
+@instead_of(plain_adamw)
 def adamw(ps: list, gs: list, ms: list, vs: list, settings: np.ndarray) -> None:
     """Update every p, m and v in place; all are dense and of one float type.
 
@@ -33,6 +39,11 @@ def adamw(ps: list, gs: list, ms: list, vs: list, settings: np.ndarray) -> None:
     adamw_kernel(ps[0].reshape(-1), places, pieces(sizes), settings, threads_for(sum(sizes)))
 
 
+def plain_sum_of_squares(xs):
+    return float(sum(np.square(x, dtype=np.float64).sum() for x in xs))
+
+
+@instead_of(plain_sum_of_squares)
 def sum_of_squares(xs: list) -> float:
     """Return the sum of the squares of all elements of all arrays, which have one float type."""
     xs = [dense(x) for x in xs]

@@ -54,12 +54,11 @@ def compile_others(qk_norm: bool, ngrams: bool) -> None:
 def others(qk_norm: bool, ngrams: bool) -> list:
     """Return the other kernels of a step, the slowest to compile first."""
     from minigrad.kernels.attention import attention_vjp_kernel
-    from minigrad.kernels.cross_entropy import cross_entropy_kernel
-    from minigrad.kernels.embedding import add_rows_kernel, sum_rows_kernel
-    from minigrad.kernels.ngrams import ngram_rows_kernel
+    from minigrad.kernels.adamw import adamw_kernel, sum_of_squares_kernel
+    from minigrad.kernels.embedding import add_rows_kernel, ngram_rows_kernel, sum_rows_kernel
     from minigrad.kernels.norm import norm_kernel, norm_vjp_kernel
     from minigrad.kernels.rotary import norm_heads_kernel, norm_heads_vjp_kernel
-    from minigrad.kernels.adamw import adamw_kernel, sum_of_squares_kernel
+    from minigrad.kernels.softmax import cross_entropy_kernel
     return [attention_vjp_kernel, *[norm_heads_vjp_kernel, norm_heads_kernel] * qk_norm,
             norm_vjp_kernel, norm_kernel, cross_entropy_kernel, *[sum_rows_kernel] * ngrams,
             add_rows_kernel, adamw_kernel, sum_of_squares_kernel, *[ngram_rows_kernel] * ngrams]

@@ -1,14 +1,9 @@
 """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1), a head at a time.
 
-In plain NumPy, for q (T, D), k (S, D), v (S, E), a mask (T, S) of 0 and -inf, and the slope of the
-head's linear bias (Press et al. 2022, "Train Short, Test Long", section 3), 0 for none:
-    P = softmax(q @ k.T * scale - slope * abs(t - s) + mask);   out = dropout(P) @ v
-and back, with dP the gradient through the dropout:
-    dv = dropout(P).T @ g;   dP = dropout(g @ v.T);   dS = P * (dP - (g * out).sum(-1));
-    dq = dS @ k * scale;   dk = dS.T @ q * scale
-
-There may be more heads of queries than of keys and values, G = H / groups to each (Ainslie et al.
-2023, "GQA", section 2.2); their gradients to k and v add up.
+A mask of 0 and -inf is added to the scores, and a linear bias for each head, of which a slope of 0
+leaves nothing (Press et al. 2022, "Train Short, Test Long", section 3).  There may be more heads of
+queries than of keys and values, G = H / groups to each (Ainslie et al. 2023, "GQA", section 2.2);
+their gradients to k and v add up.
 
 How it runs: threads share the groups, which are single heads if G is 1.  A head is processed in
 blocks of ROWS queries, whose scores (ROWS, S) stay in the second-level cache.  A causal block stops
@@ -18,20 +13,50 @@ sum (Dao et al. 2022, "FlashAttention", section 3.1), and the dropout mask from 
 """
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for, writable
+from minigrad.kernels.build.compiling import (dense, instead_of, kernel, serial, threads_for,
+                                              writable)
 from minigrad.kernels.build.lanes import LANES
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import dense_row, part
 from minigrad.kernels.build.sums import dot, largest
 from minigrad.kernels.build.tiles import TILE_BYTES
 from minigrad.kernels.build.vector_math import exp
-from minigrad.kernels.dropout import keeps, seed_and_bound
+from minigrad.kernels.dropout import keeps, plain_dropout, seed_and_bound
 from minigrad.kernels.matmul import ADD, SET, multiply, pack_columns
 from minigrad.kernels.softmax import softmax_row
 
 ROWS = 24       # queries of a block; a multiple of every MR
 
 
+def plain_attention(q, k, v, mask, slopes, causal, scale, p, seed):
+    P, log_sum = _weights(q, k, mask, slopes, causal, scale)
+    return plain_dropout(P, p, seed) @ _for_each_head(v, q), log_sum
+
+
+def _for_each_head(x, q):
+    """Repeat keys or values (B, groups, S, D) for each head of the queries, (B, H, S, D)."""
+    return np.repeat(x, q.shape[1] // x.shape[1], axis=1)
+
+
+def _weights(q, k, mask, slopes, causal, scale):
+    scores = q @ _for_each_head(k, q).swapaxes(-1, -2) * scale          # (B, H, T, S)
+    if slopes is not None:
+        T, S = scores.shape[-2:]
+        distances = abs(np.arange(T)[:, None] - np.arange(S)).astype(q.dtype)
+        scores = scores - slopes[:, None, None] * distances
+    if mask is not None:
+        scores = scores + mask
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf).astype(q.dtype)
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    e = np.exp(scores - np.where(top > -np.inf, top, 0))
+    total = e.sum(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        log_sum = np.where(top > -np.inf, top + np.log(total), -np.inf)[..., 0]
+    return e / np.where(total > 0, total, 1), log_sum.astype(q.dtype)
+
+
+@instead_of(plain_attention)
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None,
               slopes: np.ndarray | None, causal: bool, scale: float, p: float, seed: int
               ) -> tuple[np.ndarray, np.ndarray]:
@@ -52,6 +77,22 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     return out, log_sum
 
 
+def plain_attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, into=None):
+    P, _ = _weights(q, k, mask, slopes, causal, scale)
+    dP = plain_dropout(g @ _for_each_head(v, q).swapaxes(-1, -2), p, seed)
+    dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * scale
+    gradients = [dS @ _for_each_head(k, q)]
+    for dx in (dS.swapaxes(-1, -2) @ q, plain_dropout(P, p, seed).swapaxes(-1, -2) @ g):
+        gradients.append(dx.reshape(*k.shape[:2], q.shape[1] // k.shape[1], *dx.shape[2:])
+                         .sum(axis=2))
+    if into is None:
+        return gradients
+    for room, gradient in zip(into, gradients):
+        room[...] = gradient
+    return into
+
+
+@instead_of(plain_attention_vjp)
 def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, into=None):
     """Return the gradients to q, k and v, written to the three arrays `into` if they are given."""
     dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]

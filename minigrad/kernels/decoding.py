@@ -1,17 +1,5 @@
 """One more character for each of B sequences: a transformer's step with cached keys and values.
 
-In plain NumPy, from the embedding x of the character at position t, in each layer, a head at a time
-(Vaswani et al. 2017, section 3.2.1, for the last row alone),
-    q, keys[t], values[t] = norm(x) @ qkv, with q and keys[t] turned by the angles of t;
-    e = exp(q @ keys[:t + 1].T / sqrt(D) - slope * arange(t, -1, -1));
-    x = x + (e @ values[:t + 1] / e.sum()) @ out;
-then
-    x = x + gelu(norm(x) @ up) @ down;
-and in the end
-    logits = norm(x) @ head.
-The norm is the layer norm or the RMS norm.  The squared ReLU may replace gelu, and a head's q and
-keys[t] may each be divided by their root mean square.
-
 How it runs: weights, keys and values are stored in panels, so that a step reads each of them once,
 from one end to the other; all sequences share what is read.  A layer has five stages.  In each of
 them, threads share the panels of a product, or the heads.  Every sum is taken in the same order as
@@ -19,20 +7,51 @@ in the training kernels, so that the logits are equal to the last bit.
 """
 import numpy as np
 
+from minigrad.kernels.activations import plain_activation, squared_relu, value_and_slope
 from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_lanes
-from minigrad.kernels.build.compiling import kernel, serial, threads_for
+from minigrad.kernels.build.compiling import instead_of, kernel, serial, threads_for
+from minigrad.kernels.build.panels import unpack
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel
-from minigrad.kernels.gelu import value_and_slope
 from minigrad.kernels.matmul import SET
-from minigrad.kernels.norm import normalise
-from minigrad.kernels.rotary import copy_row, norm_head, rotate_row
-from minigrad.kernels.squared_relu import squared_relu
+from minigrad.kernels.norm import normalise, plain_norm
+from minigrad.kernels.rotary import (copy_row, norm_head, plain_norm_heads, plain_rotate,
+                                     rotate_row)
+from minigrad.kernels.softmax import plain_softmax
 
 QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages: five in each layer, and the last
 STAGES = HEAD
 
 
+def plain_decode(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values, x,
+                 vocab_size, t, eps, centred, qk_norm, relu2):
+    C, (L, B, groups, _, D, NR), H = x.shape[1], keys.shape, slopes.size
+    W = (H + 2 * groups) * D
+
+    def normed(x, i):
+        return plain_norm(x, gains[i], shifts[i], eps, centred)[0]
+
+    for i in range(L):
+        bias = np.split(biases[i], [W, W + C, W + 5 * C])
+        packed = normed(x, 2 * i) @ unpack(qkv[i], W) + bias[0]         # (B, W)
+        angles = np.tile(cos[t], (1, H + groups)), np.tile(sin[t], (1, H + groups))
+        packed = (plain_norm_heads(packed, *angles, H + groups, D, eps)[0] if qk_norm
+                  else plain_rotate(packed, *angles))
+        q, k, v = np.split(packed.reshape(B, -1, D), [H, H + groups], axis=1)
+        keys[i, :, :, t // NR, :, t % NR] = k
+        for d in range(D):
+            values[i, :, :, d // NR, t, d % NR] = v[:, :, d]
+        past = unpack(keys[i], t + 1), unpack(values[i], D)[:, :, :t + 1]
+        q = q.reshape(B, groups, -1, D)                                 # G heads to each group
+        bias_to_key = slopes.reshape(groups, -1, 1) * np.arange(t, -1, -1)
+        P = plain_softmax(q @ past[0] * D ** -0.5 - bias_to_key.astype(q.dtype))
+        x = x + ((P @ past[1]).reshape(B, C) @ unpack(out[i], C) + bias[1])
+        hidden = plain_activation(normed(x, 2 * i + 1) @ unpack(up[i], 4 * C) + bias[2], relu2)
+        x = x + (hidden @ unpack(down[i], C) + bias[3])
+    return normed(x, 2 * L) @ unpack(head, vocab_size)
+
+
+@instead_of(plain_decode)
 def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarray,
            shifts: np.ndarray, biases: np.ndarray, qkv: np.ndarray, out: np.ndarray,
            up: np.ndarray, down: np.ndarray, head: np.ndarray, keys: np.ndarray, values: np.ndarray,

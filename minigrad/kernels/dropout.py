@@ -1,18 +1,36 @@
 """Dropout (Srivastava et al. 2014, section 4) whose mask is computed where needed, never stored.
 
-In plain NumPy:  y = residual + x * keep(seed, np.arange(x.size)) / (1 - p)  for flat x, with `keep`
-as below.  It is a counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy as
-1, 2, 3"), so element i of a mask is the same on every platform and for every number of threads.
+The mask is a counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy as
+1, 2, 3"), so element i of it is the same on every platform and for every number of threads.
 Its mixing step, once with each half of the seed, is lowbias32 (Wellons 2018, "Prospecting for Hash
 Functions").
 """
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
+from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial, threads_for
 from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.build.parallel import on_threads, portion, share
 
 
+def plain_keep(n, p, seed):
+    """Return which of n elements dropout keeps, (n,)."""
+    if p == 0:
+        return np.ones(n, bool)
+    bits = np.arange(n).astype(np.uint32)
+    for half in (seed & 0xFFFFFFFF, seed >> 32):
+        bits = bits ^ np.uint32(half)
+        bits = (bits ^ bits >> np.uint32(16)) * np.uint32(0x7FEB352D)
+        bits = (bits ^ bits >> np.uint32(15)) * np.uint32(0x846CA68B)
+        bits = bits ^ bits >> np.uint32(16)
+    return bits >= np.uint32(min(p * 2**32, 2**32 - 1))
+
+
+def plain_dropout(x, p, seed, residual=None):
+    y = np.where(plain_keep(x.size, p, seed).reshape(x.shape), x * (1 / (1 - p)), 0).astype(x.dtype)
+    return y if residual is None else residual + y
+
+
+@instead_of(plain_dropout)
 def dropout(x: np.ndarray, p: float, seed: int, residual: np.ndarray | None = None) -> np.ndarray:
     """Zero elements of x with probability p, scale others by 1 / (1 - p), and add a residual of the
     same shape; `seed` has 64 bits."""

@@ -1,17 +1,25 @@
-"""Sums of the rows of a table, and the gradient.  In plain NumPy, for ids (N, n) and with
-w = keep / (1 - p), where dropout keeps or leaves out whole rows,
-    y = (w[..., None] * table[ids]).sum(1)
-and back
-    np.add.at(total, ids, w[..., None] * g[:, None])
+"""Sums of the rows of a table, where dropout may leave out whole rows; and the rows that belong to
+the n-grams that end at each character of a sequence.
 """
+import math
+
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, kernel, rows, serial, threads_for
+from minigrad.kernels.build.compiling import dense, instead_of, kernel, rows, serial, threads_for
 from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.dropout import keeps, seed_and_bound
+from minigrad.kernels.dropout import keeps, plain_keep, seed_and_bound
+
+FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
+FOLD = np.uint64(32)
 
 
+def plain_sum_rows(table, ids, p=0.0, seed=0):
+    kept = plain_keep(ids.size, p, seed).reshape(*ids.shape, 1)
+    return np.where(kept, table[ids], 0).sum(axis=1, dtype=table.dtype) * (1 / (1 - p))
+
+
+@instead_of(plain_sum_rows)
 def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0) -> np.ndarray:
     """Return sums of n rows each, (V, C), (N, n) -> (N, C), with rows dropped as `dropout` drops
     elements."""
@@ -41,6 +49,12 @@ def sums_of_rows(thread, threads, table, ids, out, low, high, bound, scale):
             into[c] *= factor
 
 
+def plain_add_rows(total, ids, g, p=0.0, seed=0):
+    of, at = np.nonzero(plain_keep(ids.size, p, seed).reshape(ids.shape))
+    np.add.at(total, ids[of, at], g[of] * (1 / (1 - p)))
+
+
+@instead_of(plain_add_rows)
 def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, seed: int = 0
              ) -> None:
     """Add g[r] to total[ids[r, i]] for every r and i, repeated ids too, except dropped rows:
@@ -67,3 +81,40 @@ def add_rows_of_thread(thread, threads, total, ids, g, low, high, bound, scale):
                 into = total[at]
                 for c in range(row.size):
                     into[c] = fma(factor, row[c], into[c])
+
+
+def plain_ngram_rows(ids, n, count):
+    T = ids.shape[-1]
+    begun = np.zeros((*ids.shape[:-1], n - 1 + T), np.uint64)
+    begun[..., n - 1:] = ids.astype(np.uint64) + np.uint64(1)
+    found, state = [], FNV_BASIS
+    for back in range(n):
+        state = (state ^ begun[..., n - 1 - back:n - 1 - back + T]) * FNV_PRIME
+        found.append(state)                                     # of back + 1 characters
+    states = np.stack(found[1:], axis=-1)
+    return ((states ^ states >> FOLD) % np.uint64(count)).astype(np.int64)
+
+
+@instead_of(plain_ngram_rows)
+def ngram_rows(ids: np.ndarray, n: int, count: int) -> np.ndarray:
+    """Return a row below `count` for each n-gram, from pairs on: (..., T) -> (..., T, n - 1).
+
+    The hash is Fowler, Noll & Vo's FNV-1a of 64 bits, folded, over the characters of an n-gram from
+    the last to the first.  Characters before the sequence count as 0, and id i as i + 1.
+    """
+    found = np.empty((*ids.shape, n - 1), np.int64)
+    flat = np.ascontiguousarray(ids, np.int64).reshape(math.prod(ids.shape[:-1]), ids.shape[-1])
+    ngram_rows_kernel(flat, count, found.reshape(*flat.shape, n - 1))
+    return found
+
+
+@kernel("ids2 int I3")
+def ngram_rows_kernel(ids, count, found):
+    N, T, longest = found.shape
+    for s in range(N):
+        for t in range(T):
+            state = (FNV_BASIS ^ np.uint64(ids[s, t] + 1)) * FNV_PRIME
+            for back in range(1, longest + 1):
+                before = np.uint64(ids[s, t - back] + 1) if back <= t else np.uint64(0)
+                state = (state ^ before) * FNV_PRIME
+                found[s, t, back - 1] = np.int64((state ^ state >> FOLD) % np.uint64(count))

@@ -1,13 +1,5 @@
 """Matrix products, with further steps on each row of the product while it is still in the cache.
 
-In plain NumPy, for each of a batch:
-    c = a @ b,  or  c += a @ b;
-then, where they are given,
-    c += bias;  c += residual;
-    activated[...] = gelu(c),  or  c *= gelu'(h) and activated[...] = gelu(h) for h = slope_at,
-and for the squared ReLU,
-    c = max(c, 0)**2,          or  c *= 2 * sqrt(slope_at), its slope where its value is slope_at.
-
 How it runs (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication"): the
 inner dimension is cut into depths of at most KC.  For each depth, B is packed into panels of NR
 columns; one of them stays in the first-level cache.  The rows of A and C are cut into blocks, which
@@ -19,12 +11,13 @@ import functools
 
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for, writable
+from minigrad.kernels.activations import (plain_activation, plain_gelu, plain_gelu_vjp,
+                                          slope_where, squared_relu, value_and_slope)
+from minigrad.kernels.build.compiling import (dense, instead_of, kernel, serial, threads_for,
+                                              writable)
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
                                           micro_kernel, prefetch, transpose_square)
-from minigrad.kernels.gelu import value_and_slope
-from minigrad.kernels.squared_relu import slope_where, squared_relu
 
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache
@@ -34,14 +27,33 @@ AHEAD = 8               # columns of A that are prefetched before they are packe
 SET, ADD = np.bool_(False), np.bool_(True)
 
 
+def plain_matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activated=None,
+                 relu2=False):
+    c = a @ b
+    if out is not None:
+        out += c
+        c = out
+    for added in (bias, residual):
+        if added is not None:
+            c += added
+    if slope_at is not None:
+        c *= 2 * np.sqrt(slope_at) if relu2 else plain_gelu_vjp(np.ones_like(c), slope_at, False)
+    elif relu2:
+        c[...] = plain_activation(c, relu2)
+    if activated is not None:
+        activated[...] = plain_gelu(c if slope_at is None else slope_at, False)
+    return c
+
+
+@instead_of(plain_matmul)
 def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
            bias: np.ndarray | None = None, residual: np.ndarray | None = None,
            slope_at: np.ndarray | None = None, activated: np.ndarray | None = None,
            relu2: bool = False) -> np.ndarray:
     """(N, M, K) @ (N, K, P) -> (N, M, P), or (M, K) @ (K, P) -> (M, P); added to `out` if given.
 
-    The further steps, stated at the top of this file, need a bias (P,), and dense arrays of the
-    product's shape.
+    The further steps, which `plain_matmul` states, need a bias (P,), and dense arrays of the
+    product's shape.  `slope_at` is the GELU's argument, or the squared ReLU's value.
     """
     add = out is not None
     if not add:

@@ -1,26 +1,22 @@
 """Muon's step for all matrices, in one pass (Jordan et al. 2024, "Muon: An optimizer for hidden
 layers in neural networks", with its coefficients A, B, C).
 
-In plain NumPy, for each parameter p with gradient g and momentum m:
-    m = momentum * m + g;  z = g + momentum * m;  z = z / |z|;
-    steps times:  z = A z + (B G + C G G) z  with G = z z^T;
-    p = decay * p - lr * z
 For z = U S V^T the steps keep U and V, and bring singular values to between 0.68 and 1.21: in five
 steps all that are 0.0015 or more of |z|, in three those from 0.018 on.
 
-How it runs: A + B G + C G^2 = C (G + B/2C)^2 + A - B^2/4C, and for C^(1/4) z in place of z the
-factor C is 1.  Then a step is products, and numbers added to a diagonal.  Symmetric matrices are
-computed below the diagonal only.  Where rows are much longer than columns, the steps are taken on
-G: a step with the polynomial P takes G to P G P, and all P together multiply z once, at the end.
-Where columns are longer, the same is done from the other side, with G = z^T z.  One thread steps a
-whole matrix, which stays in its cache; the result does not depend on the threads.
+How it runs: with G = z z^T, A + B G + C G^2 = C (G + B/2C)^2 + A - B^2/4C, and for C^(1/4) z in
+place of z the factor C is 1.  Then a step is products, and numbers added to a diagonal.  Symmetric
+matrices are computed below the diagonal only.  Where rows are much longer than columns, the steps
+are taken on G: a step with the polynomial P takes G to P G P, and all P together multiply z once,
+at the end.  Where columns are longer, the same is done from the other side, with G = z^T z.  One
+thread steps a whole matrix, which stays in its cache; the result does not depend on the threads.
 """
 import math
 
 import numpy as np
 
 from minigrad.kernels.adamw import addresses
-from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
+from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial, threads_for
 from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.build.parallel import on_threads
 from minigrad.kernels.build.simd import array_at, dense_row
@@ -38,6 +34,20 @@ FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literal
 SQUARE = 16         # rows and columns that are mirrored at a time, while both are in the cache
 
 
+def plain_muon(ps, gs, ms, settings, steps):
+    for p, g, m, (momentum, decay, lr) in zip(ps, gs, ms, settings.tolist()):
+        m *= momentum
+        m += g
+        z = g + momentum * m
+        z /= np.sqrt(np.square(z).sum()) + TINY
+        for _ in range(steps):
+            gram = z @ z.T
+            z = A * z + (B * gram + C * gram @ gram) @ z
+        p *= decay
+        p -= lr * z
+
+
+@instead_of(plain_muon)
 def muon(ps: list, gs: list, ms: list, settings: np.ndarray, steps: int) -> None:
     """Update every matrix p and its m in place; all are dense and of one float type.
 

@@ -1,24 +1,24 @@
-"""Rotary positions (Su et al. 2021, "RoFormer", section 3.4.2): channels turned in pairs; and, in
-the same pass, heads divided by their root mean square (Henry et al. 2020, "Query-Key Normalization
-for Transformers", section 3).
-
-In plain NumPy, for x (T, W) of which the first channels are turned, and angles (T, pairs):
-    a, b = x[:, :2 * pairs:2], x[:, 1:2 * pairs:2]
-    y = x.copy();  y[:, :2 * pairs:2] = a * cos - b * sin;  y[:, 1:2 * pairs:2] = b * cos + a * sin
-and back by the opposite angle.  With the norm, for each head x (T, D) of the first ones,
-    rstd = 1 / np.sqrt((x * x).mean(-1) + eps);  y = turned(x) * rstd
-and back, since turning changes no inner product,
-    dx = turned back((g - y * (g * y).mean(-1)) * rstd)
+"""Rotary positions (Su et al. 2021, "RoFormer", section 3.4.2): channels turned in pairs, and back
+by the opposite angle; and, in the same pass, heads divided by their root mean square (Henry et al.
+2020, "Query-Key Normalization for Transformers", section 3), which turning does not change.
 """
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, kernel, rows, serial, threads_for
+from minigrad.kernels.build.compiling import dense, instead_of, kernel, rows, serial, threads_for
 from minigrad.kernels.build.lanes import LANES, fma, load, store
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.sums import dot
 
 
+def plain_rotate(x, cos, sin):
+    y, turned = x.copy(), 2 * cos.shape[-1]
+    a, b = x[..., :turned:2], x[..., 1:turned:2]
+    y[..., :turned:2], y[..., 1:turned:2] = a * cos - b * sin, b * cos + a * sin
+    return y
+
+
+@instead_of(plain_rotate)
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
     """Turn the first channels and copy the others: (..., T, W), (T, pairs), (T, pairs) ->
     (..., T, W)."""
@@ -56,6 +56,14 @@ def copy_row(source, target):
         target[c] = source[c]
 
 
+def plain_norm_heads(x, cos, sin, heads, D, eps):
+    y, of_heads = plain_rotate(x, cos, sin), x[..., :heads * D].reshape(*x.shape[:-1], heads, D)
+    rstd = 1 / np.sqrt(np.square(of_heads).mean(axis=-1) + eps)
+    y[..., :heads * D] *= np.repeat(rstd, D, axis=-1)
+    return y, rstd.reshape(-1, heads)
+
+
+@instead_of(plain_norm_heads)
 def norm_heads(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, heads: int, D: int, eps: float
                ) -> tuple[np.ndarray, np.ndarray]:
     """Turn each of the first heads, divide it by its root mean square, and copy the other channels:
@@ -69,6 +77,15 @@ def norm_heads(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, heads: int, D: i
     return y, rstd
 
 
+def plain_norm_heads_vjp(g, y, rstd, cos, sin, D):
+    dx, heads = g.copy(), rstd.shape[1]
+    g, y = (a[..., :heads * D].reshape(*a.shape[:-1], heads, D) for a in (g, y))
+    d = (g - y * (g * y).mean(axis=-1, keepdims=True)) * rstd.reshape(*g.shape[:-1], 1)
+    dx[..., :heads * D] = d.reshape(*g.shape[:-2], heads * D)
+    return plain_rotate(dx, cos, -sin)
+
+
+@instead_of(plain_norm_heads_vjp)
 def norm_heads_vjp(g: np.ndarray, y: np.ndarray, rstd: np.ndarray, cos: np.ndarray, sin: np.ndarray,
                    D: int) -> np.ndarray:
     """Return the gradient to the x of `norm_heads`, from its outputs."""

@@ -1,19 +1,33 @@
 """Draw the next of V characters for each of B sequences, from its own logits.
 
-In plain NumPy, for a row of logits, with `ranked` the ids that may be drawn, likeliest first:
-    p = exp((logits[ranked] - logits.max()) / temperature);
-    p = p[:np.searchsorted(np.cumsum(p), top_p * p.sum()) + 1];   p /= p.sum();
-and with p in the order of the ids, 0 for all others, and u from [0, 1)
-    drawn = np.searchsorted(np.cumsum(p), u, side="right").
 Everything is in float64, whatever the logits are.  A temperature of 0 takes the likeliest.
 """
 import math
 
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, kernel, serial
+from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial
 
 
+def plain_draw(logits, u, temperature, top_k, top_p):
+    drawn, probabilities = np.full(len(logits), -1), np.zeros(logits.shape)
+    for b, row in enumerate(logits.astype(np.float64)):
+        ranked = np.argsort(-row, kind="stable")[:1 if temperature == 0 else top_k]
+        if not (row < np.inf).all() or row[ranked[0]] == -np.inf:
+            continue
+        p = np.exp((row[ranked] - row[ranked[0]]) / (temperature or 1.0))
+        if top_p is not None and top_p < 1:
+            reached = np.cumsum(p)
+            fewest = int(np.searchsorted(reached, top_p * reached[-1])) + 1
+            ranked, p = ranked[:fewest], p[:fewest]
+        probabilities[b, ranked] = p / p.sum()
+        likely = np.flatnonzero(probabilities[b])
+        reached = np.cumsum(probabilities[b, likely])
+        drawn[b] = likely[min(np.searchsorted(reached, u[b], side="right"), likely.size - 1)]
+    return drawn, probabilities
+
+
+@instead_of(plain_draw)
 def draw(logits: np.ndarray, u: np.ndarray, temperature: float, top_k: int | None,
          top_p: float | None) -> tuple[np.ndarray, np.ndarray]:
     """Return ids (B,), and the probabilities (B, V) from which they were drawn, from logits (B, V).

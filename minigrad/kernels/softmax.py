@@ -1,10 +1,7 @@
-"""Softmax over rows.  In plain NumPy:
-
-    e = np.exp(x - x.max(-1, keepdims=True));  y = e / e.sum(-1, keepdims=True).
-"""
+"""Softmax over rows, and the cross-entropy of rows of logits against one class each."""
 import numpy as np
 
-from minigrad.kernels.build.compiling import kernel, rows, serial, threads_for
+from minigrad.kernels.build.compiling import instead_of, kernel, rows, serial, threads_for
 from minigrad.kernels.build.lanes import LANES, load, spread, store, total
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
@@ -12,6 +9,14 @@ from minigrad.kernels.build.sums import dot, largest
 from minigrad.kernels.build.vector_math import exp, log
 
 
+def plain_softmax(x):
+    if x.size == 0:
+        return np.empty_like(x)
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+@instead_of(plain_softmax)
 def softmax(x: np.ndarray) -> np.ndarray:
     """Softmax over the last axis, (..., C) -> (..., C)."""
     out = np.empty(x.shape, x.dtype)
@@ -20,6 +25,11 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return out
 
 
+def plain_softmax_vjp(g, y):
+    return y * (g - (g * y).sum(axis=-1, keepdims=True))
+
+
+@instead_of(plain_softmax_vjp)
 def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
     """y * (g - sum(g * y)) over the last axis: the gradient of `softmax`, from its output y."""
     out = np.empty(y.shape, y.dtype)
@@ -75,3 +85,44 @@ def softmax_row_vjp(g, y, out):
     g, out, along = part(g, 0, y.size), part(out, 0, y.size), dot(g, y)
     for i in range(0, y.size, LANES):
         store(out, i, load(y, i, 0) * (load(g, i, 0) - along))
+
+
+def plain_cross_entropy(logits, targets, ignored):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    counted = targets != ignored
+    chosen = np.arange(len(targets)), np.where(counted, targets, 0)
+    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[chosen]
+    slopes = plain_softmax(logits)
+    slopes[chosen] -= 1
+    return (losses * counted).astype(logits.dtype), slopes * counted[:, None]
+
+
+@instead_of(plain_cross_entropy)
+def cross_entropy(logits: np.ndarray, targets: np.ndarray, ignored: int
+                  ) -> tuple[np.ndarray, np.ndarray]:
+    """-log softmax(logits)[target] in nats, (R, C), (R,) -> (R,), and its gradient, (R, C),
+    in the same pass; both are 0 where the target is ignored."""
+    losses, slopes = np.empty(len(targets), logits.dtype), np.empty(logits.shape, logits.dtype)
+    if targets.size:
+        cross_entropy_kernel(rows(logits), targets, losses, slopes, ignored,
+                             threads_for(logits.size))
+    return losses, slopes
+
+
+@kernel("C2 ids1 C1 C2 int threads")
+def cross_entropy_kernel(logits, targets, losses, slopes, ignored, threads):
+    on_threads(threads, cross_entropy_rows, logits, targets, losses, slopes, ignored)
+
+
+@serial
+def cross_entropy_rows(thread, threads, logits, targets, losses, slopes, ignored):
+    R, C = logits.shape
+    for r in share(R, thread, threads):
+        if targets[r] == ignored:
+            losses[r] = 0
+            slopes[r] = 0
+        else:
+            row = part(logits, r * C, C)
+            log_sum = softmax_row(row, largest(row), part(slopes, r * C, C))
+            losses[r] = log_sum - logits[r, targets[r]]
+            slopes[r, targets[r]] -= 1

@@ -15,8 +15,8 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import kernels
-from minigrad.kernels import plain
 from model import Transformer
+from tests import plain
 from tests.benchmarks.peers import config_of
 from tests.benchmarks.remote import has_pytorch
 from tests.benchmarks.report import Report

@@ -125,19 +125,29 @@ def _refusing(reason):
     return refuse
 
 
-def or_plain(compiled: Callable, plainly: Callable) -> Callable:
-    """Return a function that runs compiled kernels; if they cannot be compiled, it says so and runs
-    plain NumPy instead."""
-    @wraps(compiled)
-    def call(*args, **settings):
-        try:
-            return compiled(*args, **settings)
-        except CannotCompile as error:
-            warnings.warn(f"{compiled.__name__} is left to NumPy, which gives the same and takes "
-                          f"longer, because Numba could not compile {error}", RuntimeWarning,
-                          stacklevel=2)
-            return plainly(*args, **settings)
-    return call
+def instead_of(plain: Callable) -> Callable:
+    """Have a function run compiled kernels in place of one of plain NumPy.
+
+    The plain one, which is kept as its attribute `plain`, runs if Numba may not compile, and, with
+    a warning, if it cannot.
+    """
+    def decorate(compiled):
+        @wraps(compiled)
+        def call(*args, **settings):
+            if numba.config.DISABLE_JIT:
+                return plain(*args, **settings)
+            try:
+                return compiled(*args, **settings)
+            except CannotCompile as error:
+                warnings.warn(f"{compiled.__name__} is left to NumPy, which gives the same and "
+                              f"takes longer, because Numba could not compile {error}",
+                              RuntimeWarning, stacklevel=2)
+                return plain(*args, **settings)
+
+        call.plain = plain
+        return call
+
+    return decorate
 
 
 def threads_for(steps: int) -> int:

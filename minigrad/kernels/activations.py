@@ -1,16 +1,11 @@
-"""The Gaussian error linear unit (Hendrycks & Gimpel 2016, section 2), exact and by tanh.
-
-In plain NumPy, exact:
-    y = x * Phi(x),  Phi(x) = erfc(-x / sqrt(2)) / 2,
-    dy/dx = Phi(x) + x * exp(-x * x / 2) / sqrt(2 pi);
-and by tanh:
-    y = x / 2 * (1 + t),  t = tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)).
+"""The Gaussian error linear unit (Hendrycks & Gimpel 2016, section 2), exact and by tanh, and the
+squared ReLU (So et al. 2021, "Primer", section 3.2).
 """
 import math
 
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, kernel, serial, threads_for
+from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial, threads_for
 from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.build.parallel import on_threads, portion
 from minigrad.kernels.build.vector_math import exp, normal_cdf, tanh
@@ -18,7 +13,16 @@ from minigrad.kernels.build.vector_math import exp, normal_cdf, tanh
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)
 SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715
 
+_erf = np.vectorize(math.erf, otypes=[float])
 
+
+def plain_gelu(x, by_tanh):
+    if by_tanh:
+        return x / 2 * (1 + np.tanh(SLOPE * (x + CUBIC * x**3)))
+    return x / 2 * (1 + _erf(x * math.sqrt(0.5)).astype(x.dtype))
+
+
+@instead_of(plain_gelu)
 def gelu(x: np.ndarray, by_tanh: bool) -> np.ndarray:
     """Return x Phi(x) of every element."""
     out = np.empty(x.shape, x.dtype)
@@ -26,6 +30,15 @@ def gelu(x: np.ndarray, by_tanh: bool) -> np.ndarray:
     return out
 
 
+def plain_gelu_vjp(g, x, by_tanh):
+    if by_tanh:
+        t = np.tanh(SLOPE * (x + CUBIC * x**3))
+        return g * (1 + t + x * (1 - t * t) * SLOPE * (1 + 3 * CUBIC * x * x)) / 2
+    Phi = (1 + _erf(x * math.sqrt(0.5)).astype(x.dtype)) / 2
+    return g * (Phi + x * np.exp(-x * x / 2) * DENSITY_0)
+
+
+@instead_of(plain_gelu_vjp)
 def gelu_vjp(g: np.ndarray, x: np.ndarray, by_tanh: bool) -> np.ndarray:
     """Return g times the derivative of `gelu` at x."""
     out = np.empty(x.shape, x.dtype)
@@ -78,3 +91,21 @@ def value_and_slope(x, real):
     density = exp(real(-0.5) * x * x)
     Phi = normal_cdf(x, density)
     return x * Phi, fma(x * real(DENSITY_0), density, Phi)
+
+
+def plain_activation(x, relu2):
+    """Apply the squared ReLU or the GELU."""
+    return np.square(np.maximum(x, 0)) if relu2 else plain_gelu(x, False)
+
+
+@serial
+def squared_relu(x, real):
+    """Return the squared ReLU of a number; nan stays nan."""
+    positive = real(0) if x < real(0) else x
+    return positive * positive
+
+
+@serial
+def slope_where(y, real):
+    """Return the derivative of the squared ReLU where its value is y."""
+    return real(2) * np.sqrt(y)
