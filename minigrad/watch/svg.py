@@ -8,40 +8,13 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 
 CHARACTER, LINE = 7.3, 17       # of 12 pixel monospace, slightly more than any font needs
 MARGIN, HEAD, PADDING = 24, 72, 11      # around all; above the boxes, for the title; within a box
 DOWN, STACKED = 32, 14          # between steps, between boxes beside the same step
 ROOM, LANE = 30, 14             # from a box to the first lane, from lane to lane
 BEND = 8                        # the radius of a corner
-
-STYLE = """
-.graph { background: var(--paper); font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas,
-         "DejaVu Sans Mono", monospace; --paper: #fff; --ink: #1d2430; --faint: #6b7482;
-         --edge: #9aa4b2; --gradient: #b4400a; --op: #eef3fb; --op-edge: #7d9bd0;
-         --leaf: #edf7ee; --leaf-edge: #74ad7a; --constant: #f6f6f4; --constant-edge: #b9b9b2; }
-@media (prefers-color-scheme: dark) {
-.graph { --paper: #14181f; --ink: #e3e8ef; --faint: #929dac; --edge: #5d6877; --gradient: #ffa366;
-         --op: #1c2740; --op-edge: #5b7dbb; --leaf: #1b2e20; --leaf-edge: #57905f;
-         --constant: #22252b; --constant-edge: #5a5f68; } }
-.graph text { fill: var(--ink); white-space: pre; }
-.graph rect { stroke-width: 1.2; }
-.graph rect.paper { fill: var(--paper); }
-.graph .op rect { fill: var(--op); stroke: var(--op-edge); }
-.graph .leaf rect { fill: var(--leaf); stroke: var(--leaf-edge); }
-.graph .constant rect { fill: var(--constant); stroke: var(--constant-edge);
-                        stroke-dasharray: 4 3; }
-.graph .title, .graph .head { font-weight: 600; }
-.graph .title { font-size: 16px; }
-.graph text.faint { fill: var(--faint); }
-.graph text.gradient { fill: var(--gradient); }
-.graph .badge circle { fill: var(--gradient); stroke: var(--paper); stroke-width: 2; }
-.graph .badge text { fill: var(--paper); font-weight: 600; font-size: 11px; text-anchor: middle; }
-.graph .arrow path { fill: none; stroke: var(--edge); stroke-width: 1.4; }
-.graph .arrow path.tip { fill: var(--edge); stroke: none; }
-.graph .arrow text { font-size: 11px; stroke: var(--paper); stroke-width: 3px;
-                     paint-order: stroke; }
-"""
 
 
 @dataclass(eq=False)
@@ -54,7 +27,7 @@ class Arrow:
 
 @dataclass(eq=False)
 class Box:
-    """Lines of text in a frame; `kind` and the lines' classes choose colours from STYLE."""
+    """Lines of text in a frame; `kind` and the lines' classes choose colours from graph.css."""
     kind: str
     lines: list[tuple[str, str]]                # class, text
     badge: str = ""
@@ -96,12 +69,13 @@ def draw(boxes: list[Box], title: str, description: str = "") -> str:
     drawn += [_box(box, MARGIN, edge) for box in inputs] + [_box(box, left, right) for box in steps]
     width = MARGIN + max(right + (room + more if more else 0),
                          MARGIN + CHARACTER * max(len(description), 1.4 * len(title)))
+    style = Path(__file__).with_name("graph.css").read_text(encoding="utf-8")
     size = f'width="{width:.0f}" height="{bottom:.0f}"'
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="img" {size} '
         f'viewBox="0 0 {width:.0f} {bottom:.0f}">',
         f"<title>{escape(title)}</title>", f"<desc>{escape(description)}</desc>",
-        f"<style>{STYLE}</style>", f'<rect class="paper" {size}/>',
+        f"<style>\n{style}</style>", f'<rect class="paper" {size}/>',
         _text(MARGIN, 28, "title", title), _text(MARGIN, 48, "faint", description),
         *drawn, "</svg>", ""])
 
