@@ -1,11 +1,11 @@
 """Draw a computation as SVG: its steps in a column, from the top down, and beside each step what
 enters the computation there.
 
-An arrow from one step to the next is straight.  All others run in lanes on the left or right of the
-steps, so that no arrow crosses a box.  The file does not know what the boxes mean.
+An arrow from one step to the next is straight; one to a later step is an arc on the right.  What
+enters at several steps has a line between the two columns.  So no arrow crosses a box.  The file
+does not know what the boxes mean.
 """
 import math
-from collections import defaultdict
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -13,8 +13,8 @@ from pathlib import Path
 CHARACTER, LINE = 7.3, 17       # of 12 pixel monospace, slightly more than any font needs
 MARGIN, HEAD, PADDING = 24, 72, 11      # around all; above the boxes, for the title; within a box
 DOWN, STACKED = 32, 14          # between steps, between boxes beside the same step
-ROOM, LANE = 30, 14             # from a box to the first lane, from lane to lane
-BEND = 8                        # the radius of a corner
+ROOM, LANE = 30, 12             # beside a box for an arrow's end, between arrows that pass steps
+BULGE = 3                       # of an arc, by the root of its height
 
 
 @dataclass(eq=False)
@@ -40,35 +40,48 @@ class Box:
         """The height of the frame."""
         return LINE * len(self.lines) + 2 * PADDING - 4
 
+    def at(self, share: float) -> float:
+        """Return how far down a point of the frame lies: 0 for the top, 1 for the bottom."""
+        return self.top + share * self.height
+
 
 def draw(boxes: list[Box], title: str, description: str = "") -> str:
     """Return the SVG of boxes, with the two texts above them.  A box comes after the sources of its
     arrows."""
     steps, inputs, bottom = _stacked(boxes)
-    after = dict(zip(steps, steps[1:]))
-    straight, entering, around = (defaultdict(list) for _ in range(3))      # box -> its arrows
-    for box in steps:
-        for arrow in box.arrows:
-            (entering if arrow.source in inputs else
-             straight if after[arrow.source] is box else around)[box].append(arrow)
     room = ROOM + CHARACTER * max((len(a.label) for box in steps for a in box.arrows), default=0)
-    on_left, on_right = _routes(entering, 0.5, 1.0, 1), _routes(around, 0.8, 0.7, -1)
-    lanes, more = (LANE * len({lane for _, _, lane, _ in way}) for way in (on_left, on_right))
     edge = MARGIN + _width(inputs)              # where the inputs end
-    left = edge + ROOM + lanes + room if inputs else MARGIN
-    right = left + _width(steps)
-    drawn = [_sideways(arrow, edge, y, left - room - LANE * lane, left, end)
-             for arrow, y, lane, end in on_left]
-    drawn += [_sideways(arrow, right, y, right + room + LANE * lane, right, end)
-              for arrow, y, lane, end in on_right]
-    for box, arrows in straight.items():
-        for i, arrow in enumerate(arrows):
-            x = (left + right) / 2 + room * (i - (len(arrows) - 1) / 2)
-            start = arrow.source.top + arrow.source.height
-            drawn.append(_arrow(arrow, f"M{x:.1f} {start:.1f}V{box.top:.1f}", x, box.top, 90))
+    lanes = {arrow.source: 0.0 for step in steps for arrow in step.arrows
+             if inputs.get(arrow.source, step) is not step}     # inputs of several steps
+    lanes = {box: edge + LANE * i for i, box in enumerate(lanes, 1)}
+    left = edge + LANE * len(lanes) + ROOM + room if inputs else MARGIN
+    right = far = left + _width(steps)
+    drawn = []
+    for before, step in zip([None, *steps], steps):
+        arrows = sorted(step.arrows, key=lambda arrow: arrow.source.top)
+        entering = [arrow for arrow in arrows if arrow.source in inputs]
+        straight = [arrow for arrow in arrows if arrow.source is before]
+        around = [arrow for arrow in arrows[::-1] if arrow not in entering + straight]
+        for i, arrow in enumerate(entering, 1):
+            y, end = arrow.source.at(0.5), step.at(i / (len(entering) + 1))
+            if inputs[arrow.source] is step:
+                path = _curve(edge, y, (edge + left) / 2, left, end)
+            else:
+                x = lanes[arrow.source]
+                path = (f"M{edge:.1f} {y:.1f}Q{x:.1f} {y:.1f} {x:.1f} {y + ROOM:.1f}"
+                        f"V{end - ROOM:.1f}Q{x:.1f} {end:.1f} {left:.1f} {end:.1f}")
+            drawn.append(_arrow(arrow, path, left, end, 0))
+        for i, arrow in enumerate(straight):
+            x = (left + right) / 2 + room * (i - (len(straight) - 1) / 2)
+            path = f"M{x:.1f} {before.at(1):.1f}V{step.top:.1f}"
+            drawn.append(_arrow(arrow, path, x, step.top, 90))
+        for i, arrow in enumerate(around, 1):
+            y, end = arrow.source.at(0.8), step.at(0.7 * i / (len(around) + 1))
+            by = right + room + BULGE * math.sqrt(end - y)
+            far = max(far, by)
+            drawn.append(_arrow(arrow, _curve(right, y, by, right, end), right, end, 180))
     drawn += [_box(box, MARGIN, edge) for box in inputs] + [_box(box, left, right) for box in steps]
-    width = MARGIN + max(right + (room + more if more else 0),
-                         MARGIN + CHARACTER * max(len(description), 1.4 * len(title)))
+    width = MARGIN + max(far, MARGIN + CHARACTER * max(len(description), 1.4 * len(title)))
     style = Path(__file__).with_name("graph.css").read_text(encoding="utf-8")
     size = f'width="{width:.0f}" height="{bottom:.0f}"'
     return "\n".join([
@@ -82,12 +95,12 @@ def draw(boxes: list[Box], title: str, description: str = "") -> str:
 
 def _stacked(boxes):
     """Put each step below the one before, and beside it the boxes without arrows that it is the
-    first to use.  Return the steps, these boxes and the bottom of the drawing."""
+    first to use.  Return the steps, {such a box: its step} and the bottom of the drawing."""
     sources = {arrow.source for box in boxes for arrow in box.arrows}
     steps = [box for box in boxes if box.arrows or box not in sources]
     inputs, bottom = {}, HEAD
     for step in steps:
-        stack = {arrow.source: True for arrow in step.arrows
+        stack = {arrow.source: step for arrow in step.arrows
                  if not arrow.source.arrows and arrow.source not in inputs}
         inputs |= stack
         height = sum(box.height + STACKED for box in stack) - STACKED
@@ -100,36 +113,14 @@ def _stacked(boxes):
     return steps, inputs, bottom - DOWN + MARGIN
 
 
-def _routes(arrows, begin, reach, order):
-    """Return (arrow, y of its beginning, lane, y of its end) for the arrows on a side of the steps.
-    All arrows from a box share a lane; the shortest run next to the steps."""
-    ends, ways, lanes = {}, {}, {}
-    for box, group in arrows.items():
-        for i, arrow in enumerate(sorted(group, key=lambda arrow: order * arrow.source.top), 1):
-            source, ends[arrow] = arrow.source, box.top + box.height * reach * i / (len(group) + 1)
-            ways.setdefault(source, [source.top + begin * source.height]).append(ends[arrow])
-    for source, way in sorted(ways.items(), key=lambda item: max(item[1]) - min(item[1])):
-        first, last = min(way) - LANE / 2, max(way)
-        taken = {lane for lane, a, b in lanes.values() if a <= last and first <= b}
-        lanes[source] = min({*range(len(taken) + 1)} - taken), first, last
-    return [(arrow, ways[arrow.source][0], lanes[arrow.source][0], end)
-            for arrow, end in ends.items()]
-
-
 def _width(boxes):
     return max((CHARACTER * len(text) + 2 * PADDING for box in boxes for _, text in box.lines),
                default=0)
 
 
-def _sideways(arrow, x, y, lane, to, end):
-    """Draw an arrow from (x, y) across to a lane, along it, and across to (to, end)."""
-    path = f"M{x:.1f} {y:.1f}"
-    if abs(end - y) > 1:
-        down, out, back = (math.copysign(min(BEND, abs(n) / 2), n)
-                           for n in (end - y, lane - x, to - lane))
-        path += (f"H{lane - out:.1f}Q{lane:.1f} {y:.1f} {lane:.1f} {y + down:.1f}"
-                 f"V{end - down:.1f}Q{lane:.1f} {end:.1f} {lane + back:.1f} {end:.1f}")
-    return _arrow(arrow, f"{path}H{to:.1f}", to, end, 0 if lane < to else 180)
+def _curve(x, y, by, to, end):
+    """Return a path that leaves and arrives level, by way of another x."""
+    return f"M{x:.1f} {y:.1f}C{by:.1f} {y:.1f} {by:.1f} {end:.1f} {to:.1f} {end:.1f}"
 
 
 def _arrow(arrow, path, x, y, angle):
