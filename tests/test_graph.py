@@ -167,6 +167,22 @@ def test_forward_alone_and_backward_alone_are_shown_as_far_as_they_are_known():
     assert ET.fromstring(forward.svg()) is not None and ET.fromstring(backward.svg()) is not None
 
 
+def test_steps_are_drawn_in_the_order_in_which_they_ran():
+    x = leaf(2)
+    y = x * x
+    with mg.Recorder() as r:
+        with mg.no_grad():
+            aside = -y
+        z = mg.tanh(y)
+        with mg.no_grad():
+            beside = mg.sigmoid(x.data)
+        (mg.exp(z) + aside.data - beside.data).sum().backward()
+    heads = [text.text for text in ET.fromstring(r.svg()).iter("{http://www.w3.org/2000/svg}text")
+             if text.get("class") == "head"]
+    assert heads[-8:] == ["multiply", "negative", "tanh", "sigmoid", "exp", "add", "subtract",
+                          "sum"]
+
+
 def test_a_second_pass_is_numbered_after_the_first():
     x = leaf(2)
     with mg.Recorder(x=x) as r:

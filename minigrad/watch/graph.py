@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from minigrad.core import OPS, Tensor
+from minigrad.core import OPS, Node, Tensor
 from minigrad.watch.events import Watcher, arguments, array_of, gradients
 from minigrad.watch.source import Line, callers, definition, derivatives, line_of, meaning
 from minigrad.watch.svg import Arrow, Box, draw
@@ -38,6 +38,7 @@ class Place:
     op: str                             # or "leaf", or "constant"
     value: np.ndarray | None            # None if it was made before the recording
     type: str                           # its dtype and shape
+    birth: int = 0                      # it is made after all values of an earlier birth
     line: Line | None = None            # what ran the op
     inputs: list[Edge] = field(default_factory=list)
     parts: list[np.ndarray] = field(default_factory=list)   # of the gradient, as they came
@@ -64,7 +65,7 @@ class Recorder(Watcher):
     def __init__(self, **names: Tensor | np.ndarray) -> None:
         self._places = {}                       # by node, or by the id of a constant's array
         self._held, self._names = [], {}        # arrays, so that no other one gets their id
-        self._passes = 0
+        self._passes = self._birth = 0          # of backward; of the youngest value so far
         self.name(**names)
 
     def name(self, **names: Tensor | np.ndarray) -> "Recorder":
@@ -93,21 +94,25 @@ class Recorder(Watcher):
     def svg(self, title: str = "A recorded graph") -> str:
         """Return the graph as an SVG drawing."""
         self.places()                           # which numbers and names them
-        return draw(_boxes(_sources_first(self._places.values())), title, CAPTION)
+        places = sorted(self._places.values(), key=lambda place: place.birth)
+        return draw(_boxes(places), title, CAPTION)
 
     def _note_forward(self, event):
         line = line_of(next(callers()))
-        sources = [self._source(x) for _, x in arguments(event)]
+        sources = [self._place(x) for _, x in arguments(event)]
         for out in event.outputs:
-            place = Place(event.op, out.data.copy(), type_of(out), line, list(map(Edge, sources)))
+            self._birth = (out.node.birth if out.node else
+                           max([self._birth, *(source.birth for source in sources)]))
+            place = Place(event.op, out.data.copy(), type_of(out), self._birth, line,
+                          [Edge(source) for source in sources])
             self._places.setdefault(self._key(out), place)      # a constant may be passed on
 
     def _note_backward(self, event):
-        place = self._of(event.node)
+        place = self._place(event.node)
         self._passes += not place.parts         # a pass begins where nothing was sent
-        place.gradient, place.turn = event.inputs[0], (self._passes, -event.node.birth)
+        place.gradient, place.turn = event.inputs[0], (self._passes, -place.birth)
         for node, part in gradients(event):
-            source = self._of(node)
+            source = self._place(node)
             edge = next((edge for edge in place.inputs
                          if edge.source is source and edge.part is None), None)
             if edge is None:                    # its op ran before the recording
@@ -117,25 +122,23 @@ class Recorder(Watcher):
             source.parts.append(part)
             if node.op == "leaf":               # the engine tells only of those that send on
                 source.gradient = part if source.gradient is None else source.gradient + part
-                source.turn = self._passes, -node.birth
+                source.turn = self._passes, -source.birth
 
     def _key(self, given):
-        if isinstance(given, Tensor) and given.node is not None:
-            return given.node
+        node = given if isinstance(given, Node) else getattr(given, "node", None)
         array = given.data if isinstance(given, Tensor) else given
         self._held.append(array)
-        return id(array) if isinstance(array, np.ndarray) else object()
+        return node or (id(array) if isinstance(array, np.ndarray) else object())
 
-    def _source(self, given):
-        """Return the place of an op's argument."""
+    def _place(self, given):
+        """Return the place of an op's argument, or of a node."""
         key = self._key(given)
         if key not in self._places:
-            value = array_of(given).copy()
-            self._places[key] = Place(getattr(key, "op", "constant"), value, type_of(value))
+            value = None if key is given else array_of(given).copy()
+            self._places[key] = Place(getattr(key, "op", "constant"), value,
+                                      type_of(given if value is None else value),
+                                      getattr(key, "birth", 0))
         return self._places[key]
-
-    def _of(self, node):
-        return self._places.setdefault(node, Place(node.op, None, type_of(node)))
 
 
 def _table(places):
@@ -197,18 +200,6 @@ def _rules(places):
     filled = [textwrap.fill(rule, WIDTH, initial_indent="  ", subsequent_indent="      ")
               for rule in rules]
     return "\n".join([RULES, *filled]) if rules else ""
-
-
-def _sources_first(places):
-    """Return the places in the order in which they were made, as far as it is known."""
-    order, waiting = {}, list(places)[::-1]
-    while waiting:
-        unseen = [edge.source for edge in waiting[-1].inputs if edge.source not in order]
-        if unseen:
-            waiting += unseen[::-1]
-        else:
-            order[waiting.pop()] = True
-    return list(order)
 
 
 def _boxes(places):

@@ -51,9 +51,9 @@ def draw(boxes: list[Box], title: str, description: str = "") -> str:
     steps, inputs, bottom = _stacked(boxes)
     room = ROOM + CHARACTER * max((len(a.label) for box in steps for a in box.arrows), default=0)
     edge = MARGIN + _width(inputs)              # where the inputs end
-    lanes = {arrow.source: 0.0 for step in steps for arrow in step.arrows
-             if inputs.get(arrow.source, step) is not step}     # inputs of several steps
-    lanes = {box: edge + LANE * i for i, box in enumerate(lanes, 1)}
+    several = dict.fromkeys(arrow.source for step in steps for arrow in step.arrows
+                            if inputs.get(arrow.source, step) is not step)
+    lanes = {box: edge + LANE * i for i, box in enumerate(several, 1)}
     left = edge + LANE * len(lanes) + ROOM + room if inputs else MARGIN
     right = far = left + _width(steps)
     drawn = []
@@ -82,11 +82,15 @@ def draw(boxes: list[Box], title: str, description: str = "") -> str:
             drawn.append(_arrow(arrow, _curve(right, y, by, right, end), right, end, 180))
     drawn += [_box(box, MARGIN, edge) for box in inputs] + [_box(box, left, right) for box in steps]
     width = MARGIN + max(far, MARGIN + CHARACTER * max(len(description), 1.4 * len(title)))
+    return _document(width, bottom, title, description, drawn)
+
+
+def _document(width, height, title, description, drawn):
     style = Path(__file__).with_name("graph.css").read_text(encoding="utf-8")
-    size = f'width="{width:.0f}" height="{bottom:.0f}"'
+    size = f'width="{width:.0f}" height="{height:.0f}"'
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="img" {size} '
-        f'viewBox="0 0 {width:.0f} {bottom:.0f}">',
+        f'viewBox="0 0 {width:.0f} {height:.0f}">',
         f"<title>{escape(title)}</title>", f"<desc>{escape(description)}</desc>",
         f"<style>\n{style}</style>", f'<rect class="paper" {size}/>',
         _text(MARGIN, 28, "title", title), _text(MARGIN, 48, "faint", description),
