@@ -80,13 +80,11 @@ class Witness(Watcher):
         self.visited = []           # by backward: (block, op, norm of the gradient that arrived)
         self.gradients = {}         # by the parameter's name, before clipping
         self.backward_line = None   # the line of source that started backward
-        self._block_of = {}         # node -> block
-        self._passed = set()        # nodes of ops that did nothing
+        self._block_of = {}         # node -> block, for each op in `ran`
         self._integers = []         # integer arrays of this forward pass so far
 
     def _note_forward(self, event):
         if passes_on(event):
-            self._passed |= {out.node for out in event.outputs}
             return
         given = [x for _, x in arguments(event)]
         self._integers += [x for x in given if array_of(x).dtype.kind in "iu" and np.ndim(x) == 2]
@@ -104,8 +102,8 @@ class Witness(Watcher):
             self.batches.append((self._integers[0], self._integers[-1]))
             self._integers = []
             self.backward_line = line_of(next(callers()))
-        if len(self.batches) == 1 and event.node not in self._passed:
-            self.visited.append((self._block_of.get(event.node), event.op, norm(event.inputs)))
+        if event.node in self._block_of:
+            self.visited.append((self._block_of[event.node], event.op, norm(event.inputs)))
         for node, part in gradients(event):
             if name := self.names.get(node):
                 self.gradients[name] = self.gradients.get(name, 0.0) + part
