@@ -34,20 +34,25 @@ class Module:
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Set the data of every parameter; the names and shapes must match exactly."""
         parameters = dict(self.named_parameters())
-        missing, unknown = parameters.keys() - state.keys(), state.keys() - parameters.keys()
-        if missing or unknown:
-            raise ValueError("the names are not those of this model: "
-                             + "; ".join(f"{what} {', '.join(sorted(names))}" for what, names in
-                                         (("missing", missing), ("unknown", unknown)) if names))
-        for path, p in parameters.items():
-            given = np.asarray(state[path])
-            if given.shape != p.shape:
-                raise ValueError(f"{path} has shape {list(p.shape)} in this model, and was given "
-                                 f"{list(given.shape)}")
-            if given.dtype.kind not in "fiu":
-                raise ValueError(f"{path} was given {given.dtype}, which are no numbers")
+        check_state({path: p.shape for path, p in parameters.items()}, state)
         for path, p in parameters.items():
             p.data[...] = state[path]
+
+
+def check_state(shapes: dict[str, tuple[int, ...]], state: dict[str, np.ndarray]) -> None:
+    """Refuse a state whose names or shapes are not these, or that holds no numbers."""
+    missing, unknown = shapes.keys() - state.keys(), state.keys() - shapes.keys()
+    if missing or unknown:
+        raise ValueError("the names are not those of this model: "
+                         + "; ".join(f"{what} {', '.join(sorted(names))}" for what, names in
+                                     (("missing", missing), ("unknown", unknown)) if names))
+    for path, shape in shapes.items():
+        given = np.asarray(state[path])
+        if given.shape != shape:
+            raise ValueError(f"{path} has shape {list(shape)} in this model, and was given "
+                             f"{list(given.shape)}")
+        if given.dtype.kind not in "fiu":
+            raise ValueError(f"{path} was given {given.dtype}, which are no numbers")
 
 
 def _walk(path, value):

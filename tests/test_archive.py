@@ -56,8 +56,8 @@ def refusal(content):
     np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.array([["ab", "c"]]),
     np.arange(24, dtype=np.uint8).reshape(2, 3, 4)[:, ::2]], ids=repr)
 def test_an_array_of_any_shape_order_and_plain_dtype_comes_back(a):
-    found, vouched = read(written({"a": a}))
-    assert vouched and found["a"].shape == np.shape(a)
+    found = read(written({"a": a}))
+    assert found["a"].shape == np.shape(a)
     assert np.array_equal(found["a"], a) and found["a"].dtype.isnative
 
 
@@ -67,26 +67,19 @@ def test_numpy_reads_the_file_too():
         assert all(np.array_equal(file[name], a) for name, a in ARRAYS.items())
 
 
-def test_a_file_of_numpy_alone_has_no_seal():
+def test_a_file_of_numpy_alone_has_no_seal_and_is_refused():
     file = io.BytesIO()
     np.savez(file, **ARRAYS)
-    found, vouched = archive.read(file)
-    assert not vouched and found.keys() == ARRAYS.keys()
+    assert refusal(file.getvalue()).startswith("it does not end with a seal, so it is cut short")
 
 
-def test_each_changed_byte_and_each_cut_breaks_the_seal_or_the_end():
+def test_each_changed_byte_and_each_cut_is_noticed():
     whole = written(ARRAYS)
     for place in range(len(whole)):
         spoilt = bytearray(whole)
         spoilt[place] ^= 0xff
-        try:
-            assert not read(bytes(spoilt))[1]
-        except ArchiveError:
-            pass
-        try:
-            assert not read(whole[:place])[1]
-        except ArchiveError:
-            pass
+        refusal(bytes(spoilt))
+        refusal(whole[:place])
 
 
 BODY = np.zeros(4, np.float32).tobytes()

@@ -40,17 +40,15 @@ def write(file: BinaryIO, arrays: dict[str, np.ndarray]) -> None:
     file.write(seal)
 
 
-def read(file: BinaryIO) -> tuple[dict[str, np.ndarray], bool]:
-    """Return the arrays in a file, and whether a seal proves them.  Without a seal, only the parts
-    of the zip are checked against each other.
+def read(file: BinaryIO) -> dict[str, np.ndarray]:
+    """Return the arrays in a file.
 
     Raises
     ------
     ArchiveError : it is damaged, or of another kind, or claims more than it holds.
     """
     try:
-        size = file.seek(0, os.SEEK_END)
-        sealed = has_seal(file, size)
+        size = check_seal(file)
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if any(m.compress_type != zipfile.ZIP_STORED or m.compress_size != m.file_size
@@ -61,22 +59,24 @@ def read(file: BinaryIO) -> tuple[dict[str, np.ndarray], bool]:
             names = [m.filename.removesuffix(".npy") for m in members]
             if len(set(names)) < len(names):
                 raise ArchiveError("two of its arrays have one name")
-            return {name: array(archive.read(m)) for name, m in zip(names, members)}, sealed
+            return {name: array(archive.read(m)) for name, m in zip(names, members)}
     except (ArchiveError, MemoryError):
         raise
     except Exception as error:      # of many kinds, depending on the damage
-        raise ArchiveError("it is cut short, or no .npz") from error
+        raise ArchiveError("it is no .npz") from error
 
 
-def has_seal(file: BinaryIO, size: int) -> bool:
-    """Whether a file of this many bytes ends with its seal; the seal of another file is refused."""
+def check_seal(file: BinaryIO) -> int:
+    """Refuse a file that does not end with its seal; return its size in bytes."""
+    size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - SEAL - len(SEALED)))
     end = file.read()
     if not end.startswith(SEALED) or len(end) < SEAL + len(SEALED):
-        return False
+        raise ArchiveError("it does not end with a seal, so it is cut short, or not of this "
+                           "program, or of one of its first versions")
     if sha256(file, size - SEAL) != end[len(SEALED):]:
         raise ArchiveError("some of its bytes are not those that were written")
-    return True
+    return size
 
 
 def sha256(file: BinaryIO, size: int) -> bytes:

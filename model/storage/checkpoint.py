@@ -8,9 +8,10 @@
                                 m and v, Muon's momentum
     training                    JSON: settings, iteration, generators, ...; whatever train.py keeps
 
-model/storage/archive.py keeps the file whole and reads it with care.  This module checks that the
+model/storage/archive.py seals the file and reads it with care.  This module checks that the
 arrays agree with each other before it makes a model of them.
 """
+import itertools
 import json
 import os
 import pathlib
@@ -24,11 +25,12 @@ from data.tokenizer import CharTokenizer
 from minigrad import AdamW, Muon
 from minigrad.optim import Optimizer
 from model.console.words import in_a_line
+from model.module import check_state
 from model.storage import archive
 from model.storage.files import replacing
 from model.transformer import Transformer, TransformerConfig, parameter_shapes
 
-VERSION = 2         # 1 had no version and no seal
+VERSION = 2
 NAMES = ("version", "config", "vocabulary", "training")
 KINDS = (*AdamW.STATE, *Muon.STATE)         # of an optimiser's state
 RECORD = {          # the types of the entries of `training` that other programs than train.py read
@@ -73,8 +75,7 @@ def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: Char
 
 
 def load_checkpoint(path: str | os.PathLike, finite: bool = True) -> Checkpoint:
-    """Read a file that `save_checkpoint` wrote, and verify every bit; only a file of version 1,
-    which has no seal, is not verified.
+    """Read a file that `save_checkpoint` wrote, and verify every bit.
 
     Parameters
     ----------
@@ -86,7 +87,14 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True) -> Checkpoint:
     """
     path = pathlib.Path(path)
     try:
-        return _checkpoint(_arrays(path), finite)
+        if not path.exists():
+            raise CheckpointError(f"there is no checkpoint {path}; train one with python train.py, "
+                                  "or name its folder with --out_dir")
+        if not path.is_file():
+            raise CheckpointError(f"{path} is no file, but a folder or a device; name the folder "
+                                  "of a run with --out_dir")
+        with open(path, "rb") as file:
+            return _checkpoint(archive.read(file), finite)
     except CheckpointError:
         raise
     except OSError as error:
@@ -102,21 +110,6 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True) -> Checkpoint:
                               f"{REMEDY}") from error
 
 
-def _arrays(path):
-    """Return all arrays in a file, by name."""
-    if not path.exists():
-        raise CheckpointError(f"there is no checkpoint {path}; train one with python train.py, or "
-                              "name its folder with --out_dir")
-    if not path.is_file():
-        raise CheckpointError(f"{path} is no file, but a folder or a device; name the folder of a "
-                              "run with --out_dir")
-    with open(path, "rb") as file:
-        arrays, sealed = archive.read(file)
-    if "version" in arrays and not sealed:
-        raise archive.ArchiveError("its end is missing")
-    return arrays
-
-
 def _checkpoint(arrays, finite):
     """Return the checkpoint that arrays contain, after checking that they agree with each other."""
     weights, state = _below("model/", arrays), _below("optimizer/", arrays)
@@ -125,17 +118,20 @@ def _checkpoint(arrays, finite):
             raise ValueError(f"unknown {name}")
         if finite and a.dtype.kind == "f" and not np.isfinite(a).all():
             raise ValueError(f"{name} holds nan or inf; its training may have diverged")
-    if "version" in arrays and not np.array_equal(arrays["version"], VERSION):
+    if missing := set(NAMES) - arrays.keys():
+        raise ValueError(f"missing {', '.join(sorted(missing))}")
+    if not np.array_equal(arrays["version"], VERSION):
         raise ValueError(f"it is of another version than {VERSION}, which this program reads")
     config = TransformerConfig(**_json("config", arrays))
     dtype = _check_weights(config, weights)
     for name, a in state.items():
         kind, _, path = name.partition("/")
-        parameter = weights.get(path)
-        if kind not in KINDS or parameter is None:
+        if kind not in KINDS or path not in weights:
             raise ValueError(f"unknown optimizer/{name}")
-        _check(f"optimizer/{name}", a, parameter.shape, dtype)
-    tokenizer = _tokenizer(config, _array("vocabulary", arrays))
+        if a.shape != weights[path].shape or a.dtype != dtype:
+            raise ValueError(f"optimizer/{name} is {dtype}{list(weights[path].shape)} in this "
+                             f"model, and {a.dtype}{list(a.shape)} in the file")
+    tokenizer = _tokenizer(config, arrays["vocabulary"])
     training = _json("training", arrays)
     if not _is_of_kind(training, RECORD):
         raise ValueError("its record of the run is not of the kind that train.py writes")
@@ -145,25 +141,18 @@ def _checkpoint(arrays, finite):
 
 
 def _check_weights(config, weights):
-    """Refuse weights that lack one of this model's, or have another; return their dtype."""
-    dtype = next(iter(weights.values()), np.zeros(0)).dtype
-    if dtype not in (np.float32, np.float64):
-        raise ValueError(f"its weights are {dtype}, and not float32 or float64")
-    for name, shape in parameter_shapes(config):    # lazily: a file can claim 10^12 layers
-        if name not in weights:
-            raise ValueError(f"missing {name}")
-        _check(name, weights[name], shape, dtype)
+    """Refuse weights that are not those of this model; return their dtype."""
+    # No more than is there is looked at: a file can claim 10^12 layers.
+    check_state(dict(itertools.islice(parameter_shapes(config), len(weights) + 1)), weights)
+    dtypes = {a.dtype for a in weights.values()}
+    if dtypes not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
+        raise ValueError(f"its weights are {', '.join(map(str, dtypes))}, and not all float32 or "
+                         "all float64")
     if config.position != "learned":
         size = sum(a.size for a in weights.values())
         if config.block_size * config.n_embd > max(UNPROVEN, 4 * size):
             raise ValueError(f"a block_size of {config.block_size} is not that of so small a model")
-    return dtype
-
-
-def _check(name, a, shape, dtype):
-    if a.shape != shape or a.dtype != dtype:
-        raise ValueError(f"{name} is {dtype}{list(shape)} in this model, and {a.dtype}"
-                         f"{list(a.shape)} in the file")
+    return dtypes.pop()
 
 
 def _tokenizer(config, points):
@@ -177,17 +166,10 @@ def _tokenizer(config, points):
     return tokenizer
 
 
-def _array(name, arrays):
-    if name not in arrays:
-        raise ValueError(f"missing {name}")
-    return arrays[name]
-
-
 def _json(name, arrays):
     """Return the JSON object in an array of text."""
-    text = _array(name, arrays)
     try:
-        found = json.loads(str(text)) if text.dtype.kind == "U" else None
+        found = json.loads(str(arrays[name])) if arrays[name].dtype.kind == "U" else None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its {name} is no JSON that can be read: {error}") from error
     if not isinstance(found, dict):
