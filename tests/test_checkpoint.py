@@ -466,7 +466,7 @@ def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, 
     "", "{iteration", "[]", "null", '"' + "a" * 10_000, "[" * 100_000, '{"a":' * 100_000,
     '{"a": 1' + "0" * 5_000 + "}", '{"settings": []}', '{"settings": {"data": 5}}', '{"text": 5}',
     '{"state": {"iteration": "7"}}', '{"state": {"iteration": true}}', '{"state": {"best": null}}',
-    '{"nan": "nan"}'], ids=lambda text: text[:20])
+    '{"nan": "nan"}', '{"settings": {"optimizer": 1}}'], ids=lambda text: text[:20])
 def test_a_record_of_training_of_another_kind_is_refused(saved, training):
     write(saved, arrays_of(saved) | {"training": np.array(training)})
     refusal(saved)

@@ -128,6 +128,18 @@ def test_dropout_happens_only_with_a_generator():
     assert np.array_equal(Dropout(0.0)(x, fresh()).data, x.data)
 
 
+@pytest.mark.parametrize("layer", [Linear(8, 8, True, fresh(), dtype=np.float64),
+                                   MLP(8, True, fresh(), dtype=np.float64)])
+def test_dropout_behind_a_layer_falls_on_its_output_and_not_on_the_residual(layer):
+    x, residual = Tensor(X), Tensor(X[::-1])
+    whole = layer(x).data + residual.data
+    for p, rng in ((0.4, None), (0.0, fresh())):
+        assert close(Dropout(p).after(layer, x, rng, residual), whole)
+    dropped = Dropout(0.4)(layer(x), fresh()).data
+    assert (dropped == 0).any()
+    assert close(Dropout(0.4).after(layer, x, fresh(), residual), dropped + residual.data)
+
+
 def assert_normal(array, std):
     """Mean and standard deviation within five standard errors of those of a normal sample."""
     assert abs(array.mean()) < 5 * std / math.sqrt(array.size)

@@ -34,7 +34,8 @@ VERSION = 2
 NAMES = ("version", "config", "vocabulary", "training")
 KINDS = (*AdamW.STATE, *Muon.STATE)         # of an optimiser's state
 RECORD = {          # the types of the entries of `training` that other programs than train.py read
-    "settings": {"data": str, "learning_rate": float, "warmup_iters": int, "grad_clip": float},
+    "settings": {"data": str, "optimizer": str, "learning_rate": float, "warmup_iters": int,
+                 "grad_clip": float},
     "text": str, "state": {"iteration": int, "best": float}, "nan": dict}
 REMEDY = "take another, such as last.npz or ckpt.npz beside it, or train anew"
 LONGEST = 200           # characters of an error message
