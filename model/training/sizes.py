@@ -6,6 +6,7 @@ Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, 
 import dataclasses
 import math
 from collections import Counter
+from functools import lru_cache
 
 from minigrad import AdamW, Muon
 from model.transformer import TransformerConfig, parameter_shapes
@@ -27,6 +28,7 @@ def outside_layers(config: TransformerConfig) -> Counter[str]:
     return _of_layers(config, 1) - of_a_layer(config)
 
 
+@lru_cache(maxsize=4)
 def _of_layers(config, n_layer):
     """Return the number of parameters of each part of a model with so many blocks."""
     sizes = Counter()
