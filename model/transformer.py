@@ -65,7 +65,7 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         if found := problems(self) or problems_of_heads(self.n_embd, self.n_head, self.n_kv_head,
                                                         self.position):
-            raise ValueError(found[0].replace("--", ""))
+            raise ValueError(found[0].replace("--", ""))       # as Python names them
 
     @property
     def kv_heads(self) -> int:
