@@ -1,4 +1,5 @@
 """The recorder: every place, value, gradient and edge of what ran, in the order of backward."""
+import weakref
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -106,6 +107,15 @@ def test_values_are_those_of_their_time():
     x.grad *= 5
     assert np.array_equal(by_name(r)["x"].value, before)
     assert np.array_equal(by_name(r)["x"].gradient, 2 * before)
+
+
+def test_a_recording_holds_a_copy_of_a_value_and_not_the_value_itself():
+    with mg.Recorder() as r:
+        y = leaf(2) * 2.0
+        itself, total = weakref.ref(y.data), y.sum()
+        del y
+        total.backward()
+    assert itself() is None and r.places()[1].value is not None
 
 
 def test_a_gradient_that_is_mostly_zero_is_shown_whole():

@@ -126,9 +126,11 @@ class Recorder(Watcher):
 
     def _key(self, given):
         node = given if isinstance(given, Node) else getattr(given, "node", None)
+        if node:
+            return node
         array = given.data if isinstance(given, Tensor) else given
         self._held.append(array)
-        return node or (id(array) if isinstance(array, np.ndarray) else object())
+        return id(array) if isinstance(array, np.ndarray) else object()
 
     def _place(self, given):
         """Return the place of an op's argument, or of a node."""
