@@ -10,7 +10,6 @@ every step.
 import contextlib
 import dataclasses
 import errno
-import functools
 import inspect
 import os
 import pathlib
@@ -52,7 +51,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--of says which graph is shown; give --graph too")
     if s.graph is not None and (others := given.keys() & {"text", "output"}):
         parser.error(f"--graph shows no page; leave out --{min(others)}")
-    compiling.announce(functools.partial(print, "compiling", file=sys.stderr, flush=True))
+    compiling.announce("compiling", sys.stderr)
     with answering("model.look"):
         if s.graph is None:
             write(s)

@@ -7,7 +7,6 @@ Strings are random letters of every length up to --block_size.  One in ten, by t
 CRC-32, is kept out of training; on such strings alone the model is judged.
 """
 import dataclasses
-import functools
 import itertools
 import math
 import string
@@ -95,7 +94,7 @@ def run(s: Settings) -> None:
           f"{number_of(s.n_head, 'head')}, {number_of(s.n_embd, 'channel')}\n"
           f"training    {number_of(s.max_iters, 'step')} of {number_of(s.batch_size, 'string')}; "
           "one in ten of all strings is kept out")
-    compiling.announce(functools.partial(print, "compiling  ", flush=True))
+    compiling.announce("compiling  ")
     print(flush=True)
     judged = unseen_strings(s)
     started = time.perf_counter()

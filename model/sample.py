@@ -6,7 +6,6 @@
 The text goes to standard output as it is made; everything else goes to standard error.
 """
 import dataclasses
-import functools
 import itertools
 import math
 import pathlib
@@ -79,7 +78,7 @@ def main(argv: list[str] | None = None) -> None:
                      + ", ".join(f"--{name}" for name in sorted(idle)))
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
         checkpoint = load_checkpoint(pathlib.Path(s.out_dir) / "ckpt.npz")
-        compiling.announce(functools.partial(print, "compiling", file=sys.stderr, flush=True))
+        compiling.announce("compiling", sys.stderr)
         if s.score is not None:
             score(s, checkpoint)
             return

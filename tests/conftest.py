@@ -20,14 +20,12 @@ TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
         "--block_size", "16", "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
         "--warmup_iters", "5", "--learning_rate", "1e-2"]
 COMPILE = """
-import itertools, sys, numpy as np, minigrad
-kernels = {f.__name__.removesuffix("_kernel"): f for name, module in list(sys.modules.items())
-           if name.startswith("minigrad.kernels.")
-           for f in vars(module).values() if hasattr(f, "versions")}
+import itertools, minigrad
+from minigrad.kernels.build.compiling import KERNELS
 first = ["matmul", "attention"]         # in about the order in which tests come to need them
-names = first + sorted(kernels.keys() - {*first, "decode", "muon"}) + ["decode", "muon"]
+names = first + sorted(KERNELS.keys() - {*first, "decode", "muon"}) + ["decode", "muon"]
 for name, dtype in itertools.product(names, "fd"):
-    kernels[name].compile(np.dtype(dtype))
+    KERNELS[name].compile(dtype)
 """
 
 

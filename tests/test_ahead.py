@@ -1,24 +1,23 @@
-"""Compiling ahead: what it compiles is what a training step runs."""
+"""Compiling ahead: what it compiles is what a training step and a sample run."""
 import subprocess
 import sys
 
 import numba
 import pytest
 
-from minigrad.kernels import ahead
-from minigrad.kernels.build import compiling, threads
+from minigrad.kernels.build import ahead, compiling, threads
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT or threads.count() == 1,
-                                reason="nothing is compiled ahead without threads")
+                                reason="nothing is compiled ahead on one processor")
 
 STEP = """
 import sys
 import numpy as np
 import minigrad as mg
-from minigrad.kernels.ahead import compile_ahead
-from model import Transformer, TransformerConfig
+from minigrad.kernels.build import ahead, compiling
+from model import CharTokenizer, Transformer, TransformerConfig, generate
 modern = sys.argv[1] == "modern"
-compile_ahead(12 * 64 * 128, modern, modern, modern)    # in two processes, which is quicker
+ahead.compile_ahead(modern, modern, modern, sample=True)    # in two processes, which is quicker
 more = dict(norm="rms", qk_norm=True, position="rotary", activation="relu2",
             ngrams=3, ngram_dropout=0.1) if modern else {}
 model = Transformer(TransformerConfig(65, 64, n_layer=1, n_head=4, n_embd=128, **more))
@@ -29,48 +28,57 @@ if modern:
 mg.cross_entropy(model(ids, np.random.default_rng(0)), ids).backward()
 mg.clip_grad_norm_(model.parameters(), 1.0)
 optimizer.step()
-for name, module in list(sys.modules.items()):
-    if name.startswith("minigrad.kernels."):
-        for f in vars(module).values():
-            print(f.__name__ if getattr(f, "versions", ()) else "")
+names = [[name for name, kernel in compiling.KERNELS.items() if kernel.versions]]
+generate(model, CharTokenizer("".join(map(chr, range(48, 48 + 65)))), "0", 3)
+names.append([name for name, kernel in compiling.KERNELS.items() if kernel.versions])
+print(*[" ".join(found) for found in names], sep="\\n")
 """
 
 
 @pytest.mark.parametrize("modern", [False, True])
-def test_what_is_compiled_ahead_is_what_a_step_runs_on_threads(modern):
+def test_what_is_compiled_ahead_is_what_a_step_and_then_a_sample_run(modern):
     said = subprocess.run([sys.executable, "-c", STEP, "modern" if modern else "gpt2"],
                           capture_output=True, text=True, check=True)
-    assert set(said.stdout.split()) == ({kernel.__name__ for kernel in ahead.others(modern, modern)}
-                                        | {"matmul_kernel", "attention_kernel"}
-                                        | ({"muon_kernel"} if modern else set()))
+    step, sample = (set(line.split()) for line in said.stdout.splitlines())
+    norms, ngrams = {"norm_heads", "norm_heads_vjp"}, {"sum_rows", "ngram_rows"}
+    assert step == {*ahead.OWN, *ahead.OTHERS} | ({"muon"} | norms | ngrams if modern else set())
+    assert sample - step == {*ahead.SAMPLE}
 
 
-def test_a_model_too_small_for_threads_starts_no_second_process(monkeypatch):
+@pytest.fixture
+def on_disk(monkeypatch):
+    """The names of the kernels that are on disk; none is compiled, and no process is started."""
+    names = {*ahead.OWN, *ahead.OTHERS, *ahead.SAMPLE, "muon", "sum_rows", "ngram_rows",
+             "norm_heads", "norm_heads_vjp"}
+    for name in names.copy():
+        kernel = compiling.KERNELS[name]
+        monkeypatch.setattr(kernel, "on_disk", lambda name=name: name in names)
+        monkeypatch.setattr(kernel, "compile", lambda dtype: None)
+    monkeypatch.setattr(compiling, "elsewhere", {})
+    return names
+
+
+def test_what_is_on_disk_is_not_compiled_by_a_second_process(monkeypatch, on_disk):
     monkeypatch.setattr(subprocess, "Popen", None)      # not to be called
-    ahead.compile_ahead(compiling.FEW - 1)
+    ahead.compile_ahead(True, True, True, sample=True)
     assert not compiling.elsewhere
 
 
-def test_what_is_on_disk_is_not_compiled_by_a_second_process(monkeypatch):
-    monkeypatch.setattr(subprocess, "Popen", None)
-    compiled = []
-    for kernel in ahead.own(True) + ahead.others(True, True):
-        monkeypatch.setattr(kernel, "on_disk", lambda: True)
-        monkeypatch.setattr(kernel, "compile", lambda *kind: compiled.append(kind))
-    ahead.compile_ahead(12 * 64 * 128, muon=True, qk_norm=True, ngrams=True)
-    assert len(compiled) == 3
-
-
-def test_what_a_second_recipe_needs_is_announced_and_compiled(monkeypatch):
-    started, said = [], []
+def test_what_a_second_recipe_needs_is_announced_and_compiled(monkeypatch, on_disk, capsys):
+    started = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **settings: started.append(command))
-    monkeypatch.setattr(compiling, "elsewhere", {})
-    monkeypatch.setattr(compiling, "_say", said.append)
-    for kernel in ahead.own(True) + ahead.others(True, True):
-        new = kernel.__name__ == "norm_heads_kernel"
-        monkeypatch.setattr(kernel, "on_disk", lambda new=new: not new)
-        monkeypatch.setattr(kernel, "compile", lambda *kind: None)
-    ahead.compile_ahead(12 * 64 * 128)
-    assert not started and not said
-    ahead.compile_ahead(12 * 64 * 128, muon=True, qk_norm=True, ngrams=True)
-    assert len(started) == len(said) == 1 and list(compiling.elsewhere) == ["norm_heads_kernel"]
+    on_disk -= {"norm_heads", "muon", "draw"}
+    compiling.announce("compiling")
+    ahead.compile_ahead()
+    assert not started and capsys.readouterr().out == ""
+    ahead.compile_ahead(True, True, sample=True)
+    assert capsys.readouterr().out.startswith("compiling 3 kernels for this machine")
+    assert len(started) == 1 and list(compiling.elsewhere) == ["norm_heads", "draw"]
+    assert started[0][-1].endswith("(['norm_heads'], ['draw'])")
+
+
+def test_one_processor_compiles_without_a_second_process(monkeypatch, on_disk):
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(threads, "count", lambda: 1)
+    on_disk.clear()
+    ahead.compile_ahead(True, True, True, sample=True)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numba
+import numba.core.caching
 import numpy as np
 import pytest
 from numba.core.codegen import JITCodeLibrary
@@ -31,48 +32,106 @@ def doubled():
 
 
 @pytest.fixture
-def said(monkeypatch):
-    """What is announced in this test."""
-    lines = []
-    monkeypatch.setattr(compiling, "_say", None)
-    compiling.announce(lines.append)
-    return lines
-
-
-def test_compiling_is_announced_once_and_only_where_a_kernel_is_not_on_disk(
-        said, tmp_path, monkeypatch):
+def kept_in(monkeypatch, tmp_path):
+    """Where kernels are kept in this test, of which none is on disk; compiling is announced."""
     monkeypatch.setattr(compiling, "_places", lambda: [tmp_path])
+    monkeypatch.setattr(compiling, "_compiled", None)
+    compiling.announce("compiling")
+    return tmp_path
+
+
+def test_compiling_is_announced_once_and_only_where_a_kernel_is_not_on_disk(kept_in, capsys):
     kernel = doubled()
     assert not kernel.on_disk()
     kernel(np.ones(3), 1)
     kernel(np.ones(3), 2)
-    assert said == ["kernels for this machine, this once; up to half a minute"]
+    assert capsys.readouterr().out == (
+        "compiling double, and other kernels as they are needed, for this machine\n")
     assert kernel.on_disk()
-    compiling.announce(said.append)
+    compiling.announce("compiling")
     doubled()(np.ones(3), 1)
-    assert len(said) == 1
+    assert capsys.readouterr().out == ""
+
+
+def test_how_long_compiling_took_is_said_from_the_second_time_on(kept_in, capsys, monkeypatch):
+    monkeypatch.setattr(compiling, "seconds", 40.0)
+    monkeypatch.setattr(compiling.time, "perf_counter", lambda: 1.0)
+    kernel = doubled()
+    kernel(np.ones(3), 1)
+    kernel(np.ones(3, np.float32), 1)
+    capsys.readouterr()
+    compiling.announce("compiling")
+    compiling.say_compiling("7 kernels")
+    assert capsys.readouterr().out == (
+        "compiling 7 kernels for this machine; the last 1 took 40 s\n")
 
 
 def test_a_kernel_is_kept_in_another_folder_where_that_beside_the_sources_is_read_only(
-        said, tmp_path, monkeypatch):
-    monkeypatch.setattr(compiling, "_places", lambda: [tmp_path / "sources", tmp_path / "user"])
+        kept_in, monkeypatch, capsys):
+    monkeypatch.setattr(compiling, "_places", lambda: [kept_in / "sources", kept_in / "user"])
     monkeypatch.setattr(compiling.os, "access",
-                        lambda path, kind: pathlib.Path(path).is_relative_to(tmp_path / "user"))
+                        lambda path, kind: pathlib.Path(path).is_relative_to(kept_in / "user"))
     doubled()(np.ones(3), 1)
     assert doubled().on_disk()
-    assert compiling.folder().is_relative_to(tmp_path / "user")
-    assert said == ["kernels for this machine, this once; up to half a minute"]
+    assert compiling.cache_folder().is_relative_to(kept_in / "user")
+    assert capsys.readouterr().out.endswith("for this machine\n")
 
 
 def test_where_no_folder_can_be_written_to_it_says_that_kernels_are_compiled_at_each_start(
-        said, tmp_path, monkeypatch):
-    monkeypatch.setattr(compiling, "_places", lambda: [tmp_path])
+        kept_in, monkeypatch, capsys):
     monkeypatch.setattr(compiling.os, "access", lambda path, kind: False)
     x = np.ones(3)
     kernel = doubled()
     kernel(x, 1)
     assert list(x) == [2, 2, 2] and not kernel.on_disk()
-    assert [line.rpartition("; ")[2] for line in said] == ["name one with NUMBA_CACHE_DIR"]
+    assert capsys.readouterr().out.endswith("; name one with NUMBA_CACHE_DIR\n")
+
+
+def test_a_kernel_that_cannot_be_kept_runs_all_the_same(kept_in, monkeypatch):
+    def full(*arguments):
+        raise OSError("no space left on device")
+    monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "save", full)
+    doubled()(x := np.ones(3), 1)
+    assert list(x) == [2, 2, 2]
+
+
+# A kernel of three files: the second is what it calls, and the third is in nobody's way.
+SOURCES = {"of_tests.py": """
+from minigrad.kernels.build.compiling import kernel
+from minigrad.kernels.called_of_tests import factor
+@kernel("C1")
+def scale_kernel(x):
+    x[0] = factor() * x[0]
+""", "called_of_tests.py": """
+from minigrad.kernels.build.compiling import serial
+@serial
+def factor():
+    return 2
+""", "other_of_tests.py": "pass"}
+
+
+def test_a_kernel_is_compiled_again_if_and_only_if_a_file_that_it_is_made_of_changes(
+        kept_in, monkeypatch):
+    monkeypatch.setattr(compiling, "_HERE", kept_in)
+    for name, source in SOURCES.items():
+        (kept_in / name).write_text(source)
+
+    def folder():
+        compiling._sources.cache_clear()
+
+        def scale_kernel():
+            pass
+        scale_kernel.__code__ = scale_kernel.__code__.replace(
+            co_filename=str(kept_in / "of_tests.py"))
+        return compiling.folder(scale_kernel)
+    first, foreign = folder(), kept_in / "minigrad-users"
+    foreign.mkdir()
+    (kept_in / "other_of_tests.py").write_text("# changed")
+    assert folder() == first and first.is_dir()
+    (kept_in / "called_of_tests.py").write_text(SOURCES["called_of_tests.py"].replace("2", "3"))
+    second = folder()
+    assert second != first and second.is_dir() and foreign.is_dir()
+    assert not first.exists()           # what is made of older sources is removed
 
 
 def test_ctrl_c_in_a_callback_of_the_compiler_ends_it(monkeypatch, capsys):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.kernels import ahead
-from minigrad.kernels.build import compiling
+from minigrad.kernels.build import ahead, compiling
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.training.nan import Case, advice, replay
 from model.training.state import State
@@ -109,8 +108,8 @@ def test_compiling_is_announced_in_the_words_of_a_run_and_done_as_for_one(
     compiled = []
 
     def compile_ahead(*step, **parts):
-        compiled.append(step)
-        compiling.say_compiling()
+        compiled.append((*step, *parts.values()))
+        compiling.say_compiling("3 kernels")
     monkeypatch.setattr(ahead, "compile_ahead", compile_ahead)
     run(small_text, tmp_path / "out", "--max_iters", "0")
     words = re.search("^compiling .*", capsys.readouterr().out, re.M).group()
@@ -119,7 +118,7 @@ def test_compiling_is_announced_in_the_words_of_a_run_and_done_as_for_one(
     with pytest.raises(ValueError, match="is finite here"):
         replay(tmp_path / "nan.npz")
     assert capsys.readouterr().out.startswith(f"{words}\n")
-    assert [size for size, *_ in compiled] == [4 * 16 * 16, 3 * 8 * 8]
+    assert compiled == [(False, False, False, True), (False, False)]
 
 
 def test_a_case_survives_json_exactly():

@@ -7,7 +7,6 @@ the step is run again with the same batches, weights and generators, and each op
 """
 import copy
 import dataclasses
-import functools
 import math
 import os
 import sys
@@ -18,8 +17,7 @@ from tqdm import tqdm
 
 import minigrad as mg
 from minigrad.core import OPS
-from minigrad.kernels import ahead
-from minigrad.kernels.build import compiling
+from minigrad.kernels.build import ahead, compiling
 from minigrad.watch.detective import Detective, Finding
 from minigrad.watch.source import definition
 from model.sampling.scoring import evaluate
@@ -186,9 +184,8 @@ def replay(path: str | os.PathLike) -> None:
     try:
         state.restore(checkpoint.training["state"])
         then = Case.restored(checkpoint.training["nan"])
-        compiling.announce(functools.partial(print, "compiling  ", flush=True))
-        ahead.compile_ahead(then.batches[0][0].size * config.n_embd, qk_norm=config.qk_norm,
-                            ngrams=config.ngrams > 1)
+        compiling.announce("compiling  ")
+        ahead.compile_ahead(qk_norm=config.qk_norm, ngrams=config.ngrams > 1)
         now, finding = then.again(checkpoint.model, state.dropout)
     except (IndexError, ValueError) as error:
         raise CheckpointError(f"{path} holds no step that can be taken again: {error}") from error

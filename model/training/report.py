@@ -1,13 +1,11 @@
 """What a run says: what it will do, how it gets on, and how good its model is."""
-import functools
 import shlex
 import sys
 
 from tqdm import tqdm
 
 import data
-from minigrad.kernels import ahead
-from minigrad.kernels.build import compiling, threads
+from minigrad.kernels.build import ahead, compiling, threads
 from model.console.words import number_of
 from model.sampling.generation import generate
 from model.sampling.scoring import evaluate, ladder
@@ -45,9 +43,8 @@ def describe(run: Run, counted: dict[str, float]) -> None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
-    compiling.announce(functools.partial(print, "compiling  ", flush=True))
-    ahead.compile_ahead(s.batch_size * s.block_size * s.n_embd, s.optimizer == "muon", s.qk_norm,
-                        s.ngrams > 1)
+    compiling.announce("compiling  ")
+    ahead.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, sample=True)
     print(flush=True)
 
 
@@ -128,7 +125,6 @@ def report(run: Run, counted: dict[str, float]) -> None:
         print(f"\nwarning     {len(text):,} characters are too few to learn from: counting single "
               "characters predicts the rest of the text better than the model does; give it a "
               "longer text, of thousands of characters at least")
-    compiling.announce(functools.partial(print, "\ncompiling  ", flush=True))
     sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=s.seed)
     print(f"\na sample:\n\n{sample}\n\n"
           f"more of it:\n    python -m model.sample --out_dir {shlex.quote(str(folder))}")

@@ -3,17 +3,20 @@
 Numba compiles a function again for every layout that it gets (C, Fortran, strided, read-only).
 Named layouts limit that to one version per float type, which keeps a new user's wait short.
 """
+import ast
 import contextlib
 import hashlib
 import math
 import os
 import pathlib
+import shutil
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import cache, partial, wraps
+from typing import TextIO
 
 import numba
 import numpy as np
@@ -31,15 +34,23 @@ os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
 INTEGERS = np.dtype(np.int64)
 FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
+SECONDS = "seconds"     # the file of how many kernels were compiled last, and how long it took
+OF_KERNELS = "minigrad.kernels"
 
+KERNELS = {}        # name -> kernel
 seconds = 0.0       # this process has spent them on compiling and loading kernels
+elsewhere = {}      # name -> the process that is compiling it to disk; see ahead.py
 _say = None         # called before a kernel is compiled that is not on disk; see announce
-elsewhere = {}      # kernel -> the process that is compiling it to disk; see ahead.py
+_compiled = None    # kernels that were not on disk, since that was announced
 _compiling = threading.RLock()      # held by the Python thread that compiles
 _HERE = pathlib.Path(__file__).parents[1]      # of all kernels
-_DIGEST = hashlib.sha256(
-    b"".join(path.read_bytes() for path in sorted(_HERE.rglob("*.py")))
-    + repr((numba.__version__, processor.name_and_features())).encode()).hexdigest()[:16]
+
+
+def _digest(*parts):
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+_MACHINE = _digest(numba.__version__, processor.name_and_features(), str(_HERE))
 
 
 def serial(f: Callable) -> Callable:
@@ -58,16 +69,14 @@ def kernel(signature: str) -> Callable:
     kernel whose first argument is ids has no floats, and a single version.
     """
     words = signature.split()
-    of_integers = words[0].startswith("ids")
 
     def decorate(f):
-        versions = {}
+        name, versions = f.__name__.removesuffix("_kernel"), {}
 
         def compile_version(dtype):
             global seconds
-            if of_integers:
-                dtype = INTEGERS
-            elif dtype not in FLOATS:
+            dtype = INTEGERS if words[0].startswith("ids") else np.dtype(dtype)
+            if dtype not in FLOATS and dtype is not INTEGERS:
                 raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
             started = time.perf_counter()
             try:
@@ -76,19 +85,28 @@ def kernel(signature: str) -> Callable:
                         versions[dtype] = compiled(dtype)
             finally:
                 seconds += time.perf_counter() - started
+            _note_seconds()
 
         def compiled(dtype):
-            if f.__name__ in elsewhere:
-                elsewhere[f.__name__].wait()
+            global _compiled
+            process = elsewhere.pop(name, None)
+            while process and process.poll() is None and not on_disk():
+                time.sleep(0.01)
             if not on_disk():
-                say_compiling()
+                say_compiling(f"{name}, and other kernels as they are needed,")
+            if _compiled is not None:
+                _compiled += process is not None or not on_disk()
             try:
-                if not of_integers:
+                if dtype in FLOATS:
                     define_tiles(dtype)
                 dispatcher = _njit(f)
-                scalar = FLOATS.get(dtype)
+                arguments = [_type_of(word, FLOATS.get(dtype)) for word in words]
                 with interruptible():
-                    dispatcher.compile(types.void(*[_type_of(word, scalar) for word in words]))
+                    try:
+                        dispatcher.compile(types.void(*arguments))
+                    except OSError:             # it is compiled, and cannot be kept
+                        if not dispatcher.signatures:
+                            raise
                 dispatcher.disable_compile()    # every call is matched to this one version
                 return dispatcher
             except Exception as error:          # Numba and LLVM have many ways to fail
@@ -106,10 +124,11 @@ def kernel(signature: str) -> Callable:
                 versions[dtype](*arguments)
 
         def on_disk():
-            kept_in = folder()
-            return kept_in is not None and any(kept_in.rglob(f"*.{f.__name__}-*.nbi"))
+            kept_in = folder(f)
+            return kept_in is not None and any(kept_in.rglob("*.nbc"))
 
         call.versions, call.compile, call.on_disk = versions, compile_version, on_disk
+        KERNELS[name] = call
         return call
 
     return decorate
@@ -203,37 +222,83 @@ def interruptible() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def announce(say: Callable[[str], None]) -> None:
-    """Call `say` once, when a kernel must be compiled that is not on disk."""
+def announce(label: str | None, file: TextIO | None = None) -> None:
+    """Print a line that begins with `label`, once, when kernels must be compiled that are not on
+    disk; without a label print none."""
     global _say
-    _say = say
+    _say = label and partial(print, label, file=file, flush=True)
 
 
-def say_compiling() -> None:
+def say_compiling(what: str) -> None:
     """Announce that kernels are compiled, if that was asked for and not done yet."""
-    global _say
-    if _say:
-        _say("kernels for this machine, this once; up to half a minute" if folder() else
-             "kernels, up to half a minute at each start, since no folder can be written to that "
-             "would keep them; name one with NUMBA_CACHE_DIR")
-    _say = None
+    global _say, _compiled
+    if _say is None:
+        return
+    kept_in = cache_folder()
+    if kept_in is None:
+        _say("kernels at each start, since no folder can be written to that would keep them; name "
+             "one with NUMBA_CACHE_DIR")
+    else:
+        last = ""
+        with contextlib.suppress(OSError, ValueError):      # nothing was measured yet
+            number, took = (kept_in / SECONDS).read_text().split()
+            last = f"; the last {number} took {took} s"
+        _say(f"{what} for this machine{last}")
+    _say, _compiled = None, 0
 
 
-def folder() -> pathlib.Path | None:
-    """Return where compiled kernels are kept: in NUMBA_CACHE_DIR, else beside their sources, else
-    in the user's cache folder; None if none of them is writable.
+def _note_seconds():
+    """Keep how many kernels this process had to compile, and how many seconds that took."""
+    if _compiled and (kept_in := cache_folder()):
+        with contextlib.suppress(OSError):
+            (kept_in / SECONDS).write_text(f"{_compiled} {seconds:.0f}")
 
-    Numba's cache identifies functions by their own file and signature only.  A folder named after
-    the sources of all kernels, the compiler and the processor keeps it from running old machine
-    code of a helper that has changed since.
-    """
+
+def cache_folder() -> pathlib.Path | None:
+    """Return where compiled kernels are kept for this compiler and processor: in NUMBA_CACHE_DIR,
+    else beside their sources, else in the user's cache folder; None if none of them is writable."""
     for place in _places():
-        path = pathlib.Path(place, _DIGEST)
+        path = pathlib.Path(place, f"minigrad-{_MACHINE}")
         with contextlib.suppress(OSError):
             path.mkdir(parents=True, exist_ok=True)
             if os.access(path, os.W_OK):
                 return path
     return None
+
+
+def folder(f: Callable) -> pathlib.Path | None:
+    """Return where a kernel is kept once it is compiled; remove what was made of older sources.
+
+    Numba's cache identifies functions by their own file and signature only.  A folder named after
+    all sources that the kernel is made of keeps it from running old machine code of a helper that
+    has changed since.
+    """
+    kept_in = cache_folder()
+    if kept_in is None:
+        return None
+    path = kept_in / f"{f.__name__}-{_sources(f.__code__.co_filename)}"
+    if not path.exists():
+        for older in kept_in.glob(f"{f.__name__}-{'[0-9a-f]' * 16}"):
+            shutil.rmtree(older, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            path.mkdir()
+    return path
+
+
+@cache
+def _sources(file):
+    """Return a digest of a file and of all files of kernels that it imports, directly or not."""
+    found, new = {}, [pathlib.Path(file)]
+    while new:
+        path = new.pop()
+        if path in found or not path.is_file():
+            continue
+        found[path] = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(found[path])):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith(OF_KERNELS):
+                for name in [node.module, *(f"{node.module}.{a.name}" for a in node.names)]:
+                    new.append(_HERE.joinpath(*name.split(".")[2:]).with_suffix(".py"))
+    return _digest(*(found[path] for path in sorted(found)))
 
 
 def _places():
@@ -243,7 +308,7 @@ def _places():
 
 
 def _njit(f):
-    kept, kept_in = numba.config.CACHE_DIR, folder()
+    kept, kept_in = numba.config.CACHE_DIR, folder(f)
     numba.config.CACHE_DIR = str(kept_in)
     try:
         # Without fastmath: a kernel gives the same bits however and wherever it is compiled.

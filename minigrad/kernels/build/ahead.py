@@ -1,0 +1,53 @@
+"""Compile a training step's kernels in two processes at once, when they are not on disk yet.
+
+This process compiles the two slowest kernels of the forward pass, and Muon's; a second process
+compiles the others.  Those are then loaded from disk or, if the second process failed, compiled
+when they are needed.
+"""
+import os
+import subprocess
+import sys
+
+import numba
+
+from minigrad.kernels.build import compiling, threads
+
+COMMAND = ("import sys; sys.path[:] = {path!r}; import minigrad; "
+           "from minigrad.kernels.build import ahead; ahead.compile_in_turn({names}, {last})")
+OWN = ["matmul", "attention"]
+OTHERS = ["attention_vjp", "norm_vjp", "norm", "cross_entropy", "add_rows", "adamw",
+          "sum_of_squares"]             # about from the slowest to compile to the fastest
+SAMPLE = ["decode", "draw"]
+
+
+def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = False,
+                  sample: bool = False) -> None:
+    """Compile, for float32, the kernels of a training step with Muon, normed queries and keys, and
+    n-gram embeddings, if it has them; and, while training begins, those that draw a sample."""
+    if numba.config.DISABLE_JIT or threads.count() == 1:
+        return
+    own = OWN + ["muon"] * muon
+    others = (OTHERS + ["norm_heads_vjp", "norm_heads"] * qk_norm
+              + ["sum_rows", "ngram_rows"] * ngrams)
+    missing, last = ([name for name in names if not compiling.KERNELS[name].on_disk()]
+                     for names in (others, SAMPLE * sample))
+    if (missing or last) and compiling.cache_folder():
+        number = sum(not compiling.KERNELS[name].on_disk() for name in own + missing + last)
+        compiling.say_compiling(f"{number} kernels")
+        command = COMMAND.format(path=sys.path, names=missing, last=last)
+        process = subprocess.Popen([sys.executable, "-c", command],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        compiling.elsewhere.update(dict.fromkeys(missing + last, process))
+    for name in own:
+        compiling.KERNELS[name].compile("float32")
+
+
+def compile_in_turn(names: list[str], last: list[str]) -> None:
+    """Compile these kernels, the last ones in the time that training leaves; the second process
+    runs this."""
+    for name in names:
+        compiling.KERNELS[name].compile("float32")
+    if hasattr(os, "nice"):             # Windows has none
+        os.nice(10)
+    for name in last:
+        compiling.KERNELS[name].compile("float32")
