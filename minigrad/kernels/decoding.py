@@ -10,9 +10,8 @@ import numpy as np
 from minigrad.kernels.activations import plain_activation, squared_relu, value_and_slope
 from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_lanes
 from minigrad.kernels.build.compiling import instead_of, kernel, serial, threads_for
-from minigrad.kernels.build.panels import unpack
 from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel
+from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel, unpack
 from minigrad.kernels.matmul import SET
 from minigrad.kernels.norm import normalise, plain_norm
 from minigrad.kernels.rotary import (copy_row, norm_head, plain_norm_heads, plain_rotate,

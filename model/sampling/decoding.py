@@ -6,7 +6,7 @@ channels, V vocabulary.
 import numpy as np
 
 from minigrad import kernels, no_grad
-from minigrad.kernels.build.panels import empty_panels, pack, put
+from minigrad.kernels.build.tiles import empty_panels, pack, put
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
 from model.transformer import Transformer

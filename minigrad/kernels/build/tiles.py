@@ -1,11 +1,17 @@
-"""Tiles of a matrix product, with their sums in registers: the innermost loop of `matmul`.
+"""Tiles of a matrix product, with their sums in registers: the innermost loop of `matmul`; and
+matrices in panels, as tiles read them.
 
 In plain NumPy:  c[:height, :n] = a[:height, :depth] @ b[:depth, :n],  or  c += ...
 
 LLVM's vectoriser does not keep the sums of plain loops in registers.  So the loop is written in
 LLVM's own vector types.  LLVM lowers them to AVX-512, AVX2, SSE and NEON; only the tile's size
 depends on the host.
+
+A matrix (K, P) in panels is (panels, K, NR): panel i holds the columns from i NR on; zeros fill the
+last one.  Here NumPy packs it once, for many products; `matmul.pack_columns` does the same within a
+single product.
 """
+import math
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -304,3 +310,33 @@ def transpose_square(typingctx, source, source_at, source_row, target, target_at
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+def pack(b: np.ndarray) -> np.ndarray:
+    """Pack (..., K, P) -> (..., panels, K, NR), a copy."""
+    *lead, K, P = b.shape
+    packed = empty_panels(*lead, K, P, dtype=b.dtype)
+    put(b, packed)
+    return packed
+
+
+def unpack(packed: np.ndarray, P: int) -> np.ndarray:
+    """Unpack (..., panels, K, NR) -> (..., K, P), a copy: the inverse of `pack`."""
+    *lead, panels, K, NR = packed.shape
+    return packed.swapaxes(-3, -2).reshape(*lead, K, panels * NR)[..., :P]
+
+
+def empty_panels(*shape: int, dtype: type) -> np.ndarray:
+    """Return panels of zeros with room for a matrix (..., K, P)."""
+    *lead, K, P = shape
+    NR = TILE_BYTES // np.dtype(dtype).itemsize
+    return np.zeros((*lead, math.ceil(P / NR), K, NR), dtype)
+
+
+def put(b: np.ndarray, packed: np.ndarray) -> None:
+    """Write (..., K, P) to the first K rows and P columns of a matrix in panels."""
+    K, P = b.shape[-2:]
+    NR = packed.shape[-1]
+    for i in range(math.ceil(P / NR)):
+        part = b[..., i * NR:(i + 1) * NR]
+        packed[..., i, :K, :part.shape[-1]] = part
