@@ -40,7 +40,7 @@ OF_KERNELS = "minigrad.kernels"
 KERNELS = {}        # name -> kernel
 seconds = 0.0       # this process has spent them on compiling and loading kernels
 elsewhere = {}      # name -> the process that is compiling it to disk; see ahead.py
-_say = None         # called before a kernel is compiled that is not on disk; see announce
+_say = None         # prints that kernels are compiled, if that is still to be announced
 _compiled = None    # kernels that were not on disk, since that was announced
 _compiling = threading.RLock()      # held by the Python thread that compiles
 _HERE = pathlib.Path(__file__).parents[1]      # of all kernels
@@ -69,14 +69,15 @@ def kernel(signature: str) -> Callable:
     kernel whose first argument is ids has no floats, and a single version.
     """
     words = signature.split()
+    of_integers = words[0].startswith("ids")
 
     def decorate(f):
         name, versions = f.__name__.removesuffix("_kernel"), {}
 
         def compile_version(dtype):
             global seconds
-            dtype = INTEGERS if words[0].startswith("ids") else np.dtype(dtype)
-            if dtype not in FLOATS and dtype is not INTEGERS:
+            dtype = INTEGERS if of_integers else np.dtype(dtype)
+            if dtype not in FLOATS and not of_integers:
                 raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
             started = time.perf_counter()
             try:
@@ -89,7 +90,7 @@ def kernel(signature: str) -> Callable:
 
         def compiled(dtype):
             global _compiled
-            process = elsewhere.pop(name, None)
+            process = elsewhere.get(name)
             while process and process.poll() is None and not on_disk():
                 time.sleep(0.01)
             if not on_disk():

@@ -1,8 +1,7 @@
 """Run a function on several threads at once, from inside a kernel.
 
 A kernel is compiled once, for one thread and for many: it hands the address of a small function to
-the threads that Numba keeps for `prange`.  (A loop over `prange` is compiled a second time, with
-all that it calls, where no thread but one is wanted.)
+the threads that Numba keeps for `prange`.  With `prange` itself there would be two versions.
 """
 from llvmlite import ir
 from numba import types
