@@ -3,14 +3,16 @@ import json
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
-import pytest
 
 import minigrad as mg
 from minigrad import kernels
 from minigrad.ops import network
 from model import Transformer
+from tests.benchmarks import steps, timing
+from tests.benchmarks.__main__ import main
 from tests.benchmarks.growth import exponent
 from tests.benchmarks.peers import config_of, random_batch
 from tests.benchmarks.sizes import Size, step_flops
@@ -41,15 +43,23 @@ def test_an_exponent_is_that_of_the_upper_half():
     assert np.isclose(exponent(x, [9, 9, 9, 8**1.5, 16**1.5, 32**1.5]), 1.5)
 
 
-@pytest.mark.parametrize("what", ["step", "recipe", "sampling"])
-def test_the_command_prints_a_table_and_writes_it_as_json(tmp_path, what):
-    said = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks", what, "--sizes", "small", "--quick",
-         "--modes", "eager", "--steps", "1", "--json", str(tmp_path / "b.json")],
-        capture_output=True, text=True, check=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+def test_the_command_prints_tables_and_writes_them_as_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(timing, "PAUSE", 0.0)
+    monkeypatch.setattr(timing, "WAKING", 0.0)
+    monkeypatch.setattr(steps, "PRODUCT", 64)
+    with mock.patch.dict(os.environ):
+        main(["step", "recipe", "sampling", "--sizes", "small", "--quick", "--rounds", "1",
+              "--steps", "1", "--modes", "eager", "--json", str(tmp_path / "b.json")])
+    said = capsys.readouterr().out
     written = json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))
-    assert "minigrad" in said.stdout and "median ms" in said.stdout
-    assert written["machine"] and written["tables"]
+    titles = [table["title"] for table in written["tables"]]
+    for title, begins in zip(titles, (
+            "A training step, small", "A training step of --recipe modern", "A training step of "
+            "--recipe gpt2", "Sampling, small, 1 at", "Sampling, small, 16 at"), strict=True):
+        assert title.startswith(begins) and begins in said
+    for table in written["tables"]:
+        assert table["rows"][0][0] == "minigrad" and table["rows"][0][1] > 0
+    assert said.count("median ms") == len(titles) and written["machine"]
 
 
 def test_a_mistake_on_the_command_line_is_answered_in_words():
