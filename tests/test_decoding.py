@@ -62,32 +62,45 @@ def test_a_window_has_half_a_block_or_more_and_at_most_a_block(block, slide):
     assert (moves >= 0).all() and set(moves[moves > 0]) <= {1 if slide else (block + 1) // 2}
 
 
-@pytest.mark.parametrize("slide", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_cached_logits_are_those_of_the_window_at_every_length_up_to_three_blocks(shape, slide):
+def test_cached_logits_are_those_of_the_window_at_every_length_up_to_three_blocks(shape):
+    """Of sequences that are read alone, with two others from some length on, and with all."""
     model = opinionated(shape)
     block = model.config.block_size
     rng = np.random.default_rng(1)
-    for B, T in ((1, 1), (3, rng.integers(1, 2 * block + 1)), (8, 1)):
-        ids = rng.integers(model.config.vocab_size, size=(B, 3 * block))
-        reader = Reader(model, ids[:, :T], slide=slide)
-        for n in range(T, 3 * block + 1):
-            window = ids[:, window_start(n, block, slide):n]
-            assert_equal(reader.logits(), model(window).data[:, -1])
-            if n < 3 * block:
-                reader.append(ids[:, n])
+    ids = rng.integers(model.config.vocab_size, size=(8, 3 * block))
+    begun = {1: 1, 3: rng.integers(1, 2 * block + 1), 8: 1}
+    readers = {B: Reader(model, ids[:B, :T]) for B, T in begun.items()}
+    for n in range(1, 3 * block + 1):
+        computed = model(ids[:, window_start(n, block):n]).data[:, -1]
+        for B, reader in readers.items():
+            if n >= begun[B]:
+                assert_equal(reader.logits(), computed[:B])
+                reader.append(ids[:B, min(n, 3 * block - 1)])
 
 
-def test_cached_logits_are_those_of_the_window_in_float64():
-    for shape in SHAPES:
-        model = opinionated(shape, np.float64)
-        block = model.config.block_size
-        ids = np.random.default_rng(2).integers(model.config.vocab_size, size=(2, 2 * block))
-        reader = Reader(model, ids[:, :1])
-        for n in range(1, 2 * block):
-            window = ids[:, window_start(n, block):n]
-            assert_equal(reader.logits(), model(window).data[:, -1], np.float64)
-            reader.append(ids[:, n])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_cached_logits_are_those_of_a_window_that_slides_at_every_length_until_it_has_slid(shape):
+    model = opinionated(shape)
+    block = model.config.block_size
+    rng = np.random.default_rng(1)
+    ids, T = rng.integers(model.config.vocab_size, size=(3, block + 4)), rng.integers(1, block + 1)
+    reader = Reader(model, ids[:, :T], slide=True)
+    for n in range(T, block + 4):
+        assert_equal(reader.logits(), model(ids[:, max(0, n - block):n]).data[:, -1])
+        reader.append(ids[:, n])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_cached_logits_are_those_of_the_window_in_float64_beyond_a_block(shape):
+    model = opinionated(shape, np.float64)
+    block = model.config.block_size
+    ids = np.random.default_rng(2).integers(model.config.vocab_size, size=(2, block + 3))
+    reader = Reader(model, ids[:, :1])
+    for n in range(1, block + 3):
+        window = ids[:, window_start(n, block):n]
+        assert_equal(reader.logits(), model(window).data[:, -1], np.float64)
+        reader.append(ids[:, n])
 
 
 def test_a_sequence_does_not_see_the_others_of_its_batch():
