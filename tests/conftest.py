@@ -1,9 +1,11 @@
 """What several test files share: a small text and a run on it."""
+import contextlib
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 # Before NumPy is loaded: the products of tests are so small that BLAS takes longer on two threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -14,6 +16,7 @@ import pytest   # noqa: E402
 import train    # noqa: E402
 from minigrad.kernels.build import compiling    # noqa: E402
 
+ROOT = pathlib.Path(__file__).parents[1]
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
          "by the river").split()
 TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
@@ -29,20 +32,49 @@ for name, dtype in itertools.product(names, "fd"):
 """
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "meanwhile(*words): Python is run with these words beside "
+                            "the tests before this one, which asks for how it `ended`")
+
+
+def pytest_collection_modifyitems(items):
+    """Let the tests about processes that run meanwhile be the last ones."""
+    items.sort(key=lambda item: item.get_closest_marker("meanwhile") is not None)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def kernels_compile_meanwhile():
-    """Have another process compile what later tests need and is not on disk."""
-    if numba.config.DISABLE_JIT:
-        yield
-        return
-    with subprocess.Popen([sys.executable, "-c", COMPILE], cwd=pathlib.Path(__file__).parents[1],
-                          stderr=subprocess.DEVNULL) as process:
-        yield
-        process.kill()
+def meanwhile(request, small_text):
+    """Have another process compile what later tests need and is not on disk; and then run, one
+    after another, the processes that tests are marked with.  SMALL_TEXT stands for that file."""
+    running = []
+
+    def run(words):
+        command = [sys.executable, *(str(small_text) if w == "SMALL_TEXT" else w for w in words)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, encoding="utf-8") as process:
+            running[:] = [process]
+            out, err = process.communicate()
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+    marks = [item.get_closest_marker("meanwhile") for item in request.session.items]
+    pool = ThreadPoolExecutor(1)
+    with usual_signals():       # which a process inherits
+        if not numba.config.DISABLE_JIT:
+            pool.submit(run, ["-c", COMPILE])
+        yield {words: pool.submit(run, words)
+               for words in dict.fromkeys(mark.args for mark in marks if mark)}
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.kill()
 
 
-@pytest.fixture(autouse=True)
-def signals_as_usual():
+@pytest.fixture
+def ended(request, meanwhile):
+    """The end of the process that a test is marked with: its status, and what it has printed."""
+    return meanwhile[request.node.get_closest_marker("meanwhile").args].result()
+
+
+@contextlib.contextmanager
+def usual_signals():
     """As where a terminal starts the tests: a shell has what it starts in the background ignore
     Ctrl-C, and nohup a closed terminal, and runs that are begun by tests would inherit that."""
     usual = {signal.SIGINT: signal.default_int_handler}
@@ -52,6 +84,13 @@ def signals_as_usual():
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def signals_as_usual():
+    """For each test, whatever the ones before it did."""
+    with usual_signals():
+        yield
 
 
 @pytest.fixture(autouse=True)
