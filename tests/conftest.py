@@ -3,9 +3,9 @@ import contextlib
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from subprocess import PIPE, CompletedProcess, Popen    # these, whatever a test replaces
 
 # Before NumPy is loaded: the products of tests are so small that BLAS takes longer on two threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -46,15 +46,15 @@ def pytest_collection_modifyitems(items):
 def meanwhile(request, small_text):
     """Have another process compile what later tests need and is not on disk; and then run, one
     after another, the processes that tests are marked with.  SMALL_TEXT stands for that file."""
-    running = []
+    running, environment = [], dict(os.environ)     # which tests change
 
     def run(words):
         command = [sys.executable, *(str(small_text) if w == "SMALL_TEXT" else w for w in words)]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True, encoding="utf-8") as process:
+        with Popen(command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True,
+                   encoding="utf-8") as process:
             running[:] = [process]
             out, err = process.communicate()
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
+        return CompletedProcess(command, process.returncode, out, err)
     marks = [item.get_closest_marker("meanwhile") for item in request.session.items]
     pool = ThreadPoolExecutor(1)
     with usual_signals():       # which a process inherits

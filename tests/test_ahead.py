@@ -1,6 +1,5 @@
 """Compiling ahead: what it compiles is what a training step and a sample run."""
 import subprocess
-import sys
 
 import numba
 import pytest
@@ -35,11 +34,12 @@ print(*[" ".join(found) for found in names], sep="\\n")
 """
 
 
-@pytest.mark.parametrize("modern", [False, True])
-def test_what_is_compiled_ahead_is_what_a_step_and_then_a_sample_run(modern):
-    said = subprocess.run([sys.executable, "-c", STEP, "modern" if modern else "gpt2"],
-                          capture_output=True, text=True, check=True)
-    step, sample = (set(line.split()) for line in said.stdout.splitlines())
+@pytest.mark.parametrize("modern", [
+    pytest.param(False, marks=pytest.mark.meanwhile("-c", STEP, "gpt2")),
+    pytest.param(True, marks=pytest.mark.meanwhile("-c", STEP, "modern"))])
+def test_what_is_compiled_ahead_is_what_a_step_and_then_a_sample_run(modern, ended):
+    assert ended.returncode == 0, ended.stderr
+    step, sample = (set(line.split()) for line in ended.stdout.splitlines())
     norms, ngrams = {"norm_heads", "norm_heads_vjp"}, {"sum_rows", "ngram_rows"}
     assert step == {*ahead.OWN, *ahead.OTHERS} | ({"muon"} | norms | ngrams if modern else set())
     assert sample - step == {*ahead.SAMPLE}
