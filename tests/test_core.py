@@ -123,10 +123,10 @@ def test_a_chain_of_100_000_ops_is_nothing_special():
         y = y * 1.0
     y.backward()
     assert x.grad == [1]
-    chain = x
-    for _ in range(100_000):
-        chain = chain + 1.0
-    del chain                           # dropped without going back: no recursion there either
+    node = x.node
+    for _ in range(100_000):            # as an op makes them
+        node = Node("link", x.data, (node,), (np.negative,))
+    del node                            # dropped without going back: no recursion there either
 
 
 def test_a_single_number_has_an_array_for_its_gradient_whatever_was_added():
