@@ -393,16 +393,19 @@ def test_characters_are_drawn_as_often_as_their_probabilities_say(settings):
     def fixed(ids):
         return Tensor(np.broadcast_to(logits, (*ids.shape, logits.size)))
     fixed.config = SimpleNamespace(block_size=1)
-    n = 10_000
-    drawn = TOKENIZER.encode("".join(stream(fixed, TOKENIZER, "a", n, seed=7, **settings)))
+    B, T = 20, 500
+    pieces = stream_many(fixed, TOKENIZER, "a", range(7, 7 + B), T, **settings)
+    drawn = np.stack([TOKENIZER.encode("".join(text)) for text in zip(*pieces)])
+    n = B * T
     p = next_probabilities(logits, **settings)
-    counts = np.bincount(drawn, minlength=p.size)
+    counts = np.bincount(drawn.ravel(), minlength=p.size)
     assert counts.sum() == n and (counts[p == 0] == 0).all()
     assert (np.abs(counts - n * p) <= 4.5 * np.sqrt(n * p * (1 - p))).all()
-    pairs = np.zeros((p.size, p.size))              # and one after the other, independently
-    np.add.at(pairs, (drawn[:-1], drawn[1:]), 1)
-    expected = n * np.outer(p, p)
-    assert (np.abs(pairs - expected) <= 6 * np.sqrt(expected) + 3).all()
+    for one, other in ((drawn[:, :-1], drawn[:, 1:]), (drawn[:-1], drawn[1:])):
+        pairs = np.zeros((p.size, p.size))          # in time and in the batch, independently
+        np.add.at(pairs, (one, other), 1)
+        expected = one.size * np.outer(p, p)
+        assert (np.abs(pairs - expected) <= 6 * np.sqrt(expected) + 3).all()
 
 
 @pytest.mark.parametrize("u", [0.0, 1e-300, 0.5, 1 - 2**-53])
