@@ -38,7 +38,7 @@ def losses(steps, batch=4, **config):
 
 @compiled_only
 def test_losses_of_200_steps_agree_with_those_on_plain_numpy(monkeypatch):
-    config = dict(block_size=40, n_layer=2, n_head=2, n_embd=32, dropout=0.1, bias=True)
+    config = dict(block_size=20, n_layer=2, n_head=2, n_embd=16, dropout=0.1, bias=True)
     compiled = losses(200, **config)
     for name in kernels.__all__:
         monkeypatch.setattr(kernels, name, getattr(plain, name))
