@@ -11,6 +11,7 @@ from model import Transformer, TransformerConfig
 from model.attention import attention, causal_mask
 from model.training.causality import LONG, SHORT, TOKENS, CausalityError, prove_causality
 from model.transformer import POSITIONS
+from tests.pairwise import pairwise
 
 V, T, C, H = 11, 12, 8, 2
 at_short_and_long_blocks = pytest.mark.parametrize("block_size", [T, 5000])
@@ -84,20 +85,17 @@ def test_the_right_model_passes_in_float64_with_biases_and_large_weights():
         prove_causality(model, V, T)
 
 
-@pytest.mark.parametrize("parts", [{}, dict(norm="rms", qk_norm=True, activation="relu2",
-                                            ngrams=3)],
-                         ids=["usual", "modern"])
-@pytest.mark.parametrize("n_kv_head", [None, 1])
-@pytest.mark.parametrize("position", POSITIONS)
-def test_the_right_model_passes_with_any_option(position, n_kv_head, parts):
-    for dtype in (np.float32, np.float64):
-        model = Transformer(TransformerConfig(V, 40, 2, H, 20, bias=True, position=position,
-                                              n_kv_head=n_kv_head, **parts), dtype=dtype)
-        for p in model.parameters():
-            p.data *= 10
-        prove_causality(model, V, 40)
-        model.blocks[1].attention.causal = False
-        assert refusal(model, 40) == (0, 1)
+@pytest.mark.parametrize("position, n_kv_head, parts, dtype", pairwise(
+    POSITIONS, [None, 1], [{}, dict(norm="rms", qk_norm=True, activation="relu2", ngrams=3)],
+    [np.float32, np.float64]))
+def test_the_right_model_passes_with_any_option(position, n_kv_head, parts, dtype):
+    model = Transformer(TransformerConfig(V, 40, 2, H, 20, bias=True, position=position,
+                                          n_kv_head=n_kv_head, **parts), dtype=dtype)
+    for p in model.parameters():
+        p.data *= 10
+    prove_causality(model, V, 40)
+    model.blocks[1].attention.causal = False
+    assert refusal(model, 40) == (0, 1)
 
 
 def test_the_right_plain_attention_passes():
