@@ -1,4 +1,5 @@
 """A beginning is typed and continued, again and again: through a pipe, and on a real terminal."""
+import io
 import os
 import pathlib
 import select
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from model import generate, load_checkpoint
+from model import generate, load_checkpoint, sample
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -28,15 +29,16 @@ def test_each_line_is_continued_with_the_next_seed_and_a_mistake_is_said(trained
     assert said.stderr.startswith("the character 'Z' (LATIN CAPITAL LETTER Z)")
 
 
-def test_a_beginning_on_the_command_line_comes_first_and_each_has_so_many_samples(trained):
-    said = subprocess.run(command(trained, "--max_new_tokens", "5", "--seed", "1", "--start", "a",
-                                  "--num_samples", "2"),
-                          input="b\n", capture_output=True, text=True, cwd=ROOT)
+def test_a_beginning_on_the_command_line_comes_first_and_each_has_so_many_samples(
+        trained, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("b\n"))
+    sample.main(["--out_dir", str(trained), "--interactive", "--max_new_tokens", "5", "--seed", "1",
+                 "--start", "a", "--num_samples", "2"])
     model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
     a, b = (f"\n{20 * '-'}\n".join(generate(model, tokenizer, start, 5, 0.8, seed=seed)
                                    for seed in seeds)
             for start, seeds in (("a", (1, 2)), ("b", (3, 4))))
-    assert said.stdout == f"{a}\n{b}\n"
+    assert capsys.readouterr().out == f"{a}\n{b}\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no pseudo-terminals")
