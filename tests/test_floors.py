@@ -1,5 +1,6 @@
 """The house: a room imports only from the rooms below it, and no file imports in a circle."""
 import ast
+import functools
 import graphlib
 import pathlib
 import sys
@@ -42,8 +43,10 @@ def files():
 FILES = files()
 
 
+@functools.cache
 def imports_at_the_top(path):
     """Every module that a file imports when it is loaded."""
+    found = set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     inside = {node for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)
               for node in ast.walk(f)}
@@ -51,10 +54,11 @@ def imports_at_the_top(path):
         if node in inside:
             continue
         if isinstance(node, ast.ImportFrom):
-            yield from ({f"{node.module}.{a.name}" for a in node.names} & FILES.keys()
-                        or {node.module})
+            found |= ({f"{node.module}.{a.name}" for a in node.names} & FILES.keys()
+                      or {node.module})
         elif isinstance(node, ast.Import):
-            yield from (a.name for a in node.names)
+            found |= {a.name for a in node.names}
+    return found
 
 
 def floor(name):
@@ -68,12 +72,12 @@ def floor(name):
 
 def test_imports_only_go_down():
     for name, path in FILES.items():
-        for target in {*imports_at_the_top(path)} & FILES.keys():
+        for target in imports_at_the_top(path) & FILES.keys():
             assert floor(target) <= floor(name), f"{name} must not import {target}"
 
 
 def test_no_file_imports_in_a_circle():
-    graph = {name: {*imports_at_the_top(path)} & FILES.keys() for name, path in FILES.items()}
+    graph = {name: imports_at_the_top(path) & FILES.keys() for name, path in FILES.items()}
     assert list(graphlib.TopologicalSorter(graph).static_order())
 
 

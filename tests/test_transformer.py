@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from checking import put
 from minigrad import Tensor
 from model import Transformer, TransformerConfig
 from model.layers import STD
@@ -21,14 +22,6 @@ IDS, TARGETS = np.random.default_rng(0).integers(7, size=(2, 3, 6))     # (B, T)
 
 def changed(config=SMALL, **settings):
     return dataclasses.replace(config, **settings)
-
-
-def put(module, path, tensor):
-    """Set the parameter of that path."""
-    *way, last = path.split(".")
-    for name in way:
-        module = module[int(name)] if name.isdigit() else getattr(module, name)
-    setattr(module, last, tensor)
 
 
 def enlarged(model, factor=20):
