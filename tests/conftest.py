@@ -5,7 +5,7 @@ import pathlib
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from subprocess import PIPE, CompletedProcess, Popen    # these, whatever a test replaces
+from subprocess import PIPE, CompletedProcess, Popen, TimeoutExpired    # whatever a test patches
 
 # Before NumPy is loaded: the products of tests are so small that BLAS takes longer on two threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -22,6 +22,7 @@ WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the gr
 TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
         "--block_size", "16", "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
         "--warmup_iters", "5", "--learning_rate", "1e-2"]
+LONGEST = 600       # seconds, after which a process is one that hangs
 COMPILE = """
 import itertools, minigrad
 from minigrad.kernels.build.compiling import KERNELS
@@ -53,7 +54,11 @@ def meanwhile(request, small_text):
         with Popen(command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True,
                    encoding="utf-8") as process:
             running[:] = [process]
-            out, err = process.communicate()
+            try:
+                out, err = process.communicate(timeout=LONGEST)
+            except TimeoutExpired:
+                process.kill()
+                raise
         return CompletedProcess(command, process.returncode, out, err)
     marks = [item.get_closest_marker("meanwhile") for item in request.session.items]
     pool = ThreadPoolExecutor(1)

@@ -1,9 +1,6 @@
 """How many threads there are, and that neither a second Python thread nor a fork harms a result."""
 import math
 import os
-import pathlib
-import subprocess
-import sys
 import threading
 import time
 
@@ -38,13 +35,16 @@ def computed():
 """
 
 
-def said_by(script, **environment):
-    """What a process prints, line by line; one that hangs or is ended fails the test."""
-    done = subprocess.run([sys.executable, "-c", COMPUTE + script], capture_output=True, text=True,
-                          timeout=120, env=os.environ | environment,
-                          cwd=pathlib.Path(__file__).parents[1])
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+def by(script, before=""):
+    """Mark a test with a process of its own."""
+    return pytest.mark.meanwhile("-c", before + COMPUTE + script)
+
+
+@pytest.fixture
+def said(ended):
+    """What that process prints, line by line; one that hangs or is ended fails the test."""
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
 
 
 # How many
@@ -121,12 +121,13 @@ def test_too_many_threads_are_refused_with_the_reason(settings, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes cannot be held here")
 @on_threads
-def test_a_process_on_one_processor_starts_no_threads():
-    assert said_by("""
+@by("""
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 computed()
 print(threads.count(), threads._layer(), threads.limit()[1])
-""") == ["1 None this process may run on 1 processor only"]
+""")
+def test_a_process_on_one_processor_starts_no_threads(said):
+    assert said == ["1 None this process may run on 1 processor only"]
 
 
 # Linux's control groups
@@ -208,8 +209,7 @@ def test_two_models_trained_at_once_become_what_each_becomes_alone():
 
 @compiled_only
 @on_threads
-def test_numbas_own_work_queue_serves_two_python_threads():
-    alone, *together = said_by("""
+@by(before='import os; os.environ["NUMBA_THREADING_LAYER"] = "workqueue"', script="""
 print(computed())
 workers = [threading.Thread(target=lambda: print(computed())) for _ in range(2)]
 for worker in workers:
@@ -217,7 +217,9 @@ for worker in workers:
 for worker in workers:
     worker.join()
 print(threads._layer())
-""", NUMBA_THREADING_LAYER="workqueue")
+""")
+def test_numbas_own_work_queue_serves_two_python_threads(said):
+    alone, *together = said
     assert together == [alone, alone, "workqueue"]
 
 
@@ -266,8 +268,7 @@ def in_child(f):
 @by_fork
 @on_threads
 @compiled_only
-def test_a_child_forked_after_kernels_ran_computes_the_same_on_one_thread():
-    before, parent, child, grandchild, _, again, why = said_by(FORK + """
+@by(FORK + """
 most = threads.limit()[0]
 in_child(lambda: [threads.count() == most > 1])     # no thread has been started yet
 print(computed(), threads.count() == most)
@@ -276,6 +277,8 @@ in_child(lambda: in_child(lambda: [computed(), threads.count()]) or ["and its pa
 print(computed(), threads.count() == most)
 in_child(lambda: [threads.limit()[1]])
 """)
+def test_a_child_forked_after_kernels_ran_computes_the_same_on_one_thread(said):
+    before, parent, child, grandchild, _, again, why = said
     assert before == "True"
     value, on_all = parent.split()
     assert on_all == "True" and again == parent
@@ -285,8 +288,7 @@ in_child(lambda: [threads.limit()[1]])
 
 @by_fork
 @compiled_only
-def test_a_child_forked_while_another_thread_compiles_can_compile():
-    assert said_by(FORK + """
+@by(FORK + """
 import signal
 from minigrad.kernels.build import compiling
 from tests.test_threads import Slow
@@ -304,4 +306,6 @@ begun.wait()
 signal.alarm(10)        # ends a child that waits for ever
 in_child(lambda: [signal.alarm(10), two(np.ones(1))])
 other.join()
-""") == ["0 None"]
+""")
+def test_a_child_forked_while_another_thread_compiles_can_compile(said):
+    assert said == ["0 None"]
