@@ -60,7 +60,8 @@ def meanwhile(request, small_text):
                 process.kill()
                 raise
         return CompletedProcess(command, process.returncode, out, err)
-    marks = [item.get_closest_marker("meanwhile") for item in request.session.items]
+    marks = [item.get_closest_marker("meanwhile") for item in request.session.items
+             if not any(skip.args[0] for skip in item.iter_markers("skipif"))]
     pool = ThreadPoolExecutor(1)
     with usual_signals():       # which a process inherits
         if not numba.config.DISABLE_JIT:
