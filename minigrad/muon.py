@@ -2,8 +2,6 @@
 import math
 from collections.abc import Iterable
 
-import numpy as np
-
 from minigrad import kernels
 from minigrad.optim import Optimizer, by_type
 
@@ -42,21 +40,17 @@ class Muon(Optimizer):
                 if sum(group["sections"] or p.shape[:1]) != len(p.data):
                     raise ValueError(f"sections of {group['sections']} rows are not those of a "
                                      f"matrix of the shape {list(p.shape)}")
-        self.momentum = [np.zeros_like(p.data) for p in self._parameters()]
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        momentum, stepped = iter(self.momentum), []     # (p, g, m, settings) of every section
-        for group in self.param_groups:
-            for p, m in zip(group["params"], momentum):
-                if p.grad is not None:
-                    stepped += _sections(group, p, m)
+        stepped = [section for group, p, m in self._with_gradients()
+                   for section in _sections(group, p, m)]
         for of_one_type in by_type(stepped):
             kernels.muon(*of_one_type, self.ns_steps)
 
 
 def _sections(group, p, m):
-    """Yield the parts of a parameter that Muon steps, each with gradient, momentum and settings."""
+    """Yield (p, g, m, settings) of each section of a parameter."""
     start, lr = 0, group["lr"]
     for rows in group["sections"] or p.shape[:1]:
         there = slice(start, start := start + rows)

@@ -14,7 +14,7 @@ class Optimizer:
     `param_groups[0]["lr"]` may be changed between steps.
     """
     steps = 0           # the number taken, where the next step depends on it
-    STATE = ()          # names of attributes, each a list of one array for each parameter
+    STATE = ()          # names of attributes, each a list of one array for each parameter, first 0
 
     def __init__(self, parameters, defaults):
         groups = list(parameters)
@@ -28,13 +28,23 @@ class Optimizer:
             if not isinstance(p, Tensor) or not p.requires_grad:
                 raise ValueError(f"a parameter is a Tensor with requires_grad=True; this is {p!r}")
             p.data = np.require(p.data, requirements="CW")      # it will be updated in place
+        for kind in self.STATE:
+            setattr(self, kind, [np.zeros_like(p.data) for p in self._parameters()])
 
     def _parameters(self):
         return [p for group in self.param_groups for p in group["params"]]
 
+    def _with_gradients(self):
+        """Yield (group, parameter, *arrays of its state) of each parameter that has a gradient."""
+        groups = [group for group in self.param_groups for _ in group["params"]]
+        states = (getattr(self, kind) for kind in self.STATE)
+        for group, p, *arrays in zip(groups, self._parameters(), *states):
+            if p.grad is not None:
+                yield group, p, *arrays
+
     @property
     def parts(self) -> list["Optimizer"]:
-        """The optimisers of which it consists."""
+        """The optimisers that step as this one."""
         return [self]
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
@@ -50,10 +60,11 @@ class Optimizer:
 
 
 def by_type(stepped: list[tuple]) -> Iterator[tuple]:
-    """Yield the arrays that kernels step at once, from (p, ..., settings) of each: those of one
-    float type, with all p, all of the others, and an array with a row of settings for each."""
+    """Group (p, ..., settings) of each parameter by float type, as a kernel steps them at once.
+    Yield for each type: all p, all of each other array, and a matrix with a row of settings for
+    each parameter."""
     for dtype in {p.dtype for p, *_ in stepped}:
-        *arrays, settings = zip(*[of_one for of_one in stepped if of_one[0].dtype == dtype])
+        *arrays, settings = zip(*[entry for entry in stepped if entry[0].dtype == dtype])
         yield *arrays, np.array(settings)
 
 
@@ -64,17 +75,13 @@ class SGD(Optimizer):
     def __init__(self, parameters: Iterable, lr: float = 1e-3, momentum: float = 0.0,
                  weight_decay: float = 0.0) -> None:
         super().__init__(parameters, dict(lr=lr, momentum=momentum, weight_decay=weight_decay))
-        self.momentum_buffers = [np.zeros_like(p.data) for p in self._parameters()]
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        buffers = iter(self.momentum_buffers)
-        for group in self.param_groups:
-            for p, b in zip(group["params"], buffers):
-                if p.grad is not None:
-                    b *= group["momentum"]
-                    b += p.grad + group["weight_decay"] * p.data
-                    p.data -= group["lr"] * b
+        for group, p, b in self._with_gradients():
+            b *= group["momentum"]
+            b += p.grad + group["weight_decay"] * p.data
+            p.data -= group["lr"] * b
 
 
 class AdamW(Optimizer):
@@ -89,21 +96,16 @@ class AdamW(Optimizer):
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 1e-2) -> None:
         super().__init__(parameters, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
-        self.m = [np.zeros_like(p.data) for p in self._parameters()]
-        self.v = [np.zeros_like(p.data) for p in self._parameters()]
-        self.steps = 0
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
         self.steps += 1
-        state = zip(self.m, self.v)
         stepped = []                    # (p, g, m, v, settings) of every parameter with a gradient
-        for group in self.param_groups:
+        for group, p, m, v in self._with_gradients():
             beta1, beta2 = group["betas"]
             settings = (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
                         1 - beta1 ** self.steps, 1 - beta2 ** self.steps)
-            stepped += [(p.data, p.grad, m, v, settings)
-                        for p, (m, v) in zip(group["params"], state) if p.grad is not None]
+            stepped.append((p.data, p.grad, m, v, settings))
         for of_one_type in by_type(stepped):
             kernels.adamw(*of_one_type)
 
@@ -152,7 +154,8 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
 
 def warmup_cosine(iteration: float, learning_rate: float, min_lr: float, warmup_iters: int,
                   lr_decay_iters: float) -> float:
-    """The rate of an iteration: linear up over `warmup_iters`, then half a cosine to `min_lr`.
+    """Return the rate of an iteration: linear up over `warmup_iters`, then half a cosine down to
+    `min_lr`.
 
     Source: Loshchilov & Hutter 2017, "SGDR", equation 5; the warm-up as in nanoGPT.
     """
