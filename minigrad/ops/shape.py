@@ -68,32 +68,33 @@ def broadcast_to(x: Array, shape: tuple[int, ...]) -> Rule:
 @op
 def concatenate(arrays: list[Array], axis: int = 0) -> Rule:
     """Join arrays along an existing axis."""
-    ends = np.cumsum([x.shape[axis] for x in arrays])
-
-    def part(x, end):
-        index = _along(axis, x.ndim, slice(end - x.shape[axis], end))
-        return lambda g: g[index]
-    return np.concatenate(arrays, axis), tuple(part(x, end) for x, end in zip(arrays, ends))
+    value = np.concatenate(arrays, axis)
+    return value, [_part(place) for place in _places(arrays, axis)]
 
 
 @op
 def stack(arrays: list[Array], axis: int = 0) -> Rule:
     """Join arrays of one shape along a new axis."""
     value = np.stack(arrays, axis)
-
-    def part(i):
-        index = _along(axis, value.ndim, i)
-        return lambda g: g[index]
-    return value, tuple(part(i) for i in range(len(arrays)))
+    return value, [_part(_along(axis, value.ndim, i)) for i in range(len(arrays))]
 
 
 @op
 def split(x: Array, indices_or_sections: int | list[int], axis: int = 0) -> Rule:
     """Split x into a list of views: into a number of equal parts, or at the given indices."""
     parts = np.split(x, indices_or_sections, axis)
+    return parts, [(_added_at(place),) for place in _places(parts, axis)]
+
+
+def _places(parts, axis):
+    """Return the index of each part in the array that they make along an axis."""
     ends = np.cumsum([part.shape[axis] for part in parts])
-    return parts, [(_added_at(_along(axis, x.ndim, slice(end - part.shape[axis], end))),)
-                   for part, end in zip(parts, ends)]
+    return [_along(axis, part.ndim, slice(end - part.shape[axis], end))
+            for part, end in zip(parts, ends)]
+
+
+def _part(place):
+    return lambda g: g[place]
 
 
 @op
@@ -111,9 +112,8 @@ def _along(axis, ndim, index):
 
 def _added_at(index):
     """Return the vjp of x[index]: it adds g there in place, so the zeros elsewhere cost nothing."""
-    parts = index if isinstance(index, tuple) else (index,)
     plain = all(part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice))
-                for part in parts)
+                for part in (index if isinstance(index, tuple) else (index,)))
 
     def vjp(g):
         def add(total):
