@@ -10,7 +10,7 @@ import numpy as np
 
 from minigrad import kernels
 from minigrad.core import Array, Rule, Together, op
-from minigrad.ops.network import NORM_EPS, draw_seed, one_type
+from minigrad.ops.network import NORM_EPS, check_row, dropout_settings, one_type
 
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
 
@@ -45,14 +45,15 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     if mask is not None:
         mask = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask
         mask = _four_axes(np.broadcast_to(mask.astype(q.dtype), (*lead, T, S)))
-    settings = is_causal, D ** -0.5 if scale is None else scale, *_dropped(dropout_p, rng)
+    scale = D ** -0.5 if scale is None else scale
+    settings = is_causal, scale, *dropout_settings(dropout_p, rng, below_1=True)
     heads = [_four_axes(x) for x in (q, k, v)]
     out, log_sum = kernels.attention(*heads, mask, None, *settings)
 
     def vjp(g):
-        dq, dk, dv = kernels.attention_vjp(_four_axes(g), *heads, mask, None, out, log_sum,
-                                           *settings)
-        return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+        gradients = kernels.attention_vjp(_four_axes(g), *heads, mask, None, out, log_sum,
+                                          *settings)
+        return [dx.reshape(x.shape) for dx, x in zip(gradients, (q, k, v))]
     return out.reshape(*lead, T, v.shape[-1]), Together(vjp)
 
 
@@ -83,18 +84,15 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     qkv, = one_type(qkv)
     if slopes is not None:
         slopes = np.array(slopes, qkv.dtype, order="C")
-        if slopes.shape != (H,):
-            raise ValueError(f"slopes are one number for each of {H} heads, and have shape "
-                             f"{list(slopes.shape)}")
-    settings = is_causal, D ** -0.5, *_dropped(dropout_p, rng)
+    check_row("slopes", slopes, H, "heads")
+    settings = is_causal, D ** -0.5, *dropout_settings(dropout_p, rng, below_1=True)
 
     def heads(x, width):        # (..., T, n width) -> (B, n, T, width), a view
         return x.reshape(math.prod(lead), T, x.shape[-1] // width, width).swapaxes(1, 2)
 
     def parts(x):
-        x = x.reshape(math.prod(lead), T, x.shape[-1])
-        return (heads(x[..., :H * D], D), heads(x[..., H * D:(H + G) * D], D),
-                heads(x[..., (H + G) * D:], E))
+        q, k, v = np.split(x, [H * D, (H + G) * D], axis=-1)
+        return heads(q, D), heads(k, D), heads(v, E)
     out, log_sum = kernels.attention(*parts(qkv), None, slopes, *settings)
 
     def vjp(g):
@@ -166,13 +164,6 @@ def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float =
     angles = np.arange(T)[:, None] * base ** (-2 * np.arange(D // 2) / D)
     angles = np.tile(angles, num_heads)
     return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
-
-
-def _dropped(p, rng):
-    """Return the dropout probability of a weight and the seed of the mask; 0 without an rng."""
-    if not 0 <= p < 1:
-        raise ValueError(f"the probability to drop a weight is at least 0 and below 1; this is {p}")
-    return (0.0, 0) if rng is None or p == 0 else (p, draw_seed(rng))
 
 
 def _four_axes(x):

@@ -64,8 +64,8 @@ def linear(x: Array, weight: Array, bias: Array = None, residual: Array = None) 
                          f"{list(x.shape)}")
     x, weight, bias, residual = one_type(x, weight, bias, residual)
     shape = *x.shape[:-1], len(weight)
-    y = kernels.matmul(_rows(x), weight.T, bias=_row_of(shape, bias),
-                       residual=_residual(shape, residual))
+    _check_added(shape, bias, residual)
+    y = kernels.matmul(_rows(x), weight.T, bias=bias, residual=_rows(residual))
     return y.reshape(shape), (
         lambda g: kernels.matmul(_rows(g), weight).reshape(x.shape),
         lambda g: kernels.matmul(_rows(g).T, _rows(x)),
@@ -95,10 +95,11 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     flat, shape = _rows(x), (*x.shape[:-1], len(down))
     relu2 = activation == "relu2"
     activated = None if relu2 else np.empty((len(flat), len(up)), x.dtype)
-    kept = kernels.matmul(flat, up.T, bias=_row_of(up.shape[:1], up_bias), activated=activated,
-                          relu2=relu2)
-    y = kernels.matmul(kept if relu2 else activated, down.T, bias=_row_of(shape, down_bias),
-                       residual=_residual(shape, residual))
+    _check_added(up.shape[:1], up_bias)
+    _check_added(shape, down_bias, residual)
+    kept = kernels.matmul(flat, up.T, bias=up_bias, activated=activated, relu2=relu2)
+    y = kernels.matmul(kept if relu2 else activated, down.T, bias=down_bias,
+                       residual=_rows(residual))
 
     def vjp(g):
         rows, activated = _rows(g), kept if relu2 else np.empty_like(kept)
@@ -111,22 +112,19 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     return y.reshape(shape), Together(vjp)
 
 
-def _row_of(shape, bias):
-    """Return the bias, after checking that it has one number for each output (the last axis)."""
-    if bias is not None and bias.shape != shape[-1:]:
-        raise ValueError(f"bias needs one number for each of {shape[-1]} outputs, "
-                         f"and has shape {list(bias.shape)}")
-    return bias
-
-
-def _residual(shape, residual):
-    """Return the residual as rows, after checking that it has the shape of the output."""
-    if residual is None:
-        return None
-    if residual.shape != tuple(shape):
+def _check_added(shape, bias=None, residual=None):
+    """Check the shapes of what is added to an output of this shape."""
+    check_row("bias", bias, shape[-1], "outputs")
+    if residual is not None and residual.shape != shape:
         raise ValueError(f"residual needs the output's shape {list(shape)}, "
                          f"and has {list(residual.shape)}")
-    return _rows(residual)
+
+
+def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:
+    """Raise a ValueError unless a row, if it is given, has n numbers, one for each of `what`."""
+    if row is not None and row.shape != (n,):
+        raise ValueError(f"{name} needs one number for each of {n} {what}, "
+                         f"and has shape {list(row.shape)}")
 
 
 @op
@@ -147,7 +145,7 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
     """
     if ids.ndim == 0:
         raise ValueError("the last axis of the ids says which rows are summed, and these have none")
-    p, seed = _dropped(p, rng)
+    p, seed = dropout_settings(p, rng)
     ids, (weight,) = _integers(ids, len(weight), "id"), one_type(weight)
     if p == 1:
         p, ids = 0.0, ids[..., :0]      # no row is left to sum
@@ -201,8 +199,7 @@ def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = 
 
     Source: Ba, Kiros & Hinton 2016, "Layer Normalization", section 3.
     """
-    value, vjp = _norm(x, weight, bias, eps, centred=True)
-    return value, Together(vjp)
+    return _norm(x, weight, bias, eps, centred=True)
 
 
 @op
@@ -211,21 +208,18 @@ def rms_norm(x: Array, weight: Array = None, eps: float = NORM_EPS) -> Rule:
 
     Source: Zhang & Sennrich 2019, "Root Mean Square Layer Normalization", section 4.
     """
-    value, vjp = _norm(x, weight, None, eps, centred=False)
-    return value, Together(lambda g: vjp(g)[:2])
+    return _norm(x, weight, None, eps, centred=False)
 
 
 def _norm(x, weight, bias, eps, centred):
     C = x.shape[-1]
-    for name, array in (("weight", weight), ("bias", bias)):
-        if array is not None and array.shape != (C,):
-            raise ValueError(f"{name} needs one number for each of {C} channels, "
-                             f"and has shape {list(array.shape)}")
+    check_row("weight", weight, C, "channels")
+    check_row("bias", bias, C, "channels")
     weight = np.ones(C, x.dtype) if weight is None else weight
     bias = np.zeros(C, x.dtype) if bias is None else bias
     x, weight, bias = one_type(x, weight, bias)
     y, moments = kernels.norm(x, weight, bias, eps, centred)
-    return y, lambda g: kernels.norm_vjp(g, x, weight, moments, centred)
+    return y, Together(lambda g: kernels.norm_vjp(g, x, weight, moments, centred))
 
 
 @op
@@ -237,31 +231,39 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
     The rng gives one seed.  The mask depends on that alone, and is the same on every platform.
     Source: Srivastava et al. 2014, "Dropout", section 4.
     """
-    if residual is not None and residual.shape != x.shape:
-        raise ValueError(f"residual needs the shape {list(x.shape)} of what is dropped from, "
-                         f"and has {list(residual.shape)}")
-    p, seed = _dropped(p, rng)
+    _check_added(x.shape, residual=residual)
+    p, seed = dropout_settings(p, rng)
     if p == 0:
         return x if residual is None else x + residual, (lambda g: g, None, None, lambda g: g)
-    if p == 1:
-        value = np.zeros_like(x) if residual is None else residual
-        return value, (np.zeros_like, None, None, lambda g: g)
     x, residual = one_type(x, residual)
-    return kernels.dropout(x, p, seed, residual), (
-        lambda g: kernels.dropout(g, p, seed), None, None, lambda g: g)
+
+    def drop(x, residual=None):
+        if p == 1:
+            return np.zeros_like(x) if residual is None else residual
+        return kernels.dropout(x, p, seed, residual)
+    return drop(x, residual), (drop, None, None, lambda g: g)
 
 
-def _dropped(p, rng):
-    """Return the probability to drop, 0 without an rng, and the seed of the mask, if any."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"the probability to drop lies between 0 and 1; this is {p}")
-    p = 0.0 if rng is None else p
-    return p, draw_seed(rng) if 0 < p < 1 else 0
+def dropout_settings(p: float, rng: np.random.Generator | None, below_1: bool = False
+                     ) -> tuple[float, int]:
+    """Return the probability to drop, 0 without an rng, and the 64-bit seed of the mask, drawn from
+    the rng if there is a mask."""
+    if not 0 <= p <= 1 or below_1 and p == 1:
+        raise ValueError("the probability to drop is at least 0 and "
+                         f"{'below' if below_1 else 'at most'} 1; this is {p}")
+    if rng is None:
+        return 0.0, 0
+    if p in (0, 1):
+        return p, 0
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError("rng is a generator such as np.random.default_rng(0), "
+                        f"not {type(rng).__name__}")
+    return p, int(rng.integers(2**63))
 
 
 def _rows(x):
     """Fold all axes but the last into one, (..., C) -> (R, C)."""
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return None if x is None else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def one_type(*arrays: np.ndarray | None) -> list[np.ndarray | None]:
@@ -287,11 +289,3 @@ def _integers(ids, limit, what, ignored=None):
         raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
                          f"from 0 to {limit - 1}")
     return np.ascontiguousarray(ids, dtype=np.int64)
-
-
-def draw_seed(rng: np.random.Generator) -> int:
-    """Draw the 64-bit seed of a dropout mask."""
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError("rng is a generator such as np.random.default_rng(0), "
-                        f"not {type(rng).__name__}")
-    return int(rng.integers(2**63))
