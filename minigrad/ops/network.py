@@ -131,8 +131,7 @@ def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:
 def embedding(ids: Array, weight: Array) -> Rule:
     """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
     ids = _integers(ids, len(weight), "id")
-    return weight[ids], (
-        None, lambda g: Added(lambda total: kernels.add_rows(total, ids.reshape(-1, 1), _rows(g))))
+    return weight[ids], (None, _rows_added(ids.reshape(-1, 1)))
 
 
 @op
@@ -150,8 +149,13 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
     if p == 1:
         p, ids = 0.0, ids[..., :0]      # no row is left to sum
     bags = _rows(ids)
-    return kernels.sum_rows(weight, bags, p, seed).reshape(*ids.shape[:-1], weight.shape[1]), (
-        None, lambda g: Added(lambda total: kernels.add_rows(total, bags, _rows(g), p, seed)))
+    value = kernels.sum_rows(weight, bags, p, seed)
+    return value.reshape(*ids.shape[:-1], weight.shape[1]), (None, _rows_added(bags, p, seed))
+
+
+def _rows_added(bags, p=0.0, seed=0):
+    """Return the vjp to a table of the sums of rows, (R, n): each row gets g of its sums."""
+    return lambda g: Added(lambda total: kernels.add_rows(total, bags, _rows(g), p, seed))
 
 
 @op
