@@ -150,16 +150,13 @@ class Tensor:
                 raise ValueError(f"{_brief(self.data)} is not a single number: say which gradient "
                                  "to start from, as in y.backward(g), or sum it first")
             g = np.ones_like(self.data)
-        g = g.data if isinstance(g, Tensor) else np.asarray(g)
+        g = Tensor(g).data
         if g.shape != self.shape:
             raise ValueError(f"the gradient to start from has shape {list(g.shape)}, "
                              f"the tensor {list(self.shape)}")
         leaves = _walk(self.node, g.astype(self.dtype))
         for node, g in leaves:          # only now, so that a walk that fails changes no gradient
-            if node.grad is None:
-                node.grad = g
-            else:
-                node.grad = np.asarray(node.grad + g)
+            node.grad = g if node.grad is None else np.asarray(node.grad + g)
 
 
 def _walk(root, g):
@@ -185,9 +182,7 @@ def _walk(root, g):
                     fresh = False       # so that a sum is an array of its own
                 if source not in sums:
                     heappush(waiting, (-source.birth, source))
-                    sums[source] = _first(dx, fresh, source)
-                else:
-                    sums[source] = _add(*sums[source], dx, fresh)
+                sums[source] = _add(*sums.get(source, (None, False)), dx, fresh, source)
         except Exception as error:
             error.add_note(f"in the gradient of {node.op}, from {_brief(g)}")
             raise
@@ -213,43 +208,30 @@ def _pull(node, g):
             continue
         if callable(dx):
             raise TypeError("a vjp returns an array, or mg.Added, not a function")
-        fresh = not (dx is g or getattr(dx, "base", None) is not None
-                     or len(parts) > 1 and _count(dx, parts) > 1)
+        fresh = (dx is not g and getattr(dx, "base", None) is None
+                 and sum([part is dx or getattr(part, "base", None) is dx for part in parts]) == 1)
         if type(dx) is not np.ndarray or dx.shape != source.shape or dx.dtype != source.dtype:
-            summed = unbroadcast(np.asarray(dx), source.shape)
-            cast = summed.astype(source.dtype, copy=False)
-            fresh = fresh or summed is not dx or cast is not summed
+            cast = unbroadcast(np.asarray(dx), source.shape).astype(source.dtype, copy=False)
+            fresh = fresh or cast is not dx
             dx = cast
         yield source, dx, fresh
 
 
-def _count(dx, parts):
-    """Count the parts that are this array or a view of it."""
-    return sum(part is dx or getattr(part, "base", None) is dx for part in parts)
-
-
-def _first(dx, fresh, source):
-    """Return the first part of a gradient, and whether nothing else holds it."""
+def _add(held, ours, dx, fresh, source):
+    """Return the gradient that a source holds, None at first, plus dx; and whether nothing else
+    holds that sum.  An array that nothing else holds is added to in place."""
     if isinstance(dx, Added):
-        held = np.zeros(source.shape, source.dtype)
+        if not ours:
+            held = np.zeros(source.shape, source.dtype) if held is None else held.copy()
         dx.add(held)
         return held, True
-    return dx, fresh
-
-
-def _add(held, ours, dx, fresh):
-    """Return held + dx, in place where nothing else holds an array, and whether the sum is ours."""
-    if isinstance(dx, Added):
-        held = held if ours else held.copy()
-        dx.add(held)
-        return held, True
-    if ours:
-        held += dx
-        return held, True
-    if fresh:
-        dx += held
-        return dx, True
-    return np.asarray(held + dx), True      # NumPy makes a scalar of two 0-d arrays
+    if held is None:
+        return dx, fresh
+    if not (ours or fresh):
+        return np.asarray(held + dx), True      # NumPy makes a scalar of two 0-d arrays
+    total, part = (held, dx) if ours else (dx, held)
+    total += part
+    return total, True
 
 
 def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -311,15 +293,12 @@ def op(f: Callable) -> Callable:
             error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
             raise
         seconds = perf_counter() - started
-        if isinstance(value, list):
-            out = [_record(name, each, sources, its_vjps)
-                   for each, its_vjps in zip(value, vjps, strict=True)]
-        else:
-            out = _record(name, value, sources, vjps)
+        several = isinstance(value, list)
+        out = [_record(name, each, sources, its_vjps) for each, its_vjps in
+               (zip(value, vjps, strict=True) if several else [(value, vjps)])]
         if _mode.note:
-            _mode.note(Event(name, "forward", seconds, None, list(args),
-                             out if isinstance(out, list) else [out]))
-        return out
+            _mode.note(Event(name, "forward", seconds, None, list(args), out))
+        return out if several else out[0]
 
     lifted.__signature__ = signature
     OPS[name] = lifted
@@ -329,12 +308,12 @@ def op(f: Callable) -> Callable:
 def _record(name, value, sources, vjps):
     """Return the value as a Tensor, with a node if one of its sources can get a gradient."""
     out = Tensor(value)
-    if not _mode.recording or out.data.dtype.kind != "f" or not _some(sources):
+    if not _mode.recording or out.data.dtype.kind != "f" or not any(sources):
         return out
     if callable(vjps):
         vjps = Together(vjps)
     if not isinstance(vjps, Together):      # keep only the vjps that will be called
-        if _some(sources[len(vjps):]):
+        if any(sources[len(vjps):]):
             raise ValueError(f"{name} has {len(vjps)} vjps, and none for a later argument "
                              "that requires a gradient")
         needed = [(source, vjp) for source, vjp in zip(sources, vjps)
@@ -344,10 +323,6 @@ def _record(name, value, sources, vjps):
         sources, vjps = zip(*needed)
     out.node = Node(name, out.data, sources, vjps)
     return out
-
-
-def _some(sources):
-    return any([source is not None for source in sources])      # a list is faster than a generator
 
 
 @contextmanager

@@ -91,6 +91,13 @@ def test_a_gradient_that_adds_itself_is_summed_with_others_and_shared_with_none(
     assert y.grad.tolist() == [8, 3]
 
 
+def test_a_gradient_that_is_added_in_place_changes_no_array_that_others_hold():
+    x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    first = x[0]
+    (first + (x + y)).sum().backward()      # x + y gives one array to both; x[0] adds to it later
+    assert x.grad.tolist() == [3, 1] and y.grad.tolist() == [1, 1]
+
+
 def test_a_gradient_that_is_a_bare_function_is_refused(new_op):
     @new_op
     def wrong(x):
