@@ -1,13 +1,11 @@
 """Texts: find, verify, split and batch them, and count their n-grams."""
-from data.batches import IGNORE, check_lengths, random_batch, spread, split, windows
+from data.batches import IGNORE, random_batch, spread, split, windows
 from data.errors import TextError, remedy
 from data.ngrams import ngram_losses
 from data.reading import KNOWN_TEXTS, cache_folder, read_text
-from data.repetition import repeated_share, repetition_warning
-from data.text import Text, digest
+from data.repetition import repetition_warning
+from data.text import Text
 
-__all__ = [
-    "IGNORE", "KNOWN_TEXTS", "Text", "TextError", "cache_folder", "check_lengths", "digest",
-    "ngram_losses", "random_batch", "read_text", "remedy", "repeated_share", "repetition_warning",
-    "split", "spread", "windows",
-]
+__all__ = ["IGNORE", "KNOWN_TEXTS", "Text", "TextError", "cache_folder", "ngram_losses",
+           "random_batch", "read_text", "remedy", "repetition_warning", "split", "spread",
+           "windows"]

@@ -7,8 +7,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from data.errors import TextError
-
 IGNORE = -100       # a target that does not count: cross_entropy's ignore_index
 Row = TypeVar("Row", np.ndarray, str)
 
@@ -20,17 +18,6 @@ def split(ids: Row, share: float = 0.1) -> tuple[Row, Row]:
     """
     end = int((1 - share) * len(ids))
     return ids[:end], ids[end:]
-
-
-def check_lengths(train: np.ndarray, val: np.ndarray, block_size: int) -> None:
-    """Raise a TextError unless both parts hold a window: T ids and the one that follows them."""
-    largest = min(len(train), len(val)) - 1
-    if block_size > largest:
-        smaller = f"use --block_size {largest} or less, or " if largest > 0 else "use "
-        raise TextError(
-            f"--block_size {block_size} needs {block_size + 1} characters in each part of the "
-            f"text, but {len(train)} are for training and {len(val)} for validation; "
-            f"{smaller}a longer text")
 
 
 def random_batch(train: np.ndarray, batch_size: int, block_size: int,

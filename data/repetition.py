@@ -11,20 +11,14 @@ MOST_PROBES = 150   # keeps a text of 20 million characters under a second
 WARNING_SHARE = 0.05
 
 
-def repeated_share(train_text: str, val_text: str) -> float:
-    """Return the share of the validation text, from 0 to 1, that stands verbatim in the training
-    text.
+def repetition_warning(train_text: str, val_text: str) -> str | None:
+    """Return a line for the user if too much of the validation text stands in the training text.
 
-    It is an estimate from probes evenly spaced over the validation text.
+    The share is estimated from probes evenly spaced over the validation text.
     """
     probes = [val_text[i * PROBE:(i + 1) * PROBE]
               for i in spread(len(val_text) // PROBE, MOST_PROBES)]
-    return sum(probe in train_text for probe in probes) / max(len(probes), 1)
-
-
-def repetition_warning(train_text: str, val_text: str) -> str | None:
-    """Return a line for the user if too much of the validation text stands in the training text."""
-    share = repeated_share(train_text, val_text)
+    share = sum(probe in train_text for probe in probes) / max(len(probes), 1)
     if share < WARNING_SHARE:
         return None
     return (f"{share:.0%} of the validation text (the last part of the text) stands word for word "

@@ -40,15 +40,22 @@ class Text:
     @functools.cached_property
     def digest(self) -> str:
         """The sha256 of the text's UTF-8, which identifies it."""
-        return digest(self.characters)
+        return hashlib.sha256(self.characters.encode("utf-8", "surrogatepass")).hexdigest()
 
     def parts(self) -> tuple[str, str]:
         """Return the characters of both parts."""
         return batches.split(self.characters)
 
     def check(self, block_size: int) -> None:
-        """Raise a TextError unless both parts hold a window, and there is something to learn."""
-        batches.check_lengths(self.train, self.val, block_size)
+        """Raise a TextError unless both parts hold a window of T ids and the one that follows them,
+        and there is something to learn."""
+        largest = min(len(self.train), len(self.val)) - 1
+        if block_size > largest:
+            smaller = f"use --block_size {largest} or less, or " if largest > 0 else "use "
+            raise TextError(
+                f"--block_size {block_size} needs {block_size + 1} characters in each part of the "
+                f"text, but {len(self.train)} are for training and {len(self.val)} for "
+                f"validation; {smaller}a longer text")
         if self.tokenizer.vocab_size == 1:
             raise TextError(f"the text has one character only, {self.characters[0]!r}, over and "
                             "over, so there is nothing to learn; give a text of different ones")
@@ -64,8 +71,3 @@ class Text:
         x, y = batches.windows(self.val, block_size)
         chosen = batches.spread(len(x), wanted)
         return x[chosen], y[chosen]
-
-
-def digest(text: str) -> str:
-    """Return the sha256 of a text's UTF-8, which identifies it."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from data import IGNORE, TextError, check_lengths, random_batch, spread, split, windows
+from data import IGNORE, random_batch, spread, split, windows
 
 
 @pytest.mark.parametrize("n", [0, 1, 9, 10, 11, 99, 1_115_394])
@@ -14,24 +14,6 @@ def test_the_split_falls_where_nanogpt_puts_it(n):
 def test_a_string_is_split_like_its_ids():
     assert split("abcdefghijk") == ("abcdefghi", "jk")
     assert split("abcd", share=0.5) == ("ab", "cd")
-
-
-def test_one_window_in_each_part_is_enough():
-    check_lengths(np.arange(9), np.arange(9), block_size=8)
-
-
-@pytest.mark.parametrize("n_train, n_val, message", [
-    (90, 10, "--block_size 64 needs 65 characters in each part of the text, but 90 are for "
-             "training and 10 for validation; use --block_size 9 or less, or a longer text"),
-    (64, 65, "--block_size 64 needs 65 characters in each part of the text, but 64 are for "
-             "training and 65 for validation; use --block_size 63 or less, or a longer text"),
-    (9, 1, "--block_size 64 needs 65 characters in each part of the text, but 9 are for "
-           "training and 1 for validation; use a longer text"),
-])
-def test_a_text_shorter_than_a_window_is_refused_with_what_would_do(n_train, n_val, message):
-    with pytest.raises(TextError) as caught:
-        check_lengths(np.arange(n_train), np.arange(n_val), block_size=64)
-    assert str(caught.value) == message
 
 
 def test_the_targets_of_a_batch_are_its_ids_one_later():

@@ -34,10 +34,31 @@ def test_a_batch_is_from_the_training_part_and_windows_are_from_the_other():
     assert x.all() and len(x) == 15 and len(text.windows(7, wanted=4)[0]) == 4
 
 
-@pytest.mark.parametrize("characters, block_size, says", [
-    ("ab" * 40, 8, "--block_size 8 needs 9 characters in each part of the text"),
-    ("a" * 900, 8, "the text has one character only, 'a', over and over")])
-def test_a_text_that_nothing_can_be_learnt_from_is_refused(characters, block_size, says):
-    with pytest.raises(TextError, match=says):
-        Text(characters).check(block_size)
-    Text(WORDS).check(block_size)
+def test_a_text_of_one_character_is_refused():
+    with pytest.raises(TextError, match="the text has one character only, 'a', over and over"):
+        Text("a" * 900).check(8)
+    Text(WORDS).check(8)
+
+
+def test_one_window_in_each_part_is_enough():
+    Text("to be or n" * 9).check(block_size=8)
+
+
+@pytest.mark.parametrize("length, message", [
+    (100, "--block_size 64 needs 65 characters in each part of the text, but 90 are for training "
+          "and 10 for validation; use --block_size 9 or less, or a longer text"),
+    (640, "--block_size 64 needs 65 characters in each part of the text, but 576 are for training "
+          "and 64 for validation; use --block_size 63 or less, or a longer text"),
+    (10, "--block_size 64 needs 65 characters in each part of the text, but 9 are for training "
+         "and 1 for validation; use a longer text")])
+def test_a_text_shorter_than_a_window_is_refused_with_what_would_do(length, message):
+    with pytest.raises(TextError) as caught:
+        Text("ab" * (length // 2)).check(block_size=64)
+    assert str(caught.value) == message
+
+
+def test_a_training_part_shorter_than_a_window_is_refused_too():
+    text = Text("ab" * 500)
+    text.train = text.train[:8]
+    with pytest.raises(TextError, match="8 are for training .*; use --block_size 7 or less"):
+        text.check(block_size=8)

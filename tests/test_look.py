@@ -68,7 +68,7 @@ def test_a_passage_begins_with_a_paragraph_or_a_line_where_enough_follows(
     assert data.split(text)[1] == val
     (tmp_path / "t.txt").write_text(text, encoding="utf-8")
     checkpoint = load_checkpoint(trained / "ckpt.npz")
-    training = {"settings": {"data": str(tmp_path / "t.txt")}, "text": data.digest(text)}
+    training = {"settings": {"data": str(tmp_path / "t.txt")}, "text": data.Text(text).digest}
     assert look.passage(checkpoint._replace(training=training))[0] == val[start:start + PASSAGE]
 
 

@@ -168,23 +168,22 @@ def text(content: bytes) -> str:
     block_size = content[0] % 8 + 1 if content else 1
     scratch().write_bytes(content[1:])
     try:
-        found = data.read_text(str(scratch()))
+        found = data.Text.read(str(scratch()))
     except data.TextError as error:
         return in_a_line(error)
-    assert found and "\r" not in found and len(data.digest(found)) == 64
-    train_text, val_text = data.split(found)
-    known = CharTokenizer(found)
-    train_ids, val_ids = data.split(known.encode(found))
-    assert train_text + val_text == found and known.decode(val_ids) == val_text
+    train, val = found.parts()
+    assert found.characters == train + val != "" and "\r" not in train + val
+    assert found.tokenizer.decode(found.val) == val and len(found.digest) == 64
     try:
-        data.check_lengths(train_ids, val_ids, block_size)
+        found.check(block_size)
     except data.TextError as error:
         return in_a_line(error)
-    x, y = data.windows(val_ids, block_size)
-    assert np.array_equal(y[y != data.IGNORE], val_ids[1:]) and x.shape == y.shape
-    data.random_batch(train_ids, 2, block_size, np.random.default_rng(0))
-    data.repetition_warning(train_text, val_text)
-    assert np.isfinite(data.ngram_losses(train_ids, val_ids, known.vocab_size, orders=2)).all()
+    x, y = found.windows(block_size)
+    assert np.array_equal(y[y != data.IGNORE], found.val[1:]) and x.shape == y.shape
+    found.batch(2, block_size, np.random.default_rng(0))
+    data.repetition_warning(train, val)
+    counted = data.ngram_losses(found.train, found.val, found.tokenizer.vocab_size, orders=2)
+    assert np.isfinite(counted).all()
     return "accepted"
 
 
