@@ -1,4 +1,4 @@
-"""Download one file, whole or not at all.
+"""Download one file that fits in memory, whole or not at all.
 
 This module does not know which texts exist, where they are kept and what is in them.
 """
@@ -6,8 +6,7 @@ import hashlib
 import os
 import urllib.request
 import uuid
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from urllib.error import HTTPError
@@ -41,23 +40,20 @@ def download(url: str, path: Path, sha256: str, timeout: float = 30.0) -> None:
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "xb") as file, closing(_received(url, path.name, timeout)) as chunks:
-            digest = hashlib.sha256()
-            for chunk in chunks:
-                file.write(chunk)
-                digest.update(chunk)
-            if digest.hexdigest() != sha256:
-                raise TextError(
-                    f"{url} sent another file: expected sha256 {sha256}, got "
-                    f"{digest.hexdigest()}, nothing was kept; {REMEDY}")
+        with open(part, "xb") as file:
+            body = _received(url, path.name, timeout)
+            got = hashlib.sha256(body).hexdigest()
+            if got != sha256:
+                raise TextError(f"{url} sent another file: expected sha256 {sha256}, got {got}, "
+                                f"nothing was kept; {REMEDY}")
+            file.write(body)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        raise TextError(
-            f"cannot write {path}: {error.strerror or error}; "
-            + remedy(error, "name another folder in the environment variable MINIGRAD_CACHE")
-        ) from error
+        otherwise = "name another folder in the environment variable MINIGRAD_CACHE"
+        raise TextError(f"cannot write {path}: {error.strerror or error}; "
+                        + remedy(error, otherwise)) from error
     finally:
         with suppress(OSError):
             part.unlink()
@@ -72,25 +68,25 @@ def _is_whole(path: Path, sha256: str) -> bool:
         return False
 
 
-def _received(url: str, name: str, timeout: float) -> Iterator[bytes]:
-    """Yield the body of `url` in pieces; a failing network or server becomes a TextError."""
-    received, expected = 0, None
+def _received(url: str, name: str, timeout: float) -> bytearray:
+    """Return the body of `url`; a failing network or server becomes a TextError."""
+    body, expected = bytearray(), None
     try:
         with (tqdm(desc=name, unit="B", unit_scale=True) as bar,
               urllib.request.urlopen(url, timeout=timeout) as response):
             expected = bar.total = response.length
             while chunk := response.read(CHUNK):
-                yield chunk
-                received += len(chunk)
+                body += chunk
                 bar.update(len(chunk))
-            # Reading in pieces ends without an error if the server hangs up too early.
-            if expected is not None and received < expected:
-                raise IncompleteRead(b"", expected - received)
+        # Reading in pieces ends without an error if the server hangs up too early.
+        if expected is not None and len(body) < expected:
+            raise IncompleteRead(b"", expected - len(body))
     except (OSError, HTTPException) as error:
         reason = _reason(error, timeout)
         if expected is not None:
-            reason += f" (got {received:,} of {expected:,} bytes)"
+            reason += f" (got {len(body):,} of {expected:,} bytes)"
         raise TextError(f"cannot download {url}: {reason}; {REMEDY}") from error
+    return body
 
 
 def _reason(error: Exception, timeout: float) -> str:
