@@ -41,10 +41,9 @@ def read_text(name_or_file: str) -> str:
     """
     known = KNOWN_TEXTS.get(name_or_file)
     file = os.path.expanduser(name_or_file) if known is None else str(_located(known))
-    if os.path.isdir(file):
-        raise TextError(f'"{file}" is a folder; give the path of a UTF-8 text file')
-    if Path(file).is_char_device():         # such as /dev/zero, which has no end
-        raise TextError(f'"{file}" is a device; give the path of a UTF-8 text file')
+    kind = "folder" if os.path.isdir(file) else "device" if Path(file).is_char_device() else None
+    if kind:                            # a device such as /dev/zero has no end
+        raise TextError(f'"{file}" is a {kind}; give the path of a UTF-8 text file')
     try:
         with open(file, "rb") as stream:
             raw = stream.read()
@@ -87,11 +86,11 @@ def _decoded(raw: bytes, file: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        if b"\0" in raw and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        likely = "UTF-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
+        if b"\0" in raw and likely == "LATIN1":
             raise TextError(f'"{file}" is not a text (it holds NUL bytes); give a UTF-8 text '
                             "file") from error
         line = raw.count(b"\n", 0, error.start) + 1
-        likely = "UTF-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
         raise TextError(
             f'"{file}" is not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start} '
             f'(line {line}); convert it, for example with '
