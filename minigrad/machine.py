@@ -4,6 +4,7 @@ import math
 import os
 import pathlib
 from collections.abc import Iterator
+from contextlib import suppress
 
 OF_PROCESS, ROOT = pathlib.Path("/proc/self/cgroup"), pathlib.Path("/sys/fs/cgroup")
 
@@ -69,13 +70,9 @@ def _of_process():
 
 
 def _of_groups(*where):
-    return min(map(_of_group, control_groups("memory", *where)), default=math.inf)
-
-
-def _of_group(group):
-    for name in ("memory.max", "memory.limit_in_bytes"):        # versions 2 and 1
-        try:
-            return float((group / name).read_text(encoding="ascii"))
-        except (OSError, ValueError):   # there is no such file, or no limit: "max"
-            continue
-    return math.inf
+    limits = [math.inf]
+    for group in control_groups("memory", *where):
+        for name in ("memory.max", "memory.limit_in_bytes"):        # versions 2 and 1
+            with suppress(OSError, ValueError):     # there is no such file, or no limit: "max"
+                limits.append(float((group / name).read_text(encoding="ascii")))
+    return min(limits)
