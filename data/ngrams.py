@@ -51,7 +51,8 @@ def ngram_probabilities(train: np.ndarray, val: np.ndarray, vocab_size: int, ord
         if order > 1 and seconds < 0:
             return
         codes = contexts * vocab_size + train[order - 1:]
-        grams, ranks, counts = (_count_in_table if in_table else _count_by_sorting)(codes)
+        grams, ranks, counts = (_count_in_table(codes) if in_table else
+                                np.unique(codes, return_inverse=True, return_counts=True))
         val_ranks = _look_up(grams, val_contexts * vocab_size + val)
 
         context_of = grams // vocab_size
@@ -69,16 +70,12 @@ def ngram_probabilities(train: np.ndarray, val: np.ndarray, vocab_size: int, ord
 
 
 def _count_in_table(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the different codes ascending, the rank of each code among them, and their counts."""
+    """Return what np.unique does: the different codes ascending, the rank of each code among them,
+    and their counts.  It is faster, unless the table would be mostly empty."""
     table = np.bincount(codes)
     present = table > 0
     rank = np.cumsum(present) - 1
     return np.flatnonzero(present), rank[codes], table[present]
-
-
-def _count_by_sorting(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the same, for codes whose table would be mostly empty."""
-    return np.unique(codes, return_inverse=True, return_counts=True)
 
 
 def _look_up(grams: np.ndarray, codes: np.ndarray) -> np.ndarray:
