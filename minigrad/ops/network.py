@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from minigrad import kernels
-from minigrad.core import Added, Array, Rule, Together, op, unbroadcast
+from minigrad.core import Added, Array, Rule, Together, op
 
 NORM_EPS = 1e-5     # added to a variance
 ACTIVATIONS = ("gelu", "relu2")     # of an MLP
@@ -20,25 +20,24 @@ def matmul(x: Array, y: Array) -> Rule:
     """
     if x.ndim == 0 or y.ndim == 0:
         raise ValueError("matmul takes arrays of at least one axis; to scale by a number, use *")
-    was_x, was_y = x.shape, y.shape
+    shapes = x.shape, y.shape
     dropped = (-2,) * (x.ndim == 1) + (-1,) * (y.ndim == 1)     # axes added to a vector
     x = x.reshape(1, -1) if x.ndim == 1 else x
     y = y.reshape(-1, 1) if y.ndim == 1 else y
     if x.shape[-1] != y.shape[-2]:
-        raise ValueError(f"the inner sizes differ: {list(was_x)} has {x.shape[-1]} columns, "
-                         f"{list(was_y)} has {y.shape[-2]} rows")
+        raise ValueError(f"the inner sizes differ: {list(shapes[0])} has {x.shape[-1]} columns, "
+                         f"{list(shapes[1])} has {y.shape[-2]} rows")
     if "f" in (x.dtype.kind, y.dtype.kind):
         x, y = one_type(x, y)
 
     def dx(g):
-        g = np.expand_dims(g, dropped)
-        return unbroadcast(_product(g, y.swapaxes(-1, -2)), x.shape).reshape(was_x)
+        return _product(np.expand_dims(g, dropped), y.swapaxes(-1, -2))
 
     def dy(g):
         g = np.expand_dims(g, dropped)
         if y.ndim == 2:             # one matrix for the whole batch: one product of rows sums it
-            return kernels.matmul(_rows(x).T, _rows(g)).reshape(was_y)
-        return unbroadcast(_product(x.swapaxes(-1, -2), g), y.shape).reshape(was_y)
+            return kernels.matmul(_rows(x).T, _rows(g)).reshape(shapes[1])
+        return _product(x.swapaxes(-1, -2), g)
     return np.squeeze(_product(x, y), dropped), (dx, dy)
 
 
