@@ -11,17 +11,17 @@ from data.tokenizer import CharTokenizer
 
 
 class Text:
-    """The characters of a text, and their ids in two parts: the last tenth is to validate.
+    """The characters of a text, and their ids in two parts: the last tenth is for validation.
 
     Parameters
     ----------
-    characters : all of them.
-    name : of a known text, or the path of a file.
+    characters : the whole text.
+    name : the name of a known text, or the path of a file.
 
     Attributes
     ----------
-    tokenizer : of the characters.
-    train, val : the ids of both parts, int64.
+    tokenizer : its vocabulary is the different characters of the text.
+    train, val : the ids of the training part and of the validation part, int64.
     """
 
     def __init__(self, characters: str, name: str = "") -> None:

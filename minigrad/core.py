@@ -66,7 +66,7 @@ class Tensor:
     requires_grad : whether `backward` fills `.grad`; the data must then be floats.
     """
     __slots__ = ("data", "node")
-    __array_ufunc__ = None              # so that ndarray + Tensor comes to Tensor.__radd__
+    __array_ufunc__ = None              # so that ndarray + Tensor calls Tensor.__radd__
 
     def __init__(self, data: Any, requires_grad: bool = False) -> None:
         if isinstance(data, Tensor):

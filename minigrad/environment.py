@@ -9,7 +9,7 @@ def problem(environment: dict[str, str]) -> str:
     if value.isdecimal() and int(value) > 0:
         return ""
     return (f"NUMBA_NUM_THREADS is a whole number of at least 1, not {value!r}; set it to the "
-            "threads that there may be, or unset it")
+            "number of threads to use, or unset it")
 
 
 # Intel's library of vector functions, if it is installed, gives other bits than libm.

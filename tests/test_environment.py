@@ -19,8 +19,8 @@ def started(*words):
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "many", ""])
 def test_what_is_no_number_of_threads_is_named_with_the_remedy(value):
     assert problem({"NUMBA_NUM_THREADS": value}) == (
-        f"NUMBA_NUM_THREADS is a whole number of at least 1, not {value!r}; set it to the threads "
-        "that there may be, or unset it")
+        f"NUMBA_NUM_THREADS is a whole number of at least 1, not {value!r}; set it to the number "
+        "of threads to use, or unset it")
 
 
 def test_a_number_of_threads_or_none_is_no_problem():
