@@ -265,7 +265,7 @@ def dropout_settings(p: float, rng: np.random.Generator | None, below_1: bool = 
 
 
 def _rows(x):
-    """Fold all axes but the last into one, (..., C) -> (R, C)."""
+    """Fold all axes but the last into one, (..., C) -> (R, C); None stays None."""
     return None if x is None else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
