@@ -18,6 +18,7 @@ OWN = ["matmul", "attention"]
 OTHERS = ["attention_vjp", "norm_vjp", "norm", "cross_entropy", "add_rows", "adamw",
           "sum_of_squares"]             # about from the slowest to compile to the fastest
 SAMPLE = ["decode", "draw"]
+_started = []       # keeps Python from warning of a process that has not ended
 
 
 def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = False,
@@ -37,14 +38,16 @@ def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = Fals
         command = COMMAND.format(path=sys.path, names=missing, last=last)
         process = subprocess.Popen([sys.executable, "-c", command],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        compiling.elsewhere.update(dict.fromkeys(missing + last, process))
+        _started.append(process)
+        compiling.elsewhere.update(dict.fromkeys(missing, process))     # to be waited for
     for name in own:
         compiling.KERNELS[name].compile("float32")
 
 
 def compile_in_turn(names: list[str], last: list[str]) -> None:
     """Compile these kernels, the last ones in the time that training leaves; the second process
-    runs this."""
+    runs this.  The first one does not wait for the last ones, for which there may be little time;
+    it compiles what is not on disk."""
     for name in names:
         compiling.KERNELS[name].compile("float32")
     if hasattr(os, "nice"):             # Windows has none
