@@ -26,7 +26,7 @@ from model.storage.checkpoint import Checkpoint
 from model.training.arguments import answered, parsed, prepared
 from model.training.causality import prove_causality
 from model.training.folder import Folder
-from model.training.nan import Case, replay, stop_at_evaluation, stop_or_skip
+from model.training.nan import replay, stop_at_evaluation, stop_or_skip
 from model.training.optimizers import optimizer_of
 from model.training.report import Progress, describe, report, stopped
 from model.training.run import Run, Step
@@ -55,8 +55,7 @@ def train(s: Settings, text: data.Text, resumed: Checkpoint | None, folder: Fold
     counted = yardstick(text.train, text.val, text.tokenizer.vocab_size)
     describe(run, counted)
     if s.explain:
-        return explain(lambda: one(steps(run)), s, model, optimizer, text.tokenizer, run.state,
-                       counted)
+        return explain(run, steps(run), counted)
     prove_causality(model, text.tokenizer.vocab_size, s.block_size)
     run.begin(resumed)
 
@@ -95,15 +94,6 @@ def steps(run: Run) -> Iterator[Step]:
                 optimizer.step()
             optimizer.zero_grad()
         yield step
-
-
-def one(steps: Iterator[Step]) -> tuple[float, float]:
-    step = next(steps)
-    if not step.is_finite():
-        raise ValueError(f"{Case('training', step.number, step.loss, step.norm, step.batches)}, so "
-                         "the step is not taken; without --explain, train.py names the op that "
-                         "made it so")
-    return step.loss, step.norm
 
 
 def evaluate_when_due(run: Run, progress: Progress) -> bool:

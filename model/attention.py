@@ -14,9 +14,9 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.module import Module
 from minigrad.ops.attention import ROTARY_BASE
 from model.layers import STD, Dropout, Linear, Rng
-from model.module import Module
 from model.positions import alibi_bias, alibi_slopes
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.module import Module
 from model.attention import SelfAttention, causal_mask
 from model.layers import Linear, Rng
-from model.module import Module
 
 
 class WeightlessAttention(Module):

@@ -11,7 +11,8 @@ Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, 
 import dataclasses
 import pathlib
 
-from model.console.flags import Parser, answering, flag, prepare_output
+from model.console.flags import Parser, answering, prepare_output
+from model.console.options import flag
 from model.console.words import number_of, scaled
 from model.storage.checkpoint import BEST, load_checkpoint
 from model.training.recipes import MODERN, RECIPES, recipe

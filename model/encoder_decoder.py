@@ -11,10 +11,10 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.module import Module
 from minigrad.random import generator
 from model.attention import CrossAttention, MultiHeadAttention, SelfAttention, StackedHeads
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, Rng
-from model.module import Module
 
 PAD, BEGIN, END = 0, 1, 2       # the first three tokens of every vocabulary
 

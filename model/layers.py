@@ -8,7 +8,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor, kernels
-from model.module import Module
+from minigrad.module import Module
 
 STD = 0.02
 Rng = np.random.Generator | None        # a call without one drops nothing

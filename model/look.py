@@ -17,7 +17,8 @@ import sys
 from typing import BinaryIO
 
 from minigrad.kernels.build import compiling
-from model.console.flags import Parser, answering, flag, prepare_output, text_or_file
+from model.console.flags import Parser, answering, prepare_output, text_or_file
+from model.console.options import flag
 from model.looking.graphs import GRAPHS
 from model.looking.page import gather, html
 from model.sampling.generation import generate

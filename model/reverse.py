@@ -23,7 +23,8 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad.kernels.build import compiling
 from minigrad.optim import warmup_cosine
-from model.console.flags import Parser, answering, flag, prepare_output, problems
+from model.console.flags import Parser, answering, prepare_output
+from model.console.options import flag, problems
 from model.console.words import number_of
 from model.encoder_decoder import PAD, EncoderDecoder
 from model.layers import Rng

@@ -15,8 +15,8 @@ import time
 import data
 from data.tokenizer import CharTokenizer, UnknownCharacterError
 from minigrad.kernels.build import compiling
-from model.console.flags import (Parser, answering, flag, prepare_output, problems,
-                                 text_or_file)
+from model.console.flags import Parser, answering, prepare_output, text_or_file
+from model.console.options import flag, problems
 from model.console.words import in_a_line
 from model.sampling.generation import USELESS, check_settings, stream_many
 from model.sampling.interactive import interact

@@ -14,14 +14,14 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.module import Module
 from minigrad.ops.network import ACTIVATIONS
 from minigrad.random import generator
 from model.attention import MultiHeadAttention
-from model.console.flags import flag, problems
+from model.console.options import flag, problems
 from model.console.words import any_of
 from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, NGramEmbedding, RMSNorm,
                           Rng)
-from model.module import Module
 from model.positions import sinusoids
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")

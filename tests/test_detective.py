@@ -7,9 +7,9 @@ import pytest
 
 import minigrad as mg
 from minigrad.core import op
+from minigrad.module import Module
 from minigrad.watch.detective import Detective
 from model import Transformer, TransformerConfig
-from model.module import Module
 from model.training.nan import advice
 from running import forward_backward
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from model import count, look, reverse, sample
-from model.console.flags import (NO_FLAG, OTHER_NAMES, Parser, answering, as_flags, flag,
-                                 mistyped, problems, text_or_file)
+from model.console.flags import NO_FLAG, OTHER_NAMES, Parser, answering, text_or_file
+from model.console.options import as_flags, flag, mistyped, problems
 from model.training import settings
 
 

@@ -18,13 +18,14 @@ ROOMS = ["train",
          "model.console",
          "minigrad",
          "minigrad.watch",
-         "minigrad.optim minigrad.muon minigrad.gradcheck minigrad.random",
+         "minigrad.optim minigrad.muon minigrad.gradcheck minigrad.module minigrad.random",
          "minigrad.ops",
          "minigrad.core",
          "minigrad.kernels",
          "minigrad.kernels.build",
          "minigrad.machine minigrad.environment",
          "data"]
+MOST_FILES = 12
 FLOOR = {name: -floor for floor, room in enumerate(ROOMS) for name in room.split()}
 # What a package offers to its users is gathered from its rooms, and no file below takes it there.
 PUBLIC = {"model": "model.sample", "minigrad": "minigrad"}
@@ -86,6 +87,12 @@ def test_every_room_says_in_its_first_line_what_it_is_for():
         if path.name == "__init__.py":
             first = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             assert first.partition("\n")[0].endswith((".", ":")), path
+
+
+def test_no_folder_has_more_files_than_one_can_take_in():
+    for folder in {path.parent for path in FILES.values()}:
+        files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(files) <= MOST_FILES, f"{folder} has {len(files)} files; part it"
 
 
 def test_nothing_but_numpy_numba_and_tqdm_is_needed():

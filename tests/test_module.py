@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from minigrad import Tensor
+from minigrad.module import Module
 from model import Transformer, TransformerConfig
-from model.module import Module
 
 
 def parameter(*shape, value=0.0, dtype=np.float64):

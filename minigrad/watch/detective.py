@@ -1,11 +1,12 @@
 """Find the first op that makes a nan or an inf: every op is watched, forward and backward."""
 import math
 import textwrap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from minigrad.core import OPS, Tensor
+from minigrad.module import Module
 from minigrad.optim import clip_grad_norm_
 from minigrad.watch.events import Watcher, arguments, array_of, gradients, owner
 from minigrad.watch.source import Line, callers, definition, line_of
@@ -46,13 +47,9 @@ class Detective(Watcher):
 
     Run forward and backward inside `with detective:`.  Its `finding` is then that op, or None.  An
     op to which the program itself gives -inf may return -inf: masks do.
-
-    Parameters
-    ----------
-    model : has `named_parameters()` and `named_modules()`.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Module) -> None:
         self.finding = None
         self._model = model
         self._names = {p.node: name for name, p in model.named_parameters()}

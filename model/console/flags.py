@@ -4,16 +4,14 @@ import contextlib
 import dataclasses
 import difflib
 import itertools
-import math
-import numbers
-import operator
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from data import read_text, remedy
 from model.console import startup
-from model.console.words import any_of, in_a_line
+from model.console.options import of_another_type
+from model.console.words import in_a_line
 
 ALIKE = 0.75        # at this ratio of difflib, a name may be another one mistyped
 # Flags as other programs name them; of several lines with a name, the first one counts whose own
@@ -80,69 +78,6 @@ NO_FLAG = {
 }
 
 
-KINDS = {bool: (bool, "True or False"), int: (numbers.Integral, "a whole number"),
-         float: (numbers.Real, "a number"), str: (str, "a text")}
-BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
-          "below": operator.lt}
-
-
-def flag(default: object, help: str, *, unset: str = "", alone: object = None, short: str = "",
-         choices: Sequence[str] = (), finite: bool = True, **bounds: float) -> dataclasses.Field:
-    """Return a dataclass field for a setting: its default, its text in --help, and its check.
-
-    `unset` says what a default of None stands for.  `alone` is the value of a flag that stands
-    alone, if it can; `short` another spelling, such as -o.  A text is one of `choices`.  A number
-    is finite, if `finite`, and within bounds, by the names in BOUNDS.
-    """
-    return dataclasses.field(default=default, metadata=dict(
-        help=help, unset=unset, alone=alone, short=short, choices=choices, finite=finite,
-        bounds=bounds))
-
-
-def problems(settings: object) -> list[str]:
-    """Return a line for each setting of a dataclass that cannot have its value."""
-    found = ((field, getattr(settings, field.name)) for field in dataclasses.fields(settings))
-    return [f"--{field.name} {problem}" for field, value in found
-            if (value is not None or field.default is not None)
-            and (problem := _problem(field, value))]
-
-
-def _problem(field, value):
-    """Return what the setting should be instead of this value; None if it can be used."""
-    kind, choices, bounds = (KINDS[field.type][0], field.metadata["choices"],
-                             field.metadata["bounds"])
-    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-        return _of_another_type(field.type, value)
-    if choices and value not in choices:
-        near = difflib.get_close_matches(value, choices, n=1)
-        return (f"is {any_of(choices)}, not {value}"
-                + (f"; did you mean {near[0]}?" if near else ""))
-    if not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
-        said = [f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items()]
-        return f"is {' and '.join(said)}, not {value}"
-    if field.metadata["finite"] and value == math.inf:
-        return f"is a finite number, not {value}"
-
-
-def _of_another_type(type, value):
-    return f"takes {KINDS[type][1]}, not {value!r}"
-
-
-def mistyped(settings: type, values: dict[str, object]) -> list[str]:
-    """Return the names of settings whose values, such as those in a file, have a wrong type."""
-    fields = {field.name: field for field in dataclasses.fields(settings)}
-    return [name for name, value in values.items() if name in fields
-            and type(value) is not fields[name].type
-            and (value is not None or fields[name].default is not None)]
-
-
-def as_flags(values: dict[str, object]) -> list[str]:
-    """Return settings as they are typed, except those that are None."""
-    return [f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else
-            f"--{name} {str(value).removesuffix('.0')}"
-            for name, value in values.items() if value is not None]
-
-
 class Parser(argparse.ArgumentParser):
     """A command-line parser with a flag for every field of a dataclass, with underscores or
     hyphens.  An unknown flag is answered with the nearest known one.  The defaults that --help
@@ -186,7 +121,7 @@ class Parser(argparse.ArgumentParser):
             try:
                 known[name] = self.kinds[name](word)
             except ValueError:
-                mistakes.append(f"--{name} {_of_another_type(self.kinds[name], word)}")
+                mistakes.append(f"--{name} {of_another_type(self.kinds[name], word)}")
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         for word in flags:
             mistakes.append(f"there is no flag {word}; {self._instead_of(word)}")

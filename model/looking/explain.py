@@ -7,7 +7,7 @@ import copy
 import inspect
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 
@@ -18,10 +18,11 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad.core import Tensor
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
-from minigrad.watch.events import Watcher, arguments, array_of, gradients, owner, passes_on
+from minigrad.watch.events import Watcher, arguments, gradients, owner, passes_on
 from minigrad.watch.source import Line, callers, definition, line_of, meaning
 from minigrad.watch.text import aligned, norm, rms
-from model.training.state import State
+from model.training.nan import Case
+from model.training.run import Run, Step
 from model.transformer import Transformer
 
 WIDTH = 98          # of the tour, in characters
@@ -29,34 +30,34 @@ FIRST = 12          # positions of the first sequence that are shown with their 
 HARD = "\xa0"       # a space at which no line is broken
 
 
-def explain(take_step: Callable[[], tuple[float, float]], s: Any, model: Transformer,
-            optimizer: Optimizer, tokenizer: CharTokenizer, state: State,
-            counted: dict[str, float]) -> None:
-    """Take the next step of a run, and print it from the text to the changed weights.
+def explain(run: Run, steps: Iterator[Step], counted: dict[str, float]) -> None:
+    """Take the next of a run's steps, and print it from the text to the changed weights, beside the
+    losses of counted n-grams, by name.
 
-    Parameters
-    ----------
-    take_step : runs forward and backward, steps the optimiser, and returns the loss and the norm of
-        the gradient.
-    s : the settings of the run: steps, learning_rate, schedule, grad_clip.
-    counted : the losses of n-grams, by name.
+    Raises
+    ------
+    ValueError : its loss or gradient is not finite.
     """
-    witness, number = Witness(model), state.iteration + 1
+    s, model, witness = run.settings, run.model, Witness(run.model)
     before = {name: p.data.copy() for name, p in model.named_parameters()}
-    same_dropout = copy.deepcopy(state.dropout)
+    same_dropout = copy.deepcopy(run.state.dropout)
     with witness:
-        loss, _ = take_step()
+        step = next(steps)
+    if not step.is_finite():
+        raise ValueError(f"{Case.of_step(step)}, so the step is not taken; without --explain, "
+                         "train.py names the op that made it so")
+    number = step.number
     which = (f"{number:,}" if s.steps == math.inf else
              f"{number:,} of {s.steps:,}" if number <= s.steps else
              f"{number:,}, after the end of a run of {s.steps:,}")
     print(f"Step {which}, from the text to the changed weights.  Nothing is saved.")
-    show_batch(witness.batches, tokenizer)
-    show_forward(witness, model)
-    show_loss(loss, tokenizer.vocab_size, counted)
-    show_backward(witness, model)
+    show_batch(step.batches, run.text.tokenizer)
+    show_forward(witness, model, *step.batches[0][0].shape)
+    show_loss(step.loss, model.config.vocab_size, counted)
+    show_backward(witness, model, len(step.batches))
     show_clipping(norm(witness.gradients.values()), s.grad_clip)
-    show_update(model, optimizer, before, s)
-    show_loss_again(loss, model, witness.batches, same_dropout)
+    show_update(model, run.optimizer, before, s)
+    show_loss_again(step.loss, model, step.batches, same_dropout)
 
 
 class Ran(NamedTuple):
@@ -75,21 +76,16 @@ class Witness(Watcher):
     def __init__(self, model: Transformer) -> None:
         self.names = {p.node: name for name, p in model.named_parameters()}
         self.blocks = {id(block): i for i, block in enumerate(model.blocks)}
-        self.batches = []           # (ids, targets), each (B, T)
         self.ran = []
         self.visited = []           # by backward: (block, op, norm of the gradient that arrived)
         self.gradients = {}         # by the parameter's name, before clipping
         self.backward_line = None   # the line of source that started backward
         self._block_of = {}         # node -> block, for each op in `ran`
-        self._integers = []         # integer arrays of this forward pass so far
 
     def _note_forward(self, event):
-        if passes_on(event):
+        if self.backward_line or passes_on(event):
             return
         given = [x for _, x in arguments(event)]
-        self._integers += [x for x in given if array_of(x).dtype.kind in "iu" and np.ndim(x) == 2]
-        if self.batches:
-            return
         frames = list(takewhile(lambda frame: frame.f_code.co_filename != __file__, callers()))
         block, value = owner(self.blocks, frames), event.outputs[0]
         self.ran.append(Ran(event.op, block, [line_of(frame) for frame in reversed(frames)],
@@ -98,10 +94,7 @@ class Witness(Watcher):
         self._block_of |= {out.node: block for out in event.outputs}
 
     def _note_backward(self, event):
-        if self._integers:          # the first are the model's ids, the last the loss's targets
-            self.batches.append((self._integers[0], self._integers[-1]))
-            self._integers = []
-            self.backward_line = line_of(next(callers()))
+        self.backward_line = self.backward_line or line_of(next(callers()))
         if event.node in self._block_of:
             self.visited.append((self._block_of[event.node], event.op, norm(event.inputs)))
         for node, part in gradients(event):
@@ -130,10 +123,10 @@ def show_batch(batches: list[tuple[np.ndarray, np.ndarray]], tokenizer: CharToke
     table([row[:1 + FIRST] + ["..."] * (T > FIRST) for row in rows], "<" + ">" * (FIRST + 1))
 
 
-def show_forward(witness: Witness, model: Transformer) -> None:
+def show_forward(witness: Witness, model: Transformer, B: int, T: int) -> None:
     """Show each op outside the blocks and in the first of them, and a line for each other block."""
     stage("Forward, op by op")
-    (B, T), config = witness.batches[0][0].shape, model.config
+    config = model.config
     say(f"B = {B} sequences, T = {T} positions, C = {config.n_embd} channels, H = {config.n_head} "
         f"heads, V = {config.vocab_size} characters.  Below the lines of source that led to it, "
         "each op with the shapes that it was given and made, what it does, and the numbers made.")
@@ -169,13 +162,12 @@ def show_loss(loss: float, vocab_size: int, counted: dict[str, float]) -> None:
         print(f"   {x:8.3f}  {what}")
 
 
-def show_backward(witness: Witness, model: Transformer) -> None:
+def show_backward(witness: Witness, model: Transformer, batches: int) -> None:
     """Show the order of backward's visits, and the norm of each parameter's gradient."""
     stage("Backward, the youngest op first", witness.backward_line)
     say("Gradients are shown by their norm: that with which backward comes to the first op of a "
         "line, and that which it leaves in a parameter"
-        + (f", of the first of {len(witness.batches)} batches and of all of them."
-           if len(witness.batches) > 1 else "."))
+        + (f", of the first of {batches} batches and of all of them." if batches > 1 else "."))
     print(f"   {'':16}{'its gradient':14}ops, in the order of the visits")
     for block, ops in groupby(witness.visited, lambda visited: visited[0]):
         _, names, norms = zip(*ops)

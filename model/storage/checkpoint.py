@@ -23,9 +23,9 @@ import numpy as np
 from data import remedy
 from data.tokenizer import CharTokenizer
 from minigrad import AdamW, Muon
+from minigrad.module import check_state
 from minigrad.optim import Optimizer
 from model.console.words import in_a_line
-from model.module import check_state
 from model.storage import archive
 from model.storage.files import replacing
 from model.transformer import Transformer, TransformerConfig, parameter_shapes

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import data
 from minigrad.kernels.build import threads
 from model.console import startup
-from model.console.flags import Parser, mistyped
+from model.console.flags import Parser
+from model.console.options import mistyped
 from model.console.words import in_a_line
 from model.storage.checkpoint import Checkpoint
 from model.training.folder import Folder

@@ -47,6 +47,11 @@ class Case(NamedTuple):
                 f"is {self.norm}")
 
     @classmethod
+    def of_step(cls, step: Step) -> "Case":
+        """Return a step that was not taken."""
+        return cls("training", step.number, step.loss, step.norm, step.batches)
+
+    @classmethod
     def of_validation(cls, step: int, model: Transformer, x: np.ndarray, y: np.ndarray,
                       batch_size: int) -> "Case":
         """Return the first batch of an evaluation whose loss is not finite."""
@@ -116,7 +121,7 @@ def stop_or_skip(run: Run, step: Step) -> None:
     first, gives_up = run.state.skipped == 1, run.state.skipped_in_row == SKIPS_IN_A_ROW
     if skips and not first and not gives_up:
         return
-    case = Case("training", step.number, step.loss, step.norm, step.batches)
+    case = Case.of_step(step)
     remedy = _explained(run, case, step.before, kept=first or not skips)
     if gives_up or not skips:
         why = (f"{SKIPS_IN_A_ROW} steps in a row were to be skipped; {case}" if gives_up

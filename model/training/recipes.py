@@ -2,7 +2,7 @@
 import math
 import textwrap
 
-from model.console.flags import as_flags
+from model.console.options import as_flags
 from model.training.settings import Settings
 
 MINUTES = 3.0

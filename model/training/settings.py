@@ -9,7 +9,7 @@ import data
 from data import Text
 from minigrad.kernels.build import threads
 from minigrad.machine import memory_limit
-from model.console.flags import flag, problems
+from model.console.options import flag, problems
 from model.console.words import scaled
 from model.training.sizes import training_bytes
 from model.transformer import Architecture, TransformerConfig, problems_of_heads

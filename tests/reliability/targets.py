@@ -24,7 +24,7 @@ import train
 from data.tokenizer import UnknownCharacterError
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, count,
                    load_checkpoint, look, sample)
-from model.console.flags import mistyped
+from model.console.options import mistyped
 from model.storage import archive
 from model.storage.checkpoint import Checkpoint
 from model.training import arguments, settings

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from minigrad import Tensor
+from minigrad.core import Tensor
 
 
 class Module:
