@@ -30,6 +30,7 @@ def on_threads(typingctx, threads, function, *arguments):
 
     def codegen(context, builder, signature, values):
         threads, _, packed = values
+        packed = _without_owners(context, builder, arguments, packed)
         shared = cgutils.alloca_once_value(builder, cgutils.make_anonymous_struct(
             builder, [packed, threads, cgutils.false_bit]))
         task = _task(context, builder.module, function, called, shared.type)
@@ -52,6 +53,18 @@ def on_threads(typingctx, threads, function, *arguments):
         return context.get_dummy_value()
 
     return types.void(types.intp, function, arguments), codegen
+
+
+def _without_owners(context, builder, kinds, packed):
+    """Return the same arguments, with arrays that do not know what owns their memory: threads would
+    wait for each other to count the views that they make of an array."""
+    for i, kind in enumerate(kinds):
+        if isinstance(kind, types.Array):
+            array = context.make_array(kind)(context, builder, builder.extract_value(packed, i))
+            array.meminfo = cgutils.get_null_value(array.meminfo.type)
+            array.parent = cgutils.get_null_value(array.parent.type)
+            packed = builder.insert_value(packed, array._getvalue(), i)
+    return packed
 
 
 def _task(context, module, function, signature, pointer):
