@@ -17,7 +17,7 @@ import numpy as np
 from minigrad import kernels
 from model import Transformer, TransformerConfig
 from model.sampling.decoding import Decoder
-from tests import test_ops
+from tests.minigrad import test_ops
 
 # Rows and columns: ragged, with whole lanes, below and above what wakes threads.
 SHAPES = [(1, 1), (3, 5), (5, 16), (7, 17), (33, 31), (9, 100), (300, 65), (600, 128), (1100, 63)]

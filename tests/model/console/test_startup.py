@@ -15,7 +15,7 @@ from model import count, look, reverse, sample
 from model.console import startup
 from model.console.flags import answering
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[3]
 PROGRAMS = [["train.py"], ["-m", "model.sample"], ["-m", "model.look"], ["-m", "model.count"],
             ["-m", "model.reverse"]]
 # In Numba's place: Ctrl-C comes while it is loaded, in an import that has an answer to everything.

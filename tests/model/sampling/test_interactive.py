@@ -11,7 +11,7 @@ import pytest
 
 from model import generate, load_checkpoint, sample
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 def command(trained, *flags):

@@ -185,7 +185,7 @@ def test_a_closed_pipe_ends_it_quietly(trained):
     command = [sys.executable, "-m", "model.sample", "--out_dir", str(trained),
                "--max_new_tokens", "2000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          cwd=pathlib.Path(__file__).parents[1]) as process:
+                          cwd=pathlib.Path(__file__).parents[2]) as process:
         assert process.stdout.read(5)
         process.stdout.close()
         assert process.stderr.read() == b"" and process.wait(timeout=60) == 0
@@ -207,6 +207,6 @@ def test_without_standard_output_or_input_there_is_no_traceback(trained):
     for closed, flags in ((">&-", "--max_new_tokens 3"), ("<&-", "--interactive")):
         command = f"{sys.executable} -m model.sample --out_dir {trained} {flags} {closed}"
         said = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True,
-                              cwd=pathlib.Path(__file__).parents[1])
+                              cwd=pathlib.Path(__file__).parents[2])
         assert "Traceback" not in said.stderr
         assert ("standard input is closed" in said.stderr) == (closed == "<&-")

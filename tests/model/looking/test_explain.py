@@ -18,7 +18,7 @@ from model.training.optimizers import decayed_and_other
 from model.training.settings import Settings
 from model.training.state import State
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[3]
 SETTINGS = {
     "plain": ["--n_layer", "2"],
     "one layer": ["--n_layer", "1", "--grad_clip", "0"],

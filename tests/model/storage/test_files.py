@@ -10,7 +10,7 @@ import pytest
 from model.storage import files
 from model.storage.files import FolderInUse, claimed, replacing
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[3]
 HOLD = """
 import pathlib, sys, time
 from model.storage.files import claimed

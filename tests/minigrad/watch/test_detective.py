@@ -13,7 +13,7 @@ from model import Transformer, TransformerConfig
 from model.training.nan import advice
 from running import forward_backward
 
-HERE = "tests/test_detective.py"
+HERE = "tests/minigrad/watch/test_detective.py"
 SETTINGS = dict(learning_rate=0.01, warmup_iters=5, grad_clip=0.0)
 # Where NumPy stands in for the kernels, it warns of what these tests make.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

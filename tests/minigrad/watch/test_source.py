@@ -9,7 +9,7 @@ import minigrad as mg
 from minigrad.core import watch_ops
 from minigrad.watch.source import callers, definition, derivatives, line_of, meaning
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 def lines_of(f):
@@ -35,9 +35,9 @@ def test_an_op_is_traced_to_the_line_that_called_it_through_operators_and_method
     assert {name for *_, name in (first, second, third)} == {"here"}
     assert first[1].text == "y = mg.Tensor(x) + 1.0"
     assert second[1] == third[1] and second[1].text == "return 2.0 * y.sum()"
-    assert first[1].file == "tests/test_source.py"
+    assert first[1].file == "tests/minigrad/watch/test_source.py"
     assert linecache.getline(__file__, first[1].number).strip() == first[1].text
-    assert second[1].place == f"tests/test_source.py:{first[1].number + 1}"
+    assert second[1].place == f"tests/minigrad/watch/test_source.py:{first[1].number + 1}"
 
 
 def test_a_call_over_several_lines_is_shown_whole():

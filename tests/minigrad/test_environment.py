@@ -11,7 +11,7 @@ from minigrad.environment import problem
 
 def started(*words):
     """The end of a process that is told to have no thread."""
-    return subprocess.run([sys.executable, *words], cwd=pathlib.Path(__file__).parents[1],
+    return subprocess.run([sys.executable, *words], cwd=pathlib.Path(__file__).parents[2],
                           env=os.environ | {"NUMBA_NUM_THREADS": "0"}, capture_output=True,
                           text=True)
 

@@ -211,9 +211,9 @@ def test_the_text_fits_80_columns_and_names_every_line_and_rule(width):
         loss.backward()
     text = r.text()
     assert max(map(len, text.splitlines())) <= WIDTH == 80
-    for said in ("a.rather.long.name.of.a.parameter", "tests/test_graph.py:", "loss = y.sum()",
-                 "dx = g / y", "dx = y (g - <g, y>)", "Back: dx = np.where(condition, g, 0)",
-                 f"float64[{width}]"):
+    for said in ("a.rather.long.name.of.a.parameter", "tests/minigrad/watch/test_graph.py:",
+                 "loss = y.sum()", "dx = g / y", "dx = y (g - <g, y>)",
+                 "Back: dx = np.where(condition, g, 0)", f"float64[{width}]"):
         assert said in " ".join(text.split())
 
 

@@ -291,7 +291,7 @@ def test_a_child_forked_after_kernels_ran_computes_the_same_on_one_thread(said):
 @by(FORK + """
 import signal
 from minigrad.kernels.build import compiling
-from tests.test_threads import Slow
+from tests.minigrad.kernels.test_threads import Slow
 begun = threading.Event()
 
 def slow(*arguments):
