@@ -338,7 +338,7 @@ def no_grad() -> Iterator[None]:
 class Event(NamedTuple):
     """An op that has run forward, or has passed its gradient on.
 
-    Gradients may be kept, because nothing writes into them.  A part of one may be `Added`.
+    A watcher may keep these arrays: nothing writes into them later.  A part of one may be `Added`.
     """
     op: str
     direction: str          # "forward" or "backward"

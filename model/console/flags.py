@@ -14,8 +14,8 @@ from model.console.options import of_another_type
 from model.console.words import in_a_line
 
 ALIKE = 0.75        # at this ratio of difflib, a name may be another one mistyped
-# Flags as other programs name them; of several lines with a name, the first one counts whose own
-# flags the command has.
+# Flags as other programs name them.  A name may be in several lines: the first line whose flags the
+# command has is the answer.
 OTHER_NAMES = {
     "--init_from resume": "resume resume_from resume_from_checkpoint continue restore load "
                           "checkpoint ckpt",
@@ -202,7 +202,7 @@ def text_or_file(value: str) -> str:
 
 
 def prepare_output() -> None:
-    """Make standard output accept characters that the terminal lacks, and having no reader."""
+    """Make standard output usable where the terminal lacks a character, or where it is closed."""
     if sys.stdout is None:          # closed by whoever started the program
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     sys.stdout.reconfigure(errors="replace")

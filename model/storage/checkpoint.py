@@ -203,9 +203,9 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     last, previous = folder / LAST, folder / PREVIOUS
     try:
         return load_checkpoint(last), ""
-    except CheckpointError:
-        if not previous.exists():
-            raise
+    except CheckpointError as error:
+        if isinstance(error.__cause__, (OSError, MemoryError)) or not previous.exists():
+            raise                       # the file itself may be whole
     try:
         found = load_checkpoint(previous)
     except CheckpointError as error:

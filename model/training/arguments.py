@@ -58,8 +58,8 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
 def resumed_settings(given: dict[str, object], resumed: Checkpoint, folder: Folder
                      ) -> tuple[dict[str, object], list[str]]:
     """Return the settings of a resumed run, by name, and a line for each that it cannot have."""
-    earlier = (dataclasses.asdict(Settings(recipe="gpt2"))        # as it once was
-               | resumed.training["settings"])
+    # Older checkpoints lack some settings, which then were those of this recipe.
+    earlier = dataclasses.asdict(Settings(recipe="gpt2")) | resumed.training["settings"]
     if wrong := mistyped(Settings, earlier):
         raise ValueError(f"the run in {folder} has settings of another type than theirs "
                          f"({', '.join(wrong)}); train anew into another --out_dir")
@@ -71,7 +71,7 @@ def resumed_settings(given: dict[str, object], resumed: Checkpoint, folder: Fold
     for name, other in (("minutes", "max_iters"), ("max_iters", "minutes")):
         if name in given and other not in given:        # the end that was meant before
             earlier[other] = None
-    for name in ("recipe", *ARCHITECTURE, "optimizer"):
+    for name in ("recipe", *ARCHITECTURE, "optimizer", "seed"):
         was = earlier["n_head" if name == "n_kv_head" and not earlier[name] else name]
         if given.get(name, was) != was:
             mistakes.append(f"the run in {folder} has --{name} {was}, which cannot become "

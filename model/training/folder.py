@@ -56,7 +56,7 @@ class Folder:
                              "writes a last.npz that does")
         if warning:
             print(f"warning     {warning}, at step {resumed.training['state']['iteration']:,}")
-            if self.holds_run() and not only_look:      # else the next save would keep it
+            if self.holds_run() and not only_look:      # or it would become previous.npz
                 os.replace(self / LAST, self / DAMAGED)
         return resumed
 

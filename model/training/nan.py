@@ -2,8 +2,9 @@
 
     python train.py --replay out/nan.npz
 
-Only the loss and the norm of the gradient of each step are checked.  If one of them is not finite,
-the step is run again with the same batches, weights and generators, and each op is watched.
+The loss and the norm of the gradient of each step are checked, and the loss of each evaluation.  If
+one of them is not finite, the step or batch is run again with the same weights and generators, and
+each op is watched.
 """
 import copy
 import dataclasses
@@ -124,9 +125,11 @@ def stop_or_skip(run: Run, step: Step) -> None:
     case = Case.of_step(step)
     remedy = _explained(run, case, step.before, kept=first or not skips)
     if gives_up or not skips:
-        why = (f"{SKIPS_IN_A_ROW} steps in a row were to be skipped; {case}" if gives_up
-               else str(case))
-        raise ValueError(_stopped(run, why, remedy))
+        why, shown = str(case), "again"
+        if gives_up:
+            why = f"{SKIPS_IN_A_ROW} steps in a row were to be skipped; {case}"
+            shown = "that of the first skipped step"
+        raise ValueError(_stopped(run, why, remedy, shown))
     tqdm.write(f"step {step.number:,} is skipped, and those like it will be: weights and "
                f"optimiser stay as they were.  {remedy}.  To see this again:\n"
                f"    {run.folder.replay_command()}\n", sys.stderr)
@@ -159,13 +162,13 @@ def _explained(run, case, before, kept):
     return advice(finding, dataclasses.asdict(run.settings))
 
 
-def _stopped(run, why, remedy):
+def _stopped(run, why, remedy, shown="again"):
     """Return why a run ends, what is kept, and what to do."""
     kept, folder = "nothing had been saved yet", run.folder
     if (step := folder.kept_step()) is not None:
         kept = (f"the best model so far is in {folder / BEST}, and {folder.resume_command()} goes "
                 f"on after step {step:,}, with other settings if you give them")
-    return (f"{why}, so the run ends; the op that made it is named above, and again by "
+    return (f"{why}, so the run ends; the op that made it is named above, and {shown} by "
             f"{folder.replay_command()}.  {remedy}; {kept}")
 
 

@@ -44,7 +44,7 @@ def describe(run: Run, counted: dict[str, float]) -> None:
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
     compiling.announce("compiling  ")
-    ahead.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, sample=True)
+    ahead.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, sample=not s.explain)
     print(flush=True)
 
 
@@ -106,7 +106,7 @@ def skips(state: State) -> str:
 def stopped(run: Run) -> str:
     """Return what to say of a run that was interrupted."""
     kept = ("all is kept" if run.kept == run.state.iteration else
-            f"those up to {run.kept:,}, after which they were skipped, are kept")
+            f"those up to {run.kept:,} are kept; the later ones cannot be gone on from")
     return (f"stopped after {number_of(run.state.iteration, 'step')}; {kept} in {run.folder / LAST}"
             f".  Go on with:\n    {run.folder.resume_command(run.settings.data)}")
 

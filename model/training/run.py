@@ -30,7 +30,8 @@ class Step:
     """A step of the optimiser."""
     number: int                         # from 1
     before: dict[str, Any]              # the run's state before it
-    batches: list[tuple[np.ndarray, np.ndarray]] = ()       # ids and targets, (B, T) each
+    # ids and targets, (B, T) each
+    batches: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
     loss: float = 0.0                   # nats per character
     norm: float = math.nan              # of the gradient, before clipping
     usual: float | None = None          # loss, where this one is far above it
@@ -98,8 +99,8 @@ class Run:
         return self.rate_below(self.settings.learning_rate)
 
     def rate_below(self, highest: float) -> float:
-        """Return the learning rate of the next step for parameters with another highest rate than
-        the settings' one: the same share of it."""
+        """Return the next step's learning rate for parameters whose highest rate is `highest`.  All
+        rates fall in proportion to --learning_rate."""
         s = self.settings
         lowest = s.learning_rate / 10 if s.min_lr is None else s.min_lr
         if highest != s.learning_rate:
@@ -110,7 +111,7 @@ class Run:
         return warmup_cosine(at, highest, lowest, warmup, end)
 
     def _place_in_schedule(self):
-        """Return (position of the next step, end of the warm-up, end of the run), in steps; or,
+        """Return (position of the next step, end of the warm-up, end of the decay), in steps; or,
         after the warm-up, in seconds of training, if by the clock more of the run is done."""
         s, state = self.settings, self.state
         steps = s.steps if s.lr_decay_iters is None else s.lr_decay_iters
@@ -126,7 +127,8 @@ class Run:
             state.iteration % self.settings.eval_interval == 0 or self.is_over())
 
     def is_time_to_save(self, step: Step) -> bool:
-        """Whether the next step would end too late to save then, if it took twice as long."""
+        """Whether to save now: after one more step, which may take twice as long as this one, more
+        than --checkpoint_interval seconds would have passed since the last time."""
         waited = time.monotonic() - self.saved + 2 * step.seconds
         return 0 < self.settings.checkpoint_interval < waited
 
@@ -144,7 +146,7 @@ class Run:
         improved = state.note_evaluation(val_loss)
         self.log.write(state.iteration, train_loss, val_loss, self.learning_rate, tokens_per_s,
                        state.seconds, state.skipped)
-        # In this order: each of them is done again where a run ends before the last.
+        # If the process dies before the last of these writes, the resumed run repeats all three.
         if improved or s.always_save_checkpoint:
             self.save(BEST)
         self.save_last()

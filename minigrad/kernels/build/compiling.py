@@ -62,8 +62,8 @@ def serial(f: Callable) -> Callable:
 def kernel(signature: str) -> Callable:
     """Compile `f(*arguments) -> None` for the argument types that `signature` names, one word each.
 
-    `A2` is a writable array of two axes and any strides; `R2` the same, but perhaps read-only;
-    `C2` an array with dense rows; all have the float type of the call's first argument.  `D1` is
+    `A2` is a writable array of two axes and any strides; `R2` the same, but perhaps read-only; `C2`
+    a writable C-contiguous array; all have the float type of the call's first argument.  `D1` is
     dense float64, `I1` dense int64, `ids1` the same, read-only.  `bool`, `int`, `key` (uint32) and
     `double` are scalars.  If the last argument is `threads`, `on_threads` runs on that many.  A
     kernel whose first argument is ids has no floats, and a single version.
@@ -79,13 +79,13 @@ def kernel(signature: str) -> Callable:
             dtype = INTEGERS if of_integers else np.dtype(dtype)
             if dtype not in FLOATS and not of_integers:
                 raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
-            started = time.perf_counter()
-            try:
-                with _compiling:
+            with _compiling:            # one that waits for another's compiling does not count it
+                started = time.perf_counter()
+                try:
                     if dtype not in versions:
                         versions[dtype] = compiled(dtype)
-            finally:
-                seconds += time.perf_counter() - started
+                finally:
+                    seconds += time.perf_counter() - started
             _note_seconds()
 
         def compiled(dtype):
@@ -176,7 +176,7 @@ def threads_for(steps: int) -> int:
 
 
 def dense(x: np.ndarray) -> np.ndarray:
-    """Return x if its rows are dense and writable, else a copy that is: `C` arguments need this."""
+    """Return x if it is C-contiguous and writable, else a copy that is: `C` arguments need this."""
     return x if x.flags.carray else np.require(x, requirements="CAW")
 
 

@@ -99,7 +99,7 @@ def share(n, thread, threads):
 
 @serial
 def portion(x, thread, threads):
-    """Return a thread's share of a dense row, in which a loop starts at 0.  (A loop that starts at
-    a number that might be below 0 is no loop over vectors.)"""
+    """Return a thread's share of a dense row, as an array of its own: loops over it start at 0.
+    LLVM does not vectorise a loop whose start might be negative."""
     mine = share(x.size, thread, threads)
     return part(x, mine.start, len(mine))

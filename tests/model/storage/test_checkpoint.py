@@ -271,6 +271,23 @@ def test_a_file_that_cannot_be_read_is_answered_with_the_reason(saved, monkeypat
     assert f"cannot read {saved}: Permission denied; have its rights or" in refusal(saved)
 
 
+@pytest.mark.parametrize("error, says", [
+    (MemoryError(), "not enough memory"), (PermissionError(errno.EACCES, "denied"), "cannot read")])
+def test_a_last_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path, monkeypatch,
+                                                                            error, says):
+    for name in ("last.npz", "previous.npz"):
+        save_checkpoint(tmp_path / name, Transformer(CONFIG), TOKENIZER)
+    real = archive.read
+
+    def fail(file):
+        if file.name.endswith("last.npz"):
+            raise error
+        return real(file)
+    monkeypatch.setattr(archive, "read", fail)
+    with pytest.raises(CheckpointError, match=says):
+        load_last(tmp_path)
+
+
 def test_want_of_memory_is_no_damage(saved, monkeypatch):
     def fail(content):
         raise MemoryError

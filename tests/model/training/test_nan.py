@@ -112,12 +112,12 @@ def test_compiling_is_announced_in_the_words_of_a_run_and_done_as_for_one(
         compiling.say_compiling("3 kernels")
     monkeypatch.setattr(ahead, "compile_ahead", compile_ahead)
     run(small_text, tmp_path / "out", "--max_iters", "0")
-    words = re.search("^compiling .*", capsys.readouterr().out, re.M).group()
+    words = re.search("^compiling [^;\n]*", capsys.readouterr().out, re.M).group()
     nan_file(tmp_path / "nan.npz", small(), Case("training", 12, 0.0, 0.0, batches()),
              State(seed=0))
     with pytest.raises(ValueError, match="is finite here"):
         replay(tmp_path / "nan.npz")
-    assert capsys.readouterr().out.startswith(f"{words}\n")
+    assert capsys.readouterr().out.startswith(words)    # the last time may be another by now
     assert compiled == [(False, False, False, True), (False, False)]
 
 

@@ -192,6 +192,12 @@ def test_a_best_model_of_another_run_is_named_and_replaced(trained, small_text, 
         assert same_arrays(out_dir / "ckpt.npz", trained / "ckpt.npz")
 
 
+def test_a_resumed_run_keeps_its_seed_and_so_its_best_model(trained, tmp_path, capsys):
+    out_dir = shutil.copytree(trained, tmp_path / "out")
+    assert "has --seed 1337, which cannot become 5 on the way" in refused(
+        capsys, "--init_from", "resume", "--out_dir", str(out_dir), "--seed", "5")
+
+
 def test_a_best_model_that_is_newer_than_the_last_checkpoint_stays_the_best(
         trained, tmp_path, monkeypatch):
     out_dir = tmp_path / "out"
@@ -359,6 +365,7 @@ def test_after_many_skipped_steps_in_a_row_the_run_ends(small_text, tmp_path, ca
     line = refused(capsys, "--data", str(small_text), "--out_dir", str(tmp_path / "out"), *TINY,
                    *BLOWN_UP, "--on_nan", "skip")
     assert "20 steps in a row were to be skipped; the loss of step 21 is" in line
+    assert "named above, and that of the first skipped step by python train.py --replay" in line
     case = load_checkpoint(tmp_path / "out" / "nan.npz").training["nan"]
     assert case["step"] == 2
 
