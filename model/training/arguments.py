@@ -1,16 +1,13 @@
 """The command line of train.py: the settings and the text of a run, and one line for a mistake."""
 import contextlib
 import dataclasses
-import os
 import sys
 from collections.abc import Iterator
 
 import data
 from minigrad.kernels.build import threads
-from model.console import startup
-from model.console.flags import Parser
+from model.console.flags import Parser, answering
 from model.console.options import mistyped
-from model.console.words import in_a_line
 from model.storage.checkpoint import Checkpoint
 from model.training.folder import Folder
 from model.training.recipes import MINUTES, MODERN, completed
@@ -83,29 +80,24 @@ def resumed_settings(given: dict[str, object], resumed: Checkpoint, folder: Fold
 
 @contextlib.contextmanager
 def answered(folder: Folder) -> Iterator[None]:
-    """Answer what goes wrong in a line on standard error, say what is saved in the folder, and
-    exit."""
-    try:
-        startup.main_begins()
-        yield
-    except ValueError as error:         # all of them say what is wrong and what to do
-        sys.exit(f"train.py: {in_a_line(error)}")
-    except MemoryError as error:
-        sys.exit(f"train.py: there is not enough memory ({error}); take a smaller --batch_size, "
-                 "--block_size or --n_embd")
-    except BrokenPipeError:             # nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except OSError as error:
-        what, otherwise = ((f"into {folder}", "give another folder with --out_dir")
-                           if error.filename else ("what it has to say", "send that elsewhere"))
-        sys.exit(in_a_line(
-            f"train.py: cannot write {what}: {error.strerror or error}; "
-            + data.remedy(error, otherwise)
-            + (f".  What was saved in {folder} before is whole; go on from it with "
-               f"{folder.resume_command()}" if folder.holds_run() else "")))
-    except KeyboardInterrupt:
-        kept = (f"what was saved before is in {folder}" if folder.holds_run()
-                else "nothing had been saved yet")
-        print(f"\nstopped at once; {kept}", file=sys.stderr)
-        sys.exit(130)
+    """Answer what goes wrong as `answering` does, and say what is saved in the folder."""
+    with answering("train.py"):
+        try:
+            yield
+        except MemoryError as error:
+            raise ValueError(f"there is not enough memory ({error}); take a smaller --batch_size, "
+                             "--block_size or --n_embd") from error
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            what, otherwise = ((f"into {folder}", "give another folder with --out_dir")
+                               if error.filename else ("what it has to say", "send that elsewhere"))
+            raise ValueError(
+                f"cannot write {what}: {error.strerror or error}; " + data.remedy(error, otherwise)
+                + (f".  What was saved in {folder} before is whole; go on from it with "
+                   f"{folder.resume_command()}" if folder.holds_run() else "")) from error
+        except KeyboardInterrupt:
+            kept = (f"what was saved before is in {folder}" if folder.holds_run()
+                    else "nothing had been saved yet")
+            print(f"\nstopped at once; {kept}", file=sys.stderr)
+            raise

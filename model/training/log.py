@@ -7,8 +7,7 @@ import pathlib
 import sys
 
 from model.storage.files import replacing
-
-EXACT = 1 << 53     # integers below it are exact in float64
+from model.training.state import EXACT
 
 
 class Log:

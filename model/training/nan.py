@@ -142,9 +142,8 @@ def stop_at_evaluation(run: Run) -> None:
     ------
     ValueError : always.
     """
-    s = run.settings
-    windows = run.text.windows(s.block_size, s.eval_iters * s.batch_size)
-    case = Case.of_validation(run.state.iteration, run.model, *windows, s.batch_size)
+    case = Case.of_validation(run.state.iteration, run.model, *run.windows,
+                              run.settings.batch_size)
     remedy = _explained(run, case, run.state.saved(), kept=True)
     raise ValueError(_stopped(run, str(case), remedy))
 

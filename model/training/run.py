@@ -1,6 +1,7 @@
 """A run: its steps, its schedule, its evaluations, and what it saves of them."""
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import time
@@ -29,7 +30,7 @@ WARM_UP = 5             # steps before a profile begins
 class Step:
     """A step of the optimiser."""
     number: int                         # from 1
-    before: dict[str, Any]              # the run's state before it
+    before: dict[str, Any]              # the run's state before it, to go back if it is not taken
     # ids and targets, (B, T) each
     batches: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
     loss: float = 0.0                   # nats per character
@@ -132,11 +133,15 @@ class Run:
         waited = time.monotonic() - self.saved + 2 * step.seconds
         return 0 < self.settings.checkpoint_interval < waited
 
-    def evaluate(self) -> float:
-        """Return the loss over the windows of the validation part that --eval_iters chooses."""
+    @functools.cached_property
+    def windows(self) -> tuple[np.ndarray, np.ndarray]:
+        """The windows of the validation part that --eval_iters chooses, (N, T) each."""
         s = self.settings
-        windows = self.text.windows(s.block_size, s.eval_iters * s.batch_size)      # (N, T) each
-        return evaluate(self.model, *windows, s.batch_size)
+        return self.text.windows(s.block_size, s.eval_iters * s.batch_size)
+
+    def evaluate(self) -> float:
+        """Return the loss over the chosen windows of the validation part."""
+        return evaluate(self.model, *self.windows, self.settings.batch_size)
 
     def note_evaluation(self, val_loss: float) -> float | None:
         """Write an evaluation to the log, and the checkpoints; return the mean training loss since

@@ -77,8 +77,8 @@ class State:
 
     def saved(self) -> dict:
         """Return the state exactly, as JSON can hold it."""
-        return vars(self) | {"losses": list(self.losses)} | {
-            name: getattr(self, name).bit_generator.state for name in ("batches", "dropout")}
+        return vars(self) | {name: getattr(self, name).bit_generator.state
+                             for name in ("batches", "dropout")}
 
     def restore(self, saved: dict) -> None:
         """Restore what `saved` returned.
