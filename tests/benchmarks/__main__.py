@@ -4,6 +4,7 @@
     recipe      a training step of each of train.py's recipes, with its own optimiser
     sampling    characters a second, of one sequence and of 16 at once
     kernels     each kernel beside NumPy's plain statement and PyTorch's op
+    tiles       the innermost loops of products, for this and other processors
     start       from `python train.py` to its first step, `model.sample` to its first character
     memory      the most that two steps hold
     growth      time and memory over length, width and depth
@@ -23,7 +24,7 @@ import sys
 
 from tests.benchmarks.sizes import MODES, RECIPES, SIZES
 
-DEFAULT = ("step", "recipe", "sampling", "kernels", "start", "memory")
+DEFAULT = ("step", "recipe", "sampling", "kernels", "tiles", "start", "memory")
 BY_THE_CLOCK = ("board", "ablation")
 WHAT = (*DEFAULT, "growth", *BY_THE_CLOCK)
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
@@ -39,10 +40,11 @@ def main(argv: list[str] | None = None) -> None:
     if "kernels" in (options.what or DEFAULT):
         with contextlib.suppress(ImportError):
             import torch        # noqa: F401
-    from tests.benchmarks import board, growth, kernels, processes, report, steps
+    from tests.benchmarks import board, growth, kernels, processes, report, steps, tiles
     of_a_size = {"step": steps.measure_step, "sampling": steps.measure_sampling,
                  "kernels": kernels.measure_kernels, "memory": processes.measure_memory}
-    of_its_own = {"recipe": steps.measure_recipes, "start": processes.measure_start,
+    of_its_own = {"recipe": steps.measure_recipes, "tiles": tiles.measure_tiles,
+                  "start": processes.measure_start,
                   "growth": growth.measure_growth, "board": board.measure_board,
                   "ablation": board.measure_ablation}
     earlier = None

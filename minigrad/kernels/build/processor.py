@@ -44,6 +44,12 @@ def vector_bytes() -> int:
     return 64 if "zmm" in _probe() else 32 if "ymm" in _probe() else 16
 
 
+def vector_registers() -> int:
+    """Return the number of its registers for vectors."""
+    arm = llvm.get_default_triple().startswith(("aarch64", "arm64"))
+    return 32 if arm or vector_bytes() == 64 else 16
+
+
 def fuses() -> bool:
     """Whether it rounds a product and a sum once, and so gives the same bits as others that do."""
     return any(fused in _probe() for fused in ("vfmadd", "fmla"))

@@ -13,6 +13,7 @@ single product.
 """
 import math
 from functools import cache
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -21,19 +22,28 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from minigrad.kernels.build.processor import target_machine, vector_bytes
+from minigrad.kernels.build.processor import target_machine, vector_bytes, vector_registers
 from minigrad.kernels.build.simd import address
 
-VECTOR_BYTES, NV = vector_bytes(), 2
-if VECTOR_BYTES == 64:
-    MR = 12         # 24 of 32 registers hold sums
-elif llvm.get_default_triple().startswith(("aarch64", "arm64")):
-    MR = 8          # 16 of 32
-else:
-    MR = 6          # 12 of 16
+
+class Size(NamedTuple):
+    """Of a tile of C: MR rows of NV vectors, whose sums stay in registers, beside NV vectors of B
+    and a number of A."""
+    vector_bytes: int
+    MR: int
+    NV: int
+
+
+# For each kind of processor: the size of a vector, and the number of registers for vectors.
+SIZES = {(64, 32): Size(64, 6, 4),      # AVX-512
+         (32, 16): Size(32, 6, 2),      # AVX2
+         (16, 32): Size(16, 4, 4),      # NEON
+         (16, 16): Size(16, 6, 2)}      # SSE
+HERE = SIZES[vector_bytes(), vector_registers()]
+VECTOR_BYTES, MR, NV = HERE
 TILE_BYTES = VECTOR_BYTES * NV          # a tile of C is MR rows of this many bytes
 STEPS = 4           # of the inner dimension, between two tests for its end
-WIDE = 4 * NV       # vectors of a single row, so that its sums need not wait for one another
+WIDE = 8            # vectors of a single row, so that its sums need not wait for one another
 
 
 @intrinsic
@@ -73,9 +83,8 @@ def define_tiles(dtype: np.dtype) -> None:
     """Compile the tiles of a float type.  Kernels refer to them by name, so that each is compiled
     once and not again with every kernel.  Call this before such a kernel is loaded."""
     scalar = ir.FloatType() if dtype == np.float32 else ir.DoubleType()
-    module = ir.Module(_name(scalar))
-    _any_tiles(module, scalar)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), target_machine())
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(tiles_of(scalar))),
+                                        target_machine())
     engine.finalize_object()
     _engines.append(engine)             # it holds the machine code
     llvm.add_symbol(_name(scalar), engine.get_function_address(_name(scalar)))
@@ -95,9 +104,12 @@ def _operands(scalar):
     return [pointer, _i64, _i64, _i64, pointer, _i64, pointer, _i64, _i64, ir.IntType(1), _i64]
 
 
-def _any_tiles(module, scalar):
-    """Define void(*_operands, vectors), whose count is that of the rows: it runs as many tiles of
-    MR rows as fit, and one for the remaining rows."""
+def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
+    """Return the tiles of a float type as a module of one function, void(*_operands, vectors),
+    whose count is that of the rows: it runs as many tiles of MR rows as fit, and one for the
+    remaining rows."""
+    MR, NV = size.MR, size.NV
+    module = ir.Module(_name(scalar))
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), _operands(scalar) + [_i64]),
                            _name(scalar))
     a, a_row, a_col, a_tile, *b, c, c_row, depth, add, rows, vectors = function.args
@@ -121,22 +133,23 @@ def _any_tiles(module, scalar):
     kind = builder.add(builder.mul(vectors, _i64(2)), packed)
     any_whole = builder.icmp_unsigned(">", whole, _i64(0))
     call(builder.select(any_whole, kind, _i64(0)),
-         {2 * v + p: _tile(module, scalar, MR, v, p) for v in range(1, NV + 1) for p in (0, 1)},
-         a, c, whole)
+         {2 * v + p: _tile(module, scalar, size, MR, v, p)
+          for v in range(1, NV + 1) for p in (0, 1)}, a, c, whole)
     sizes = [(height, v) for v in range(1, NV + 1) for height in range(1, MR)]
     sizes += [(1, v) for v in range(2 * NV, WIDE + 1, NV)]
     call(builder.add(builder.mul(vectors, _i64(MR)), left),
-         {v * MR + height: _tile(module, scalar, height, v) for height, v in sizes},
+         {v * MR + height: _tile(module, scalar, size, height, v) for height, v in sizes},
          builder.gep(a, [builder.mul(whole, a_tile)]),
          builder.gep(c, [builder.mul(builder.mul(whole, _i64(MR)), c_row)]), _i64(1))
     builder.ret_void()
+    return module
 
 
-def _tile(module, scalar, height, vectors, packed=None):
-    """Define a module's void(*_operands) for `count` tiles of one size, each below the one before;
-    with `packed` given, for one layout of A."""
-    lanes = VECTOR_BYTES // (4 if isinstance(scalar, ir.FloatType) else 8)
-    itemsize = VECTOR_BYTES // lanes
+def _tile(module, scalar, size, height, vectors, packed=None):
+    """Define a module's void(*_operands) for `count` tiles of one height and width, each below the
+    one before; with `packed` given, for one layout of A."""
+    MR, NV, itemsize = size.MR, size.NV, 4 if isinstance(scalar, ir.FloatType) else 8
+    lanes = size.vector_bytes // itemsize
     name = f"{_name(scalar)}_{height}x{vectors}" + ("" if packed is None else f"_{packed}")
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), _operands(scalar)), name)
     function.linkage = "internal"
@@ -165,24 +178,20 @@ def _tile(module, scalar, height, vectors, packed=None):
         return builder.shuffle_vector(builder.insert_element(undefined, value, _i64(0)),
                                       undefined, first_lane)
 
-    def step(p, sums):
-        """sums[i, :] += a[i, p] * b[p, :]"""
-        b_row = [load(b, builder.add(builder.mul(p, _i64(NV * lanes)), column))
-                 for column in columns]
-        a_column = builder.mul(p, a_col)
+    def step(k, a_at, b_at, sums):
+        """sums[i, :] += a[i, k] * b[k, :], with k counted from where the pointers are."""
+        b_row = [load(b_at[v // NV], _i64((k * NV + v % NV) * lanes)) for v in range(vectors)]
         totals = []
         for i in range(height):
-            a_ip = spread(builder.load(builder.gep(a, [builder.add(a_rows[i], a_column)])))
-            totals += [builder.call(fma, [a_ip, b_row[v], sums[i * vectors + v]])
+            a_ik = spread(builder.load(builder.gep(a_at[i], [builder.mul(a_col, _i64(k))])))
+            totals += [builder.call(fma, [a_ik, b_row[v], sums[i * vectors + v]])
                        for v in range(vectors)]
         return totals
 
     builder = ir.IRBuilder(entry)
-    a_rows = [builder.mul(a_row, _i64(i)) for i in range(height)]
     places = [builder.add(builder.mul(c_row, _i64(i)), _i64(v * lanes))
               for i in range(height) for v in range(vectors)]
-    columns = [builder.add(builder.mul(b_panel, _i64(v // NV)), _i64(v % NV * lanes))
-               for v in range(vectors)]
+    b_at = [builder.gep(b, [builder.mul(b_panel, _i64(n))]) for n in range(-(-vectors // NV))]
     builder.branch(tile)
 
     # for _ in range(count): a tile of C, whose sums start at zero or at what it holds
@@ -194,23 +203,31 @@ def _tile(module, scalar, height, vectors, packed=None):
     builder.branch(start)
     builder.position_at_end(start)
     zero = ir.Constant(vector, [ir.Constant(scalar, 0.0)] * lanes)
-    p, sums = _i64(0), [_phi(builder, {tile: zero, resume: value}) for value in held]
+    sums = [_phi(builder, {tile: zero, resume: value}) for value in held]
+    a_at = [builder.gep(a, [builder.mul(a_row, _i64(i))]) for i in range(height)]
+    steps_left = depth
 
-    # for p in range(depth): step(p, sums), STEPS at a time as long as so many are left
+    # for _ in range(depth): step(0, ...), STEPS at a time as long as so many are left.  Pointers
+    # move and offsets are constant; an index beside the pointers would not fit in registers.
     for at_once in (1,) if packed is None else (STEPS, 1):
         before = builder.block
         test, body, after = (function.append_basic_block(f"{block}_{at_once}")
                              for block in ("test", "body", "after"))
         builder.branch(test)
         builder.position_at_end(test)
-        p, *sums = [_phi(builder, {before: value}) for value in (p, *sums)]
-        following = builder.add(p, _i64(at_once))
-        builder.cbranch(builder.icmp_signed("<=", following, depth), body, after)
+        state = [[_phi(builder, {before: value}) for value in values]
+                 for values in ([steps_left], a_at, b_at, sums)]
+        (steps_left,), a_at, b_at, sums = state
+        builder.cbranch(builder.icmp_signed(">=", steps_left, _i64(at_once)), body, after)
         builder.position_at_end(body)
         totals = sums
         for k in range(at_once):
-            totals = step(builder.add(p, _i64(k)), totals)
-        for phi, value in zip((p, *sums), (following, *totals)):
+            totals = step(k, a_at, b_at, totals)
+        a_step, b_step = builder.mul(a_col, _i64(at_once)), _i64(at_once * NV * lanes)
+        following = ([builder.sub(steps_left, _i64(at_once))],
+                     [builder.gep(at, [a_step]) for at in a_at],
+                     [builder.gep(at, [b_step]) for at in b_at], totals)
+        for phi, value in zip(sum(state, []), sum(following, [])):
             phi.add_incoming(value, body)
         builder.branch(test)
         builder.position_at_end(after)

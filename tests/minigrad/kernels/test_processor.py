@@ -23,6 +23,8 @@ def test_the_processor_that_numba_is_told_of_decides_on_vectors(compile_for):
     found = {}
     for cpu in ("nehalem", "sandybridge", "haswell", "znver3", "skylake-avx512", "znver4"):
         compile_for(cpu)
-        found[cpu] = processor.vector_bytes(), processor.fuses()
-    assert found == {"nehalem": (16, False), "sandybridge": (32, False), "haswell": (32, True),
-                     "znver3": (32, True), "skylake-avx512": (64, True), "znver4": (64, True)}
+        found[cpu] = (processor.vector_bytes(), processor.vector_registers(),
+                      processor.fuses())
+    assert found == {"nehalem": (16, 16, False), "sandybridge": (32, 16, False),
+                     "haswell": (32, 16, True), "znver3": (32, 16, True),
+                     "skylake-avx512": (64, 32, True), "znver4": (64, 32, True)}
