@@ -3,6 +3,7 @@ from functools import cache
 
 import llvmlite.binding as llvm
 from numba.core import config
+from numba.core.codegen import get_host_cpu_features
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()
@@ -21,9 +22,7 @@ declare <16 x float> @llvm.fmuladd.v16f32(<16 x float>, <16 x float>, <16 x floa
 
 def name_and_features() -> tuple[str, str]:
     """Return LLVM's name of the processor, and its features beside those that the name implies."""
-    features = config.CPU_FEATURES
-    if features is None:
-        features = llvm.get_host_cpu_features().flatten()
+    features = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
     return config.CPU_NAME or llvm.get_host_cpu_name(), features
 
 
@@ -53,3 +52,9 @@ def vector_registers() -> int:
 def fuses() -> bool:
     """Whether it rounds a product and a sum once, and so gives the same bits as others that do."""
     return any(fused in _probe() for fused in ("vfmadd", "fmla"))
+
+
+# LLVM takes half a vector for most loops on Intel's processors with AVX-512, which early ones ran
+# at a lower clock.  Numba reads this when it first compiles a function.
+if vector_bytes() == 64:
+    config.CPU_FEATURES = f"{name_and_features()[1]},-prefer-256-bit".strip(",")
