@@ -1,4 +1,5 @@
-"""One more character for each of B sequences: a transformer's step with cached keys and values.
+"""T more characters for each of B sequences: a transformer's step with cached keys and values.
+T is 1 where a text goes on, and the length of a window that is read anew.
 
 How it runs: weights, keys and values are stored in panels, so that a step reads each of them once,
 from one end to the other; all sequences share what is read.  A layer has five stages.  In each of
@@ -11,7 +12,7 @@ from minigrad.kernels.activations import plain_activation, squared_relu, value_a
 from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_lanes
 from minigrad.kernels.build.compiling import instead_of, kernel, serial, threads_for
 from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel, unpack
+from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel, put, unpack
 from minigrad.kernels.matmul import SET
 from minigrad.kernels.norm import normalise, plain_norm
 from minigrad.kernels.rotary import (copy_row, norm_head, plain_norm_heads, plain_rotate,
@@ -24,30 +25,32 @@ STAGES = HEAD
 
 def plain_decode(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values, x,
                  vocab_size, t, eps, centred, qk_norm, relu2):
-    C, (L, B, groups, _, D, NR), H = x.shape[1], keys.shape, slopes.size
-    W = (H + 2 * groups) * D
+    (B, T, C), (L, _, groups, _, D, NR), H = x.shape, keys.shape, slopes.size
+    W, S = (H + 2 * groups) * D, t + T
+    distance = np.arange(t, S)[:, None] - np.arange(S)                  # (T, S)
+    bias_to_key = np.where(distance < 0, np.inf, slopes.reshape(groups, -1, 1, 1) * distance)
 
     def normed(x, i):
         return plain_norm(x, gains[i], shifts[i], eps, centred)[0]
 
     for i in range(L):
         bias = np.split(biases[i], [W, W + C, W + 5 * C])
-        packed = normed(x, 2 * i) @ unpack(qkv[i], W) + bias[0]         # (B, W)
-        angles = np.tile(cos[t], (1, H + groups)), np.tile(sin[t], (1, H + groups))
+        packed = normed(x, 2 * i) @ unpack(qkv[i], W) + bias[0]         # (B, T, W)
+        angles = (np.tile(angle[t:S], H + groups) for angle in (cos, sin))
         packed = (plain_norm_heads(packed, *angles, H + groups, D, eps)[0] if qk_norm
                   else plain_rotate(packed, *angles))
-        q, k, v = np.split(packed.reshape(B, -1, D), [H, H + groups], axis=1)
-        keys[i, :, :, t // NR, :, t % NR] = k
-        for d in range(D):
-            values[i, :, :, d // NR, t, d % NR] = v[:, :, d]
-        past = unpack(keys[i], t + 1), unpack(values[i], D)[:, :, :t + 1]
-        q = q.reshape(B, groups, -1, D)                                 # G heads to each group
-        bias_to_key = slopes.reshape(groups, -1, 1) * np.arange(t, -1, -1)
-        P = plain_softmax(q @ past[0] * D ** -0.5 - bias_to_key.astype(q.dtype))
-        x = x + ((P @ past[1]).reshape(B, C) @ unpack(out[i], C) + bias[1])
+        q, k, v = np.split(packed.reshape(B, T, -1, D).swapaxes(1, 2), [H, H + groups], axis=1)
+        for s in range(t, S):
+            keys[i, :, :, s // NR, :, s % NR] = k[:, :, s - t]
+        put(v, values[i, :, :, :, t:])
+        past = unpack(keys[i], S), unpack(values[i], D)[:, :, :S]
+        q = q.reshape(B, groups, -1, T, D)                              # G heads to each group
+        P = plain_softmax(q @ past[0][:, :, None] * D ** -0.5 - bias_to_key.astype(q.dtype))
+        mixed = (P @ past[1][:, :, None]).reshape(B, H, T, D).swapaxes(1, 2).reshape(B, T, C)
+        x = x + (mixed @ unpack(out[i], C) + bias[1])
         hidden = plain_activation(normed(x, 2 * i + 1) @ unpack(up[i], 4 * C) + bias[2], relu2)
         x = x + (hidden @ unpack(down[i], C) + bias[3])
-    return normed(x, 2 * L) @ unpack(head, vocab_size)
+    return normed(x[:, -1], 2 * L) @ unpack(head, vocab_size)
 
 
 @instead_of(plain_decode)
@@ -56,11 +59,12 @@ def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarr
            up: np.ndarray, down: np.ndarray, head: np.ndarray, keys: np.ndarray, values: np.ndarray,
            x: np.ndarray, vocab_size: int, t: int, eps: float, centred: bool, qk_norm: bool,
            relu2: bool) -> np.ndarray:
-    """Return the logits (B, V) after the characters at position t; store their keys and values.
+    """Return the logits (B, V) after T characters, the first at position t; store their keys and
+    values.
 
     Parameters
     ----------
-    x : the characters' embeddings, (B, C), which are overwritten.
+    x : the characters' embeddings, (B, T, C), which are overwritten.
     cos, sin : of the rotary angles, (block, D / 2); (block, 0) without rotation.
     slopes : of each head's linear bias, (H,); 0 where there is none.
     gains, shifts : of the norms, (2 L + 1, C): two for each layer, and the last.
@@ -73,9 +77,10 @@ def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarr
     relu2 : whether the MLP uses the squared ReLU instead of the GELU.
     """
     logits = np.empty((len(x), vocab_size), x.dtype)
-    steps = (qkv.size + out.size + up.size + down.size + head.size) * len(x) // 16
+    rows = x.reshape(-1, x.shape[2])
+    steps = (qkv.size + out.size + up.size + down.size) * len(rows) // 16
     decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values,
-                  x, logits, t, eps, keys.shape[4] ** -0.5, centred, qk_norm, relu2,
+                  rows, logits, t, eps, keys.shape[4] ** -0.5, centred, qk_norm, relu2,
                   threads_for(steps // len(qkv)))
     return logits
 
@@ -83,13 +88,12 @@ def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarr
 @kernel("C2 C2 C1 C2 C2 C2 C4 C4 C4 C4 C3 C6 C6 C2 C2 int double double bool bool bool threads")
 def decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values,
                   x, logits, t, eps, scale, centred, qk_norm, relu2, threads):
-    B, C = x.shape
-    NR = head.shape[2]
+    (N, C), T, NR = x.shape, len(x) // len(logits), head.shape[2]
     widest = max(qkv.shape[1], up.shape[1], len(head)) * NR
-    mixed, normed = np.empty((B, C), x.dtype), np.empty((threads, B, C), x.dtype)
-    wide, narrow = np.empty((B, widest), x.dtype), np.empty((B, out.shape[1] * NR), x.dtype)
-    scores = np.empty((threads, 1, whole_lanes(keys.shape[3] * NR)), x.dtype)
-    mix = np.empty((threads, 1, values.shape[3] * NR), x.dtype)
+    mixed, normed = np.empty((N, C), x.dtype), np.empty((threads, N, C), x.dtype)
+    wide, narrow = np.empty((N, widest), x.dtype), np.empty((N, out.shape[1] * NR), x.dtype)
+    scores = np.empty((threads, T, whole_lanes(keys.shape[3] * NR)), x.dtype)
+    mix = np.empty((threads, T, values.shape[3] * NR), x.dtype)
     for stage in range(STAGES * len(qkv) + 1):
         on_threads(threads, run_stage, stage, x, mixed, wide, narrow, normed, scores, mix, cos, sin,
                    slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values, logits, t,
@@ -110,10 +114,10 @@ def run_stage(thread, threads, stage, x, mixed, wide, narrow, normed, scores, mi
     elif stage == QKV:
         a, packed, c, first_bias, width = normed, qkv[layer], wide, 0, W
     elif stage == ATTEND:
-        n = len(x) * groups
+        n = len(logits) * groups
         for i in share(n, thread, threads):
-            attend_last(i // groups, i % groups, wide, cos, sin, slopes, keys[layer], values[layer],
-                        t, scale, scores, mix, mixed, qk_norm, eps)
+            attend(i // groups, i % groups, wide, cos, sin, slopes, keys[layer], values[layer], t,
+                   scale, scores, mix, mixed, qk_norm, eps)
         return
     elif stage == OUT:
         a, packed, c, first_bias, width = mixed, out[layer], narrow, W, C
@@ -123,20 +127,22 @@ def run_stage(thread, threads, stage, x, mixed, wide, narrow, normed, scores, mi
         a, packed, c, first_bias, width = wide, down[layer], narrow, W + 5 * C, C
     if stage in (HEAD, QKV, UP):
         norm = 2 * layer + (stage == UP)
-        for b in range(len(x)):
-            normalise(x[b], gains[norm], shifts[norm], eps, centred, normed[b])
+        every = len(x) // len(logits) if stage == HEAD else 1       # the last of each sequence
+        a = normed[:len(x) // every]
+        for r in range(len(a)):
+            normalise(x[(r + 1) * every - 1], gains[norm], shifts[norm], eps, centred, normed[r])
     first, last = product(a, packed, packed.shape[1], c, thread, threads)
     last = min(last, width)
-    for b in range(len(x)):
-        row = c[b, first:last]
+    for r in range(len(a)):
+        row = c[r, first:last]
         if stage == HEAD:
-            copy_row(row, logits[b, first:last])
+            copy_row(row, logits[r, first:last])
         else:
             add_row(biases[layer, first_bias + first:first_bias + last], row)
             if stage == UP:
                 activate_row(row, relu2)
             elif stage != QKV:
-                add_row(row, x[b, first:last])
+                add_row(row, x[r, first:last])
 
 
 @serial
@@ -173,29 +179,38 @@ def product(a, packed, depth, c, thread, threads):
 
 
 @serial
-def attend_last(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores, mix, mixed,
-                qk_norm, eps):
-    """Store a group's key and value of position t, and write its queries' output to `mixed`."""
+def attend(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores, mix, mixed, qk_norm,
+           eps):
+    """Store a group's keys and values from position t on, and write its queries' output to
+    `mixed`."""
     groups, _, D, NR = keys.shape[1:]
-    C, G = mixed.shape[1], slopes.size // groups
+    C, G, T = mixed.shape[1], slopes.size // groups, len(scores)
     key, value = C + group * D, C + (groups + group) * D        # where they begin
-    if cos.size:
-        rotate_row(qkv[b, key:], cos[t], sin[t], qkv[b, key:])
-    if qk_norm:
-        norm_head(qkv[b, key:key + D], eps)
-    for d in range(D):
-        keys[b, group, t // NR, d, t % NR] = qkv[b, key + d]
-        values[b, group, d // NR, t, d % NR] = qkv[b, value + d]
-    for h in range(group * G, (group + 1) * G):
-        query = qkv[b:b + 1, h * D:]
-        if cos.size:
-            rotate_row(query[0], cos[t], sin[t], query[0])
-        if qk_norm:
-            norm_head(qkv[b, h * D:h * D + D], eps)
-        product(query, keys[b, group, :t // NR + 1], D, scores, 0, 1)
-        row = scores[0, :whole_lanes(t + 1)]
-        finish_scores(row, row.dtype.type(scale), slopes[h], t, row, False, t + 1)
-        softmax_or_zero(row)
-        product(scores, values[b, group], t + 1, mix, 0, 1)
+    for i in range(T):
+        row, s = qkv[b * T + i], t + i
+        turn_and_norm(row[key:key + D], cos[s], sin[s], qk_norm, eps)
         for d in range(D):
-            mixed[b, h * D + d] = mix[0, d]
+            keys[b, group, s // NR, d, s % NR] = row[key + d]
+            values[b, group, d // NR, s, d % NR] = row[value + d]
+    for h in range(group * G, (group + 1) * G):
+        queries = qkv[b * T:(b + 1) * T, h * D:]
+        for i in range(T):
+            turn_and_norm(queries[i, :D], cos[t + i], sin[t + i], qk_norm, eps)
+        product(queries, keys[b, group, :(t + T - 1) // NR + 1], D, scores, 0, 1)
+        for i in range(T):
+            visible = t + i + 1
+            row = scores[i, :whole_lanes(visible)]
+            finish_scores(row, row.dtype.type(scale), slopes[h], t + i, row, False, visible)
+            softmax_or_zero(row)
+            scores[i, row.size:t + T] = 0
+        product(scores, values[b, group], t + T, mix, 0, 1)
+        for i in range(T):
+            copy_row(mix[i, :D], mixed[b * T + i, h * D:])
+
+
+@serial
+def turn_and_norm(head, cos, sin, qk_norm, eps):
+    if cos.size:
+        rotate_row(head, cos, sin, head)
+    if qk_norm:
+        norm_head(head, eps)

@@ -6,7 +6,7 @@ channels, V vocabulary.
 import numpy as np
 
 from minigrad import kernels, no_grad
-from minigrad.kernels.build.tiles import empty_panels, pack, put
+from minigrad.kernels.build.tiles import empty_panels, pack
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
 from model.transformer import Transformer
@@ -67,7 +67,7 @@ class Reader:
 class Decoder:
     """A transformer that keeps the keys and values of what it has read, for B sequences.
 
-    The weights must not change: `step` uses a copy made at the beginning, `read` the model itself.
+    It uses copies of the weights, made at the beginning.
     """
 
     def __init__(self, model: Transformer, batch: int = 1) -> None:
@@ -82,41 +82,43 @@ class Decoder:
         self._values = empty_panels(L, batch, G, config.block_size, D, dtype=dtype)
 
     def read(self, ids: np.ndarray) -> np.ndarray:
-        """Clear the cache and read ids (B, T) in one pass of the model; return logits, (B, V)."""
-        with no_grad():
-            for layer, (qkv, x) in enumerate(self.model.layers(ids)):
-                _, k, v = self.model.blocks[layer].attention.split(qkv.data)        # (B, G, T, D)
-                put(k.swapaxes(-1, -2), self._keys[layer])
-                put(v, self._values[layer])
-            logits = self.model.output(x).data[:, -1]
-        self.length, self._recent = ids.shape[1], ids[:, -self.model.config.ngrams:]
-        return logits
+        """Clear the cache and read ids (B, T); return the logits after the last, (B, V)."""
+        block = self.model.config.block_size
+        if not 1 <= ids.shape[1] <= block:
+            raise ValueError(f"{ids.shape[1]} characters are not a window of 1 to {block}")
+        self.length, self._recent = 0, ids[:, :0]
+        return self._go_on(ids)
 
     def step(self, ids: np.ndarray) -> np.ndarray:
         """Read one more character of each sequence, ids (B,); return logits, (B, V)."""
-        config = self.model.config
-        if not 0 < self.length < config.block_size:
+        if not 0 < self.length < self.model.config.block_size:
             raise ValueError(f"after {self.length} characters there is nothing to go on from, or "
-                             f"no room in the block of {config.block_size}; use read")
-        if not all([0 <= x < config.vocab_size for x in ids.tolist()]):
+                             f"no room in the block of {self.model.config.block_size}; use read")
+        return self._go_on(ids[:, None])
+
+    def _go_on(self, ids):
+        """Read ids (B, T) after those that have been read; return logits, (B, V)."""
+        config = self.model.config
+        if not all([0 <= x < config.vocab_size for x in ids.ravel().tolist()]):
             raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
-                             f"{ids.tolist()}")
+                             f"{ids.ravel().tolist()}")
         logits = kernels.decode(*self._weights, self._keys, self._values, self._embed(ids),
                                 config.vocab_size, self.length, NORM_EPS, config.norm == "layer",
                                 config.qk_norm, config.activation == "relu2")
-        self.length += 1
+        self.length += ids.shape[1]
         return logits
 
     def _embed(self, ids):
-        """Return the first block's input for one more character, summed as in the model's `embed`:
-        (B,) -> (B, C)."""
-        n, x = self.model.config.ngrams, self._tokens[ids]
+        """Return the first block's input for T more characters, summed as in the model's `embed`:
+        (B, T) -> (B, T, C)."""
+        n, x, end = self.model.config.ngrams, self._tokens[ids], self.length + ids.shape[1]
         if n > 1:
-            self._recent = np.concatenate([self._recent, ids[:, None]], axis=1)[:, -n:]
-            rows = self.model.ngram_embedding.rows(self._recent)
-            x += kernels.sum_rows(self._ngrams, rows[:, -1])
+            recent = np.concatenate([self._recent, ids], axis=1)
+            self._recent = recent[:, -n:]
+            rows = self.model.ngram_embedding.rows(recent)[:, -ids.shape[1]:]
+            x += kernels.sum_rows(self._ngrams, rows.reshape(-1, n - 1)).reshape(x.shape)
         if self._positions is not None:
-            x += self._positions[self.length]
+            x += self._positions[self.length:end]
         return x
 
 
