@@ -3,7 +3,8 @@ T is 1 where a text goes on, and the length of a window that is read anew.
 
 How it runs: weights, keys and values are stored in panels, so that a step reads each of them once,
 from one end to the other; all sequences share what is read.  A layer has five stages.  In each of
-them, threads share the panels of a product, or the heads.  Every sum is taken in the same order as
+them, threads share the panels of a product, or the heads; they are started once for all stages,
+which may take less time than to start them.  Every sum is taken in the same order as
 in the training kernels, so that the logits are equal to the last bit.
 """
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from minigrad.kernels.activations import plain_activation, squared_relu, value_and_slope
 from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_lanes
 from minigrad.kernels.build.compiling import instead_of, kernel, serial, threads_for
-from minigrad.kernels.build.parallel import on_threads, share
+from minigrad.kernels.build.parallel import in_stages, on_threads, share
 from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel, put, unpack
 from minigrad.kernels.matmul import SET
 from minigrad.kernels.norm import normalise, plain_norm
@@ -81,7 +82,7 @@ def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarr
     steps = (qkv.size + out.size + up.size + down.size) * len(rows) // 16
     decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values,
                   rows, logits, t, eps, keys.shape[4] ** -0.5, centred, qk_norm, relu2,
-                  threads_for(steps // len(qkv)))
+                  threads_for(steps))
     return logits
 
 
@@ -94,10 +95,11 @@ def decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, h
     wide, narrow = np.empty((N, widest), x.dtype), np.empty((N, out.shape[1] * NR), x.dtype)
     scores = np.empty((threads, T, whole_lanes(keys.shape[3] * NR)), x.dtype)
     mix = np.empty((threads, T, values.shape[3] * NR), x.dtype)
-    for stage in range(STAGES * len(qkv) + 1):
-        on_threads(threads, run_stage, stage, x, mixed, wide, narrow, normed, scores, mix, cos, sin,
-                   slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values, logits, t,
-                   eps, scale, centred, qk_norm, relu2)
+    stages = STAGES * len(qkv) + 1
+    begun, done = np.zeros((stages, threads), np.int64), np.zeros(stages, np.int64)
+    on_threads(threads, run_stages, begun, done, x, mixed, wide, narrow, normed, scores, mix, cos,
+               sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values, logits,
+               t, eps, scale, centred, qk_norm, relu2)
 
 
 @serial
@@ -143,6 +145,9 @@ def run_stage(thread, threads, stage, x, mixed, wide, narrow, normed, scores, mi
                 activate_row(row, relu2)
             elif stage != QKV:
                 add_row(row, x[r, first:last])
+
+
+run_stages = in_stages(run_stage)
 
 
 @serial

@@ -3,14 +3,18 @@
 A kernel is compiled once, for one thread and for many: it hands the address of a small function to
 the threads that Numba keeps for `prange`.  With `prange` itself there would be two versions.
 """
+from collections.abc import Callable
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from minigrad.kernels.build.compiling import serial
-from minigrad.kernels.build.simd import part
-from minigrad.kernels.build.threads import PARALLEL_FOR
+from minigrad.kernels.build.simd import address, part
+from minigrad.kernels.build.threads import PARALLEL_FOR, YIELD
+
+LOOKS = 1000    # at what others have done, about a microsecond, before a thread lets others run
 
 _byte, _i64 = cgutils.voidptr_t, ir.IntType(64)
 # void task(char **args, size_t *dims, size_t *steps, void *data), as for NumPy's ufuncs.
@@ -78,6 +82,9 @@ def _task(context, module, function, signature, pointer):
     packed, threads, failed = (
         cgutils.gep_inbounds(builder, builder.bitcast(data, pointer), 0, i) for i in range(3))
     arguments = cgutils.unpack_tuple(builder, builder.load(packed))
+    if isinstance(signature.args[-1], (types.StarArgTuple, types.StarArgUniTuple)):
+        named = len(signature.args) - 3         # besides thread, threads and the tuple
+        arguments[named:] = [context.make_tuple(builder, signature.args[-1], arguments[named:])]
     compiled = function.dispatcher.get_compile_result(signature)
     context.add_linking_libs([compiled.library])
     first = builder.ptrtoint(builder.load(args), _i64)
@@ -89,6 +96,60 @@ def _task(context, module, function, signature, pointer):
             builder.store(cgutils.true_bit, failed)
     builder.ret_void()
     return task
+
+
+def in_stages(run: Callable) -> Callable:
+    """Return a function for `on_threads` that calls run(part, parts, stage, *arguments) for each
+    part of each stage, a stage after the other; a stage has as many parts as there are threads.
+
+    Its first two arguments are int64 zeros, (stages, threads) and (stages,): which parts a thread
+    has begun, and how many are done.  A thread takes the part of its own number, then any that no
+    thread has begun, and at the end of a stage waits for parts that others have begun.  So nobody
+    waits for a thread that has not started, and one thread alone does everything.
+    """
+    @serial
+    def run_stages(thread, threads, begun, done, *arguments):
+        for stage in range(done.size):
+            for i in range(threads):
+                number = (thread + i) % threads
+                if count_up(begun, stage * threads + number) == 0:
+                    run(number, threads, stage, *arguments)
+                    count_up(done, stage)
+            looks = 0
+            while counted(done, stage) < threads:
+                looks += 1
+                if looks > LOOKS:
+                    let_others_run()
+    return run_stages
+
+
+@intrinsic
+def count_up(typingctx, counters, at):
+    """Add 1 to a counter that threads share; return what it was before.  Who sees the sum, sees
+    whatever this thread has written."""
+    def codegen(context, builder, signature, values):
+        place = address(context, builder, signature, values, 0, values[1])
+        return builder.atomic_rmw("add", place, _i64(1), "acq_rel")
+    return types.int64(counters, types.intp), codegen
+
+
+@intrinsic
+def counted(typingctx, counters, at):
+    """Return a counter that threads share."""
+    def codegen(context, builder, signature, values):
+        place = address(context, builder, signature, values, 0, values[1])
+        return builder.load_atomic(place, "acquire", align=8)
+    return types.int64(counters, types.intp), codegen
+
+
+@intrinsic
+def let_others_run(typingctx):
+    """Give the processor to another thread, of any program, if one waits for it."""
+    def codegen(context, builder, signature, values):
+        builder.call(cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.IntType(32), []), YIELD), [])
+        return context.get_dummy_value()
+    return types.void(), codegen
 
 
 @serial

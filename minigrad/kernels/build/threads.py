@@ -26,6 +26,11 @@ PARALLEL_FOR = "minigrad_parallel_for"
 _parallel_for = ctypes.c_void_p()
 llvm.add_symbol(PARALLEL_FOR, ctypes.addressof(_parallel_for))
 
+# The symbol of the system's function by which a thread lets others run.
+YIELD = "minigrad_yield"
+_yield = ctypes.windll.kernel32.SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
+llvm.add_symbol(YIELD, ctypes.cast(_yield, ctypes.c_void_p).value)
+
 _forked = False
 _one_at_a_time, _nothing = threading.RLock(), contextlib.nullcontext()
 

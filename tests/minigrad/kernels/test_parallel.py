@@ -1,10 +1,12 @@
 """Functions that a kernel runs on several threads at once."""
+import threading
+
 import numba
 import numpy as np
 import pytest
 
 from minigrad.kernels.build import compiling, threads
-from minigrad.kernels.build.parallel import on_threads, share
+from minigrad.kernels.build.parallel import in_stages, on_threads, share
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 on_many = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
@@ -33,6 +35,19 @@ def need_memory_kernel(x, threads):
     on_threads(threads, need_memory, x)
 
 
+@compiling.serial
+def add_up(part, parts, stage, x):
+    x[stage + 1, part] = (x[stage].sum() + part) % 1000
+
+
+add_up_in_stages = in_stages(add_up)
+
+
+@compiling.kernel("D2 I2 I1 int int")
+def one_of_many_kernel(x, begun, done, thread, many):
+    add_up_in_stages(thread, many, begun, done, x)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 1000])
 def test_every_number_is_in_the_share_of_one_thread(size, dtype):
@@ -54,3 +69,23 @@ def test_a_kernel_has_one_version_for_any_number_of_threads():
     for n in {1, threads.count()}:
         note_kernel(np.ones(3), np.zeros((2, 3)), 1.0, False, n)
     assert set(note_kernel.versions) <= {np.dtype(np.float32), np.dtype(np.float64)}
+
+
+@pytest.mark.parametrize("many, head_start", [(1, 0), (2, 0), (9, 0), (9, 1e-4), (9, 60)])
+def test_stages_follow_each_other_and_nobody_waits_for_who_has_not_begun(many, head_start):
+    """On fewer processors than threads, too, and if each begins when the one before has ended."""
+    one_of_many_kernel.compile("float64")
+    x, stages = np.zeros((3001, many)), 3000
+    counters = np.zeros((stages, many), np.int64), np.zeros(stages, np.int64)
+    workers = [threading.Thread(target=one_of_many_kernel, args=(x, *counters, n, many),
+                                daemon=True) for n in range(many)]
+    for worker in workers:
+        worker.start()
+        worker.join(head_start)
+        assert head_start < 60 or not worker.is_alive()
+    for worker in workers:
+        worker.join(60)
+        assert not worker.is_alive()
+    assert (counters[1] == many).all()
+    for before, after in zip(x, x[1:]):
+        assert np.array_equal(after, (before.sum() + np.arange(many)) % 1000)
