@@ -15,7 +15,7 @@ from minigrad.kernels.activations import (plain_activation, plain_gelu, plain_ge
                                           slope_where, squared_relu, value_and_slope)
 from minigrad.kernels.build.compiling import (dense, instead_of, kernel, serial, threads_for,
                                               writable)
-from minigrad.kernels.build.parallel import on_threads, share
+from minigrad.kernels.build.parallel import in_stages, on_threads
 from minigrad.kernels.build.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
                                           micro_kernel, prefetch, transpose_square)
 
@@ -84,43 +84,59 @@ def matmul_kernel(a, b, c, bias, residual, slope_at, activated, add, relu2, thre
     NR = TILE_BYTES // c.itemsize
     wide = (P + NR - 1) // NR                   # panels of B, of NR columns
     depth = max(1, (K + cuts(K) - 1) // cuts(K))
-    together = max(1, PACKED_BYTES // (wide * depth * NR * c.itemsize))   # cuts packed at once
-    packed = np.empty((min(together, cuts(K)), wide, depth, NR), c.dtype)
-    for n in range(N):
-        for begin in range(0, max(K, 1), together * depth):
-            end = min(K, begin + together * depth)
-            on_threads(threads, pack_depths, b[n, begin:end], packed, depth)
-            on_threads(threads, multiply_blocks, n, a[n, :, begin:end], packed, c[n], depth,
-                       bias, residual, slope_at, activated, add or begin > 0, end == K, relu2)
+    together = min(cuts(K), max(1, PACKED_BYTES // (wide * depth * NR * c.itemsize)))
+    packed = np.empty((together, wide, depth, NR), c.dtype)
+    tall = (M + MR - 1) // MR                   # panels of A, of MR rows
+    blocks = threads * ((tall + BLOCK_PANELS * threads - 1) // (BLOCK_PANELS * threads))
+    stages = 2 * N * ((cuts(K) + together - 1) // together)
+    begun, done = np.zeros((stages, blocks), np.int64), np.zeros(stages, np.int64)
+    on_threads(threads, pack_and_multiply, begun, done, a, b, packed, c, bias, residual, slope_at,
+               activated, add, relu2)
+
+
+@in_stages
+@serial
+def pack_and_multiply(block, blocks, stage, a, b, packed, c, bias, residual, slope_at, activated,
+                      add, relu2):
+    """Pack a part of B, or compute a block of C from the packed parts."""
+    K = a.shape[2]
+    together, _, depth, _ = packed.shape
+    groups = (cuts(K) + together - 1) // together
+    n, begin = stage // 2 // groups, stage // 2 % groups * together * depth
+    end = min(K, begin + together * depth)
+    follows = relu2 or bias.size + residual.size + slope_at.size + activated.size > 0
+    if stage % 2 == 0:
+        pack_depths(block, blocks, b[n, begin:end], packed)
+    else:
+        multiply_block(block, blocks, n, a[n, :, begin:end], packed, c[n], bias, residual, slope_at,
+                       activated, add or begin > 0, follows and end == K, relu2)
 
 
 @serial
-def pack_depths(thread, threads, b, packed, depth):
-    NR, wide = packed.shape[3], packed.shape[1]
-    first, last = thread * wide // threads, (thread + 1) * wide // threads
+def pack_depths(part, parts, b, packed):
+    _, wide, depth, NR = packed.shape
+    first, last = part * wide // parts, (part + 1) * wide // parts
     for start in range(0, len(b), depth):
         pack_columns(b[start:start + depth, first * NR:last * NR],
                      packed[start // depth, first:last])
 
 
 @serial
-def multiply_blocks(thread, threads, n, a, packed, c, depth, bias, residual, slope_at, activated,
-                    add, finish, relu2):
-    """Compute a thread's blocks of the product of the batch's number n."""
+def multiply_block(block, blocks, n, a, packed, c, bias, residual, slope_at, activated, add, finish,
+                   relu2):
+    """Compute a block of the product of the batch's number n."""
     M, K = a.shape
-    tall = (M + MR - 1) // MR                   # panels of A, of MR rows
-    blocks = threads * ((tall + BLOCK_PANELS * threads - 1) // (BLOCK_PANELS * threads))
-    for block in share(blocks, thread, threads):
-        top, bottom = block * tall // blocks * MR, (block + 1) * tall // blocks * MR
-        for start in range(0, K, depth):
-            multiply(a[top:bottom, start:start + depth], packed[start // depth], c[top:bottom],
-                     add or start > 0)
-        if finish:
-            for i in range(top, min(M, bottom)):
-                finish_row(c[i], bias, residual[n, i] if residual.size else bias,
-                           slope_at[n, i] if slope_at.size else bias,
-                           activated[n, i] if activated.size else bias, residual.size > 0,
-                           slope_at.size > 0, activated.size > 0, relu2)
+    tall, depth = (M + MR - 1) // MR, packed.shape[2]
+    top, bottom = block * tall // blocks * MR, (block + 1) * tall // blocks * MR
+    for start in range(0, K, depth):
+        multiply(a[top:bottom, start:start + depth], packed[start // depth], c[top:bottom],
+                 add or start > 0)
+    if finish:
+        for i in range(top, min(M, bottom)):
+            finish_row(c[i], bias, residual[n, i] if residual.size else bias,
+                       slope_at[n, i] if slope_at.size else bias,
+                       activated[n, i] if activated.size else bias, residual.size > 0,
+                       slope_at.size > 0, activated.size > 0, relu2)
 
 
 @serial

@@ -85,41 +85,65 @@ def _task(context, module, function, signature, pointer):
     if isinstance(signature.args[-1], (types.StarArgTuple, types.StarArgUniTuple)):
         named = len(signature.args) - 3         # besides thread, threads and the tuple
         arguments[named:] = [context.make_tuple(builder, signature.args[-1], arguments[named:])]
-    compiled = function.dispatcher.get_compile_result(signature)
-    context.add_linking_libs([compiled.library])
     first = builder.ptrtoint(builder.load(args), _i64)
     with cgutils.for_range(builder, builder.load(dims)) as loop:
-        status, _ = context.call_internal_no_propagate(
-            builder, compiled.fndesc, signature,
-            [builder.add(first, loop.index), builder.load(threads), *arguments])
-        with cgutils.if_unlikely(builder, status.is_error):
+        fails = _fails(context, builder, function.dispatcher, signature, [
+            builder.add(first, loop.index), builder.load(threads), *arguments])
+        with cgutils.if_unlikely(builder, fails):
             builder.store(cgutils.true_bit, failed)
     builder.ret_void()
     return task
 
 
+def _fails(context, builder, function, signature, arguments):
+    """Call a function; return whether it raises an error."""
+    compiled = function.get_compile_result(signature)
+    context.add_linking_libs([compiled.library])
+    status, _ = context.call_internal_no_propagate(builder, compiled.fndesc, signature, arguments)
+    return status.is_error
+
+
+def failing(run: Callable) -> Callable:
+    """Return a function that calls run(*arguments), and returns whether it raises an error."""
+    @intrinsic
+    def fails(typingctx, *arguments):
+        arguments = types.StarArgTuple.from_types(tuple(map(types.unliteral, arguments)))
+        called = types.Dispatcher(run).get_call_type(typingctx, tuple(arguments), {})
+
+        def codegen(context, builder, signature, values):
+            return _fails(context, builder, run, called, cgutils.unpack_tuple(builder, values[0]))
+        return types.boolean(arguments), codegen
+    return fails
+
+
 def in_stages(run: Callable) -> Callable:
     """Return a function for `on_threads` that calls run(part, parts, stage, *arguments) for each
-    part of each stage, a stage after the other; a stage has as many parts as there are threads.
+    part of each stage, a stage after the other.
 
-    Its first two arguments are int64 zeros, (stages, threads) and (stages,): which parts a thread
-    has begun, and how many are done.  A thread takes the part of its own number, then any that no
+    Its first two arguments are int64 zeros, (stages, parts) and (stages,): which parts a thread
+    has begun, and how many are done.  A thread takes the parts of its own share, then any that no
     thread has begun, and at the end of a stage waits for parts that others have begun.  So nobody
     waits for a thread that has not started, and one thread alone does everything.
     """
+    fails = failing(run)
+
     @serial
     def run_stages(thread, threads, begun, done, *arguments):
+        parts, failed = begun.shape[1], False
         for stage in range(done.size):
-            for i in range(threads):
-                number = (thread + i) % threads
-                if count_up(begun, stage * threads + number) == 0:
-                    run(number, threads, stage, *arguments)
+            for i in range(parts):
+                part = (thread * parts // threads + i) % parts
+                if count_up(begun, stage * parts + part) == 0:
+                    if fails(part, parts, stage, *arguments):
+                        failed = True           # but go on, or others would wait for this part
                     count_up(done, stage)
             looks = 0
-            while counted(done, stage) < threads:
+            while counted(done, stage) < parts:
                 looks += 1
                 if looks > LOOKS:
                     let_others_run()
+        if failed:
+            raise MemoryError
     return run_stages
 
 

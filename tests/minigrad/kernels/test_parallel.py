@@ -48,6 +48,18 @@ def one_of_many_kernel(x, begun, done, thread, many):
     add_up_in_stages(thread, many, begun, done, x)
 
 
+@in_stages
+@compiling.serial
+def need_memory_in_stages(part, parts, stage, x):
+    if stage == part == 1:
+        x[0] = np.empty(1 << 60, x.dtype)[0]
+
+
+@compiling.kernel("D1 I2 I1 threads")
+def need_memory_once_kernel(x, begun, done, threads):
+    on_threads(threads, need_memory_in_stages, begun, done, x)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 1000])
 def test_every_number_is_in_the_share_of_one_thread(size, dtype):
@@ -65,6 +77,14 @@ def test_what_fails_on_a_thread_fails_the_kernel(several):
         need_memory_kernel(np.zeros(3), threads.count() if several else 1)
 
 
+def test_other_parts_and_stages_follow_one_that_fails():
+    """Threads would wait for ever for a part that is not done."""
+    done = np.zeros(4, np.int64)
+    with pytest.raises(MemoryError):
+        need_memory_once_kernel(np.zeros(3), np.zeros((4, 3), np.int64), done, 1)
+    assert (done == 3).all()
+
+
 def test_a_kernel_has_one_version_for_any_number_of_threads():
     for n in {1, threads.count()}:
         note_kernel(np.ones(3), np.zeros((2, 3)), 1.0, False, n)
@@ -75,8 +95,9 @@ def test_a_kernel_has_one_version_for_any_number_of_threads():
 def test_stages_follow_each_other_and_nobody_waits_for_who_has_not_begun(many, head_start):
     """On fewer processors than threads, too, and if each begins when the one before has ended."""
     one_of_many_kernel.compile("float64")
-    x, stages = np.zeros((3001, many)), 3000
-    counters = np.zeros((stages, many), np.int64), np.zeros(stages, np.int64)
+    stages, parts = 3000, 1 if many == 1 else 5
+    x = np.zeros((stages + 1, parts))
+    counters = np.zeros((stages, parts), np.int64), np.zeros(stages, np.int64)
     workers = [threading.Thread(target=one_of_many_kernel, args=(x, *counters, n, many),
                                 daemon=True) for n in range(many)]
     for worker in workers:
@@ -86,6 +107,6 @@ def test_stages_follow_each_other_and_nobody_waits_for_who_has_not_begun(many, h
     for worker in workers:
         worker.join(60)
         assert not worker.is_alive()
-    assert (counters[1] == many).all()
+    assert (counters[1] == parts).all()
     for before, after in zip(x, x[1:]):
-        assert np.array_equal(after, (before.sum() + np.arange(many)) % 1000)
+        assert np.array_equal(after, (before.sum() + np.arange(parts)) % 1000)
