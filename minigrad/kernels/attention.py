@@ -6,26 +6,29 @@ queries than of keys and values, G = H / groups to each (Ainslie et al. 2023, "G
 their gradients to k and v add up.
 
 How it runs: threads share the groups, which are single heads if G is 1.  A head is processed in
-blocks of ROWS queries, whose scores (ROWS, S) stay in the second-level cache.  A causal block stops
-at its last query, and the loops over a row at the last key that it may attend to, rounded up to
-LANES.  Nothing of size (T, S) is kept: backward computes P again from the logarithm of each row's
-sum (Dao et al. 2022, "FlashAttention", section 3.1), and the dropout mask from its seed.
+blocks of QUERIES queries.  A block's scores are (S, QUERIES), a column for each query, and stay in
+the first-level cache.  So the rows of all queries are scaled, exponentiated and added up at once,
+in whole vectors, however many keys each query may attend to; and products read the scores, or their
+transpose, where they lie.  A causal block stops at its last query.  Nothing of size (T, S) is kept:
+backward computes P again from the logarithm of each row's sum (Dao et al. 2022, "FlashAttention",
+section 3.1), and the dropout mask from its seed.
 """
 import numpy as np
 
 from minigrad.kernels.build.compiling import (dense, instead_of, kernel, serial, threads_for,
                                               writable)
-from minigrad.kernels.build.lanes import LANES
+from minigrad.kernels.build.lanes import LANES, larger, load, spread, store
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import dense_row, part
 from minigrad.kernels.build.sums import dot, largest
-from minigrad.kernels.build.tiles import TILE_BYTES
-from minigrad.kernels.build.vector_math import exp
+from minigrad.kernels.build.tiles import MR, TILE_BYTES
+from minigrad.kernels.build.vector_math import exp, log
 from minigrad.kernels.dropout import keeps, plain_dropout, seed_and_bound
-from minigrad.kernels.matmul import ADD, SET, multiply, pack_columns
+from minigrad.kernels.matmul import ADD, SET, multiply_tiles, pack_columns
+from minigrad.kernels.rotary import copy_row
 from minigrad.kernels.softmax import softmax_row
 
-ROWS = 24       # queries of a block; a multiple of every MR
+QUERIES = max(LANES, TILE_BYTES // 4)   # of a block: whole LANES, and whole panels of floats
 
 
 def plain_attention(q, k, v, mask, slopes, causal, scale, p, seed):
@@ -71,9 +74,9 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     if k.shape[2] == 0:                         # no key to look at
         out[...] = 0
         return out, log_sum
-    attention_kernel(writable(q), writable(k), writable(v), *_biases(q, mask, slopes), out, log_sum,
-                     mask is not None, causal, scale, 1 / (1 - p), *seed_and_bound(p, seed),
-                     _threads(q, k))
+    attention_kernel(writable(q), _dense_rows(k), writable(v), *_biases(q, mask, slopes), out,
+                     log_sum, mask is not None, causal, scale, 1 / (1 - p),
+                     *seed_and_bound(p, seed), _threads(q, k))
     return out, log_sum
 
 
@@ -99,11 +102,15 @@ def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed
     if k.shape[2] == 0:
         dq[...] = 0
         return dq, dk, dv
-    g = writable(g) if g.strides[3] == g.itemsize else dense(g)
-    attention_vjp_kernel(g, writable(q), writable(k), writable(v), *_biases(q, mask, slopes), out,
-                         log_sum, dq, dk, dv, mask is not None, causal, scale, 1 / (1 - p),
-                         *seed_and_bound(p, seed), _threads(q, k))
+    attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v),
+                         *_biases(q, mask, slopes), out, log_sum, dq, dk, dv, mask is not None,
+                         causal, scale, 1 / (1 - p), *seed_and_bound(p, seed), _threads(q, k))
     return dq, dk, dv
+
+
+def _dense_rows(x):
+    """Return x if it is writable and its rows are dense, else a copy."""
+    return writable(x) if x.strides[3] == x.itemsize else dense(x)
 
 
 def _biases(q, mask, slopes):
@@ -126,130 +133,188 @@ def _threads(q, k):
 @kernel("A4 A4 A4 R4 C1 A4 C3 bool bool double double key key key threads")
 def attention_kernel(q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
                      low, high, bound, threads):
-    on_threads(threads, attend_groups, q, k, v, mask, slopes, out, log_sum, has_mask, causal,
-               scale, kept, low, high, bound)
+    S, E = v.shape[2:]
+    on_threads(threads, attend, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
+               low, high, bound, panels(threads, S, E, out),
+               panels(threads, q.shape[3], QUERIES, out), columns(threads, S, out),
+               columns(threads, 2, out), columns(threads, LANES, out), columns(threads, LANES, out))
 
 
 @serial
-def attend_groups(thread, threads, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale,
-                  kept, low, high, bound):
-    for group in share(k.shape[0] * k.shape[1], thread, threads):
-        attend(group, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
-               low, high, bound)
+def attend(thread, threads, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
+           low, high, bound, v_rows, q_columns, scores, room, sums, factors):
+    H, T, groups, S, real = q.shape[1], q.shape[2], k.shape[1], k.shape[2], out.dtype.type
+    v_rows, q_columns, scores = v_rows[thread], q_columns[thread], scores[thread]
+    tops, inverses, sums, factors = room[thread, 0], room[thread, 1], sums[thread], factors[thread]
+    factors[:] = 1
+    for group in share(k.shape[0] * groups, thread, threads):
+        b, h_k, G = group // groups, group % groups, H // groups
+        k_head = k[b, h_k]
+        pack_columns(v[b, h_k], v_rows)
+        for h in range(h_k * G, h_k * G + G):
+            for top in range(0, T, QUERIES):
+                n = min(QUERIES, T - top)
+                seen = min(S, top + n) if causal else S     # keys that some query needs
+                left = score_block(q[b, h, top:top + n], k_head, q_columns, scores, seen,
+                                   real(scale), slopes[h], mask[b, h] if has_mask else mask[0, 0],
+                                   has_mask, causal, top)
+                exp_block(scores, seen, left, tops, sums)
+                for j in range(QUERIES):
+                    inverses[j] = real(1) / sums[0, j] if sums[0, j] != 0 else real(0)
+                for j in range(n):
+                    log_sum[b, h, top + j] = (tops[j] + log(sums[0, j]) if sums[0, j] != 0
+                                              else -np.inf)
+                for s in range(seen):
+                    if bound > 0 and s % LANES == 0:
+                        drop_weights(factors, low, high, bound, ((b * H + h) * T + top) * S + s, S,
+                                     real(kept))
+                    for j in range(0, QUERIES, LANES):
+                        at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
+                        put(scores, at, get(scores, at) * get(inverses, j) * factor)
+                multiply_tiles(scores, 1, QUERIES, MR, n, seen, v_rows, out[b, h, top:], SET)
 
 
 @kernel("A4 A4 A4 A4 R4 C1 A4 C3 A4 A4 A4 bool bool double double key key key threads")
 def attention_vjp_kernel(g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal,
                          scale, kept, low, high, bound, threads):
-    on_threads(threads, attend_groups_vjp, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv,
-               has_mask, causal, scale, kept, low, high, bound)
+    D, (S, E) = q.shape[3], v.shape[2:]
+    on_threads(threads, attend_vjp, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask,
+               causal, scale, kept, low, high, bound, panels(threads, S, D, out),
+               panels(threads, D, QUERIES, out), panels(threads, E, QUERIES, out),
+               panels(threads, QUERIES, D, out), panels(threads, QUERIES, E, out),
+               columns(threads, S, out), columns(threads, S, out), columns(threads, 2, out),
+               columns(threads, LANES, out), np.empty((threads, S, D), out.dtype),
+               np.empty((threads, S, E), out.dtype))
 
 
 @serial
-def attend_groups_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask,
-                      causal, scale, kept, low, high, bound):
-    for group in share(k.shape[0] * k.shape[1], thread, threads):
-        attend_vjp(group, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal,
-                   scale, kept, low, high, bound)
+def attend_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask,
+               causal, scale, kept, low, high, bound, k_rows, q_columns, g_columns, q_rows, g_rows,
+               weights, back, room, factors, dk_sum, dv_sum):
+    """`weights` holds P, then dropout(P); `back` dP, then dS * scale."""
+    H, T, groups, S, real = q.shape[1], q.shape[2], k.shape[1], k.shape[2], out.dtype.type
+    k_rows, q_rows, g_rows = k_rows[thread], q_rows[thread], g_rows[thread]
+    q_columns, g_columns = q_columns[thread], g_columns[thread]
+    weights, back, dk_sum, dv_sum = weights[thread], back[thread], dk_sum[thread], dv_sum[thread]
+    log_totals, alongs, factors = room[thread, 0], room[thread, 1], factors[thread]
+    factors[:] = 1
+    for group in share(k.shape[0] * groups, thread, threads):
+        b, h_k, G = group // groups, group % groups, H // groups
+        k_head, v_head, v_row = k[b, h_k], v[b, h_k], v.strides[2] // v.itemsize
+        pack_columns(k_head, k_rows)
+        dk_sum[:] = 0
+        dv_sum[:] = 0
+        for h in range(h_k * G, h_k * G + G):
+            for top in range(0, T, QUERIES):
+                n = min(QUERIES, T - top)
+                seen = min(S, top + n) if causal else S
+                q_block, g_block = q[b, h, top:top + n], g[b, h, top:top + n]
+                left = score_block(q_block, k_head, q_columns, weights, seen, real(scale),
+                                   slopes[h], mask[b, h] if has_mask else mask[0, 0], has_mask,
+                                   causal, top)
+                pack_columns(g_block.T, g_columns)
+                multiply_tiles(v_head, v_row, 1, MR * v_row, seen, v.shape[3], g_columns, back, SET)
+                for j in range(n):
+                    # For a query that may attend to no key, every exp(-inf - inf) below is 0.
+                    log_total = log_sum[b, h, top + j]
+                    log_totals[j] = log_total if log_total != -np.inf else real(np.inf)
+                    alongs[j] = dot(dense_row(g_block[j]), dense_row(out[b, h, top + j]))
+                for s in range(seen):
+                    if bound > 0 and s % LANES == 0:
+                        drop_weights(factors, low, high, bound, ((b * H + h) * T + top) * S + s, S,
+                                     real(kept))
+                    for j in range(0, QUERIES, LANES):
+                        at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
+                        P = exp(get(weights, at) * left - get(log_totals, j))
+                        put(weights, at, P * factor)
+                        dP = get(back, at) * factor
+                        put(back, at, P * (dP - get(alongs, j)) * real(scale))
+                pack_columns(q_block, q_rows)
+                pack_columns(g_block, g_rows)
+                multiply_tiles(weights, QUERIES, 1, MR * QUERIES, seen, n, g_rows, dv_sum, ADD)
+                multiply_tiles(back, QUERIES, 1, MR * QUERIES, seen, n, q_rows, dk_sum, ADD)
+                multiply_tiles(back, 1, QUERIES, MR, n, seen, k_rows, dq[b, h, top:], SET)
+        for s in range(S):
+            copy_row(dense_row(dk_sum[s]), dense_row(dk[b, h_k, s]))
+            copy_row(dense_row(dv_sum[s]), dense_row(dv[b, h_k, s]))
 
 
 @serial
-def attend(group, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
-           low, high, bound):
-    H, T, D = q.shape[1:]
-    S, E = v.shape[2:]
-    b, h_k, G = group // k.shape[1], group % k.shape[1], H // k.shape[1]
-    real = log_sum.dtype.type
-    k_columns, v_rows = panels(D, S, log_sum), panels(S, E, log_sum)
-    scores = score_rows(S, log_sum)
-    pack_columns(k[b, h_k].T, k_columns)
-    pack_columns(v[b, h_k], v_rows)
-    for block in range(G * ((T + ROWS - 1) // ROWS)):       # the first of each head, the second ...
-        h, top = h_k * G + block % G, block // G * ROWS
-        n = min(ROWS, T - top)
-        seen = min(S, top + n) if causal else S     # columns that some row of the block needs
-        multiply(q[b, h, top:top + n], k_columns, scores[:n, :seen], SET)
-        for i in range(n):
-            t = top + i
-            visible = min(S, t + 1) if causal else S
-            row = part(scores, i * scores.shape[1], whole_lanes(visible))
-            finish_scores(row, real(scale), slopes[h], t, mask[b, h, t] if has_mask else row,
-                          has_mask, visible)
-            log_sum[b, h, t] = softmax_or_zero(row)
-            scores[i, row.size:seen] = 0
-            if bound > 0:
-                first = ((b * H + h) * T + t) * S       # the number of the row's first weight
-                for s in range(row.size):
-                    row[s] = row[s] * real(kept) if keeps(low, high, bound, first + s) else real(0)
-        multiply(scores[:n, :seen], v_rows, out[b, h, top:top + n], SET)
-
-
-@serial
-def attend_vjp(group, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal, scale,
-               kept, low, high, bound):
-    H, T, D = q.shape[1:]
-    S, E = v.shape[2:]
-    b, h_k, G = group // k.shape[1], group % k.shape[1], H // k.shape[1]
-    real = log_sum.dtype.type
-    k_columns, k_rows = panels(D, S, log_sum), panels(S, D, log_sum)
-    v_columns = panels(E, S, log_sum)
-    q_rows, g_rows = panels(ROWS, D, log_sum), panels(ROWS, E, log_sum)
-    weights = score_rows(S, log_sum)        # P, then dropout(P)
-    back = score_rows(S, log_sum)           # dP, then dS * scale
-    pack_columns(k[b, h_k].T, k_columns)
-    pack_columns(k[b, h_k], k_rows)
-    pack_columns(v[b, h_k].T, v_columns)
-    dk[b, h_k, :, :] = 0
-    dv[b, h_k, :, :] = 0
-    for block in range(G * ((T + ROWS - 1) // ROWS)):
-        h, top = h_k * G + block % G, block // G * ROWS
-        n = min(ROWS, T - top)
-        seen = min(S, top + n) if causal else S
-        q_block, g_block = q[b, h, top:top + n], g[b, h, top:top + n]
-        multiply(q_block, k_columns, weights[:n, :seen], SET)
-        multiply(g_block, v_columns, back[:n, :seen], SET)
-        for i in range(n):
-            t = top + i
-            visible = min(S, t + 1) if causal else S
-            wide = whole_lanes(visible)
-            start = i * weights.shape[1]
-            P, dP = part(weights, start, wide), part(back, start, wide)
-            finish_scores(P, real(scale), slopes[h], t, mask[b, h, t] if has_mask else P, has_mask,
-                          visible)
-            # For a query that may attend to no key, every exp(-inf - inf) below is 0.
-            log_total = log_sum[b, h, t] if log_sum[b, h, t] != -np.inf else real(np.inf)
-            along = dot(dense_row(g[b, h, t]), dense_row(out[b, h, t]))
-            if bound > 0:
-                first = ((b * H + h) * T + t) * S
-                for s in range(wide):
-                    share = real(kept) if keeps(low, high, bound, first + s) else real(0)
-                    p = exp(P[s] - log_total)
-                    P[s] = p * share
-                    dP[s] = p * (dP[s] * share - along) * real(scale)
-            else:
-                for s in range(wide):
-                    P[s] = exp(P[s] - log_total)
-                    dP[s] = P[s] * (dP[s] - along) * real(scale)
-            weights[i, wide:seen] = 0
-            back[i, wide:seen] = 0
-        pack_columns(q_block, q_rows)
-        pack_columns(g_block, g_rows)
-        multiply(weights[:n, :seen].T, g_rows, dv[b, h_k, :seen], ADD)
-        multiply(back[:n, :seen], k_rows, dq[b, h, top:top + n], SET)
-        multiply(back[:n, :seen].T, q_rows, dk[b, h_k, :seen], ADD)
-
-
-@serial
-def panels(depth, columns, like):
+def panels(threads, depth, columns, like):
     """Return room for the panels that `pack_columns` makes of a (depth, columns) matrix."""
     NR = TILE_BYTES // like.itemsize
-    return np.empty(((columns + NR - 1) // NR, depth, NR), like.dtype)
+    return np.empty((threads, (columns + NR - 1) // NR, depth, NR), like.dtype)
 
 
 @serial
-def score_rows(S, like):
-    """Return room for a block of scores, with rows of whole LANES."""
-    return np.zeros((ROWS, whole_lanes(S)), like.dtype)
+def columns(threads, S, like):
+    """Return room for S numbers of each query of a block."""
+    return np.empty((threads, S, QUERIES), like.dtype)
+
+
+@serial
+def score_block(q, k, q_columns, scores, seen, scale, slope, mask, has_mask, causal, top):
+    """Write the products k . q of `seen` keys to scores, add the linear bias and the mask, and set
+    those of keys after the query to -inf; return the scale by which to multiply them still."""
+    k_row, real = k.strides[0] // k.itemsize, scores.dtype.type
+    pack_columns(q.T, q_columns)
+    multiply_tiles(k, k_row, 1, MR * k_row, seen, k.shape[1], q_columns, scores, SET)
+    if slope != 0 or has_mask or not scale > 0:
+        for s in range(seen):
+            for j in range(len(q)):
+                score = scores[s, j] * scale
+                if slope != 0:
+                    score -= slope * abs(real(top + j - s))
+                scores[s, j] = score + mask[top + j, s] if has_mask else score
+        scale = real(1)
+    for s in range(top if causal else seen, seen):
+        for j in range(s - top):
+            scores[s, j] = -np.inf
+    return scale
+
+
+@serial
+def exp_block(scores, seen, scale, tops, sums):
+    """Replace each of `seen` rows of scores by exp(scale * scores - tops), with the maxima of the
+    columns for tops; write the columns' sums to sums[0], added up as in `softmax_row`."""
+    sums[:] = 0
+    for j in range(0, QUERIES, LANES):
+        top = spread(np.finfo(scores.dtype).min)
+        for s in range(seen):
+            top = larger(get(scores, s * QUERIES + j) * scale, top)
+        put(tops, j, top)
+        for s in range(seen):
+            e = exp(get(scores, s * QUERIES + j) * scale - top)
+            put(scores, s * QUERIES + j, e)
+            at = s % LANES * QUERIES + j
+            put(sums, at, get(sums, at) + e)
+    half = LANES
+    while half > 1:
+        half //= 2
+        for i in range(half):
+            for j in range(QUERIES):
+                sums[i, j] += sums[half + i, j]
+
+
+@serial
+def drop_weights(factors, low, high, bound, first, S, kept):
+    """Write what dropout multiplies the weights of LANES keys by, (LANES, QUERIES); `first` is the
+    number of the first weight."""
+    factors = part(factors, 0, LANES * QUERIES)
+    for i in range(factors.size):
+        number = first + i % QUERIES * S + i // QUERIES
+        factors[i] = kept if keeps(low, high, bound, number) else factors.dtype.type(0)
+
+
+@serial
+def get(x, at):
+    """Return the LANES numbers of a dense array from place `at` on."""
+    return load(part(x, at, LANES), 0, 0)
+
+
+@serial
+def put(x, at, lanes):
+    store(part(x, at, LANES), 0, lanes)
 
 
 @serial

@@ -223,42 +223,39 @@ def multiply(a, packed, c, add):
 
     a (M, depth) may have any strides; c (M, P) has dense rows.
     """
-    (M, depth), P = a.shape, c.shape[1]
-    NR = TILE_BYTES // c.itemsize
-    lanes = NR // NV
-    direct = a.strides[1] == a.itemsize
-    # With an odd number of 8 rows between them, panels do not share a few places of the cache.
-    spaced = ((depth + 7) // 8 | 1) * 8
-    packed_a = np.empty((0 if direct else (M + MR - 1) // MR, spaced, MR), c.dtype)
-    if not direct:
+    M, depth = a.shape
+    if a.strides[1] == a.itemsize:
+        a_row = a.strides[0] // a.itemsize
+        multiply_tiles(a, a_row, 1, MR * a_row, M, depth, packed, c, add)
+    else:
+        # With an odd number of 8 rows between them, panels do not share a few places of the cache.
+        spaced = ((depth + 7) // 8 | 1) * 8
+        packed_a = np.empty(((M + MR - 1) // MR, spaced, MR), c.dtype)
         pack_rows(a, packed_a)
-    edge = np.empty((M if P % lanes else 0, NR), c.dtype)
-    for panel in range((P + NR - 1) // NR):
+        multiply_tiles(packed_a, 1, MR, spaced * MR, M, depth, packed, c, add)
+
+
+@serial
+def multiply_tiles(a, a_row, a_column, a_tile, M, depth, packed, c, add):
+    """Do the same for the first M rows of c, with a as `micro_kernel` takes it."""
+    P, c_row = c.shape[1], c.strides[0] // c.itemsize
+    NR, size = packed.shape[2], packed.shape[1] * packed.shape[2]
+    lanes = NR // NV
+    for panel in range(len(packed)):
         left = panel * NR
         width = min(NR, P - left)
         vectors = (width + lanes - 1) // lanes
         if width % lanes == 0:
-            multiply_panel(a, packed_a, packed, panel, c, left, add, vectors)
+            micro_kernel(a, 0, a_row, a_column, a_tile, packed, panel * size, size,
+                         c, left, c_row, depth, add, M, vectors)
         else:                                   # a whole vector would go beyond C's rows
+            edge = np.empty((M, NR), c.dtype)
             corner = c[:, left:left + width]
             if add:
                 copy(corner, edge)
-            multiply_panel(a, packed_a, packed, panel, edge, 0, add, vectors)
+            micro_kernel(a, 0, a_row, a_column, a_tile, packed, panel * size, size,
+                         edge, 0, NR, depth, add, M, vectors)
             copy(edge, corner)
-
-
-@serial
-def multiply_panel(a, packed_a, packed, panel, c, left, add, vectors):
-    """Compute the columns of c from `left` on, with a panel of b, and a in place or `packed_a`."""
-    M, depth = a.shape
-    a_row, c_row = a.strides[0] // a.itemsize, c.strides[0] // c.itemsize
-    size = packed.shape[1] * packed.shape[2]
-    if packed_a.size:
-        micro_kernel(packed_a, 0, 1, MR, packed_a.shape[1] * MR, packed, panel * size, size,
-                     c, left, c_row, depth, add, M, vectors)
-    else:
-        micro_kernel(a, 0, a_row, 1, MR * a_row, packed, panel * size, size,
-                     c, left, c_row, depth, add, M, vectors)
 
 
 @serial

@@ -54,9 +54,9 @@ def micro_kernel(typingctx, a, a_at, a_row, a_col, a_tile, b, b_at, b_panel, c, 
 
     `a`, `b`, `c` are arrays of one float type; `*_at` is where to start in them, `*_row` and
     `*_col` are strides, all in elements.  Each further MR rows of A are `a_tile` further on.  Of
-    these, rows are dense (a_col is 1), or columns are, MR apart (a_row is 1, a_col MR, and
-    `vectors` at most NV).  B's rows follow each other, NR apart; the next NV vectors of each are in
-    the next panel, `b_panel` further on.  C's columns are adjacent.
+    these, rows are dense (a_col is 1), or columns are (a_row is 1, and `vectors` at most NV).  B's
+    rows follow each other, NR apart; the next NV vectors of each are in the next panel, `b_panel`
+    further on.  C's columns are adjacent.
     """
     signature = types.void(a, types.intp, types.intp, types.intp, types.intp, b, types.intp,
                            types.intp, c, types.intp, types.intp, types.intp, types.boolean,
@@ -161,7 +161,7 @@ def _tile(module, scalar, size, height, vectors, packed=None):
                                   for block in ("entry", "tile", "resume", "start"))
 
     if packed is not None:
-        a_row, a_col = (_i64(1), _i64(MR)) if packed else (a_row, _i64(1))
+        a_row, a_col = (_i64(1), a_col) if packed else (a_row, _i64(1))
 
     def vector_at(base, offset):
         return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())

@@ -259,6 +259,32 @@ def test_attention_and_its_gradient_are_the_plain_ones(B, H, G, T, S, D, E, dtyp
         assert_close(room, d_plain, dtype)
 
 
+@pytest.mark.parametrize("scale", [-0.7, 0.0])
+def test_a_scale_that_is_not_positive_hides_no_other_keys(scale):
+    rng = np.random.default_rng(6)
+    q, k, v = (normal(rng, 1, 2, 40, 8, dtype=np.float64) for _ in range(3))
+    settings = None, None, True, scale, 0, 0
+    assert_close(kernels.attention(q, k, v, *settings)[0], plain.attention(q, k, v, *settings)[0],
+                 np.float64)
+
+
+@compiled_only
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
+    """Bit for bit: no sum depends on how queries are cut into blocks."""
+    rng = np.random.default_rng(7)
+    q, g = normal(rng, 2, 3, 70, 8, dtype=dtype), normal(rng, 2, 3, 70, 8, dtype=dtype)
+    k, v = normal(rng, 2, 1, 40, 8, dtype=dtype), normal(rng, 2, 1, 40, 8, dtype=dtype)
+    settings = False, 0.3, 0, 0
+
+    def gradients(q, g):
+        out = kernels.attention(q, k, v, None, None, *settings)
+        return kernels.attention_vjp(g, q, k, v, None, None, *out, *settings)[1:]
+    one_head = [x.reshape(2, 1, 210, 8) for x in (q, g)]
+    for dx, expected in zip(gradients(q, g), gradients(*one_head)):
+        assert np.array_equal(dx, expected)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("lead,T,W,pairs", [
     ((), 1, 2, 1), ((3,), 5, 20, 6), ((2, 2), 70, 48, 24), ((0,), 4, 8, 4), ((4,), 33, 7, 0),
