@@ -21,14 +21,14 @@ from minigrad.kernels.build.lanes import LANES, larger, load, spread, store
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import dense_row, part
 from minigrad.kernels.build.sums import dot, largest
-from minigrad.kernels.build.tiles import MR, TILE_BYTES
+from minigrad.kernels.build.tiles import MR, TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.build.vector_math import exp, log
 from minigrad.kernels.dropout import keeps, plain_dropout, seed_and_bound
 from minigrad.kernels.matmul import ADD, SET, multiply_tiles, pack_columns
 from minigrad.kernels.rotary import copy_row
 from minigrad.kernels.softmax import softmax_row
 
-QUERIES = max(LANES, TILE_BYTES // 4)   # of a block: whole LANES, and whole panels of floats
+QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
 
 
 def plain_attention(q, k, v, mask, slopes, causal, scale, p, seed):

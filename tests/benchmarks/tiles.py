@@ -125,14 +125,14 @@ def tiles_here(dtype: type = np.float32, size: Size = HERE) -> Callable:
         i64, address, i64, address, i64, i64, ctypes.c_bool, i64, i64)
 
 
-def measured_share(packed: bool) -> float:
+def measured_share(by_columns: bool) -> float:
     """Return the rate of whole tiles on this processor over that of multiply-adds alone, one
     thread, with B in the first-level cache."""
     vector_bytes, MR, NV = HERE
     width = vector_bytes // 4 * NV
     a, b, c = (np.ones(shape, np.float32) for shape in ((ROWS, DEPTH), (DEPTH, width),
                                                         (ROWS, width)))
-    layout = (1, MR, DEPTH * MR) if packed else (DEPTH, 1, MR * DEPTH)
+    layout = (1, MR, DEPTH * MR) if by_columns else (DEPTH, 1, MR * DEPTH)
     product = partial(tiles_here(), a.ctypes.data, *layout, b.ctypes.data, 0, c.ctypes.data, width,
                       DEPTH, False, ROWS, NV)
     # A pass has as many multiply-adds as a tile has for each number of a row of A.
@@ -186,18 +186,18 @@ def measure_tiles(options: argparse.Namespace, report: Report) -> None:
     for name, (_, kind) in PROCESSORS.items():
         size = SIZES[kind]
         found = loops(name)
-        for packed in (0, 1):
+        for by_columns in (0, 1):
             loop = max((x for x in found
-                        if x.tile == f"minigrad_tile_float_{size.MR}x{size.NV}_{packed}"),
+                        if x.tile == f"minigrad_tile_float_{size.MR}x{size.NV}_{by_columns}"),
                        key=lambda x: len(x.multiply_adds))
             here_too = name == here and platform.machine() in ("x86_64", "AMD64", "arm64",
                                                                "aarch64")
-            rows.append([f"{name}, {'packed' if packed else 'dense'} A",
+            rows.append([f"{name}, dense {'columns' if by_columns else 'rows'} of A",
                          f"{size.MR} x {size.NV} of {size.vector_bytes} bytes",
                          len(loop.code) / len(loop.multiply_adds),
                          sum(len(x.spills) for x in found if x.tile == loop.tile),
                          predicted_share(loop, name),
-                         measured_share(bool(packed)) if here_too else math.nan])
+                         measured_share(bool(by_columns)) if here_too else math.nan])
     report.table(
         "Tiles of a product: the innermost loop of whole ones",
         {"": "{}", "MR x NV vectors": "{}", "instructions a multiply-add": "{:.2f}",

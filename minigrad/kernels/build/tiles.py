@@ -129,8 +129,8 @@ def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
 
     whole, left = builder.udiv(rows, _i64(MR)), builder.urem(rows, _i64(MR))
     # These are nearly all of a product, so each layout of A has tiles of its own.
-    packed = builder.zext(builder.icmp_unsigned("!=", a_col, _i64(1)), _i64)
-    kind = builder.add(builder.mul(vectors, _i64(2)), packed)
+    by_columns = builder.zext(builder.icmp_unsigned("!=", a_col, _i64(1)), _i64)
+    kind = builder.add(builder.mul(vectors, _i64(2)), by_columns)
     any_whole = builder.icmp_unsigned(">", whole, _i64(0))
     call(builder.select(any_whole, kind, _i64(0)),
          {2 * v + p: _tile(module, scalar, size, MR, v, p)
@@ -145,12 +145,12 @@ def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
     return module
 
 
-def _tile(module, scalar, size, height, vectors, packed=None):
+def _tile(module, scalar, size, height, vectors, by_columns=None):
     """Define a module's void(*_operands) for `count` tiles of one height and width, each below the
-    one before; with `packed` given, for one layout of A."""
-    MR, NV, itemsize = size.MR, size.NV, 4 if isinstance(scalar, ir.FloatType) else 8
+    one before; with `by_columns` given, for an A of dense columns, or of dense rows."""
+    NV, itemsize = size.NV, 4 if isinstance(scalar, ir.FloatType) else 8
     lanes = size.vector_bytes // itemsize
-    name = f"{_name(scalar)}_{height}x{vectors}" + ("" if packed is None else f"_{packed}")
+    name = f"{_name(scalar)}_{height}x{vectors}" + ("" if by_columns is None else f"_{by_columns}")
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), _operands(scalar)), name)
     function.linkage = "internal"
     a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, left = function.args
@@ -160,8 +160,10 @@ def _tile(module, scalar, size, height, vectors, packed=None):
     entry, tile, resume, start = (function.append_basic_block(block)
                                   for block in ("entry", "tile", "resume", "start"))
 
-    if packed is not None:
-        a_row, a_col = (_i64(1), a_col) if packed else (a_row, _i64(1))
+    if by_columns:
+        a_row = _i64(1)
+    elif by_columns is not None:
+        a_col = _i64(1)
 
     def vector_at(base, offset):
         return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
@@ -209,7 +211,7 @@ def _tile(module, scalar, size, height, vectors, packed=None):
 
     # for _ in range(depth): step(0, ...), STEPS at a time as long as so many are left.  Pointers
     # move and offsets are constant; an index beside the pointers would not fit in registers.
-    for at_once in (1,) if packed is None else (STEPS, 1):
+    for at_once in (1,) if by_columns is None else (STEPS, 1):
         before = builder.block
         test, body, after = (function.append_basic_block(f"{block}_{at_once}")
                              for block in ("test", "body", "after"))

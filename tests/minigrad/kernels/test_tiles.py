@@ -18,8 +18,8 @@ def test_no_inner_loop_keeps_a_vector_on_the_stack(name, dtype):
     found = loops(name, dtype)
     whole = SIZES[PROCESSORS[name][1]]
     tiles = {x.tile for x in found}
-    for packed in (0, 1):
-        assert f"minigrad_tile_{FLOATS[dtype]}_{whole.MR}x{whole.NV}_{packed}" in tiles
+    for by_columns in (0, 1):
+        assert f"minigrad_tile_{FLOATS[dtype]}_{whole.MR}x{whole.NV}_{by_columns}" in tiles
     assert {x.tile: x.spills for x in found if x.spills} == {}
 
 
@@ -34,17 +34,17 @@ def test_a_tile_with_too_many_sums_is_seen_to_spill(name):
 def test_every_step_of_a_whole_tile_is_found(name):
     """A loop that the reader of assembly misses is one that no test looks at."""
     size, found = SIZES[PROCESSORS[name][1]], loops(name)
-    for packed in (0, 1):
-        tile = f"minigrad_tile_float_{size.MR}x{size.NV}_{packed}"
+    for by_columns in (0, 1):
+        tile = f"minigrad_tile_float_{size.MR}x{size.NV}_{by_columns}"
         steps = [len(x.multiply_adds) / (size.MR * size.NV) for x in found if x.tile == tile]
         assert steps == [4, 1]
     assert all(re.fullmatch(r"minigrad_tile_float_\dx\d(_[01])?", x.tile) for x in found)
 
 
-@pytest.mark.parametrize("packed", (False, True))
+@pytest.mark.parametrize("by_columns", (False, True))
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("kind", SIZES)
-def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, packed):
+def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, by_columns):
     """Where this processor lacks a vector, LLVM takes several smaller ones."""
     rng, (vector_bytes, MR, NV) = np.random.default_rng(0), SIZES[kind]
     lanes = vector_bytes // np.dtype(dtype).itemsize
@@ -53,13 +53,13 @@ def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, packed):
     a, b = rng.standard_normal((M, K)).astype(dtype), rng.standard_normal((K, P)).astype(dtype)
     panels = b.reshape(K, -1, NR).swapaxes(0, 1).copy()
     places = a.ctypes.data, K, 1, MR * K
-    if packed:
+    if by_columns:
         in_panels = np.zeros((3, K, MR), dtype)
         for i in range(M):
             in_panels[i // MR, :, i % MR] = a[i]
         places = in_panels.ctypes.data, 1, MR, K * MR
     for rows, vectors in [*((M, v) for v in range(1, NV + 1)),
-                          *((1, v) for v in range(2 * NV, WIDE + 1, NV) if not packed)]:
+                          *((1, v) for v in range(2 * NV, WIDE + 1, NV) if not by_columns)]:
         for add in (False, True):
             c, width = rng.standard_normal((rows, P)).astype(dtype), vectors * lanes
             expected = c.copy()
