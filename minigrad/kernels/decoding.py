@@ -1,5 +1,7 @@
-"""T more characters for each of B sequences: a transformer's step with cached keys and values.
-T is 1 where a text goes on, and the length of a window that is read anew.
+"""More characters for each of B sequences: a transformer's steps with cached keys and values.
+
+A call reads T characters in a step: one where a text goes on, or a window that is read anew.  Then
+it may draw further ones, a character a step, without returning to Python.
 
 How it runs: weights, keys and values are stored in panels, so that a step reads each of them once,
 from one end to the other; all sequences share what is read.  A layer has five stages.  In each of
@@ -14,18 +16,38 @@ from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_lan
 from minigrad.kernels.build.compiling import instead_of, kernel, serial, threads_for
 from minigrad.kernels.build.parallel import in_stages, on_threads, share
 from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel, put, unpack
+from minigrad.kernels.embedding import plain_ngram_rows, rows_at
 from minigrad.kernels.matmul import SET
 from minigrad.kernels.norm import normalise, plain_norm
 from minigrad.kernels.rotary import (copy_row, norm_head, plain_norm_heads, plain_rotate,
                                      rotate_row)
+from minigrad.kernels.sampling import draw_one, limits, plain_draw
 from minigrad.kernels.softmax import plain_softmax
 
-QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages: five in each layer, and the last
-STAGES = HEAD
+QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages of a step: five in each layer, the last,
+STAGES = HEAD                                   # and before them the embedding
 
 
-def plain_decode(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values, x,
-                 vocab_size, t, eps, centred, qk_norm, relu2):
+def plain_decode(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens, ngrams,
+                 positions, keys, values, ids, u, T, t, longest, eps, centred, qk_norm, relu2,
+                 temperature=0.0, top_k=None, top_p=None):
+    for step in range(max(1, u.shape[1])):
+        x = tokens[ids[:, t:t + T]]                                     # (B, T, C)
+        if longest > 1:
+            rows = plain_ngram_rows(ids[:, :t + T], longest, len(ngrams))[:, t:]
+            x = x + ngrams[rows].sum(axis=2)
+        if len(positions):
+            x = x + positions[t:t + T]
+        logits = _plain_logits(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head,
+                               keys, values, x, len(tokens), t, eps, centred, qk_norm, relu2)
+        t, T = t + T, 1
+        if u.shape[1]:
+            ids[:, t] = plain_draw(logits, u[:, step], temperature, top_k, top_p)[0]
+    return logits
+
+
+def _plain_logits(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values,
+                  x, vocab_size, t, eps, centred, qk_norm, relu2):
     (B, T, C), (L, _, groups, _, D, NR), H = x.shape, keys.shape, slopes.size
     W, S = (H + 2 * groups) * D, t + T
     distance = np.arange(t, S)[:, None] - np.arange(S)                  # (T, S)
@@ -57,67 +79,94 @@ def plain_decode(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, he
 @instead_of(plain_decode)
 def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarray,
            shifts: np.ndarray, biases: np.ndarray, qkv: np.ndarray, out: np.ndarray,
-           up: np.ndarray, down: np.ndarray, head: np.ndarray, keys: np.ndarray, values: np.ndarray,
-           x: np.ndarray, vocab_size: int, t: int, eps: float, centred: bool, qk_norm: bool,
-           relu2: bool) -> np.ndarray:
-    """Return the logits (B, V) after T characters, the first at position t; store their keys and
-    values.
+           up: np.ndarray, down: np.ndarray, head: np.ndarray, tokens: np.ndarray,
+           ngrams: np.ndarray, positions: np.ndarray, keys: np.ndarray, values: np.ndarray,
+           ids: np.ndarray, u: np.ndarray, T: int, t: int, longest: int, eps: float, centred: bool,
+           qk_norm: bool, relu2: bool, temperature: float = 0.0, top_k: int | None = None,
+           top_p: float | None = None) -> np.ndarray:
+    """Read T characters, the first at position t, and return the logits (B, V) after the last; or
+    draw as many characters as there are columns of u, and return the logits of the last of them.
 
     Parameters
     ----------
-    x : the characters' embeddings, (B, T, C), which are overwritten.
     cos, sin : of the rotary angles, (block, D / 2); (block, 0) without rotation.
     slopes : of each head's linear bias, (H,); 0 where there is none.
     gains, shifts : of the norms, (2 L + 1, C): two for each layer, and the last.
     biases : (L, W + 6 C), of qkv, out, up and down; W = (H + 2 groups) D.
     qkv, out, up, down : weights (L, inputs, outputs), in panels.
     head : (C, V), in panels.
-    keys, values : (L, B, groups, D, block) and (L, B, groups, block, D), in panels.
+    tokens, ngrams, positions : embeddings, (V, C), (rows, C) and (block, C); (0, C) for no
+        positions.
+    keys, values : (L, B, groups, D, block) and (L, B, groups, block, D), in panels; those of what
+        is read are stored.
+    ids : the characters by position, (B, block + 1); those that are drawn are stored.
+    u, temperature, top_k, top_p : as `draw` takes them, but for u, (B, n).
+    longest : characters of the longest n-gram; 1 if there are none.
     centred : whether the norms subtract the mean, as the layer norm does.
     qk_norm : whether queries and keys are divided by their root mean square.
     relu2 : whether the MLP uses the squared ReLU instead of the GELU.
     """
-    logits = np.empty((len(x), vocab_size), x.dtype)
-    rows = x.reshape(-1, x.shape[2])
-    steps = (qkv.size + out.size + up.size + down.size) * len(rows) // 16
-    decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values,
-                  rows, logits, t, eps, keys.shape[4] ** -0.5, centred, qk_norm, relu2,
-                  threads_for(steps))
+    logits = np.empty((len(ids), len(tokens)), tokens.dtype)
+    steps = (qkv.size + out.size + up.size + down.size) * T * len(ids) // 16
+    decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens, ngrams,
+                  positions, keys, values, ids, u, logits, T, t, longest, eps,
+                  keys.shape[4] ** -0.5, centred, qk_norm, relu2, temperature,
+                  *limits(len(tokens), top_k, top_p), threads_for(steps))
     return logits
 
 
-@kernel("C2 C2 C1 C2 C2 C2 C4 C4 C4 C4 C3 C6 C6 C2 C2 int double double bool bool bool threads")
-def decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values,
-                  x, logits, t, eps, scale, centred, qk_norm, relu2, threads):
-    (N, C), T, NR = x.shape, len(x) // len(logits), head.shape[2]
+@kernel("C2 C2 C1 C2 C2 C2 C4 C4 C4 C4 C3 C2 C2 C2 C6 C6 I2 D2 C2 int int int double double bool "
+        "bool bool double int double threads")
+def decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens, ngrams,
+                  positions, keys, values, ids, u, logits, T, t, longest, eps, scale, centred,
+                  qk_norm, relu2, temperature, ranked, top_p, threads):
+    (B, V), C, NR = logits.shape, tokens.shape[1], head.shape[2]
+    N = B * T
     widest = max(qkv.shape[1], up.shape[1], len(head)) * NR
-    mixed, normed = np.empty((N, C), x.dtype), np.empty((threads, N, C), x.dtype)
-    wide, narrow = np.empty((N, widest), x.dtype), np.empty((N, out.shape[1] * NR), x.dtype)
-    scores = np.empty((threads, T, whole_lanes(keys.shape[3] * NR)), x.dtype)
-    mix = np.empty((threads, T, values.shape[3] * NR), x.dtype)
-    stages = STAGES * len(qkv) + 1
+    x, mixed = np.empty((N, C), cos.dtype), np.empty((N, C), cos.dtype)
+    normed = np.empty((threads, N, C), cos.dtype)
+    wide, narrow = np.empty((N, widest), cos.dtype), np.empty((N, out.shape[1] * NR), cos.dtype)
+    scores = np.empty((threads, T, whole_lanes(keys.shape[3] * NR)), cos.dtype)
+    mix = np.empty((threads, T, values.shape[3] * NR), cos.dtype)
+    rows, heap = np.empty((B, longest - 1), np.int64), np.empty((B, V), np.int64)
+    p = np.empty((B, V))
+    of_a_step = 1 + STAGES * len(qkv) + 1
+    stages = max(1, u.shape[1]) * of_a_step + (u.shape[1] > 0)      # and the last to draw
     begun, done = np.zeros((stages, threads), np.int64), np.zeros(stages, np.int64)
-    on_threads(threads, run_stages, begun, done, x, mixed, wide, narrow, normed, scores, mix, cos,
-               sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values, logits,
-               t, eps, scale, centred, qk_norm, relu2)
+    on_threads(threads, run_stages, begun, done, of_a_step, x, mixed, wide, narrow, normed, scores,
+               mix, rows, heap, p, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down,
+               head, tokens, ngrams, positions, keys, values, ids, u, logits, T, t, eps, scale,
+               centred, qk_norm, relu2, temperature, ranked, top_p)
 
 
 @serial
-def run_stage(thread, threads, stage, x, mixed, wide, narrow, normed, scores, mix, cos, sin, slopes,
-              gains, shifts, biases, qkv, out, up, down, head, keys, values, logits, t, eps, scale,
-              centred, qk_norm, relu2):
-    """Run a thread's part of a stage; the head is a stage after the last layer's."""
-    normed, scores, mix = normed[thread], scores[thread], mix[thread]
-    C, groups = x.shape[1], keys.shape[2]
+def run_stage(part, parts, stage, of_a_step, x, mixed, wide, narrow, normed, scores, mix, rows,
+              heap, p, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens,
+              ngrams, positions, keys, values, ids, u, logits, T, t, eps, scale, centred, qk_norm,
+              relu2, temperature, ranked, top_p):
+    """Run a part of a stage: of the embedding, of a layer's five, or of the head."""
+    B, C, groups = len(logits), x.shape[1], keys.shape[2]
     W = C + 2 * groups * keys.shape[4]
-    layer, stage = stage // STAGES, stage % STAGES
+    step, stage = stage // of_a_step, stage % of_a_step
+    if step > 0:                        # what was drawn is read, a character a step
+        t, T = t + T + step - 1, 1
+    if stage == 0:
+        for b in share(B, part, parts):
+            if step > 0:
+                ids[b, t] = draw_one(logits[b], u[b, step - 1], p[b], heap[b], temperature, ranked,
+                                     top_p)
+            for i in range(T if step == 0 or step < u.shape[1] else 0):
+                embed(ids[b], t + i, tokens, ngrams, positions, rows[b], x[b * T + i])
+        return
+    layer, stage = (stage - 1) // STAGES, (stage - 1) % STAGES
+    x, mixed, wide, narrow = x[:B * T], mixed[:B * T], wide[:B * T], narrow[:B * T]
+    normed, scores, mix = normed[part], scores[part, :T], mix[part, :T]
     if layer == len(qkv):
         stage, a, packed, c, first_bias, width = HEAD, normed, head, wide, 0, logits.shape[1]
     elif stage == QKV:
         a, packed, c, first_bias, width = normed, qkv[layer], wide, 0, W
     elif stage == ATTEND:
-        n = len(logits) * groups
-        for i in share(n, thread, threads):
+        for i in share(B * groups, part, parts):
             attend(i // groups, i % groups, wide, cos, sin, slopes, keys[layer], values[layer], t,
                    scale, scores, mix, mixed, qk_norm, eps)
         return
@@ -129,11 +178,11 @@ def run_stage(thread, threads, stage, x, mixed, wide, narrow, normed, scores, mi
         a, packed, c, first_bias, width = wide, down[layer], narrow, W + 5 * C, C
     if stage in (HEAD, QKV, UP):
         norm = 2 * layer + (stage == UP)
-        every = len(x) // len(logits) if stage == HEAD else 1       # the last of each sequence
+        every = T if stage == HEAD else 1       # the last of each sequence
         a = normed[:len(x) // every]
         for r in range(len(a)):
             normalise(x[(r + 1) * every - 1], gains[norm], shifts[norm], eps, centred, normed[r])
-    first, last = product(a, packed, packed.shape[1], c, thread, threads)
+    first, last = product(a, packed, packed.shape[1], c, part, parts)
     last = min(last, width)
     for r in range(len(a)):
         row = c[r, first:last]
@@ -148,6 +197,19 @@ def run_stage(thread, threads, stage, x, mixed, wide, narrow, normed, scores, mi
 
 
 run_stages = in_stages(run_stage)
+
+
+@serial
+def embed(ids, s, tokens, ngrams, positions, rows, x):
+    """Write the input of the first block for the character at position s, summed as the model's
+    `embed` sums it."""
+    x[:] = 0
+    rows_at(ids, s, len(ngrams), rows)
+    for i in range(rows.size):
+        add_row(ngrams[rows[i]], x)
+    add_row(tokens[ids[s]], x)
+    if positions.size:
+        add_row(positions[s], x)
 
 
 @serial

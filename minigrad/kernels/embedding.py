@@ -110,11 +110,16 @@ def ngram_rows(ids: np.ndarray, n: int, count: int) -> np.ndarray:
 
 @kernel("ids2 int I3")
 def ngram_rows_kernel(ids, count, found):
-    N, T, longest = found.shape
-    for s in range(N):
-        for t in range(T):
-            state = (FNV_BASIS ^ np.uint64(ids[s, t] + 1)) * FNV_PRIME
-            for back in range(1, longest + 1):
-                before = np.uint64(ids[s, t - back] + 1) if back <= t else np.uint64(0)
-                state = (state ^ before) * FNV_PRIME
-                found[s, t, back - 1] = np.int64((state ^ state >> FOLD) % np.uint64(count))
+    for s in range(len(ids)):
+        for t in range(ids.shape[1]):
+            rows_at(ids[s], t, count, found[s, t])
+
+
+@serial
+def rows_at(ids, t, count, found):
+    """Write the rows of the n-grams that end at place t of a sequence."""
+    state = (FNV_BASIS ^ np.uint64(ids[t] + 1)) * FNV_PRIME
+    for back in range(1, found.size + 1):
+        before = np.uint64(ids[t - back] + 1) if back <= t else np.uint64(0)
+        state = (state ^ before) * FNV_PRIME
+        found[back - 1] = np.int64((state ^ state >> FOLD) % np.uint64(count))

@@ -34,30 +34,30 @@ def draw(logits: np.ndarray, u: np.ndarray, temperature: float, top_k: int | Non
 
     An id is -1 where logits are nan or inf, or all of them are -inf.
     """
-    drawn, p = np.empty(len(logits), np.int64), np.zeros(logits.shape)
-    draw_kernel(dense(logits), likeliest(logits, top_k, top_p), u, drawn, p, temperature,
-                1.0 if top_p is None else top_p)
+    drawn, p = np.empty(len(logits), np.int64), np.empty(logits.shape)
+    draw_kernel(dense(logits), u, drawn, p, temperature, *limits(logits.shape[1], top_k, top_p))
     return drawn, p
 
 
-def likeliest(logits: np.ndarray, top_k: int | None, top_p: float | None) -> np.ndarray:
-    """Return the ids that top_k leaves, (B, k), likeliest first, the lowest id first among equals;
-    an empty (B, 0) where neither is given."""
-    if top_k is None and top_p is None:
-        return np.empty((len(logits), 0), np.int64)
-    return np.ascontiguousarray(np.argsort(-logits, axis=-1, kind="stable")[:, :top_k])
+def limits(V: int, top_k: int | None, top_p: float | None) -> tuple[int, float]:
+    """Return how many of the likeliest ids are ranked and kept, 0 to keep all of them as they are,
+    and top_p."""
+    ranked = 0 if top_k is top_p is None else min(V, top_k or V)
+    return ranked, 1.0 if top_p is None else top_p
 
 
-@kernel("C2 ids2 D1 I1 D2 double double")
-def draw_kernel(logits, ranked, u, drawn, p, temperature, top_p):
+@kernel("C2 D1 I1 D2 double int double")
+def draw_kernel(logits, u, drawn, p, temperature, ranked, top_p):
+    heap = np.empty(logits.shape[1], np.int64)
     for b in range(len(logits)):
-        drawn[b] = draw_one(logits[b], ranked[b], u[b], p[b], temperature, top_p)
+        drawn[b] = draw_one(logits[b], u[b], p[b], heap, temperature, ranked, top_p)
 
 
 @serial
-def draw_one(logits, ranked, u, p, temperature, top_p):
-    """Return the id drawn, and write the probabilities to p, which holds zeros."""
-    top = 0
+def draw_one(logits, u, p, heap, temperature, ranked, top_p):
+    """Return the id drawn, and write the probabilities to p."""
+    top, last = 0, logits.size - 1
+    p[:] = 0
     for i in range(logits.size):
         if not logits[i] < np.inf:      # nan too
             return -1
@@ -68,14 +68,16 @@ def draw_one(logits, ranked, u, p, temperature, top_p):
     if temperature == 0:
         p[top] = 1
         return top
+    rank(logits, ranked, heap)
     total = 0.0
-    for n in range(ranked.size or logits.size):
-        i = ranked[n] if ranked.size else n
+    for n in range(ranked or logits.size):
+        i = heap[last - n] if ranked else n
         p[i] = math.exp((np.float64(logits[i]) - np.float64(logits[top])) / temperature)
         total += p[i]
     if top_p < 1:
         reached = 0.0
-        for i in ranked:
+        for n in range(ranked):
+            i = heap[last - n]
             if reached >= top_p * total:
                 p[i] = 0
             reached += p[i]
@@ -87,3 +89,34 @@ def draw_one(logits, ranked, u, p, temperature, top_p):
             drawn = i
         reached += p[i]
     return drawn
+
+
+@serial
+def rank(logits, ranked, heap):
+    """Write the ids of the likeliest logits to `heap`, from its end on, the lowest id first among
+    equals: a heap sort that stops when so many are ranked."""
+    for i in range(heap.size if ranked else 0):
+        heap[i] = i
+    for at in range(heap.size // 2 - 1 if ranked else -1, -1, -1):
+        sift(logits, heap, at, heap.size)
+    for size in range(heap.size - 1, heap.size - 1 - ranked, -1):
+        heap[0], heap[size] = heap[size], heap[0]
+        sift(logits, heap, 0, size)
+
+
+@serial
+def sift(logits, heap, at, size):
+    """Let the id at a place of the heap sink below all that are likelier."""
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and likelier(logits, heap[child + 1], heap[child]):
+            child += 1
+        if not likelier(logits, heap[child], heap[at]):
+            return
+        heap[at], heap[child] = heap[child], heap[at]
+        at = child
+
+
+@serial
+def likelier(logits, i, j):
+    return logits[i] > logits[j] or logits[i] == logits[j] and i < j

@@ -48,20 +48,41 @@ class Reader:
 
     def logits(self) -> np.ndarray:
         """Return the logits of the next character of each sequence, (B, V)."""
-        start = window_start(self.n, self.model.config.block_size, self.slide)
-        if self.decoder and self.decoder.length == self.n - 1 - start > 0:
-            return self.decoder.step(self.ids[:, -1])
-        window = self.ids[:, start - self.n:]
         if self.decoder:
-            return self.decoder.read(window)
+            return self.decoder.read(*self._unread())
         with no_grad():
-            return self.model(window).data[:, -1]
+            return self.model(self._window()).data[:, -1]
+
+    def room(self) -> int:
+        """Return how many characters `draw` can draw at once: with the cache, those that are
+        predicted before the window moves."""
+        if not self.decoder:
+            return 1
+        return 1 + self.model.config.block_size - self._window().shape[1]
+
+    def draw(self, u: np.ndarray, *settings: float | None) -> np.ndarray:
+        """Draw and append a character for each column of u (B, n), n at most `room`; return their
+        ids.  u and the settings are those of `kernels.draw`."""
+        drawn = (self.decoder.draw(*self._unread(), u, *settings) if self.decoder else
+                 kernels.draw(self.logits(), u[:, 0], *settings)[0][:, None])
+        self.append(drawn)
+        return drawn
 
     def append(self, ids: np.ndarray) -> None:
-        """Add a character to each sequence, (B,)."""
-        longer = np.concatenate([self.ids, ids[:, None]], axis=1)
+        """Add characters to each sequence, (B, n)."""
+        longer = np.concatenate([self.ids, ids], axis=1)
         self.ids = longer[:, -self.model.config.block_size:]
-        self.n += 1
+        self.n += ids.shape[1]
+
+    def _window(self):
+        start = window_start(self.n, self.model.config.block_size, self.slide)
+        return self.ids[:, start - self.n:]
+
+    def _unread(self):
+        """Return what of the window the decoder has not read, and how much it has."""
+        window = self._window()
+        read = window.shape[1] - 1
+        return (window[:, -1:], read) if self.decoder.length == read else (window, 0)
 
 
 class Decoder:
@@ -73,62 +94,39 @@ class Decoder:
     def __init__(self, model: Transformer, batch: int = 1) -> None:
         config, dtype = model.config, model.token_embedding.weight.dtype
         L, G, D = config.n_layer, config.kv_heads, config.d_head
-        self.model = model
+        self.config = config
         self.length = 0             # characters read, T
-        self._recent = None         # the last of them, (B, at most the longest n-gram)
-        self._tokens, self._ngrams, self._positions = _embeddings(model)
+        self._ids = np.zeros((batch, config.block_size + 1), np.int64)      # and, after them, drawn
         self._weights = _weights(model)
         self._keys = empty_panels(L, batch, G, D, config.block_size, dtype=dtype)
         self._values = empty_panels(L, batch, G, config.block_size, D, dtype=dtype)
 
-    def read(self, ids: np.ndarray) -> np.ndarray:
-        """Clear the cache and read ids (B, T); return the logits after the last, (B, V)."""
-        block = self.model.config.block_size
-        if not 1 <= ids.shape[1] <= block:
-            raise ValueError(f"{ids.shape[1]} characters are not a window of 1 to {block}")
-        self.length, self._recent = 0, ids[:, :0]
-        return self._go_on(ids)
+    def read(self, ids: np.ndarray, after: int = 0) -> np.ndarray:
+        """Read ids (B, T) after the first `after` characters of those that have been read; return
+        the logits after the last, (B, V)."""
+        return self._decode(ids, after, np.empty((len(ids), 0)))
 
-    def step(self, ids: np.ndarray) -> np.ndarray:
-        """Read one more character of each sequence, ids (B,); return logits, (B, V)."""
-        if not 0 < self.length < self.model.config.block_size:
-            raise ValueError(f"after {self.length} characters there is nothing to go on from, or "
-                             f"no room in the block of {self.model.config.block_size}; use read")
-        return self._go_on(ids[:, None])
+    def draw(self, ids: np.ndarray, after: int, u: np.ndarray, *settings: float | None
+             ) -> np.ndarray:
+        """Read ids, then draw a character for each column of u (B, n), and read all but the last;
+        return ids of u's shape.  u and the settings are those of `kernels.draw`."""
+        self._decode(ids, after, u, *settings)
+        return self._ids[:, after + ids.shape[1]:self.length + 1].copy()
 
-    def _go_on(self, ids):
-        """Read ids (B, T) after those that have been read; return logits, (B, V)."""
-        config = self.model.config
+    def _decode(self, ids, after, u, *settings):
+        config, T = self.config, ids.shape[1]
+        if not (0 <= after <= self.length and 1 <= T <= config.block_size - after):
+            raise ValueError(f"after {after} of {self.length} characters that were read, {T} more "
+                             f"are no window of at most {config.block_size}")
         if not all([0 <= x < config.vocab_size for x in ids.ravel().tolist()]):
             raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
                              f"{ids.ravel().tolist()}")
-        logits = kernels.decode(*self._weights, self._keys, self._values, self._embed(ids),
-                                config.vocab_size, self.length, NORM_EPS, config.norm == "layer",
-                                config.qk_norm, config.activation == "relu2")
-        self.length += ids.shape[1]
+        self._ids[:, after:after + T] = ids
+        logits = kernels.decode(*self._weights, self._keys, self._values, self._ids, u, T, after,
+                                config.ngrams, NORM_EPS, config.norm == "layer", config.qk_norm,
+                                config.activation == "relu2", *settings)
+        self.length = after + T + max(0, u.shape[1] - 1)
         return logits
-
-    def _embed(self, ids):
-        """Return the first block's input for T more characters, summed as in the model's `embed`:
-        (B, T) -> (B, T, C)."""
-        n, x, end = self.model.config.ngrams, self._tokens[ids], self.length + ids.shape[1]
-        if n > 1:
-            recent = np.concatenate([self._recent, ids], axis=1)
-            self._recent = recent[:, -n:]
-            rows = self.model.ngram_embedding.rows(recent)[:, -ids.shape[1]:]
-            x += kernels.sum_rows(self._ngrams, rows.reshape(-1, n - 1)).reshape(x.shape)
-        if self._positions is not None:
-            x += self._positions[self.length:end]
-        return x
-
-
-def _embeddings(model):
-    """Return copies of the tables of characters, n-grams and positions; None if there is none."""
-    config = model.config
-    positions = (model.position_embedding.weight.data.copy() if config.position == "learned" else
-                 model.sinusoids if config.position == "sinusoidal" else None)
-    return (model.token_embedding.weight.data.copy(),
-            model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else None, positions)
 
 
 def _weights(model):
@@ -143,6 +141,10 @@ def _weights(model):
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
     linears = [(b.attention.qkv, b.attention.out, b.mlp.up, b.mlp.down) for b in model.blocks]
 
+    none = np.empty((0, config.n_embd), dtype)
+    positions = (model.position_embedding.weight.data.copy() if config.position == "learned" else
+                 model.sinusoids if config.position == "sinusoidal" else none)
+
     def given(parameter, size, otherwise):
         return np.full(size, otherwise, dtype) if parameter is None else parameter.data
 
@@ -152,4 +154,5 @@ def _weights(model):
             np.stack([np.concatenate([given(linear.bias, len(linear.weight.data), 0)
                                       for linear in layer]) for layer in linears]),
             *(pack(np.stack([linear.weight.data.T for linear in same])) for same in zip(*linears)),
-            pack(model.token_embedding.weight.data.T))
+            pack(model.token_embedding.weight.data.T), model.token_embedding.weight.data.copy(),
+            model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else none, positions)

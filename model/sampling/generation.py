@@ -9,6 +9,7 @@ from minigrad.random import generator
 from model.sampling.decoding import Reader
 from model.transformer import Transformer
 
+AT_ONCE = 8     # characters of each text that a kernel draws before they are shown
 USELESS = ("the model gave no usable prediction (nan or infinite logits); its training may have "
            "diverged: train again with a lower --learning_rate")
 
@@ -29,7 +30,9 @@ def next_probabilities(logits: np.ndarray, temperature: float = 1.0, top_k: int 
     if logits.ndim != 1 or not logits.size:
         raise ValueError("logits are one row of numbers, one for each character of the vocabulary; "
                          f"these have the shape {list(logits.shape)}")
-    return _draw(logits[None], np.zeros(1), temperature, top_k, top_p)[1][0]
+    drawn, p = kernels.draw(logits[None], np.zeros(1), temperature, top_k, top_p)
+    _usable(drawn)
+    return p[0]
 
 
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
@@ -43,11 +46,10 @@ def check_settings(temperature: float, top_k: int | None, top_p: float | None) -
         raise ValueError(f"top_p is a probability above 0 and at most 1, not {top_p}")
 
 
-def _draw(logits, u, temperature, top_k, top_p):
-    drawn, p = kernels.draw(logits, u, temperature, top_k, top_p)
+def _usable(drawn):
     if drawn.min() < 0:
         raise ValueError(USELESS)
-    return drawn, p
+    return drawn
 
 
 def stream_many(model: Transformer, tokenizer: CharTokenizer, prompt: str,
@@ -76,13 +78,16 @@ def stream_many(model: Transformer, tokenizer: CharTokenizer, prompt: str,
 
 
 def _continue(reader, generators, texts, vocabulary, max_new_tokens, settings):
-    for _ in range(max_new_tokens):
-        u = np.array([rng.random() for rng in generators])
-        drawn, _ = _draw(reader.logits(), u, *settings)
-        reader.append(drawn)
-        yield [text.add(vocabulary[x]) for text, x in zip(texts, drawn.tolist())]
-        if all([text.ended for text in texts]):
-            return
+    left = max_new_tokens
+    while left:
+        n = min(left, AT_ONCE, reader.room())
+        u = np.array([rng.random(n) for rng in generators])                     # (B, n)
+        drawn = _usable(reader.draw(u, *settings))
+        for ids in drawn.T.tolist():
+            yield [text.add(vocabulary[x]) for text, x in zip(texts, ids)]
+            if all([text.ended for text in texts]):
+                return
+        left -= n
     yield [text.rest() for text in texts]
 
 

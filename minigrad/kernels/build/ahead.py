@@ -17,7 +17,7 @@ COMMAND = ("import sys; sys.path[:] = {path!r}; import minigrad; "
 OWN = ["matmul", "attention"]
 OTHERS = ["attention_vjp", "norm_vjp", "norm", "cross_entropy", "add_rows", "adamw",
           "sum_of_squares"]             # about from the slowest to compile to the fastest
-SAMPLE = ["decode", "draw"]
+SAMPLE = ["decode"]
 _started = []       # keeps Python from warning of a process that has not ended
 
 

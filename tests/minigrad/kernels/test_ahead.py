@@ -67,14 +67,14 @@ def test_what_is_on_disk_is_not_compiled_by_a_second_process(monkeypatch, on_dis
 def test_what_a_second_recipe_needs_is_announced_and_compiled(monkeypatch, on_disk, capsys):
     started = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **settings: started.append(command))
-    on_disk -= {"norm_heads", "muon", "draw"}
+    on_disk -= {"norm_heads", "muon", "decode"}
     compiling.announce("compiling")
     ahead.compile_ahead()
     assert not started and capsys.readouterr().out == ""
     ahead.compile_ahead(True, True, sample=True)
     assert capsys.readouterr().out.startswith("compiling 3 kernels for this machine")
     assert len(started) == 1 and list(compiling.elsewhere) == ["norm_heads"]
-    assert started[0][-1].endswith("(['norm_heads'], ['draw'])")
+    assert started[0][-1].endswith("(['norm_heads'], ['decode'])")
 
 
 def test_one_processor_compiles_without_a_second_process(monkeypatch, on_disk):

@@ -76,7 +76,7 @@ def test_cached_logits_are_those_of_the_window_at_every_length_up_to_three_block
         for B, reader in readers.items():
             if n >= begun[B]:
                 assert_equal(reader.logits(), computed[:B])
-                reader.append(ids[:B, min(n, 3 * block - 1)])
+                reader.append(ids[:B, n:n + 1])
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -88,7 +88,7 @@ def test_cached_logits_are_those_of_a_window_that_slides_at_every_length_until_i
     reader = Reader(model, ids[:, :T], slide=True)
     for n in range(T, block + 4):
         assert_equal(reader.logits(), model(ids[:, max(0, n - block):n]).data[:, -1])
-        reader.append(ids[:, n])
+        reader.append(ids[:, n:n + 1])
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -100,7 +100,7 @@ def test_cached_logits_are_those_of_the_window_in_float64_beyond_a_block(shape):
     for n in range(1, block + 3):
         window = ids[:, window_start(n, block):n]
         assert_equal(reader.logits(), model(window).data[:, -1], np.float64)
-        reader.append(ids[:, n])
+        reader.append(ids[:, n:n + 1])
 
 
 def test_a_sequence_does_not_see_the_others_of_its_batch():
@@ -110,9 +110,9 @@ def test_a_sequence_does_not_see_the_others_of_its_batch():
     alone = [Reader(model, row[None, :2]) for row in ids]
     for n in range(2, 30):
         assert_equal(together.logits(), np.concatenate([reader.logits() for reader in alone]))
-        together.append(ids[:, n])
+        together.append(ids[:, n:n + 1])
         for reader, row in zip(alone, ids):
-            reader.append(row[None, n])
+            reader.append(row[None, n:n + 1])
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT or numba.get_num_threads() == 1,
@@ -127,7 +127,7 @@ def test_logits_do_not_depend_on_the_threads_by_a_single_bit(shape, monkeypatch)
         monkeypatch.setattr(decoding, "threads_for", lambda steps, threads=threads: threads)
         decoder = Decoder(model, 5)
         by_threads.append([decoder.read(ids[:, :1])] + (
-            [decoder.step(ids[:, 1])] if model.config.block_size > 1 else []))
+            [decoder.read(ids[:, 1:], after=1)] if model.config.block_size > 1 else []))
     for one, many in zip(*by_threads):
         assert np.array_equal(one, many)
 
@@ -141,12 +141,33 @@ def test_reading_and_stepping_are_their_plain_statement(shape, dtype, apart, mon
     ids = np.random.default_rng(5).integers(model.config.vocab_size, size=(4, block))
     compiled, plainly = Decoder(model, 4), Decoder(model, 4)
     for t in range(block // 2, block):
-        logits = compiled.step(ids[:, t]) if compiled.length else compiled.read(ids[:, :t + 1])
+        new = ids[:, compiled.length:t + 1]
+        logits = compiled.read(new, compiled.length)
         with monkeypatch.context() as patched:
             patched.setattr(kernels, "decode", plain.decode)
-            expected = plainly.step(ids[:, t]) if plainly.length else plainly.read(ids[:, :t + 1])
+            expected = plainly.read(new, plainly.length)
         assert logits.dtype == expected.dtype == dtype
         assert np.abs(logits - expected).max() <= apart * max(1, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("settings", [(1.0, None, None), (0, None, None), (0.7, 4, None),
+                                      (1.5, None, 0.8), (2.0, 3, 0.9)])
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[1], SHAPES[12], SHAPES[-2], SHAPES[-1]],
+                         ids=str)
+def test_characters_drawn_at_once_are_those_drawn_one_by_one(shape, settings, monkeypatch):
+    model, rng = opinionated(shape), np.random.default_rng(8)
+    block, T = model.config.block_size, model.config.block_size // 3
+    ids, u = rng.integers(model.config.vocab_size, size=(3, T)), rng.random((3, block - T + 1))
+    drawn = Decoder(model, 3).draw(ids, 0, u, *settings)
+    assert drawn.shape == u.shape and (settings[0] == 0 or len(np.unique(drawn)) > 1)
+    decoder = Decoder(model, 3)
+    logits = decoder.read(ids)
+    for n in range(u.shape[1]):
+        assert np.array_equal(kernels.draw(logits, u[:, n].copy(), *settings)[0], drawn[:, n])
+        if decoder.length < block:
+            logits = decoder.read(drawn[:, n:n + 1], decoder.length)
+    monkeypatch.setattr(kernels, "decode", plain.decode)
+    assert np.array_equal(Decoder(model, 3).draw(ids, 0, u, *settings), drawn)
 
 
 @pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[-2]], ids=str)
@@ -157,7 +178,7 @@ def test_a_decoder_keeps_the_weights_that_it_was_made_with(shape):
     before = model(ids[:, :5]).data[:, -1]
     for p in model.parameters():
         p.data *= 2
-    assert_equal(decoder.step(ids[:, 4]), before)
+    assert_equal(decoder.read(ids[:, 4:5], after=4), before)
 
 
 def test_reading_anew_forgets_what_was_read():
@@ -166,18 +187,16 @@ def test_reading_anew_forgets_what_was_read():
     decoder = Decoder(model, 2)
     decoder.read(ids)
     decoder.read(ids[:, 5:8])
-    assert_equal(decoder.step(ids[:, 8]), model(ids[:, 5:9]).data[:, -1])
+    assert_equal(decoder.read(ids[:, 8:9], after=3), model(ids[:, 5:9]).data[:, -1])
 
 
-def test_a_step_without_a_beginning_or_beyond_the_block_is_refused():
+@pytest.mark.parametrize("T, after", [(0, 0), (9, 0), (5, 4), (1, 5), (1, -1)])
+def test_characters_after_what_was_not_read_or_beyond_the_block_are_refused(T, after):
     decoder = Decoder(opinionated(SHAPES[1]))
-    with pytest.raises(ValueError, match="after 0 characters there is nothing to go on from"):
-        decoder.step(np.array([1]))
-    with pytest.raises(ValueError, match="9 characters are not a window of 1 to 8"):
-        decoder.read(np.ones((1, 9), int))
-    decoder.read(np.ones((1, 8), int))
-    with pytest.raises(ValueError, match="no room in the block of 8; use read"):
-        decoder.step(np.array([1]))
+    decoder.read(np.ones((1, 4), int))
+    with pytest.raises(ValueError, match=rf"after {after} of 4 characters that were read, {T} more "
+                                         "are no window of at most 8"):
+        decoder.read(np.ones((1, T), int), after)
 
 
 @pytest.mark.parametrize("wrong", [-1, 11, 10**12])
@@ -187,7 +206,7 @@ def test_an_id_outside_the_vocabulary_is_refused(wrong):
         decoder.read(np.array([[0], [wrong]]))
     decoder.read(np.array([[0], [1]]))
     with pytest.raises(IndexError, match=rf"ids lie from 0 to 10, and these are \[0, {wrong}\]"):
-        decoder.step(np.array([0, wrong]))
+        decoder.read(np.array([[0], [wrong]]), after=1)
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
@@ -203,5 +222,5 @@ def test_where_the_step_cannot_be_compiled_numpy_takes_it_and_says_so(monkeypatc
         raise compiling.CannotCompile("decode_kernel")
     monkeypatch.setattr(decoding, "decode_kernel", fails)
     with pytest.warns(RuntimeWarning, match="decode is left to NumPy"):
-        logits = decoder.step(ids[:, 8])
+        logits = decoder.read(ids[:, 8:], after=8)
     assert np.allclose(logits, model(ids).data[:, -1], atol=1e-4)

@@ -423,6 +423,13 @@ def test_no_number_of_the_generator_draws_what_is_impossible(monkeypatch, u):
         assert drawn[0] in possible
 
 
+def test_a_model_that_has_diverged_is_refused_with_the_cache_too():
+    model = Transformer(TransformerConfig(TOKENIZER.vocab_size, 8, n_layer=1, n_head=2, n_embd=16))
+    model.blocks[0].mlp.up.weight.data[0, 0] = math.nan
+    with pytest.raises(ValueError, match="its training may have diverged"):
+        generate(model, TOKENIZER, "a", 20)
+
+
 def test_a_model_that_has_diverged_is_refused_in_words(model):
     def diverged(ids):
         return Tensor(np.full((*ids.shape, TOKENIZER.vocab_size), math.nan))

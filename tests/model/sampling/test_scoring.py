@@ -15,7 +15,7 @@ def losses_one_by_one(model, ids, slide):
     for x in ids[1:]:
         logits = reader.logits()[0].astype(np.float64)
         losses.append(np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[x])
-        reader.append(np.array([x]))
+        reader.append(np.array([[x]]))
     return np.array(losses)
 
 
