@@ -13,7 +13,7 @@ import numpy as np
 
 from minigrad.kernels.activations import plain_activation, squared_relu, value_and_slope
 from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_lanes
-from minigrad.kernels.build.compiling import instead_of, kernel, serial, threads_for
+from minigrad.kernels.build.compiling import FEW, instead_of, kernel, serial, threads_for
 from minigrad.kernels.build.parallel import in_stages, on_threads, share
 from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel, put, unpack
 from minigrad.kernels.embedding import plain_ngram_rows, rows_at
@@ -111,7 +111,7 @@ def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarr
     decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens, ngrams,
                   positions, keys, values, ids, u, logits, T, t, longest, eps,
                   keys.shape[4] ** -0.5, centred, qk_norm, relu2, temperature,
-                  *limits(len(tokens), top_k, top_p), threads_for(steps))
+                  *limits(len(tokens), top_k, top_p), min(threads_for(steps), 1 + steps // FEW))
     return logits
 
 

@@ -115,9 +115,10 @@ class Decoder:
 
     def _decode(self, ids, after, u, *settings):
         config, T = self.config, ids.shape[1]
-        if not (0 <= after <= self.length and 1 <= T <= config.block_size - after):
-            raise ValueError(f"after {after} of {self.length} characters that were read, {T} more "
-                             f"are no window of at most {config.block_size}")
+        length = after + T + max(0, u.shape[1] - 1)
+        if not (0 <= after <= self.length and T >= 1 and length <= config.block_size):
+            raise ValueError(f"after {after} of {self.length} characters that were read, "
+                             f"{length - after} more are no window of at most {config.block_size}")
         if not all([0 <= x < config.vocab_size for x in ids.ravel().tolist()]):
             raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
                              f"{ids.ravel().tolist()}")
@@ -125,7 +126,7 @@ class Decoder:
         logits = kernels.decode(*self._weights, self._keys, self._values, self._ids, u, T, after,
                                 config.ngrams, NORM_EPS, config.norm == "layer", config.qk_norm,
                                 config.activation == "relu2", *settings)
-        self.length = after + T + max(0, u.shape[1] - 1)
+        self.length = length
         return logits
 
 
@@ -140,7 +141,6 @@ def _weights(model):
         slopes = model.blocks[0].attention.slopes
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
     linears = [(b.attention.qkv, b.attention.out, b.mlp.up, b.mlp.down) for b in model.blocks]
-
     none = np.empty((0, config.n_embd), dtype)
     positions = (model.position_embedding.weight.data.copy() if config.position == "learned" else
                  model.sinusoids if config.position == "sinusoidal" else none)

@@ -133,7 +133,8 @@ def in_stages(run: Callable) -> Callable:
         for stage in range(done.size):
             for i in range(parts):
                 part = (thread * parts // threads + i) % parts
-                if count_up(begun, stage * parts + part) == 0:
+                at = stage * parts + part
+                if counted(begun, at) == 0 and count_up(begun, at) == 0:
                     if fails(part, parts, stage, *arguments):
                         failed = True           # but go on, or others would wait for this part
                     count_up(done, stage)

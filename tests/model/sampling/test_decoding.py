@@ -123,6 +123,7 @@ def test_logits_do_not_depend_on_the_threads_by_a_single_bit(shape, monkeypatch)
     model = opinionated(shape)
     ids = np.random.default_rng(4).integers(model.config.vocab_size, size=(5, 2))
     by_threads = []
+    monkeypatch.setattr(decoding, "FEW", 1)
     for threads in (1, numba.get_num_threads()):
         monkeypatch.setattr(decoding, "threads_for", lambda steps, threads=threads: threads)
         decoder = Decoder(model, 5)
@@ -197,6 +198,8 @@ def test_characters_after_what_was_not_read_or_beyond_the_block_are_refused(T, a
     with pytest.raises(ValueError, match=rf"after {after} of 4 characters that were read, {T} more "
                                          "are no window of at most 8"):
         decoder.read(np.ones((1, T), int), after)
+    with pytest.raises(ValueError, match="9 more are no window"):
+        decoder.draw(np.ones((1, 4), int), 0, np.zeros((1, 6)), 1.0, None, None)
 
 
 @pytest.mark.parametrize("wrong", [-1, 11, 10**12])
