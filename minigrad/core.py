@@ -208,13 +208,25 @@ def _pull(node, g):
             continue
         if callable(dx):
             raise TypeError("a vjp returns an array, or mg.Added, not a function")
-        fresh = (dx is not g and getattr(dx, "base", None) is None
-                 and sum([part is dx or getattr(part, "base", None) is dx for part in parts]) == 1)
+        fresh = _is_fresh(dx, (*parts, g))
         if type(dx) is not np.ndarray or dx.shape != source.shape or dx.dtype != source.dtype:
             cast = unbroadcast(np.asarray(dx), source.shape).astype(source.dtype, copy=False)
             fresh = fresh or cast is not dx
             dx = cast
         yield source, dx, fresh
+
+
+def _is_fresh(dx, arrays):
+    """Whether dx is an array of its own or all of one in another shape, and one of the arrays only
+    is in that memory."""
+    owner = _owner(dx)
+    return ((owner is dx or dx.flags.carray and dx.size == getattr(owner, "size", None))
+            and sum([_owner(x) is owner for x in arrays]) == 1)
+
+
+def _owner(x):
+    base = getattr(x, "base", None)
+    return x if base is None else base
 
 
 def _add(held, ours, dx, fresh, source):

@@ -98,6 +98,41 @@ def test_a_gradient_that_is_added_in_place_changes_no_array_that_others_hold():
     assert x.grad.tolist() == [3, 1] and y.grad.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("size, view, in_place", [
+    (6, lambda made: made.reshape(2, 3), True),
+    (6, lambda made: made.reshape(3, 2).T, False),          # not as dense as a gradient is
+    (12, lambda made: made[:6].reshape(2, 3), False),       # a part of more memory
+    (3, lambda made: np.broadcast_to(made, (2, 3)), False)])
+def test_a_new_gradient_is_added_to_where_it_lies_if_it_is_all_there(size, view, in_place, new_op):
+    made = np.full(size, 2.0)
+
+    @new_op
+    def twice(x):
+        return 2 * x, (lambda g: view(made),)
+    x = Tensor(np.ones((2, 3)), requires_grad=True)
+    (x + twice(x)).sum().backward()
+    assert np.array_equal(x.grad, np.full((2, 3), 3.0))
+    assert np.shares_memory(x.grad, made) == in_place
+
+
+def test_two_views_of_one_new_array_are_never_added_to(new_op):
+    @new_op
+    def both(x, y):
+        def vjp(g):
+            made = np.full(2, 10.0)
+            return made[:], made[:]
+        return x + y, vjp
+    x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    (both(x, y) + x).sum().backward()
+    assert x.grad.tolist() == [11, 11] and y.grad.tolist() == [10, 10]
+
+
+def test_a_view_of_the_gradient_that_came_is_never_added_to():
+    x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    (1 * (x.reshape(2, 1) + y.reshape(2, 1) + x.reshape(2, 1))).sum().backward()
+    assert x.grad.tolist() == [2, 2] and y.grad.tolist() == [1, 1]
+
+
 def test_a_gradient_that_is_a_bare_function_is_refused(new_op):
     @new_op
     def wrong(x):
