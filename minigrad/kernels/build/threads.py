@@ -41,7 +41,7 @@ def count() -> int:
     most, _ = limit()
     if most == 1:
         return 1
-    asked = numba.get_num_threads()
+    asked = _launched()()
     if asked > most:
         numba.set_num_threads(most)
     return min(asked, most)
@@ -99,19 +99,22 @@ def _share(group):
         return math.inf
 
 
+@functools.cache
 def guard() -> contextlib.AbstractContextManager:
     """Return a context for calls of kernels on threads, so that several Python threads may call
     them at once.  OpenMP and TBB allow that; Numba's own work queue, used without those, would end
     the process."""
-    _launch()
+    _launched()
     return _one_at_a_time if _layer() == "workqueue" else _nothing
 
 
 @functools.cache
-def _launch():
-    """Start Numba's threads, and let kernels find them."""
+def _launched():
+    """Start Numba's threads, and let kernels find them.  Return Numba's function for how many of
+    them this Python thread has set: numba.get_num_threads takes two locks before it calls that."""
     numba.get_num_threads()
     _parallel_for.value = llvm.address_of_symbol("numba_parallel_for")
+    return ctypes.PYFUNCTYPE(ctypes.c_int)(llvm.address_of_symbol("get_num_threads"))
 
 
 def _layer():

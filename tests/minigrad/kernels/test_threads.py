@@ -103,7 +103,7 @@ def test_numbas_variable_is_a_bound_and_no_wish_for_more(large_machine):
 
 def test_a_python_thread_may_ask_for_fewer_threads_and_never_gets_more(monkeypatch):
     numbas = [8]                                                # as many as Numba would run
-    monkeypatch.setattr(numba, "get_num_threads", lambda: numbas[-1])
+    monkeypatch.setattr(threads, "_launched", lambda: lambda: numbas[-1])
     monkeypatch.setattr(numba, "set_num_threads", numbas.append)
     monkeypatch.setattr(threads, "limit", lambda: (3, ""))
     assert threads.count() == 3 and numbas == [8, 3]
