@@ -78,17 +78,17 @@ def train(s: Settings, text: data.Text, resumed: Checkpoint | None, folder: Fold
 
 def steps(run: Run) -> Iterator[Step]:
     """Take the steps of a run to its end; yield each one when it is done."""
-    s, text, model, optimizer, state = (run.settings, run.text, run.model, run.optimizer, run.state)
+    s, model, optimizer, state = run.settings, run.model, run.optimizer, run.state
+    parameters = model.parameters()
     while not run.is_over():
         with run.step() as step:
-            step.batches = [text.batch(s.batch_size, s.block_size, state.batches)
-                            for _ in range(s.gradient_accumulation_steps)]
+            step.batches = run.batches()
             for x, y in step.batches:                                               # (B, T) each
                 logits = model(x, rng=state.dropout)                                # (B, T, V)
                 loss = mg.cross_entropy(logits, y) / len(step.batches)
                 loss.backward()
                 step.loss += loss.item()
-            step.norm = mg.clip_grad_norm_(model.parameters(), s.grad_clip or math.inf)
+            step.norm = mg.clip_grad_norm_(parameters, s.grad_clip or math.inf)
             if step.is_finite():
                 run.set_learning_rates()
                 optimizer.step()

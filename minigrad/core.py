@@ -348,16 +348,31 @@ def no_grad() -> Iterator[None]:
 
 
 class Event(NamedTuple):
-    """An op that has run forward, or has passed its gradient on.
+    """An op that has run forward, or has passed its gradient on; or another part of a step.
 
     A watcher may keep these arrays: nothing writes into them later.  A part of one may be `Added`.
     """
     op: str
-    direction: str          # "forward" or "backward"
+    direction: str          # "forward", "backward", or "part" for what is no op
     seconds: float
     node: Node | None       # backward: whose gradient it was
     inputs: list            # forward: positional arguments; backward: d(loss)/d(value)
     outputs: list           # forward: Tensors; backward: (source, its part of the gradient)
+
+
+def timed(part: str) -> Callable:
+    """Make a function a part of a training step: those who watch ops are told its time, too, in an
+    event without arrays.  It calls no op."""
+    def decorate(f):
+        @wraps(f)
+        def told(*args, **settings):
+            started = perf_counter()
+            value = f(*args, **settings)
+            if _mode.note:
+                _mode.note(Event(part, "part", perf_counter() - started, None, [], []))
+            return value
+        return told
+    return decorate
 
 
 @contextmanager

@@ -3,6 +3,7 @@ import math
 from collections.abc import Iterable
 
 from minigrad import kernels
+from minigrad.core import timed
 from minigrad.optim import Optimizer, by_type
 
 
@@ -41,6 +42,7 @@ class Muon(Optimizer):
                     raise ValueError(f"sections of {group['sections']} rows are not those of a "
                                      f"matrix of the shape {list(p.shape)}")
 
+    @timed("Muon")
     def step(self) -> None:
         """Update every parameter that has a gradient."""
         stepped = [section for group, p, m in self._with_gradients()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from minigrad import kernels
-from minigrad.core import Tensor
+from minigrad.core import Tensor, timed
 
 
 class Optimizer:
@@ -76,6 +76,7 @@ class SGD(Optimizer):
                  weight_decay: float = 0.0) -> None:
         super().__init__(parameters, dict(lr=lr, momentum=momentum, weight_decay=weight_decay))
 
+    @timed("SGD")
     def step(self) -> None:
         """Update every parameter that has a gradient."""
         for group, p, b in self._with_gradients():
@@ -97,6 +98,7 @@ class AdamW(Optimizer):
                  weight_decay: float = 1e-2) -> None:
         super().__init__(parameters, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
 
+    @timed("AdamW")
     def step(self) -> None:
         """Update every parameter that has a gradient."""
         self.steps += 1
@@ -140,6 +142,7 @@ class Optimizers(Optimizer):
             part.step()
 
 
+@timed("clipping")
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     """Scale all gradients so that their common L2 norm is at most `max_norm`; return the norm
     before.  If that is not finite, the gradients stay as they are."""

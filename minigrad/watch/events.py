@@ -11,7 +11,7 @@ from minigrad.core import OPS, Added, Array, Event, Node, Tensor, watch_ops
 
 class Watcher:
     """Watches the ops that run inside `with`.  A subclass has `_note_forward` and `_note_backward`,
-    which take an event."""
+    which take an event, and is not told of other parts of a step."""
 
     def __enter__(self):
         self._watching = watch_ops(self._note)
@@ -22,7 +22,8 @@ class Watcher:
         self._watching.__exit__(*error)
 
     def _note(self, event):
-        getattr(self, f"_note_{event.direction}")(event)
+        if event.direction != "part":
+            getattr(self, f"_note_{event.direction}")(event)
 
 
 def arguments(event: Event) -> Iterator[tuple[str, Any]]:

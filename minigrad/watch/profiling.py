@@ -1,4 +1,4 @@
-"""The time of training by op, forward and backward."""
+"""The time of training by op, forward and backward, and by other parts of a step."""
 import time
 from collections import Counter
 
@@ -7,18 +7,19 @@ from minigrad.watch.text import aligned
 
 
 class Profile(Watcher):
-    """Measures the ops that run inside `with profile:`; each use is a step.
+    """Measures the ops and other parts that run inside `with profile:`; each use is a step.
 
     with profile:
         loss = ...
         loss.backward()
     print(profile.table())
 
-    For every (op, "forward" or "backward"), it has `seconds` and `calls`.
+    It has the `seconds` of every (op, "forward" or "backward") and (part, "part"), and the `calls`
+    of every op.
     """
 
     def __init__(self) -> None:
-        self.steps, self.total = 0, 0.0     # seconds of ops and of everything between them
+        self.steps, self.total = 0, 0.0     # seconds of all parts and of everything between them
         self.seconds, self.calls = Counter(), Counter()
 
     def __enter__(self) -> "Profile":
@@ -33,22 +34,27 @@ class Profile(Watcher):
 
     def _note(self, event):
         self.seconds[event.op, event.direction] += event.seconds
-        self.calls[event.op] += event.direction == "forward"
+        if event.direction == "forward":
+            self.calls[event.op] += 1
 
     def table(self) -> str:
-        """Return a table of the milliseconds of a step, the costliest op first."""
+        """Return a table of the milliseconds of a step, the costliest op first; `all ops` and the
+        lines below it add up to a step."""
         def row(name, calls, *seconds):
             shown = ["" if x is None else f"{1e3 * x / max(self.steps, 1):,.2f}" if x else "-"
                      for x in seconds]
             return name, calls, *shown, f"{seconds[-1] / max(self.total, 1e-9):.0%}"
 
+        parts = {name: seconds for (name, way), seconds in self.seconds.items() if way == "part"}
         ops = {op: [self.seconds[op, way] for way in ("forward", "backward")]
-               for op, _ in self.seconds}
+               for op, way in self.seconds if way != "part"}
         rows = [(f"ms a step, of {self.steps}", "calls", "forward", "backward", "both", "share")]
         for op, both in sorted(ops.items(), key=lambda item: -sum(item[1])):
             calls = f"{self.calls[op] / self.steps:g}" if self.calls[op] else "-"
             rows.append(row(op, calls, *both, sum(both)))
-        between = self.total - sum(self.seconds.values())
-        rows += [row("between ops, and the update", "", None, None, between),
-                 row("a step", "", None, None, self.total)]
+        totals = [sum(column) for column in zip((0, 0), *ops.values())]
+        rows.append(row("all ops", "", *totals, sum(totals)))
+        parts["between ops and parts"] = self.total - sum(self.seconds.values())
+        rows += [row(name, "", None, None, seconds)
+                 for name, seconds in (parts | {"a step": self.total}).items()]
         return "\n".join(aligned(rows, "<>>>>>"))

@@ -12,6 +12,7 @@ import numpy as np
 
 import data
 import minigrad as mg
+from minigrad.core import timed
 from minigrad.kernels.build import compiling
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from model.sampling.scoring import evaluate
@@ -88,6 +89,13 @@ class Run:
             state.note_step(step.loss, step.seconds)
         else:
             state.note_skip(step.seconds)
+
+    @timed("batches")
+    def batches(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Draw the batches of a step: ids and targets, (B, T) each."""
+        s = self.settings
+        return [self.text.batch(s.batch_size, s.block_size, self.state.batches)
+                for _ in range(s.gradient_accumulation_steps)]
 
     def set_learning_rates(self) -> None:
         """Give each group of parameters the learning rate of the next step."""

@@ -73,7 +73,7 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
     seed: int = flag(1337, "of the initial weights, the batches and dropout", at_least=0)
     threads: int = flag(0, "processors to use; 0 takes all that this process may run on",
                         at_least=0)
-    profile: int = flag(0, "after so many steps, a table of where their time went, by op "
+    profile: int = flag(0, "after so many steps, a table of where their time went "
                            "(50 if no number is given)", alone=50, at_least=0)
     explain: bool = flag(False, "walk through the next step, with numbers, shapes and lines of "
                                 "source, and save nothing")

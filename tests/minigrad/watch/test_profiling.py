@@ -1,4 +1,4 @@
-"""Where the time goes: every op counted, forward and backward, and nothing outside."""
+"""Where the time goes: every op and part of a step counted, and nothing outside."""
 import numpy as np
 import pytest
 
@@ -35,6 +35,19 @@ def test_nothing_is_noted_outside_even_after_an_error():
     assert profile.seconds == noted
 
 
+def test_clipping_and_every_optimiser_are_parts_of_their_own():
+    p = mg.Tensor(np.ones((2, 2)), requires_grad=True)
+    optimizers = mg.Optimizers([mg.AdamW([p]), mg.Muon([p])]), mg.SGD([p])
+    with mg.Profile() as profile:
+        p.sum().backward()
+        mg.clip_grad_norm_([p], 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert [name for name, way in profile.seconds if way == "part"] == [
+        "clipping", "AdamW", "Muon", "SGD"]
+    assert profile.calls == {"sum": 1}
+
+
 def test_a_profile_changes_no_gradient():
     with mg.Profile():
         inside = square_sum()
@@ -47,8 +60,13 @@ def test_the_table_has_a_line_for_each_op_the_costliest_first_and_adds_up():
     for op, direction, seconds in (("add", "forward", 0.001), ("gelu", "forward", 0.002),
                                    ("gelu", "backward", 0.004)):
         profile._note(Event(op, direction, seconds, None, [], []))
+    for part, seconds in ("clipping", 0.0005), ("AdamW", 0.001):
+        profile._note(Event(part, "part", seconds, None, [], []))
     lines = [line.split() for line in profile.table().splitlines()]
     assert lines[0] == "ms a step, of 2 calls forward backward both share".split()
     assert lines[1] == ["gelu", "0.5", "1.00", "2.00", "3.00", "60%"]
     assert lines[2] == ["add", "0.5", "0.50", "-", "0.50", "10%"]
-    assert lines[3][-2:] == ["1.50", "30%"] and lines[4] == ["a", "step", "5.00", "100%"]
+    assert [line[-2:] for line in lines[3:7]] == [
+        ["3.50", "70%"], ["0.25", "5%"], ["0.50", "10%"], ["0.75", "15%"]]
+    assert lines[3][:4] == ["all", "ops", "1.50", "2.00"] and lines[4][0] == "clipping"
+    assert lines[5][0] == "AdamW" and lines[7] == ["a", "step", "5.00", "100%"]
