@@ -21,7 +21,7 @@ from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.build.parallel import on_threads
 from minigrad.kernels.build.simd import array_at, dense_row
 from minigrad.kernels.build.sums import dot
-from minigrad.kernels.build.tiles import MR, TILE_BYTES
+from minigrad.kernels.build.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
 from minigrad.kernels.matmul import KC, multiply, pack_columns
 
 A, B, C = 3.4445, -4.7750, 2.0315
@@ -31,7 +31,6 @@ REST = A - B * B / (4 * C)
 TINY = 1e-7         # added to the norm
 STRIP = 4 * MR      # rows of a product at a time; whole tiles, and columns of whole vectors
 FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literals compile it twice
-SQUARE = 16         # rows and columns that are mirrored at a time, while both are in the cache
 
 
 def plain_muon(ps, gs, ms, settings, steps):
@@ -102,18 +101,17 @@ def orthogonal(z, steps):
     then all have one type, and each function of them is compiled once.)"""
     short, long = min(z.shape), max(z.shape)
     tall = len(z) > short
-    gram, P, new = square(short, z), square(short, z), square(short, z)
-    all_P, out = square(short, z), np.empty_like(z)[::1]
+    gram, new, all_P = square(short, z), square(short, z), square(short, z)
+    next_P, out = square(short, z), np.empty_like(z)[::1]
     on_rows = 2 * long <= 3 * short     # then steps on the gram take fewer products
     for step in range(steps):
-        if step == 0 or on_rows:
+        first = step == 0 or on_rows
+        if first:
             rows = z.T if tall else z
             product(rows, rows.T, gram, SYMMETRIC)
-        copy(gram, new)
-        polynomial(new, P)
-        if step == 0 or on_rows:
-            copy(P, all_P)
-        else:
+        P = all_P if first else next_P
+        polynomial(gram, P)
+        if not first:
             product(P, all_P, new, SYMMETRIC)
             all_P, new = new, all_P
         if on_rows or step == steps - 1:
@@ -133,22 +131,15 @@ def square(n, like):
 
 
 @serial
-def copy(source, target):
-    """Copy a matrix into another of the same shape, both with dense rows."""
-    for i in range(len(source)):
-        row, into = dense_row(source[i]), dense_row(target[i])
-        for j in range(row.size):
-            into[j] = row[j]
-
-
-@serial
 def polynomial(gram, P):
-    """Compute P = (gram + SHIFT)^2 + REST; gram is overwritten."""
+    """Compute P = (gram + SHIFT)^2 + REST."""
+    diagonal = np.diag(gram).copy()
     for i in range(len(gram)):
         gram[i, i] += gram.dtype.type(SHIFT)
     product(gram, gram, P, SYMMETRIC)
     for i in range(len(P)):
         P[i, i] += P.dtype.type(REST)
+        gram[i, i] = diagonal[i]
 
 
 @serial
@@ -164,8 +155,19 @@ def product(a, b, c, symmetric):
             bottom = min(M, top + STRIP)
             multiply(a[top:bottom, start:end], packed,
                      c[top:bottom, :bottom if symmetric else P], start > 0)
-    for top in range(0, M if symmetric else 0, SQUARE):
-        for left in range(0, top + 1, SQUARE):
-            for j in range(left, min(M, left + SQUARE)):
-                for i in range(max(top, j), min(M, top + SQUARE)):
-                    c[j, i] = c[i, j]
+    if symmetric:
+        mirror(c)
+
+
+@serial
+def mirror(c):
+    """Copy what is below the diagonal above it, in squares as wide as a vector where they fit."""
+    M, row, wide = len(c), c.strides[0] // c.itemsize, VECTOR_BYTES // c.itemsize
+    for left in range(0, M, wide):
+        for top in range(left, M, wide):
+            if left < top <= M - wide:
+                transpose_square(c, top * row + left, row, c, left * row + top, row)
+            else:
+                for j in range(left, min(M, left + wide)):
+                    for i in range(max(top, j), min(M, top + wide)):
+                        c[j, i] = c[i, j]
