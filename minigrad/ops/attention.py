@@ -91,13 +91,14 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
         return x.reshape(math.prod(lead), T, x.shape[-1] // width, width).swapaxes(1, 2)
 
     def parts(x):
-        q, k, v = np.split(x, [H * D, (H + G) * D], axis=-1)
-        return heads(q, D), heads(k, D), heads(v, E)
-    out, log_sum = kernels.attention(*parts(qkv), None, slopes, *settings)
+        k, v = H * D, (H + G) * D           # where keys and values begin
+        return heads(x[..., :k], D), heads(x[..., k:v], D), heads(x[..., v:], E)
+    packed = parts(qkv)
+    out, log_sum = kernels.attention(*packed, None, slopes, *settings)
 
     def vjp(g):
         dqkv = np.empty(qkv.shape, qkv.dtype)
-        kernels.attention_vjp(heads(g, E), *parts(qkv), None, slopes, out, log_sum, *settings,
+        kernels.attention_vjp(heads(g, E), *packed, None, slopes, out, log_sum, *settings,
                               into=parts(dqkv))
         return dqkv,
     return out.swapaxes(1, 2).reshape(*lead, T, H * E), Together(vjp)
