@@ -154,14 +154,14 @@ class Tensor:
         if g.shape != self.shape:
             raise ValueError(f"the gradient to start from has shape {list(g.shape)}, "
                              f"the tensor {list(self.shape)}")
-        leaves = _walk(self.node, g.astype(self.dtype))
+        leaves = _walk(self.node, g.astype(self.dtype, copy=False))
         for node, g in leaves:          # only now, so that a walk that fails changes no gradient
             node.grad = g if node.grad is None else np.asarray(node.grad + g)
 
 
 def _walk(root, g):
     """Send g from the root to the leaves; return (leaf, gradient) pairs and free the graph."""
-    sums = {root: (g, True)}            # node -> its gradient so far, whether we may write to it
+    sums = {root: (g, False)}           # node -> its gradient so far, whether we may write to it
     waiting = [(-root.birth, root)]
     leaves = []
     while waiting:                      # youngest first: every user of a node is younger and done,

@@ -325,6 +325,15 @@ def test_backward_starts_from_any_gradient_of_the_right_shape():
     assert np.array_equal(x.grad, [4, 31])
 
 
+def test_the_gradient_to_start_from_is_neither_changed_nor_kept():
+    for of in (lambda x: x, lambda x: x + 0, lambda x: x.reshape(2, 1).reshape(2)):
+        x, g = leaf(1.0, 2.0), np.ones(2)
+        for _ in range(2):
+            of(x).backward(g)
+            assert not np.shares_memory(x.grad, g)
+        assert np.array_equal(g, [1, 1]) and np.array_equal(x.grad, [2, 2])
+
+
 def test_errors_of_the_tensor_name_the_remedy():
     x = leaf(1.0, 2.0)
     with pytest.raises(TypeError, match=r"only floats have gradients, and this is int64\[2\]; "
