@@ -130,7 +130,7 @@ def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:
 def embedding(ids: Array, weight: Array) -> Rule:
     """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
     ids = _integers(ids, len(weight), "id")
-    return weight[ids], (None, _rows_added(ids.reshape(-1, 1)))
+    return weight.take(ids, axis=0), (None, _rows_added(ids.reshape(-1, 1)))
 
 
 @op
@@ -187,7 +187,7 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
     logits, = one_type(logits)
     shape, logits = logits.shape, _rows(logits)
     targets = _integers(targets, shape[-1], "target", ignore_index).reshape(-1)
-    counted = int((targets != ignore_index).sum())
+    counted = int(np.count_nonzero(targets != ignore_index))
     if counted == 0:
         raise ValueError(f"there is no target to average over, among {targets.size} "
                          f"with ignore_index={ignore_index}")
@@ -284,11 +284,13 @@ def _integers(ids, limit, what, ignored=None):
     """Return the ids as int64, after checking that each lies in [0, limit) or is `ignored`."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
-    wrong = (ids < 0) | (ids >= limit)
-    if ignored is not None:
-        wrong &= ids != ignored
-    if wrong.any():
-        place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
-                         f"from 0 to {limit - 1}")
-    return np.ascontiguousarray(ids, dtype=np.int64)
+    found = np.asarray(ids, dtype=np.int64, order="C")
+    if found.view(np.uint64).max(initial=0) >= limit:       # without a sign, one below 0 is large
+        wrong = (ids < 0) | (ids >= limit)
+        if ignored is not None:
+            wrong &= ids != ignored
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
+                             f"from 0 to {limit - 1}")
+    return found

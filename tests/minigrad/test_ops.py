@@ -505,6 +505,8 @@ WRONG = [
     ("embedding", (np.array([[1, 9]]), np.ones((5, 3))), {},
      IndexError, "id 9 at (0, 1) is not one of the 5 from 0 to 4"),
     ("embedding", (np.array([-1]), np.ones((5, 3))), {}, IndexError, "id -1 at (0,)"),
+    ("embedding", (np.array([1, 1 << 63], np.uint64), np.ones((5, 3))), {}, IndexError,
+     "id 9223372036854775808 at (1,)"),
     ("embedding", (np.array([0.5]), np.ones((5, 3))), {},
      TypeError, "ids are integers, and these are float64"),
     ("embedding_bag", (np.array(1), np.ones((5, 3))), {}, ValueError,
