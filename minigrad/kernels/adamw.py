@@ -5,6 +5,7 @@ How it runs: the kernels get the addresses of many arrays at once, cut into piec
 elements, which the threads share.  Each piece has its own sum, so that a norm does not depend on
 the threads.
 """
+import ctypes
 import functools
 
 import numpy as np
@@ -16,6 +17,8 @@ from minigrad.kernels.build.simd import array_at
 from minigrad.kernels.build.sums import dot
 
 PIECE = 1 << 14
+
+_Bytes = ctypes.c_char * 0      # of any buffer, which may be empty
 
 
 def plain_adamw(ps, gs, ms, vs, settings):
@@ -56,7 +59,7 @@ def sum_of_squares(xs: list) -> float:
 
 def addresses(arrays: list) -> np.ndarray:
     """Return the address of the first element of each array."""
-    return np.array([x.__array_interface__["data"][0] for x in arrays], np.int64)
+    return np.array([ctypes.addressof(_Bytes.from_buffer(x)) for x in arrays], np.int64)
 
 
 @functools.cache
@@ -75,7 +78,7 @@ def adamw_kernel(like, places, pieces, settings, threads):
 def adamw_pieces(thread, threads, like, places, pieces, settings):
     real = like.dtype.type
     for piece in share(len(pieces), thread, threads):
-        i, start, stop = pieces[piece]
+        i, start, stop = pieces[piece, 0], pieces[piece, 1], pieces[piece, 2]
         n, offset = stop - start, start * like.itemsize
         p, g = array_at(places[i, 0] + offset, n, like), array_at(places[i, 1] + offset, n, like)
         m, v = array_at(places[i, 2] + offset, n, like), array_at(places[i, 3] + offset, n, like)

@@ -405,7 +405,7 @@ def test_adamw_of_many_parameters_is_the_plain_one(dtype):
     rng = np.random.default_rng(8)
     shapes = (), (0,), (3, 5), (300, 200), (1,)
     state = [[normal(rng, *shape, dtype=dtype) for shape in shapes] for _ in range(4)]
-    state[3] = [np.square(v) for v in state[3]]
+    state[3] = [np.asarray(np.square(v)) for v in state[3]]
     settings = rng.uniform(0.01, 0.9, (len(shapes), 7))
     expected = [[x.copy() for x in arrays] for arrays in state]
     kernels.adamw(*state, settings)
