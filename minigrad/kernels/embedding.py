@@ -25,7 +25,7 @@ def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0) 
     elements."""
     out = np.empty((len(ids), table.shape[1]), table.dtype)
     sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *seed_and_bound(p, seed),
-                    1 / (1 - p), threads_for(ids.size * table.shape[1]))
+                    1 / (1 - p), threads_for(ids.size * table.shape[1] // 8))
     return out
 
 
@@ -61,7 +61,7 @@ def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, 
     (V, C), (N, n), (N, C)."""
     if ids.size:
         add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *seed_and_bound(p, seed),
-                        1 / (1 - p), threads_for(ids.size * g.shape[1]))
+                        1 / (1 - p), threads_for(ids.size * g.shape[1] // 8))
 
 
 @kernel("C2 ids2 C2 key key key double threads")

@@ -29,7 +29,8 @@ def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float, centre
     (R, 2)."""
     flat = rows(x)
     out, moments = np.empty(flat.shape, x.dtype), np.empty((len(flat), 2), x.dtype)
-    norm_kernel(flat, dense(weight), dense(bias), out, moments, eps, centred, threads_for(x.size))
+    norm_kernel(flat, dense(weight), dense(bias), out, moments, eps, centred,
+                threads_for(x.size // 4))
     return out.reshape(x.shape), moments
 
 
@@ -50,7 +51,8 @@ def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarr
     flat = rows(x)
     dx = np.empty(flat.shape, x.dtype)
     sums = np.zeros((2 * CHUNKS, x.shape[-1]), x.dtype)
-    norm_vjp_kernel(rows(g), flat, dense(weight), moments, dx, sums, centred, threads_for(x.size))
+    norm_vjp_kernel(rows(g), flat, dense(weight), moments, dx, sums, centred,
+                    threads_for(x.size // 4))
     dweight, dbias = sums[:CHUNKS].sum(axis=0), sums[CHUNKS:].sum(axis=0)
     return dx.reshape(x.shape), dweight, dbias
 

@@ -34,7 +34,7 @@ def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
     """y * (g - sum(g * y)) over the last axis: the gradient of `softmax`, from its output y."""
     out = np.empty(y.shape, y.dtype)
     if y.size:
-        softmax_vjp_kernel(rows(g), rows(y), rows(out), threads_for(y.size))
+        softmax_vjp_kernel(rows(g), rows(y), rows(out), threads_for(y.size // 4))
     return out
 
 
