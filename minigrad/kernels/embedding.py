@@ -6,8 +6,10 @@ import math
 import numpy as np
 
 from minigrad.kernels.build.compiling import dense, instead_of, kernel, rows, serial, threads_for
-from minigrad.kernels.build.lanes import fma
+from minigrad.kernels.build.lanes import LANES, fma
 from minigrad.kernels.build.parallel import on_threads, share
+from minigrad.kernels.build.simd import part
+from minigrad.kernels.build.tiles import prefetch
 from minigrad.kernels.dropout import keeps, plain_keep, seed_and_bound
 
 FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
@@ -36,17 +38,22 @@ def sum_rows_kernel(table, ids, out, low, high, bound, scale, threads):
 
 @serial
 def sums_of_rows(thread, threads, table, ids, out, low, high, bound, scale):
-    n, factor = ids.shape[1], table.dtype.type(scale)
-    for r in share(len(ids), thread, threads):
-        into = out[r]
-        into[:] = 0
+    (R, n), C, real = ids.shape, table.shape[1], table.dtype.type
+    for r in share(R, thread, threads):
+        into = part(out, r * C, C)
+        if r + 1 < R:       # the rows of the next sum, which lie anywhere in the table
+            for i in range(n):
+                for c in range(0, C, LANES):
+                    prefetch(table, ids[r + 1, i] * C + c)
+        for c in range(C):
+            into[c] = 0
         for i in range(n):
             if keeps(low, high, bound, r * n + i):
-                row = table[ids[r, i]]
-                for c in range(row.size):
+                row = part(table, ids[r, i] * C, C)
+                for c in range(C):
                     into[c] += row[c]
-        for c in range(into.size):
-            into[c] *= factor
+        for c in range(C):
+            into[c] *= real(scale)
 
 
 def plain_add_rows(total, ids, g, p=0.0, seed=0):
@@ -72,14 +79,14 @@ def add_rows_kernel(total, ids, g, low, high, bound, scale, threads):
 @serial
 def add_rows_of_thread(thread, threads, total, ids, g, low, high, bound, scale):
     """Each thread has rows of its own, so no two write to the same row."""
-    n, factor = ids.shape[1], g.dtype.type(scale)
-    for r in range(len(ids)):
-        row = g[r]
+    (R, n), C, factor = ids.shape, g.shape[1], g.dtype.type(scale)
+    for r in range(R):
+        row = part(g, r * C, C)
         for i in range(n):
             at = ids[r, i]
             if at % threads == thread and keeps(low, high, bound, r * n + i):
-                into = total[at]
-                for c in range(row.size):
+                into = part(total, at * C, C)
+                for c in range(C):
                     into[c] = fma(factor, row[c], into[c])
 
 
