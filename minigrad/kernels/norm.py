@@ -5,7 +5,8 @@ import math
 
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, instead_of, kernel, rows, serial, threads_for
+from minigrad.kernels.build.compiling import (dense, inlined, instead_of, kernel, rows, serial,
+                                              threads_for)
 from minigrad.kernels.build.lanes import LANES, fma, load, spread, store, total
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
@@ -70,7 +71,7 @@ def normalise_rows(thread, threads, x, weight, bias, out, moments, eps, centred)
                                                  part(out, r * C, C))
 
 
-@serial
+@inlined
 def normalise(row, weight, bias, eps, centred, out):
     """Write the norm of a row to `out`; return its mean and 1 / std."""
     C = row.size

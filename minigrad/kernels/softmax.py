@@ -1,7 +1,8 @@
 """Softmax over rows, and the cross-entropy of rows of logits against one class each."""
 import numpy as np
 
-from minigrad.kernels.build.compiling import instead_of, kernel, rows, serial, threads_for
+from minigrad.kernels.build.compiling import (inlined, instead_of, kernel, rows, serial,
+                                              threads_for)
 from minigrad.kernels.build.lanes import LANES, load, spread, store, total
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
@@ -51,7 +52,7 @@ def softmax_rows(thread, threads, x, out):
         softmax_row(row, largest(row), part(out, r * C, C))
 
 
-@serial
+@inlined
 def softmax_row(x, top, y):
     """Write the softmax of a row, whose maximum is `top`, to y, which may be x; return
     log(sum(exp(x)))."""

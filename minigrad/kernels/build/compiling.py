@@ -53,10 +53,16 @@ def _digest(*parts):
 _MACHINE = _digest(numba.__version__, processor.name_and_features(), str(_HERE))
 
 
-def serial(f: Callable) -> Callable:
+def serial(f: Callable, **options) -> Callable:
     """Compile a function that only kernels call, for any argument types; Python cannot call it."""
     return numba.njit(error_model="numpy", nogil=True, no_cpython_wrapper=True,
-                      no_cfunc_wrapper=True, pipeline_class=Linked)(f)
+                      no_cfunc_wrapper=True, pipeline_class=Linked, **options)(f)
+
+
+def inlined(f: Callable) -> Callable:
+    """As `serial`, for a function of single rows: LLVM puts it in place of its calls, each of which
+    would first copy seven numbers for every array."""
+    return serial(f, forceinline=True)
 
 
 def kernel(signature: str) -> Callable:
