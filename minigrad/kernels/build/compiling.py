@@ -5,6 +5,7 @@ Named layouts limit that to one version per float type, which keeps a new user's
 """
 import ast
 import contextlib
+import gzip
 import hashlib
 import math
 import os
@@ -35,6 +36,7 @@ FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float
 INTEGERS = np.dtype(np.int64)
 FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
 SECONDS = "seconds"     # the file of how many kernels were compiled last, and how long it took
+CODE = "{}.ll.gz"       # the file of a kernel's code, for a float type, in its folder
 OF_KERNELS = "minigrad.kernels"
 
 KERNELS = {}        # name -> kernel
@@ -115,6 +117,8 @@ def kernel(signature: str) -> Callable:
                         if not dispatcher.signatures:
                             raise
                 dispatcher.disable_compile()    # every call is matched to this one version
+                if not dispatcher.stats.cache_hits and (kept_in := folder(f)):
+                    _keep_code(kept_in, dtype, *dispatcher.inspect_llvm().values())
                 return dispatcher
             except Exception as error:          # Numba and LLVM have many ways to fail
                 return _refusing(f"{f.__name__}: {type(error).__name__}: {error}")
@@ -134,7 +138,18 @@ def kernel(signature: str) -> Callable:
             kept_in = folder(f)
             return kept_in is not None and any(kept_in.rglob("*.nbc"))
 
+        def code(dtype):
+            """Return LLVM's optimised code of a version; compile that if the code was not kept."""
+            dtype = INTEGERS if of_integers else np.dtype(dtype)
+            path = folder(f) / CODE.format(dtype)
+            if not path.exists():
+                shutil.rmtree(path.parent)
+                versions.pop(dtype, None)
+                compile_version(dtype)
+            return gzip.decompress(path.read_bytes()).decode()
+
         call.versions, call.compile, call.on_disk = versions, compile_version, on_disk
+        call.code = code
         KERNELS[name] = call
         return call
 
@@ -290,6 +305,12 @@ def folder(f: Callable) -> pathlib.Path | None:
         with contextlib.suppress(OSError):
             path.mkdir()
     return path
+
+
+def _keep_code(kept_in, dtype, code):
+    """Keep the code that LLVM has optimised beside the machine code: it can be read."""
+    with contextlib.suppress(OSError):
+        (kept_in / CODE.format(dtype)).write_bytes(gzip.compress(code.encode(), 1))
 
 
 @cache

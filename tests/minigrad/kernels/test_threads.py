@@ -3,6 +3,7 @@ import math
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -225,7 +226,7 @@ def test_numbas_own_work_queue_serves_two_python_threads(said):
 
 class Slow:
     """What stands for a kernel whose compilation takes a while."""
-    made = 0
+    made, stats = 0, SimpleNamespace(cache_hits=1)
 
     def __init__(self, *arguments):
         Slow.made += 1
