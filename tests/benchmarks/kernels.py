@@ -15,6 +15,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import kernels
+from minigrad.kernels.build import compiling
 from model import Transformer
 from tests import plain
 from tests.benchmarks.peers import config_of
@@ -22,6 +23,7 @@ from tests.benchmarks.remote import has_pytorch
 from tests.benchmarks.report import Report
 from tests.benchmarks.sizes import OPTIMIZER, VOCABULARY, Size
 from tests.benchmarks.timing import Timed, plan, take_turns, timed
+from tests.minigrad.kernels.loops import vector_bits
 
 TURNS = 5, 20       # rounds, calls of a turn
 PATIENCE = 0.3      # seconds of a turn
@@ -29,7 +31,7 @@ DROPPED = 0.2
 NGRAM_ROWS = 32768  # of the modern recipe
 NAMES = ("minigrad", "NumPy", "PyTorch")
 
-Line = tuple[str, float, list[Timed]]       # what, GFLOP or nan, by whom
+Line = tuple[str, str, float, list[Timed]]      # what, by which kernel, GFLOP or nan, by whom
 
 
 def measure_kernels(size: Size, options: argparse.Namespace, report: Report) -> None:
@@ -47,20 +49,26 @@ def measure(title: str, form: str, lines: Iterator[Line], options: argparse.Name
     rounds, repeats = plan(options, *TURNS)
     rows, raw = [], []
     try:
-        for name, gflop, contestants in lines:
+        for name, kernel, gflop, contestants in lines:
             for t in contestants:
                 t.repeats, t.patience = repeats, PATIENCE
             take_turns(contestants, rounds, name)
             seconds = [*(t.median for t in contestants), math.nan][:3]
             rows.append([name, *(1e3 * t if math.isnan(gflop) else gflop / t for t in seconds),
-                         *(t / seconds[0] for t in seconds[1:])])
+                         *(t / seconds[0] for t in seconds[1:]), bits_of(kernel)])
             raw += [Timed(f"{name}, {t.name}", t.prepare, times=t.times) for t in contestants]
     finally:
         if rows:
-            means = np.exp(np.log([row[-2:] for row in rows]).mean(axis=0)).tolist()
-            rows.append(["geometric mean", math.nan, math.nan, math.nan, *means])
+            means = np.exp(np.log([row[4:6] for row in rows]).mean(axis=0)).tolist()
+            rows.append(["geometric mean", math.nan, math.nan, math.nan, *means, math.nan])
         report.table(title, {"": "{}", **dict.fromkeys(NAMES, form),
-                             "over NumPy": "{:.2f} x", "over PyTorch": "{:.2f} x"}, rows, raw=raw)
+                             "over NumPy": "{:.2f} x", "over PyTorch": "{:.2f} x",
+                             "vectors": "{:.0f} bits"}, rows, raw=raw)
+
+
+def bits_of(kernel: str) -> float:
+    """The width of the vectors in a kernel's loops; nan without a kernel."""
+    return vector_bits(compiling.KERNELS[kernel].code("float32")) if kernel else math.nan
 
 
 def products(size: Size, torch: ModuleType | None) -> Iterator[Line]:
@@ -75,7 +83,7 @@ def products(size: Size, torch: ModuleType | None) -> Iterator[Line]:
             if torch:
                 calls.append(partial(torch.matmul, *map(torch.from_numpy, (a, b))))
             yield (f"{name + ',':5} {form:4} {len(a):6,} x {len(b):6,} x {b.shape[1]:5,}",
-                   2e-9 * N * K * P, timed(dict(zip(NAMES, calls))))
+                   "matmul", 2e-9 * N * K * P, timed(dict(zip(NAMES, calls))))
 
 
 @dataclass
@@ -85,8 +93,10 @@ class Case:
     Parameters
     ----------
     inputs : the arrays that a gradient goes back to.
+    kernels : that minigrad runs forward and backward; "" for none.
     """
     name: str
+    kernels: tuple[str, str]
     inputs: list[np.ndarray]
     ours: Callable[..., mg.Tensor]
     theirs: Callable
@@ -103,48 +113,51 @@ def cases(size: Size, torch: ModuleType | None) -> Iterator[Case]:
     normal = partial(rng.standard_normal, dtype=np.float32)
 
     ids, table = rng.integers(V, size=N), normal((V, C))
-    yield Case("embedding", [table], partial(mg.embedding, ids),
+    yield Case("embedding", ("", "add_rows"), [table], partial(mg.embedding, ids),
                lambda table: F.embedding(torch.from_numpy(ids), table),
                lambda: table[ids], lambda g: plain.add_rows(np.zeros_like(table), ids[:, None], g))
 
     bags, rows = rng.integers(NGRAM_ROWS, size=(N, 4)), normal((NGRAM_ROWS, C))
-    yield Case("embedding bag", [rows], partial(mg.embedding_bag, bags),
+    yield Case("embedding bag", ("sum_rows", "add_rows"), [rows], partial(mg.embedding_bag, bags),
                lambda rows: F.embedding_bag(torch.from_numpy(bags), rows, mode="sum"),
                lambda: plain.sum_rows(rows, bags),
                lambda g: plain.add_rows(np.zeros_like(rows), bags, g))
 
     x, gain, shift = normal((N, C)), np.ones(C, np.float32), np.zeros(C, np.float32)
     moments = plain.norm(x, gain, shift, 1e-5, True)[1]
-    yield Case("layer norm", [x, gain], mg.layer_norm, lambda x, gain: F.layer_norm(x, (C,), gain),
+    yield Case("layer norm", ("norm", "norm_vjp"), [x, gain], mg.layer_norm,
+               lambda x, gain: F.layer_norm(x, (C,), gain),
                lambda: plain.norm(x, gain, shift, 1e-5, True),
                lambda g: plain.norm_vjp(g, x, gain, moments, True))
 
     q, k, v = normal((B, T, 3, H, C // H)).transpose(2, 0, 3, 1, 4)     # as one product makes them
     settings = True, (C // H) ** -0.5, p, 0
     out, log_sum = plain.attention(q, k, v, None, None, *settings)
-    yield Case("attention", [q, k, v],
+    yield Case("attention", ("attention", "attention_vjp"), [q, k, v],
                partial(mg.scaled_dot_product_attention, is_causal=True, dropout_p=p, rng=rng),
                lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=True, dropout_p=p),
                lambda: plain.attention(q, k, v, None, None, *settings),
                lambda g: plain.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings))
 
     wide = normal((N, 4 * C))
-    yield Case("gelu", [wide], mg.gelu, lambda x: F.gelu(x),
+    yield Case("gelu", ("gelu", "gelu_vjp"), [wide], mg.gelu, lambda x: F.gelu(x),
                lambda: plain.gelu(wide, False), lambda g: plain.gelu_vjp(g, wide, False))
 
-    yield Case("dropout", [x], partial(mg.dropout, p=DROPPED, rng=rng),
+    yield Case("dropout", ("dropout", "dropout"), [x], partial(mg.dropout, p=DROPPED, rng=rng),
                lambda x: F.dropout(x, DROPPED),
                lambda: plain.dropout(x, DROPPED, 0), lambda g: plain.dropout(g, DROPPED, 0))
 
     logits = normal((N, V))
-    yield Case("cross entropy", [logits], lambda logits: mg.cross_entropy(logits, ids),
+    yield Case("cross entropy", ("cross_entropy", ""), [logits],
+               lambda logits: mg.cross_entropy(logits, ids),
                lambda logits: F.cross_entropy(logits, torch.from_numpy(ids)),
                lambda: plain.cross_entropy(logits, ids, -100)[0].mean(),
                lambda g: plain.cross_entropy(logits, ids, -100)[1] * (g / N))
 
     scores = normal((B * H * T, T))
     weights = plain.softmax(scores)
-    yield Case("softmax", [scores], mg.softmax, lambda x: F.softmax(x, dim=-1),
+    yield Case("softmax", ("softmax", "softmax_vjp"), [scores], mg.softmax,
+               lambda x: F.softmax(x, dim=-1),
                lambda: plain.softmax(scores), lambda g: plain.softmax_vjp(g, weights))
 
 
@@ -164,9 +177,11 @@ def ops(size: Size, torch: ModuleType | None) -> Iterator[Line]:
         backward = [lambda: partial(case.ours(*leaves()).backward, g),
                     lambda: partial(case.backward, g),
                     lambda: partial(case.theirs(*their_leaves()).backward, torch.from_numpy(g))]
-        for name, prepared in ((case.name, forward), (f"{case.name}, backward", backward)):
-            yield name, math.nan, list(map(Timed, NAMES if torch else NAMES[:2], prepared))
-    yield "AdamW, all parameters", math.nan, timed(dict(zip(NAMES, optimizers(size, torch))))
+        for name, kernel, prepared in zip((case.name, f"{case.name}, backward"), case.kernels,
+                                          (forward, backward)):
+            yield name, kernel, math.nan, list(map(Timed, NAMES if torch else NAMES[:2], prepared))
+    yield ("AdamW, all parameters", "adamw", math.nan,
+           timed(dict(zip(NAMES, optimizers(size, torch)))))
 
 
 def optimizers(size: Size, torch: ModuleType | None) -> list[Callable[[], object]]:
