@@ -20,13 +20,12 @@ from minigrad.kernels.build.compiling import (dense, instead_of, kernel, serial,
 from minigrad.kernels.build.lanes import LANES, larger, load, spread, store
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import dense_row, part
-from minigrad.kernels.build.sums import dot, largest
+from minigrad.kernels.build.sums import dot
 from minigrad.kernels.build.tiles import MR, TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.build.vector_math import exp, log
 from minigrad.kernels.dropout import keeps, plain_dropout, seed_and_bound
 from minigrad.kernels.matmul import ADD, SET, multiply_tiles, pack_columns
 from minigrad.kernels.rotary import copy_row
-from minigrad.kernels.softmax import softmax_row
 
 QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
 
@@ -315,33 +314,3 @@ def get(x, at):
 @serial
 def put(x, at, lanes):
     store(part(x, at, LANES), 0, lanes)
-
-
-@serial
-def whole_lanes(n):
-    """Round n up to a multiple of LANES, so that no loop has a remainder."""
-    return (n + LANES - 1) // LANES * LANES
-
-
-@serial
-def finish_scores(row, scale, slope, t, mask, has_mask, visible):
-    """Scale the products q . k of query t, add the linear bias and the mask, and set all keys from
-    `visible` on to -inf."""
-    for s in range(row.size):
-        row[s] *= scale
-    for s in range(visible if slope != 0 else 0):
-        row[s] -= slope * abs(row.dtype.type(t - s))
-    for s in range(visible if has_mask else 0):
-        row[s] += mask[s]
-    for s in range(visible, row.size):
-        row[s] = -np.inf
-
-
-@serial
-def softmax_or_zero(row):
-    """Softmax in place, all 0 where every score is -inf; return log(sum(exp(row)))."""
-    top = largest(row)
-    if top == -np.inf:
-        row[:] = 0
-        return top
-    return softmax_row(row, top, row)

@@ -12,9 +12,10 @@ in the training kernels, so that the logits are equal to the last bit.
 import numpy as np
 
 from minigrad.kernels.activations import plain_activation, squared_relu, value_and_slope
-from minigrad.kernels.attention import finish_scores, softmax_or_zero, whole_lanes
 from minigrad.kernels.build.compiling import FEW, instead_of, kernel, serial, threads_for
+from minigrad.kernels.build.lanes import LANES
 from minigrad.kernels.build.parallel import in_stages, on_threads, share
+from minigrad.kernels.build.sums import largest
 from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel, put, unpack
 from minigrad.kernels.embedding import plain_ngram_rows, rows_at
 from minigrad.kernels.matmul import SET
@@ -22,7 +23,7 @@ from minigrad.kernels.norm import normalise, plain_norm
 from minigrad.kernels.rotary import (copy_row, norm_head, plain_norm_heads, plain_rotate,
                                      rotate_row)
 from minigrad.kernels.sampling import draw_one, limits, plain_draw
-from minigrad.kernels.softmax import plain_softmax
+from minigrad.kernels.softmax import plain_softmax, softmax_row
 
 QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages of a step: five in each layer, the last,
 STAGES = HEAD                                   # and before them the embedding
@@ -281,3 +282,33 @@ def turn_and_norm(head, cos, sin, qk_norm, eps):
         rotate_row(head, cos, sin, head)
     if qk_norm:
         norm_head(head, eps)
+
+
+@serial
+def whole_lanes(n):
+    """Round n up to a multiple of LANES, so that no loop has a remainder."""
+    return (n + LANES - 1) // LANES * LANES
+
+
+@serial
+def finish_scores(row, scale, slope, t, mask, has_mask, visible):
+    """Scale the products q . k of query t, add the linear bias and the mask, and set all keys from
+    `visible` on to -inf."""
+    for s in range(row.size):
+        row[s] *= scale
+    for s in range(visible if slope != 0 else 0):
+        row[s] -= slope * abs(row.dtype.type(t - s))
+    for s in range(visible if has_mask else 0):
+        row[s] += mask[s]
+    for s in range(visible, row.size):
+        row[s] = -np.inf
+
+
+@serial
+def softmax_or_zero(row):
+    """Softmax in place, all 0 where every score is -inf; return log(sum(exp(row)))."""
+    top = largest(row)
+    if top == -np.inf:
+        row[:] = 0
+        return top
+    return softmax_row(row, top, row)
