@@ -7,7 +7,8 @@ from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
 from tests.minigrad.kernels.loops import counted, vector_bits
 
-# They slice whole blocks, heads or matrices, mostly of arrays that belong to one thread.
+# They slice whole blocks, heads or matrices.  Arrays that `on_threads` hands out have no owner, so
+# that such a count finds nothing to change, or belong to one thread.
 BY_BLOCKS = {"matmul", "attention", "attention_vjp", "decode", "draw", "muon"}
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 
