@@ -45,7 +45,8 @@ print(*square.inspect_asm().values())
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="this is no x86-64")
 def test_a_plain_loop_takes_whole_vectors_where_llvm_would_take_half_of_them():
-    environment = os.environ | {"NUMBA_CPU_NAME": "sapphirerapids", "NUMBA_CPU_FEATURES": ""}
+    environment = os.environ | {"NUMBA_CPU_NAME": "sapphirerapids", "NUMBA_CPU_FEATURES": "",
+                                "NUMBA_DISABLE_JIT": "0"}
     code = subprocess.run([sys.executable, "-c", LOOP], env=environment, capture_output=True,
                           text=True, check=True).stdout
     assert any("vmulps" in line and "zmm" in line for line in code.splitlines())

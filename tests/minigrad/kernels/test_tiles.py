@@ -1,13 +1,13 @@
 """Tiles of a product, as LLVM compiles them for processors that are not here."""
 import re
 
+import numba
 import numpy as np
 import pytest
 
 from minigrad import kernels
 from minigrad.kernels.build.tiles import SIZES, WIDE, Size, tiles_of
 from tests.benchmarks.tiles import FLOATS, PROCESSORS, loops, tiles_here
-
 
 ONE_OF_EACH_KIND = "haswell", "skylake-avx512", "apple-m1"
 
@@ -41,6 +41,7 @@ def test_every_step_of_a_whole_tile_is_found(name):
     assert all(re.fullmatch(r"minigrad_tile_float_\dx\d(_[01])?", x.tile) for x in found)
 
 
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 @pytest.mark.parametrize("by_columns", (False, True))
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("kind", SIZES)
