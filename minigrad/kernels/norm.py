@@ -30,8 +30,9 @@ def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float, centre
     (R, 2)."""
     flat = rows(x)
     out, moments = np.empty(flat.shape, x.dtype), np.empty((len(flat), 2), x.dtype)
-    norm_kernel(flat, dense(weight), dense(bias), out, moments, eps, centred,
-                threads_for(x.size // 4))
+    if len(flat):
+        norm_kernel(flat, dense(weight), dense(bias), out, moments, eps, centred,
+                    threads_for(x.size // 4))
     return out.reshape(x.shape), moments
 
 
@@ -65,25 +66,41 @@ def norm_kernel(x, weight, bias, out, moments, eps, centred, threads):
 
 @serial
 def normalise_rows(thread, threads, x, weight, bias, out, moments, eps, centred):
+    """Take the moments of the next row before a row is scaled: the processor does both at once,
+    where the scaling alone would wait for the sums."""
     R, C = x.shape
-    for r in share(R, thread, threads):
-        moments[r, 0], moments[r, 1] = normalise(part(x, r * C, C), weight, bias, eps, centred,
-                                                 part(out, r * C, C))
+    mine = share(R, thread, threads)
+    ahead = moments_of(part(x, mine.start * C, C), eps, centred)
+    for r in mine:
+        (mean, rstd), following = ahead, part(x, min(r + 1, R - 1) * C, C)
+        ahead = moments_of(following, eps, centred)
+        scale(part(x, r * C, C), weight, bias, mean, rstd, part(out, r * C, C))
+        moments[r, 0], moments[r, 1] = mean, rstd
 
 
 @inlined
 def normalise(row, weight, bias, eps, centred, out):
-    """Write the norm of a row to `out`; return its mean and 1 / std."""
+    """Write the norm of a row to `out`."""
+    mean, rstd = moments_of(row, eps, centred)
+    scale(row, weight, bias, mean, rstd, out)
+
+
+@inlined
+def moments_of(row, eps, centred):
+    """Return mean and 1 / std of a row."""
+    real = row.dtype.type
+    share = real(1) / real(row.size)
+    mean = row_sum(row) * share if centred else real(0)
+    return mean, real(1) / np.sqrt(fma(squares(row, mean), share, real(eps)))
+
+
+@inlined
+def scale(row, weight, bias, mean, rstd, out):
     C = row.size
     weight, bias, out = part(weight, 0, C), part(bias, 0, C), part(out, 0, C)
-    real = row.dtype.type
-    share = real(1) / real(C)
-    mean = row_sum(row) * share if centred else real(0)
-    rstd = real(1) / np.sqrt(fma(squares(row, mean), share, real(eps)))
     for c in range(0, C, LANES):
         unit = (load(row, c, 0) - mean) * rstd
         store(out, c, fma(unit, load(weight, c, 0), load(bias, c, 0)))
-    return mean, rstd
 
 
 @kernel("C2 C2 C1 C2 C2 C2 bool threads")
