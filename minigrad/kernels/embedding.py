@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from minigrad.kernels.build.compiling import dense, instead_of, kernel, rows, serial, threads_for
-from minigrad.kernels.build.lanes import LANES, fma
+from minigrad.kernels.build.lanes import LANES, fma, load, spread, store
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.tiles import prefetch
@@ -14,6 +14,7 @@ from minigrad.kernels.dropout import keeps, plain_keep, seed_and_bound
 
 FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
 FOLD = np.uint64(32)
+AHEAD = 2       # rows are prefetched so many sums before their own
 
 
 def plain_sum_rows(table, ids, p=0.0, seed=0):
@@ -38,22 +39,30 @@ def sum_rows_kernel(table, ids, out, low, high, bound, scale, threads):
 
 @serial
 def sums_of_rows(thread, threads, table, ids, out, low, high, bound, scale):
-    (R, n), C, real = ids.shape, table.shape[1], table.dtype.type
+    R, C, real = len(ids), table.shape[1], table.dtype.type
+    found = np.empty(ids.shape[1], np.int64)
     for r in share(R, thread, threads):
-        into = part(out, r * C, C)
-        if r + 1 < R:       # the rows of the next sum, which lie anywhere in the table
-            for i in range(n):
+        if r + AHEAD < R:       # rows lie anywhere in the table
+            for i in range(kept_rows(ids, r + AHEAD, low, high, bound, found)):
                 for c in range(0, C, LANES):
-                    prefetch(table, ids[r + 1, i] * C + c)
-        for c in range(C):
-            into[c] = 0
-        for i in range(n):
-            if keeps(low, high, bound, r * n + i):
-                row = part(table, ids[r, i] * C, C)
-                for c in range(C):
-                    into[c] += row[c]
-        for c in range(C):
-            into[c] *= real(scale)
+                    prefetch(table, found[i] * C + c)
+        count, into = kept_rows(ids, r, low, high, bound, found), part(out, r * C, C)
+        for c in range(0, C, LANES):
+            sums = spread(real(0))
+            for i in range(count):
+                sums += load(part(table, found[i] * C, C), c, 0)
+            store(into, c, sums * real(scale))
+
+
+@serial
+def kept_rows(ids, r, low, high, bound, found):
+    """Write which rows sum r has, but dropped ones, to `found`; return their number."""
+    count, n = 0, ids.shape[1]
+    for i in range(n):
+        if bound == 0 or keeps(low, high, bound, r * n + i):
+            found[count] = ids[r, i]
+            count += 1
+    return count
 
 
 def plain_add_rows(total, ids, g, p=0.0, seed=0):
