@@ -18,6 +18,8 @@ AHEAD = 2       # rows are prefetched so many sums before their own
 
 
 def plain_sum_rows(table, ids, p=0.0, seed=0):
+    if (ids < 0).any():
+        raise IndexError("an id is below 0")
     kept = plain_keep(ids.size, p, seed).reshape(*ids.shape, 1)
     return np.where(kept, table[ids], 0).sum(axis=1, dtype=table.dtype) * (1 / (1 - p))
 
@@ -25,7 +27,7 @@ def plain_sum_rows(table, ids, p=0.0, seed=0):
 @instead_of(plain_sum_rows)
 def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0) -> np.ndarray:
     """Return sums of n rows each, (V, C), (N, n) -> (N, C), with rows dropped as `dropout` drops
-    elements."""
+    elements.  Raise an IndexError if there is no such row."""
     out = np.empty((len(ids), table.shape[1]), table.dtype)
     sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *seed_and_bound(p, seed),
                     1 / (1 - p), threads_for(ids.size * table.shape[1] // 8))
@@ -34,6 +36,10 @@ def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0) 
 
 @kernel("C2 ids2 C2 key key key double threads")
 def sum_rows_kernel(table, ids, out, low, high, bound, scale, threads):
+    for r in range(len(ids)):
+        for i in range(ids.shape[1]):
+            if not 0 <= ids[r, i] < len(table):
+                raise IndexError("there is no such row")
     on_threads(threads, sums_of_rows, table, ids, out, low, high, bound, scale)
 
 

@@ -91,27 +91,41 @@ def softmax_row_vjp(g, y, out):
 def plain_cross_entropy(logits, targets, ignored):
     shifted = logits - logits.max(axis=1, keepdims=True)
     counted = targets != ignored
+    if (counted & (targets < 0)).any():
+        raise IndexError("a target is below 0")
     chosen = np.arange(len(targets)), np.where(counted, targets, 0)
     losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[chosen]
     slopes = plain_softmax(logits)
     slopes[chosen] -= 1
-    return (losses * counted).astype(logits.dtype), slopes * counted[:, None]
+    return ((losses * counted).astype(logits.dtype), slopes * counted[:, None],
+            int(np.count_nonzero(counted)))
 
 
 @instead_of(plain_cross_entropy)
 def cross_entropy(logits: np.ndarray, targets: np.ndarray, ignored: int
-                  ) -> tuple[np.ndarray, np.ndarray]:
-    """-log softmax(logits)[target] in nats, (R, C), (R,) -> (R,), and its gradient, (R, C),
-    in the same pass; both are 0 where the target is ignored."""
+                  ) -> tuple[np.ndarray, np.ndarray, int]:
+    """-log softmax(logits)[target] in nats, (R, C), (R,) -> (R,), and its gradient, (R, C), in the
+    same pass; both are 0 where the target is ignored.  Also return how many are not.
+
+    Raises
+    ------
+    IndexError : a target is no class, and is not ignored.
+    """
     losses, slopes = np.empty(len(targets), logits.dtype), np.empty(logits.shape, logits.dtype)
+    counted = np.zeros(1, np.int64)
     if targets.size:
-        cross_entropy_kernel(rows(logits), targets, losses, slopes, ignored,
+        cross_entropy_kernel(rows(logits), targets, losses, slopes, ignored, counted,
                              threads_for(logits.size))
-    return losses, slopes
+    return losses, slopes, int(counted[0])
 
 
-@kernel("C2 ids1 C1 C2 int threads")
-def cross_entropy_kernel(logits, targets, losses, slopes, ignored, threads):
+@kernel("C2 ids1 C1 C2 int I1 threads")
+def cross_entropy_kernel(logits, targets, losses, slopes, ignored, counted, threads):
+    for target in targets:
+        if target != ignored:
+            if not 0 <= target < logits.shape[1]:
+                raise IndexError("a target is no class")
+            counted[0] += 1
     on_threads(threads, cross_entropy_rows, logits, targets, losses, slopes, ignored)
 
 

@@ -129,8 +129,10 @@ def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:
 @op
 def embedding(ids: Array, weight: Array) -> Rule:
     """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
-    ids = _integers(ids, len(weight), "id")
-    return weight.take(ids, axis=0), (None, _rows_added(ids.reshape(-1, 1)))
+    rows = _integers(ids, "id")
+    if rows.view(np.uint64).max(initial=0) >= len(weight):      # without a sign, -1 is large
+        raise _beyond(ids, len(weight), "id")
+    return weight.take(rows, axis=0), (None, _rows_added(rows.reshape(-1, 1)))
 
 
 @op
@@ -144,11 +146,14 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
     if ids.ndim == 0:
         raise ValueError("the last axis of the ids says which rows are summed, and these have none")
     p, seed = dropout_settings(p, rng)
-    ids, (weight,) = _integers(ids, len(weight), "id"), one_type(weight)
+    weight, = one_type(weight)
     if p == 1:
         p, ids = 0.0, ids[..., :0]      # no row is left to sum
-    bags = _rows(ids)
-    value = kernels.sum_rows(weight, bags, p, seed)
+    bags = _rows(_integers(ids, "id"))
+    try:
+        value = kernels.sum_rows(weight, bags, p, seed)
+    except IndexError:
+        raise _beyond(ids, len(weight), "id") from None
     return value.reshape(*ids.shape[:-1], weight.shape[1]), (None, _rows_added(bags, p, seed))
 
 
@@ -186,13 +191,15 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
                          f"{list(logits.shape[:-1])}, and have {list(targets.shape)}")
     logits, = one_type(logits)
     shape, logits = logits.shape, _rows(logits)
-    targets = _integers(targets, shape[-1], "target", ignore_index).reshape(-1)
-    counted = int(np.count_nonzero(targets != ignore_index))
+    flat = _integers(targets, "target").reshape(-1)
+    try:
+        losses, slopes, counted = kernels.cross_entropy(logits, flat, ignore_index)
+    except IndexError:
+        raise _beyond(targets, shape[-1], "target", ignore_index) from None
     if counted == 0:
         raise ValueError(f"there is no target to average over, among {targets.size} "
                          f"with ignore_index={ignore_index}")
-    losses, slopes = kernels.cross_entropy(logits, targets, ignore_index)
-    return losses.sum(dtype=losses.dtype) / counted, (
+    return losses.sum() / counted, (
         lambda g: (slopes * (float(g) / counted)).reshape(shape), None)
 
 
@@ -272,25 +279,26 @@ def _rows(x):
 def one_type(*arrays: np.ndarray | None) -> list[np.ndarray | None]:
     """Cast the arrays (None stays None) to the float type to which NumPy promotes them; integers
     alone become float64."""
-    given = [a for a in arrays if a is not None]
-    if all([a.dtype == given[0].dtype for a in given]) and given[0].dtype.kind == "f":
+    dtypes = [a.dtype for a in arrays if a is not None]
+    if dtypes.count(dtypes[0]) == len(dtypes) and dtypes[0].kind == "f":
         return arrays
-    dtype = np.result_type(*given)
+    dtype = np.result_type(*dtypes)
     dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
     return [None if a is None else a.astype(dtype) for a in arrays]
 
 
-def _integers(ids, limit, what, ignored=None):
-    """Return the ids as int64, after checking that each lies in [0, limit) or is `ignored`."""
+def _integers(ids, what):
+    """Return the ids as int64, dense."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
-    found = np.asarray(ids, dtype=np.int64, order="C")
-    if found.view(np.uint64).max(initial=0) >= limit:       # without a sign, one below 0 is large
-        wrong = (ids < 0) | (ids >= limit)
-        if ignored is not None:
-            wrong &= ids != ignored
-        if wrong.any():
-            place = tuple(int(i) for i in np.argwhere(wrong)[0])
-            raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
-                             f"from 0 to {limit - 1}")
-    return found
+    return np.asarray(ids, dtype=np.int64, order="C")
+
+
+def _beyond(ids, limit, what, ignored=None):
+    """Return an error that names the first id that is neither in [0, limit) nor `ignored`."""
+    wrong = (ids < 0) | (ids >= limit)
+    if ignored is not None:
+        wrong &= ids != ignored
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
+                      f"from 0 to {limit - 1}")
