@@ -3,6 +3,7 @@
 This file knows NumPy arrays and no particular op.
 """
 import inspect
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,8 +40,29 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A gradient that is mostly zero, as the function that adds it to an array in place."""
-    add: Callable[[np.ndarray], None]
+    """A gradient that is mostly zero, as the function that adds it to an array in place.
+
+    If it adds to rows of a table, `ids` are their numbers; add(array, others) then adds to rows of
+    other numbers, given in the place of these.
+    """
+    add: Callable[..., None]
+    ids: np.ndarray | None = None
+
+
+class Rows(NamedTuple):
+    """The rows of a table, of V, that may be other than zero."""
+    values: np.ndarray      # these rows
+    places: np.ndarray      # (V + 1,): how many of them are above each row of the table, and in all
+
+    dtype = property(lambda self: self.values.dtype)
+    length = property(lambda self: math.prod(self.values.shape[1:]))
+    size = property(lambda self: (len(self.places) - 1) * self.length)      # of the table
+
+    def table(self) -> np.ndarray:
+        """Return the table."""
+        table = np.zeros((len(self.places) - 1, *self.values.shape[1:]), self.dtype)
+        table[np.diff(self.places) > 0] = self.values
+        return table
 
 
 class Node:
@@ -54,7 +76,7 @@ class Node:
         self.sources = sources          # nodes of the inputs, None for a constant
         self.vjps = vjps                # one function per input, or Together; None once used
         self.birth = next(_births)      # a node is younger than everything that it was made from
-        self.grad = None                # filled for leaves only
+        self.grad = None                # filled for leaves only: an array, or Rows of it
 
 
 class Tensor:
@@ -91,7 +113,10 @@ class Tensor:
     @property
     def grad(self) -> np.ndarray | None:
         """d(loss)/d(self), summed over the backward passes since it was last None; leaves only."""
-        return self.node.grad if self.node else None
+        if self.node is None:
+            return None
+        self.node.grad = _whole(self.node.grad)
+        return self.node.grad
 
     @grad.setter
     def grad(self, value):
@@ -156,7 +181,7 @@ class Tensor:
                              f"the tensor {list(self.shape)}")
         leaves = _walk(self.node, g.astype(self.dtype, copy=False))
         for node, g in leaves:          # only now, so that a walk that fails changes no gradient
-            node.grad = g if node.grad is None else np.asarray(node.grad + g)
+            node.grad = g if node.grad is None else np.asarray(_whole(node.grad) + _whole(g))
 
 
 def _walk(root, g):
@@ -232,7 +257,11 @@ def _owner(x):
 def _add(held, ours, dx, fresh, source):
     """Return the gradient that a source holds, None at first, plus dx; and whether nothing else
     holds that sum.  An array that nothing else holds is added to in place."""
+    held = _whole(held)
     if isinstance(dx, Added):
+        if (held is None and source.op == "leaf" and dx.ids is not None
+                and dx.ids.size < source.shape[0]):
+            return _rows(dx, source), True
         if not ours:
             held = np.zeros(source.shape, source.dtype) if held is None else held.copy()
         dx.add(held)
@@ -244,6 +273,21 @@ def _add(held, ours, dx, fresh, source):
     total, part = (held, dx) if ours else (dx, held)
     total += part
     return total, True
+
+
+def _rows(added, table):
+    """Return the rows of a table's gradient that something is added to."""
+    kept = np.zeros(table.shape[0], bool)
+    kept[added.ids] = True
+    places = np.zeros(len(kept) + 1, np.int64)
+    np.cumsum(kept, out=places[1:])
+    values = np.zeros((places[-1], *table.shape[1:]), table.dtype)
+    added.add(values, places[added.ids])
+    return Rows(values, places)
+
+
+def _whole(g):
+    return g.table() if isinstance(g, Rows) else g
 
 
 def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

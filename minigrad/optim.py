@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from minigrad import kernels
-from minigrad.core import Tensor, timed
+from minigrad.core import Rows, Tensor, timed
 
 
 class Optimizer:
@@ -39,7 +39,7 @@ class Optimizer:
         groups = [group for group in self.param_groups for _ in group["params"]]
         states = (getattr(self, kind) for kind in self.STATE)
         for group, p, *arrays in zip(groups, self._parameters(), *states):
-            if p.grad is not None:
+            if p.node.grad is not None:
                 yield group, p, *arrays
 
     @property
@@ -107,7 +107,7 @@ class AdamW(Optimizer):
             beta1, beta2 = group["betas"]
             settings = (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
                         1 - beta1 ** self.steps, 1 - beta2 ** self.steps)
-            stepped.append((p.data, p.grad, m, v, settings))
+            stepped.append((p.data, p.node.grad, m, v, settings))
         for of_one_type in by_type(stepped):
             kernels.adamw(*of_one_type)
 
@@ -146,12 +146,13 @@ class Optimizers(Optimizer):
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     """Scale all gradients so that their common L2 norm is at most `max_norm`; return the norm
     before.  If that is not finite, the gradients stay as they are."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [p.node.grad for p in parameters if p.node and p.node.grad is not None]
     norm = math.sqrt(sum(kernels.sum_of_squares([g for g in gradients if g.dtype == dtype])
                          for dtype in {g.dtype for g in gradients}))
     if max_norm < norm < math.inf:
         for g in gradients:
-            g *= max_norm / norm
+            values = g.values if isinstance(g, Rows) else g
+            values *= max_norm / norm
     return norm
 
 

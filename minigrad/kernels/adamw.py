@@ -3,7 +3,8 @@
 
 How it runs: the kernels get the addresses of many arrays at once, cut into pieces of at most PIECE
 elements, which the threads share.  Each piece has its own sum, so that a norm does not depend on
-the threads.
+the threads.  A gradient may be given as some rows of a table (`core.Rows`): the zeros of the others
+need no memory.  Any other array counts as a table of one row.
 """
 import ctypes
 import functools
@@ -11,19 +12,21 @@ import functools
 import numpy as np
 
 from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial, threads_for
-from minigrad.kernels.build.lanes import fma
+from minigrad.kernels.build.lanes import LANES, fma
 from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.simd import array_at
+from minigrad.kernels.build.simd import array_at, part
 from minigrad.kernels.build.sums import dot
 
 PIECE = 1 << 14
 
 _Bytes = ctypes.c_char * 0      # of any buffer, which may be empty
+_ONE_ROW = np.array([0, 1])     # its places
 
 
 def plain_adamw(ps, gs, ms, vs, settings):
     for p, g, m, v, row in zip(ps, gs, ms, vs, settings.tolist()):
         lr, beta1, beta2, eps, weight_decay, correction1, correction2 = row
+        g = plain_table(g)
         m += (1 - beta1) * (g - m)
         v += (1 - beta2) * (g * g - v)
         p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
@@ -31,35 +34,60 @@ def plain_adamw(ps, gs, ms, vs, settings):
 
 @instead_of(plain_adamw)
 def adamw(ps: list, gs: list, ms: list, vs: list, settings: np.ndarray) -> None:
-    """Update every p, m and v in place; all are dense and of one float type.
+    """Update every p, m and v in place; all are dense and of one float type.  A g is an array or
+    `core.Rows`.
 
     `settings` (float64) has a row for each: lr, beta1, beta2, eps, weight_decay, correction1,
     correction2.
     """
-    gs = [dense(g) for g in gs]
-    places = np.stack([addresses(arrays) for arrays in (ps, gs, ms, vs)], axis=1)
-    sizes = tuple(p.size for p in ps)
-    adamw_kernel(ps[0].reshape(-1), places, pieces(sizes), settings, threads_for(sum(sizes)))
+    at, gs = rows_of(gs)
+    at = np.column_stack((at, *map(addresses, (ps, ms, vs))))
+    sizes = tuple([p.size for p in ps])
+    adamw_kernel(ps[0].reshape(-1), at, pieces(sizes), settings, threads_for(sum(sizes)))
 
 
 def plain_sum_of_squares(xs):
-    return float(sum(np.square(x, dtype=np.float64).sum() for x in xs))
+    return float(sum(np.square(plain_table(x), dtype=np.float64).sum() for x in xs))
 
 
 @instead_of(plain_sum_of_squares)
 def sum_of_squares(xs: list) -> float:
-    """Return the sum of the squares of all elements of all arrays, which have one float type."""
-    xs = [dense(x) for x in xs]
-    sizes = tuple(x.size for x in xs)
+    """Return the sum of the squares of all elements of all arrays, or of tables given as
+    `core.Rows`; they have one float type."""
+    # Rows that are all zero can be left out if each row begins in the first lane of a sum.
+    xs = [x if isinstance(x, np.ndarray) or x.length % (2 * LANES) == PIECE % (x.length or 1) == 0
+          else x.table() for x in xs]
+    sizes = tuple([x.size for x in xs])
+    at, xs = rows_of(xs)
     sums = np.zeros(len(pieces(sizes)))
-    sum_of_squares_kernel(xs[0].reshape(-1), addresses(xs), pieces(sizes), sums,
-                          threads_for(sum(sizes)))
+    like = np.empty(0, xs[0].dtype)
+    sum_of_squares_kernel(like, at, pieces(sizes), sums, threads_for(sum(sizes)))
     return float(sums.sum())
+
+
+def plain_table(x):
+    return x if isinstance(x, np.ndarray) else x.table()
+
+
+def rows_of(xs: list) -> tuple[np.ndarray, list]:
+    """Return the addresses of the rows of each array, and of their places, and the length of a
+    row; and dense arrays, which hold that memory."""
+    xs = [dense(x) if isinstance(x, np.ndarray) else x for x in xs]
+    return np.array([(address(x), _AT_ONE_ROW, x.size) if isinstance(x, np.ndarray) else
+                     (address(x.values), address(x.places), x.length) for x in xs], np.int64), xs
 
 
 def addresses(arrays: list) -> np.ndarray:
     """Return the address of the first element of each array."""
-    return np.array([ctypes.addressof(_Bytes.from_buffer(x)) for x in arrays], np.int64)
+    return np.array([address(x) for x in arrays], np.int64)
+
+
+def address(x: np.ndarray) -> int:
+    """Return the address of an array's first element."""
+    return ctypes.addressof(_Bytes.from_buffer(x))
+
+
+_AT_ONE_ROW = address(_ONE_ROW)
 
 
 @functools.cache
@@ -70,35 +98,50 @@ def pieces(sizes: tuple[int, ...]) -> np.ndarray:
 
 
 @kernel("C1 ids2 ids2 D2 threads")
-def adamw_kernel(like, places, pieces, settings, threads):
-    on_threads(threads, adamw_pieces, like, places, pieces, settings)
+def adamw_kernel(like, at, pieces, settings, threads):
+    on_threads(threads, adamw_pieces, like, at, pieces, settings)
 
 
 @serial
-def adamw_pieces(thread, threads, like, places, pieces, settings):
-    real = like.dtype.type
+def adamw_pieces(thread, threads, like, at, pieces, settings):
+    real, zeros = like.dtype.type, np.zeros(PIECE, like.dtype)
     for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece, 0], pieces[piece, 1], pieces[piece, 2]
-        n, offset = stop - start, start * like.itemsize
-        p, g = array_at(places[i, 0] + offset, n, like), array_at(places[i, 1] + offset, n, like)
-        m, v = array_at(places[i, 2] + offset, n, like), array_at(places[i, 3] + offset, n, like)
         lr, beta1, beta2, eps, weight_decay, correction1, correction2 = settings[i]
-        keep1, keep2, decay = real(1 - beta1), real(1 - beta2), real(1 - lr * weight_decay)
-        step, scale, tiny = real(lr / correction1), real(1 / correction2), real(eps)
-        for j in range(n):
-            m[j] = fma(keep1, g[j] - m[j], m[j])
-            v[j] = fma(keep2, fma(g[j], g[j], -v[j]), v[j])
-            p[j] = fma(p[j], decay, -(step * m[j] / (np.sqrt(v[j] * scale) + tiny)))
-
-
-@kernel("C1 ids1 ids2 D1 threads")
-def sum_of_squares_kernel(like, places, pieces, sums, threads):
-    on_threads(threads, sums_of_pieces, like, places, pieces, sums)
+        numbers = (real(1 - beta1), real(1 - beta2), real(1 - lr * weight_decay),
+                   real(lr / correction1), real(1 / correction2), real(eps))
+        C, last = at[i, 2], (stop - 1) // at[i, 2]
+        places = array_at(at[i, 1], last + 2, pieces)
+        for row in range(start // C, last + 1):
+            first = max(start, row * C)
+            n, offset = min(stop, row * C + C) - first, first * like.itemsize
+            g = part(zeros, 0, n)
+            if places[row] < places[row + 1]:       # the row is given
+                g = array_at(at[i, 0] + offset + (places[row] - row) * C * like.itemsize, n, like)
+            update(array_at(at[i, 3] + offset, n, like), g, array_at(at[i, 4] + offset, n, like),
+                   array_at(at[i, 5] + offset, n, like), numbers)
 
 
 @serial
-def sums_of_pieces(thread, threads, like, places, pieces, sums):
+def update(p, g, m, v, numbers):
+    keep1, keep2, decay, step, scale, tiny = numbers
+    for j in range(p.size):
+        m[j] = fma(keep1, g[j] - m[j], m[j])
+        v[j] = fma(keep2, fma(g[j], g[j], -v[j]), v[j])
+        p[j] = fma(p[j], decay, -(step * m[j] / (np.sqrt(v[j] * scale) + tiny)))
+
+
+@kernel("C1 ids2 ids2 D1 threads")
+def sum_of_squares_kernel(like, at, pieces, sums, threads):
+    on_threads(threads, sums_of_pieces, like, at, pieces, sums)
+
+
+@serial
+def sums_of_pieces(thread, threads, like, at, pieces, sums):
     for piece in share(len(pieces), thread, threads):
-        i, start, stop = pieces[piece]
-        x = array_at(places[i] + start * like.itemsize, stop - start, like)
+        i, start, stop = pieces[piece, 0], pieces[piece, 1], pieces[piece, 2]
+        C, places = at[i, 2], array_at(at[i, 1], stop // at[i, 2] + 1, pieces)
+        start = places[start // C] * C + start % C
+        n = places[stop // C] * C + stop % C - start
+        x = array_at(at[i, 0] + start * like.itemsize, n, like)
         sums[piece] = dot(x, x)

@@ -159,7 +159,8 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
 
 def _rows_added(bags, p=0.0, seed=0):
     """Return the vjp to a table of the sums of rows, (R, n): each row gets g of its sums."""
-    return lambda g: Added(lambda total: kernels.add_rows(total, bags, _rows(g), p, seed))
+    return lambda g: Added(
+        lambda total, ids=bags: kernels.add_rows(total, ids, _rows(g), p, seed), bags)
 
 
 @op

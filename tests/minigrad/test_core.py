@@ -8,7 +8,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import core
-from minigrad.core import Added, Node, Tensor, Together
+from minigrad.core import Added, Node, Rows, Tensor, Together
 
 
 def leaf(*values, dtype=np.float64):
@@ -96,6 +96,29 @@ def test_a_gradient_that_is_added_in_place_changes_no_array_that_others_hold():
     first = x[0]
     (first + (x + y)).sum().backward()      # x + y gives one array to both; x[0] adds to it later
     assert x.grad.tolist() == [3, 1] and y.grad.tolist() == [1, 1]
+
+
+def bag(ids, table):
+    return mg.embedding_bag(np.array(ids), table)
+
+
+@pytest.mark.parametrize("use, expected, kept", [
+    (lambda x: bag([[1], [5], [1]], x), [0, 2, 0, 0, 0, 1, 0], True),
+    (lambda x: bag([[1, 5], [5, 6]], x), [0, 1, 0, 0, 0, 2, 1], True),
+    (lambda x: bag([range(7)], x), [1] * 7, False),
+    (lambda x: bag([[1]], x) + bag([[2]], x), [0, 1, 1, 0, 0, 0, 0], False),
+    (lambda x: bag([[1]], x) + x, [1, 8, 1, 1, 1, 1, 1], False),
+    (lambda x: bag([[1]], x * 2), [0, 2, 0, 0, 0, 0, 0], False)])
+def test_of_the_gradient_of_a_table_those_rows_are_kept_that_were_read(use, expected, kept):
+    x = Tensor(np.arange(21.0).reshape(7, 3), requires_grad=True)
+    use(x).sum().backward()
+    assert isinstance(x.node.grad, Rows) == kept
+    read = x.grad
+    assert np.array_equal(read, np.outer(expected, [1, 1, 1])) and x.grad is read
+    use(x).sum().backward()
+    assert np.array_equal(x.grad, 2 * read)
+    x.grad = None
+    assert x.grad is None
 
 
 @pytest.mark.parametrize("size, view, in_place", [

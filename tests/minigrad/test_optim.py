@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.core import Tensor
+from minigrad.core import Rows, Tensor
 from minigrad.optim import warmup_cosine, warmup_linear
 
 
@@ -31,6 +31,28 @@ def test_adamw_follows_its_formula_and_decays_by_group():
         optimizer.step()
     assert np.allclose(a.data, expected[0], rtol=1e-12)
     assert np.allclose(b.data, expected[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [mg.AdamW, mg.SGD, mg.Muon])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("V, C", [(700, 64), (90, 384), (2000, 16), (3, 20_000), (5, 0)])
+def test_rows_of_a_gradient_step_a_table_as_all_of_it_would_bit_for_bit(V, C, dtype, make):
+    def stepped(whole):
+        rng, table, other = np.random.default_rng(0), parameter(V, C, dtype=dtype), parameter(9)
+        optimizer, norms = make([table] if make is mg.Muon else [table, other]), []
+        for _ in range(3):
+            ids, g = rng.integers(V, size=max(1, V // 5)), rng.standard_normal((max(1, V // 5), C))
+            mg.embedding(ids, table).backward(g)
+            other.grad = rng.standard_normal(9)
+            assert isinstance(table.node.grad, Rows)
+            if whole:
+                table.grad
+            norms.append(mg.clip_grad_norm_([table, other], 1.0))
+            optimizer.step()
+            optimizer.zero_grad()
+        return norms, table.data, *(array for *_, array in optimizer.state())
+    for rows, whole in zip(stepped(False), stepped(True), strict=True):
+        assert np.array_equal(rows, whole)
 
 
 def test_sgd_follows_its_formula():
