@@ -11,6 +11,8 @@ from model import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAtte
                    WeightlessAttention)
 from model.attention import attention, causal_mask
 from model.layers import Linear
+from model.walk.published import (KEY_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT, W_KEY, W_QUERY, W_VALUE,
+                                  WORDS)
 
 r = np.random.default_rng(0).standard_normal
 T, C = 7, 6
@@ -19,31 +21,45 @@ CONTEXT = r((2, 5, 4))                                      # (B, S, d_context)
 PADDING = np.array([[True, True, True, True, False], [True, True, False, False, False]])[:, None]
 
 
-# Toy embeddings of "Your journey starts with one step", a row for each word, and what was worked
-# out with them elsewhere, to the digits that were printed.
-WORDS = np.array([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64],
-                  [0.22, 0.58, 0.33], [0.77, 0.25, 0.10], [0.05, 0.80, 0.55]])
+def table(text):
+    """Numbers as they were printed, a row for each line or semicolon; short rows end with zeros."""
+    rows = [row.split() for row in text.strip().replace(";", "\n").splitlines()]
+    return np.array([row + [0] * (len(rows[-1]) - len(row)) for row in rows], float)
 
 
-def lower_triangle(*rows):
-    """Rows of growing length as a square matrix, 0 above the diagonal."""
-    return np.array([row + [0] * (len(rows) - len(row)) for row in rows])
-
-
-PRINTED_SCORES = lower_triangle(
-    [-0.4028],
-    [-0.2623, 0.1610],
-    [-0.2630, 0.1553, 0.1546],
-    [-0.0989, 0.1501, 0.1497, 0.1111],
-    [-0.2004, 0.0102, 0.0098, 0.0397, -0.0013],
-    [-0.1048, 0.2070, 0.2065, 0.1480, 0.1407, 0.1575])
-PRINTED_WEIGHTS = lower_triangle(
-    [1.0000],
-    [0.4392, 0.5608],
-    [0.2820, 0.3591, 0.3589],
-    [0.2253, 0.2602, 0.2601, 0.2544],
-    [0.1809, 0.2043, 0.2042, 0.2078, 0.2029],
-    [0.1456, 0.1743, 0.1743, 0.1685, 0.1678, 0.1694])
+# What was worked out elsewhere with the published words and weights, to the digits that were
+# printed.
+PRINTED_SCORES = table("""
+    -0.4028 -0.2063 -0.2069 -0.0635 -0.1611 -0.0672
+    -0.2623  0.1610  0.1602  0.1450  0.1019  0.1546
+    -0.2630  0.1553  0.1546  0.1416  0.0979  0.1510
+    -0.0989  0.1501  0.1497  0.1111  0.1010  0.1183
+    -0.2004  0.0102  0.0098  0.0397 -0.0013  0.0425
+    -0.1048  0.2070  0.2065  0.1480  0.1407  0.1575""")     # neither scaled nor masked
+PRINTED_WEIGHTS = table("""
+    1.0000
+    0.4392 0.5608
+    0.2820 0.3591 0.3589
+    0.2253 0.2602 0.2601 0.2544
+    0.1809 0.2043 0.2042 0.2078 0.2029
+    0.1456 0.1743 0.1743 0.1685 0.1678 0.1694""")
+PRINTED_DROPOUT = [(table("""
+    0
+    0.5490 0
+    0      0.4488 0.4486
+    0.2817 0.3252 0.3251 0
+    0.2261 0.2553 0      0.2597 0.2536
+    0.1820 0.2179 0.2179 0.2106 0      0.2118"""), table("""
+    0      0       0;      0.1826 0.3107 -0.1719;  0.3128 0.5010 -0.1396
+    0.3203 0.5225 -0.1893; 0.2167 0.3949 -0.1651;  0.3346 0.5021 -0.1340""")), (table("""
+    1.2500
+    0      0.7010
+    0.3525 0.4488 0.4486
+    0.2817 0.3252 0.3251 0.3180
+    0.2261 0      0.2553 0.2597 0.2536
+    0.1820 0      0.2179 0.2106 0.2098 0"""), table("""
+    0.4158 0.7074 -0.3914; 0.2494 0.3956 -0.1077;  0.4300 0.7005 -0.2500
+    0.3878 0.6176 -0.2008; 0.2129 0.3917 -0.1661;  0.1759 0.3237 -0.1367"""))]
 
 
 def stacked(kind, *settings, rng=frozen):
@@ -146,6 +162,60 @@ def test_attention_without_weights_gives_the_printed_scores_weights_and_context(
     assert prints_as(weights.data[1], [0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581])
     for out in (context, WeightlessAttention(scale=1.0)(words)):
         assert out.shape == (6, 3) and prints_as(out.data[1], [0.4419, 0.6515, 0.5683])
+
+
+def published(layer, *weights):
+    """The layer with a query, key and value weight, (outputs, inputs) each."""
+    for part, weight in zip((layer.query, layer.key, layer.value), weights, strict=True):
+        part.weight.data[...] = weight
+    return layer
+
+
+def test_a_single_head_gives_the_printed_query_key_and_value_of_journey():
+    head = published(SelfAttention(3, 3, dtype=np.float64), W_QUERY.T, W_KEY.T, W_VALUE.T)
+    for part, printed in ((head.query, [0.8520, 0.4161, 1.0138]),
+                          (head.key, [0.7305, 0.4227, 1.1993]),
+                          (head.value, [0.9074, 1.3518, 1.5075])):
+        assert prints_as(part(Tensor(WORDS[1])).data, printed)
+
+
+def causal_head():
+    """One causal head with the published weights."""
+    return published(CausalAttention(3, 3, 6, dtype=np.float64), QUERY_WEIGHT, KEY_WEIGHT,
+                     VALUE_WEIGHT)
+
+
+def test_a_causal_head_gives_the_printed_keys_queries_values_scores_and_weights():
+    head, words = causal_head(), Tensor(WORDS)
+    query, key, value = (part(words) for part in (head.query, head.key, head.value))
+    assert prints_as(key.data, table("""
+        0.2727 -0.4519 0.2216;  0.1008 -0.7142 -0.1961; 0.1060 -0.7127 -0.1971
+        0.0051 -0.3809 -0.1557; 0.1696 -0.4861 -0.1597; -0.0388 -0.4213 -0.1501"""))
+    assert prints_as(query.data, table("""
+        -0.3536 0.3965 -0.5740;  -0.3021 -0.0289 -0.8709; -0.3015 -0.0232 -0.8628
+        -0.1353 -0.0978 -0.4789; -0.2052 0.0870 -0.4744;  -0.1542 -0.1499 -0.5888"""))
+    assert prints_as(value.data, table("""
+        0.3326 0.5659 -0.3132; 0.3558 0.5643 -0.1536;  0.3412 0.5522 -0.1574
+        0.2123 0.2991 -0.0360; -0.0177 0.1780 -0.1805; 0.3660 0.4382 -0.0080"""))
+    assert prints_as((query @ key.swapaxes(0, 1)).data, PRINTED_SCORES)
+    context, weights = attention(query, key, value, causal_mask(6, dtype=np.float64))
+    assert prints_as(weights.data, PRINTED_WEIGHTS)
+    assert close([head(words).data], [context.data])
+
+
+@pytest.mark.parametrize("printed, context", PRINTED_DROPOUT, ids=["first", "second"])
+def test_the_printed_dropout_masks_give_the_printed_weights_and_contexts(printed, context,
+                                                                         monkeypatch):
+    dropped = []
+
+    def dropout(weights, p, rng):       # drops what was dropped when the table was printed
+        dropped.append(mg.where(printed != 0, weights / (1 - p), 0.0))
+        return dropped[-1]
+    head, words = causal_head(), Tensor(WORDS)
+    monkeypatch.setattr(mg, "dropout", dropout)
+    out, _ = attention(head.query(words), head.key(words), head.value(words),
+                       causal_mask(6, dtype=np.float64), 0.2, frozen())
+    assert prints_as(dropped[0].data, printed) and prints_as(out.data, context)
 
 
 def test_attention_without_weights_is_the_formula_with_the_input_three_times():

@@ -1,0 +1,1 @@
+"""A walk through attention: stations, pictures, exercises."""
