@@ -7,8 +7,8 @@ computes the same in blocks; the tests compare the two.  `model/attention_forms.
 to write attention.
 """
 import math
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, wraps
 
 import numpy as np
 
@@ -49,13 +49,15 @@ class SelfAttention(Module):
     causal = False
 
     def __init__(self, d_in: int, d_out: int, qkv_bias: bool = False, dropout: float = 0.0,
-                 rng: Rng = None, dtype: type = np.float32, d_context: int | None = None) -> None:
+                 rng: Rng = None, dtype: type = np.float32, d_context: int | None = None,
+                 d_value: int | None = None) -> None:
         rng = np.random.default_rng(0) if rng is None else rng
         d_context = d_in if d_context is None else d_context
+        d_value = d_out if d_value is None else d_value
         # The outputs have the inputs' scale.
         self.query = Linear(d_in, d_out, qkv_bias, rng, d_in ** -0.5, dtype)
-        self.key, self.value = (Linear(d_context, d_out, qkv_bias, rng, d_context ** -0.5, dtype)
-                                for _ in range(2))
+        self.key, self.value = (Linear(d_context, width, qkv_bias, rng, d_context ** -0.5, dtype)
+                                for width in (d_out, d_value))
         self.dropout = dropout
 
     def __call__(self, x: Tensor, rng: Rng = None, mask: np.ndarray | None = None) -> Tensor:
@@ -133,6 +135,27 @@ class StackedHeads(Module):
         return mixed if self.out is None else self.out(mixed)
 
 
+def _answering_the_books_call(init: Callable) -> Callable:
+    """Let a constructor of MultiHeadAttention answer a call in the form of Raschka 2024, section
+    3.6.2, by the one that works."""
+    @wraps(init)
+    def checked(self, *args, **named):
+        fifth = len(args) > 4 and type(args[4]) is int          # here a bool, the bias
+        by_name = "num_heads" in named
+        if fifth or by_name and len(args) > 2 or named.keys() & {"context_length", "qkv_bias"}:
+            third = "context_length" if fifth or by_name else "num_heads"
+            order = "d_in", "d_out", third, "dropout", "num_heads", "qkv_bias"
+            said = dict(zip(order, args)) | named
+            said.pop("context_length", None)
+            said.setdefault("out_bias", True)
+            works = ", ".join(f"{'bias' if name == 'qkv_bias' else name}={value!r}"
+                              for name, value in said.items())
+            raise TypeError("this attention reads any length and takes no context_length, and its "
+                            f"qkv_bias is called bias; write MultiHeadAttention({works})")
+        init(self, *args, **named)
+    return checked
+
+
 class MultiHeadAttention(Module):
     """num_heads heads side by side, then an output projection: (..., T, d_in) -> (..., T, d_out).
 
@@ -150,16 +173,19 @@ class MultiHeadAttention(Module):
         distance is added; see `mg.rotary` and `alibi_slopes`.
     qk_norm : divide queries and keys by their root mean square, head by head, before they are
         rotated; see `mg.qk_norm`.
+    out_bias : whether the output projection has a bias; `bias` by default.
 
     Source: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, "Fast Transformer Decoding", section 3
     (multi-query); Ainslie et al. 2023, "GQA", section 2.2 (grouped-query).
     """
 
+    @_answering_the_books_call
     def __init__(self, d_in: int, d_out: int, num_heads: int, dropout: float = 0.0,
                  bias: bool = False, causal: bool = True, rng: Rng = None,
                  std_out: float = STD, dtype: type = np.float32, num_kv_heads: int | None = None,
                  d_key: int | None = None, d_value: int | None = None, projection: bool = True,
-                 rotary: bool = False, alibi: bool = False, qk_norm: bool = False) -> None:
+                 rotary: bool = False, alibi: bool = False, qk_norm: bool = False,
+                 out_bias: bool | None = None) -> None:
         if num_heads < 1:
             raise ValueError(f"attention has at least 1 head, and not {num_heads}")
         if None in (d_key, d_value) and d_out % num_heads:
@@ -181,7 +207,8 @@ class MultiHeadAttention(Module):
         width = (num_heads + self.kv_heads) * self.d_key + self.kv_heads * d_value
         self.causal, self.rotary, self.alibi, self.qk_norm = causal, rotary, alibi, qk_norm
         self.qkv = Linear(d_in, width, bias, rng, dtype=dtype)
-        self.out = (Linear(num_heads * d_value, d_out, bias, rng, std_out, dtype) if projection
+        out_bias = bias if out_bias is None else out_bias
+        self.out = (Linear(num_heads * d_value, d_out, out_bias, rng, std_out, dtype) if projection
                     else None)
         self.dropout = Dropout(dropout)
 

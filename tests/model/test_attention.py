@@ -1,4 +1,5 @@
 """Attention: the plain formula, the op and the layers, against each other and against NumPy."""
+import inspect
 import math
 
 import numpy as np
@@ -11,8 +12,8 @@ from model import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAtte
                    WeightlessAttention)
 from model.attention import attention, causal_mask
 from model.layers import Linear
-from model.walk.published import (KEY_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT, W_KEY, W_QUERY, W_VALUE,
-                                  WORDS)
+from model.walk.published import (KEY_WEIGHT, OUT_BIAS, OUT_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT,
+                                  W_KEY, W_QUERY, W_VALUE, WORDS)
 
 r = np.random.default_rng(0).standard_normal
 T, C = 7, 6
@@ -216,6 +217,21 @@ def test_the_printed_dropout_masks_give_the_printed_weights_and_contexts(printed
     out, _ = attention(head.query(words), head.key(words), head.value(words),
                        causal_mask(6, dtype=np.float64), 0.2, frozen())
     assert prints_as(dropped[0].data, printed) and prints_as(out.data, context)
+
+
+def test_three_heads_of_one_channel_give_the_printed_contexts_and_outputs():
+    packed = MultiHeadAttention(3, 3, 3, dtype=np.float64, out_bias=True)
+    packed.qkv.weight.data[...] = np.concatenate([QUERY_WEIGHT, KEY_WEIGHT, VALUE_WEIGHT])
+    packed.out.weight.data[...], packed.out.bias.data[...] = OUT_WEIGHT, OUT_BIAS
+    stack = StackedHeads([published(CausalAttention(3, 1, 6, dtype=np.float64), *weights)
+                          for weights in zip(QUERY_WEIGHT, KEY_WEIGHT, VALUE_WEIGHT)])
+    assert packed.qkv.bias is None
+    assert prints_as(stack(Tensor(WORDS)).data, table("""
+        0.3326 0.5659 -0.3132; 0.3445 0.5651 -0.2191; 0.3434 0.5608 -0.1963
+        0.3100 0.4965 -0.1586; 0.2448 0.4308 -0.1632; 0.2655 0.4346 -0.1358"""))
+    assert prints_as(packed(Tensor(WORDS)).data, table("""
+        0.0766 0.0755 -0.0321;  0.0311 0.1048 -0.0368;  0.0165 0.1088 -0.0409
+        -0.0470 0.0841 -0.0825; -0.1018 0.0327 -0.1292; -0.1060 0.0508 -0.1246"""))
 
 
 def test_attention_without_weights_is_the_formula_with_the_input_three_times():
@@ -440,6 +456,40 @@ def test_settings_of_many_heads_that_do_not_fit_together_are_refused():
         with pytest.raises(ValueError) as caught:
             MultiHeadAttention(**dict(d_in=C, d_out=8, num_heads=3) | settings)
         assert str(caught.value) == says
+
+
+@pytest.mark.parametrize("bias, out_bias, has", [
+    (False, None, False), (True, None, True), (False, True, True), (True, False, False)])
+def test_the_output_matrix_may_have_a_bias_where_queries_have_none(bias, out_bias, has):
+    layer = MultiHeadAttention(C, 4, 2, bias=bias, out_bias=out_bias, dtype=np.float64)
+    assert (layer.qkv.bias is not None) == bias and (layer.out.bias is not None) == has
+    if has:
+        before = layer(Tensor(X)).data
+        layer.out.bias.data[...] = np.arange(4)
+        assert close([layer(Tensor(X)).data], [before + np.arange(4)])
+        assert check_gradients(random_weights(layer), X)
+
+
+@pytest.mark.parametrize("args, named, works", [
+    ((6, 4, 7, 0.1, 2), {}, "d_in=6, d_out=4, dropout=0.1, num_heads=2, out_bias=True"),
+    ((6, 4, 7, 0.1, 2, True), {},
+     "d_in=6, d_out=4, dropout=0.1, num_heads=2, bias=True, out_bias=True"),
+    ((6, 4, 7, 0.1), dict(num_heads=2, qkv_bias=False),
+     "d_in=6, d_out=4, dropout=0.1, num_heads=2, bias=False, out_bias=True"),
+    ((), dict(d_in=6, d_out=4, context_length=7, dropout=0.1, num_heads=2),
+     "d_in=6, d_out=4, dropout=0.1, num_heads=2, out_bias=True"),
+    ((6, 4, 2), dict(context_length=7, causal=False),
+     "d_in=6, d_out=4, num_heads=2, causal=False, out_bias=True"),
+    ((6, 4, 2), dict(qkv_bias=True, out_bias=False),
+     "d_in=6, d_out=4, num_heads=2, bias=True, out_bias=False")], ids=str)
+def test_a_call_in_the_books_form_is_answered_by_the_one_that_works(args, named, works):
+    with pytest.raises(TypeError) as caught:
+        MultiHeadAttention(*args, **named)
+    assert str(caught.value).endswith(f"; write MultiHeadAttention({works})")
+    layer = eval(str(caught.value).split("; write ")[1])
+    assert layer.heads == 2 and layer(Tensor(X.astype(np.float32))).shape == (2, T, 4)
+    assert list(inspect.signature(MultiHeadAttention).parameters)[:3] == [
+        "d_in", "d_out", "num_heads"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
