@@ -33,10 +33,11 @@ class WeightlessAttention(Module):
 
 
 class IterativeAttention(SelfAttention):
-    """One head that reads one key and value at a time: (..., T, d_in) -> (..., T, d_out).
+    """One head that reads one key and value at a time: (..., T, d_in) -> (..., T, d_value).
 
-        sum_s exp(q_t . k_s / sqrt(D)) v_s / sum_s exp(q_t . k_s / sqrt(D))
+        sum_s exp(scale q_t . k_s) v_s / sum_s exp(scale q_t . k_s)
 
+    The scale is 1 / sqrt(D) by default, and d_value is D = d_out.
     For the keys read so far, each query keeps the largest score, the sum of the exponentials, and
     the sum of the values weighted by them, both relative to the largest.  So nothing of size (T, S)
     is stored, and keys may arrive one by one, as they do from a sampler's cache.
@@ -46,9 +47,10 @@ class IterativeAttention(SelfAttention):
     """
 
     def __init__(self, d_in: int, d_out: int, causal: bool = True, qkv_bias: bool = False,
-                 rng: Rng = None, dtype: type = np.float32) -> None:
-        super().__init__(d_in, d_out, qkv_bias, rng=rng, dtype=dtype)
-        self.causal = causal
+                 rng: Rng = None, dtype: type = np.float32, scale: float | None = None,
+                 d_value: int | None = None) -> None:
+        super().__init__(d_in, d_out, qkv_bias, rng=rng, dtype=dtype, d_value=d_value)
+        self.causal, self.scale = causal, scale
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.mix(self.query(x), self.key(x), self.value(x))
@@ -56,10 +58,11 @@ class IterativeAttention(SelfAttention):
     def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """(..., T, D), (..., S, D), (..., S, E) -> (..., T, E)."""
         T, D = query.shape[-2:]
+        scale = 1 / math.sqrt(D) if self.scale is None else self.scale
         top, total, mixed = -math.inf, 0.0, 0.0
         for s in range(key.shape[-2]):
             k, v = key[..., s:s + 1, :], value[..., s:s + 1, :]     # (..., 1, D), (..., 1, E)
-            score = query @ k.swapaxes(-1, -2) / math.sqrt(D)       # (..., T, 1)
+            score = query @ k.swapaxes(-1, -2) * scale              # (..., T, 1)
             if self.causal:
                 score = mg.where(np.arange(T)[:, None] < s, -math.inf, score)
             # The result does not depend on what is subtracted, so no gradient goes through it.

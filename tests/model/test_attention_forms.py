@@ -38,8 +38,8 @@ def alike(form, other):
     return form, other
 
 
-def iterative(q, k, v, causal=True):
-    return IterativeAttention(1, 1, causal).mix(*map(Tensor, (q, k, v))).data
+def iterative(q, k, v, causal=True, **settings):
+    return IterativeAttention(1, 1, causal, **settings).mix(*map(Tensor, (q, k, v))).data
 
 
 # One key and value at a time
@@ -48,12 +48,13 @@ def iterative(q, k, v, causal=True):
 @pytest.mark.parametrize("width", [D, 9], ids=["values as wide as keys", "wider"])
 def test_one_key_at_a_time_gives_the_quotient_of_sums_and_the_matrix_form(width, causal):
     q, k, v = r((2, 8, D)), r((2, 8, D)), r((2, 8, width))
-    for scale in (1.0, 1 / math.sqrt(D)):
+    for settings in (dict(scale=1.0), dict(scale=0.3), {}):
+        scale = settings.get("scale", 1 / math.sqrt(D))
         e = np.exp(q @ k.swapaxes(1, 2) * scale)
         e = np.tril(e) if causal else e
         quotient = e @ v / e.sum(axis=-1, keepdims=True)
         by_op = mg.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale).data
-        one_at_a_time = iterative(q * scale * math.sqrt(D), k, v, causal)
+        one_at_a_time = iterative(q, k, v, causal, **settings)
         assert close([one_at_a_time, one_at_a_time], [quotient, by_op])
 
 
@@ -66,6 +67,15 @@ def test_an_iterative_head_is_the_same_head_in_values_and_gradients(causal):
     assert close([one_at_a_time(x).data], [head(x).data])
     assert close(gradients(one_at_a_time(x), x, *one_at_a_time.parameters()),
                  gradients(head(x), x, *head.parameters()))
+
+
+def test_an_iterative_head_with_values_of_their_own_width_is_the_formula_on_its_projections():
+    head = random_weights(IterativeAttention(C, D, qkv_bias=True, dtype=np.float64, scale=0.4,
+                                             d_value=9))
+    q, k, v = (part(Tensor(X)).data for part in (head.query, head.key, head.value))
+    expected = mg.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.4).data
+    assert expected.shape == (2, T, 9) and close([head(Tensor(X)).data], [expected])
+    assert check_gradients(head, X)
 
 
 def test_a_query_that_meets_the_keys_until_now_gets_its_row_of_the_matrix_form():
