@@ -100,7 +100,19 @@ def parameter_table(config: TransformerConfig) -> list[str]:
             *([row("norms", config.n_layer * layer["norms"] + outside["norms"], layer["norms"])]
               if outside["norms"] else []),
             row("total", total, layer.total()),
-            "The token embedding is the output's weights as well."]
+            "The token embedding is the output's weights as well.",
+            *square_value(config)]
+
+
+def square_value(config: TransformerConfig) -> list[str]:
+    """Return what a head's value and output matrices save: 2 C D parameters where one matrix would
+    have C^2.
+
+    Source: 3Blue1Brown 2024, "Attention in transformers" (Deep Learning, chapter 6).
+    """
+    C, D = config.n_embd, config.d_head
+    return [f"A head's value and output matrices, down to {number_of(D, 'channel')} and up again, "
+            "have", f"{2 * C * D:,} parameters; one of {C:,} x {C:,} in their place has {C * C:,}."]
 
 
 def flops_table(config: TransformerConfig) -> list[str]:
