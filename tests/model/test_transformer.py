@@ -459,6 +459,18 @@ def test_attention_maps_are_the_weights_that_the_fused_kernel_mixes_values_with(
     assert np.allclose(model.attention_maps(IDS[0]), maps[:, 0], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("position", POSITIONS)
+def test_an_embedding_is_the_same_in_any_context_until_the_first_block_mixes_it(position):
+    model = enlarged(Transformer(changed(position=position), seed=1))
+    tower = np.array([[1, 2, 5], [3, 4, 5]])                # one token after different ones
+    embedded = model.embed(tower).data[:, 2]
+    assert np.array_equal(embedded[0], embedded[1])
+    for _, x in model.layers(tower):
+        assert not np.isclose(x.data[0, 2], x.data[1, 2], rtol=1e-3).any()
+    alone = model.embed(np.array([5])).data[0]              # at another place
+    assert np.array_equal(alone, embedded[0]) == (position not in ("learned", "sinusoidal"))
+
+
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
 def test_the_layers_one_by_one_come_to_the_logits_of_the_whole(options):
     model = enlarged(Transformer(changed(**options)))
