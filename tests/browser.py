@@ -14,6 +14,8 @@ from typing import Any
 FLAGS = ("--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --hide-scrollbars "
          "--disable-background-networking --disable-component-update --disable-sync "
          "--disable-extensions").split()
+KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "escape": "\ue00c",
+        "enter": "\ue007", "end": "\ue010", "home": "\ue011"}
 
 
 def missing() -> str:
@@ -59,6 +61,34 @@ def open_page(driver: Any, path: pathlib.Path) -> None:
     WebDriverWait(driver, 20, 0.02).until(lambda driver: driver.execute_script(
         "return 'ready' in document.documentElement.dataset "
         "|| !document.getElementById('trouble').hidden"))
+
+
+def opened(driver: Any, path: pathlib.Path) -> Any:
+    """Show a page afresh, wide and light; return the driver, whose logs begin there."""
+    driver.get_log("browser"), driver.get_log("performance")
+    resize(driver, 1280, 900)
+    prefer(driver, "light")
+    open_page(driver, path)
+    return driver
+
+
+def prefer(driver: Any, theme: str) -> None:
+    """What the system asks for: a theme, and nothing that moves, so that a click finds its aim."""
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
+        {"name": "prefers-color-scheme", "value": theme},
+        {"name": "prefers-reduced-motion", "value": "reduce"}]})
+
+
+def of(driver: Any, script: str, *arguments: Any) -> Any:
+    """The value of a JavaScript expression, in which $ and $$ find elements; a_ are arguments."""
+    return driver.execute_script(
+        "const [a_, b_] = arguments, $ = (x) => document.querySelector(x),"
+        f"$$ = (x) => [...document.querySelectorAll(x)]; return {script}", *arguments)
+
+
+def press(driver: Any, key: str) -> None:
+    """Press one of KEYS where the focus is."""
+    driver.switch_to.active_element.send_keys(KEYS[key])
 
 
 def main() -> None:

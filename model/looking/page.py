@@ -1,16 +1,14 @@
 """A trained model at work on a text, as one HTML file that needs no other file.
 
 `gather` computes all that the page shows, rounded to the digits that it shows; `html` writes it
-into static/page.html, together with the style and the scripts in the same folder.
+into static/page.html, which `model.looking.shell` makes a whole file.
 
 Shapes: N characters of the text, T of a window, L layers, H heads, C channels, V vocabulary.
 """
 import base64
 import dataclasses
-import json
 import math
 import pathlib
-import re
 import unicodedata
 import zlib
 from typing import Any
@@ -21,6 +19,7 @@ from minigrad import OPS
 from model.console.words import number_of
 from model.looking import heads
 from model.looking.reading import Step, Window, lens, log_probabilities, read
+from model.looking.shell import shell, static
 from model.sampling.decoding import window_start, window_step
 from model.sampling.generation import USELESS
 from model.sampling.scoring import text_losses, training_text, yardstick
@@ -30,7 +29,8 @@ from model.transformer import TransformerConfig
 
 MOST_CHARACTERS = 1000
 MOST_WEIGHTS = 10_000_000   # about as many bytes
-SCRIPTS = ("basics", "text", "attention", "steps", "run", "page")     # in static/, in this order
+SCRIPTS = ("basics.js", "text.js", "attention.js", "steps.js", "run.js", "page.js")
+NAV = {"text": "Text", "attention": "Attention", "steps": "Steps", "run": "Run"}
 LIKELIEST = 8               # predictions shown of each character
 LENS = 3                    # and of each block
 LONG = 40                   # characters that do not occur in a text by chance
@@ -296,14 +296,5 @@ def pack(windows: list[Window]) -> bytes:
 
 def html(facts: dict[str, Any], weights: bytes) -> str:
     """Return the page."""
-    parts = {"css": _static("page.css"),
-             "js": "".join(_static(f"{name}.js") for name in SCRIPTS),
-             # Without a <, nothing in the JSON can end the element that contains it.
-             "facts": json.dumps(facts, allow_nan=False, separators=(",", ":")).replace(
-                 "<", "\\u003c"),
-             "weights": base64.b64encode(weights).decode("ascii")}
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _static("page.html"))
-
-
-def _static(name):
-    return pathlib.Path(__file__).with_name("static").joinpath(name).read_text(encoding="utf-8")
+    body = static("page.html").replace("{{weights}}", base64.b64encode(weights).decode("ascii"))
+    return shell("A look inside a trained model", NAV, body, facts, SCRIPTS)

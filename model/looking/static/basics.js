@@ -1,12 +1,7 @@
-"use strict";
 
-// What the page holds, and small helpers to show it.  All numbers were computed by the program that
-// wrote the page.  Shares and probabilities are whole numbers of 0.01 %; places count from 0 in the
-// code, and from 1 where a reader sees them.  Text of any kind enters the page as text, never as
-// markup.
+// ==== What the page holds, and small helpers to show it.  Shares and probabilities are whole
+// numbers of 0.01 %; places count from 0 in the code, and from 1 where a reader sees them.
 
-const byId = (id) => document.getElementById(id);
-const facts = JSON.parse(byId("facts").textContent);
 const { ids, windows } = facts;
 const layers = facts.heads.length, heads = facts.heads[0].length;
 
@@ -25,30 +20,11 @@ const expected = (character) => facts.characters[character - 1];
 
 // ---- Elements and words
 
-/** An element with attributes and children; strings become text. */
-function make(tag, attributes = {}, ...children) {
-  const svg = ["svg", "line", "polyline", "circle", "text"].includes(tag);
-  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
-    : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
 const symbol = (id) => facts.vocabulary[id][0];
 const quoted = (id) => `‘${symbol(id)}’`;
 const named = (id) => facts.vocabulary[id][1];
 const percent = (units) => units === null ? "–" : `${(units / 100).toFixed(2)}\u00a0%`;
 const probability = (units) => units === 0 ? "<\u00a00.01\u00a0%" : percent(units);
-const whole = (number) => number.toLocaleString("en-US");
-const counted = (n, what) => `${whole(n)} ${what}${n === 1 ? "" : "s"}`;
-const capital = (text) => text[0].toUpperCase() + text.slice(1);
-const bounded = (x, low, high) => Math.max(low, Math.min(high, x));
-
-/** Tell those who hear the page. */
-function say(text) {
-  byId("status").textContent = text;
-}
 
 /** The symbol of a character, smaller where it is a code. */
 function glyph(id) {
@@ -105,56 +81,10 @@ function triangle(layer, head) {
 const weight = (map, row, column) => map[row * (row + 1) / 2 + column];
 
 
-// ---- Colours: one hue, lightness in even steps as the eye sees it
-
-const BLUE = 255, ORANGE = 50;          // hues, in degrees
-let blue, orange;                       // ramps for attention and for loss, in the theme's colours
-
-const isDark = () => (document.documentElement.dataset.theme
-  || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-
-/** 256 colours from none to all, each [red, green, blue]. */
-function ramp(hue) {
-  const [from, to, chroma, turn] = isDark() ? [0.25, 0.92, 0.15, 0.85] : [0.965, 0.34, 0.165, 0.75];
-  return Array.from({ length: 256 }, (_, i) => {
-    const t = i / 255;
-    return oklch(from + (to - from) * t, chroma * Math.sin(Math.PI * (0.05 + turn * t)), hue);
-  });
-}
-
-/** Lightness, chroma and hue as [red, green, blue].
-    Source: Ottosson 2020, "A perceptual color space for image processing" (Oklab). */
-function oklch(lightness, chroma, hue) {
-  const a = chroma * Math.cos(hue * Math.PI / 180), b = chroma * Math.sin(hue * Math.PI / 180);
-  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
-  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
-  const s = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3;
-  const linear = [
-    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
-    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
-    -0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s,
-  ];
-  return linear.map((x) => bounded(x, 0, 1)).map((x) => Math.round(
-    255 * (x <= 0.0031308 ? 12.92 * x : 1.055 * x ** (1 / 2.4) - 0.055)));
-}
-
 const byRoot = () => document.querySelector("[name=shade]:checked").value === "root";
 const shadeOfLoss = (loss) => orange[Math.round(255 * bounded(loss / facts.even_loss, 0, 1))];
 const shadeOfWeight = (units) => blue[Math.round(
   255 * (byRoot() ? Math.sqrt(units / 1e4) : units / 1e4))];
-
-const css = (colour) => `rgb(${colour.join(" ")})`;
-const gradient = (colours) => `linear-gradient(to right, ${
-  colours.filter((_, i) => i % 15 === 0).map(css).join(", ")})`;
-
-/** Colour an element, with black or white text, whichever stands out more; null takes it away. */
-function tint(element, colour) {
-  const [r, g, b] = (colour ?? [0, 0, 0]).map((x) => (x / 255) ** 2.2);
-  const luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  element.style.backgroundColor = colour ? css(colour) : "";
-  element.style.color = colour ? luminance > 0.179 ? "#000" : "#fff" : "";
-}
-
 
 // ---- Lists of characters, of which one is chosen by pointer or keyboard
 

@@ -63,9 +63,8 @@ function letGo() {
   say(byId("readout").textContent);
 }
 
-/** Take the theme's colours, and draw again what is drawn in them. */
-function recolour() {
-  [blue, orange] = [ramp(BLUE), ramp(ORANGE)];
+/** Draw again what is drawn in the theme's colours. */
+function redraw() {
   tintLetters();
   showScale();
   drawHeads();
@@ -78,12 +77,7 @@ function listen() {
   byId("window").addEventListener("change", (event) => chooseCharacter(
     1 + facts.characters.findIndex(({ window }) => window === Number(event.target.value))));
   byId("follow").addEventListener("change", (event) => chooseFollow(event.target.value));
-  byId("shade").addEventListener("change", recolour);
-  byId("theme").addEventListener("change", (event) => {
-    document.documentElement.dataset.theme = event.target.value;
-    recolour();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+  byId("shade").addEventListener("change", redraw);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") letGo(); });
   new ResizeObserver(drawMap).observe(byId("map"));
 }
@@ -116,7 +110,7 @@ async function begin() {
   fillSteps();
   fillRun();
   showScore();
-  recolour();
+  inTheTheme(redraw);
   listen();
   // The sharpest head, and the last character that its window predicts.
   const entropies = facts.heads.flat().map(({ numbers }) => numbers.entropy ?? 0);
@@ -124,12 +118,6 @@ async function begin() {
   chooseHead(Math.floor(sharpest / heads), sharpest % heads);
   chooseCharacter(Math.min(length(), ids.length - 1));
   say("");
-  document.documentElement.dataset.ready = "";
 }
 
-begin().catch((error) => {
-  byId("trouble").textContent = `This page could not be drawn (${error.message}).  `
-    + "It needs a browser of 2024 or newer.";
-  byId("trouble").hidden = false;
-  throw error;
-});
+drawPage(begin);

@@ -14,6 +14,7 @@ import pytest
 import data
 from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, sample
 from model.looking import heads, page
+from model.looking.maps import FILES
 from model.looking.page import (MOST_CHARACTERS, SCRIPTS, check_length, count_weights, gather, html,
                                 letters, pack, shown, sizes, step_facts, words_of)
 from model.looking.reading import Window, read
@@ -264,13 +265,13 @@ def test_no_text_or_name_can_leave_the_json_that_holds_it(tmp_path, hostile_text
     facts, weights = gather(checkpoint, hostile_text, "</script>{{weights}}", out_dir)
     written = html(facts, weights)
     parts = re.findall(r"<script([^>]*)>(.*?)</script>", written, re.DOTALL)
-    assert [kind for kind, _ in parts] == [' type="application/json" id="facts"',
-                                           ' type="text/plain" id="weights"', ""]
-    assert "<" not in parts[0][1] and parts[0][1].isascii()
-    assert json.loads(parts[0][1]) == json.loads(json.dumps(facts))
-    assert base64.b64decode(parts[1][1]) == weights
+    assert [kind for kind, _ in parts] == [' type="text/plain" id="weights"',
+                                           ' type="application/json" id="facts"', ""]
+    assert base64.b64decode(parts[0][1]) == weights
+    assert "<" not in parts[1][1] and parts[1][1].isascii()
+    assert json.loads(parts[1][1]) == json.loads(json.dumps(facts))
     written.encode("utf-8")
-    assert "{{" not in written.replace(parts[0][1], "")
+    assert "{{" not in written.replace(parts[1][1], "")
 
 
 def test_nothing_in_the_page_points_out_of_it(found):
@@ -279,8 +280,6 @@ def test_nothing_in_the_page_points_out_of_it(found):
     assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)|@import|url\(", written)
     assert not re.findall(r"(?:src|href)=\"(?!#|data:,)", written)
     assert "innerHTML" not in written and "insertAdjacentHTML" not in written
-    assert {path.stem for path in pathlib.Path(page.__file__).with_name("static").glob("*.js")
-            } == set(SCRIPTS)
 
 
 def test_what_the_page_is_made_of_is_installed_with_the_package():
@@ -289,7 +288,8 @@ def test_what_the_page_is_made_of_is_installed_with_the_package():
     patterns = config["options.package_data"]["model.looking"].split()
     installed = {path for pattern in patterns for path in folder.glob(pattern)}
     parts = set((folder / "static").iterdir())
-    assert parts <= installed and len(parts) == len(SCRIPTS) + 2
+    assert parts <= installed and {path.name for path in parts} == {
+        "shell.html", "page.html", "page.css", "elements.js", *SCRIPTS, *FILES}
 
 
 def test_256_characters_of_the_largest_usual_model_stay_below_two_megabytes(tmp_path):

@@ -5,7 +5,6 @@ Skipped where there is no Chromium, or no selenium; with REQUIRE_BROWSER set tha
 """
 import json
 import math
-import os
 
 import numpy as np
 import pytest
@@ -16,18 +15,9 @@ from model.looking.page import gather, html, shown
 from model.looking.reading import log_probabilities, read
 from model.storage.checkpoint import Checkpoint
 from tests import browser
+from tests.browser import of, opened, prefer, press
 
 TEXT = "the quick brown fox runs\nover the green wood"
-KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "escape": "\ue00c",
-        "enter": "\ue007", "end": "\ue010", "home": "\ue011"}
-
-
-@pytest.fixture(scope="module")
-def driver():
-    if lacking := browser.missing():
-        (pytest.fail if os.environ.get("REQUIRE_BROWSER") else pytest.skip)(lacking)
-    with browser.browser() as driver:
-        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -42,32 +32,6 @@ def run(trained, tmp_path_factory):
 def page(driver, run):
     """The page of TEXT, freshly opened, wide and light."""
     return opened(driver, run[1])
-
-
-def opened(driver, path):
-    driver.get_log("browser"), driver.get_log("performance")
-    browser.resize(driver, 1280, 900)
-    prefer(driver, "light")
-    browser.open_page(driver, path)
-    return driver
-
-
-def prefer(driver, theme):
-    """What the system asks for: a theme, and nothing that moves, so that a click finds its aim."""
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
-        {"name": "prefers-color-scheme", "value": theme},
-        {"name": "prefers-reduced-motion", "value": "reduce"}]})
-
-
-def of(driver, script, *arguments):
-    """The value of a JavaScript expression, in which $ and $$ find elements; a_ are arguments."""
-    return driver.execute_script(
-        "const [a_, b_] = arguments, $ = (x) => document.querySelector(x),"
-        f"$$ = (x) => [...document.querySelectorAll(x)]; return {script}", *arguments)
-
-
-def press(driver, key):
-    driver.switch_to.active_element.send_keys(KEYS[key])
 
 
 def plain(text):

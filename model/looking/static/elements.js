@@ -1,0 +1,99 @@
+"use strict";
+
+// What every page needs.  All numbers were computed by the program that wrote the page.  Text of any
+// kind enters the page as text, never as markup.
+
+const byId = (id) => document.getElementById(id);
+const facts = JSON.parse(byId("facts").textContent);
+
+/** An element with attributes and children; strings become text. */
+function make(tag, attributes = {}, ...children) {
+  const svg = ["svg", "line", "polyline", "circle", "text"].includes(tag);
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+const whole = (number) => number.toLocaleString("en-US");
+const counted = (n, what) => `${whole(n)} ${what}${n === 1 ? "" : "s"}`;
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+const bounded = (x, low, high) => Math.max(low, Math.min(high, x));
+
+/** Tell those who hear the page. */
+function say(text) {
+  byId("status").textContent = text;
+}
+
+
+// ---- Colours: one hue, lightness in even steps as the eye sees it
+
+const BLUE = 255, ORANGE = 50;          // hues, in degrees
+let blue, orange;                       // ramps for attention and for loss, in the theme's colours
+
+const isDark = () => (document.documentElement.dataset.theme
+  || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+
+/** 256 colours from none to all, each [red, green, blue]. */
+function ramp(hue) {
+  const [from, to, chroma, turn] = isDark() ? [0.25, 0.92, 0.15, 0.85] : [0.965, 0.34, 0.165, 0.75];
+  return Array.from({ length: 256 }, (_, i) => {
+    const t = i / 255;
+    return oklch(from + (to - from) * t, chroma * Math.sin(Math.PI * (0.05 + turn * t)), hue);
+  });
+}
+
+/** Lightness, chroma and hue as [red, green, blue].
+    Source: Ottosson 2020, "A perceptual color space for image processing" (Oklab). */
+function oklch(lightness, chroma, hue) {
+  const a = chroma * Math.cos(hue * Math.PI / 180), b = chroma * Math.sin(hue * Math.PI / 180);
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3;
+  const linear = [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s,
+  ];
+  return linear.map((x) => bounded(x, 0, 1)).map((x) => Math.round(
+    255 * (x <= 0.0031308 ? 12.92 * x : 1.055 * x ** (1 / 2.4) - 0.055)));
+}
+
+const css = (colour) => `rgb(${colour.join(" ")})`;
+const gradient = (colours) => `linear-gradient(to right, ${
+  colours.filter((_, i) => i % 15 === 0).map(css).join(", ")})`;
+
+/** Colour an element, with black or white text, whichever stands out more; null takes it away. */
+function tint(element, colour) {
+  const [r, g, b] = (colour ?? [0, 0, 0]).map((x) => (x / 255) ** 2.2);
+  const luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  element.style.backgroundColor = colour ? css(colour) : "";
+  element.style.color = colour ? luminance > 0.179 ? "#000" : "#fff" : "";
+}
+
+/** Take the theme's colours, now and whenever it changes, and draw what is drawn in them. */
+function inTheTheme(draw) {
+  const recolour = () => {
+    [blue, orange] = [ramp(BLUE), ramp(ORANGE)];
+    draw();
+  };
+  byId("theme").addEventListener("change", (event) => {
+    document.documentElement.dataset.theme = event.target.value;
+    recolour();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+  recolour();
+}
+
+/** Draw the page by begin(), or say why that cannot be done. */
+function drawPage(begin) {
+  Promise.resolve().then(begin).then(() => {
+    document.documentElement.dataset.ready = "";
+  }).catch((error) => {
+    byId("trouble").textContent = `This page could not be drawn (${error.message}).  `
+      + "It needs a browser of 2024 or newer.";
+    byId("trouble").hidden = false;
+    throw error;
+  });
+}
