@@ -71,6 +71,14 @@ class SelfAttention(Module):
                                                is_causal=self.causal, dropout_p=self.dropout,
                                                rng=rng)
 
+    def weights(self, x: Tensor, context: Tensor, mask: np.ndarray | None = None) -> np.ndarray:
+        """Return the weights with which `attend` mixes values, by the plain formula, without
+        dropout: (..., T, d_in), (..., S, d_context) -> (..., T, S)."""
+        if self.causal:
+            seen = np.tri(x.shape[-2], context.shape[-2], dtype=bool)
+            mask = seen if mask is None else seen & mask
+        return attention(self.query(x), self.key(context), self.value(context), mask)[1].data
+
 
 class CausalAttention(SelfAttention):
     """One head that attends to no later position: (..., T, d_in) -> (..., T, d_out).
@@ -133,6 +141,10 @@ class StackedHeads(Module):
         """Call every head with the same arguments."""
         mixed = mg.concatenate([head(*sequences, mask=mask, rng=rng) for head in self.heads], -1)
         return mixed if self.out is None else self.out(mixed)
+
+    def weights(self, x: Tensor, context: Tensor, mask: np.ndarray | None = None) -> np.ndarray:
+        """Return every head's attention weights: (..., H, T, S)."""
+        return np.stack([head.weights(x, context, mask) for head in self.heads], axis=-3)
 
 
 def _answering_the_books_call(init: Callable) -> Callable:

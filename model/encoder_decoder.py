@@ -114,6 +114,31 @@ class EncoderDecoder(Module):
             x = block(x, memory, mask, rng)
         return mg.linear(self.norm(x), self.token_embedding.weight)
 
+    def attention_maps(self, source: np.ndarray, target: np.ndarray
+                       ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the weight of each query (row) on each key (column), in every head of every layer:
+        within the source, (L, B, H, S, S), within the target, (L, B, H, T, T), and of the target on
+        the source, (L, B, H, T, S), for ids (B, S) and (B, T).  Rows sum to 1.
+
+        They are computed by the plain formula, `model.attention.attention`.
+        """
+        within_source, within_target, across = [], [], []
+        with mg.no_grad():
+            memory, mask = self.encode(source)
+            x = self._embed(source, None)
+            for block in self.encoder:
+                y = block.norm1(x)
+                within_source.append(block.attention.weights(y, y, mask))
+                x = block(x, mask)
+            x = self._embed(target, None)
+            for block in self.decoder:
+                qkv = block.attention.project(block.norm1(x))
+                within_target.append(block.attention.weights(qkv.data))
+                asking = block.norm2(block.attention.mix(qkv, residual=x))
+                across.append(block.across.weights(asking, memory, mask))
+                x = block(x, memory, mask)
+        return np.stack(within_source), np.stack(within_target), np.stack(across)
+
     def write(self, source: np.ndarray) -> np.ndarray:
         """Take the likeliest token at each step: (B, S) -> (B, T), without BEGIN, PAD after END."""
         B = len(source)

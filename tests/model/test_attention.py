@@ -355,6 +355,22 @@ def test_a_padded_sequence_is_read_as_it_would_be_alone(kind):
     assert check_gradients(layer, X, mask=mask)
 
 
+@pytest.mark.parametrize("mask", [None, PADDING], ids=["open", "padded"])
+def test_a_heads_weights_are_those_that_it_mixes_values_with(mask):
+    one, two = Tensor(X), Tensor(CONTEXT)
+    cross = random_weights(CrossAttention(C, 8, d_context=4, qkv_bias=True, dtype=np.float64))
+    weights = cross.weights(one, two, mask)
+    assert weights.shape == (2, T, 5) and np.ptp(weights) > 0.9
+    assert close([weights @ cross.value(two).data], [cross(one, two, mask).data])
+    stack = StackedHeads([cross, random_weights(CrossAttention(C, 8, 4, dtype=np.float64), 0.5)])
+    assert np.array_equal(stack.weights(one, two, mask)[:, 0], weights)
+    assert np.allclose(stack.weights(one, two, mask).sum(axis=-1), 1)
+    for kind in (SelfAttention(C, 4, dtype=np.float64), CausalAttention(C, 4, T, dtype=np.float64)):
+        head, hidden = random_weights(kind), None if mask is None else np.arange(T) > 0
+        weights = head.weights(one, one, hidden)[:, 1:]     # no key is left for the first query
+        assert close([weights @ head.value(one).data], [head(one, mask=hidden).data[:, 1:]])
+
+
 def test_cross_attention_to_itself_is_self_attention():
     to_itself, cross = SelfAttention(C, 4, True), CrossAttention(C, 4, qkv_bias=True)
     random_weights(to_itself)

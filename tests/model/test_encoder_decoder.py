@@ -5,6 +5,7 @@ import pytest
 import minigrad as mg
 from checking import check_gradients, close, frozen, random_weights
 from minigrad import Tensor
+from minigrad.core import watch_ops
 from model import EncoderDecoder
 from model.attention import attention, causal_mask
 from model.encoder_decoder import BEGIN, END, PAD
@@ -144,6 +145,32 @@ def test_dropout_falls_on_both_embeddings_every_attention_and_every_branch():
     encoder = 2 * (H + 2)                   # in each block: heads, and two branches
     decoder = 2 * (1 + H + 3)               # heads at once, heads across, and three branches
     assert rng.drawn == 2 + encoder + decoder
+
+
+def test_attention_maps_are_the_weights_that_the_layers_mix_values_with():
+    model, mixed = model_of(dropout=0.4), []
+
+    def note(event):
+        if event.op == "scaled_dot_product_attention":          # a head of its own
+            mixed.append((event.inputs[2].data, event.outputs[0].data))
+        elif event.op == "self_attention":                      # all heads, packed
+            value = event.inputs[0].data[..., -C:].reshape(3, 6, H, C // H).swapaxes(1, 2)
+            out = event.outputs[0].data.reshape(3, 6, H, C // H).swapaxes(1, 2)
+            mixed.extend((value[:, h], out[:, h]) for h in range(H))
+    with mg.no_grad(), watch_ops(note):
+        model(SOURCE, TARGET)
+    within_source, within_target, across = model.attention_maps(SOURCE, TARGET)
+    assert within_source.shape == (2, 3, H, 5, 5) and across.shape == (2, 3, H, 6, 5)
+    assert within_target.shape == (2, 3, H, 6, 6)
+    in_order = [*within_source, *(maps for layer in zip(within_target, across) for maps in layer)]
+    weights = [maps[:, h] for maps in in_order for h in range(H)]
+    for map, (value, out) in zip(weights, mixed, strict=True):
+        assert close([map @ value], [out]) and np.ptp(map) > 0.3
+        assert np.allclose(map.sum(axis=-1), 1, atol=1e-12)
+    for maps in (within_source, across):
+        assert not np.where((SOURCE == PAD)[:, None, None], maps, 0).any()      # (L, B, H, T, S)
+        assert (maps[:, 0] > 0).all()                       # both ways, where nothing is padded
+    assert np.array_equal(within_target > 0, np.broadcast_to(np.tri(6) > 0, within_target.shape))
 
 
 def test_what_is_written_is_the_likeliest_token_each_time_and_ends_with_end():
