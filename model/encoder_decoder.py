@@ -6,6 +6,7 @@ sequences and is the output's weights (section 3.4).
 Shapes: B batch, S source, T target, C = n_embd channels, H heads, V = vocab_size.
 """
 import math
+from dataclasses import MISSING, dataclass
 
 import numpy as np
 
@@ -14,9 +15,26 @@ from minigrad import Tensor
 from minigrad.module import Module
 from minigrad.random import generator
 from model.attention import CrossAttention, MultiHeadAttention, SelfAttention, StackedHeads
+from model.console.options import flag, problems
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, Rng
 
 PAD, BEGIN, END = 0, 1, 2       # the first three tokens of every vocabulary
+
+
+@dataclass(frozen=True)
+class EncoderDecoderConfig:
+    """The sizes of an EncoderDecoder, as its arguments give them."""
+    vocab_size: int = flag(MISSING, "different tokens, V", at_least=3)
+    block_size: int = flag(MISSING, "the longest sequence, S or T", at_least=1)
+    n_layer: int = flag(2, "blocks of the encoder, and of the decoder", at_least=1)
+    n_head: int = flag(2, "attention heads, H", at_least=1)
+    n_embd: int = flag(32, "channels, C", at_least=1)
+    dropout: float = flag(0.0, "share of activations dropped in training", at_least=0, below=1)
+    bias: bool = flag(False, "biases in linear layers and norms")
+
+    def __post_init__(self) -> None:
+        if found := problems(self):
+            raise ValueError(found[0].replace("--", ""))
 
 
 class EncoderBlock(Module):
@@ -85,6 +103,8 @@ class EncoderDecoder(Module):
         rng = generator(seed, "weights")
         # The decoder's residual stream sums 3 n_layer branches.
         settings = n_head, n_embd, dropout, bias, STD / math.sqrt(3 * n_layer), rng, dtype
+        self.config = EncoderDecoderConfig(vocab_size, block_size, n_layer, n_head, n_embd, dropout,
+                                           bias)
         self.block_size = block_size
         self.token_embedding = Embedding(vocab_size, n_embd, rng, dtype)
         self.position_embedding = Embedding(block_size, n_embd, rng, dtype)

@@ -2,6 +2,7 @@
 
     --task sort         the same letters in the order of the alphabet
     --text hello        a string of your own, once it is trained
+    --out_dir out_reverse       save the model; python -m model.look --out_dir out_reverse shows it
 
 Strings are random letters of every length up to --block_size.  One in ten, by the remainder of its
 CRC-32, is kept out of training; on such strings alone the model is judged.
@@ -9,6 +10,8 @@ CRC-32, is kept out of training; on such strings alone the model is judged.
 import dataclasses
 import itertools
 import math
+import pathlib
+import shlex
 import string
 import sys
 import time
@@ -28,6 +31,8 @@ from model.console.options import flag, problems
 from model.console.words import number_of
 from model.encoder_decoder import PAD, EncoderDecoder
 from model.layers import Rng
+from model.storage.checkpoint import BEST, save_checkpoint
+from model.training.folder import Folder
 from model.training.settings import problems_of_threads
 from model.transformer import problems_of_heads
 
@@ -58,6 +63,7 @@ class Settings:
     warmup_iters: int = flag(100, "steps over which the learning rate rises; it then falls to 0",
                              at_least=0)
     eval_interval: int = flag(200, "steps between looks at how many strings are right", at_least=1)
+    out_dir: str = flag(None, "folder to save the model in", unset="it is not saved")
     seed: int = flag(1337, "of the initial weights, the strings and dropout", at_least=0)
     threads: int = flag(1, "processors to use", at_least=1)
 
@@ -81,12 +87,14 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.reverse", __doc__, Settings)
     s = Settings(**parser.given(argv))
     parser.refuse(s.problems())
-    with answering("model.reverse"):
+    with answering("model.reverse"), Folder(s.out_dir or "") as folder:
+        if s.out_dir:
+            folder.begin()
         run(s)
 
 
 def run(s: Settings) -> None:
-    """Train a model, judge it, and show examples."""
+    """Train a model, judge it, save it, and show examples."""
     numba.set_num_threads(s.threads)
     model = new_model(s)
     print(f"task        {s.task} strings of 1 to {s.block_size} letters\n"
@@ -110,6 +118,11 @@ def run(s: Settings) -> None:
         visible = answer.replace(NUL, "?").replace(STX, "?")
         print(f"    {text:{s.block_size}}  ->  {visible}"
               + (f"   wrong: {wanted}" if answer != wanted else ""))
+    if s.out_dir:
+        save_checkpoint(pathlib.Path(s.out_dir).expanduser() / BEST, model, VOCABULARY,
+                        {"settings": dataclasses.asdict(s), "right": right, "judged": len(judged)})
+        print("\nwhere its heads look:\n"
+              f"    python -m model.look --out_dir {shlex.quote(s.out_dir)}")
 
 
 def new_model(s: Settings) -> EncoderDecoder:

@@ -1,7 +1,8 @@
 """A model as one file: an .npz of weights, vocabulary, configuration, and what resuming needs.
 
     version                     of this list
-    config                      JSON: the TransformerConfig
+    config                      JSON: the TransformerConfig; or "kind", which is KIND, and the
+                                EncoderDecoderConfig
     vocabulary                  code points, ascending, (V,)
     model/<parameter>           weights, all float32 or all float64
     optimizer/<kind>/<parameter>    the optimiser's state, in a checkpoint to resume from: AdamW's
@@ -15,6 +16,7 @@ import itertools
 import json
 import os
 import pathlib
+import shlex
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -26,17 +28,20 @@ from minigrad import AdamW, Muon
 from minigrad.module import check_state
 from minigrad.optim import Optimizer
 from model.console.words import in_a_line
+from model.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from model.storage import archive
 from model.storage.files import replacing
 from model.transformer import Transformer, TransformerConfig, parameter_shapes
 
 VERSION = 2
 NAMES = ("version", "config", "vocabulary", "training")
+KIND = "encoder-decoder"
 KINDS = (*AdamW.STATE, *Muon.STATE)         # of an optimiser's state
-RECORD = {          # the types of the entries of `training` that other programs than train.py read
+RECORD = {          # the types of the entries of `training` that other programs than its own read
     "settings": {"data": str, "optimizer": str, "learning_rate": float, "warmup_iters": int,
-                 "grad_clip": float},
-    "text": str, "state": {"iteration": int, "best": float}, "nan": dict}
+                 "grad_clip": float, "task": str},
+    "text": str, "state": {"iteration": int, "best": float}, "nan": dict,
+    "right": int, "judged": int}
 REMEDY = "take another, such as last.npz or ckpt.npz beside it, or train anew"
 LONGEST = 200           # characters of an error message
 UNPROVEN = 1 << 20      # largest block_size * n_embd of a model without such weights
@@ -50,14 +55,15 @@ class CheckpointError(ValueError):
 
 class Checkpoint(NamedTuple):
     """The contents that `load_checkpoint` returns."""
-    model: Transformer
+    model: Transformer | EncoderDecoder
     tokenizer: CharTokenizer
     training: dict[str, Any]                    # empty if none was saved
     optimizer: dict[str, np.ndarray]            # "<kind>/<parameter>"; empty likewise
 
 
-def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: CharTokenizer,
-                    training: dict[str, Any] | None = None, optimizer: Optimizer | None = None,
+def save_checkpoint(path: str | os.PathLike, model: Transformer | EncoderDecoder,
+                    tokenizer: CharTokenizer, training: dict[str, Any] | None = None,
+                    optimizer: Optimizer | None = None,
                     before: str | os.PathLike | None = None) -> None:
     """Write a checkpoint; whatever happens, `path` is the old file or the new one, whole.
 
@@ -67,7 +73,10 @@ def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: Char
     if optimizer is not None:
         arrays |= {f"optimizer/{key}": array for key, array in _named_state(optimizer, model)}
     arrays["version"] = np.array(VERSION)
-    arrays["config"] = np.array(json.dumps(asdict(model.config), default=int))
+    config = asdict(model.config)
+    if isinstance(model, EncoderDecoder):
+        config = {"kind": KIND} | config
+    arrays["config"] = np.array(json.dumps(config, default=int))
     arrays["vocabulary"] = np.array([ord(c) for c in tokenizer.vocabulary], np.uint32)
     arrays["training"] = np.array(json.dumps(training or {}))
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -75,16 +84,19 @@ def save_checkpoint(path: str | os.PathLike, model: Transformer, tokenizer: Char
         archive.write(file, arrays)
 
 
-def load_checkpoint(path: str | os.PathLike, finite: bool = True) -> Checkpoint:
+def load_checkpoint(path: str | os.PathLike, finite: bool = True,
+                    kinds: type | tuple[type, ...] = Transformer) -> Checkpoint:
     """Read a file that `save_checkpoint` wrote, and verify every bit.
 
     Parameters
     ----------
     finite : whether weights and optimiser must be free of nan and inf.
+    kinds : the classes of which the model may be, Transformer and EncoderDecoder.
 
     Raises
     ------
-    CheckpointError : there is no such file, or it is damaged, or no checkpoint.
+    CheckpointError : there is no such file, or it is damaged, or no checkpoint, or holds a model of
+        another kind.
     """
     path = pathlib.Path(path)
     try:
@@ -95,7 +107,12 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True) -> Checkpoint:
             raise CheckpointError(f"{path} is no file, but a folder or a device; name the folder "
                                   "of a run with --out_dir")
         with open(path, "rb") as file:
-            return _checkpoint(archive.read(file), finite)
+            found = _checkpoint(archive.read(file), finite)
+        if not isinstance(found.model, kinds):
+            raise CheckpointError(f"{path} holds an encoder-decoder, from python -m model.reverse, "
+                                  "and not a transformer, from train.py; see it at work with "
+                                  f"python -m model.look --out_dir {shlex.quote(str(path.parent))}")
+        return found
     except CheckpointError:
         raise
     except OSError as error:
@@ -123,7 +140,12 @@ def _checkpoint(arrays, finite):
         raise ValueError(f"missing {', '.join(sorted(missing))}")
     if not np.array_equal(arrays["version"], VERSION):
         raise ValueError(f"it is of another version than {VERSION}, which this program reads")
-    config = TransformerConfig(**_json("config", arrays))
+    config = _json("config", arrays)
+    if config.get("kind") == KIND:
+        del config["kind"]
+        config = EncoderDecoderConfig(**config)
+    else:
+        config = TransformerConfig(**config)
     dtype = _check_weights(config, weights)
     for name, a in state.items():
         kind, _, path = name.partition("/")
@@ -136,7 +158,7 @@ def _checkpoint(arrays, finite):
     training = _json("training", arrays)
     if not _is_of_kind(training, RECORD):
         raise ValueError("its record of the run is not of the kind that train.py writes")
-    model = Transformer(config, dtype=dtype.type)
+    model = _model(config, dtype.type)
     model.load_state_dict(weights)
     return Checkpoint(model, tokenizer, training, state)
 
@@ -144,16 +166,33 @@ def _checkpoint(arrays, finite):
 def _check_weights(config, weights):
     """Refuse weights that are not those of this model; return their dtype."""
     # No more than is there is looked at: a file can claim 10^12 layers.
-    check_state(dict(itertools.islice(parameter_shapes(config), len(weights) + 1)), weights)
+    check_state(dict(itertools.islice(_shapes(config, len(weights)), len(weights) + 1)), weights)
     dtypes = {a.dtype for a in weights.values()}
     if dtypes not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
         raise ValueError(f"its weights are {', '.join(map(str, dtypes))}, and not all float32 or "
                          "all float64")
-    if config.position != "learned":
+    if getattr(config, "position", "learned") != "learned":
         size = sum(a.size for a in weights.values())
         if config.block_size * config.n_embd > max(UNPROVEN, 4 * size):
             raise ValueError(f"a block_size of {config.block_size} is not that of so small a model")
     return dtypes.pop()
+
+
+def _shapes(config, count):
+    """Return the names and shapes of a model's parameters, of which a file holds `count`."""
+    if isinstance(config, TransformerConfig):
+        return parameter_shapes(config)
+    if config.n_layer * config.n_head > count:
+        raise ValueError(f"it claims {config.n_layer} layers of {config.n_head} heads, and holds "
+                         f"{count} weights")
+    return ((name, p.shape) for name, p in _model(config, None).named_parameters())
+
+
+def _model(config, dtype):
+    """Return a new model; without a dtype, of parameters that have shapes and no memory."""
+    if isinstance(config, TransformerConfig):
+        return Transformer(config, dtype=dtype)
+    return EncoderDecoder(**asdict(config), dtype=dtype)
 
 
 def _tokenizer(config, points):
@@ -201,6 +240,8 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     CheckpointError : there is neither, or both are damaged.
     """
     last, previous = folder / LAST, folder / PREVIOUS
+    if not last.exists() and not previous.exists() and (folder / BEST).exists():
+        load_checkpoint(folder / BEST)          # which says if it is of another kind
     try:
         return load_checkpoint(last), ""
     except CheckpointError as error:

@@ -7,7 +7,8 @@ import numba
 import numpy as np
 import pytest
 
-from model import reverse
+import train
+from model import EncoderDecoder, count, load_checkpoint, reverse, sample
 from model.encoder_decoder import BEGIN, END, PAD
 from model.reverse import Settings, as_ids, is_kept_out, new_model, random_strings, unseen_strings
 
@@ -89,6 +90,48 @@ def test_the_command_says_what_it_does_and_shows_strings(capsys, monkeypatch, un
     assert len(shown) == 6 and shown[-1][0] == "dcba"
     for text, answer, wanted in shown:
         assert (wanted or answer) == "".join(sorted(text)) and answer != wanted
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, unseen):
+    """The folder of a model that has hardly been trained, saved twice."""
+    folder = tmp_path_factory.mktemp("reverse") / "out reverse"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reverse, "unseen_strings", lambda s: unseen)
+        for seed in ("1", "2"):
+            reverse.main([*TINY, "--seed", seed, "--out_dir", str(folder)])
+    return folder
+
+
+def test_the_model_is_saved_and_an_earlier_one_is_kept(saved, unseen):
+    assert {path.name for path in saved.iterdir()} == {".lock", "ckpt.npz", "earlier.1"}
+    for path, seed in ((saved / "earlier.1" / "ckpt.npz", 1), (saved / "ckpt.npz", 2)):
+        found = load_checkpoint(path, kinds=EncoderDecoder)
+        assert found.tokenizer.vocabulary == reverse.VOCABULARY.vocabulary
+        assert found.training["settings"]["seed"] == seed and found.training["judged"] == 2000
+        assert found.training["right"] == reverse.count_right(found.model, "reverse", unseen)
+
+
+@pytest.mark.parametrize("command, flags", [
+    (sample, []), (count, []), (train, ["--init_from", "resume"]), (train, ["--replay"])])
+def test_a_command_for_transformers_says_what_the_file_is_and_what_to_do(saved, capsys, command,
+                                                                         flags):
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--replay", str(saved / "ckpt.npz")] if "--replay" in flags else
+                     [*flags, "--out_dir", str(saved)])
+    said = str(caught.value.code)
+    assert capsys.readouterr() == ("", "") and "\n" not in said
+    assert f"{saved / 'ckpt.npz'} holds an encoder-decoder" in said
+    assert said.endswith(f"see it at work with python -m model.look --out_dir '{saved}'")
+
+
+def test_nothing_is_trained_if_the_folder_cannot_be_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reverse, "run", None)               # not to be called
+    (tmp_path / "file").write_text("theirs")
+    with pytest.raises(SystemExit) as caught:
+        reverse.main([*TINY, "--out_dir", str(tmp_path / "file")])
+    assert str(caught.value.code).startswith(f"model.reverse: cannot use {tmp_path / 'file'}: ")
+    assert (tmp_path / "file").read_text() == "theirs"
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")       # of plain NumPy

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, load_checkpoint,
-                   save_checkpoint)
+from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
+                   load_checkpoint, save_checkpoint)
 from model.storage import archive
 from model.storage.checkpoint import REMEDY, load_last, restore_optimizer
 
@@ -67,6 +67,41 @@ def test_weights_configuration_and_vocabulary_come_back_bit_for_bit(saved):
     assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
     assert training == {"iteration": 7} and optimizer == {}
     assert np.array_equal(model(IDS).data, Transformer(CONFIG, seed=1)(IDS).data)
+
+
+def test_an_encoder_decoder_comes_back_bit_for_bit_where_it_is_asked_for(path):
+    model = EncoderDecoder(TOKENIZER.vocab_size, 6, 1, 2, 8, 0.1, True, seed=1)
+    training = {"settings": {"task": "sort"}, "right": 3, "judged": 4}
+    save_checkpoint(path, model, TOKENIZER, training)
+    found = load_checkpoint(path, kinds=(Transformer, EncoderDecoder))
+    assert type(found.model) is EncoderDecoder and found.model.config == model.config
+    assert same(found.model.state_dict(), model.state_dict()) and found.training == training
+    assert found.tokenizer.vocabulary == TOKENIZER.vocabulary
+    assert refusal(path) == (f"{path} holds an encoder-decoder, from python -m model.reverse, and "
+                             "not a transformer, from train.py; see it at work with python -m "
+                             f"model.look --out_dir {path.parent}")
+
+
+def test_the_configuration_of_a_transformer_is_stored_as_it_is(saved):
+    assert json.loads(str(arrays_of(saved)["config"])) == asdict(CONFIG)
+
+
+@pytest.mark.parametrize("changed", [
+    {"n_layer": 10 ** 12}, {"n_head": 10 ** 9, "n_embd": 10 ** 9}, {"n_embd": 10 ** 9},
+    {"n_embd": 0}, {"n_head": 3}, {"n_head": -2}, {"vocab_size": 10 ** 9}, {"block_size": 10 ** 9},
+    {"n_layer": "1"}, {"bias": True}, {"dropout": 2}, {"position": "none"}, {"kind": "encoder"},
+    {"kind": ["a"]}], ids=str)
+def test_an_encoder_decoder_that_its_weights_do_not_bear_out_takes_no_memory(path, changed):
+    save_checkpoint(path, EncoderDecoder(TOKENIZER.vocab_size, 6, 1, 2, 8), TOKENIZER)
+    arrays = arrays_of(path)
+    config = json.loads(str(arrays["config"])) | changed
+    write(path, arrays | {"config": np.array(json.dumps(config))})
+    tracemalloc.start()
+    try:
+        assert refusal(path).startswith(f"{path} is no checkpoint of this program: ")
+        assert tracemalloc.get_traced_memory()[1] < 300_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_loaded_model_learns_on(saved):
