@@ -2,7 +2,7 @@
 
 Writes one HTML file, which opens from disk in any browser, without a network: what each head of
 each layer looks at, what the model expected of each character, how the run went, and the shapes of
-every step.
+every step.  Of a model of model.reverse it shows where each letter of an answer came from.
 
     python -m model.look --graph                what backward goes through, of a neuron, printed
     python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
@@ -19,12 +19,15 @@ from typing import BinaryIO
 from minigrad.kernels.build import compiling
 from model.console.flags import Parser, answering, prepare_output, text_or_file
 from model.console.options import flag
+from model.encoder_decoder import EncoderDecoder
+from model.looking import crossed
 from model.looking.graphs import GRAPHS
 from model.looking.page import gather, html
 from model.sampling.generation import generate
 from model.sampling.scoring import training_text
 from model.storage.checkpoint import Checkpoint, load_checkpoint
 from model.storage.files import replacing
+from model.transformer import Transformer
 
 PASSAGE = 192       # characters, where no text is given
 
@@ -67,12 +70,13 @@ def write(s: Settings) -> None:
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
     with opened(output) as file:
-        checkpoint = load_checkpoint(out_dir / "ckpt.npz")
+        checkpoint = load_checkpoint(out_dir / "ckpt.npz", kinds=(Transformer, EncoderDecoder))
         if s.text is None:
             text, source = passage(checkpoint)
         else:
             text, source = text_or_file(s.text), "The text is the one given with --text."
-        page = html(*gather(checkpoint, text, source, out_dir)).encode("utf-8")
+        page = (crossed.html(checkpoint, text) if isinstance(checkpoint.model, EncoderDecoder) else
+                html(*gather(checkpoint, text, source, out_dir))).encode("utf-8")
         file.write(page)
     print(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser")
 
@@ -106,8 +110,11 @@ def opened(path: str | os.PathLike) -> contextlib.AbstractContextManager[BinaryI
 
 def passage(checkpoint: Checkpoint) -> tuple[str, str]:
     """Return a text to read when none is given, and its source: part of the validation split of the
-    run's own text if that is at hand, else a text that the model writes."""
+    run's own text if that is at hand, else a text that the model writes; for an encoder-decoder, a
+    word."""
     model, tokenizer, training, _ = checkpoint
+    if isinstance(model, EncoderDecoder):
+        return crossed.EXAMPLE[:model.config.block_size - 1], ""
     try:
         _, val = training_text(training).parts()
     except ValueError:

@@ -52,17 +52,19 @@ function large(map, view) {
     marked.push(cells[row][column], sides[row], tops[column]);
     marked.forEach((element) => element.classList.add("marked"));
   };
+  let entry = cells[0][0];              // where the keyboard enters
+  entry.tabIndex = 0;
   const choose = (row, column) => {
     view.cell = [bounded(row, 0, cells.length - 1), bounded(column, 0, tops.length - 1)];
-    cells.flat().forEach((element) => element.setAttribute("tabindex", "-1"));
-    const cell = cells[view.cell[0]][view.cell[1]];
-    cell.setAttribute("tabindex", "0");
+    entry.tabIndex = -1;
+    entry = cells[view.cell[0]][view.cell[1]];
+    entry.tabIndex = 0;
     point(view.cell);
-    return cell;
+    return entry;
   };
   const under = (event) => {
-    const row = cells.findIndex((line) => line.includes(event.target));
-    return row < 0 ? null : [row, cells[row].indexOf(event.target)];
+    const cell = event.target.closest("tbody td");
+    return cell && [cell.parentNode.rowIndex - 1, cell.cellIndex - 1];
   };
   table.addEventListener("pointerover", (event) => point(under(event) ?? view.cell));
   table.addEventListener("pointerleave", () => point(view.cell));
@@ -80,7 +82,6 @@ function large(map, view) {
     event.preventDefault();
     choose(...to).focus();
   });
-  cells[0][0].setAttribute("tabindex", "0");
   if (view.cell) choose(...view.cell);
   return make("figure", { class: "large" }, make("figcaption", {}, map.title,
     make("small", {}, `A row is ${one(map.row)}, a column ${one(map.column)}.`)),
