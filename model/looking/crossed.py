@@ -8,6 +8,7 @@ from model.sampling.generation import USELESS
 from model.storage.checkpoint import Checkpoint
 
 EXAMPLE = "backwards"
+MOST_LETTERS = 100      # of which a page stays light enough for a browser
 MARKS = {PAD: "·", BEGIN: "▸", END: "■"}        # of tokens that are no letters
 TITLES = {"reverse": "A model that reverses strings", "sort": "A model that sorts letters"}
 LEARNT = {
@@ -44,7 +45,8 @@ def answer_and_maps(checkpoint: Checkpoint, text: str) -> tuple[str, list[Sectio
     """Return what the model writes for a string, and three sections with the maps of all heads: of
     the answer on the string, within the string, and within the answer; errors as in `html`."""
     model, tokenizer, *_ = checkpoint
-    longest, read = model.config.block_size - 1, tokenizer.encode(text)     # END takes a place
+    longest = min(model.config.block_size - 1, MOST_LETTERS)            # END takes a place
+    read = tokenizer.encode(text)
     if not 1 <= len(read) <= longest or (read <= END).any():
         raise ValueError(f"this model reads a string of 1 to {longest} letters, and --text is "
                          f"{text!r}; give another --text")

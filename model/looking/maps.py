@@ -14,6 +14,7 @@ from model.looking.shell import shell
 
 FILES = ("maps.css", "maps.js")         # in static/
 DIGITS = 4      # after the point
+MOST_NAMED = 5  # sections with links of their names; of more, the links are numbers
 HINT = "Point at a cell of a map to see its number, or choose one and use the arrow keys."
 
 
@@ -67,5 +68,6 @@ def page(title: str, lede: str, sections: Sequence[Section],
                  f'<div class="maps" id="maps-{n}"></div>', "</section>"]
     facts = [{"maps": section.maps, "across": section.across, "chosen": section.chosen}
              for section in sections]
-    nav = {f"part-{n}": section.heading for n, section in enumerate(sections, 1)}
+    nav = {f"part-{n}": section.heading if len(sections) <= MOST_NAMED else str(n)
+           for n, section in enumerate(sections, 1)}
     return shell(title, nav, "\n".join(body) + "\n", facts, FILES, command)

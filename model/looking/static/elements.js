@@ -1,7 +1,7 @@
 "use strict";
 
-// What every page needs.  All numbers were computed by the program that wrote the page.  Text of any
-// kind enters the page as text, never as markup.
+// What every page needs.  All numbers were computed by the program that wrote the page.  Text of
+// any kind enters the page as text, never as markup.
 
 const byId = (id) => document.getElementById(id);
 const facts = JSON.parse(byId("facts").textContent);

@@ -5,7 +5,8 @@ const shade = (map, value) => (value < 0 ? orange : blue)[Math.round(
   255 * bounded(Math.abs(value) / map.most, 0, 1))];
 
 /** So many digits after the point, and no sign before zeros. */
-const fixed = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
+const fixed = (value, digits) => value.toFixed(digits)
+  .replace(/^-(?=[0.]+$)/, "").replace("-", "−");
 
 const one = (what) => `${/^[aeiou]/.test(what) ? "an" : "a"} ${what}`;
 
@@ -34,8 +35,9 @@ function large(map, view) {
   }));
   const [tops, sides] = [["columns", "col"], ["rows", "row"]].map(([axis, scope]) =>
     map[axis].map((label) => make("th", { scope }, label)));
+  const long = map.columns.some((label) => label.length > 3);
   const table = make("table", {
-    class: `matrix${spelled ? " spelled" : ""}${map.columns.some((x) => x.length > 3) ? " long" : ""}`,
+    class: `matrix${spelled ? " spelled" : ""}${long ? " long" : ""}`,
     role: "grid", "aria-label": map.title,
   }, make("thead", {}, make("tr", {}, make("td"), ...tops)),
   make("tbody", {}, ...cells.map((line, row) => make("tr", {}, sides[row], ...line))));
@@ -72,6 +74,7 @@ function large(map, view) {
     const cell = under(event);
     if (cell) choose(...cell).focus();
   });
+  table.addEventListener("focusin", (event) => choose(...under(event)));
   table.addEventListener("keydown", (event) => {
     const [row, column] = under(event) ?? [0, 0];
     const to = {

@@ -78,6 +78,15 @@ def test_a_string_that_the_model_cannot_read_is_refused(text, says):
     assert says in str(caught.value)
 
 
+def test_a_string_that_a_browser_would_have_to_labour_at_is_refused(monkeypatch):
+    with pytest.raises(ValueError, match="this model reads a string of 1 to 100 letters"):
+        html(checkpoint(model_of(block_size=200)), 101 * "a")
+    monkeypatch.setattr("model.looking.crossed.MOST_LETTERS", len(TEXT))
+    assert html(checkpoint(model_of(block_size=9)), TEXT)
+    with pytest.raises(ValueError, match="1 to 5 letters, and --text is 'helloo'"):
+        html(checkpoint(model_of(block_size=9)), TEXT + "o")
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_model_that_is_of_no_use_is_refused():
     model = model_of()

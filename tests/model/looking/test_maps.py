@@ -48,6 +48,14 @@ def test_every_text_of_a_page_stays_text(hostile_text):
     assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)|@import|url\(|innerHTML", written)
 
 
+def test_a_link_to_each_section_names_it_or_where_there_are_many_numbers_it():
+    def links(count):
+        written = page("Many", "", [Section(f"station {n}") for n in range(count)])
+        return re.findall('<a href="#part-(.*?)">(.*?)</a>', written)
+    assert links(2) == [("1", "station 0"), ("2", "station 1")]
+    assert links(12) == [(str(n), str(n)) for n in range(1, 13)]
+
+
 @pytest.fixture
 def maps(driver, tmp_path):
     """A page of two large maps and of a choice of four, freshly opened, wide and light."""
@@ -86,6 +94,8 @@ def test_pointing_and_arrow_keys_say_a_cell_in_words(maps):
     assert of(maps, "$$('.marked').map((x) => x.textContent)") == ["2", "the", "−2.00"]
     ActionChains(maps, 0).move_to_element(of(maps, "$('h1')")).perform()
     assert said() == "" and of(maps, "$$('.marked').length") == 0
+    of(maps, f"{first}.querySelector('[tabindex=\"0\"]').focus()")          # as by the tab key
+    assert said() == "Word 1, ‘the’; channel 1: 0.5000"
     cell.click()
     for key, words in (("right", "Word 1, ‘the’; channel 3: 0.1234"),
                        ("down", "Word 2, ‘<b>cat’; channel 3: closed"),
