@@ -37,7 +37,7 @@ class IterativeAttention(SelfAttention):
 
         sum_s exp(scale q_t . k_s) v_s / sum_s exp(scale q_t . k_s)
 
-    The scale is 1 / sqrt(D) by default, and d_value is D = d_out.
+    The scale is 1 / sqrt(D) by default, and d_value is d_out.
     For the keys read so far, each query keeps the largest score, the sum of the exponentials, and
     the sum of the values weighted by them, both relative to the largest.  So nothing of size (T, S)
     is stored, and keys may arrive one by one, as they do from a sampler's cache.

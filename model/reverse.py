@@ -10,7 +10,6 @@ CRC-32, is kept out of training; on such strings alone the model is judged.
 import dataclasses
 import itertools
 import math
-import pathlib
 import shlex
 import string
 import sys
@@ -119,10 +118,11 @@ def run(s: Settings) -> None:
         print(f"    {text:{s.block_size}}  ->  {visible}"
               + (f"   wrong: {wanted}" if answer != wanted else ""))
     if s.out_dir:
-        save_checkpoint(pathlib.Path(s.out_dir).expanduser() / BEST, model, VOCABULARY,
+        folder = Folder(s.out_dir)
+        save_checkpoint(folder / BEST, model, VOCABULARY,
                         {"settings": dataclasses.asdict(s), "right": right, "judged": len(judged)})
         print("\nwhere its heads look:\n"
-              f"    python -m model.look --out_dir {shlex.quote(s.out_dir)}")
+              f"    python -m model.look --out_dir {shlex.quote(str(folder))}")
 
 
 def new_model(s: Settings) -> EncoderDecoder:
