@@ -1,0 +1,137 @@
+"""Exercise 3: one head of causal attention.
+
+Each of T words is a row of x, with C numbers.  Three matrices make three rows
+of D numbers of each word:
+
+    query   x w_query    what this word looks for
+    key     x w_key      what this word offers to be found by
+    value   x w_value    what it hands over when it is found
+
+The score of word t for word s is the dot product of query t and key s, divided
+by the square root of D, so that it does not grow with D.  A word may look at
+itself and at earlier words; the scores of later ones become -inf, and softmax
+makes 0 of that.  The output of a word is the mean of the values, weighted by
+its row of weights:
+
+    softmax(query key^T / sqrt(D) + mask) value
+
+For example, word 1 can only look at itself: its weights are (1, 0, 0, ...), and
+its output is its own value.
+
+From here on you write with Tensors, and the engine makes the gradients.  The
+operators + - * / @ and indexing work as in NumPy; functions are the engine's,
+as mg.softmax(x).  NumPy is good for what has no gradient, such as a mask.
+
+Hints.  key.swapaxes(-1, -2) exchanges the last two axes.  np.triu(a, k=1) keeps
+what is right of the diagonal.  mg.where(condition, x, y) takes x where the
+condition holds and y elsewhere; -math.inf is a number that it takes.
+"""
+import math
+
+import numpy as np
+
+import minigrad as mg
+
+
+def causal_head(x, w_query, w_key, w_value):
+    """Return what each word makes of itself and the words before it.
+
+    x : (..., T, C)      w_query, w_key, w_value : (C, D)
+    returns : (..., T, D)
+    """
+    query, key, value = x @ w_query, x @ w_key, x @ w_value             # (..., T, D)
+    T, D = query.shape[-2:]
+    future = np.triu(np.ones((T, T), bool), k=1)
+    scores = query @ key.swapaxes(-1, -2) / math.sqrt(D)                # (..., T, T)
+    weights = mg.softmax(mg.where(future, -math.inf, scores))
+    return weights @ value
+
+
+def cases(rng):
+    few = np.array([[1.0, 0.0], [0.0, 1.0]])
+    matrices = [rng.standard_normal((3, 5)) for _ in range(3)]
+    return [(few, few, 2 * few, np.array([[1.0, 2.0], [3.0, 4.0]])),
+            (rng.standard_normal((3, 3, 3)), *rng.standard_normal((3, 3, 3))),
+            (rng.standard_normal((4, 3)), *matrices), (rng.standard_normal((2, 3, 3)), *matrices),
+            (rng.standard_normal((1, 3)), *matrices),
+            (rng.standard_normal((2, 4, 3)).astype(np.float32),
+             *(w.astype(np.float32) for w in matrices))]
+
+
+SCORES = "query @ key.swapaxes(-1, -2) / math.sqrt(D)"
+HIDDEN = "mg.where(future, -math.inf, scores)"
+WEIGHTS = "mg.softmax(mg.where(future, -math.inf, scores))"
+MISTAKES = {
+    "The scores are not divided by sqrt(D).":
+        {" / math.sqrt(D)": ""},
+    "The scores are divided by D; it should be its square root.":
+        {"/ math.sqrt(D)": "/ D"},
+    "The scores are divided by sqrt(C), the width of x.  A dot product sums the D numbers of a "
+    "query, so divide by sqrt(D).":
+        {"/ math.sqrt(D)": "/ math.sqrt(x.shape[-1])"},
+    "The scores are divided by sqrt(T), the number of words; it should be sqrt(D), the width of a "
+    "query.":
+        {"/ math.sqrt(D)": "/ math.sqrt(T)"},
+    "The scores are multiplied by sqrt(D), where they should be divided by it.":
+        {"/ math.sqrt(D)": "* math.sqrt(D)"},
+    "The weights are divided by sqrt(D) after the softmax, so they no longer sum to 1.  Divide the "
+    "scores before it.":
+        {" / math.sqrt(D)": "", WEIGHTS: WEIGHTS + " / math.sqrt(D)"},
+    "There is no mask: every word sees the words after it.":
+        {HIDDEN: "scores"},
+    "The mask hides the past and leaves the future open: rows are the words that look, columns "
+    "those that they look at, so hide what is right of the diagonal.":
+        {"np.triu(np.ones((T, T), bool), k=1)": "np.tril(np.ones((T, T), bool), k=-1)"},
+    "The mask hides the diagonal too, so a word cannot look at itself, and the first has nothing "
+    "to look at.":
+        {"k=1": "k=0"},
+    "The mask begins one word too late: every word still sees the next one.":
+        {"k=1": "k=2"},
+    "The mask keeps each word from all others: only the diagonal is open.":
+        {"np.triu(np.ones((T, T), bool), k=1)": "~np.eye(T, dtype=bool)"},
+    "The scores of later words become 0 and not -inf.  exp(0) is 1, so these words still get "
+    "weight.":
+        {"-math.inf": "0.0"},
+    "The weights of later words become 0 after the softmax, so the others sum to less than 1.  "
+    "Mask the scores, before the softmax.":
+        {WEIGHTS: "mg.where(future, 0.0, mg.softmax(scores))"},
+    "The mask is added after the softmax: weights of -inf turn the output into nan or infinities.  "
+    "It belongs to the scores, before the softmax.":
+        {WEIGHTS: "mg.softmax(scores) + np.where(future, -math.inf, 0.0)"},
+    "Softmax runs down the columns, over the words that look; it belongs along each row, over the "
+    "words that are looked at.":
+        {HIDDEN + ")": HIDDEN + ", axis=-2)"},
+    "Softmax is applied twice.":
+        {WEIGHTS: f"mg.softmax({WEIGHTS})"},
+    "There is no softmax: the masked scores themselves weight the values.":
+        {WEIGHTS: "mg.where(future, 0.0, scores)"},
+    "Queries and keys are exchanged: score (t, s) belongs to query t and key s.":
+        {"query @ key.swapaxes": "key @ query.swapaxes"},
+    "The keys are not transposed: query @ key multiplies rows by columns of numbers that do not "
+    "belong together.":
+        {"key.swapaxes(-1, -2)": "key"},
+    "key.T turns all axes around.  With a batch in front, that is more than the last two; exchange "
+    "these alone.":
+        {"key.swapaxes(-1, -2)": "key.T"},
+    "Axes 0 and 1 are exchanged instead of the last two: with a batch in front, these are others.":
+        {"swapaxes(-1, -2)": "swapaxes(0, 1)"},
+    "The weights mix the keys; they should mix the values.":
+        {"weights @ value": "weights @ key"},
+    "The weights mix the queries; they should mix the values.":
+        {"weights @ value": "weights @ query"},
+    "The weights mix x itself; they should mix the values, x @ w_value.":
+        {"weights @ value": "weights @ x"},
+    "The weights are transposed before they mix the values.":
+        {"weights @ value": "weights.swapaxes(-1, -2) @ value"},
+    "The matrices are transposed, as PyTorch's layers have them; here it is x @ w.":
+        {"x @ w_query, x @ w_key, x @ w_value": "x @ w_query.T, x @ w_key.T, x @ w_value.T"},
+    "The value is right, but the gradient ends at the weights: they were made of arrays (.data, or "
+    "NumPy), which the engine does not follow.  Stay with Tensors.":
+        {"return weights @ value": "return mg.Tensor(weights.data) @ value"},
+    "The value is right, but the gradient ends at the values: they were made of arrays (.data, or "
+    "NumPy), which the engine does not follow.  Stay with Tensors.":
+        {"return weights @ value": "return weights @ mg.Tensor(value.data)"},
+    "The value is right, but there is no gradient at all: the result was made of arrays (.data, or "
+    "NumPy), which the engine does not follow.  Stay with Tensors.":
+        {"return weights @ value": "return mg.Tensor((weights @ value).data)"},
+}

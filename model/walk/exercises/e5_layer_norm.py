@@ -1,0 +1,137 @@
+"""Exercise 5: layer norm and its gradients.
+
+Numbers that pass through many layers grow or shrink.  Layer norm brings each
+row back to mean 0 and variance 1, and then lets training choose another size
+(gain) and another middle (bias) for each channel:
+
+    z = (x - mean) / sqrt(variance + eps)
+    y = gain * z + bias
+
+The variance is the mean of (x - mean)^2.  eps is a small number that keeps a
+row of equal numbers from being 0 / 0.  For example, the row (1, 3) has mean 2
+and variance 1, and becomes (-1, 1).
+
+Write the function below with NumPy.  It returns y and one function for each of
+its arrays:
+
+    return y, (dx, dgain, dbias)
+
+The bias is added to every row, so its gradient is the sum of g over the rows;
+that of the gain is the sum of g z.  The gradient of x has three terms, since x
+also moves its row's mean and variance.  With dz = g * gain, along each row:
+
+    dx = (dz - mean(dz) - z mean(dz z)) / sqrt(variance + eps)
+
+Hints.  x.var(axis=-1, keepdims=True) is the variance of each row.  Rows may lie
+in several axes, (..., C); g.reshape(-1, g.shape[-1]) has them all in one.
+"""
+import numpy as np
+
+from model.walk.practice import op
+
+
+@op
+def layer_norm(x, gain, bias, eps=1e-5):
+    """Return each row with mean 0 and variance 1, times gain, plus bias, and what goes back.
+
+    x : (..., C)      gain, bias : (C,)
+    returns : y (..., C), and (dx, dgain, dbias), each a function of g (..., C)
+    """
+    mean = x.mean(axis=-1, keepdims=True)
+    std = np.sqrt(x.var(axis=-1, keepdims=True) + eps)
+    z = (x - mean) / std
+    rows = tuple(range(x.ndim - 1))
+
+    def dx(g):
+        dz = g * gain
+        through_mean = dz.mean(axis=-1, keepdims=True)
+        through_variance = z * (dz * z).mean(axis=-1, keepdims=True)
+        return (dz - through_mean - through_variance) / std
+
+    def dgain(g):
+        return (g * z).sum(axis=rows)
+
+    def dbias(g):
+        return g.sum(axis=rows)
+    return z * gain + bias, (dx, dgain, dbias)
+
+
+def cases(rng):
+    gain, bias = rng.standard_normal(4), rng.standard_normal(4)
+    return [(np.array([[1.0, 3.0], [2.0, -2.0]]), np.array([1.0, 2.0]), np.array([0.0, 1.0])),
+            (rng.standard_normal((4, 4)), gain, bias),
+            (3 + 2 * rng.standard_normal((2, 3, 4)), gain, bias),
+            (rng.standard_normal(4), gain, bias),
+            (0.004 * rng.standard_normal((3, 4)), gain, bias),
+            (rng.standard_normal((3, 4)), gain, bias, 0.1),
+            (np.full((2, 4), 5.0), gain, bias),
+            (rng.standard_normal((3, 4)).astype(np.float32), gain.astype(np.float32),
+             bias.astype(np.float32))]
+
+
+MISTAKES = {
+    "The variance is divided by C - 1 (ddof=1, as PyTorch's var does by itself); layer norm "
+    "divides by C.":
+        {"x.var(axis=-1, keepdims=True)": "x.var(axis=-1, keepdims=True, ddof=1)"},
+    "eps is missing: a row of equal numbers becomes 0 / 0.":
+        {" + eps": ""},
+    "eps is added after the root; it belongs to the variance, inside the root.":
+        {"np.sqrt(x.var(axis=-1, keepdims=True) + eps)":
+         "np.sqrt(x.var(axis=-1, keepdims=True)) + eps"},
+    "eps is not the argument but always 1e-5.":
+        {"+ eps": "+ 1e-5"},
+    "The rows are divided by the variance; it should be its square root.":
+        {"np.sqrt(x.var(axis=-1, keepdims=True) + eps)": "(x.var(axis=-1, keepdims=True) + eps)"},
+    "The rows are not divided by sqrt(variance + eps), only centred.":
+        {"(x - mean) / std": "(x - mean)"},
+    "The mean is not subtracted: this is an RMS-like norm, and layer norm centres each row.":
+        {"z = (x - mean) / std": "z = x / std"},
+    "Mean and variance are taken down the columns, over the rows (that is batch norm); each row "
+    "has its own, along the last axis.":
+        {"mean = x.mean(axis=-1": "mean = x.mean(axis=0", "x.var(axis=-1": "x.var(axis=0"},
+    "Mean and variance are taken over all rows at once; each row has its own.":
+        {"mean = x.mean(axis=-1, keepdims=True)": "mean = x.mean()",
+         "x.var(axis=-1, keepdims=True)": "x.var()"},
+    "Mean and variance have lost their axis, so NumPy lines them up with the columns.  Keep it "
+    "with keepdims.":
+        {"mean = x.mean(axis=-1, keepdims=True)": "mean = x.mean(axis=-1)",
+         "x.var(axis=-1, keepdims=True)": "x.var(axis=-1)"},
+    "The gain is missing in y.":
+        {"return z * gain + bias": "return z + bias"},
+    "The bias is missing in y.":
+        {"return z * gain + bias": "return z * gain"},
+    "The bias is added before the gain multiplies.":
+        {"return z * gain + bias": "return (z + bias) * gain"},
+    "Gain and bias are exchanged.":
+        {"return z * gain + bias": "return z * bias + gain"},
+    "The gradient of x treats the mean as a constant: the term mean(dz) is missing.":
+        {" - through_mean": ""},
+    "The gradient of x treats the variance as a constant: the term z mean(dz z) is missing.":
+        {" - through_variance": ""},
+    "The gradient of x treats mean and variance as constants: both of their terms are missing.":
+        {" - through_mean - through_variance": ""},
+    "The gradient of x has sums where means belong: the factor 1/C is missing.":
+        {"dz.mean(": "dz.sum(", "(dz * z).mean(": "(dz * z).sum("},
+    "The gradient of x is not divided by sqrt(variance + eps).":
+        {"(dz - through_mean - through_variance) / std": "(dz - through_mean - through_variance)"},
+    "The gradient of x forgets the gain: g is multiplied by it first.":
+        {"dz = g * gain": "dz = g"},
+    "The term of the variance in the gradient of x lacks its factor z.":
+        {"z * (dz * z).mean": "(dz * z).mean"},
+    "The term of the variance in the gradient of x has the wrong sign.":
+        {"- through_variance": "+ through_variance"},
+    "The gradient of x takes its means over the rows; they belong along each row.":
+        {"dz.mean(axis=-1": "dz.mean(axis=0", "(dz * z).mean(axis=-1": "(dz * z).mean(axis=0"},
+    "The gradient of the gain uses x; it should be z, the normed row.":
+        {"(g * z).sum": "(g * x).sum"},
+    "The gradient of the gain is the mean over the rows; it should be their sum.":
+        {"(g * z).sum": "(g * z).mean"},
+    "The gradient of the gain is that of the bias: the factor z is missing.":
+        {"(g * z).sum": "g.sum"},
+    "The gradient of the bias is the mean over the rows; it should be their sum.":
+        {"return g.sum": "return g.mean"},
+    "The gradient of the bias is multiplied by the gain; the bias is added after it.":
+        {"return g.sum(axis=rows)": "return (g * gain).sum(axis=rows)"},
+    "The gradients of gain and bias are exchanged.":
+        {"bias, (dx, dgain, dbias)": "bias, (dx, dbias, dgain)"},
+}

@@ -1,0 +1,145 @@
+"""Exercise 7: a block.
+
+A transformer is a stack of equal blocks.  A block has two parts.  Attention
+lets each word gather from others.  The MLP (multi-layer perceptron) then works
+on each word alone: it makes it wider, bends it by the GELU, and makes it narrow
+again.  Neither part replaces x.  Each reads a normed copy and adds what it has
+found, which is called a residual connection.  So x runs through the whole stack
+like a stream, and gradients run back through it:
+
+    x = x + attention(norm1(x))
+    x = x + mlp(norm2(x))
+    mlp(z) = gelu(z up) down
+
+For example, if the matrices out and down are 0, both parts add nothing, and the
+block returns x as it came.
+
+The weights are in a dictionary w of Tensors, by these names:
+
+    "gain1", "bias1"     of the first norm, (C,)
+    "qkv", "out"         of attention, (C, 3 C) and (C, C)
+    "gain2", "bias2"     of the second norm, (C,)
+    "up", "down"         of the MLP, (C, F) and (F, C); it has no biases
+
+Call multi_head of exercise 4 and layer_norm of exercise 5: yours, if they are
+in this folder and right, else ours.  The GELU is mg.gelu.
+"""
+import numpy as np
+
+import minigrad as mg
+from model.walk.exercises.e4_heads import multi_head
+from model.walk.exercises.e5_layer_norm import layer_norm
+
+
+def block(x, w, heads):
+    """Return x with what attention and the MLP add to it.
+
+    x : (..., T, C)      w : a dictionary of Tensors, see above      heads : H
+    returns : (..., T, C)
+    """
+    read = layer_norm(x, w["gain1"], w["bias1"])
+    middle = x + multi_head(read, w["qkv"], w["out"], heads)
+    read = layer_norm(middle, w["gain2"], w["bias2"])
+    return middle + mg.gelu(read @ w["up"]) @ w["down"]
+
+
+def weights(rng, C, F):
+    """Return weights of a block with C channels, F in its MLP."""
+    shapes = dict(gain1=C, bias1=C, qkv=(C, 3 * C), out=(C, C), gain2=C, bias2=C, up=(C, F),
+                  down=(F, C))
+    return {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+
+
+def cases(rng):
+    w, square = weights(rng, 4, 6), weights(rng, 4, 4)
+    return [(rng.standard_normal((2, 2)).round(1), weights(rng, 2, 3), 1),
+            (rng.standard_normal((3, 4)), w, 2), (rng.standard_normal((2, 3, 4)), w, 4),
+            (rng.standard_normal((4, 4)), square, 2),
+            (rng.standard_normal((2, 3, 4)).astype(np.float32),
+             {name: a.astype(np.float32) for name, a in w.items()}, 2)]
+
+
+ATTENDED = 'multi_head(read, w["qkv"], w["out"], heads)'
+NORM1 = 'layer_norm(x, w["gain1"], w["bias1"])'
+NORM2 = 'layer_norm(middle, w["gain2"], w["bias2"])'
+MLP = 'mg.gelu(read @ w["up"]) @ w["down"]'
+FIRST, SECOND = f"read = {NORM1}", f"read = {NORM2}"
+MISTAKES = {
+    "The first residual is missing: what attention finds replaces x; it should be added to it.":
+        {f"x + {ATTENDED}": ATTENDED},
+    "The second residual is missing: what the MLP finds replaces x; it should be added to it.":
+        {f"return middle + {MLP}": f"return {MLP}"},
+    "Both residuals are missing: each part replaces x; it should add to it.":
+        {f"x + {ATTENDED}": ATTENDED, f"return middle + {MLP}": f"return {MLP}"},
+    "The first residual starts from the normed x.  The norm is for what attention reads; the "
+    "stream itself stays as it is.":
+        {f"x + {ATTENDED}": f"read + {ATTENDED}"},
+    "The second residual starts from the normed x.  The norm is for what the MLP reads; the stream "
+    "itself stays as it is.":
+        {f"return middle + {MLP}": f"return read + {MLP}"},
+    "Both residuals start from the normed x.  The norm is for what a part reads; the stream itself "
+    "stays as it is.":
+        {f"x + {ATTENDED}": f"read + {ATTENDED}", f"return middle + {MLP}": f"return read + {MLP}"},
+    "The second residual starts from the block's input, so what attention found is lost.":
+        {f"return middle + {MLP}": f"return x + {MLP}"},
+    "The norms stand after the additions (post-norm, as in the first transformer).  Here each part "
+    "reads a normed copy, and the sum is not normed.":
+        {FIRST: "read = x", f"x + {ATTENDED}":
+         f'layer_norm(x + {ATTENDED}, w["gain1"], w["bias1"])',
+         SECOND: "read = middle", f"return middle + {MLP}":
+         f'return layer_norm(middle + {MLP}, w["gain2"], w["bias2"])'},
+    "The norms stand on what the parts return; they belong on what the parts read.":
+        {FIRST: "read = x", f"x + {ATTENDED}":
+         f'x + layer_norm({ATTENDED}, w["gain1"], w["bias1"])',
+         SECOND: "read = middle", f"return middle + {MLP}":
+         f'return middle + layer_norm({MLP}, w["gain2"], w["bias2"])'},
+    "The first norm is missing: attention reads x as it is.":
+        {FIRST: "read = x"},
+    "The second norm is missing: the MLP reads the stream as it is.":
+        {SECOND: "read = middle"},
+    "Both norms are missing.":
+        {FIRST: "read = x", SECOND: "read = middle"},
+    "Both norms use gain1 and bias1; the second has its own.":
+        {NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])'},
+    "The two norms have exchanged their weights.":
+        {NORM1: 'layer_norm(x, w["gain2"], w["bias2"])',
+         NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])'},
+    "Gain and bias are exchanged where the norms are called.":
+        {NORM1: 'layer_norm(x, w["bias1"], w["gain1"])',
+         NORM2: 'layer_norm(middle, w["bias2"], w["gain2"])'},
+    "The MLP reads the same normed x as attention; it should read the stream after attention has "
+    "added to it, normed anew.":
+        {SECOND: "read = read"},
+    "Both parts read the block's input, side by side.  The MLP should read what attention has "
+    "made of it.":
+        {NORM2: 'layer_norm(x, w["gain2"], w["bias2"])'},
+    "The MLP comes before attention; attention is first.":
+        {NORM1: 'layer_norm(x, w["gain2"], w["bias2"])', f"x + {ATTENDED}": f"x + {MLP}",
+         NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])',
+         f"return middle + {MLP}": f"return middle + {ATTENDED}"},
+    "The GELU is missing: without it, up and down are one matrix.":
+        {MLP: '(read @ w["up"]) @ w["down"]'},
+    "The MLP bends by ReLU; here it is the GELU, mg.gelu.":
+        {"mg.gelu": "mg.relu"},
+    "The MLP uses the GELU's approximation by tanh; here it is the exact one.":
+        {'mg.gelu(read @ w["up"])': 'mg.gelu(read @ w["up"], "tanh")'},
+    "The GELU stands after down; it belongs between up and down.":
+        {MLP: 'mg.gelu(read @ w["up"] @ w["down"])'},
+    "The GELU stands before up; it belongs between up and down.":
+        {MLP: 'mg.gelu(read) @ w["up"] @ w["down"]'},
+    "Attention is missing: the block has its MLP only.":
+        {f"x + {ATTENDED}": "x"},
+    "The MLP is missing: the block has its attention only.":
+        {f"return middle + {MLP}": "return middle"},
+    "Attention has one head, whatever `heads` says.":
+        {'w["out"], heads)': 'w["out"], 1)'},
+    "The output of attention meets the matrix out twice: multi_head has already applied it.":
+        {ATTENDED: ATTENDED + ' @ w["out"]'},
+    "The value is right, but the residuals carry no gradient: x was added as an array (.data), "
+    "which the engine does not follow.":
+        {f"x + {ATTENDED}": f"mg.Tensor(x.data) + {ATTENDED}",
+         f"return middle + {MLP}": f"return mg.Tensor(middle.data) + {MLP}"},
+    "The value is right, but no gradient reaches attention: its result was made an array (.data), "
+    "which the engine does not follow.":
+        {f"x + {ATTENDED}": f"x + {ATTENDED}.detach()"},
+}

@@ -1,0 +1,135 @@
+"""Exercise 8: a model that learns to write.
+
+All parts are there.  A text comes as ids, a whole number for each character.
+The model says at every position which character it expects next, as V logits:
+
+    x = the row of "tokens" for each id, plus the row of "positions" for each
+        position, 0 first
+    x = block(x), for each block in turn
+    logits = norm(x) unembed
+
+For example, with no blocks at all the logits depend on the character and its
+position alone.
+
+The weights are in a dictionary w:
+
+    "tokens"             a row for each of the V characters, (V, C)
+    "positions"          a row for each position of the longest text, (S, C)
+    "blocks"             a list of dictionaries, one for each block
+    "gain", "bias"       of the last norm, (C,)
+    "unembed"            from channels to logits, (C, V)
+
+Call block of exercise 7 and layer_norm of exercise 5: yours, if they are in
+this folder and right, else ours.
+
+Hints.  mg.embedding(ids, table) takes a row for each id.  The ids may be fewer
+than the positions in the table: take the first T rows.  Return logits, without
+softmax: the loss of exercise 2 has it inside.
+
+When the function is right, it is trained on the plays of this project, for a
+minute at most.  Who counts which character follows which (bigrams, pairs) gets
+a loss of 2.332 nats; who counts triples (trigrams) gets 1.704.  Your model has
+to get below both.
+"""
+import numpy as np
+
+import minigrad as mg
+from model.walk.exercises.e5_layer_norm import layer_norm
+from model.walk.exercises.e7_block import block
+
+
+def model(ids, w, heads):
+    """Return a logit for each character that might come next, at every position.
+
+    ids : (..., T), whole numbers      w : the weights, see above      heads : H
+    returns : (..., T, V)
+    """
+    T = ids.shape[-1]
+    x = mg.embedding(ids, w["tokens"]) + w["positions"][:T]
+    for of_block in w["blocks"]:
+        x = block(x, of_block, heads)
+    return layer_norm(x, w["gain"], w["bias"]) @ w["unembed"]
+
+
+def weights(rng, V, S, C, blocks):
+    """Return weights drawn from a normal distribution, for V characters, S positions, C
+    channels."""
+    def drawn(**shapes):
+        return {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    return drawn(tokens=(V, C), positions=(S, C)) | {"blocks": [
+        drawn(gain1=C, bias1=C, qkv=(C, 3 * C), out=(C, C), gain2=C, bias2=C, up=(C, 4 * C),
+              down=(4 * C, C)) for _ in range(blocks)]} | drawn(gain=C, bias=C, unembed=(C, V))
+
+
+def cases(rng):
+    two, square = weights(rng, 7, 5, 4, 2), weights(rng, 4, 4, 4, 2)
+    single = {name: [{n: a.astype(np.float32) for n, a in of_block.items()} for of_block in part]
+              if name == "blocks" else part.astype(np.float32) for name, part in two.items()}
+    return [(np.array([1, 0]), weights(rng, 2, 2, 2, 0), 1), (np.array([3, 0, 2, 3]), square, 2),
+            (rng.integers(7, size=(2, 5)), two, 2), (rng.integers(7, size=(2, 3)), two, 1),
+            (rng.integers(7, size=(2, 4)), single, 2)]
+
+
+POSITIONS = ' + w["positions"][:T]'
+NORMED = 'layer_norm(x, w["gain"], w["bias"])'
+MISTAKES = {
+    "The positions are missing, so the model cannot tell the order of what it sees.":
+        {POSITIONS: ""},
+    "Every position gets the row of position 0.":
+        {'w["positions"][:T]': 'w["positions"][0]'},
+    "The positions are taken from the end of their table; take its first T rows.":
+        {'w["positions"][:T]': 'w["positions"][-T:]'},
+    "The positions run backwards: position 0 belongs to the first character.":
+        {'w["positions"][:T]': 'w["positions"][:T][::-1]'},
+    "The positions begin with row 1; the first is row 0.":
+        {'w["positions"][:T]': 'w["positions"][np.minimum(np.arange(T) + 1, len(w["positions"]) '
+                               '- 1)]'},
+    "The positions are multiplied with the rows of the characters; they should be added.":
+        {POSITIONS: ' * w["positions"][:T]'},
+    "The positions are looked up by the characters' ids; look them up by their place in the text.":
+        {'w["positions"][:T]': 'mg.embedding(np.minimum(ids, len(w["positions"]) - 1), '
+                               'w["positions"])'},
+    "The positions alone are embedded; the characters are missing.":
+        {'mg.embedding(ids, w["tokens"]) +': '0.0 * mg.embedding(ids, w["tokens"]) +'},
+    "The blocks are missing.":
+        {"x = block(x, of_block, heads)": "pass"},
+    "Only the first block is used.":
+        {'in w["blocks"]:': 'in w["blocks"][:1]:'},
+    "Only the last block is used, or each block begins from the embeddings: the output of one "
+    "should be the input of the next.":
+        {'in w["blocks"]:': 'in w["blocks"][-1:]:'},
+    "Every block uses the weights of the first.":
+        {"block(x, of_block, heads)": 'block(x, w["blocks"][0], heads)'},
+    "The blocks run in the wrong order: the first is the one that reads the embeddings.":
+        {'in w["blocks"]:': 'in w["blocks"][::-1]:'},
+    "The output of a block is added to its input; the block has done so already.":
+        {"x = block(": "x = x + block("},
+    "The blocks have one head, whatever `heads` says.":
+        {"of_block, heads)": "of_block, 1)"},
+    "The last norm is missing.":
+        {NORMED: "x"},
+    "The last norm stands before the blocks; it belongs after them.":
+        {NORMED: "x", POSITIONS: POSITIONS + f"\n    x = {NORMED}"},
+    "The last norm is used after every block; it belongs after the last one.":
+        {"block(x, of_block, heads)": 'layer_norm(block(x, of_block, heads), w["gain"], w["bias"])',
+         NORMED: 'x if w["blocks"] else ' + NORMED},
+    "Gain and bias are exchanged where the last norm is called.":
+        {NORMED: 'layer_norm(x, w["bias"], w["gain"])'},
+    "The logits come from the table of the characters, transposed; there is a matrix of its own "
+    "for them, \"unembed\".":
+        {'w["unembed"]': 'w["tokens"].T'},
+    "\"unembed\" is transposed; it is (C, V) already.":
+        {'w["unembed"]': 'w["unembed"].T'},
+    "These are probabilities; the loss expects logits, without softmax.":
+        {f'return {NORMED} @ w["unembed"]': f'return mg.softmax({NORMED} @ w["unembed"])'},
+    "These are logarithms of probabilities; return the logits as they are.":
+        {f'return {NORMED} @ w["unembed"]': f'return mg.log_softmax({NORMED} @ w["unembed"])'},
+    "The logits are bent by the GELU; they are a plain product.":
+        {f'return {NORMED} @ w["unembed"]': f'return mg.gelu({NORMED} @ w["unembed"])'},
+    "The value is right, but no gradient reaches the characters' table: it was read as an array "
+    "(.data), which the engine does not follow.":
+        {'mg.embedding(ids, w["tokens"])': 'w["tokens"].data[ids]'},
+    "The value is right, but no gradient reaches the positions: they were read as an array "
+    "(.data), which the engine does not follow.":
+        {'w["positions"][:T]': 'w["positions"].data[:T]'},
+}

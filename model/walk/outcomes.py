@@ -1,0 +1,178 @@
+"""What a student's function makes of the cases, and which known mistake makes the same."""
+import contextlib
+import functools
+import itertools
+import pathlib
+import textwrap
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+import minigrad as mg
+from minigrad import Tensor
+from model.walk.practice import Exercise
+
+TINY = 20           # so many numbers of a case can be shown
+REFUSED = (Exception, SystemExit)       # what a student's code may raise; Ctrl-C goes through
+
+
+class Outcome(NamedTuple):
+    """What a function makes of a case."""
+    given: dict         # the arguments by name; those in dictionaries and lists have their path
+    returned: object
+    numbers: dict       # lists of arrays: of "value", and of the gradient by each argument; where
+    changed: list       # it failed, the exception.  Names of arguments that it wrote into
+
+
+def mapped(leaf: Callable, x: object, name: str) -> object:
+    """Return x with leaf(value, path) in place of each value in its dictionaries and lists."""
+    if isinstance(x, dict):
+        return {key: mapped(leaf, part, f'{name}["{key}"]') for key, part in x.items()}
+    if isinstance(x, list):
+        return [mapped(leaf, part, f"{name}[{i}]") for i, part in enumerate(x)]
+    return leaf(x, name)
+
+
+@np.errstate(all="ignore")
+def outcome(f: Callable, exercise: Exercise, case: tuple) -> Outcome:
+    """Call a function, and go back from a random gradient of its value."""
+    given, inputs, returned, numbers = {}, {}, None, {}
+
+    def fresh(x, name):
+        given[name] = inputs[name] = x
+        if isinstance(x, np.ndarray):
+            inputs[name] = x.copy()
+            if exercise.tensors and x.dtype.kind == "f":
+                inputs[name] = Tensor(inputs[name], requires_grad=True)
+        return inputs[name]
+    arguments = [mapped(fresh, *pair) for pair in zip(case, exercise.parameters)]
+    leaves = {name: x for name, x in inputs.items() if isinstance(x, Tensor)}
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            returned = f(*arguments)
+            numbers["value"] = [as_array(x) for x in (
+                returned if isinstance(returned, (tuple, list)) else [returned])]
+            if isinstance(returned, Tensor) and returned.requires_grad:
+                returned.backward(np.random.default_rng(1).standard_normal(returned.shape))
+            for name, x in leaves.items():
+                numbers[name] = [np.zeros(x.shape) if x.grad is None else x.grad]
+    except REFUSED as error:
+        numbers = dict.fromkeys(["value", *leaves], error) | numbers
+    changed = [name for name, x in inputs.items() if isinstance(x, (np.ndarray, Tensor))
+               and not np.array_equal(as_array(x), given[name])]
+    return Outcome(given, returned, numbers, changed)
+
+
+def as_array(x: object) -> np.ndarray:
+    """Return the array of a Tensor, or anything else as an array."""
+    return x.data if isinstance(x, Tensor) else np.asarray(x)
+
+
+def agree(a: Outcome, b: Outcome, name: str) -> bool:
+    """Whether two outcomes have the same numbers, up to rounding, or fail alike."""
+    a, b = a.numbers[name], b.numbers[name]
+    if isinstance(a, REFUSED) or isinstance(b, REFUSED):
+        return type(a) is type(b)
+    return len(a) == len(b) and all(x.shape == y.shape and close(x, y).all() for x, y in zip(a, b))
+
+
+def close(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return where two arrays are equal up to the rounding of the less exact one."""
+    rtol = 1e-3 if np.float32 in (x.dtype, y.dtype) else 1e-7
+    size = np.abs(y[np.isfinite(y)]).max(initial=1e-3)
+    return np.isclose(x, y, rtol=rtol, atol=rtol / 10 * size, equal_nan=True)
+
+
+@functools.cache
+def expected(exercise: Exercise, mistakes: tuple[str, ...], number: int) -> Outcome:
+    """Return what our answer, with these mistakes, makes of a case."""
+    return outcome(exercise.mistaken(*mistakes), exercise, exercise.cases[number])
+
+
+def named(exercise: Exercise, made: list[Outcome], names: list[str]) -> tuple[str, ...]:
+    """Return the known mistake, or the two at once, that make these numbers; () if none do."""
+    singly = [(sentence,) for sentence in exercise.mistakes]
+    for mistakes in itertools.chain(singly, itertools.combinations(exercise.mistakes, 2)):
+        with contextlib.suppress(LookupError):
+            if all(agree(theirs, expected(exercise, mistakes, i), name)
+                   for i, theirs in enumerate(made) for name in ["value", *names]):
+                return mistakes
+    return ()
+
+
+def difference(made: list[Outcome], ours: list[Outcome], name: str, path: pathlib.Path) -> str:
+    """Say where the numbers of this name are wrong first."""
+    wrong = [(a, b) for a, b in zip(made, ours) if not agree(a, b, name)]
+    a, b = wrong[0]
+    case = ", ".join(f"{key} {described(x)}" for key, x in a.given.items())
+    numbers, what = a.numbers[name], "The value" if name == "value" else f"The gradient by {name}"
+    if isinstance(numbers, REFUSED):
+        return f"{what} cannot be made for {case}: {broken(numbers, path)}"
+    of_several = "" if len(numbers) == 1 else " of the {}. array returned"
+    for i, (x, y) in enumerate(zip(numbers, b.numbers[name]), 1):
+        what += of_several.format(i)
+        if x.shape != y.shape:
+            return f"{what} has shape {list(x.shape)} for {case}; it should be {list(y.shape)}."
+        if len(places := np.argwhere(~close(x, y))):
+            break
+    at = tuple(map(int, places[0]))
+    said = (f"{what} is wrong for {case}: {f'at index {at} ' if at else ''}it is {x[at]:.6g}, and "
+            f"should be {y[at]:.6g}.")
+    if all(b.numbers["value"][0].dtype == np.float32 for _, b in wrong):
+        said += ("  It is right in float64.  The largest float32 is 3.4e38, so exp(89) is infinite "
+                 "there, and about 7 digits are kept.")
+    if sum(np.size(x) for x in a.given.values()) > TINY:
+        return said
+    table = {**a.given, "yours": x, "right": y}
+    return "\n".join([textwrap.fill(said, 80), *(
+        f"    {key} = {np.array2string(np.asarray(x), precision=4, prefix=' ' * (len(key) + 7))}"
+        for key, x in table.items())])
+
+
+def differentiated(f: Callable, exercise: Exercise) -> str:
+    """Compare gradients with central differences: every entry in the first case, along random
+    directions in the second.  Return what is wrong, or ""."""
+    for case, full in zip(exercise.cases, (True, False)):
+        given = {}
+        for pair in zip(case, exercise.parameters):
+            mapped(lambda x, name: given.update({name: x}), *pair)
+        names = [name for name, x in given.items()
+                 if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+
+        def of_tensors(*tensors):
+            now = given | dict(zip(names, tensors))
+            return f(*(mapped(lambda x, name: now[name], *pair)
+                       for pair in zip(case, exercise.parameters)))
+        try:
+            mg.gradcheck(of_tensors, *(given[name] for name in names), full=full)
+        except mg.GradcheckError as error:
+            return f"Central differences contradict the gradient: {error}."
+    return ""
+
+
+def described(x: object) -> str:
+    """Return an array's or Tensor's type and shape, a number itself, or the type of what else
+    came."""
+    if isinstance(x, (np.ndarray, Tensor)):
+        kind = "" if isinstance(x, np.ndarray) else "Tensor of "
+        return f"{kind}{x.dtype}{list(x.shape)}"
+    return str(x) if isinstance(x, (int, float)) else f"{type(x).__name__}"
+
+
+def broken(error: BaseException, path: pathlib.Path) -> str:
+    """Return an error in a line: where in the student's file, and what."""
+    at = place(traceback.extract_tb(error.__traceback__), path)
+    return f"{at}{'  ->  ' if at else ''}{type(error).__name__}: {error}"
+
+
+def place(stack: traceback.StackSummary, path: pathlib.Path) -> str:
+    """Return the last line of the student's folder in a stack, with its number."""
+    for frame in reversed(stack):
+        file = pathlib.Path(frame.filename)
+        if file.parent == path.parent:
+            of = "" if file == path else f" of {file.name}"
+            return f"line {frame.lineno}{of}: {frame.line}"
+    return ""

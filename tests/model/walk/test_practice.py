@@ -1,0 +1,134 @@
+"""The exercises and the folder for the student: the answers are right, and no work is lost."""
+import ast
+import errno
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from model.console.flags import answering
+from model.walk import practice
+from model.walk.outcomes import differentiated, expected
+from model.walk.practice import EMPTY, exercises, op, write
+
+EXERCISES = exercises()
+NAMES = [exercise.name for exercise in EXERCISES]
+
+
+def test_there_are_eight_exercises_and_two_hundred_mistakes_with_names_of_their_own():
+    assert [name[:2] for name in NAMES] == [f"e{n}" for n in range(1, 9)]
+    sentences = [sentence for exercise in EXERCISES for sentence in exercise.mistakes]
+    assert len(sentences) >= 200 and min(len(e.mistakes) for e in EXERCISES) >= 20
+    assert all(sentence.endswith(".") and "\n" not in sentence for sentence in sentences)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=NAMES)
+def test_an_answer_is_finite_and_has_the_gradients_of_central_differences(exercise):
+    for i in range(len(exercise.cases)):
+        numbers = expected(exercise, (), i).numbers
+        assert all(np.isfinite(x).all() for arrays in numbers.values() for x in arrays)
+    assert not exercise.tensors or differentiated(exercise.answer, exercise) == ""
+
+
+ENGINE = {"e1_softmax": mg.softmax, "e2_cross_entropy": mg.cross_entropy,
+          "e5_layer_norm": mg.layer_norm,
+          "e3_causal_head": lambda x, *ws: mg.scaled_dot_product_attention(
+              *(x @ w for w in ws), is_causal=True)}
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_an_answer_gives_what_the_engine_s_op_gives(name):
+    exercise = EXERCISES[NAMES.index(name)]
+    for case in exercise.cases:
+        arguments = [mg.Tensor(x) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+                     for x in case]
+        assert np.allclose(exercise.answer(*arguments).data, ENGINE[name](*arguments).data,
+                           rtol=1e-5, atol=1e-6)
+
+
+def test_the_answer_to_adamw_takes_the_steps_of_the_optimiser():
+    step, rng = EXERCISES[5].answer, np.random.default_rng(0)
+    p = mg.Tensor(rng.standard_normal((2, 3)), requires_grad=True)
+    optimizer = mg.AdamW([p], 0.1, (0.8, 0.9), 1e-3, 0.2)
+    mine, m, v = p.data.copy(), np.zeros((2, 3)), np.zeros((2, 3))
+    for t in range(1, 5):
+        p.grad = rng.standard_normal((2, 3))
+        mine, m, v = step(mine, p.grad, m, v, t, 0.1, 0.8, 0.9, 1e-3, 0.2)
+        optimizer.step()
+        assert np.allclose(mine, p.data, rtol=1e-12)
+
+
+def test_the_worked_numbers_in_the_texts_are_right():
+    softmax, cross_entropy, _, _, layer_norm, adamw = (e.answer for e in EXERCISES[:6])
+    assert np.allclose(softmax(mg.Tensor([0, 1.0986])).data, [1 / 4, 3 / 4], atol=1e-5)
+    assert np.isclose(cross_entropy(mg.Tensor([[0.0, 0.0]]), np.array([1])).item(), 0.6931, 1e-4)
+    assert np.allclose(layer_norm(mg.Tensor([[1.0, 3.0]]), np.ones(2), np.zeros(2)).data, [[-1, 1]],
+                       atol=1e-4)
+    one = np.ones(1)
+    assert np.isclose(adamw(one, 0.5 * one, 0 * one, 0 * one, 1, 0.1, 0.9, 0.99, 1e-8, 0)[0], 0.9)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=NAMES)
+def test_a_task_has_the_text_and_an_empty_function_and_nothing_of_the_answer(exercise):
+    task = exercise.task()
+    tree = ast.parse(task)
+    assert ast.get_docstring(tree).startswith(f"Exercise {exercise.name[1]}: ")
+    (f,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    assert f.name == exercise.function and ast.get_docstring(f) and len(f.body) == 2
+    assert task.endswith(f"\n    {EMPTY}\n") and practice.PACKAGE not in task
+    assert max(map(len, task.splitlines())) <= 100 and "MISTAKES" not in task
+    assert max(map(len, ast.get_docstring(tree).splitlines())) <= 80
+
+
+def test_every_entry_of_the_gradients_is_compared_in_the_case_that_can_be_shown(monkeypatch):
+    seen = []
+    monkeypatch.setattr(mg, "gradcheck", lambda f, *arrays, full: seen.append((arrays, full)))
+    differentiated(EXERCISES[4].answer, EXERCISES[4])
+    (few, full), (_, along) = seen
+    assert full and not along and [x.shape for x in few] == [(2, 2), (2,), (2,)]
+
+
+def test_mistakes_that_touch_the_same_piece_cannot_be_made_together():
+    softmax = EXERCISES[0]
+    with pytest.raises(LookupError, match="is not once in softmax"):
+        softmax.code(*softmax.mistakes[:2])
+
+
+def test_what_a_student_has_written_is_never_written_over(tmp_path):
+    folder = tmp_path / "a" / "b"
+    new = write(folder)
+    assert [path.name for path in new] == [f"{name}.py" for name in NAMES]
+    assert [path.read_text(encoding="utf-8") for path in new] == [e.task() for e in EXERCISES]
+    new[1].write_text("mine", encoding="utf-8")
+    new[2].unlink()
+    assert write(folder) == [new[2]] and new[1].read_text(encoding="utf-8") == "mine"
+    assert sorted(path.name for path in folder.iterdir()) == [path.name for path in new]
+
+
+def test_a_full_disk_leaves_no_part_of_a_file_and_is_answered_in_a_line(tmp_path, monkeypatch):
+    def full(number):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(SystemExit, match="e1_softmax.py: No space left on device; make room"):
+        with answering("model.walk"):
+            write(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_in_the_way_of_the_folder_is_answered_in_a_line(tmp_path):
+    (tmp_path / "exercises").write_text("a letter", encoding="utf-8")
+    with pytest.raises(SystemExit, match="remove the file that has its folder's name"):
+        with answering("model.walk"):
+            write(tmp_path / "exercises")
+
+
+def test_an_op_of_a_student_leaves_the_engine_s_op_of_that_name_alone():
+    before = list(mg.OPS.items())
+
+    @op
+    def softmax(x):
+        return 2 * x, (lambda g: 2 * g,)
+    x = mg.Tensor(np.ones(3), requires_grad=True)
+    softmax(x).sum().backward()
+    assert x.grad.tolist() == [2, 2, 2] and list(mg.OPS.items()) == before
+    assert mg.OPS["softmax"] is mg.softmax
