@@ -1,0 +1,105 @@
+"""The trial of the last exercise: is the model causal, and how low is its loss in a minute?"""
+import textwrap
+import time
+from collections.abc import Callable
+
+import numpy as np
+from tqdm import tqdm
+
+import minigrad as mg
+from data.ngrams import ngram_losses
+from data.text import Text
+from minigrad.optim import warmup_linear
+from model.training.causality import CausalityError, prove_causality
+from model.walk.exercises import e8_model
+
+SECONDS = 60                # of training, compiling not counted
+STEPS, EVERY = 300, 25      # of training; between looks at the loss
+B, T, C, H, BLOCKS = 32, 64, 64, 4, 2
+WINDOWS = 256               # of the validation part, on which the loss is measured
+RATE = 0.012                # the highest that AdamW gets
+SAMPLE = 240                # characters that the model writes at the end
+# The sizes of weights at the beginning; others are divided by the root of their rows.
+SIZES = {"tokens": 0.1, "positions": 0.1, "out": 0.0, "down": 0.0}
+
+
+def run(model: Callable) -> tuple[bool, list[str]]:
+    """Train a model, `model(ids, weights, heads) -> logits`, until it is below the counted trigram,
+    for up to SECONDS.  Return whether it came there, and what there is to say."""
+    text, rng = Text.read("lantern"), np.random.default_rng(0)
+    V = text.tokenizer.vocab_size
+    drawn = e8_model.weights(rng, V, T, C, BLOCKS)
+    try:
+        w, _ = tensors(drawn, out=0.1, down=0.1)      # with 0, nothing passes between words
+        prove_causality(lambda ids: model(ids, w, H), V, T)
+    except CausalityError as error:
+        return False, [f"{error}."]
+    _, bigram, trigram = ngram_losses(text.train, text.val, V, 3)
+    ids, targets = text.windows(T, WINDOWS)
+    w, parameters = tensors(drawn)
+    optimizer = mg.AdamW(parameters, RATE, betas=(0.9, 0.99))
+    said = [f"The model is causal: a changed future left every logit before it as it was, bit for "
+            f"bit.  Trained on the Lantern plays, {sum(p.size for p in parameters):,} numbers:"]
+    wanted = {"bigram": bigram, "trigram": trigram}
+    with tqdm(total=STEPS, unit="step", dynamic_ncols=True, disable=None, leave=False) as bar:
+        for step in range(STEPS):
+            if step == 1:               # the first one compiles
+                started = time.perf_counter()
+            optimizer.param_groups[0]["lr"] = warmup_linear(step, RATE, 0.0, 20, STEPS, 0.7)
+            loss_of(model, w, *text.batch(B, T, rng)).backward()
+            mg.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            bar.update()
+            if (step + 1) % EVERY:
+                continue
+            seconds = time.perf_counter() - started
+            with mg.no_grad():
+                loss = loss_of(model, w, ids, targets).item()
+            bar.set_postfix_str(f"loss {loss:.3f}")
+            for name in [name for name, counted in wanted.items() if loss < counted]:
+                said.append(f"After {seconds:.0f} seconds, step {step + 1}: loss {loss:.3f}, below "
+                            f"the counted {name} ({wanted.pop(name):.3f}).")
+            if not wanted or seconds > SECONDS:
+                break
+    if not wanted:
+        return True, [*said, "It writes:\n" + textwrap.indent(written(model, w, text), "    "),
+                      "That is a transformer.  python train.py trains a larger one."]
+    why = ("The computer is slow, or a loop in the model." if step + 1 < STEPS else
+           "The values are right; look at what the gradients pass through.")
+    return False, [*said, f"After {seconds:.0f} seconds, step {step + 1} of {STEPS}, the loss is "
+                   f"{loss:.3f}, not below the counted {' and '.join(wanted)}.  {why}"]
+
+
+def tensors(drawn: dict, **sizes: float) -> tuple[dict, list[mg.Tensor]]:
+    """Return weights as Tensors of the sizes with which training begins, or others by name, and a
+    list of them."""
+    made = []
+
+    def tensor(name, a):
+        if name[:4] in ("gain", "bias"):
+            a = np.full(a.shape, name.startswith("gain"))
+        else:
+            a = a * (SIZES | sizes).get(name, len(a) ** -0.5)
+        made.append(mg.Tensor(a.astype(np.float32), requires_grad=True))
+        return made[-1]
+
+    def all_of(part):
+        return {name: [all_of(block) for block in a] if name == "blocks" else tensor(name, a)
+                for name, a in part.items()}
+    return all_of(drawn), made
+
+
+def loss_of(model: Callable, w: dict, ids: np.ndarray, targets: np.ndarray) -> mg.Tensor:
+    """Return the mean loss of the characters that follow, in nats."""
+    return mg.cross_entropy(model(ids, w, H), targets)
+
+
+def written(model: Callable, w: dict, text: Text) -> str:
+    """Return what the model writes, a character at a time, after an empty line."""
+    ids, rng = list(text.tokenizer.encode("\n\n")), np.random.default_rng(0)
+    with mg.no_grad():
+        for _ in range(SAMPLE):
+            logits = model(np.array(ids[-T:]), w, H).data[-1]
+            ids.append((logits / 0.8 + rng.gumbel(size=len(logits))).argmax())
+    return text.tokenizer.decode(ids).strip()

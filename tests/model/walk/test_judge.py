@@ -1,0 +1,424 @@
+"""The judge: every mistake that has a name is named; right answers, however written, are accepted;
+and careless files get a line each."""
+import subprocess
+import sys
+
+import pytest
+
+from model.walk import judge, trial
+from model.walk.outcomes import TINY
+from model.walk.practice import PACKAGE, exercises
+
+EXERCISES = {exercise.function: exercise for exercise in exercises()}
+MISTAKES = [(function, sentence) for function, exercise in EXERCISES.items()
+            for sentence in exercise.mistakes]
+
+
+@pytest.fixture(autouse=True)
+def no_training(monkeypatch):
+    monkeypatch.setattr(trial, "run", lambda model: (True, ["It is trained."]))
+
+
+def solved(function, *mistakes):
+    """The source of a student's file with our answer, with these mistakes."""
+    exercise = EXERCISES[function]
+    before, _, after = exercise.source.partition("\nMISTAKES = {")[0].partition(exercise.code())
+    return (before + exercise.code(*mistakes) + after).replace(f"{PACKAGE}.", "")
+
+
+def student_s(folder, function, source):
+    path = folder / f"{EXERCISES[function].name}.py"
+    path.write_text(source, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def said(tmp_path):
+    """What the judge says about a source; right answers begin with "Right"."""
+    def judged(function, source):
+        verdict = judge.judge(student_s(tmp_path, function, source))
+        assert verdict.right == verdict.said[0].startswith(("Right.", "It is trained."))
+        return verdict.said
+    return judged
+
+
+@pytest.mark.parametrize("function", EXERCISES)
+def test_each_mistake_is_named_and_no_other(function, said):
+    for sentence in EXERCISES[function].mistakes:
+        assert said(function, solved(function, sentence)) == [sentence]
+
+
+@pytest.mark.parametrize("function", EXERCISES)
+def test_our_answer_is_right_and_the_file_that_students_get_is_not_written_yet(function, said):
+    assert said(function, solved(function))[0].startswith(("Right", "It is trained"))
+    (line,) = said(function, EXERCISES[function].task())
+    assert line.startswith("Nothing is written yet") and "raise NotImplementedError" in line
+
+
+def mistake(function, *words):
+    """The sentence that has these words."""
+    (sentence,) = (s for s in EXERCISES[function].mistakes if all(word in s for word in words))
+    return sentence
+
+
+@pytest.mark.parametrize("function, first, second", [
+    ("softmax", "Each column has the sum 1", "It is right for small scores"),
+    ("causal_head", "sees the words after it", "not divided by sqrt(D)"),
+    ("layer_norm", "divided by C - 1", "The bias is missing"),
+    ("adamw_step", "eps is added inside", "The weight decay has the wrong sign"),
+    ("block", "The first residual is missing", "The GELU is missing"),
+    ("model", "The positions are missing", "The last norm is missing")])
+def test_two_mistakes_in_a_value_are_both_named(function, first, second, said):
+    both = [mistake(function, first), mistake(function, second)]
+    assert sorted(said(function, solved(function, *both))) == sorted(both)
+
+
+def test_a_mistake_in_each_of_several_gradients_is_named(said):
+    three = [mistake("layer_norm", "the term mean(dz) is missing"),
+             mistake("layer_norm", "The gradient of the gain uses x"),
+             mistake("layer_norm", "gradient of the bias is the mean")]
+    assert sorted(said("layer_norm", solved("layer_norm", *three))) == sorted(three)
+
+
+RIGHT = {
+    "softmax by the logarithm of the sum": ("softmax", """
+import numpy as np
+from model.walk.practice import op
+@op
+def softmax(scores):
+    largest = np.max(scores, axis=-1, keepdims=True)
+    logsumexp = largest + np.log(np.sum(np.exp(scores - largest), axis=-1, keepdims=True))
+    p = np.exp(scores - logsumexp)
+    def back(g):
+        return p * g - p * np.einsum("...i,...i->...", p, g)[..., None]
+    return p, [back]
+"""),
+    "softmax without the decorator, by loops and the Jacobian": ("softmax", """
+import numpy as np
+def softmax(x):
+    rows = x.reshape(-1, x.shape[-1])
+    y = np.empty_like(rows)
+    for i, row in enumerate(rows):
+        e = [np.exp(number - max(row)) for number in row]
+        y[i] = np.array(e) / sum(e)
+    def dx(g):
+        d = [(np.diag(p) - np.outer(p, p)) @ g_row
+             for p, g_row in zip(y, g.reshape(y.shape))]
+        return np.array(d).reshape(x.shape)
+    return y.reshape(x.shape), (dx,)
+"""),
+    "cross-entropy with one vjp only, and a loop": ("cross_entropy", """
+import numpy as np
+from model.walk.practice import op
+@op
+def cross_entropy(logits, targets):
+    z = logits - np.max(logits, 1)[:, None]
+    p = np.exp(z) / np.exp(z).sum(1)[:, None]
+    loss = sum(np.log(np.exp(z[b]).sum()) - z[b, t] for b, t in enumerate(targets)) / len(targets)
+    def back(g):
+        d = p.copy()
+        for b, t in enumerate(targets):
+            d[b, t] -= 1
+        return d / len(targets) * g
+    return loss, (back,)
+"""),
+    "a head by a mask that is added, and another order of the products": ("causal_head", """
+import numpy as np, minigrad as mg
+def causal_head(x, w_query, w_key, w_value):
+    T, D = x.shape[-2], w_key.shape[1]
+    scores = (x @ (w_query * D ** -0.5)) @ (x @ w_key).swapaxes(-2, -1)
+    mask = np.where(np.arange(T)[:, None] >= np.arange(T), 0.0, -1e30).astype(x.dtype)
+    e = mg.exp(scores + mask - (scores + mask).max(axis=-1, keepdims=True))
+    return (e @ x @ w_value) / e.sum(axis=-1, keepdims=True)
+"""),
+    "heads in one product, with axes swapped and swapped back": ("multi_head", """
+import minigrad as mg
+def multi_head(x, w_qkv, w_out, heads):
+    *lead, T, C = x.shape
+    qkv = (x @ w_qkv).reshape(*lead, T, 3, heads, C // heads)
+    q, k, v = (qkv[..., i, :, :].swapaxes(-2, -3) for i in range(3))
+    mixed = mg.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return mixed.swapaxes(-2, -3).reshape(*lead, T, C) @ w_out
+"""),
+    "layer norm with sums that the engine makes, and one function for all": ("layer_norm", """
+import numpy as np
+from model.walk.practice import op
+@op
+def layer_norm(x, w, b, eps=1e-5):
+    d = x - x.mean(-1, keepdims=True)
+    r = 1 / np.sqrt((d ** 2).mean(-1, keepdims=True) + eps)
+    def back(g):
+        h = g * w * r
+        h = h - d * r ** 2 * (h * d).mean(-1, keepdims=True)
+        return h - h.mean(-1, keepdims=True), g * d * r, g
+    return d * r * w + b, back
+"""),
+    "AdamW as PyTorch writes it": ("adamw_step", """
+import math, numpy as np
+def adamw_step(p, g, m, v, t, lr, beta1, beta2, eps, weight_decay):
+    p = p * (1 - lr * weight_decay)
+    m, v = m + (g - m) * (1 - beta1), v * beta2 + (1 - beta2) * np.square(g)
+    return p - lr / (1 - beta1 ** t) * m / (np.sqrt(v) / math.sqrt(1 - beta2 ** t) + eps), m, v
+"""),
+    "a block by the engine's ops": ("block", """
+import minigrad as mg
+from e4_heads import multi_head
+def block(x, w, heads):
+    norm = mg.layer_norm
+    a = multi_head(norm(x, w["gain1"], w["bias1"]), w["qkv"], w["out"], heads)
+    return x + a + mg.mlp(norm(x + a, w["gain2"], w["bias2"]), w["up"].T, w["down"].T)
+"""),
+    "a model by indexing, with the last block apart": ("model", """
+import minigrad as mg
+from e7_block import block
+def model(ids, w, heads):
+    x = w["tokens"][ids] + w["positions"][list(range(ids.shape[-1]))]
+    for i in range(len(w["blocks"])):
+        x = block(x, w["blocks"][i], heads=heads)
+    return mg.layer_norm(x, w["gain"], w["bias"]) @ w["unembed"]
+"""),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_answer_written_differently_is_accepted(name, said):
+    function, source = RIGHT[name]
+    assert said(function, source)[0].startswith(("Right", "It is trained"))
+
+
+def test_a_right_answer_is_told_what_was_checked_and_what_comes_next(said):
+    first, following = said("softmax", solved("softmax"))
+    assert first == ("Right.  Checked: the value for 7 inputs, small, large and in float32; the "
+                     "gradient by every argument, entry by entry, also by central differences.")
+    assert following == "Next: e2_cross_entropy.py"
+    assert "gradient" not in said("adamw_step", solved("adamw_step"))[0]
+
+
+SOFTMAX = "import numpy as np\nfrom model.walk.practice import op\n@op\ndef softmax(x):\n"
+CARELESS = {
+    "": "e1_softmax.py is empty; without it, python -m model.walk --exercise writes it anew.",
+    "def softmax(x):\n    return (x\n":
+        "Python cannot read line 2: return (x  ('(' was never closed)",
+    "def softmax(x):\n\tx = 1\n        x = 2":
+        "Python cannot read line 3: x = 2  (inconsistent use of tabs and spaces in indentation)",
+    "def softmax(x)\0":
+        "Python cannot read the file: source code string cannot contain null bytes.",
+    "import numpy as np\nx = 1\n": "The function softmax is missing.",
+    "def soft_max(x):\n    return x\n":
+        "The function softmax is missing; is it soft_max?  Keep its name as it was.",
+    "def softmax(x):\n    return 1\nsoftmax = 3\n": "softmax is 3, and should be a function.",
+    "import nmpy\ndef softmax(x):\n    return x\n":
+        "The file does not run: line 1: import nmpy  ->  ModuleNotFoundError: No module named "
+        "'nmpy'",
+    "def softmax(x):\n    return x\nexit()\n":
+        "The file does not run: line 3: exit()  ->  SystemExit: None",
+    SOFTMAX + "    return y, (x,)\n":
+        "The value cannot be made for x float64[2, 2]: line 5: return y, (x,)  ->  NameError: name "
+        "'y' is not defined",
+    SOFTMAX + "    y = np.exp(x)\n":
+        "It returns nothing (None), and should return a value and a tuple of functions, as in "
+        "return y, (dx,).  Is return missing?",
+    SOFTMAX + "    return np.exp(x)\n":
+        "It returns float64[2, 2], and should return a value and a tuple of functions, as in "
+        "return y, (dx,).",
+    SOFTMAX + "    return x, lambda g: g\n":
+        "The second thing it returns is a function, and should be a tuple of functions: (dx,) with "
+        "its comma.",
+    SOFTMAX + "    return np.argsort(x), (lambda g: g,)\n":
+        "Its value is int64[2, 2], and should be of floats.",
+    SOFTMAX + "    x -= x.max(axis=-1, keepdims=True)\n    return x, (lambda g: g,)\n":
+        "It changes its argument x, which others use too; make a new array, as in x = x - 1 in "
+        "place of x -= 1.",
+    SOFTMAX + "    return x + np.random.rand(), (lambda g: g,)\n":
+        "It gives two different values for the same arguments.  Does it use random numbers, or "
+        "keep something between calls?",
+    SOFTMAX.replace("(x)", "(x, y)") + "    return x, (lambda g: g,)\n":
+        "It is called as softmax(x), and yours is softmax(x, y); keep its first line as it was.",
+    SOFTMAX + "    return x.sum(axis=-1), (lambda g: g,)\n":
+        "The value has shape [2] for x float64[2, 2]; it should be [2, 2].",
+}
+
+
+@pytest.mark.parametrize("source", CARELESS)
+def test_a_careless_file_is_answered_in_a_line(source, said):
+    assert said("softmax", source) == [CARELESS[source]]
+
+
+def test_what_is_no_file_is_answered_in_a_line(tmp_path):
+    for path in (tmp_path, tmp_path / "e1_softmax.py"):
+        (line,) = judge.judge(path).said
+        assert line.startswith(f"{path} cannot be read: ") and "--exercise" in line
+
+
+def test_a_renamed_file_is_known_by_its_function(tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_text(solved("softmax"), encoding="utf-8")
+    assert judge.judge(path).right
+    path.write_text("def other():\n    pass\n", encoding="utf-8")
+    (line,) = judge.judge(path).said
+    assert line.startswith("No function in mine.txt is that of an exercise; they are softmax, ")
+
+
+def test_a_mistake_without_a_name_is_shown_where_it_is_first_with_both_numbers(said):
+    (table,) = said("softmax", solved("softmax").replace("return y,", "return y ** 2,"))
+    assert table.split("\n") == [
+        "The value is wrong for x float64[2, 2]: at index (0, 0) it is 0.0625012, and",
+        "should be 0.250002.",
+        "    x = [[0.     1.0986]", "         [2.     1.    ]]",
+        "    yours = [[0.0625 0.5625]", "             [0.5344 0.0723]]",
+        "    right = [[0.25   0.75  ]", "             [0.7311 0.2689]]"]
+    assert judge.Verdict(False, [table]).text() == table
+
+
+def test_a_gradient_without_a_name_is_shown_too(said):
+    source = solved("softmax").replace("lambda g: y * ", "lambda g: 3 * y * ")
+    (table,) = said("softmax", source)
+    assert table.startswith("The gradient by x is wrong for x float64[2, 2]: at index (0, 0) it ")
+
+
+def test_a_large_case_is_described_and_not_shown(said):
+    source = solved("layer_norm").replace("return z * gain", "return z ** (len(z) == 2) * gain")
+    (line,) = said("layer_norm", source)
+    assert line.startswith("The value is wrong for x float64[4, 4], gain float64[4], ")
+    assert "\n" not in line and "It is right in float64" not in line
+    assert EXERCISES["layer_norm"].cases[1][0].size + 8 > TINY
+
+
+def test_a_gradient_that_fails_is_answered_with_its_line(said):
+    (line,) = said("softmax", SOFTMAX + "    e = np.exp(x - x.max(axis=-1, keepdims=True))\n"
+                   "    return e / e.sum(axis=-1, keepdims=True), (lambda g: g @ g @ zz,)\n")
+    assert "The gradient by x cannot be made for x float64[2, 2]: line 6: " in line
+    assert line.endswith("NameError: name 'zz' is not defined")
+
+
+def test_what_is_right_in_float64_and_overflows_in_float32_is_said(said):
+    source = solved("cross_entropy").replace(
+        "shifted = logits - ", "shifted = np.clip(logits, -1e4, 1e4) - ").replace(
+        "logits.max(axis=-1, keepdims=True)", "(logits.max(axis=-1, keepdims=True) if "
+        "logits.dtype == np.float64 else 0)")
+    (line,) = said("cross_entropy", source)
+    assert "It is right in float64.  The largest float32 is 3.4e38" in line
+
+
+def test_numbers_of_numpy_that_make_float64_are_remarked_on(said):
+    _, remark, _ = said("causal_head", solved("causal_head").replace("math.sqrt", "np.sqrt"))
+    assert remark.startswith("It makes float64 of float32")
+
+
+def test_what_is_printed_is_remarked_on_and_kept_from_the_answer(said, capsys):
+    _, remark, _ = said("softmax", solved("softmax").replace("    y =", "    print(x)\n    y ="))
+    assert remark.startswith("It prints something") and capsys.readouterr().out == ""
+
+
+def test_a_function_that_only_calls_itself_is_answered_in_a_line(said):
+    (line,) = said("adamw_step", solved("adamw_step").replace(
+        "    m = beta1", "    adamw_step(p, g, m, v, t, lr, beta1, beta2, eps, weight_decay)\n"
+        "    m = beta1"))
+    assert "\n" not in line and "weight_decay)  ->  RecursionError: " in line
+
+
+def test_functions_that_are_missing_are_counted(said):
+    source = solved("layer_norm").replace("(dx, dgain, dbias)\n", "(dx, dgain)\n")
+    assert said("layer_norm", source) == ["It returns 2 functions that go back, and should return "
+                                          "one for each argument: x, gain, bias."]
+
+
+def test_layers_are_told_to_return_tensors(said):
+    head = "def causal_head(x, w_query, w_key, w_value):\n    return x.data\n"
+    assert said("causal_head", head) == ["It returns float64[2, 2], and should return a Tensor."]
+    step = solved("adamw_step").replace("return new, m, v", "return new")
+    assert said("adamw_step", step) == ["It returns float64[2], and should return three arrays, "
+                                        "p, m, v."]
+
+
+def test_a_file_is_judged_with_the_student_s_own_parts_where_these_are_right(tmp_path):
+    student_s(tmp_path, "causal_head", solved("causal_head"))
+    student_s(tmp_path, "multi_head", solved("multi_head"))
+    path = student_s(tmp_path, "block", solved("block"))
+    first, remark, _ = judge.judge(path).said
+    assert "It works with your e4_heads, e3_causal_head too." in first
+    assert remark == "e5_layer_norm.py is not here, so ours stood in for it."
+
+
+def test_a_wrong_part_does_not_make_what_is_built_on_it_wrong(tmp_path):
+    (wrong,) = [mistake("causal_head", "The scores are divided by D;")]
+    student_s(tmp_path, "causal_head", solved("causal_head", wrong))
+    path = student_s(tmp_path, "multi_head", solved("multi_head"))
+    verdict = judge.judge(path)
+    assert verdict.right and verdict.said[1] == ("e3_causal_head.py is not right yet, so ours stood"
+                                                 " in for it.")
+
+
+def test_parts_that_are_right_alone_and_wrong_together_are_named(tmp_path):
+    """The head calls for names of arguments that the student's own head does not have."""
+    part = solved("causal_head").replace("(x, w_query, w_key, w_value)", "(x, q, k, v)").replace(
+        "x @ w_query, x @ w_key, x @ w_value", "x @ q, x @ k, x @ v")
+    student_s(tmp_path, "causal_head", part)
+    source = solved("multi_head").replace("(x, queries[:, own], keys[:, own], values[:, own])",
+                                          "(x, w_query=queries[:, own], w_key=keys[:, own], "
+                                          "w_value=values[:, own])")
+    path = student_s(tmp_path, "multi_head", source)
+    verdict = judge.judge(path)
+    assert not verdict.right and verdict.said[0] == (
+        "e4_heads is right alone, and so are your e3_causal_head, but together they are not.  With "
+        "our e3_causal_head it is right: look at how the two call each other.")
+    assert "got an unexpected keyword argument 'w_query'" in verdict.said[1]
+
+
+def test_parts_that_import_each_other_are_judged_all_the_same(tmp_path):
+    source = "from e4_heads import multi_head\n" + solved("causal_head")
+    student_s(tmp_path, "multi_head", solved("multi_head"))
+    assert judge.judge(student_s(tmp_path, "causal_head", source)).right
+
+
+def test_a_file_with_the_name_of_a_module_is_not_in_the_way(tmp_path):
+    (tmp_path / "colorsys.py").write_text("raise ValueError\n", encoding="utf-8")
+    source = "import colorsys\n" + solved("softmax")
+    assert judge.judge(student_s(tmp_path, "softmax", source)).right
+
+
+def test_the_student_s_modules_are_forgotten_afterwards(tmp_path):
+    before = set(sys.modules), list(sys.path)
+    student_s(tmp_path, "causal_head", solved("causal_head"))
+    assert judge.judge(student_s(tmp_path, "multi_head", solved("multi_head"))).right
+    assert (set(sys.modules), list(sys.path)) == before
+
+
+def test_the_last_exercise_ends_with_its_training(said, monkeypatch):
+    assert said("model", solved("model"))[0] == "It is trained."
+    monkeypatch.setattr(trial, "run", lambda model: (False, ["Its loss is 3."]))
+    assert said("model", solved("model"))[0] == "Its loss is 3."
+
+
+def test_a_process_of_its_own_judges_and_leaves_nothing_in_the_folder(tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    part = student_s(tmp_path, "causal_head", "print(1)\n" + solved("causal_head"))
+    path = student_s(tmp_path, "multi_head", "print(1)\n" + solved("multi_head"))
+    verdict = judge.check(path)
+    assert verdict.right and verdict.said[1].startswith("It prints something")
+    assert "with your e3_causal_head" in verdict.said[0]
+    assert sorted(tmp_path.iterdir()) == [part, path] and capfd.readouterr() == ("", "")
+
+
+def test_a_loop_without_end_is_answered_with_its_line(tmp_path, monkeypatch):
+    path = student_s(tmp_path, "softmax", SOFTMAX + "    while True:\n        x = x + 1\n")
+    code = ("import sys; from model.walk import judge; judge.SECONDS = 0.5; "
+            "judge.main(*sys.argv[1:])")
+    run = subprocess.run
+    monkeypatch.setattr(judge.subprocess, "run", lambda words, **settings: run(
+        [words[0], "-c", code, *words[3:]], **settings))
+    (line,) = judge.check(path).said
+    assert line.startswith("It did not end in time.  Is there a loop without end?")
+    assert line.endswith(("It was in line 6: x = x + 1", "It was in line 5: while True:"))
+
+
+def test_a_file_that_ends_the_program_is_answered_in_a_line(tmp_path, monkeypatch):
+    path = student_s(tmp_path, "softmax", "import os\nos._exit(0)\ndef softmax(x):\n    return x\n")
+    monkeypatch.setattr(judge.subprocess, "run", lambda *words, **settings: None)
+    (line,) = judge.check(path).said
+    assert line.startswith("The file ended the program before it was judged.")
+
+
+def test_what_is_said_fits_a_terminal():
+    for _, sentence in MISTAKES:
+        assert max(map(len, judge.Verdict(False, [sentence]).text().split("\n"))) <= 80

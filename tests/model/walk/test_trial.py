@@ -1,0 +1,70 @@
+"""The trial of the last exercise: it proves causality, trains, and says how low the loss got."""
+import numpy as np
+import pytest
+
+import minigrad as mg
+from model.walk import trial
+from model.walk.exercises.e8_model import model
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    for name, size in dict(B=2, T=8, C=8, H=2, BLOCKS=1, WINDOWS=4, STEPS=6, EVERY=2,
+                           SAMPLE=5).items():
+        monkeypatch.setattr(trial, name, size)
+
+
+def counted(monkeypatch, *losses):
+    monkeypatch.setattr(trial, "ngram_losses", lambda *args: list(losses))
+
+
+def test_a_model_below_both_counts_is_right_and_writes(monkeypatch):
+    counted(monkeypatch, 6.0, 6.0, 5.0)
+    right, said = trial.run(model)
+    assert right and said[0].startswith("The model is causal")
+    assert "step 2: loss 4." in said[1] and said[1].endswith("below the counted bigram (6.000).")
+    assert said[2].endswith("below the counted trigram (5.000).")
+    assert said[3].startswith("It writes:\n    ")
+
+
+def test_a_model_that_stays_above_is_not_right(monkeypatch):
+    counted(monkeypatch, 6.0, 6.0, 0.1)
+    right, said = trial.run(model)
+    assert not right and "step 6 of 6, the loss is " in said[-1]
+    assert "not below the counted trigram.  The values are right" in said[-1]
+
+
+def test_training_ends_with_its_time(monkeypatch):
+    counted(monkeypatch, 6.0, 0.2, 0.1)
+    monkeypatch.setattr(trial, "SECONDS", 0)
+    right, said = trial.run(model)
+    assert not right and "step 2 of 6, the loss is " in said[-1]
+    assert said[-1].endswith("not below the counted bigram and trigram.  The computer is slow, or "
+                             "a loop in the model.")
+
+
+def test_a_model_that_sees_the_future_is_not_trained():
+    def seeing(ids, w, heads):
+        return model(ids, w, heads) + w["tokens"][ids][..., ::-1, :].mean(axis=-1, keepdims=True)
+    right, said = trial.run(seeing)
+    assert not right and len(said) == 1 and "the model sees the future" in said[0]
+
+
+def test_training_makes_the_loss_smaller(monkeypatch):
+    for name, size in dict(B=8, WINDOWS=16, STEPS=60, EVERY=10).items():
+        monkeypatch.setattr(trial, name, size)
+    counted(monkeypatch, 6.0, 3.8, 3.4)
+    right, said = trial.run(model)
+    assert right and len(said) == 5
+
+
+def test_words_pass_nothing_on_at_the_beginning_and_do_in_the_proof():
+    rng, ids = np.random.default_rng(0), np.array([1, 0, 2])
+    drawn = trial.e8_model.weights(rng, 3, 8, 8, 1)
+
+    def moved(**sizes):
+        w, parameters = trial.tensors(drawn, **sizes)
+        assert all(isinstance(p, mg.Tensor) and p.dtype == np.float32 for p in parameters)
+        return (model(ids, w, 2).data != model(np.array([2, 0, 2]), w, 2).data).any(axis=-1)
+    assert moved().tolist() == [True, False, False]
+    assert moved(out=0.1, down=0.1).tolist() == [True, True, True]
