@@ -1,43 +1,99 @@
-"""Exercises in attention, which check themselves:  python -m model.walk --exercise
+"""A walk through attention, in thirteen stations with numbers:  python -m model.walk
 
-    --check exercises/e1_softmax.py     what is right in a file, or which mistake is in it
+    python -m model.walk 5                      one station
+    python -m model.walk --page                 the stations with pictures, as a page
+    python -m model.walk --exercise             a folder of exercises to fill in
+    python -m model.walk --check FILE           what is right in one, or which mistake is in it
 """
 import dataclasses
 import pathlib
 import sys
 
+from minigrad.kernels.build import compiling
 from model.console.flags import Parser, answering, prepare_output
 from model.console.options import flag
 from model.console.words import number_of
+from model.look import opened
 from model.walk import judge, practice
+from model.walk.page import page
+from model.walk.reversing import pictures, trained
+from model.walk.screen import closing, screen
+from model.walk.stations import STATIONS
+from model.walk.stations.forms import crossed
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """The settings of the command."""
+    station: int = flag(None, f"show one station, from 1 to {len(STATIONS)}; its number alone "
+                              "does the same")
+    page: str = flag(None, "write the stations with pictures to this HTML file", alone="walk.html")
     exercise: str = flag(None, "write the files to fill in, into this folder; those that are there "
                                "stay as they are", alone="exercises")
     check: str = flag(None, "judge a file that was filled in")
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command; the exit status is 0 if a checked file is right, and 1 if it is not."""
+    """Run the command; the exit status is 1 if a checked file is not right."""
     prepare_output()
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0].isdigit():
+        words = ["--station", *words]
     parser = Parser("python -m model.walk", __doc__, Settings)
-    s = Settings(**parser.given(argv))
-    if (s.exercise is None) == (s.check is None):
-        parser.error("give --exercise for the files, or --check and a file to have it judged")
+    given = parser.given(words)
+    s = Settings(**given)
+    if len(given) > 1:
+        parser.error(f"{' and '.join(f'--{name}' for name in given)} do different things; give one "
+                     "of them")
+    if s.station is not None and not 1 <= s.station <= len(STATIONS):
+        parser.error(f"there are stations 1 to {len(STATIONS)}, and no {s.station}")
+    right = True
     with answering("model.walk"):
-        if s.check is None:
-            exercise(pathlib.Path(s.exercise))
-            return
-        verdict = judge.check(s.check)
-        print(verdict.text())
+        if s.exercise is not None:
+            write_exercises(pathlib.Path(s.exercise))
+        elif s.check is not None:
+            right = check(s.check)
+        elif s.page is not None:
+            write_page(s.page)
+        else:
+            walk(s.station)
         sys.stdout.flush()
-    sys.exit(not verdict.right)
+    sys.exit(not right)
 
 
-def exercise(folder: pathlib.Path) -> None:
+def walk(only: int | None) -> None:
+    """Show one station, or all of them; at a terminal, wait after each."""
+    compiling.announce("compiling", sys.stderr)
+    waits = only is None and sys.stdin.isatty() and sys.stdout.isatty()
+    for number in range(1, len(STATIONS) + 1) if only is None else [only]:
+        print(screen(STATIONS, number))
+        if waits and number < len(STATIONS) and not goes_on():
+            return
+    print(closing(STATIONS, number))
+
+
+def goes_on() -> bool:
+    """Wait for Enter; return whether the reader wants the next station."""
+    try:
+        return input("Enter shows the next station, q and Enter stops: ").strip().lower() != "q"
+    except EOFError:
+        return False
+    finally:
+        print()
+
+
+def write_page(path: str) -> None:
+    """Write the page, and say where it is."""
+    if not path.lower().endswith((".html", ".htm")):
+        raise ValueError(f"--page is a file whose name ends in .html; this is {path!r}")
+    compiling.announce("compiling", sys.stderr)
+    with opened(path) as file:
+        written = page(STATIONS, {crossed: pictures(trained())}).encode()
+        file.write(written)
+    print(f"{path}: {len(written):,} bytes; open it in a browser")
+
+
+def write_exercises(folder: pathlib.Path) -> None:
     """Write the files of the exercises, and say what to do with them."""
     new = practice.write(folder)
     first = folder / f"{practice.exercises()[0].name}.py"
@@ -46,6 +102,13 @@ def exercise(folder: pathlib.Path) -> None:
           + (f"; {kept} were there and stay as they are" if kept else "")
           + f".  Read the text in {first.name}, write its function, then:\n"
           f"    python -m model.walk --check {first}")
+
+
+def check(path: str) -> bool:
+    """Judge a student's file; return whether it is right."""
+    verdict = judge.check(path)
+    print(verdict.text())
+    return verdict.right
 
 
 if __name__ == "__main__":

@@ -1,0 +1,77 @@
+"""A station as text for a terminal of 80 columns."""
+import textwrap
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from minigrad.watch.source import Line
+from minigrad.watch.text import aligned
+from model.console.words import number_of
+from model.walk.station import Question, Station, Table, code, paragraphs
+
+WIDTH = 78
+MARGIN = " " * 4
+
+
+def screen(stations: Sequence[Station], number: int) -> str:
+    """Return a station, after the answer to the question of the one before it."""
+    station = stations[number - 1]
+    head, minutes = f"{number}. {station.title}", f"about {number_of(station.minutes, 'minute')}"
+    lines = [f"{head:{WIDTH - len(minutes)}}{minutes}", "-" * WIDTH, ""]
+    if number > 1:
+        lines += [*answer(stations, number - 1), ""]
+    for part in station.parts():
+        text = f"Question: {part.text}" if isinstance(part, Question) else part
+        lines += [*(table(part) if isinstance(part, Table) else prose(text)), ""]
+    return "\n".join(lines)
+
+
+def closing(stations: Sequence[Station], number: int) -> str:
+    """Return what follows the last screen that is shown."""
+    if number < len(stations):
+        return f"The answer:  python -m model.walk {number + 1}"
+    end = """
+        That was the walk.  To write its parts yourself, and have them checked:
+
+            python -m model.walk --exercise"""
+    return "\n".join([*answer(stations, number), "", *prose(end)])
+
+
+def answer(stations: Sequence[Station], number: int) -> Iterator[str]:
+    """Yield the lines of the answer to a station's question."""
+    return prose(f"Answer to question {number}: {stations[number - 1].parts()[-1].answer}")
+
+
+def prose(text: str) -> Iterator[str]:
+    """Yield the lines of paragraphs, filled; those that are indented stay as they are."""
+    for i, paragraph in enumerate(paragraphs(text)):
+        yield from [""] * (i > 0)
+        yield from (paragraph.split("\n") if paragraph.startswith(" ") else
+                    textwrap.wrap(paragraph, WIDTH, break_on_hyphens=False))
+
+
+def table(table: Table) -> Iterator[str]:
+    """Yield the lines of a table, below the line of source that made it."""
+    yield from textwrap.wrap(table.title + ":", WIDTH)
+    if table.line:
+        yield from source(table.line)
+    cells = [["", *table.columns],
+             *([name, *(number(x, table.digits) for x in row)]
+               for name, row in zip(table.rows, table.values))]
+    yield from (MARGIN + line for line in aligned(cells, "<" + ">" * len(table.columns)))
+
+
+def source(line: Line) -> Iterator[str]:
+    """Yield a line of source, with its place at the right."""
+    *first, last = textwrap.wrap(code(line), WIDTH, initial_indent=MARGIN,
+                                 subsequent_indent=2 * MARGIN)
+    if len(last) + 2 + len(line.place) > WIDTH:
+        first, last = [*first, last], ""
+    yield from first
+    yield f"{last}{line.place:>{WIDTH - len(last)}}"
+
+
+def number(x: float, digits: int) -> str:
+    """Return a number as it stands in a table."""
+    x = np.round(x, digits) + 0.0                           # + 0.0: no -0
+    return f"{x:,.{digits}f}" if x and np.isfinite(x) else f"{x:g}"

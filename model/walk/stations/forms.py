@@ -1,0 +1,101 @@
+"""Stations 8 to 10: the same attention by columns, key by key, and from another sequence."""
+import numpy as np
+
+from model.attention import CrossAttention, attention
+from model.attention_forms import ColumnAttention, IterativeAttention
+from model.walk.published import WORDS
+from model.walk.station import Question, Table, Trace, station
+from model.walk.stations.one_head import (CHANNELS, HOLDS, LOOKS, NAMES, published_head,
+                                          single)
+
+
+@station("Columns or rows", minutes=4)
+def columns():
+    x, layer = single(WORDS), ColumnAttention(3, 3)
+    layer.load_state_dict(published_head().state_dict())
+    with Trace() as trace:
+        output = layer(x.T)
+    yield """
+        Some books and videos write a word as a column instead of a row.  Then a matrix stands to
+        the left of what it multiplies.  In the table of scores, a key has a row and a query has a
+        column, and softmax works down each column (axis=-2).  All else stays.  Here are the weights
+        of station 4 in that form:"""
+    yield trace.table("Weights, a query in each column", trace.by("softmax"), NAMES, NAMES,
+                      ("key", "query"))
+    yield "Each column adds up to 1.  The context vectors are columns as well:"
+    yield trace.table("Context vectors", output, CHANNELS, NAMES, ("channel", "word"))
+    yield Question(
+        "In station 4 the mask hid what lies above the diagonal.  What does it hide here?",
+        """What lies below.  A later word is a later row now, and a query must not look down.  Who
+        mixes up the two forms builds a model that sees the future and not the past.  So decide
+        on one form before you write a mask.""")
+
+
+@station("One key at a time", minutes=8)
+def one_by_one():
+    x, head = single(WORDS), published_head()
+    query, keys, values = head.query(x)[5:], head.key(x), head.value(x)
+    with Trace() as at_once:
+        attention(query, keys, values)
+    with Trace() as trace:
+        IterativeAttention(3, 3, causal=False).mix(query, keys, values)
+    scores = at_once.by("divide")[0]
+    sums = [(value, line) for op, value, line in trace.made if op == "add"]
+    totals, mixed = (np.concatenate([value for value, _ in sums[i::2]]) for i in range(2))
+    rows = np.column_stack([scores, np.maximum.accumulate(scores), totals, mixed / totals])
+    yield """
+        Must a query see all keys at once?  No: attention can read one key and its value at a time,
+        and forget them.  For each query it keeps the largest score so far, the sum of the powers
+        of e, and the sum of the values, each times its power.  The second sum divided by the first
+        is the context vector of what was read.
+
+        Powers are taken of a score minus the largest score, so that none can become too large for
+        a computer.  When a key brings a new largest score, both sums are first made smaller, by e
+        to the power of (old largest - new largest).  In the line of source, "shrunk" is that
+        factor, and "weight" is the power of the new score.  This is what the query of "step"
+        meets:"""
+    yield Table("After each key", rows, NAMES,
+                ["score", "largest", "sum", *(f"context {c}" for c in CHANNELS)], sums[-1][1])
+    yield """
+        The last row is the context vector of "step" in station 4.  No table of scores was stored.
+        This is how attention over very long texts is computed.
+
+        A program that writes text uses another saving.  It gets one new word at a time, and each
+        new query must see all keys and values so far.  So it keeps these, instead of computing
+        them again for each word; python -m model.sample does so."""
+    yield Question(
+        "Why does a program that writes text keep the keys and values, but not the queries?",
+        """A new word looks at all earlier words, so it needs their keys and values.  Nobody needs
+        an old query again: its word has looked, and has its context vector.""")
+
+
+@station("Queries from another sequence", minutes=7)
+def crossed():
+    asking = [4, 5, 2]                      # one, step, starts
+    layer = CrossAttention(3, 3)
+    layer.load_state_dict(published_head().state_dict())
+    x, context = single(WORDS[asking]), single(WORDS)
+    with Trace() as trace:
+        output, weights = attention(layer.query(x), layer.key(context), layer.value(context))
+    names = [NAMES[i] for i in asking]
+    yield """
+        So far a sentence looked at itself.  A translator looks elsewhere: while it writes a
+        sentence, it looks at the sentence that it translates.  Only one thing changes: the queries
+        come from one sequence, and the keys and values from the other.  Let three words, "one step
+        starts", look at our six:"""
+    yield trace.table("Weights", weights, names, NAMES, LOOKS)
+    yield """
+        The table has a row for each query and a column for each key, so it need not be square.
+        There is no mask: the other sentence is known from its first word to its last."""
+    yield trace.table("Context vectors", output, names, CHANNELS, HOLDS)
+    yield """
+        With matrices that nobody trained, such a table says little.  In a trained model it shows
+        what was learnt.  The command python -m model.reverse trains a model that reads a string
+        and writes it in reverse.  Its first letter must look at the last one of the string, its
+        second letter at the last but one.  The command python -m model.walk --page walk.html draws
+        these weights: the diagonal runs the wrong way."""
+    yield Question(
+        """In a model that reverses strings, the string looks at itself, the answer looks at itself,
+        and the answer looks at the string.  Which of the three needs a causal mask?""",
+        """The second.  The answer is written letter by letter, so a letter must not look at the
+        letters after it.  The string is known as a whole, whoever looks at it.""")

@@ -1,0 +1,96 @@
+"""The page of the walk: it has all that the stations say and show, and draws it."""
+import html
+import json
+import re
+
+import numpy as np
+import pytest
+
+from model.walk import __main__ as command
+from model.walk.page import page
+from model.walk.screen import number
+from model.walk.station import Table, code, paragraphs
+from model.walk.stations import STATIONS
+from model.walk.stations.forms import crossed
+from tests.browser import of, opened
+
+EXTRA = {"title": "more", "rows": ["a"], "columns": ["b"], "row": "letter", "column": "letter",
+         "most": 1.0, "values": [[0.25]]}
+
+
+@pytest.fixture(scope="module")
+def written():
+    return page(STATIONS, {crossed: [EXTRA]})
+
+
+def facts_of(written):
+    return json.loads(re.search(r'id="facts">(.*?)</script>', written, re.DOTALL)[1])
+
+
+def tables():
+    return [part for station in STATIONS for part in station.parts() if isinstance(part, Table)]
+
+
+def test_the_page_has_every_text_question_answer_and_line_of_source(written):
+    said = html.unescape(re.sub(r"</?(p|pre|summary|h2)[^>]*>", " ", written))
+    said = " ".join(said.split())
+    for station in STATIONS:
+        *parts, question = station.parts()
+        for text in (station.title, *question, *(x for x in parts if isinstance(x, str))):
+            for paragraph in paragraphs(text):
+                assert " ".join(paragraph.split()) in said
+    for table in tables():
+        assert not table.line or f"{code(table.line)} # {table.line.place}" in said
+
+
+def test_a_table_with_axes_is_a_map_and_any_other_stands_as_numbers(written):
+    maps = [m for view in facts_of(written) for m in view["maps"]]
+    drawn = [table for table in tables() if table.axes]
+    assert [m["title"] for m in maps if m != EXTRA] == [table.title for table in drawn]
+    for m, table in zip((m for m in maps if m != EXTRA), drawn):
+        values = np.array([[-np.inf if x is None else x for x in row] for row in m["values"]])
+        assert np.allclose(values, table.values, atol=5.1e-5)
+        assert (m["row"], m["column"]) == table.axes
+    for table in (table for table in tables() if not table.axes):
+        assert f"<figcaption>{html.escape(table.title)}</figcaption>" in written
+        row = "".join(f"<td>{number(x, table.digits)}</td>" for x in table.values[-1])
+        assert f"{html.escape(table.rows[-1])}</th>{row}</tr>" in written
+
+
+def test_further_maps_stand_in_their_station(written):
+    views = facts_of(written)
+    n, = [i for i, view in enumerate(views, 1) if EXTRA in view["maps"]]
+    station = STATIONS.index(crossed) + 1
+    section = re.search(f'<section id="station-{station}".*?</section>', written, re.DOTALL)[0]
+    assert f'id="maps-{n}"' in section
+
+
+def test_a_browser_draws_all_of_it_without_an_error(written, driver, tmp_path):
+    (tmp_path / "walk.html").write_text(written, encoding="utf-8")
+    shown = opened(driver, tmp_path / "walk.html")
+    assert of(shown, "$('#trouble').hidden") and shown.get_log("browser") == []
+    assert of(shown, "$$('.matrix').length") == sum(bool(t.axes) for t in tables()) + 1
+    assert of(shown, "$$('details').every((x) => !x.open)")
+    of(shown, "$$('summary')[0].click()")
+    assert of(shown, "$$('details')[0].open")
+    assert of(shown, "document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_command_writes_the_page_and_says_where(tmp_path, monkeypatch, capsys, written):
+    monkeypatch.setattr(command, "trained", lambda: None)
+    monkeypatch.setattr(command, "pictures", lambda model: [EXTRA])
+    command.write_page(str(tmp_path / "w.html"))
+    assert (tmp_path / "w.html").read_text(encoding="utf-8") == written
+    assert f"{tmp_path / 'w.html'}: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name, line", [
+    ("folder.html", "Is a directory"), ("no/w.html", "No such file"),
+    ("w.txt", "a file whose name ends in .html")])
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(name, line, tmp_path,
+                                                                  monkeypatch):
+    (tmp_path / "folder.html").mkdir()
+    monkeypatch.setattr(command, "trained", lambda: pytest.fail("it trained"))
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--page", str(tmp_path / name)])
+    assert line in str(caught.value.code) and str(caught.value.code).startswith("model.walk: ")

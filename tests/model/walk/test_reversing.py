@@ -1,0 +1,30 @@
+"""The trained model whose weights the page shows: the diagonal runs the wrong way."""
+import dataclasses
+
+import numpy as np
+import pytest
+
+from model.walk import reversing
+
+SHORT = dataclasses.replace(reversing.SETTINGS, block_size=4, max_iters=200, warmup_iters=20,
+                            n_layer=1)
+
+
+@pytest.fixture(scope="module")
+def maps():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reversing, "SETTINGS", SHORT)
+        return reversing.pictures(reversing.trained(), "wxyz")
+
+
+def test_a_letter_of_the_answer_looks_most_at_the_letter_that_it_repeats(maps):
+    across = maps[0]
+    assert across["rows"][:4] == list("zyxw") and across["columns"] == list("wxyz")
+    assert np.argmax(across["values"][:4], axis=1).tolist() == [3, 2, 1, 0]
+    assert across["title"].endswith(": wxyz, zyxw")
+
+
+def test_the_string_looks_both_ways_and_the_answer_only_back(maps):
+    string, answer = maps[1]["values"], maps[2]["values"]
+    assert all(x is not None for row in string for x in row)
+    assert [[x is None for x in row] for row in answer] == np.triu(np.ones((5, 5)), 1).tolist()

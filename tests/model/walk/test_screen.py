@@ -1,0 +1,63 @@
+"""A station as text: paragraphs, tables and lines of source in 80 columns."""
+import numpy as np
+import pytest
+
+from minigrad.watch.source import Line
+from model.walk.screen import closing, number, prose, screen, source, table
+from model.walk.station import Table
+from model.walk.stations import STATIONS
+
+
+@pytest.mark.parametrize("n", range(1, len(STATIONS) + 1))
+def test_a_screen_fits_80_columns_of_plain_ascii(n):
+    text = screen(STATIONS, n)
+    assert text.isascii() and max(map(len, text.splitlines())) <= 79
+    assert text.startswith(f"{n}. {STATIONS[n - 1].title} ")
+
+
+def test_a_screen_begins_with_the_answer_to_the_question_before_it():
+    for n in range(2, len(STATIONS) + 1):
+        assert f"\n\nAnswer to question {n - 1}: " in screen(STATIONS, n)
+    assert "Answer" not in screen(STATIONS, 1)
+
+
+def test_the_end_answers_the_last_question_and_one_station_says_where_its_answer_is():
+    assert closing(STATIONS, 4) == "The answer:  python -m model.walk 5"
+    end = closing(STATIONS, len(STATIONS))
+    assert end.startswith(f"Answer to question {len(STATIONS)}: ")
+
+
+def test_paragraphs_are_filled_and_indented_ones_kept():
+    text = """
+        One line
+        and another one.
+
+            kept   as it is
+
+        The end."""
+    assert list(prose(text)) == ["One line and another one.", "", "    kept   as it is", "",
+                                 "The end."]
+
+
+def test_a_table_has_its_words_aligned_and_its_line_of_source_with_the_place():
+    shown = Table("Weights", np.array([[0.5, -1.25], [0.0, -np.inf]]), ["a", "long"], ["x", "yy"],
+                  Line("model/attention.py", 7, "weights = mg.softmax(scores) # (..., T, S)"), 2)
+    assert list(table(shown)) == [
+        "Weights:",
+        "    weights = mg.softmax(scores)" + " " * 26 + "model/attention.py:7",
+        "             x     yy",
+        "    a     0.50  -1.25",
+        "    long     0   -inf"]
+
+
+@pytest.mark.parametrize("terms", [7, 8])
+def test_a_long_line_of_source_goes_on_below_and_ends_with_its_place(terms):
+    code = "out = " + " + ".join(["something"] * terms)
+    lines = list(source(Line("a/long/file.py", 1, code)))
+    assert max(map(len, lines)) == 78 and lines[1].startswith(" " * 8)
+    assert " ".join(" ".join(lines).split()) == f"{code} a/long/file.py:1"
+
+
+def test_a_number_has_its_digits_but_0_and_minus_infinity_none():
+    assert [number(x, 2) for x in (1, 0.006, -0.001, 0, -np.inf, 1234.5)] == [
+        "1.00", "0.01", "0", "0", "-inf", "1,234.50"]

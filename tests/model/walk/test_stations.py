@@ -1,0 +1,216 @@
+"""The stations: they show the printed numbers, and what they say of them is so."""
+import itertools
+import linecache
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+from minigrad import Tensor
+from model.walk.practice import exercises
+from model.walk.published import WORDS
+from model.walk.screen import number
+from model.walk.station import Question, Table
+from model.walk.stations import STATIONS
+from model.walk.stations.one_head import published_head
+
+ROOT = pathlib.Path(__file__).parents[3]
+# Rows of the worked examples, as they were printed elsewhere: station, a table's title, its rows
+# from the first or the one named on.
+PRINTED = [
+    (1, "Scores", "journey", "0.9544 1.4950 1.4754 0.8434 0.7070 1.0865"),
+    (1, "Weights", "journey", "0.1385 0.2379 0.2333 0.1240 0.1082 0.1581"),
+    (1, "Context vectors", "journey", "0.4419 0.6515 0.5683"),
+    (2, 'The query of "journey"', "query", "0.8520 0.4161 1.0138"),
+    (2, 'The key of "journey"', "key", "0.7305 0.4227 1.1993"),
+    (2, 'The value of "journey"', "value", "0.9074 1.3518 1.5075"),
+    (2, "Keys", "Your", """
+        0.2727 -0.4519 0.2216; 0.1008 -0.7142 -0.1961; 0.1060 -0.7127 -0.1971;
+        0.0051 -0.3809 -0.1557; 0.1696 -0.4861 -0.1597; -0.0388 -0.4213 -0.1501"""),
+    (2, "Queries", "Your", """
+        -0.3536 0.3965 -0.5740; -0.3021 -0.0289 -0.8709; -0.3015 -0.0232 -0.8628;
+        -0.1353 -0.0978 -0.4789; -0.2052 0.0870 -0.4744; -0.1542 -0.1499 -0.5888"""),
+    (2, "Values", "Your", """
+        0.3326 0.5659 -0.3132; 0.3558 0.5643 -0.1536; 0.3412 0.5522 -0.1574;
+        0.2123 0.2991 -0.0360; -0.0177 0.1780 -0.1805; 0.3660 0.4382 -0.0080"""),
+    (2, "Scores", "Your", """
+        -0.4028 -0.2063 -0.2069 -0.0635 -0.1611 -0.0672;
+        -0.2623 0.1610 0.1602 0.1450 0.1019 0.1546; -0.2630 0.1553 0.1546 0.1416 0.0979 0.1510;
+        -0.0989 0.1501 0.1497 0.1111 0.1010 0.1183; -0.2004 0.0102 0.0098 0.0397 -0.0013 0.0425;
+        -0.1048 0.2070 0.2065 0.1480 0.1407 0.1575"""),
+    (4, "Weights", "Your", """
+        1.0000 0 0 0 0 0; 0.4392 0.5608 0 0 0 0; 0.2820 0.3591 0.3589 0 0 0;
+        0.2253 0.2602 0.2601 0.2544 0 0; 0.1809 0.2043 0.2042 0.2078 0.2029 0;
+        0.1456 0.1743 0.1743 0.1685 0.1678 0.1694"""),
+    (5, "Weights at the first reading", "Your", """
+        0 0 0 0 0 0; 0.5490 0 0 0 0 0; 0 0.4488 0.4486 0 0 0; 0.2817 0.3252 0.3251 0 0 0;
+        0.2261 0.2553 0 0.2597 0.2536 0; 0.1820 0.2179 0.2179 0.2106 0 0.2118"""),
+    (5, "Context vectors at the first reading", "Your", """
+        0 0 0; 0.1826 0.3107 -0.1719; 0.3128 0.5010 -0.1396;
+        0.3203 0.5225 -0.1893; 0.2167 0.3949 -0.1651; 0.3346 0.5021 -0.1340"""),
+    (5, "Weights at the second reading", "Your", """
+        1.2500 0 0 0 0 0; 0 0.7010 0 0 0 0; 0.3525 0.4488 0.4486 0 0 0;
+        0.2817 0.3252 0.3251 0.3180 0 0; 0.2261 0 0.2553 0.2597 0.2536 0;
+        0.1820 0 0.2179 0.2106 0.2098 0"""),
+    (5, "Context vectors at the second reading", "Your", """
+        0.4158 0.7074 -0.3914; 0.2494 0.3956 -0.1077; 0.4300 0.7005 -0.2500;
+        0.3878 0.6176 -0.2008; 0.2129 0.3917 -0.1661; 0.1759 0.3237 -0.1367"""),
+    (6, "Context vectors of three heads", "Your", """
+        0.3326 0.5659 -0.3132; 0.3445 0.5651 -0.2191; 0.3434 0.5608 -0.1963;
+        0.3100 0.4965 -0.1586; 0.2448 0.4308 -0.1632; 0.2655 0.4346 -0.1358"""),
+    (6, "Output", "Your", """
+        0.0766 0.0755 -0.0321; 0.0311 0.1048 -0.0368; 0.0165 0.1088 -0.0409;
+        -0.0470 0.0841 -0.0825; -0.1018 0.0327 -0.1292; -0.1060 0.0508 -0.1246"""),
+    (7, "Numbers in one head, in a layer, in all layers", "together",
+     "6,291,456 603,979,776 57,982,058,496"),
+    (7, "Numbers in one head, in a layer, in all layers", "a full value matrix",
+     "150,994,944 14,495,514,624 1,391,569,403,904"),
+]
+EACH = pytest.mark.parametrize("n", range(1, len(STATIONS) + 1))
+
+
+def tables(n):
+    return {part.title: part for part in STATIONS[n - 1].parts() if isinstance(part, Table)}
+
+
+def texts(n):
+    """Every text of a station, with that of its question and its answer."""
+    for part in STATIONS[n - 1].parts():
+        if not isinstance(part, Table):
+            yield from part if isinstance(part, Question) else [part]
+
+
+def as_printed(table):
+    return [[number(x, table.digits) for x in row] for row in table.values]
+
+
+@pytest.mark.parametrize("n, title, first, rows", PRINTED,
+                         ids=[f"{n} {title}, {first}" for n, title, first, _ in PRINTED])
+def test_a_station_shows_the_printed_rows(n, title, first, rows):
+    table = tables(n)[title]
+    printed = [row.split() for row in rows.split(";")]
+    start = list(table.rows).index(first)
+    assert as_printed(table)[start:start + len(printed)] == printed
+
+
+@EACH
+def test_each_number_that_a_text_quotes_stands_in_a_table_up_to_there(n):
+    shown = {x for k in range(1, n + 1) for table in tables(k).values()
+             for x in itertools.chain(*as_printed(table))}
+    quoted = re.findall(r"-?\d[\d,]*\.\d{4}\b|\d+(?:,\d{3}){2,}", " ".join(texts(n)))
+    assert set(quoted) <= shown
+
+
+def test_the_texts_quote_numbers():
+    assert sum(len(re.findall(r"\d\.\d{4}", " ".join(texts(n)))) for n in (1, 2, 5)) >= 10
+
+
+@EACH
+def test_a_station_ends_with_a_question_and_has_tables_with_a_name_for_each_row_and_column(n):
+    *parts, question = STATIONS[n - 1].parts()
+    assert isinstance(question, Question) and question.text.rstrip().endswith("?")
+    assert not any(isinstance(part, Question) for part in parts) and tables(n)
+    for table in tables(n).values():
+        assert table.values.shape == (len(table.rows), len(table.columns))
+    assert "!" not in " ".join(texts(n))
+
+
+@EACH
+def test_the_line_of_source_beside_a_table_stands_at_its_place(n):
+    for table in tables(n).values():
+        if table.line:
+            in_file = linecache.getline(str(ROOT / table.line.file), table.line.number).split()
+            assert in_file and table.line.text.startswith(" ".join(in_file))
+
+
+def test_the_first_scores_are_symmetric_and_the_later_ones_are_not():
+    first, later = (tables(n)["Scores"].values for n in (1, 2))
+    assert np.array_equal(first, first.T) and not np.allclose(later, later.T, atol=0.01)
+
+
+def test_weights_add_up_to_1_in_rows_and_in_station_8_in_columns():
+    for n in (1, 3, 4, 10):             # at a single reading with dropout they need not
+        assert np.allclose(tables(n)["Weights"].values.sum(axis=1), 1, atol=1e-6)
+    columns = tables(8)["Weights, a query in each column"].values
+    assert np.allclose(columns, tables(4)["Weights"].values.T, atol=1e-6)
+    assert np.allclose(columns.sum(axis=0), 1, atol=1e-6)
+
+
+def test_what_grows_with_D_is_the_unscaled_score_alone():
+    std, = tables(3)["How far apart the scores are"].values.T
+    unscaled, by_root, by_D = tables(3)[
+        "The largest weight of six, averaged over 1,000 queries"].values.T
+    assert np.allclose(std, [2, 8, 32], rtol=0.02) and (np.diff(unscaled) > 0.05).all()
+    assert np.ptp(by_root) < 0.03 and (np.diff(by_D) < 0).all() and by_D[-1] < 0.175
+
+
+def test_a_mask_before_the_softmax_hides_the_last_word_and_zeros_after_it_do_not():
+    before, after = tables(4)['The weight of "Your" for itself'].values
+    assert list(before) == [1, 1] and abs(after[0] - after[1]) > 0.02
+
+
+def test_what_three_heads_add_and_the_bias_make_the_output():
+    *parts, whole = tables(6)['What each head adds to the output of "journey"'].values
+    assert np.allclose(np.sum(parts, axis=0), whole, atol=1e-6)
+    assert np.array_equal(whole, tables(6)["Output"].values[1])
+
+
+def test_value_up_times_value_down_has_rank_1_and_its_layer_lacks_the_bias_alone():
+    assert np.linalg.matrix_rank(tables(7)["Value-up times value-down of head 1"].values) == 1
+    bias = tables(6)["Output"].values - tables(7)["Sum of three heads"].values
+    assert np.allclose(bias, bias[0], atol=1e-6)
+
+
+def test_columns_and_one_key_at_a_time_give_the_context_vectors_of_station_4():
+    contexts = tables(4)["Context vectors"].values
+    assert np.allclose(tables(8)["Context vectors"].values, contexts.T, atol=1e-6)
+    read, = tables(9).values()
+    assert np.allclose(read.values[-1, 3:], contexts[5], atol=1e-6)
+    assert (np.diff(read.values[:, 1]) >= 0).all() and (np.diff(read.values[:, 2]) > 0).all()
+
+
+def test_crossed_attention_has_a_row_for_each_query_and_a_column_for_each_key():
+    assert tables(10)["Weights"].values.shape == (3, 6)
+    assert tables(10)["Context vectors"].values.shape == (3, 3)
+
+
+def test_attention_finds_the_same_in_a_reversed_sentence():
+    one, other = tables(11)['The context vector of "journey"'].values
+    assert np.allclose(one, other, atol=1e-6)
+
+
+def test_turned_and_biased_scores_depend_on_the_distance_alone():
+    for title in ("Scores of equal words, by place", "Bias by distance"):
+        values = tables(12)[title].values
+        assert all(np.ptp(np.diagonal(values, k)) < 1e-6 for k in range(-5, 6))
+
+
+def test_without_places_two_equal_words_differ_in_a_causal_head():
+    head, words = published_head(), WORDS.astype(np.float32)
+    _, first, second = head(Tensor(words[[0, 5, 5]])).data
+    assert abs(first - second).max() > 1e-3
+    one, other = (head(Tensor(words[order])).data[-1] for order in ([0, 1, 2], [1, 0, 2]))
+    assert np.allclose(one, other, atol=1e-6)
+
+
+def test_a_block_adds_what_its_parts_find():
+    x, _, found, middle, _, changed, output = tables(13)['"journey" in a block'].values
+    assert np.allclose(x + found, middle, atol=1e-6)
+    assert np.allclose(middle + changed, output, atol=1e-6)
+
+
+def test_a_word_is_the_same_in_any_context_before_the_first_block_and_differs_after_it():
+    values = tables(13)['"journey" in a model'].values
+    assert np.array_equal(values[0], values[1])
+    assert (abs(values[2::2] - values[3::2]).max(axis=1) > 1e-3).all()
+
+
+def test_the_page_for_teachers_has_every_station_and_exercise():
+    page = (ROOT / "docs" / "walk.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()
+            if re.match(r"\| \d", line)]
+    assert [row[:3] for row in rows if len(row) == 4] == [
+        [str(n), station.title, str(station.minutes)] for n, station in enumerate(STATIONS, 1)]
+    assert [row[:2] for row in rows if len(row) == 3] == [
+        [str(n), f"`{exercise.function}`"] for n, exercise in enumerate(exercises(), 1)]

@@ -1,0 +1,83 @@
+"""python -m model.walk: the stations at a terminal and in a file, the exercises, the answers to
+mistakes."""
+import io
+import sys
+
+import pytest
+
+from model.walk import __main__ as command
+from model.walk import judge
+from model.walk.practice import exercises
+from model.walk.stations import STATIONS
+
+HEADS = [f"{n}. {station.title}" for n, station in enumerate(STATIONS, 1)]
+
+
+def heads(text):
+    return [head for head in HEADS if f"{head} " in text]
+
+
+def status(*words):
+    """With which the command ends; a text that it ends with stands for 1."""
+    with pytest.raises(SystemExit) as ended:
+        command.main(list(words))
+    return ended.value.code
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_in_a_file_stands_the_whole_walk(capsys):
+    assert status() == 0
+    said = capsys.readouterr().out
+    assert heads(said) == HEADS and said.endswith("python -m model.walk --exercise\n")
+    assert "Enter" not in said
+
+
+@pytest.mark.parametrize("words", [["5"], ["--station", "5"]])
+def test_a_number_shows_that_station(words, capsys):
+    assert status(*words) == 0
+    said = capsys.readouterr().out
+    assert heads(said) == HEADS[4:5] and said.endswith("python -m model.walk 6\n")
+
+
+@pytest.mark.parametrize("typed, shown", [("\n\nq\n", 3), ("\n", 2), ("q\n", 1), ("\n" * 20, 13)])
+def test_a_terminal_waits_for_the_reader(typed, shown, monkeypatch):
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    monkeypatch.setattr(sys, "stdout", out)
+    command.walk(None)
+    assert heads(out.getvalue()) == HEADS[:shown]
+    assert ("That was the walk" in out.getvalue()) == (shown == len(HEADS))
+
+
+def test_it_writes_the_exercises_and_says_what_comes_next(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert status("--exercise") == 0
+    assert capsys.readouterr().out == (
+        "exercises: 8 new files.  Read the text in e1_softmax.py, write its function, then:\n"
+        "    python -m model.walk --check exercises/e1_softmax.py\n")
+    assert status("--exercise", "exercises") == 0
+    assert capsys.readouterr().out.startswith("exercises: 0 new files; 8 were there and stay as ")
+    assert len(list((tmp_path / "exercises").iterdir())) == len(exercises())
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_its_status_says_whether_a_file_is_right(right, monkeypatch, capsys):
+    monkeypatch.setattr(judge, "check", lambda path: judge.Verdict(right, [f"{path}.", "So."]))
+    assert status("--check", "file") == (not right) and capsys.readouterr().out == "file.\nSo.\n"
+
+
+@pytest.mark.parametrize("words, line", [
+    (["0"], "there are stations 1 to 13, and no 0"),
+    (["14"], "there are stations 1 to 13, and no 14"),
+    (["five"], "no flag stands before 'five', or one that takes nothing; see --help"),
+    (["--station", "two"], "--station takes a whole number, not 'two'"),
+    (["--pages", "x"], "did you mean --page?"),
+    (["3", "--exercise"], "--station and --exercise do different things; give one of them")])
+def test_a_mistake_is_answered_in_a_line(words, line, capsys):
+    assert status(*words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("model.walk: error: ") and line in err and err.count("\n") == 1
