@@ -23,16 +23,16 @@ from minigrad.kernels.build.simd import dense_row, part
 from minigrad.kernels.build.sums import dot
 from minigrad.kernels.build.tiles import MR, TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.build.vector_math import exp, log
-from minigrad.kernels.dropout import keeps, plain_dropout, seed_and_bound
+from minigrad.kernels.dropout import keeps, mask_of, plain_dropout
 from minigrad.kernels.matmul import ADD, SET, multiply_tiles, pack_columns
 from minigrad.kernels.rotary import copy_row
 
 QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
 
 
-def plain_attention(q, k, v, mask, slopes, causal, scale, p, seed):
+def plain_attention(q, k, v, mask, slopes, causal, scale, p, seed, first=0):
     P, log_sum = _weights(q, k, mask, slopes, causal, scale)
-    return plain_dropout(P, p, seed) @ _for_each_head(v, q), log_sum
+    return plain_dropout(P, p, seed, first=first) @ _for_each_head(v, q), log_sum
 
 
 def _for_each_head(x, q):
@@ -60,12 +60,13 @@ def _weights(q, k, mask, slopes, causal, scale):
 
 @instead_of(plain_attention)
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None,
-              slopes: np.ndarray | None, causal: bool, scale: float, p: float, seed: int
-              ) -> tuple[np.ndarray, np.ndarray]:
+              slopes: np.ndarray | None, causal: bool, scale: float, p: float, seed: int,
+              first: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """(B, H, T, D), (B, groups, S, D), (B, groups, S, E) -> (B, H, T, E), and log_sum, (B, H, T).
 
     `log_sum` is log(sum(exp(scores))) of each row.  `mask` is added to the scores and has their
     shape (B, H, T, S); strides of 0 are allowed.  `slopes` is (H,).  A query without keys gets 0.
+    Weights are dropped as `dropout` drops elements, from number `first` on.
     """
     B, H, T, D = q.shape
     out = _like(q, v.shape[3])
@@ -75,16 +76,18 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
         return out, log_sum
     attention_kernel(writable(q), _dense_rows(k), writable(v), *_biases(q, mask, slopes), out,
                      log_sum, mask is not None, causal, scale, 1 / (1 - p),
-                     *seed_and_bound(p, seed), _threads(q, k))
+                     *mask_of(p, seed, first), _threads(q, k))
     return out, log_sum
 
 
-def plain_attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, into=None):
+def plain_attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, first=0,
+                        into=None):
     P, _ = _weights(q, k, mask, slopes, causal, scale)
-    dP = plain_dropout(g @ _for_each_head(v, q).swapaxes(-1, -2), p, seed)
+    dP = plain_dropout(g @ _for_each_head(v, q).swapaxes(-1, -2), p, seed, first=first)
     dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * scale
     gradients = [dS @ _for_each_head(k, q)]
-    for dx in (dS.swapaxes(-1, -2) @ q, plain_dropout(P, p, seed).swapaxes(-1, -2) @ g):
+    dropped = plain_dropout(P, p, seed, first=first)
+    for dx in (dS.swapaxes(-1, -2) @ q, dropped.swapaxes(-1, -2) @ g):
         gradients.append(dx.reshape(*k.shape[:2], q.shape[1] // k.shape[1], *dx.shape[2:])
                          .sum(axis=2))
     if into is None:
@@ -95,7 +98,8 @@ def plain_attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p
 
 
 @instead_of(plain_attention_vjp)
-def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, into=None):
+def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, first=0,
+                  into=None):
     """Return the gradients to q, k and v, written to the three arrays `into` if they are given."""
     dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
     if k.shape[2] == 0:
@@ -103,7 +107,7 @@ def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed
         return dq, dk, dv
     attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v),
                          *_biases(q, mask, slopes), out, log_sum, dq, dk, dv, mask is not None,
-                         causal, scale, 1 / (1 - p), *seed_and_bound(p, seed), _threads(q, k))
+                         causal, scale, 1 / (1 - p), *mask_of(p, seed, first), _threads(q, k))
     return dq, dk, dv
 
 
@@ -129,19 +133,19 @@ def _threads(q, k):
     return threads_for(q.size * k.shape[2] // 8)
 
 
-@kernel("A4 A4 A4 R4 C1 A4 C3 bool bool double double key key key threads")
+@kernel("A4 A4 A4 R4 C1 A4 C3 bool bool double double key key key int threads")
 def attention_kernel(q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
-                     low, high, bound, threads):
+                     low, high, bound, first, threads):
     S, E = v.shape[2:]
     on_threads(threads, attend, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
-               low, high, bound, panels(threads, S, E, out),
+               low, high, bound, first, panels(threads, S, E, out),
                panels(threads, q.shape[3], QUERIES, out), columns(threads, S, out),
                columns(threads, 2, out), columns(threads, LANES, out), columns(threads, LANES, out))
 
 
 @serial
 def attend(thread, threads, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
-           low, high, bound, v_rows, q_columns, scores, room, sums, factors):
+           low, high, bound, first, v_rows, q_columns, scores, room, sums, factors):
     H, T, groups, S, real = q.shape[1], q.shape[2], k.shape[1], k.shape[2], out.dtype.type
     v_rows, q_columns, scores = v_rows[thread], q_columns[thread], scores[thread]
     tops, inverses, sums, factors = room[thread, 0], room[thread, 1], sums[thread], factors[thread]
@@ -165,20 +169,20 @@ def attend(thread, threads, q, k, v, mask, slopes, out, log_sum, has_mask, causa
                                               else -np.inf)
                 for s in range(seen):
                     if bound > 0 and s % LANES == 0:
-                        drop_weights(factors, low, high, bound, ((b * H + h) * T + top) * S + s, S,
-                                     real(kept))
+                        number = first + ((b * H + h) * T + top) * S + s
+                        drop_weights(factors, low, high, bound, number, S, real(kept))
                     for j in range(0, QUERIES, LANES):
                         at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
                         put(scores, at, get(scores, at) * get(inverses, j) * factor)
                 multiply_tiles(scores, 1, QUERIES, MR, n, seen, v_rows, out[b, h, top:], SET)
 
 
-@kernel("A4 A4 A4 A4 R4 C1 A4 C3 A4 A4 A4 bool bool double double key key key threads")
+@kernel("A4 A4 A4 A4 R4 C1 A4 C3 A4 A4 A4 bool bool double double key key key int threads")
 def attention_vjp_kernel(g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal,
-                         scale, kept, low, high, bound, threads):
+                         scale, kept, low, high, bound, first, threads):
     D, (S, E) = q.shape[3], v.shape[2:]
     on_threads(threads, attend_vjp, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask,
-               causal, scale, kept, low, high, bound, panels(threads, S, D, out),
+               causal, scale, kept, low, high, bound, first, panels(threads, S, D, out),
                panels(threads, D, QUERIES, out), panels(threads, E, QUERIES, out),
                panels(threads, QUERIES, D, out), panels(threads, QUERIES, E, out),
                columns(threads, S, out), columns(threads, S, out), columns(threads, 2, out),
@@ -188,8 +192,8 @@ def attention_vjp_kernel(g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has
 
 @serial
 def attend_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask,
-               causal, scale, kept, low, high, bound, k_rows, q_columns, g_columns, q_rows, g_rows,
-               weights, back, room, factors, dk_sum, dv_sum):
+               causal, scale, kept, low, high, bound, first, k_rows, q_columns, g_columns, q_rows,
+               g_rows, weights, back, room, factors, dk_sum, dv_sum):
     """`weights` holds P, then dropout(P); `back` dP, then dS * scale."""
     H, T, groups, S, real = q.shape[1], q.shape[2], k.shape[1], k.shape[2], out.dtype.type
     k_rows, q_rows, g_rows = k_rows[thread], q_rows[thread], g_rows[thread]
@@ -220,8 +224,8 @@ def attend_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, 
                     alongs[j] = dot(dense_row(g_block[j]), dense_row(out[b, h, top + j]))
                 for s in range(seen):
                     if bound > 0 and s % LANES == 0:
-                        drop_weights(factors, low, high, bound, ((b * H + h) * T + top) * S + s, S,
-                                     real(kept))
+                        number = first + ((b * H + h) * T + top) * S + s
+                        drop_weights(factors, low, high, bound, number, S, real(kept))
                     for j in range(0, QUERIES, LANES):
                         at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
                         P = exp(get(weights, at) * left - get(log_totals, j))

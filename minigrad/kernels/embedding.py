@@ -10,49 +10,50 @@ from minigrad.kernels.build.lanes import LANES, fma, load, spread, store
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.tiles import prefetch
-from minigrad.kernels.dropout import keeps, plain_keep, seed_and_bound
+from minigrad.kernels.dropout import keeps, mask_of, plain_keep
 
 FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
 FOLD = np.uint64(32)
 AHEAD = 2       # rows are prefetched so many sums before their own
 
 
-def plain_sum_rows(table, ids, p=0.0, seed=0):
+def plain_sum_rows(table, ids, p=0.0, seed=0, first=0):
     if (ids < 0).any():
         raise IndexError("an id is below 0")
-    kept = plain_keep(ids.size, p, seed).reshape(*ids.shape, 1)
+    kept = plain_keep(ids.size, p, seed, first).reshape(*ids.shape, 1)
     return np.where(kept, table[ids], 0).sum(axis=1, dtype=table.dtype) * (1 / (1 - p))
 
 
 @instead_of(plain_sum_rows)
-def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0) -> np.ndarray:
+def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0, first: int = 0
+             ) -> np.ndarray:
     """Return sums of n rows each, (V, C), (N, n) -> (N, C), with rows dropped as `dropout` drops
-    elements.  Raise an IndexError if there is no such row."""
+    elements, from number `first` on.  Raise an IndexError if there is no such row."""
     out = np.empty((len(ids), table.shape[1]), table.dtype)
-    sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *seed_and_bound(p, seed),
+    sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *mask_of(p, seed, first),
                     1 / (1 - p), threads_for(ids.size * table.shape[1] // 8))
     return out
 
 
-@kernel("C2 ids2 C2 key key key double threads")
-def sum_rows_kernel(table, ids, out, low, high, bound, scale, threads):
+@kernel("C2 ids2 C2 key key key int double threads")
+def sum_rows_kernel(table, ids, out, low, high, bound, first, scale, threads):
     for r in range(len(ids)):
         for i in range(ids.shape[1]):
             if not 0 <= ids[r, i] < len(table):
                 raise IndexError("there is no such row")
-    on_threads(threads, sums_of_rows, table, ids, out, low, high, bound, scale)
+    on_threads(threads, sums_of_rows, table, ids, out, low, high, bound, first, scale)
 
 
 @serial
-def sums_of_rows(thread, threads, table, ids, out, low, high, bound, scale):
+def sums_of_rows(thread, threads, table, ids, out, low, high, bound, first, scale):
     R, C, real = len(ids), table.shape[1], table.dtype.type
     found = np.empty(ids.shape[1], np.int64)
     for r in share(R, thread, threads):
         if r + AHEAD < R:       # rows lie anywhere in the table
-            for i in range(kept_rows(ids, r + AHEAD, low, high, bound, found)):
+            for i in range(kept_rows(ids, r + AHEAD, low, high, bound, first, found)):
                 for c in range(0, C, LANES):
                     prefetch(table, found[i] * C + c)
-        count, into = kept_rows(ids, r, low, high, bound, found), part(out, r * C, C)
+        count, into = kept_rows(ids, r, low, high, bound, first, found), part(out, r * C, C)
         for c in range(0, C, LANES):
             sums = spread(real(0))
             for i in range(count):
@@ -61,45 +62,45 @@ def sums_of_rows(thread, threads, table, ids, out, low, high, bound, scale):
 
 
 @serial
-def kept_rows(ids, r, low, high, bound, found):
+def kept_rows(ids, r, low, high, bound, first, found):
     """Write which rows sum r has, but dropped ones, to `found`; return their number."""
     count, n = 0, ids.shape[1]
     for i in range(n):
-        if bound == 0 or keeps(low, high, bound, r * n + i):
+        if bound == 0 or keeps(low, high, bound, first + r * n + i):
             found[count] = ids[r, i]
             count += 1
     return count
 
 
-def plain_add_rows(total, ids, g, p=0.0, seed=0):
-    of, at = np.nonzero(plain_keep(ids.size, p, seed).reshape(ids.shape))
+def plain_add_rows(total, ids, g, p=0.0, seed=0, first=0):
+    of, at = np.nonzero(plain_keep(ids.size, p, seed, first).reshape(ids.shape))
     np.add.at(total, ids[of, at], g[of] * (1 / (1 - p)))
 
 
 @instead_of(plain_add_rows)
-def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, seed: int = 0
-             ) -> None:
-    """Add g[r] to total[ids[r, i]] for every r and i, repeated ids too, except dropped rows:
-    (V, C), (N, n), (N, C)."""
+def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, seed: int = 0,
+             first: int = 0) -> None:
+    """Add g[r] to total[ids[r, i]] for every r and i, repeated ids too, except dropped rows, which
+    are numbered from `first` on: (V, C), (N, n), (N, C)."""
     if ids.size:
-        add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *seed_and_bound(p, seed),
+        add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *mask_of(p, seed, first),
                         1 / (1 - p), threads_for(ids.size * g.shape[1] // 8))
 
 
-@kernel("C2 ids2 C2 key key key double threads")
-def add_rows_kernel(total, ids, g, low, high, bound, scale, threads):
-    on_threads(threads, add_rows_of_thread, total, ids, g, low, high, bound, scale)
+@kernel("C2 ids2 C2 key key key int double threads")
+def add_rows_kernel(total, ids, g, low, high, bound, first, scale, threads):
+    on_threads(threads, add_rows_of_thread, total, ids, g, low, high, bound, first, scale)
 
 
 @serial
-def add_rows_of_thread(thread, threads, total, ids, g, low, high, bound, scale):
+def add_rows_of_thread(thread, threads, total, ids, g, low, high, bound, first, scale):
     """Each thread has rows of its own, so no two write to the same row."""
     (R, n), C, factor = ids.shape, g.shape[1], g.dtype.type(scale)
     for r in range(R):
         row = part(g, r * C, C)
         for i in range(n):
             at = ids[r, i]
-            if at % threads == thread and keeps(low, high, bound, r * n + i):
+            if at % threads == thread and keeps(low, high, bound, first + r * n + i):
                 into = part(total, at * C, C)
                 for c in range(C):
                     into[c] = fma(factor, row[c], into[c])

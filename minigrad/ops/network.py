@@ -145,22 +145,23 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
     """
     if ids.ndim == 0:
         raise ValueError("the last axis of the ids says which rows are summed, and these have none")
-    p, seed = dropout_settings(p, rng)
+    p, seed, first = dropout_settings(p, rng, ids.shape)
     weight, = one_type(weight)
     if p == 1:
         p, ids = 0.0, ids[..., :0]      # no row is left to sum
     bags = _rows(_integers(ids, "id"))
     try:
-        value = kernels.sum_rows(weight, bags, p, seed)
+        value = kernels.sum_rows(weight, bags, p, seed, first)
     except IndexError:
         raise _beyond(ids, len(weight), "id") from None
-    return value.reshape(*ids.shape[:-1], weight.shape[1]), (None, _rows_added(bags, p, seed))
+    return (value.reshape(*ids.shape[:-1], weight.shape[1]),
+            (None, _rows_added(bags, p, seed, first)))
 
 
-def _rows_added(bags, p=0.0, seed=0):
+def _rows_added(bags, p=0.0, seed=0, first=0):
     """Return the vjp to a table of the sums of rows, (R, n): each row gets g of its sums."""
     return lambda g: Added(
-        lambda total, ids=bags: kernels.add_rows(total, ids, _rows(g), p, seed), bags)
+        lambda total, ids=bags: kernels.add_rows(total, ids, _rows(g), p, seed, first), bags)
 
 
 @op
@@ -243,7 +244,7 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
     Source: Srivastava et al. 2014, "Dropout", section 4.
     """
     _check_added(x.shape, residual=residual)
-    p, seed = dropout_settings(p, rng)
+    p, seed, first = dropout_settings(p, rng, x.shape)
     if p == 0:
         return x if residual is None else x + residual, (lambda g: g, None, None, lambda g: g)
     x, residual = one_type(x, residual)
@@ -251,25 +252,26 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
     def drop(x, residual=None):
         if p == 1:
             return np.zeros_like(x) if residual is None else residual
-        return kernels.dropout(x, p, seed, residual)
+        return kernels.dropout(x, p, seed, residual, first)
     return drop(x, residual), (drop, None, None, lambda g: g)
 
 
-def dropout_settings(p: float, rng: np.random.Generator | None, below_1: bool = False
-                     ) -> tuple[float, int]:
-    """Return the probability to drop, 0 without an rng, and the 64-bit seed of the mask, drawn from
-    the rng if there is a mask."""
+def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int, ...],
+                     below_1: bool = False) -> tuple[float, int, int]:
+    """Return the probability to drop, 0 without an rng; the 64-bit seed of a mask of this shape,
+    drawn from the rng if there is a mask; and the number of the mask's first element, which is not
+    0 where the rng is one of `minigrad.random.RowsFrom`."""
     if not 0 <= p <= 1 or below_1 and p == 1:
         raise ValueError("the probability to drop is at least 0 and "
                          f"{'below' if below_1 else 'at most'} 1; this is {p}")
     if rng is None:
-        return 0.0, 0
+        return 0.0, 0, 0
     if p in (0, 1):
-        return p, 0
+        return p, 0, 0
     if not isinstance(rng, np.random.Generator):
         raise TypeError("rng is a generator such as np.random.default_rng(0), "
                         f"not {type(rng).__name__}")
-    return p, int(rng.integers(2**63))
+    return p, int(rng.integers(2**63)), getattr(rng, "first_row", 0) * math.prod(shape[1:])
 
 
 def _rows(x):

@@ -10,6 +10,7 @@ import pytest
 import minigrad as mg
 from checking import put
 from minigrad import Tensor
+from minigrad.random import RowsFrom, generator
 from model import Transformer, TransformerConfig
 from model.layers import STD
 from model.positions import sinusoids
@@ -317,6 +318,16 @@ def test_with_a_generator_its_seed_decides():
     rng = np.random.default_rng(4)
     assert np.array_equal(model(IDS, rng).data, first)
     assert not np.array_equal(model(IDS, rng).data, first)      # the generator went on
+
+
+def test_rows_of_a_batch_are_dropped_alike_alone_and_in_the_whole():
+    model = enlarged(Transformer(changed(ngrams=3, ngram_rows=50, ngram_dropout=0.3), 1,
+                                 np.float64))
+    whole = model(IDS, generator(5, "dropout")).data
+    for rows in (slice(0, 1), slice(1, 3), slice(2, 3)):
+        part = model(IDS[rows], RowsFrom(generator(5, "dropout"), rows.start)).data
+        assert np.allclose(part, whole[rows], rtol=1e-12)
+    assert not np.allclose(model(IDS[1:], generator(5, "dropout")).data, whole[1:])
 
 
 def test_ids_that_the_model_cannot_take_are_refused_by_name():

@@ -191,6 +191,31 @@ def test_dropout_has_the_plain_mask():
                                   plain.dropout(x, p, seed, 3 * x))
 
 
+@pytest.mark.parametrize("on", [kernels, plain])
+def test_a_part_of_a_batch_drops_what_the_whole_drops_there(on):
+    B, H, T, D, n, start = 5, 2, 9, 4, 3, 2
+    rng, p, seed = np.random.default_rng(6), 0.4, 2**40 + 7
+    q, k, v, g = rng.standard_normal((4, B, H, T, D))
+    ids, table = rng.integers(20, size=(B, n)), rng.standard_normal((20, D))
+
+    def computed(from_row):
+        rows = slice(from_row, None)
+        heads = [x[rows] for x in (q, k, v)]
+        settings = None, None, True, 0.5, p, seed, from_row * H * T * T
+        out, log_sum = on.attention(*heads, *settings)
+        gradients = on.attention_vjp(g[rows], *heads, *settings[:2], out, log_sum, *settings[2:])
+        totals = [np.zeros((20, D)) for _ in ids[rows]]
+        for r, total in enumerate(totals, start=from_row):
+            on.add_rows(total, ids[r:r + 1], g[r:r + 1, 0, 0], p, seed, r * n)
+        return [on.dropout(q[rows], p, seed, first=from_row * H * T * D), out, *gradients,
+                on.sum_rows(table, ids[rows], p, seed, from_row * n), np.array(totals)]
+    for whole, part in zip(computed(0), computed(start), strict=True):
+        assert np.allclose(whole[start:], part, rtol=1e-12, atol=1e-14)
+    together = np.zeros((20, D))
+    on.add_rows(together, ids, g[:, 0, 0], p, seed)
+    assert np.allclose(together, computed(0)[-1].sum(axis=0), rtol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dropout_keeps_an_element_if_and_only_if_its_32_bits_reach_p(dtype):
     """The bits again, in Python's whole numbers, which never overflow."""
