@@ -4,6 +4,7 @@
     python train.py --data my_text.txt          a text of your own (UTF-8)
     python train.py --minutes 10                longer, and better
     python train.py --init_from resume          go on where a run was stopped
+    mpiexec -n 4 python train.py                four processes, or machines: docs/ranks.md
     python train.py --explain                   one step, explained from the text to the weights
     python train.py --replay out/nan.npz        what made a loss nan, in a run that met one
 """
@@ -21,6 +22,9 @@ from model import Transformer
 from model.console.flags import prepare_output
 from model.console.interrupts import Interrupts
 from model.looking.explain import explain
+from model.ranks.launch import joined
+from model.ranks.mean import mean_of
+from model.ranks.ranks import Ranks
 from model.sampling.scoring import yardstick
 from model.storage.checkpoint import Checkpoint
 from model.training.arguments import answered, parsed, prepared
@@ -36,22 +40,24 @@ from model.training.settings import Settings
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     prepare_output()
-    given, mistakes, parser = parsed(argv, __doc__)
-    with Folder(given.get("out_dir", Settings.out_dir)) as folder, answered(folder):
-        if "replay" in given:
-            parser.refuse(mistakes)
-            return replay(given["replay"])
-        train(*prepared(given, mistakes, parser, folder), folder)
+    with joined("train.py") as ranks:
+        given, mistakes, parser = parsed(argv, __doc__)
+        with Folder(given.get("out_dir", Settings.out_dir), ranks) as folder, answered(folder):
+            if "replay" in given:
+                parser.refuse(mistakes)
+                return replay(given["replay"])
+            train(*prepared(given, mistakes, parser, folder, ranks), folder, ranks)
 
 
-def train(s: Settings, text: data.Text, resumed: Checkpoint | None, folder: Folder) -> None:
+def train(s: Settings, text: data.Text, resumed: Checkpoint | None, folder: Folder, ranks: Ranks
+          ) -> None:
     """Train a model on a text, from the beginning or from a checkpoint."""
-    if s.threads:
-        numba.set_num_threads(s.threads)
+    if s.threads or ranks.threads:
+        numba.set_num_threads(s.threads or ranks.threads)
     model = (resumed.model if resumed else
              Transformer(s.model_config(text.tokenizer.vocab_size), s.seed))
     optimizer = optimizer_of(model, s)
-    run = Run(s, text, model, optimizer, folder, resumed)
+    run = Run(s, text, model, optimizer, folder, resumed, ranks)
     counted = yardstick(text.train, text.val, text.tokenizer.vocab_size)
     describe(run, counted)
     if s.explain:
@@ -62,7 +68,7 @@ def train(s: Settings, text: data.Text, resumed: Checkpoint | None, folder: Fold
     with Progress(run, counted) as progress, Interrupts() as interrupts:
         evaluate_when_due(run, progress)
         for step in steps(run):
-            stop = interrupts.came          # a later one is for the next step
+            stop = ranks.any(interrupts.came)       # a later one is for the next step
             if not step.is_finite():
                 stop_or_skip(run, step)
             progress.show(step)
@@ -80,14 +86,16 @@ def steps(run: Run) -> Iterator[Step]:
     """Take the steps of a run to its end; yield each one when it is done."""
     s, model, optimizer, state = run.settings, run.model, run.optimizer, run.state
     parameters = model.parameters()
+    mean = mean_of(run.ranks, parameters, s.reduce == "exact")
     while not run.is_over():
         with run.step() as step:
             step.batches = run.batches()
-            for x, y in step.batches:                                               # (B, T) each
-                logits = model(x, rng=state.dropout)                                # (B, T, V)
+            for x, y, rng in mean.rows(step.batches, state.dropout):                # (B, T) each
+                logits = model(x, rng=rng)                                          # (B, T, V)
                 loss = mg.cross_entropy(logits, y) / len(step.batches)
                 loss.backward()
                 step.loss += loss.item()
+            step.loss = mean.over_ranks(step.loss)
             step.norm = mg.clip_grad_norm_(parameters, s.grad_clip or math.inf)
             if step.is_finite():
                 run.set_learning_rates()

@@ -6,6 +6,7 @@ from tqdm import tqdm
 
 import minigrad as mg
 from data import IGNORE, Text, ngram_losses
+from model.ranks.ranks import Ranks
 from model.sampling.decoding import window_step
 from model.transformer import Transformer
 
@@ -51,15 +52,18 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
     return losses
 
 
-def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int) -> float:
-    """Return the mean loss over windows (N, T), in nats per character that counts."""
-    total = 0.0
+def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int,
+             ranks: Ranks = Ranks()) -> float:
+    """Return the mean loss over windows (N, T), in nats per character that counts.  Ranks take
+    batches in turn, and the result has the same bits for any number of them."""
+    totals = np.zeros(math.ceil(len(x) / batch_size))       # of batches; 0 of other ranks'
     with mg.no_grad():
-        for at in range(0, len(x), batch_size):
-            targets = y[at:at + batch_size]
-            loss = mg.cross_entropy(model(x[at:at + batch_size]), targets, ignore_index=IGNORE)
-            total += loss.item() * (targets != IGNORE).sum()
-    return float(total / (y != IGNORE).sum())
+        for i in range(ranks.number, len(totals), ranks.size):
+            at = slice(i * batch_size, (i + 1) * batch_size)
+            loss = mg.cross_entropy(model(x[at]), y[at], ignore_index=IGNORE)
+            totals[i] = loss.item() * (y[at] != IGNORE).sum()
+    ranks.sum(totals)
+    return float(sum(totals) / (y != IGNORE).sum())
 
 
 def training_text(training: dict) -> Text:

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from minigrad.module import check_state
 from minigrad.optim import Optimizer
 from model.console.words import in_a_line
 from model.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from model.ranks.ranks import Ranks
 from model.storage import archive
 from model.storage.files import replacing
 from model.transformer import Transformer, TransformerConfig, parameter_shapes
@@ -255,6 +257,21 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
                               "--out_dir") from error
     return found, (f"{last} is {'damaged' if last.exists() else 'not there'}; going on from "
                    f"{previous}, the one before it")
+
+
+def read_by_first(ranks: Ranks, read: Callable[[], Checkpoint]) -> Checkpoint:
+    """Return on every rank the checkpoint that `read` returns on the first, which alone calls it.
+    Ranks exchange numbers and not Tensors, which belong to a process."""
+    if ranks.size == 1:
+        return read()
+
+    def parts():
+        found = read()
+        return found.model.config, found.model.state_dict(), *found[1:]
+    config, weights, *others = ranks.made_by_first(parts)
+    model = Transformer(config, dtype=weights[next(iter(weights))].dtype.type)
+    model.load_state_dict(weights)
+    return Checkpoint(model, *others)
 
 
 def restore_optimizer(optimizer: Optimizer, model: Transformer, state: dict[str, np.ndarray],

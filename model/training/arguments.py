@@ -8,6 +8,8 @@ import data
 from minigrad.kernels.build import threads
 from model.console.flags import Parser, answering
 from model.console.options import mistyped
+from model.ranks.alike import check_alike
+from model.ranks.ranks import Ranks
 from model.storage.checkpoint import Checkpoint
 from model.training.folder import Folder
 from model.training.recipes import MINUTES, MODERN, completed
@@ -24,10 +26,11 @@ def parsed(argv: list[str] | None, description: str) -> tuple[dict[str, object],
     return given, mistakes, parser
 
 
-def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, folder: Folder
-             ) -> tuple[Settings, data.Text, Checkpoint | None]:
+def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, folder: Folder,
+             ranks: Ranks) -> tuple[Settings, data.Text, Checkpoint | None]:
     """Return the settings of a run, its text and, to resume one, its checkpoint.  Answer all
-    mistakes at once."""
+    mistakes at once.  Of several ranks, the first reads for all."""
+    check_alike(ranks, given)
     resumed, text, unreadable, elsewhere = None, None, [], ""
     if given.get("out_dir") != "":          # an empty one is refused
         given["out_dir"] = str(folder)      # here, wherever a resumed run was begun
@@ -38,11 +41,15 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
         given, wrong = resumed_settings(given, resumed, folder)
         mistakes = mistakes + wrong
     try:
-        text = data.Text.read(given.get("data", Settings.data))
+        name = given.get("data", Settings.data)
+        text = data.Text(ranks.made_by_first(lambda: data.read_text(name)), name)
     except data.TextError as error:
         unreadable = [f"{error}{elsewhere}"]
     s = Settings(**given if resumed else completed(given, len(text or "")))
-    parser.refuse(mistakes + s.problems() + (unreadable or s.problems_with(text)))
+    if ranks.first:
+        parser.refuse(mistakes + s.problems() + problems_of_ranks(s, ranks.size)
+                      + (unreadable or s.problems_with(text)))
+    ranks.meet()
     if resumed and resumed.training["text"] != text.digest:
         raise data.TextError(f"the text {s.data} is not the one that the run in {folder} was "
                              "trained on; give that with --data, or train anew into another "
@@ -50,6 +57,17 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
     for warning in s.warnings():
         print(f"warning     {warning}")
     return s, text, resumed
+
+
+def problems_of_ranks(s: Settings, size: int) -> list[str]:
+    """Return the settings that do not go with this number of ranks, one line each."""
+    found = []
+    if s.explain and size > 1:
+        found.append("--explain goes through a step of one process; start it without mpiexec")
+    if s.reduce == "exact" and s.batch_size % size:
+        found.append(f"--reduce exact takes a number of ranks that divides --batch_size "
+                     f"{s.batch_size}, and {size} do not; take another number of either")
+    return found
 
 
 def resumed_settings(given: dict[str, object], resumed: Checkpoint, folder: Folder

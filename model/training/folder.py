@@ -5,18 +5,20 @@ import os
 import pathlib
 import shlex
 
+from model.ranks.ranks import Ranks
 from model.storage.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
-                                      load_checkpoint, load_last)
+                                      load_checkpoint, load_last, read_by_first)
 from model.storage.files import claimed
 
 LOG, NAN = "log.csv", "nan.npz"
 
 
 class Folder:
-    """A folder into which one run at a time writes.  Leaving the context releases it."""
+    """A folder into which one run at a time writes.  Leaving the context releases it.  Of several
+    ranks, the first reads and claims it for all."""
 
-    def __init__(self, path: str | os.PathLike) -> None:
-        self.path = pathlib.Path(os.path.expanduser(path))
+    def __init__(self, path: str | os.PathLike, ranks: Ranks = Ranks()) -> None:
+        self.path, self.ranks = pathlib.Path(os.path.expanduser(path)), ranks
         self._held = contextlib.ExitStack()
 
     def __enter__(self) -> "Folder":
@@ -47,6 +49,9 @@ class Folder:
 
     def resume(self, only_look: bool) -> Checkpoint:
         """Return the checkpoint to resume from.  Claim the folder, unless the run only looks."""
+        return read_by_first(self.ranks, lambda: self._resume(only_look))
+
+    def _resume(self, only_look):
         if self.path.is_dir() and not only_look:
             self._held.enter_context(claimed(self.path))
         resumed, warning = load_last(self.path)
@@ -59,6 +64,10 @@ class Folder:
             if self.holds_run() and not only_look:      # or it would become previous.npz
                 os.replace(self / LAST, self / DAMAGED)
         return resumed
+
+    def best(self) -> Checkpoint:
+        """Return the run's best model."""
+        return read_by_first(self.ranks, lambda: load_checkpoint(self / BEST))
 
     def holds_run(self) -> bool:
         """Whether there is a checkpoint to resume from."""

@@ -9,7 +9,7 @@ from minigrad.kernels.build import ahead, compiling, threads
 from model.console.words import number_of
 from model.sampling.generation import generate
 from model.sampling.scoring import evaluate, ladder
-from model.storage.checkpoint import BEST, LAST, load_checkpoint
+from model.storage.checkpoint import LAST
 from model.training.recipes import USUAL_PASSES, is_short, told
 from model.training.run import WARM_UP, Run, Step
 from model.training.state import State
@@ -37,7 +37,8 @@ def describe(run: Run, counted: dict[str, float]) -> None:
         steps = (f"{number_of(s.max_iters, 'step')} {of}, "
                  f"{s.max_iters * s.characters / len(text.train):.1f} times the text"
                  + (f", or {minutes} of them" if minutes else ""))
-    print(f"training    {steps}, on {number_of(threads.count(), 'thread')}"
+    ranks = "" if run.ranks.size == 1 else f" of each of {run.ranks.size} ranks"
+    print(f"training    {steps}, on {number_of(threads.count(), 'thread')}{ranks}"
           + (f"; going on after step {run.first:,}" if run.first else "") + skips(run.state))
     if s.minutes is not None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
@@ -115,8 +116,10 @@ def report(run: Run, counted: dict[str, float]) -> None:
     """Report the loss of the best model over the whole validation part, show a sample of it, and
     say what to do next."""
     s, text, state, folder = run.settings, run.text, run.state, run.folder
-    best = load_checkpoint(folder / BEST)
-    loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size)
+    best = folder.best()
+    loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size, run.ranks)
+    if not run.ranks.first:
+        return
     step = best.training["state"].get("iteration", 0)
     print(f"\nvalidation loss over the whole split, nats a character, best model (step {step:,}):")
     print(ladder(loss, counted))

@@ -15,6 +15,7 @@ import minigrad as mg
 from minigrad.core import timed
 from minigrad.kernels.build import compiling
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
+from model.ranks.ranks import Ranks
 from model.sampling.scoring import evaluate
 from model.storage.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError,
                                       restore_optimizer, save_checkpoint)
@@ -49,10 +50,10 @@ class Run:
 
     def __init__(self, settings: Settings, text: data.Text, model: Transformer,
                  optimizer: Optimizer, folder: Folder | None = None,
-                 resumed: Checkpoint | None = None) -> None:
+                 resumed: Checkpoint | None = None, ranks: Ranks = Ranks()) -> None:
         self.settings, self.text, self.model, self.optimizer = settings, text, model, optimizer
         self.highest = [group["lr"] for group in optimizer.param_groups]
-        self.state, self.folder = State(settings.seed), folder
+        self.state, self.folder, self.ranks = State(settings.seed), folder, ranks
         self.profile = mg.Profile()
         self.kept = None        # the iteration in last.npz
         self.saved = time.monotonic()
@@ -83,7 +84,7 @@ class Run:
         started = clock()
         with self.profile if measured else contextlib.nullcontext():
             yield step
-        step.seconds = clock() - started
+        step.seconds = self.ranks.firsts(clock() - started)     # one clock ends the run for all
         if step.is_finite():
             step.usual = state.spike(step.loss)
             state.note_step(step.loss, step.seconds)
@@ -149,7 +150,7 @@ class Run:
 
     def evaluate(self) -> float:
         """Return the loss over the chosen windows of the validation part."""
-        return evaluate(self.model, *self.windows, self.settings.batch_size)
+        return evaluate(self.model, *self.windows, self.settings.batch_size, self.ranks)
 
     def note_evaluation(self, val_loss: float) -> float | None:
         """Write an evaluation to the log, and the checkpoints; return the mean training loss since
@@ -157,6 +158,8 @@ class Run:
         s, state = self.settings, self.state
         train_loss, tokens_per_s = state.since_evaluation(s.characters)
         improved = state.note_evaluation(val_loss)
+        if not self.ranks.first:
+            return train_loss
         self.log.write(state.iteration, train_loss, val_loss, self.learning_rate, tokens_per_s,
                        state.seconds, state.skipped)
         # If the process dies before the last of these writes, the resumed run repeats all three.
@@ -166,7 +169,9 @@ class Run:
         return train_loss
 
     def begin(self, resumed: Checkpoint | None) -> None:
-        """Make the folder ready: for a new run, or to go on in."""
+        """Make the folder ready: for a new run, or to go on in.  Only the first rank writes."""
+        if not self.ranks.first:
+            return
         skips = self.settings.on_nan == "skip" or self.state.skipped > 0
         if resumed is None:
             self.folder.begin()
@@ -182,7 +187,10 @@ class Run:
         self.log = Log(self.folder / LOG, self.state.evaluated, skips)
 
     def save(self, name: str, also: dict | None = None, **more) -> None:
-        """Write a checkpoint into the folder; `also` and `more` go to save_checkpoint."""
+        """Write a checkpoint into the folder, if this is the first rank; `also` and `more` go to
+        save_checkpoint."""
+        if not self.ranks.first:
+            return
         s = self.settings
         kept = dataclasses.asdict(s) | {"init_from": "scratch", "profile": 0}
         if s.data not in data.KNOWN_TEXTS:

@@ -58,6 +58,9 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
                             finite=False)
     gradient_accumulation_steps: int = flag(1, "batches whose gradients are averaged for one step",
                                             at_least=1)
+    reduce: str = flag("fast", "how ranks add up gradients: fast; or exact, with the same bits for "
+                               "every number of ranks that divides batch_size",
+                       choices=("fast", "exact"))
     eval_interval: int = flag(200, "steps between evaluations", at_least=1)
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
                                "0 takes all of it, as the report at the end does", at_least=0)
@@ -71,7 +74,8 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
     replay: str = flag(None, "the out_dir/nan.npz of a run that met one: take that step again, and "
                              "show the first op that made a nan or inf; trains nothing")
     seed: int = flag(1337, "of the initial weights, the batches and dropout", at_least=0)
-    threads: int = flag(0, "processors to use; 0 takes all that this process may run on",
+    threads: int = flag(0, "processors to use; 0 takes all that this process may run on, "
+                           "or as a rank its share of them",
                         at_least=0)
     profile: int = flag(0, "after so many steps, a table of where their time went "
                            "(50 if no number is given)", alone=50, at_least=0)

@@ -1,0 +1,153 @@
+"""Ranks that exchange messages by MPI, and that all end when one of them fails.
+
+Before anything is exchanged the ranks meet, and each says whether it goes on.  A rank that fails
+says so at the next meeting, whatever the others meet for.  So no rank waits for one that has ended.
+"""
+import contextlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minigrad.kernels.build import threads
+from model.ranks.ranks import EndedElsewhere, Ranks
+
+_let_others_run = getattr(os, "sched_yield", lambda: time.sleep(0))     # Windows has none
+INTERRUPTED = 130   # the status after a second Ctrl-C
+PATIENCE = 10.0     # seconds that a rank that has failed waits for the others to meet
+
+
+class MPIRanks(Ranks):
+    """This process as one of several that a launcher of MPI has started; `comm` is mpi4py's
+    communicator of all of them.
+
+    While it waits, a rank lets other processes run, and notices signals.  MPI's own waiting does
+    neither: with more ranks than processors, a message would take a thousand times as long.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        self.comm, self.number, self.size = comm, comm.Get_rank(), comm.Get_size()
+        self.threads = self._share_of_processors()
+        self._exchanging = False    # or it can still take part in the next meeting
+        self._rooms = {}            # for what others send to `sum`
+
+    def _share_of_processors(self):
+        """Return how many processors this rank has for itself: others of its node may run on the
+        same ones."""
+        from mpi4py import MPI
+        mine = (os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity")
+                else set(range(os.cpu_count() or 1)))
+        of_node = self.comm.Split_type(MPI.COMM_TYPE_SHARED).allgather(mine)
+        return max(1, threads.limit()[0] // sum([not mine.isdisjoint(its) for its in of_node]))
+
+    def meet(self) -> None:
+        self._meet()
+
+    def any(self, flag: bool) -> bool:
+        return bool(self._meet(flag).any())
+
+    def total(self, number: float) -> float:
+        return sum(self._meet(number).tolist())
+
+    def firsts(self, number: float) -> float:
+        return float(self._meet(number)[0])
+
+    def made_by_first(self, make: Callable[[], Any]) -> Any:
+        made = make() if self.first else None
+        with self._exchange():
+            return self.comm.bcast(made)
+
+    def of_each(self, value: Any) -> list[Any]:
+        with self._exchange():
+            return self.comm.allgather(value)
+
+    def sum(self, row: np.ndarray) -> None:
+        """Each rank adds up one part of the row for all.  So all get the same bits, and the same
+        ones every time, whatever MPI's own sums do; and none sends more than two rows."""
+        ends = [row.size * r // self.size for r in range(self.size + 1)]
+        counts = np.diff(ends)
+        key, parts = (row.size, row.dtype), (row, (counts, ends[:-1]))
+        if key not in self._rooms:
+            self._rooms[key] = np.empty((self.size, counts[self.number]), row.dtype)
+        total, *others = room = self._rooms[key]
+        with self._exchange():
+            started = time.perf_counter()
+            _wait(self.comm.Ialltoallv(parts, (room, [total.size] * self.size)))
+            for other in others:
+                total += other
+            _wait(self.comm.Iallgatherv(total, parts))
+            self.summing += time.perf_counter() - started
+
+    @contextlib.contextmanager
+    def _exchange(self):
+        """Meet, and then exchange more."""
+        self._meet()
+        self._exchanging = True     # and it stays so if a signal ends this
+        yield
+        self._exchanging = False
+
+    def _meet(self, number=0.0):
+        """Wait for all ranks; return a number of each, (size,)."""
+        started, self._exchanging = time.perf_counter(), True
+        failed, numbers = self._gathered(False, number)
+        self._exchanging = False
+        self.waiting += time.perf_counter() - started
+        if failed.any():
+            raise EndedElsewhere(int(failed.argmax()))
+        return numbers
+
+    def _gathered(self, failed, number=0.0, patience=None):
+        """Return of each rank whether it has failed, and its number; None if they do not come."""
+        # Kept here: a signal may end the waiting, and then MPI still writes to them.
+        self._met = sent, found = np.array([failed, number], float), np.empty((self.size, 2))
+        return found.T if _wait(self.comm.Iallgather(sent, found), patience) else None
+
+    def end(self, failed: bool, status: int = 0, said: str = "") -> int:
+        """End with the other ranks, and have the first say why; return the status of the process.
+
+        Parameters
+        ----------
+        failed : whether this rank has failed, with a status and with what is to be said of it.
+        """
+        try:
+            found = None if self._exchanging else self._gathered(
+                failed, patience=PATIENCE if failed else None)
+        except KeyboardInterrupt:
+            found = None
+        if found is None:
+            if self.first or status != INTERRUPTED:
+                self._say(self._signed(said))
+            self.comm.Abort(status or 1)
+            os._exit(status or 1)       # MPI ends the others, and this one perhaps not at once
+        return self.follow(int(found[0].argmax()), status, said) if found[0].any() else 0
+
+    def follow(self, number: int, status: int = 0, said: str = "") -> int:
+        """End as the rank of this number does; see `end`."""
+        status, said = self.comm.bcast((status, self._signed(said)), number)
+        if self.first:
+            self._say(said)
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()      # a launcher ends this rank as soon as another has ended
+        return status
+
+    def _signed(self, said):
+        return f"rank {self.number} on {platform.node()}: {said}" if self.number and said else said
+
+    @staticmethod
+    def _say(said):
+        if said:
+            print(said, file=sys.__stderr__, flush=True)
+
+
+def _wait(request, patience=None):
+    """Wait for an exchange; return whether it ended in time."""
+    until = None if patience is None else time.monotonic() + patience
+    while not request.Test():
+        if until is not None and time.monotonic() > until:
+            return False
+        _let_others_run()
+    return True

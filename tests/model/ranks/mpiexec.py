@@ -1,0 +1,46 @@
+"""Start ranks, where an MPI is there to do it."""
+import importlib.util
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+LONGEST = 120       # seconds, after which ranks are taken to hang
+MPIEXEC = shutil.which("mpiexec", path=f"{pathlib.Path(sys.executable).parent}{os.pathsep}"
+                                       f"{os.environ.get('PATH', '')}")
+needs_mpi = pytest.mark.skipif(
+    not (MPIEXEC and importlib.util.find_spec("mpi4py")),
+    reason="there is no mpiexec or no mpi4py; install them with pip install -e '.[mpi]'")
+# Open MPI starts no more ranks than processors, and none for root, unless it is told to.
+OPEN_MPI = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                OMPI_MCA_rmaps_base_oversubscribe="1",
+                PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
+
+
+def started(size: int, *words: object) -> subprocess.Popen:
+    """Python in `size` ranks, with these words on its command line."""
+    environment = os.environ | OPEN_MPI | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([MPIEXEC, "-n", str(size), sys.executable, *map(str, words)], cwd=ROOT,
+                            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, encoding="utf-8")
+
+
+def ranks(size: int, *words: object) -> subprocess.CompletedProcess:
+    """The end of ranks."""
+    return ended(started(size, *words))
+
+
+def ended(process: subprocess.Popen) -> subprocess.CompletedProcess:
+    """The end of ranks that were started.  Those that hang are stopped, and fail the test."""
+    with process:
+        try:
+            out, err = process.communicate(timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)

@@ -1,0 +1,99 @@
+"""Ranks come to the losses, gradients and weights of one process, and wrong means are noticed."""
+import functools
+
+import numpy as np
+import pytest
+
+from minigrad.core import Tensor
+from model.ranks.mean import COARSE, FINE, add_exactly, mean_of
+from model.ranks.ranks import Ranks
+from tests.model.ranks import together
+from tests.model.ranks.mpiexec import needs_mpi, ranks
+
+SIZES = 2, 3
+
+
+@pytest.fixture(scope="module")
+def by_ranks(tmp_path_factory):
+    """A function of a number of ranks, which returns what became of their runs."""
+    folder = tmp_path_factory.mktemp("ranks")
+
+    @functools.cache
+    def of(size):
+        ended = ranks(size, "tests/model/ranks/together.py", folder / f"{size}.npz")
+        assert ended.returncode == 0, ended.stderr
+        with np.load(folder / f"{size}.npz") as file:
+            return dict(file)
+    return of
+
+
+@functools.cache
+def alone(name, steps=together.STEPS):
+    return together.results_of(name, Ranks(), steps)
+
+
+def furthest(name, found, expected):
+    """The largest difference of any number."""
+    return max(abs(found[f"{name}/{key}"] - a).max() for key, a in expected.items())
+
+
+@needs_mpi
+@pytest.mark.parametrize("name, at_most, size", [
+    *[(name, 1e-12, size) for name in ("gpt2", "modern") for size in (2, 3, 4)],
+    ("float32", 1e-4, 2), ("float32", 1e-4, 3)])
+def test_losses_gradients_and_weights_are_those_of_one_process(by_ranks, name, at_most, size):
+    assert len(alone(name)["losses"]) == together.STEPS
+    assert furthest(name, by_ranks(size), alone(name)) < at_most
+
+
+@needs_mpi
+@pytest.mark.parametrize("size", SIZES)
+def test_exact_sums_have_the_same_bits_for_every_number_of_ranks(by_ranks, size):
+    assert furthest("exact", by_ranks(size), alone("exact")) == 0
+
+
+@needs_mpi
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("wrong", together.WRONG)
+def test_a_wrong_mean_is_noticed(by_ranks, wrong, size):
+    assert furthest(wrong.__name__, by_ranks(size), alone("gpt2", 5)) > 1e-5
+
+
+def test_a_process_alone_takes_its_batches_and_gradients_as_they_are():
+    rng, batches = np.random.default_rng(0), [(np.zeros((2, 3)), np.ones((2, 3)))]
+    mean = mean_of(Ranks(), [])
+    (x, y, its), = mean.rows(batches, rng)
+    assert x is batches[0][0] and y is batches[0][1] and its is rng and mean.over_ranks(0.1) == 0.1
+
+
+def test_exact_sums_do_not_depend_on_their_order():
+    rng = np.random.default_rng(1)
+    numbers = rng.standard_normal((40, 5000)) * 10.0 ** rng.integers(-12, 4, size=(40, 5000))
+    numbers[:, 0], numbers[:2, 1] = 2.0**-80, (2.0**18, -2.0**18)
+    totals = []
+    for order in (range(40), range(39, -1, -1), rng.permutation(40)):
+        sums = np.zeros((2, 5000))
+        for i in order:
+            add_exactly(numbers[i], sums)
+        totals.append(sums)
+    assert all(np.array_equal(totals[0], other) for other in totals[1:])
+    assert np.allclose(totals[0].sum(axis=0), numbers.sum(axis=0), rtol=1e-9, atol=40 * FINE)
+    assert not np.array_equal(numbers.sum(axis=0), numbers[::-1].cumsum(axis=0)[-1])    # floats do
+    assert (totals[0][0] % COARSE == 0).all()
+
+
+def test_exact_sums_of_what_is_not_finite_are_not():
+    sums = np.zeros((2, 3))
+    with np.errstate(invalid="ignore"):
+        add_exactly(np.array([np.nan, np.inf, 1.0]), sums)
+    assert list(np.isfinite(sums.sum(axis=0))) == [False, False, True]
+
+
+def test_an_exact_mean_alone_is_the_mean_of_the_rows_gradients():
+    w = Tensor(np.array([1.0, 2.0], np.float32), requires_grad=True)
+    x = np.array([[1.0], [2.0], [4.0]])
+    mean = mean_of(Ranks(), [w], exact=True)
+    for row, _, _ in mean.rows([(x, x)], np.random.default_rng(0)):
+        (w * row.item()).sum().backward()
+    assert mean.over_ranks(6.0) == 2.0
+    assert w.grad.dtype == np.float32 and np.allclose(w.grad, 7 / 3)

@@ -1,0 +1,82 @@
+"""Runs of train.py on ranks: resumed on others, stopped, and with a fault of one rank."""
+import re
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import train
+from conftest import TINY
+from model import load_checkpoint
+from running import arrays, losses, run
+from tests.model.ranks.mpiexec import ended, needs_mpi, ranks, started
+
+pytestmark = needs_mpi
+FAULTY = "tests/model/ranks/faulty.py"
+
+
+def flags(small_text, out_dir, *more):
+    return ["--data", small_text, "--out_dir", out_dir, *TINY, "--dropout", "0.1", *more]
+
+
+def steps_kept(out_dir):
+    return load_checkpoint(out_dir / "last.npz").training["state"]["iteration"]
+
+
+def test_a_run_on_three_ranks_is_gone_on_with_on_two_and_on_one(small_text, tmp_path, capsys):
+    cut, whole, end = tmp_path / "cut", tmp_path / "whole", ("--lr_decay_iters", "30")
+    first = ranks(3, "train.py", *flags(small_text, cut, "--max_iters", "10", *end))
+    assert first.returncode == 0 and first.stderr == ""
+    assert first.stdout.count("recipe  ") == first.stdout.count("a sample:") == 1
+    assert re.search(r"on \d+ threads? of each of 3 ranks", first.stdout)
+    second = ranks(2, "train.py", "--init_from", "resume", "--out_dir", cut, "--max_iters", "20")
+    assert second.returncode == 0 and "going on after step 10" in second.stdout
+    train.main(["--init_from", "resume", "--out_dir", str(cut), "--max_iters", "30"])
+    run(small_text, whole, "--dropout", "0.1", "--max_iters", "30", *end)
+    assert {path.name for path in cut.iterdir()} == {path.name for path in whole.iterdir()}
+    a, b = arrays(cut / "last.npz"), arrays(whole / "last.npz")
+    for name in a.keys() - {"config", "vocabulary", "version"}:
+        assert np.allclose(a[name], b[name], rtol=0, atol=1e-5), name
+    heads, *lines = zip(losses(cut), losses(whole), strict=True)
+    assert heads[0] == heads[1] and len(lines) == 4
+    for ours, theirs in lines:
+        assert np.allclose([float(x or 0) for x in ours], [float(x or 0) for x in theirs],
+                           rtol=0, atol=2e-6)
+
+
+def test_a_batch_systems_signal_stops_all_ranks_after_a_step_and_saves(small_text, tmp_path):
+    process = started(2, "train.py", *flags(small_text, tmp_path, "--max_iters", "1000000"))
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "ckpt.npz").exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    end = ended(process)
+    kept, = re.findall(r"stopped after ([\d,]+) steps?; all is kept", end.stdout)
+    assert end.returncode == 130 and steps_kept(tmp_path) == int(kept.replace(",", ""))
+    assert end.stderr.count("stopping after this step") == 1
+
+
+@pytest.mark.parametrize("number, fault, status, says", [
+    (1, "raises", 1, "rank 1 on .*: Traceback"),
+    (1, "nan", 1, "train.py: the loss of step 7 is .*, but the norm of its gradient is nan"),
+    (1, "interrupted_twice", 130, "rank 1 on .*: stopping after this step"),
+    (0, "full_disk", 1, "train.py: cannot write into .*: No space left on device"),
+    (1, "killed", 9, "")])
+def test_a_fault_of_one_rank_ends_all_with_one_message(small_text, tmp_path, number, fault, status,
+                                                       says):
+    end = ranks(2, FAULTY, number, fault, *flags(small_text, tmp_path, "--max_iters", "1000000",
+                                                 "--eval_interval", "5"))
+    assert end.returncode == status and steps_kept(tmp_path) == 5
+    assert len(re.findall(says, end.stderr)) == 1
+
+
+def test_ranks_of_other_settings_are_refused_before_the_first_step(small_text, tmp_path):
+    words = [*map(str, flags(small_text, tmp_path / "out"))]
+    end = ranks(1, "train.py", *words, ":", "-n", "1", sys.executable, "train.py", *words,
+                "--beta1", "0.5")
+    assert end.returncode == 1 and end.stdout == "" and not (tmp_path / "out").exists()
+    assert end.stderr == ("train.py: rank 1 has --beta1 0.5, where the first rank has left out; "
+                          "give all ranks the same settings and software\n")

@@ -1,0 +1,33 @@
+"""Only the first rank writes."""
+import math
+
+import data
+from model import Transformer
+from model.ranks.ranks import Ranks
+from model.training.folder import Folder
+from model.training.optimizers import optimizer_of
+from model.training.run import Run
+from model.training.settings import Settings
+
+
+class Rank(Ranks):
+    """One of two, which is told nothing by the other."""
+    size = 2
+
+    def __init__(self, number):
+        self.number = number
+
+
+def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path):
+    s, text = Settings(n_layer=1, n_embd=8, max_iters=1), data.Text.read(str(small_text))
+    left = []
+    for number in (0, 1):
+        model, ranks = Transformer(s.model_config(text.tokenizer.vocab_size)), Rank(number)
+        with Folder(tmp_path / str(number), ranks) as folder:
+            run = Run(s, text, model, optimizer_of(model, s), folder, ranks=ranks)
+            run.begin(None)
+            run.note_evaluation(1.0)
+            run.save("ckpt.npz")
+            assert run.state.evaluated == 0 and math.isclose(run.state.best, 1.0)
+        left.append({path.name for path in tmp_path.glob(f"{number}/*")})
+    assert left == [{"ckpt.npz", "last.npz", "log.csv", ".lock"}, set()]

@@ -1,0 +1,131 @@
+"""Small runs that ranks take together; the first rank writes what became of them:
+
+    mpiexec -n 3 python tests/model/ranks/together.py results.npz
+"""
+import contextlib
+import hashlib
+import itertools
+import sys
+from unittest import mock
+
+import numpy as np
+
+import data
+import minigrad as mg
+import train
+from minigrad.random import RowsFrom
+from model import Transformer
+from model.ranks import mean
+from model.ranks.launch import joined
+from model.ranks.ranks import Ranks
+from model.training.optimizers import optimizer_of
+from model.training.recipes import RECIPES
+from model.training.run import Run
+from model.training.settings import Settings
+
+STEPS = 50
+TINY = dict(n_layer=1, n_head=2, n_embd=16, block_size=8, dropout=0.2, warmup_iters=5,
+            max_iters=STEPS, eval_iters=4)
+MODERN = RECIPES["modern"] | TINY | dict(ngram_rows=50)
+# Of a batch of 5, ranks have unequal rows; of one of 3, one of four ranks has none.
+RUNS = {"gpt2": (np.float64, RECIPES["gpt2"] | TINY | dict(
+            batch_size=5, gradient_accumulation_steps=2, bias=True, grad_clip=0.1)),
+        "modern": (np.float64, MODERN | dict(batch_size=3)),
+        "float32": (np.float32, MODERN | dict(batch_size=5)),
+        "exact": (np.float32, MODERN | dict(batch_size=12, max_iters=10, reduce="exact"))}
+
+
+def results_of(name: str, ranks: Ranks, steps: int = STEPS) -> dict[str, np.ndarray]:
+    """Losses, norms, the last gradient, the weights after it, and an evaluation."""
+    dtype, settings = RUNS[name]
+    s, text = Settings(**settings), data.Text(data.read_text("lantern")[:20_000])
+    model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed, dtype)
+    optimizer = optimizer_of(model, s)
+    run, gradients = Run(s, text, model, optimizer, ranks=ranks), {}
+
+    def step():
+        gradients.update({path: p.grad.copy() for path, p in model.named_parameters()})
+        real()
+    real, optimizer.step = optimizer.step, step
+    taken = list(itertools.islice(train.steps(run), steps))
+    assert len(set(ranks.of_each(run.state.seconds))) == 1, "a clock for each rank"
+    return {"losses": np.array([step.loss for step in taken]),
+            "norms": np.array([step.norm for step in taken]),
+            "evaluation": np.array(run.evaluate()),
+            **{f"gradient of {path}": g for path, g in gradients.items()},
+            **{f"weights of {path}": p.data for path, p in model.named_parameters()}}
+
+
+def digest(results: dict[str, np.ndarray]) -> str:
+    """sha256 of all bits."""
+    return hashlib.sha256(b"".join(a.tobytes() for a in results.values())).hexdigest()
+
+
+class MeanOfMeans(mean.OverRanks):
+    def rows(self, batches, rng):
+        for part in super().rows(batches, rng):
+            self.weight = 1 / self.ranks.size
+            yield part
+
+
+class CountedTwice(mean.OverRanks):
+    def rows(self, batches, rng):
+        for part in super().rows(batches, rng):
+            self.weight *= 1 + (self.ranks.number == 1)
+            yield part
+
+
+class DropoutByOwnRow(mean.OverRanks):
+    def rows(self, batches, rng):
+        return ((x, y, RowsFrom(rows, 0)) for x, y, rows in super().rows(batches, rng))
+
+
+class ClippedBefore(mean.OverRanks):
+    def over_ranks(self, loss):
+        mg.clip_grad_norm_(self.parameters, 0.1)
+        return super().over_ranks(loss)
+
+
+class LeftOut(mean.OverRanks):
+    def __init__(self, ranks, parameters):
+        super().__init__(ranks, parameters[:-1])
+
+
+class LossOfOwnRows(mean.OverRanks):
+    def over_ranks(self, loss):
+        super().over_ranks(loss)
+        return loss
+
+
+WRONG = MeanOfMeans, CountedTwice, DropoutByOwnRow, ClippedBefore, LeftOut, LossOfOwnRows
+
+
+@contextlib.contextmanager
+def planted(wrong: type):
+    """Have ranks take the mean in a wrong way."""
+    with mock.patch.object(mean, "OverRanks", wrong):
+        yield
+
+
+def main(path: str) -> None:
+    """The command."""
+    with joined("together.py") as ranks:
+        found = {}
+        assert ranks.any(ranks.number == 1) and not ranks.any(False)
+        assert ranks.made_by_first(lambda: ranks.number) == 0
+        for name in list(RUNS)[:2] if ranks.size > 3 else RUNS:     # four of them take their time
+            results = results_of(name, ranks)
+            assert len(set(ranks.of_each(digest(results)))) == 1, f"ranks differ in {name}"
+            found |= {f"{name}/{key}": a for key, a in results.items()}
+            again = results_of(name, ranks, steps=5)["losses"]
+            assert np.array_equal(again, results["losses"][:5]), f"{name} differs the second time"
+        for wrong in WRONG if ranks.size <= 3 else ():
+            with planted(wrong):
+                found |= {f"{wrong.__name__}/{key}": a
+                          for key, a in results_of("gpt2", ranks, steps=5).items()}
+        if ranks.first:
+            np.savez(path, **found)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
