@@ -2,6 +2,7 @@
 
     python -m tests.reliability writes              at each write, rename and fsync in turn
     python -m tests.reliability kills --count 50    at random moments of a real run
+    python -m tests.reliability ranks --count 20    one of several ranks, at random moments
 
 and train for long, watching its memory:
 
@@ -16,7 +17,7 @@ and hand the program what is damaged, or was never meant for it:
     python -m tests.reliability damage --count 100000
     python -m tests.reliability fuzz --target flags --count 1000000
 
-Other flags of writes, kills and soak go to train.py:  python -m tests.reliability kills --n_layer 2
+Other flags of writes, kills, ranks and soak go to train.py, as --n_layer 2 would.
 All end with status 1 if anything is not as it should be.  `writes` needs os.fork, which Windows has
 not, `soak` Linux's /proc, and `fuzz`, unless --plain, an extra:  pip install -e '.[fuzz]'
 """
@@ -31,11 +32,11 @@ def main(argv: list[str] | None = None) -> None:
     """The command."""
     # One thread, so that a process may be forked; the result does not depend on it.
     os.environ |= {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    from tests.reliability import bits, damage, fuzz, kills, soak, writes
+    from tests.reliability import bits, damage, fuzz, kills, ranks, soak, writes
     parser = argparse.ArgumentParser("python -m tests.reliability", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="WHAT")
-    for module in (writes, kills, soak, bits, damage, fuzz):
+    for module in (writes, kills, ranks, soak, bits, damage, fuzz):
         name = module.__name__.split(".")[-1]
         command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
         module.add_flags(command)
