@@ -7,11 +7,12 @@
     tiles       the innermost loops of products, for this and other processors
     start       from `python train.py` to its first step, `model.sample` to its first character
     memory      the most that two steps hold
+    ranks       steps of ranks, and how they would scale; needs an MPI
     growth      time and memory over length, width and depth
     board       the loss that each recipe reaches by the clock, over seeds; takes hours
     ablation    the same of the modern recipe without each of its parts
 
-Without a name, all but the last three.  Tables go to standard output, and with the raw times to a
+Without a name, all but the last four.  Tables go to standard output, and with the raw times to a
 JSON file; Ctrl-C ends with what was measured until then, and with --resume the board and the
 ablation go on from there.
 """
@@ -26,7 +27,7 @@ from tests.benchmarks.sizes import MODES, RECIPES, SIZES
 
 DEFAULT = ("step", "recipe", "sampling", "kernels", "tiles", "start", "memory")
 BY_THE_CLOCK = ("board", "ablation")
-WHAT = (*DEFAULT, "growth", *BY_THE_CLOCK)
+WHAT = (*DEFAULT, "ranks", "growth", *BY_THE_CLOCK)
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
            "VECLIB_MAXIMUM_THREADS")
 
@@ -40,11 +41,11 @@ def main(argv: list[str] | None = None) -> None:
     if "kernels" in (options.what or DEFAULT):
         with contextlib.suppress(ImportError):
             import torch        # noqa: F401
-    from tests.benchmarks import board, growth, kernels, processes, report, steps, tiles
+    from tests.benchmarks import board, growth, kernels, processes, ranks, report, steps, tiles
     of_a_size = {"step": steps.measure_step, "sampling": steps.measure_sampling,
                  "kernels": kernels.measure_kernels, "memory": processes.measure_memory}
     of_its_own = {"recipe": steps.measure_recipes, "tiles": tiles.measure_tiles,
-                  "start": processes.measure_start,
+                  "start": processes.measure_start, "ranks": ranks.measure_ranks,
                   "growth": growth.measure_growth, "board": board.measure_board,
                   "ablation": board.measure_ablation}
     earlier = None
@@ -84,6 +85,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="few rounds and steps, and a short growth")
     add("--json", type=pathlib.Path, metavar="FILE",
         help="where all is written (default: benchmarks.json; with --from, nowhere)")
+    add = parser.add_argument_group("ranks").add_argument
+    add("--ranks", type=whole, nargs="+", default=[2, 4], metavar="N",
+        help="how many, each time (default: 2 4)")
+    add("--latency", type=above_0, default=10.0, metavar="US",
+        help="of the network to predict for, microseconds a message (default: %(default)s)")
+    add("--bandwidth", type=above_0, default=3.0, metavar="GB/S",
+        help="of the network to predict for, gigabytes a second (default: %(default)s)")
+    add("--scaling", type=pathlib.Path, metavar="FILE", help="where the predictions are drawn")
     add = parser.add_argument_group("board and ablation").add_argument
     add("--minutes", type=above_0, nargs="+", metavar="M",
         help="of training, one or more budgets (default: 1 3 10, of the ablation 1)")

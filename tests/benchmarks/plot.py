@@ -1,10 +1,12 @@
-"""The board as a plot, by matplotlib, where that is installed."""
+"""The board and the scaling of ranks as plots, by matplotlib, where that is installed."""
 import pathlib
 import statistics
 
 COLOURS = ("#0b62a4", "#c8500a", "#2a7f3f", "#7b3fa0")
 GREY = "#666666"
 ABOVE = 1.3         # times the highest loss, up to which a counted n-gram is shown
+LOOK = {"svg.fonttype": "none", "svg.hashsalt": "board", "font.size": 10,
+        "axes.spines.top": False, "axes.spines.right": False}
 ABSENT = ("No plot, because matplotlib is not installed: python -m pip install -e '.[board]', and "
           "again with --from and the JSON file")
 
@@ -17,9 +19,7 @@ def draw(found: dict, groups: dict[tuple[float, str], list[dict]], path: pathlib
         from matplotlib.figure import Figure
     except ImportError:
         return ABSENT
-    look = {"svg.fonttype": "none", "svg.hashsalt": "board", "font.size": 10,
-            "axes.spines.top": False, "axes.spines.right": False}
-    with matplotlib.rc_context(look):
+    with matplotlib.rc_context(LOOK):
         figure = Figure(figsize=(7.2, 4.6), layout="constrained", facecolor="white")
         axes = figure.add_subplot()
         lines(axes, groups)
@@ -37,11 +37,43 @@ def draw(found: dict, groups: dict[tuple[float, str], list[dict]], path: pathlib
                        f"most of {seeds} {'seed' if seeds == 1 else 'seeds'}", loc="left",
                        fontsize=10)
         figure.legend(loc="outside upper center", ncols=4, frameon=False)
-        try:
-            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-        except (OSError, ValueError) as error:
-            return f"No plot: cannot write {path}: {error}; give another file with --plot"
+        return saved(figure, path)
+
+
+def saved(figure, path: pathlib.Path) -> str:
+    """Write a figure; returns what came of it."""
+    try:
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    except (OSError, ValueError) as error:
+        return f"No plot: cannot write {path}: {error}; give another file with --plot"
     return f"Plotted in {path}."
+
+
+def draw_scaling(counts: list[int], predicted: dict[str, list[list[float]]], title: str,
+                 path: pathlib.Path) -> str:
+    """Efficiency over ranks, for each model that of strong and of weak scaling by a ring; returns
+    what came of it."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        return ABSENT
+    with matplotlib.rc_context(LOOK):
+        figure = Figure(figsize=(7.2, 3.6), layout="constrained", facecolor="white")
+        axes = figure.add_subplot()
+        for (name, rows), colour in zip(predicted.items(), COLOURS):
+            strong, _, weak, _ = zip(*rows)
+            axes.plot(counts, weak, colour, marker="o", label=f"{name}, weak")
+            axes.plot(counts, strong, colour, marker="o", linestyle=":", markerfacecolor="white",
+                      label=f"{name}, strong")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(counts, [f"{n:,}" for n in counts])
+        axes.set_ylim(0, 1.02)
+        axes.set_xlabel("ranks (log scale)")
+        axes.set_ylabel("efficiency")
+        axes.set_title(title, loc="left", fontsize=10)
+        figure.legend(loc="outside upper center", ncols=4, frameon=False)
+        return saved(figure, path)
 
 
 def lines(axes, groups: dict[tuple[float, str], list[dict]]) -> None:
