@@ -14,18 +14,22 @@ argument, here one:
 
     return y, (dx,)
 
-dx(g) goes back.  g has the shape of y and says how the loss changes with each
-entry of y; dx(g) has the shape of x and says how it changes with each entry of
-x.  Every share depends on every score of its row:
+A model is trained to make one number small, its loss.  For that, the engine
+has to know how fast the loss changes with each number in it, its gradient.  It
+asks each function in turn, the last one first.  dx gets the gradient g of the
+loss by y, which has the shape of y, and returns the gradient of the loss by x,
+which has the shape of x.  Every share depends on every score of its row:
 
     d(y_i) / d(x_j) = y_i (1 - y_j)  if i = j,  and  -y_i y_j  if not.
 
 Multiply by g_i and sum over i.  What remains is short: y_j times a difference.
+For y = (1/4, 3/4) and g = (1, 0), dx(g) is (3/16, -3/16).
 
-Hints.  `axis=-1` works along each row, and `keepdims=True` keeps the axis, with
-size 1, so that rows can be divided.  exp(1000) is too large for a computer.
-Softmax stays the same if one number is subtracted from all scores of a row;
-think which number makes all of them harmless.
+Hints.  x has the shape (..., C): rows of C numbers, in one axis, in several or
+in none.  `axis=-1` works along each row, and `keepdims=True` keeps the axis,
+with size 1, so that rows can be divided.  exp(1000) is too large for a
+computer.  Softmax stays the same if one number is subtracted from all scores of
+a row; think which number makes all of them harmless.
 """
 import numpy as np
 
@@ -94,8 +98,8 @@ MISTAKES = {
     "The summed axis is lost, so NumPy divides column j by the sum of row j.  Keep the axis with "
     "keepdims.":
         {"e.sum(axis=-1, keepdims=True)": "e.sum(axis=-1)"},
-    "It is right for small scores, but exp overflows for large ones: exp(710) is infinite, in "
-    "float32 exp(89) already, and inf / inf is nan.  Subtract the largest score of the row first.":
+    "exp overflows for large scores: exp(710) is infinite, in float32 exp(89) already, and inf / "
+    "inf is nan.  Subtract the largest score of the row first.":
         {"x - x.max(axis=-1, keepdims=True)": "x"},
     "The largest score of all rows is subtracted.  A row far below it becomes 0 / 0; each row "
     "needs its own largest score.":

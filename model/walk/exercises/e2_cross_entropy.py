@@ -85,6 +85,15 @@ MISTAKES = {
     "The gradient reaches the target's logit only.  The other logits matter too, since they share "
     "the sum of softmax.":
         {"(np.exp(log_p) - one_hot)": "(np.exp(log_p) - one_hot) * one_hot"},
+    "one_hot[:, targets] sets the columns of all targets in every row.  Set one entry in each row: "
+    "index by np.arange(B) and the targets together.":
+        {"one_hot[rows, targets] = 1": "one_hot[:, targets] = 1"},
+    "The largest logit is subtracted in one place and not in the other, so log p is too large by "
+    "it.":
+        {"log_p = shifted": "log_p = logits"},
+    "The mean is over all B times V entries of log p times one-hot.  Sum them, and divide by B.":
+        {"return -log_p[rows, targets].mean()":
+         "return -(log_p * np.eye(log_p.shape[-1])[targets]).mean()"},
     "The losses of the rows are summed; the loss is their mean.":
         {".mean(), (": ".sum(), ("},
     "The loss lacks its minus sign: log p is negative, and the loss is not.":
@@ -107,8 +116,7 @@ MISTAKES = {
     "The sum of the exponentials has lost its axis, so NumPy lines it up with the columns.  Keep "
     "it with keepdims.":
         {"np.exp(shifted).sum(axis=-1, keepdims=True)": "np.exp(shifted).sum(axis=-1)"},
-    "It is right for small logits, but exp overflows for large ones.  Subtract the largest logit "
-    "of the row first.":
+    "exp overflows for large logits.  Subtract the largest logit of the row first.":
         {"logits - logits.max(axis=-1, keepdims=True)": "1.0 * logits"},
     "The logarithm is taken of the finished probability.  Where that is rounded to 0, the loss is "
     "infinite.  Use  log p = x - log(sum(exp(x))).":

@@ -89,6 +89,12 @@ MISTAKES = {
         {"k=1": "k=2"},
     "The mask keeps each word from all others: only the diagonal is open.":
         {"np.triu(np.ones((T, T), bool), k=1)": "~np.eye(T, dtype=bool)"},
+    "The choice is the wrong way round: later words keep their scores, and all others become "
+    "-inf.":
+        {HIDDEN: "mg.where(future, scores, -math.inf)"},
+    "The mask is made by a product, and 0 times -inf is nan, so all numbers become nan.  Choose by "
+    "where, or take np.triu of an array that is full of -inf.":
+        {HIDDEN: "scores + np.triu(np.ones((T, T)), k=1) * -math.inf"},
     "The scores of later words become 0 and not -inf.  exp(0) is 1, so these words still get "
     "weight.":
         {"-math.inf": "0.0"},

@@ -26,9 +26,9 @@ def columns():
     yield trace.table("Context vectors", output, CHANNELS, NAMES, ("channel", "word"))
     yield Question(
         "In station 4 the mask hid what lies above the diagonal.  What does it hide here?",
-        """What lies below.  A later word is a later row now, and a query must not look down.  Who
-        mixes up the two forms builds a model that sees the future and not the past.  So decide
-        on one form before you write a mask.""")
+        """What lies below.  A later word is a later row now, and a query must not look down.  If
+        you mix up the two forms, you build a model that sees the future and not the past.  So
+        decide on one form before you write a mask.""")
 
 
 @station("One key at a time", minutes=8)
@@ -92,8 +92,8 @@ def crossed():
         With matrices that nobody trained, such a table says little.  In a trained model it shows
         what was learnt.  The command python -m model.reverse trains a model that reads a string
         and writes it in reverse.  Its first letter must look at the last one of the string, its
-        second letter at the last but one.  The command python -m model.walk --page walk.html draws
-        these weights: the diagonal runs the wrong way."""
+        second letter at the last but one.  The page of this walk (python -m model.walk --page)
+        shows these weights at this place: the diagonal runs the wrong way."""
     yield Question(
         """In a model that reverses strings, the string looks at itself, the answer looks at itself,
         and the answer looks at the string.  Which of the three needs a causal mask?""",

@@ -60,8 +60,8 @@ def distances():
     yield trace.table("Turned", turned, PLACES, ["1", "2"], HOLDS)
     yield trace.table("Scores of equal words, by place", scores, PLACES, PLACES, LOOKS)
     yield """
-        All entries of a diagonal are equal: they depend on the distance.  One hand alone would
-        confuse distances, as the score at distance 5 is larger than at distance 3.  A head has
+        All entries of a diagonal are equal: they depend on the distance.  With one hand
+        alone the score need not fall with the distance: it is larger at 5 than at 3.  A head has
         many pairs of channels, each with a speed of its own, and together they tell.
 
         ALiBi is simpler.  It lowers each score by a number that grows with the distance, with a
@@ -130,5 +130,5 @@ def block():
     yield Question(
         "Which parts of a block let one word know of another?",
         """Only attention.  Norm and MLP work on each row by itself, and so do the embeddings and
-        the output.  Without attention, a model could learn hardly more than which word follows
+        the output.  Without attention, a model could learn little more than which word follows
         which.""")

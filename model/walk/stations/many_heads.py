@@ -63,8 +63,8 @@ def heads():
                 np.vstack([contexts.data[1][:, None] * OUT_WEIGHT.T, OUT_BIAS, output.data[1]]),
                 [*HEADS, "bias", "sum"], CHANNELS)
     yield Question(
-        """One head of three channels and three heads of one channel have equally many numbers in
-        their matrices.  What do three heads gain, and what do they lose?""",
+        """One head of three channels and three heads of one channel have the same count of
+        numbers in their matrices.  What do three heads gain, and what do they lose?""",
         """They gain tables of weights: three ways to look instead of one.  They lose channels in
         which a query and a key are compared: with one channel, a score is a single product.  Large
         models take heads of 64 or 128 channels, and as many heads as these fill.""")
@@ -104,7 +104,8 @@ def ranks():
     yield trace.table("Sum of three heads", output, NAMES, CHANNELS, HOLDS)
     yield f"""
         How many numbers does it save?  GPT-3 has {C:,} channels, 96 heads of {D} channels in each
-        layer of attention, and 96 layers.  Its matrices for queries have {C:,} * {D} numbers."""
+        layer of attention, and 96 layers.  Its matrices for queries have {C:,} * {D} numbers.  A
+        full value matrix would have {C:,} * {C:,}."""
     tally = dict.fromkeys(["query", "key", "value-down", "value-up"], C * D)
     of_a_head = sum(tally.values())
     counts = np.array([*tally.values(), of_a_head, C * C])

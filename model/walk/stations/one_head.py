@@ -76,14 +76,14 @@ def alike():
     yield "Each row in its turn gives a row of shares.  They are called attention weights."
     yield trace.table("Weights", weights, NAMES, NAMES, LOOKS)
     yield """
-        At last, each word gets a new row: the mean of all embeddings, in which each counts with
+        Finally, each word gets a new row: the mean of all embeddings, in which each counts with
         its weight.  For "journey", it is 0.1385 times the row of "Your", plus 0.2379 times its
         own row, and so on.  The new row also holds something of the other words.  It is called the
         context vector."""
     yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
     yield """
-        These six rows are much alike, because all weights lie between 0.09 and 0.24.  And there is
-        nothing in it that a model could learn, but the embeddings.  The next station adds that."""
+        These six rows are much alike, because all weights lie between 0.09 and 0.24.  And a
+        model could learn nothing here except the embeddings.  The next station adds that."""
     one, other = weights.data[1, 2], weights.data[2, 1]
     yield Question(
         """The table of scores is symmetric: the score of "journey" and "starts" is the score of
@@ -209,7 +209,7 @@ def masking():
         weights = mg.softmax(masked)
         context = weights @ values
     yield """
-        At each word the model shall predict the next one: at "Your" it predicts "journey", at
+        At each word the model must predict the next one: at "Your" it predicts "journey", at
         "journey" it predicts "starts".  If "journey" could look at "starts", the model would copy
         it and learn nothing.  So a word may look at itself and at the words before it, and the
         later ones are hidden from it.  To hide them, minus infinity is added to their scores.
@@ -221,8 +221,9 @@ def masking():
     yield trace.table("Weights", weights, NAMES, NAMES, LOOKS)
     yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
     yield """
-        That is all of a head.  In the paper it is one formula, and in model/attention.py one
-        function, attention; you will see its lines in later stations:
+        That is all of a head.  In the paper that introduced it (Vaswani and others, 2017) it is
+        one formula, in which K^T stands for K.T.  In model/attention.py it is one function,
+        attention; you will see its lines in later stations.
 
             softmax(Q K^T / sqrt(D) + mask) V
 
@@ -265,11 +266,12 @@ def dropping():
     yield """
         A model with many numbers can learn its text by heart, which does not help with a new text.
         Dropout makes that harder.  While the model is trained, some numbers are set to 0 at random,
-        other ones each time, so that it cannot rely on any one of them.  Here these are attention
-        weights: one in five.  The weights that are kept are divided by 0.8.
+        different ones each time, so that it cannot rely on any one of them.  Here these are
+        attention weights: one in five.  The weights that are kept are divided by 0.8.
 
         Let us read the sentence twice.  A zero below the diagonal is a weight that was dropped;
-        those above it are hidden by the mask, as before."""
+        those above it are hidden by the mask, as before.  In the lines of source, KEPT says which
+        weights were kept, and mg.where(condition, x, y) takes x where it holds, and else y."""
     yield trace.table("Weights at the first reading", first, NAMES, NAMES, LOOKS)
     yield trace.table("Context vectors at the first reading", first_context, NAMES, CHANNELS, HOLDS)
     yield trace.table("Weights at the second reading", second, NAMES, NAMES, LOOKS)

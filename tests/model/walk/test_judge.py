@@ -62,7 +62,7 @@ def mistake(function, *words):
 
 
 @pytest.mark.parametrize("function, first, second", [
-    ("softmax", "Each column has the sum 1", "It is right for small scores"),
+    ("softmax", "Each column has the sum 1", "exp overflows for large scores"),
     ("causal_head", "sees the words after it", "not divided by sqrt(D)"),
     ("layer_norm", "divided by C - 1", "The bias is missing"),
     ("adamw_step", "eps is added inside", "The weight decay has the wrong sign"),
