@@ -12,6 +12,7 @@ from data.text import Text
 from minigrad.optim import warmup_linear
 from model.training.causality import CausalityError, prove_causality
 from model.walk.exercises import e8_model
+from model.walk.outcomes import mapped
 
 SECONDS = 60                # of training, compiling not counted
 STEPS, EVERY = 300, 25      # of training; between looks at the loss
@@ -19,8 +20,6 @@ B, T, C, H, BLOCKS = 32, 64, 64, 4, 2
 WINDOWS = 256               # of the validation part, on which the loss is measured
 RATE = 0.012                # the highest that AdamW gets
 SAMPLE = 240                # characters that the model writes at the end
-# The sizes of weights at the beginning; others are divided by the root of their rows.
-SIZES = {"tokens": 0.1, "positions": 0.1, "out": 0.0, "down": 0.0}
 
 
 def run(model: Callable) -> tuple[bool, list[str]]:
@@ -30,13 +29,13 @@ def run(model: Callable) -> tuple[bool, list[str]]:
     V = text.tokenizer.vocab_size
     drawn = e8_model.weights(rng, V, T, C, BLOCKS)
     try:
-        w, _ = tensors(drawn, out=0.1, down=0.1)      # with 0, nothing passes between words
+        w, _ = tensors(drawn, mixing=1.0)
         prove_causality(lambda ids: model(ids, w, H), V, T)
     except CausalityError as error:
         return False, [f"{error}."]
     _, bigram, trigram = ngram_losses(text.train, text.val, V, 3)
     ids, targets = text.windows(T, WINDOWS)
-    w, parameters = tensors(drawn)
+    w, parameters = tensors(drawn, mixing=0.0)
     optimizer = mg.AdamW(parameters, RATE, betas=(0.9, 0.99))
     said = [f"The model is causal: a changed future left every logit before it as it was, bit for "
             f"bit.  Trained on the Lantern plays, {sum(p.size for p in parameters):,} numbers:"]
@@ -46,7 +45,8 @@ def run(model: Callable) -> tuple[bool, list[str]]:
             if step == 1:               # the first one compiles
                 started = time.perf_counter()
             optimizer.param_groups[0]["lr"] = warmup_linear(step, RATE, 0.0, 20, STEPS, 0.7)
-            loss_of(model, w, *text.batch(B, T, rng)).backward()
+            x, y = text.batch(B, T, rng)
+            mg.cross_entropy(model(x, w, H), y).backward()
             mg.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             optimizer.zero_grad()
@@ -55,7 +55,7 @@ def run(model: Callable) -> tuple[bool, list[str]]:
                 continue
             seconds = time.perf_counter() - started
             with mg.no_grad():
-                loss = loss_of(model, w, ids, targets).item()
+                loss = mg.cross_entropy(model(ids, w, H), targets).item()
             bar.set_postfix_str(f"loss {loss:.3f}")
             for name in [name for name, counted in wanted.items() if loss < counted]:
                 said.append(f"After {seconds:.0f} seconds, step {step + 1}: loss {loss:.3f}, below "
@@ -71,28 +71,20 @@ def run(model: Callable) -> tuple[bool, list[str]]:
                    f"{loss:.3f}, not below the counted {' and '.join(wanted)}.  {why}"]
 
 
-def tensors(drawn: dict, **sizes: float) -> tuple[dict, list[mg.Tensor]]:
-    """Return weights as Tensors of the sizes with which training begins, or others by name, and a
-    list of them."""
+def tensors(drawn: dict, mixing: float) -> tuple[dict, list[mg.Tensor]]:
+    """Return weights as Tensors of the sizes with which training begins, and a list of them.  The
+    matrices at the end of attention and of the MLP are multiplied by `mixing`; with 0, nothing
+    passes between words."""
     made = []
 
-    def tensor(name, a):
-        if name[:4] in ("gain", "bias"):
-            a = np.full(a.shape, name.startswith("gain"))
+    def tensor(a, path):
+        if "gain" in path or "bias" in path:
+            a = np.full(a.shape, "gain" in path)
         else:
-            a = a * (SIZES | sizes).get(name, len(a) ** -0.5)
+            a = a * len(a) ** -0.5 * (mixing if '"out"' in path or '"down"' in path else 1)
         made.append(mg.Tensor(a.astype(np.float32), requires_grad=True))
         return made[-1]
-
-    def all_of(part):
-        return {name: [all_of(block) for block in a] if name == "blocks" else tensor(name, a)
-                for name, a in part.items()}
-    return all_of(drawn), made
-
-
-def loss_of(model: Callable, w: dict, ids: np.ndarray, targets: np.ndarray) -> mg.Tensor:
-    """Return the mean loss of the characters that follow, in nats."""
-    return mg.cross_entropy(model(ids, w, H), targets)
+    return mapped(tensor, drawn, "w"), made
 
 
 def written(model: Callable, w: dict, text: Text) -> str:
