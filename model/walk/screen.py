@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from minigrad.watch.source import Line
 from minigrad.watch.text import aligned
 from model.console.words import number_of
 from model.walk.station import Question, Station, Table, code, paragraphs
@@ -54,21 +53,12 @@ def table(table: Table) -> Iterator[str]:
     """Yield the lines of a table, below the line of source that made it."""
     yield from textwrap.wrap(table.title + ":", WIDTH)
     if table.line:
-        yield from source(table.line)
+        yield from textwrap.wrap(f"{code(table.line)}    {table.line.place}", WIDTH,
+                                 initial_indent=MARGIN, subsequent_indent=2 * MARGIN)
     cells = [["", *table.columns],
              *([name, *(number(x, table.digits) for x in row)]
                for name, row in zip(table.rows, table.values))]
     yield from (MARGIN + line for line in aligned(cells, "<" + ">" * len(table.columns)))
-
-
-def source(line: Line) -> Iterator[str]:
-    """Yield a line of source, with its place at the right."""
-    *first, last = textwrap.wrap(code(line), WIDTH, initial_indent=MARGIN,
-                                 subsequent_indent=2 * MARGIN)
-    if len(last) + 2 + len(line.place) > WIDTH:
-        first, last = [*first, last], ""
-    yield from first
-    yield f"{last}{line.place:>{WIDTH - len(last)}}"
 
 
 def number(x: float, digits: int) -> str:
