@@ -9,7 +9,7 @@ from model.console.words import number_of
 from model.looking.maps import FILES, HINT, labelled
 from model.looking.shell import shell
 from model.walk.screen import number
-from model.walk.station import Question, Station, Table, code, paragraphs
+from model.walk.station import Station, Table, code, paragraphs
 
 TITLE = "A walk through attention"
 LEDE = ("How words look at each other, from six words with three numbers each to a block of a "
@@ -18,8 +18,12 @@ LEDE = ("How words look at each other, from six words with three numbers each to
 
 def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]]]) -> str:
     """Return the page; `trained` has further maps for the end of some stations."""
-    views, body, nav = [], [f"<h1>{TITLE}</h1>", f'<p class="lede">{LEDE}</p>',
-                            f'<p class="hint">{HINT}</p>'], {}
+    nav, views, body = {}, [], [f"<h1>{TITLE}</h1>", f'<p class="lede">{LEDE}</p>',
+                                f'<p class="hint">{HINT}</p>']
+
+    def draw(maps):
+        views.append({"maps": maps, "across": 0, "chosen": 0})
+        body.append(f'<div class="maps" id="maps-{len(views)}"></div>')
     for n, station in enumerate(stations, 1):
         nav[f"station-{n}"] = str(n)
         body += [f'<section id="station-{n}" aria-labelledby="title-{n}">',
@@ -29,25 +33,17 @@ def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]
         for is_map, some in groupby(parts, lambda part: bool(getattr(part, "axes", None))):
             if is_map:
                 tables = list(some)
-                body += [*_code(tables), _maps(views, map(_map, tables))]
+                body += _code(tables)
+                draw([labelled(*table[:4], *table.axes) for table in tables])
             else:
-                body += [line for part in some for line in (
-                    _table(part) if isinstance(part, Table) else _prose(part))]
+                for part in some:
+                    body += _table(part) if isinstance(part, Table) else _prose(part)
         if station in trained:
-            body.append(_maps(views, trained[station]))
-        body += [*_question(question), "</section>"]
-    return shell(TITLE, nav, "\n".join(body) + "\n", views, FILES,
-                 "python -m model.walk --page")
-
-
-def _maps(views: list, maps: Any) -> str:
-    """Note maps that stand side by side; return their place in the page."""
-    views.append({"maps": list(maps), "across": 0, "chosen": 0})
-    return f'<div class="maps" id="maps-{len(views)}"></div>'
-
-
-def _map(table: Table) -> dict[str, Any]:
-    return labelled(table.title, table.values, table.rows, table.columns, *table.axes)
+            draw(trained[station])
+        body += ['<details class="question"><summary>',
+                 f"{escape(' '.join(paragraphs(question.text)))}</summary>",
+                 *_prose(question.answer), "</details>", "</section>"]
+    return shell(TITLE, nav, "\n".join(body) + "\n", views, FILES, "python -m model.walk --page")
 
 
 def _code(tables: Sequence[Table]) -> Iterator[str]:
@@ -75,11 +71,3 @@ def _prose(text: str) -> Iterator[str]:
     for paragraph in paragraphs(text):
         yield (f"<pre>{escape(textwrap.dedent(paragraph))}</pre>" if paragraph.startswith(" ") else
                f'<p class="say">{escape(paragraph)}</p>')
-
-
-def _question(question: Question) -> Iterator[str]:
-    """Yield a question, with its answer to unfold."""
-    yield '<details class="question"><summary>'
-    yield f"{escape(' '.join(paragraphs(question.text)))}</summary>"
-    yield from _prose(question.answer)
-    yield "</details>"
