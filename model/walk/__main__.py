@@ -11,12 +11,12 @@ import sys
 
 from minigrad.kernels.build import compiling
 from model.console.flags import Parser, answering, prepare_output
-from model.console.options import flag
+from model.console.options import flag, problems
 from model.console.words import number_of
 from model.look import opened
 from model.walk import judge, practice
 from model.walk.page import page
-from model.walk.reversing import pictures, trained
+from model.walk.reversing import pictures
 from model.walk.screen import closing, screen
 from model.walk.stations import STATIONS
 from model.walk.stations.forms import crossed
@@ -25,8 +25,8 @@ from model.walk.stations.forms import crossed
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """The settings of the command."""
-    station: int = flag(None, f"show one station, from 1 to {len(STATIONS)}; its number alone "
-                              "does the same")
+    station: int = flag(None, f"show one station, 1 to {len(STATIONS)}; its number alone does "
+                              "the same", at_least=1, at_most=len(STATIONS))
     page: str = flag(None, "write the stations with pictures to this HTML file", alone="walk.html")
     exercise: str = flag(None, "write the files to fill in, into this folder; those that are there "
                                "stay as they are", alone="exercises")
@@ -41,24 +41,16 @@ def main(argv: list[str] | None = None) -> None:
         words = ["--station", *words]
     parser = Parser("python -m model.walk", __doc__, Settings)
     given = parser.given(words)
-    s = Settings(**given)
     if len(given) > 1:
         parser.error(f"{' and '.join(f'--{name}' for name in given)} do different things; give one "
                      "of them")
-    if s.station is not None and not 1 <= s.station <= len(STATIONS):
-        parser.error(f"there are stations 1 to {len(STATIONS)}, and no {s.station}")
-    right = True
+    parser.refuse(problems(Settings(**given)))
+    name, value = next(iter(given.items()), ("station", None))
     with answering("model.walk"):
-        if s.exercise is not None:
-            write_exercises(pathlib.Path(s.exercise))
-        elif s.check is not None:
-            right = check(s.check)
-        elif s.page is not None:
-            write_page(s.page)
-        else:
-            walk(s.station)
+        run = {"station": walk, "page": write_page, "exercise": write_exercises, "check": check}
+        right = run[name](value)
         sys.stdout.flush()
-    sys.exit(not right)
+    sys.exit(right is False)
 
 
 def walk(only: int | None) -> None:
@@ -88,16 +80,15 @@ def write_page(path: str) -> None:
         raise ValueError(f"--page is a file whose name ends in .html; this is {path!r}")
     compiling.announce("compiling", sys.stderr)
     with opened(path) as file:
-        written = page(STATIONS, {crossed: pictures(trained())}).encode()
+        written = page(STATIONS, {crossed: pictures()}).encode()
         file.write(written)
     print(f"{path}: {len(written):,} bytes; open it in a browser")
 
 
-def write_exercises(folder: pathlib.Path) -> None:
+def write_exercises(folder: str) -> None:
     """Write the files of the exercises, and say what to do with them."""
-    new = practice.write(folder)
-    first = folder / f"{practice.exercises()[0].name}.py"
-    kept = len(practice.exercises()) - len(new)
+    new, (first, *_) = practice.write(folder), practice.exercises()
+    kept, first = len(practice.exercises()) - len(new), pathlib.Path(folder, f"{first.name}.py")
     print(f"{folder}: {number_of(len(new), 'new file')}"
           + (f"; {kept} were there and stay as they are" if kept else "")
           + f".  Read the text in {first.name}, write its function, then:\n"

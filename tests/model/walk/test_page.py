@@ -77,8 +77,7 @@ def test_a_browser_draws_all_of_it_without_an_error(written, driver, tmp_path):
 
 
 def test_the_command_writes_the_page_and_says_where(tmp_path, monkeypatch, capsys, written):
-    monkeypatch.setattr(command, "trained", lambda: None)
-    monkeypatch.setattr(command, "pictures", lambda model: [EXTRA])
+    monkeypatch.setattr(command, "pictures", lambda: [EXTRA])
     command.write_page(str(tmp_path / "w.html"))
     assert (tmp_path / "w.html").read_text(encoding="utf-8") == written
     assert f"{tmp_path / 'w.html'}: " in capsys.readouterr().out
@@ -90,7 +89,7 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, monkeypatch, capsy
 def test_a_page_that_cannot_be_written_is_refused_before_the_work(name, line, tmp_path,
                                                                   monkeypatch):
     (tmp_path / "folder.html").mkdir()
-    monkeypatch.setattr(command, "trained", lambda: pytest.fail("it trained"))
+    monkeypatch.setattr(command, "pictures", lambda: pytest.fail("it trained"))
     with pytest.raises(SystemExit) as caught:
         command.main(["--page", str(tmp_path / name)])
     assert line in str(caught.value.code) and str(caught.value.code).startswith("model.walk: ")

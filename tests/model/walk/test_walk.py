@@ -71,8 +71,8 @@ def test_its_status_says_whether_a_file_is_right(right, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("words, line", [
-    (["0"], "there are stations 1 to 13, and no 0"),
-    (["14"], "there are stations 1 to 13, and no 14"),
+    (["0"], "--station is at least 1 and at most 13, not 0"),
+    (["14"], "--station is at least 1 and at most 13, not 14"),
     (["five"], "no flag stands before 'five', or one that takes nothing; see --help"),
     (["--station", "two"], "--station takes a whole number, not 'two'"),
     (["--pages", "x"], "did you mean --page?"),
