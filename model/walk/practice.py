@@ -1,22 +1,19 @@
 """Exercises: what a file of one holds, and the folder of files that a student fills in.
 
-An exercise is one file in model/walk/exercises:
-
-- its docstring is the text for the student;
-- its first function is the answer.  The student gets it without its body;
-- `cases(rng)` returns the arguments to try it with, the first of them small enough to be shown;
-- `MISTAKES` has a sentence for each mistake that has a name, and where it is in the answer:
-  {right: wrong}, pieces of its source.  The answer with these pieces exchanged is the mistake;
-- `TENSORS`, if it is there and false, says that the answer takes and returns plain arrays.
+An exercise is one file in model/walk/exercises: a docstring, the text for the student; the answer,
+which the student gets without its body; `cases(rng)`, the arguments to try it with, the first small
+enough to be shown; and `MISTAKES`, a sentence for each that has a name, with the pieces of the
+answer's source that make it, {right: wrong}.  `TENSORS = False` says that it works on plain arrays.
 """
-import ast
 import functools
 import importlib
 import inspect
 import os
 import pathlib
 import pkgutil
+import re
 from collections.abc import Callable
+from unittest import mock
 
 import numpy as np
 
@@ -28,14 +25,10 @@ EMPTY = 'raise NotImplementedError("write it here")'
 
 
 def op(f: Callable) -> Callable:
-    """Make `f(*arrays) -> value, vjps` an op on Tensors, as `mg.op` does.  It is not listed in
-    `mg.OPS`, where an op of the engine may have its name."""
-    listed = dict(mg.OPS)
-    mg.OPS.clear()
-    lifted = mg.op(f)
-    mg.OPS.clear()
-    mg.OPS.update(listed)
-    return lifted
+    """Make `f(*arrays) -> value, vjps` an op on Tensors, as `mg.op` does, but list it nowhere: an
+    op of the engine may have its name."""
+    with mock.patch.dict(mg.OPS, clear=True):
+        return mg.op(f)
 
 
 class Exercise:
@@ -55,9 +48,7 @@ class Exercise:
         self.name = name
         self.module = importlib.import_module(f"{PACKAGE}.{name}")
         self.source = inspect.getsource(self.module)
-        self._definition = next(node for node in ast.parse(self.source).body
-                                if isinstance(node, ast.FunctionDef))
-        self.function = self._definition.name
+        self.function = re.search(r"^def (\w+)", self.source, re.M)[1]
         self.answer = getattr(self.module, self.function)
         self.parameters = list(inspect.signature(self.answer).parameters)
         self.tensors = getattr(self.module, "TENSORS", True)
@@ -66,8 +57,9 @@ class Exercise:
 
     def task(self) -> str:
         """Return the file that a student gets: the text, the imports, and the function to write."""
-        head = self.source.splitlines()[:self._definition.body[0].end_lineno]
-        return "\n".join(head).replace(f"{PACKAGE}.", "") + f"\n    {EMPTY}\n"
+        head, doc, _ = self.code().split('"""', 2)
+        text = self.source.partition(head)[0].replace(f"{PACKAGE}.", "")
+        return f'{text}{head}"""{doc}"""\n    {EMPTY}\n'
 
     def code(self, *mistakes: str) -> str:
         """Return the source of the answer, with these mistakes.
@@ -76,8 +68,7 @@ class Exercise:
         ------
         LookupError : they cannot be made together.
         """
-        start = min(node.lineno for node in (self._definition, *self._definition.decorator_list))
-        code = "\n".join(self.source.splitlines()[start - 1:self._definition.end_lineno])
+        code = inspect.getsource(self.answer)
         for sentence in mistakes:
             for right, wrong in self.module.MISTAKES[sentence].items():
                 if code.count(right) != 1:
