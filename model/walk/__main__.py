@@ -59,19 +59,12 @@ def walk(only: int | None) -> None:
     waits = only is None and sys.stdin.isatty() and sys.stdout.isatty()
     for number in range(1, len(STATIONS) + 1) if only is None else [only]:
         print(screen(STATIONS, number))
-        if waits and number < len(STATIONS) and not goes_on():
-            return
+        if waits and number < len(STATIONS):
+            print("Enter shows the next station, q and Enter stops: ", end="", flush=True)
+            typed = sys.stdin.readline()
+            if not typed or typed.strip().lower() == "q":
+                return
     print(closing(STATIONS, number))
-
-
-def goes_on() -> bool:
-    """Wait for Enter; return whether the reader wants the next station."""
-    try:
-        return input("Enter shows the next station, q and Enter stops: ").strip().lower() != "q"
-    except EOFError:
-        return False
-    finally:
-        print()
 
 
 def write_page(path: str) -> None:
