@@ -6,10 +6,8 @@ mistakes are tried: the one that gives the student's numbers is the student's.
 import ast
 import contextlib
 import copy
-import difflib
 import faulthandler
 import importlib
-import inspect
 import io
 import json
 import linecache
@@ -18,19 +16,17 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import textwrap
-import traceback
-import types
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from minigrad import Tensor
 from minigrad.kernels.build import compiling
 from model.console import startup
+from model.console.words import any_of
 from model.walk import trial
 from model.walk.outcomes import (REFUSED, Outcome, agree, as_array, broken, described, difference,
-                                 differentiated, expected, named, outcome, place)
+                                 differentiated, expected, named, outcome)
 from model.walk.practice import Exercise, exercises, op
 
 SECONDS = 10        # for the cases of an exercise; what takes longer is an endless loop
@@ -55,14 +51,11 @@ class Fault(Exception):
 def check(path: str | os.PathLike) -> Verdict:
     """Judge a student's file in a process of its own: it may print, exit or never end."""
     path = os.path.abspath(path)
-    with tempfile.TemporaryDirectory() as folder:
-        verdict, stack = (pathlib.Path(folder, name) for name in ("verdict", "stack"))
-        stack.touch()
-        subprocess.run([sys.executable, "-m", "model.walk.judge", path, verdict, stack],
-                       cwd=startup.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        if verdict.exists():
-            return Verdict(*json.loads(verdict.read_text(encoding="utf-8")))
-        lines = re.findall(r'File "(.*)", line (\d+)', stack.read_text("utf-8", "replace"))
+    said = subprocess.run([sys.executable, "-m", "model.walk.judge", path], cwd=startup.ROOT,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout.decode()
+    if said.startswith("["):
+        return Verdict(*json.loads(said))
+    lines = re.findall(r'File "(.*)", line (\d+)', said)
     if any(file == compiling.__file__ for file, _ in lines):
         return check(path)                  # it had to wait for the compiler; this is done now
     if not lines:
@@ -73,20 +66,20 @@ def check(path: str | os.PathLike) -> Verdict:
     return Verdict(False, ["It did not end in time.  Is there a loop without end?" + "".join(at)])
 
 
-def main(path: str, verdict: str, stack: str) -> None:
-    """Judge a file, and write the verdict into another; or, if it does not end, the stack."""
+def main(path: str) -> None:
+    """Judge a file, and print the verdict; or, if it does not end, the stack."""
     sys.dont_write_bytecode = True          # leave nothing in the student's folder
-    with open(stack, "w", encoding="utf-8") as file:
+    with open(os.dup(1), "w", encoding="utf-8") as answer:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)        # where the student's code prints
 
         @contextlib.contextmanager
         def limited(seconds):
-            faulthandler.dump_traceback_later(seconds, exit=True, file=file)
+            faulthandler.dump_traceback_later(seconds, exit=True, file=answer)
             try:
                 yield
             finally:
                 faulthandler.cancel_dump_traceback_later()
-        found = json.dumps(judge(path, limited))
-    pathlib.Path(verdict).write_text(found, encoding="utf-8")
+        json.dump(judge(path, limited), answer)
 
 
 def judge(path: str | os.PathLike, limited: Callable = contextlib.nullcontext) -> Verdict:
@@ -98,13 +91,14 @@ def judge(path: str | os.PathLike, limited: Callable = contextlib.nullcontext) -
     path = pathlib.Path(os.path.abspath(path))
     theirs, remarks = [], []
     try:
-        exercise, tree = recognised(path)
+        exercise = recognised(path)
         remarks += compared(path, exercise, [], limited)
-        for name in imported_by(tree, path, {exercise.name}):
+        for name in imported_by(path, {exercise.name}):
             part = path.with_name(f"{name}.py")
-            if passes(part, limited):
+            try:
+                compared(part, recognised(part), [], limited)
                 theirs.append(name)
-            else:
+            except Fault:
                 remarks.append(f"{part.name} is {'not right yet' if part.exists() else 'not here'},"
                                " so ours stood in for it.")
         if theirs:
@@ -115,67 +109,43 @@ def judge(path: str | os.PathLike, limited: Callable = contextlib.nullcontext) -
             return Verdict(right, said + remarks)
     except Fault as fault:
         return Verdict(False, list(fault.args) + remarks)
-    inputs = "small, large and in float32" + (
-        "; the gradient by every argument, entry by entry, also by central differences"
-        if exercise.tensors else "")
+    gradients = ("; the gradient by every argument, entry by entry, also by central differences"
+                 if exercise.tensors else "")
     with_theirs = f"  It works with your {', '.join(theirs)} too." if theirs else ""
-    following = exercises()[exercises().index(exercise) + 1]
     return Verdict(True, [
-        f"Right.  Checked: the value for {len(exercise.cases)} inputs, {inputs}.{with_theirs}",
-        *remarks, f"Next: {following.name}.py"])
+        f"Right.  Checked: the value for {len(exercise.cases)} inputs, small, large and in float32"
+        f"{gradients}.{with_theirs}", *remarks,
+        f"Next: {exercises()[exercises().index(exercise) + 1].name}.py"])
 
 
-def recognised(path: pathlib.Path) -> tuple[Exercise, ast.Module]:
-    """Return the exercise that a file answers, by the function it defines, and its syntax tree."""
+def recognised(path: pathlib.Path) -> Exercise:
+    """Return the exercise that a file answers, by the function it defines."""
     try:
-        source = path.read_bytes()
-        tree = ast.parse(source, str(path))
+        tree = ast.parse(path.read_bytes(), str(path))
     except OSError as error:
         raise Fault(f"{path} cannot be read: {error.strerror}.  Name one of the files that python "
                     "-m model.walk --exercise writes.") from None
     except (SyntaxError, ValueError) as error:      # the latter of a zero byte
-        if line := getattr(error, "lineno", None):
-            raise Fault(f"Python cannot read line {line}: {(error.text or '').strip()}  "
-                        f"({error.msg})") from None
-        raise Fault(f"Python cannot read the file: {error}.") from None
-    if not source.strip():
-        raise Fault(f"{path.name} is empty; without it, python -m model.walk --exercise writes it "
-                    "anew.")
+        text = getattr(error, "text", None)
+        raise Fault(f"Python cannot read the file: {error}"
+                    + (f": {text.strip()}" if text else ".")) from None
     defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    by_name = [exercise for exercise in exercises() if exercise.name == path.stem]
-    for exercise in by_name + exercises():
+    meant = [exercise for exercise in exercises() if exercise.name == path.stem] or exercises()
+    for exercise in meant:
         if exercise.function in defined:
-            return exercise, tree
-    if not by_name:
-        raise Fault(f"No function in {path.name} is that of an exercise; they are "
-                    f"{', '.join(exercise.function for exercise in exercises())}.")
-    wanted = by_name[0].function
-    near = difflib.get_close_matches(wanted, defined, 1)
-    raise Fault(f"The function {wanted} is missing"
-                + (f"; is it {near[0]}?  Keep its name as it was." if near else "."))
+            return exercise
+    raise Fault(f"{path.name} defines {', '.join(defined) or 'no function'}, and should define "
+                f"{any_of([exercise.function for exercise in meant])}.")
 
 
-def imported_by(tree: ast.AST, path: pathlib.Path, seen: set[str]) -> Iterator[str]:
+def imported_by(path: pathlib.Path, seen: set[str]) -> Iterator[str]:
     """Yield the names of the exercises that a file imports, and that those import in turn."""
-    for node in ast.walk(tree):
-        names = [node.module] if isinstance(node, ast.ImportFrom) else [
-            alias.name for alias in getattr(node, "names", []) if isinstance(node, ast.Import)]
-        for exercise in exercises():
-            if exercise.name in names and exercise.name not in seen:
-                seen.add(exercise.name)
-                yield exercise.name
-                with contextlib.suppress(OSError, SyntaxError, ValueError):
-                    part = path.with_name(f"{exercise.name}.py")
-                    yield from imported_by(ast.parse(part.read_bytes()), part, seen)
-
-
-def passes(path: pathlib.Path, limited: Callable) -> bool:
-    """Whether a file is right by itself."""
-    try:
-        compared(path, recognised(path)[0], [], limited)
-    except Fault:
-        return False
-    return True
+    source = path.read_text("utf-8", "replace") if path.is_file() else ""
+    for name in [exercise.name for exercise in exercises()]:
+        if name not in seen and re.search(rf"^\s*(from|import)\b.*\b{name}\b", source, re.M):
+            seen.add(name)
+            yield name
+            yield from imported_by(path.with_name(f"{name}.py"), seen)
 
 
 def compared_together(path: pathlib.Path, exercise: Exercise, theirs: list[str],
@@ -191,8 +161,8 @@ def compared_together(path: pathlib.Path, exercise: Exercise, theirs: list[str],
                 guilty.append(name)
         raise Fault(
             f"{path.stem} is right alone, and so are your {' and '.join(theirs)}, but together "
-            "they are not.  " + (f"With our {' or '.join(guilty)} it is right: look at how the two "
-                                 "call each other." if guilty else ""), *fault.args) from None
+            "they are not.  " + f"With our {' or '.join(guilty)} it is right: look at how the two "
+            "call each other." * bool(guilty), *fault.args) from None
 
 
 @contextlib.contextmanager
@@ -212,36 +182,28 @@ def importable(path: pathlib.Path, theirs: list[str]) -> Iterator[None]:
 
 def loaded(path: pathlib.Path, exercise: Exercise) -> Callable:
     """Run a file, and return the function in it that answers the exercise."""
-    module = types.ModuleType(path.stem)
+    names = {"__name__": path.stem}
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+        exec(compile(path.read_bytes(), str(path), "exec"), names)
     except REFUSED as error:
         raise Fault(f"The file does not run: {broken(error, path)}") from None
-    f = getattr(module, exercise.function, None)
+    f = names.get(exercise.function)
     if not callable(f):
         raise Fault(f"{exercise.function} is {described(f)}, and should be a function.")
     if hasattr(exercise.answer, "__wrapped__") and not hasattr(f, "__wrapped__"):
         f = op(f)                           # the line above it is gone
-    signature = inspect.signature(f).replace(return_annotation=inspect.Signature.empty)
-    for case in exercise.cases:
-        try:
-            signature.bind(*case)
-        except TypeError:
-            called = ", ".join(exercise.parameters[:len(case)])
-            raise Fault(f"It is called as {exercise.function}({called}), and yours is "
-                        f"{exercise.function}{signature}; keep its first line as it was.") from None
     return f
 
 
 def compared(path: pathlib.Path, exercise: Exercise, theirs: list[str], limited: Callable
              ) -> list[str]:
     """Compare a file's answer with ours; return remarks on it, or raise a Fault."""
-    cases, printed = exercise.cases, io.StringIO()
-    ours = [expected(exercise, (), i) for i in range(len(cases))]       # this may compile kernels
+    printed = io.StringIO()
+    ours = [expected(exercise, (), i) for i in range(len(exercise.cases))]  # may compile kernels
     with limited(SECONDS), contextlib.redirect_stdout(printed), importable(path, theirs):
         f = loaded(path, exercise)
-        *made, again = [outcome(f, exercise, case) for case in [*cases, cases[0]]]
-        check_form(f, exercise, made[0], again, path)
+        made = [outcome(f, exercise, case) for case in exercise.cases]
+        check_form(f, exercise, made[0], path)
         wrong = [name for name in made[0].numbers
                  if not all(agree(a, b, name) for a, b in zip(made, ours))]
         if exercise.tensors and not wrong and (fault := differentiated(f, exercise)):
@@ -262,45 +224,35 @@ def compared(path: pathlib.Path, exercise: Exercise, theirs: list[str], limited:
     return remarks
 
 
-def check_form(f: Callable, exercise: Exercise, first: Outcome, again: Outcome, path: pathlib.Path
-               ) -> None:
+def check_form(f: Callable, exercise: Exercise, first: Outcome, path: pathlib.Path) -> None:
     """Raise a Fault if something is wrong before the numbers are looked at."""
-    error, returned, wanted = first.numbers["value"], first.returned, "a Tensor"
+    error, returned, (_, *names) = first.numbers["value"], first.returned, first.numbers
     if isinstance(error, NotImplementedError):
         raise Fault("Nothing is written yet: put your lines in place of "
-                    + place(traceback.extract_tb(error.__traceback__), path))
+                    + broken(error, path).partition("  ->  ")[0])
     if first.changed:
         raise Fault(f"It changes its argument {first.changed[0]}, which others use too; make a new "
                     "array, as in x = x - 1 in place of x -= 1.")
     if hasattr(exercise.answer, "__wrapped__"):     # look at what the engine gets
-        wanted = "a value and a tuple of functions, as in return y, (dx,)"
+        back = ", ".join(f"d{name}" for name in names) + "," * (len(names) == 1)
+        wanted = f"a value and a tuple of functions, as in return y, ({back})"
         try:
             returned = f.__wrapped__(*copy.deepcopy(list(first.given.values())))
         except REFUSED:
             return
-        fits = isinstance(returned, tuple) and len(returned) == 2
-        if fits and callable(returned[1]) and len(first.numbers) == 2:
-            raise Fault("The second thing it returns is a function, and should be a tuple of "
-                        "functions: (dx,) with its comma.")
-        if fits and not callable(returned[1]) and len(returned[1]) < len(first.numbers) - 1:
-            raise Fault(f"It returns {len(returned[1])} functions that go back, and should return "
-                        f"one for each argument: {', '.join(exercise.parameters[:3])}.")
+        fits = isinstance(returned, tuple) and len(returned) == 2 and (
+            len(returned[1]) >= len(names) if isinstance(returned[1], (tuple, list)) else
+            callable(returned[1]) and len(names) > 1)
     elif isinstance(error, REFUSED):
         return
     elif exercise.tensors:
-        fits = isinstance(returned, Tensor)
+        wanted, fits = "a Tensor", isinstance(returned, Tensor)
     else:
         wanted, fits = "three arrays, p, m, v", isinstance(returned, tuple) and len(returned) == 3
-    if returned is None:
-        raise Fault(f"It returns nothing (None), and should return {wanted}.  Is return missing?")
     if not fits:
-        raise Fault(f"It returns {described(returned)}, and should return {wanted}.")
-    if isinstance(error, list) and any(x.dtype.kind != "f" for x in error):
-        raise Fault(f"Its value is {described(error[0])}, and should be of floats.")
-    if not agree(first, again, "value"):
-        raise Fault("It gives two different values for the same arguments.  Does it use random "
-                    "numbers, or keep something between calls?")
+        raise Fault(f"It returns {described(returned)}, and should return {wanted}."
+                    + "  Is return missing?" * (returned is None))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

@@ -36,6 +36,11 @@ def mapped(leaf: Callable, x: object, name: str) -> object:
     return leaf(x, name)
 
 
+def arguments(leaf: Callable, exercise: Exercise, case: tuple) -> list:
+    """Return the arguments of a case with leaf(value, path) in place of each value."""
+    return [mapped(leaf, *pair) for pair in zip(case, exercise.parameters)]
+
+
 @np.errstate(all="ignore")
 def outcome(f: Callable, exercise: Exercise, case: tuple) -> Outcome:
     """Call a function, and go back from a random gradient of its value."""
@@ -48,11 +53,11 @@ def outcome(f: Callable, exercise: Exercise, case: tuple) -> Outcome:
             if exercise.tensors and x.dtype.kind == "f":
                 inputs[name] = Tensor(inputs[name], requires_grad=True)
         return inputs[name]
-    arguments = [mapped(fresh, *pair) for pair in zip(case, exercise.parameters)]
+    args = arguments(fresh, exercise, case)
     leaves = {name: x for name, x in inputs.items() if isinstance(x, Tensor)}
     try:
         with warnings.catch_warnings(action="ignore"):
-            returned = f(*arguments)
+            returned = f(*args)
             numbers["value"] = [as_array(x) for x in (
                 returned if isinstance(returned, (tuple, list)) else [returned])]
             if isinstance(returned, Tensor) and returned.requires_grad:
@@ -135,17 +140,12 @@ def difference(made: list[Outcome], ours: list[Outcome], name: str, path: pathli
 def differentiated(f: Callable, exercise: Exercise) -> str:
     """Compare gradients with central differences: every entry in the first case, along random
     directions in the second.  Return what is wrong, or ""."""
-    for case, full in zip(exercise.cases, (True, False)):
-        given = {}
-        for pair in zip(case, exercise.parameters):
-            mapped(lambda x, name: given.update({name: x}), *pair)
-        names = [name for name, x in given.items()
-                 if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+    for number, full in enumerate((True, False)):
+        given, _, (_, *names), _ = expected(exercise, (), number)
 
         def of_tensors(*tensors):
             now = given | dict(zip(names, tensors))
-            return f(*(mapped(lambda x, name: now[name], *pair)
-                       for pair in zip(case, exercise.parameters)))
+            return f(*arguments(lambda x, name: now[name], exercise, exercise.cases[number]))
         try:
             mg.gradcheck(of_tensors, *(given[name] for name in names), full=full)
         except mg.GradcheckError as error:
@@ -154,25 +154,20 @@ def differentiated(f: Callable, exercise: Exercise) -> str:
 
 
 def described(x: object) -> str:
-    """Return an array's or Tensor's type and shape, a number itself, or the type of what else
-    came."""
+    """Return an array's or Tensor's type and shape, a number itself, the parts of a tuple, or the
+    type of what else came."""
+    if isinstance(x, tuple):
+        return f"({', '.join(map(described, x))})"
     if isinstance(x, (np.ndarray, Tensor)):
-        kind = "" if isinstance(x, np.ndarray) else "Tensor of "
-        return f"{kind}{x.dtype}{list(x.shape)}"
-    return str(x) if isinstance(x, (int, float)) else f"{type(x).__name__}"
+        return "Tensor of " * isinstance(x, Tensor) + f"{x.dtype}{list(x.shape)}"
+    return str(x) if isinstance(x, (int, float, type(None))) else type(x).__name__
 
 
 def broken(error: BaseException, path: pathlib.Path) -> str:
     """Return an error in a line: where in the student's file, and what."""
-    at = place(traceback.extract_tb(error.__traceback__), path)
-    return f"{at}{'  ->  ' if at else ''}{type(error).__name__}: {error}"
-
-
-def place(stack: traceback.StackSummary, path: pathlib.Path) -> str:
-    """Return the last line of the student's folder in a stack, with its number."""
-    for frame in reversed(stack):
-        file = pathlib.Path(frame.filename)
-        if file.parent == path.parent:
+    at = [""]
+    for frame in traceback.extract_tb(error.__traceback__):
+        if (file := pathlib.Path(frame.filename)).parent == path.parent:
             of = "" if file == path else f" of {file.name}"
-            return f"line {frame.lineno}{of}: {frame.line}"
-    return ""
+            at.append(f"line {frame.lineno}{of}: {frame.line}  ->  ")
+    return f"{at[-1]}{type(error).__name__}: {error}"
