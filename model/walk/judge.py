@@ -252,6 +252,8 @@ def check_form(f: Callable, exercise: Exercise, first: Outcome, path: pathlib.Pa
     if not fits:
         raise Fault(f"It returns {described(returned)}, and should return {wanted}."
                     + "  Is return missing?" * (returned is None))
+    if isinstance(error, list) and any(x.dtype.kind != "f" for x in error):
+        raise Fault(f"Its value is {described(error[0])}, and should be of floats.")
 
 
 if __name__ == "__main__":

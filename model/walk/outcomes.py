@@ -99,8 +99,8 @@ def expected(exercise: Exercise, mistakes: tuple[str, ...], number: int) -> Outc
 
 def named(exercise: Exercise, made: list[Outcome], names: list[str]) -> tuple[str, ...]:
     """Return the known mistake, or the two at once, that make these numbers; () if none do."""
-    singly = [(sentence,) for sentence in exercise.mistakes]
-    for mistakes in itertools.chain(singly, itertools.combinations(exercise.mistakes, 2)):
+    several = (itertools.combinations(exercise.mistakes, n) for n in (1, 2))
+    for mistakes in itertools.chain.from_iterable(several):
         with contextlib.suppress(LookupError):
             if all(agree(theirs, expected(exercise, mistakes, i), name)
                    for i, theirs in enumerate(made) for name in ["value", *names]):
@@ -116,14 +116,13 @@ def difference(made: list[Outcome], ours: list[Outcome], name: str, path: pathli
     numbers, what = a.numbers[name], "The value" if name == "value" else f"The gradient by {name}"
     if isinstance(numbers, REFUSED):
         return f"{what} cannot be made for {case}: {broken(numbers, path)}"
-    of_several = "" if len(numbers) == 1 else " of the {}. array returned"
     for i, (x, y) in enumerate(zip(numbers, b.numbers[name]), 1):
-        what += of_several.format(i)
-        if x.shape != y.shape:
-            return f"{what} has shape {list(x.shape)} for {case}; it should be {list(y.shape)}."
-        if len(places := np.argwhere(~close(x, y))):
+        if x.shape != y.shape or not close(x, y).all():
             break
-    at = tuple(map(int, places[0]))
+    what += f" of the {i}. array returned" * (len(numbers) > 1)
+    if x.shape != y.shape:
+        return f"{what} has shape {list(x.shape)} for {case}; it should be {list(y.shape)}."
+    at = tuple(np.argwhere(~close(x, y))[0].tolist())
     said = (f"{what} is wrong for {case}: {f'at index {at} ' if at else ''}it is {x[at]:.6g}, and "
             f"should be {y[at]:.6g}.")
     if all(b.numbers["value"][0].dtype == np.float32 for _, b in wrong):

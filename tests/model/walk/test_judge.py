@@ -227,6 +227,8 @@ CARELESS = {
     SOFTMAX + "    return x, 3\n":
         "It returns (float64[2, 2], 3), and should return a value and a tuple of functions, as in "
         "return y, (dx,).",
+    SOFTMAX + "    return np.argsort(x), (lambda g: g,)\n":
+        "Its value is int64[2, 2], and should be of floats.",
     SOFTMAX + "    x -= x.max(axis=-1, keepdims=True)\n    return x, (lambda g: g,)\n":
         "It changes its argument x, which others use too; make a new array, as in x = x - 1 in "
         "place of x -= 1.",
@@ -267,6 +269,12 @@ def test_a_mistake_without_a_name_is_shown_where_it_is_first_with_both_numbers(s
         "    yours = [[0.0625 0.5625]", "             [0.5344 0.0723]]",
         "    right = [[0.25   0.75  ]", "             [0.7311 0.2689]]"]
     assert judge.Verdict(False, [table]).text() == table
+
+
+def test_of_several_arrays_the_one_that_is_wrong_is_named(said):
+    (table,) = said("adamw_step", solved("adamw_step").replace("return new, m, v",
+                                                               "return new, m ** 2, v"))
+    assert table.startswith("The value of the 2. array returned is wrong for p float64[2], ")
 
 
 def test_a_gradient_without_a_name_is_shown_too(said):
