@@ -6,8 +6,8 @@ import pytest
 
 from model.walk import reversing
 
-SHORT = dataclasses.replace(reversing.SETTINGS, block_size=4, max_iters=200, warmup_iters=20,
-                            n_layer=1)
+SHORT = dataclasses.replace(reversing.SETTINGS, block_size=4, max_iters=120, warmup_iters=20,
+                            eval_interval=1000, n_layer=1)
 
 
 @pytest.fixture(scope="module")
