@@ -208,13 +208,12 @@ def compared(path: pathlib.Path, exercise: Exercise, theirs: list[str], limited:
                  if not all(agree(a, b, name) for a, b in zip(made, ours))]
         if exercise.tensors and not wrong and (fault := differentiated(f, exercise)):
             raise Fault(fault)
-    if "value" in wrong:
-        wrong = ["value"]                   # its gradients mean nothing
-    said = dict.fromkeys(named(exercise, made, wrong)) if wrong else {}
-    for name in [] if said else wrong:      # several mistakes in several gradients
-        said |= dict.fromkeys(named(exercise, made, [name]) or [difference(made, ours, name, path)])
-    if said:
-        raise Fault(*said)
+    if "value" in wrong:                    # its gradients mean nothing
+        raise Fault(*named(exercise, made, []) or [difference(made, ours, "value", path)])
+    if wrong:                               # at last, several mistakes in several gradients
+        raise Fault(*named(exercise, made, wrong) or dict.fromkeys(
+            sentence for name in wrong for sentence in (
+                named(exercise, made, [name]) or [difference(made, ours, name, path)])))
     remarks = []
     if printed.getvalue():
         remarks.append("It prints something; that is fine while you look, and can go now.")

@@ -42,8 +42,8 @@ def arguments(leaf: Callable, exercise: Exercise, case: tuple) -> list:
 
 
 @np.errstate(all="ignore")
-def outcome(f: Callable, exercise: Exercise, case: tuple) -> Outcome:
-    """Call a function, and go back from a random gradient of its value."""
+def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> Outcome:
+    """Call a function, and, with `back`, go back from a random gradient of its value."""
     given, inputs, returned, numbers = {}, {}, None, {}
 
     def fresh(x, name):
@@ -60,7 +60,7 @@ def outcome(f: Callable, exercise: Exercise, case: tuple) -> Outcome:
             returned = f(*args)
             numbers["value"] = [as_array(x) for x in (
                 returned if isinstance(returned, (tuple, list)) else [returned])]
-            if isinstance(returned, Tensor) and returned.requires_grad:
+            if back and isinstance(returned, Tensor) and returned.requires_grad:
                 returned.backward(np.random.default_rng(1).standard_normal(returned.shape))
             for name, x in leaves.items():
                 numbers[name] = [np.zeros(x.shape) if x.grad is None else x.grad]
@@ -92,17 +92,19 @@ def close(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def expected(exercise: Exercise, mistakes: tuple[str, ...], number: int) -> Outcome:
+def expected(exercise: Exercise, mistakes: tuple[str, ...], number: int, back: bool = True
+             ) -> Outcome:
     """Return what our answer, with these mistakes, makes of a case."""
-    return outcome(exercise.mistaken(*mistakes), exercise, exercise.cases[number])
+    return outcome(exercise.mistaken(*mistakes), exercise, exercise.cases[number], back)
 
 
 def named(exercise: Exercise, made: list[Outcome], names: list[str]) -> tuple[str, ...]:
-    """Return the known mistake, or the two at once, that make these numbers; () if none do."""
+    """Return the known mistake, or the two at once, that make these values, and gradients of these
+    names; () if none do."""
     several = (itertools.combinations(exercise.mistakes, n) for n in (1, 2))
     for mistakes in itertools.chain.from_iterable(several):
         with contextlib.suppress(LookupError):
-            if all(agree(theirs, expected(exercise, mistakes, i), name)
+            if all(agree(theirs, expected(exercise, mistakes, i, bool(names)), name)
                    for i, theirs in enumerate(made) for name in ["value", *names]):
                 return mistakes
     return ()
