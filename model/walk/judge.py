@@ -17,8 +17,10 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from minigrad import Tensor
 from minigrad.kernels.build import compiling
@@ -26,10 +28,11 @@ from model.console import startup
 from model.console.words import any_of
 from model.walk import trial
 from model.walk.outcomes import (REFUSED, Outcome, agree, as_array, broken, described, difference,
-                                 differentiated, expected, named, outcome)
+                                 differentiated, expected, gradient_of, named, outcome)
 from model.walk.practice import Exercise, exercises, op
 
 SECONDS = 10        # for the cases of an exercise; what takes longer is an endless loop
+PRINTED = 10        # lines that are shown of what a wrong answer prints
 TRAINING = trial.SECONDS + 180      # with compiling, and what comes before and after
 
 
@@ -199,6 +202,24 @@ def compared(path: pathlib.Path, exercise: Exercise, theirs: list[str], limited:
              ) -> list[str]:
     """Compare a file's answer with ours; return remarks on it, or raise a Fault."""
     printed = io.StringIO()
+    try:
+        made, ours = outcomes_of(path, exercise, theirs, limited, printed)
+    except Fault as fault:
+        shown = printed.getvalue().splitlines()[:PRINTED]
+        raise Fault(*fault.args, *["\n    ".join(["It printed:", *shown])] * bool(shown)) from None
+    remarks = []
+    if printed.getvalue():
+        remarks.append("It prints something; that is fine while you look, and can go now.")
+    if any(as_array(a.returned).dtype != as_array(b.returned).dtype for a, b in zip(made, ours)):
+        remarks.append("It makes float64 of float32, which takes twice the room.  NumPy's numbers "
+                       "and arrays, such as np.sqrt(2) or a mask of np.ones, do that; Python's "
+                       "numbers, such as math.sqrt(2), do not.")
+    return remarks
+
+
+def outcomes_of(path: pathlib.Path, exercise: Exercise, theirs: list[str], limited: Callable,
+                printed: io.StringIO) -> tuple[list[Outcome], list[Outcome]]:
+    """Return what a file's answer and ours make of the cases; raise a Fault if they differ."""
     ours = [expected(exercise, (), i) for i in range(len(exercise.cases))]  # may compile kernels
     with limited(SECONDS), contextlib.redirect_stdout(printed), importable(path, theirs):
         f = loaded(path, exercise)
@@ -214,13 +235,7 @@ def compared(path: pathlib.Path, exercise: Exercise, theirs: list[str], limited:
         raise Fault(*named(exercise, made, wrong) or dict.fromkeys(
             sentence for name in wrong for sentence in (
                 named(exercise, made, [name]) or [difference(made, ours, name, path)])))
-    remarks = []
-    if printed.getvalue():
-        remarks.append("It prints something; that is fine while you look, and can go now.")
-    if any(as_array(a.returned).dtype != as_array(b.returned).dtype for a, b in zip(made, ours)):
-        remarks.append("It makes float64 of float32, which takes twice the room.  NumPy's numbers, "
-                       "such as np.sqrt(2), do that; Python's, such as math.sqrt(2), do not.")
-    return remarks
+    return made, ours
 
 
 def check_form(f: Callable, exercise: Exercise, first: Outcome, path: pathlib.Path) -> None:
@@ -240,8 +255,11 @@ def check_form(f: Callable, exercise: Exercise, first: Outcome, path: pathlib.Pa
         except REFUSED:
             return
         fits = isinstance(returned, tuple) and len(returned) == 2 and (
-            len(returned[1]) >= len(names) if isinstance(returned[1], (tuple, list)) else
+            len(returned[1]) >= len(names) and all(f is None or callable(f) for f in returned[1])
+            if isinstance(returned[1], (tuple, list)) else
             callable(returned[1]) and len(names) > 1)
+        if fits and isinstance(returned[1], (tuple, list)):
+            check_again(*returned)
     elif isinstance(error, REFUSED):
         return
     elif exercise.tensors:
@@ -253,6 +271,19 @@ def check_form(f: Callable, exercise: Exercise, first: Outcome, path: pathlib.Pa
                     + "  Is return missing?" * (returned is None))
     if isinstance(error, list) and any(x.dtype.kind != "f" for x in error):
         raise Fault(f"Its value is {described(error[0])}, and should be of floats.")
+
+
+def check_again(value: np.ndarray, back: Sequence[Callable | None]) -> None:
+    """Raise a Fault if a function that goes back gives another gradient at its second call."""
+    g, same = gradient_of(np.asarray(value)), True
+    for f in back:
+        with contextlib.suppress(*REFUSED), np.errstate(all="ignore"):
+            # What goes wrong here is said where the numbers are looked at.
+            first = np.copy(f(g.copy()))
+            same &= np.array_equal(first, f(g.copy()), equal_nan=True)
+    if not same:
+        raise Fault("It goes back to another gradient when it is called twice: it changes an array "
+                    "that it has kept, as p[...] -= 1 does.  Make a new one.")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
             numbers["value"] = [as_array(x) for x in (
                 returned if isinstance(returned, (tuple, list)) else [returned])]
             if back and isinstance(returned, Tensor) and returned.requires_grad:
-                returned.backward(np.random.default_rng(1).standard_normal(returned.shape))
+                returned.backward(gradient_of(returned))
             for name, x in leaves.items():
                 numbers[name] = [np.zeros(x.shape) if x.grad is None else x.grad]
     except REFUSED as error:
@@ -69,6 +69,11 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
     changed = [name for name, x in inputs.items() if isinstance(x, (np.ndarray, Tensor))
                and not np.array_equal(as_array(x), given[name])]
     return Outcome(given, returned, numbers, changed)
+
+
+def gradient_of(value: Tensor) -> np.ndarray:
+    """Return a gradient by a value, to go back from; the same one at each call."""
+    return np.random.default_rng(1).standard_normal(value.shape)
 
 
 def as_array(x: object) -> np.ndarray:
@@ -101,7 +106,9 @@ def expected(exercise: Exercise, mistakes: tuple[str, ...], number: int, back: b
 def named(exercise: Exercise, made: list[Outcome], names: list[str]) -> tuple[str, ...]:
     """Return the known mistake, or the two at once, that make these values, and gradients of these
     names; () if none do."""
-    several = (itertools.combinations(exercise.mistakes, n) for n in (1, 2))
+    values = [x for a in made if isinstance(a.numbers["value"], list) for x in a.numbers["value"]]
+    most = 2 if all(np.isfinite(x).any() for x in values) else 1    # two could make anything nan
+    several = (itertools.combinations(exercise.mistakes, n) for n in range(1, most + 1))
     for mistakes in itertools.chain.from_iterable(several):
         with contextlib.suppress(LookupError):
             if all(agree(theirs, expected(exercise, mistakes, i, bool(names)), name)
@@ -132,7 +139,8 @@ def difference(made: list[Outcome], ours: list[Outcome], name: str, path: pathli
                  "there, and about 7 digits are kept.")
     if sum(np.size(x) for x in a.given.values()) > TINY:
         return said
-    table = {**a.given, "yours": x, "right": y}
+    table = a.given | ({} if name == "value" else {"g": gradient_of(a.returned)}) | {
+        "yours": x, "right": y}
     return "\n".join([textwrap.fill(said, 80), *(
         f"    {key} = {np.array2string(np.asarray(x), precision=4, prefix=' ' * (len(key) + 7))}"
         for key, x in table.items())])
@@ -171,4 +179,6 @@ def broken(error: BaseException, path: pathlib.Path) -> str:
         if (file := pathlib.Path(frame.filename)).parent == path.parent:
             of = "" if file == path else f" of {file.name}"
             at.append(f"line {frame.lineno}{of}: {frame.line}  ->  ")
-    return f"{at[-1]}{type(error).__name__}: {error}"
+    of_numpy = "ufuncs" in str(error)       # the engine's Tensor refuses NumPy's functions
+    return f"{at[-1]}{type(error).__name__}: {error}" + (
+        ".  NumPy's functions do not take a Tensor: use mg.exp, mg.softmax and the like" * of_numpy)

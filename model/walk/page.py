@@ -34,7 +34,7 @@ def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]
             if is_map:
                 tables = list(some)
                 body += _code(tables)
-                draw([labelled(*table[:4], *table.axes) for table in tables])
+                draw([labelled(*table[:4], *table.axes, most=_most(table)) for table in tables])
             else:
                 for part in some:
                     body += _table(part) if isinstance(part, Table) else _prose(part)
@@ -43,7 +43,14 @@ def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]
         body += ['<details class="question"><summary>',
                  f"{escape(' '.join(paragraphs(question.text)))}</summary>",
                  *_prose(question.answer), "</details>", "</section>"]
+    body += _prose("To write these parts yourself, and have them checked:\n\n"
+                   "    python -m model.walk --exercise")
     return shell(TITLE, nav, "\n".join(body) + "\n", views, FILES, "python -m model.walk --page")
+
+
+def _most(table: Table) -> float | None:
+    """Return what has the full colour: 1 among weights, else the largest number of the table."""
+    return 1.0 if table.title.startswith("Weights") else None
 
 
 def _code(tables: Sequence[Table]) -> Iterator[str]:

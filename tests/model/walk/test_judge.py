@@ -1,5 +1,6 @@
 """The judge: every mistake that has a name is named; right answers, however written, are accepted;
 and careless files get a line each."""
+import re
 import subprocess
 import sys
 
@@ -432,3 +433,39 @@ def test_a_file_that_ends_the_program_is_answered_in_a_line(tmp_path, monkeypatc
 def test_what_is_said_fits_a_terminal():
     for _, sentence in MISTAKES:
         assert max(map(len, judge.Verdict(False, [sentence]).text().split("\n"))) <= 80
+
+
+def test_what_a_wrong_answer_prints_is_shown_up_to_ten_lines(said):
+    answer, shown = said("softmax", "def softmax(x):\n    print('a\\nb')\n    return x")
+    assert answer.startswith("It returns ") and shown == "\n    ".join(
+        ["It printed:", *["a", "b"] * 5])
+
+
+def test_a_wrong_gradient_without_a_name_is_shown_with_the_g_that_it_goes_back_from(said):
+    source = solved("softmax").replace("lambda g: y", "lambda g: 1.001 * y")
+    (answer,) = said("softmax", source)
+    assert re.findall(r"^    (\w+) = ", answer, re.M) == ["x", "g", "yours", "right"]
+
+
+def test_a_gradient_that_changes_at_its_second_call_is_refused(said):
+    source = solved("softmax").replace(
+        "(lambda g: y * (g - (g * y).sum(axis=-1, keepdims=True)),)", "(back,)").replace(
+        "    return y", """
+    def back(g):
+        dx = y * (g - (g * y).sum(axis=-1, keepdims=True))
+        y[...] = 0
+        return dx
+    return y.copy()""")
+    (answer,) = said("softmax", source)
+    assert answer.startswith("It goes back to another gradient when it is called twice")
+
+
+def test_a_numpy_function_of_a_tensor_is_answered_with_the_engines(said):
+    source = solved("causal_head").replace("mg.softmax(", "np.exp(")
+    assert "use mg.exp, mg.softmax and the like" in said("causal_head", source)[0]
+
+
+def test_no_two_mistakes_are_named_for_numbers_that_are_all_nan(said):
+    source = solved("softmax").replace("return y,", "return y * np.nan,")
+    (answer,) = said("softmax", source)
+    assert answer.startswith("The value is wrong for ")
