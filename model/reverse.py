@@ -28,7 +28,7 @@ from minigrad.optim import warmup_cosine
 from model.console.flags import Parser, answering, prepare_output
 from model.console.options import flag, problems
 from model.console.words import number_of
-from model.encoder_decoder import PAD, EncoderDecoder
+from model.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
 from model.layers import Rng
 from model.storage.checkpoint import BEST, save_checkpoint
 from model.training.folder import Folder
@@ -43,6 +43,7 @@ VOCABULARY = CharTokenizer(NUL + STX + ETX + LETTERS.vocabulary)
 JUDGED = 2000                   # unseen strings, all different
 QUICKLY = 200                   # of these, while training goes on
 SHOWN = 5
+SIZES = {field.name: field for field in dataclasses.fields(EncoderDecoderConfig)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +54,11 @@ class Settings:
     max_iters: int = flag(800, "optimiser steps", at_least=0)
     batch_size: int = flag(64, "strings of a batch, B", at_least=1)
     block_size: int = flag(10, "letters of the longest string", at_least=4)
-    n_layer: int = flag(2, "blocks of the encoder, and of the decoder", at_least=1)
-    n_head: int = flag(2, "attention heads, H", at_least=1)
-    n_embd: int = flag(32, "channels, C", at_least=1)
-    dropout: float = flag(0.0, "share of activations dropped in training", at_least=0, below=1)
-    bias: bool = flag(False, "biases in linear layers and norms")
+    n_layer: int = SIZES["n_layer"]
+    n_head: int = SIZES["n_head"]
+    n_embd: int = SIZES["n_embd"]
+    dropout: float = SIZES["dropout"]
+    bias: bool = SIZES["bias"]
     learning_rate: float = flag(1e-2, "the highest that AdamW gets", above=0)
     warmup_iters: int = flag(100, "steps over which the learning rate rises; it then falls to 0",
                              at_least=0)
