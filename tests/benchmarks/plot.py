@@ -1,6 +1,8 @@
 """The board and the scaling of ranks as plots, by matplotlib, where that is installed."""
 import pathlib
 import statistics
+from collections.abc import Callable
+from typing import Any
 
 COLOURS = ("#0b62a4", "#c8500a", "#2a7f3f", "#7b3fa0")
 GREY = "#666666"
@@ -14,14 +16,7 @@ ABSENT = ("No plot, because matplotlib is not installed: python -m pip install -
 def draw(found: dict, groups: dict[tuple[float, str], list[dict]], path: pathlib.Path) -> str:
     """Loss over minutes, a line for each entry; groups are the runs by (minutes, name).  Returns
     what came of it."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        return ABSENT
-    with matplotlib.rc_context(LOOK):
-        figure = Figure(figsize=(7.2, 4.6), layout="constrained", facecolor="white")
-        axes = figure.add_subplot()
+    def board(axes):
         lines(axes, groups)
         counted(axes, found["counted"], max(run["loss"] for runs in groups.values()
                                             for run in runs))
@@ -36,6 +31,20 @@ def draw(found: dict, groups: dict[tuple[float, str], list[dict]], path: pathlib
         axes.set_title(f"{pathlib.Path(found['data']).name}: mean, and bars from the least to the "
                        f"most of {seeds} {'seed' if seeds == 1 else 'seeds'}", loc="left",
                        fontsize=10)
+    return drawn(board, 4.6, path)
+
+
+def drawn(draw_on: Callable[[Any], None], height: float, path: pathlib.Path) -> str:
+    """Draw on the axes of a figure of this height, in inches, and write it; returns what came of
+    it."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        return ABSENT
+    with matplotlib.rc_context(LOOK):
+        figure = Figure(figsize=(7.2, height), layout="constrained", facecolor="white")
+        draw_on(figure.add_subplot())
         figure.legend(loc="outside upper center", ncols=4, frameon=False)
         return saved(figure, path)
 
@@ -53,14 +62,7 @@ def draw_scaling(counts: list[int], predicted: dict[str, list[list[float]]], tit
                  path: pathlib.Path) -> str:
     """Efficiency over ranks, for each model that of strong and of weak scaling by a ring; returns
     what came of it."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        return ABSENT
-    with matplotlib.rc_context(LOOK):
-        figure = Figure(figsize=(7.2, 3.6), layout="constrained", facecolor="white")
-        axes = figure.add_subplot()
+    def scaling(axes):
         for (name, rows), colour in zip(predicted.items(), COLOURS):
             strong, _, weak, _ = zip(*rows)
             axes.plot(counts, weak, colour, marker="o", label=f"{name}, weak")
@@ -72,8 +74,7 @@ def draw_scaling(counts: list[int], predicted: dict[str, list[list[float]]], tit
         axes.set_xlabel("ranks (log scale)")
         axes.set_ylabel("efficiency")
         axes.set_title(title, loc="left", fontsize=10)
-        figure.legend(loc="outside upper center", ncols=4, frameon=False)
-        return saved(figure, path)
+    return drawn(scaling, 3.6, path)
 
 
 def lines(axes, groups: dict[tuple[float, str], list[dict]]) -> None:

@@ -82,6 +82,15 @@ def test_an_encoder_decoder_comes_back_bit_for_bit_where_it_is_asked_for(path):
                              f"model.look --out_dir {path.parent}")
 
 
+def is_refused_in_little_memory(path):
+    tracemalloc.start()
+    try:
+        return (refusal(path).startswith(f"{path} is no checkpoint of this program: ")
+                and tracemalloc.get_traced_memory()[1] < 300_000)
+    finally:
+        tracemalloc.stop()
+
+
 def test_the_configuration_of_a_transformer_is_stored_as_it_is(saved):
     assert json.loads(str(arrays_of(saved)["config"])) == asdict(CONFIG)
 
@@ -96,12 +105,7 @@ def test_an_encoder_decoder_that_its_weights_do_not_bear_out_takes_no_memory(pat
     arrays = arrays_of(path)
     config = json.loads(str(arrays["config"])) | changed
     write(path, arrays | {"config": np.array(json.dumps(config))})
-    tracemalloc.start()
-    try:
-        assert refusal(path).startswith(f"{path} is no checkpoint of this program: ")
-        assert tracemalloc.get_traced_memory()[1] < 300_000
-    finally:
-        tracemalloc.stop()
+    assert is_refused_in_little_memory(path)
 
 
 def test_a_loaded_model_learns_on(saved):
@@ -506,12 +510,7 @@ def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, 
     config = asdict(CONFIG) | {"position": position}
     save_checkpoint(path, Transformer(TransformerConfig(**config)), TOKENIZER)
     write(path, arrays_of(path) | {"config": np.array(json.dumps(config | changed))})
-    tracemalloc.start()
-    try:
-        assert refusal(path).startswith(f"{path} is no checkpoint of this program: ")
-        assert tracemalloc.get_traced_memory()[1] < 300_000
-    finally:
-        tracemalloc.stop()
+    assert is_refused_in_little_memory(path)
 
 
 @pytest.mark.parametrize("training", [
