@@ -8,7 +8,7 @@ from typing import Any
 from model.console.words import number_of
 from model.looking.maps import FILES, HINT, labelled
 from model.looking.shell import shell
-from model.walk.screen import number
+from model.walk.screen import END, number
 from model.walk.station import Station, Table, code, paragraphs
 
 TITLE = "A walk through attention"
@@ -43,8 +43,7 @@ def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]
         body += ['<details class="question"><summary>',
                  f"{escape(' '.join(paragraphs(question.text)))}</summary>",
                  *_prose(question.answer), "</details>", "</section>"]
-    body += _prose("To write these parts yourself, and have them checked:\n\n"
-                   "    python -m model.walk --exercise")
+    body += _prose(END)
     return shell(TITLE, nav, "\n".join(body) + "\n", views, FILES, "python -m model.walk --page")
 
 

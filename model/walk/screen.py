@@ -10,6 +10,10 @@ from model.walk.station import Question, Station, Table, code, paragraphs
 
 WIDTH = 78
 MARGIN = " " * 4
+END = """
+    That was the walk.  To write its parts yourself, and have them checked:
+
+        python -m model.walk --exercise"""
 
 
 def screen(stations: Sequence[Station], number: int) -> str:
@@ -29,11 +33,7 @@ def closing(stations: Sequence[Station], number: int) -> str:
     """Return what follows the last screen that is shown."""
     if number < len(stations):
         return f"The answer:  python -m model.walk {number + 1}"
-    end = """
-        That was the walk.  To write its parts yourself, and have them checked:
-
-            python -m model.walk --exercise"""
-    return "\n".join([*answer(stations, number), "", *prose(end)])
+    return "\n".join([*answer(stations, number), "", *prose(END)])
 
 
 def answer(stations: Sequence[Station], number: int) -> Iterator[str]:
