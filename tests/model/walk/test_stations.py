@@ -124,6 +124,15 @@ def test_the_line_of_source_beside_a_table_stands_at_its_place(n):
             assert in_file and table.line.text.startswith(" ".join(in_file))
 
 
+@pytest.mark.parametrize("n, title, made_by", [
+    (1, "Scores", "scores = x @ x.T"), (1, "Weights", "weights = mg.softmax(scores)"),
+    (1, "Context vectors", "context = weights @ x"), (2, "Scores", "scores = queries @ keys.T"),
+    (4, "Scores with the mask", "masked = scores + causal_mask(6)"),
+    (12, "Turned", "turned = mg.rotary(same, 1, 2)")])
+def test_a_table_has_the_line_that_made_it_beside_it(n, title, made_by):
+    assert tables(n)[title].line.text == made_by
+
+
 def test_the_first_scores_are_symmetric_and_the_later_ones_are_not():
     first, later = (tables(n)["Scores"].values for n in (1, 2))
     assert np.array_equal(first, first.T) and not np.allclose(later, later.T, atol=0.01)
