@@ -56,7 +56,7 @@ def train(s: Settings, text: data.Text, resumed: Checkpoint | None, folder: Fold
         numba.set_num_threads(s.threads or ranks.threads)
     model = (resumed.model if resumed else
              Transformer(s.model_config(text.tokenizer.vocab_size), s.seed))
-    optimizer = optimizer_of(model, s)
+    optimizer = optimizer_of(model, s, ranks)
     run = Run(s, text, model, optimizer, folder, resumed, ranks)
     counted = yardstick(text.train, text.val, text.tokenizer.vocab_size)
     describe(run, counted)

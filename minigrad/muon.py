@@ -45,9 +45,12 @@ class Muon(Optimizer):
     @timed("Muon")
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        stepped = [section for group, p, m in self._with_gradients()
-                   for section in _sections(group, p, m)]
-        for of_one_type in by_type(stepped):
+        self.step_matrices([section for group, p, m in self._with_gradients()
+                            for section in _sections(group, p, m)])
+
+    def step_matrices(self, matrices: list[tuple]) -> None:
+        """Update matrices in place, each given as (p, g, m, settings)."""
+        for of_one_type in by_type(matrices):
             kernels.muon(*of_one_type, self.ns_steps)
 
 

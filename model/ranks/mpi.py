@@ -82,6 +82,24 @@ class MPIRanks(Ranks):
             _wait(self.comm.Iallgatherv(total, parts))
             self.summing += time.perf_counter() - started
 
+    def exchange(self, arrays: list[list[np.ndarray]]) -> None:
+        from mpi4py import MPI
+        every = [a for its in arrays for a in its]
+        ends = np.cumsum([a.size for a in every])
+        room = np.empty(ends[-1], every[0].dtype)
+        parts = iter(np.split(room, ends[:-1]))
+        parts = [[next(parts).reshape(a.shape) for a in its] for its in arrays]
+        for a, part in zip(arrays[self.number], parts[self.number]):
+            part[...] = a
+        counts = [sum([a.size for a in its]) for its in arrays]
+        with self._exchange():
+            started = time.perf_counter()
+            _wait(self.comm.Iallgatherv(MPI.IN_PLACE, (room, counts)))
+            self.summing += time.perf_counter() - started
+        for number in {*range(self.size)} - {self.number}:
+            for a, part in zip(arrays[number], parts[number]):
+                a[...] = part
+
     @contextlib.contextmanager
     def _exchange(self):
         """Meet, and then exchange more."""

@@ -24,7 +24,8 @@ class Ranks:
     ----------
     number, size : the number of this rank, from 0, and how many there are.
     threads : how many this rank should use; 0 for all that the process may.
-    waiting, summing : seconds that it has waited for other ranks, and exchanged sums with them.
+    waiting, summing : seconds that it has waited for other ranks, and exchanged sums and arrays
+        with them.
     """
     number, size, threads = 0, 1, 0
     waiting = summing = 0.0
@@ -59,3 +60,7 @@ class Ranks:
 
     def sum(self, row: np.ndarray) -> None:
         """Replace a row of numbers by its sum over the ranks, added up in their order."""
+
+    def exchange(self, arrays: list[list[np.ndarray]]) -> None:
+        """Copy arrays of one float type between the ranks: all get the first list of arrays from
+        the first rank, the second list from the second, and so on."""

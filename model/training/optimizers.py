@@ -1,19 +1,26 @@
 """The optimisers of a run, and which parameters each of them gets."""
+import functools
+
 import minigrad as mg
+from model.ranks.muon import SharedMuon
+from model.ranks.ranks import Ranks
 from model.training.settings import Settings
 from model.transformer import Transformer
 
 
-def optimizer_of(model: Transformer, s: Settings) -> mg.Optimizers | mg.AdamW:
-    """Return the optimiser of a model's parameters that the settings ask for."""
+def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
+                 ) -> mg.Optimizers | mg.AdamW:
+    """Return the optimiser of a model's parameters that the settings ask for.  Several ranks share
+    out Muon's matrices."""
     matrices = packed_and_other_matrices(model) if s.optimizer == "muon" else []
     adamw = mg.AdamW(decayed_and_other(model, matrices), s.learning_rate, (s.beta1, s.beta2),
                      weight_decay=s.weight_decay)
     if not matrices:
         return adamw
     # Three Newton-Schulz steps train as well as the published five, and take less time.
-    return mg.Optimizers([adamw, mg.Muon(matrices, s.muon_lr, weight_decay=s.weight_decay,
-                                         ns_steps=3)])
+    muon = mg.Muon if ranks.size == 1 else functools.partial(SharedMuon, ranks)
+    return mg.Optimizers([adamw, muon(matrices, s.muon_lr, weight_decay=s.weight_decay,
+                                      ns_steps=3)])
 
 
 def decayed_and_other(model: Transformer, without: list[dict] = ()) -> list[dict]:

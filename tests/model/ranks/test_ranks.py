@@ -24,7 +24,7 @@ def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path):
     for number in (0, 1):
         model, ranks = Transformer(s.model_config(text.tokenizer.vocab_size)), Rank(number)
         with Folder(tmp_path / str(number), ranks) as folder:
-            run = Run(s, text, model, optimizer_of(model, s), folder, ranks=ranks)
+            run = Run(s, text, model, optimizer_of(model, s, ranks), folder, ranks=ranks)
             run.begin(None)
             run.note_evaluation(1.0)
             run.save("ckpt.npz")

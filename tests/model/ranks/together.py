@@ -36,11 +36,12 @@ RUNS = {"gpt2": (np.float64, RECIPES["gpt2"] | TINY | dict(
 
 
 def results_of(name: str, ranks: Ranks, steps: int = STEPS) -> dict[str, np.ndarray]:
-    """Losses, norms, the last gradient, the weights after it, and an evaluation."""
+    """Losses, norms, the last gradient, weights and the optimiser's state after it, and an
+    evaluation."""
     dtype, settings = RUNS[name]
     s, text = Settings(**settings), data.Text(data.read_text("lantern")[:20_000])
     model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed, dtype)
-    optimizer = optimizer_of(model, s)
+    optimizer = optimizer_of(model, s, ranks)
     run, gradients = Run(s, text, model, optimizer, ranks=ranks), {}
 
     def step():
@@ -49,11 +50,13 @@ def results_of(name: str, ranks: Ranks, steps: int = STEPS) -> dict[str, np.ndar
     real, optimizer.step = optimizer.step, step
     taken = list(itertools.islice(train.steps(run), steps))
     assert len(set(ranks.of_each(run.state.seconds))) == 1, "a clock for each rank"
+    names = {id(p): name for name, p in model.named_parameters()}
     return {"losses": np.array([step.loss for step in taken]),
             "norms": np.array([step.norm for step in taken]),
             "evaluation": np.array(run.evaluate()),
             **{f"gradient of {path}": g for path, g in gradients.items()},
-            **{f"weights of {path}": p.data for path, p in model.named_parameters()}}
+            **{f"weights of {path}": p.data for path, p in model.named_parameters()},
+            **{f"{kind} of {names[id(p)]}": a for kind, p, a in optimizer.state()}}
 
 
 def digest(results: dict[str, np.ndarray]) -> str:
