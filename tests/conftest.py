@@ -46,11 +46,13 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session", autouse=True)
 def meanwhile(request, small_text):
     """Have another process compile what later tests need and is not on disk; and then run, one
-    after another, the processes that tests are marked with.  SMALL_TEXT stands for that file."""
+    after another, the processes that tests are marked with.  SMALL_TEXT stands for that file, and
+    FOLDER for the one that it is in."""
     running, environment = [], dict(os.environ)     # which tests change
+    paths = {"SMALL_TEXT": str(small_text), "FOLDER": str(small_text.parent)}
 
     def run(words):
-        command = [sys.executable, *(str(small_text) if w == "SMALL_TEXT" else w for w in words)]
+        command = [sys.executable, *(paths.get(word, word) for word in words)]
         with Popen(command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True,
                    encoding="utf-8") as process:
             running[:] = [process]

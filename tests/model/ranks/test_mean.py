@@ -8,23 +8,28 @@ from minigrad.core import Tensor
 from model.ranks.mean import COARSE, FINE, add_exactly, mean_of
 from model.ranks.ranks import Ranks
 from tests.model.ranks import together
-from tests.model.ranks.mpiexec import needs_mpi, ranks
-
-SIZES = 2, 3
+from tests.model.ranks.mpiexec import needs_mpi
 
 
-@pytest.fixture(scope="module")
-def by_ranks(tmp_path_factory):
-    """A function of a number of ranks, which returns what became of their runs."""
-    folder = tmp_path_factory.mktemp("ranks")
+def on(size, *values):
+    """Parameters of a test of the runs of so many ranks, which are taken meanwhile."""
+    name = getattr(values[0], "__name__", values[0])
+    return pytest.param(*values, id=f"{name}-{size}", marks=[needs_mpi, pytest.mark.meanwhile(
+        "-m", "tests.model.ranks.together", str(size), "FOLDER")])
 
-    @functools.cache
-    def of(size):
-        ended = ranks(size, "tests/model/ranks/together.py", folder / f"{size}.npz")
-        assert ended.returncode == 0, ended.stderr
-        with np.load(folder / f"{size}.npz") as file:
-            return dict(file)
-    return of
+
+@pytest.fixture
+def by_ranks(ended):
+    """What became of the runs of ranks."""
+    assert ended.returncode == 0, ended.stderr
+    size, folder = ended.args[-2:]
+    return results_in(f"{folder}/{size}.npz")
+
+
+@functools.cache
+def results_in(path):
+    with np.load(path) as file:
+        return dict(file)
 
 
 @functools.cache
@@ -37,26 +42,22 @@ def furthest(name, found, expected):
     return max(abs(found[f"{name}/{key}"] - a).max() for key, a in expected.items())
 
 
-@needs_mpi
-@pytest.mark.parametrize("name, at_most, size", [
-    *[(name, 1e-12, size) for name in ("gpt2", "modern") for size in (2, 3, 4)],
-    ("float32", 1e-4, 2), ("float32", 1e-4, 3)])
-def test_losses_gradients_and_weights_are_those_of_one_process(by_ranks, name, at_most, size):
+@pytest.mark.parametrize("name, at_most", [
+    *[on(size, name, 1e-12) for name in ("gpt2", "modern") for size in (2, 3, 4)],
+    on(2, "float32", 1e-4), on(3, "float32", 1e-4)])
+def test_losses_gradients_and_weights_are_those_of_one_process(by_ranks, name, at_most):
     assert len(alone(name)["losses"]) == together.STEPS
-    assert furthest(name, by_ranks(size), alone(name)) < at_most
+    assert furthest(name, by_ranks, alone(name)) < at_most
 
 
-@needs_mpi
-@pytest.mark.parametrize("size", SIZES)
-def test_exact_sums_have_the_same_bits_for_every_number_of_ranks(by_ranks, size):
-    assert furthest("exact", by_ranks(size), alone("exact")) == 0
+@pytest.mark.parametrize("name", [on(2, "exact"), on(3, "exact")])
+def test_exact_sums_have_the_same_bits_for_every_number_of_ranks(by_ranks, name):
+    assert furthest(name, by_ranks, alone(name)) == 0
 
 
-@needs_mpi
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("wrong", together.WRONG)
-def test_a_wrong_mean_is_noticed(by_ranks, wrong, size):
-    assert furthest(wrong.__name__, by_ranks(size), alone("gpt2", 5)) > 1e-5
+@pytest.mark.parametrize("wrong", [on(size, wrong) for size in (2, 3) for wrong in together.WRONG])
+def test_a_wrong_mean_is_noticed(by_ranks, wrong):
+    assert furthest(wrong.__name__, by_ranks, alone("gpt2", 5)) > 1e-5
 
 
 def test_a_process_alone_takes_its_batches_and_gradients_as_they_are():

@@ -1,6 +1,7 @@
-"""Small runs that ranks take together; the first rank writes what became of them:
+"""Small runs that ranks take together; the first rank writes what became of them, here into
+FOLDER/3.npz:
 
-    mpiexec -n 3 python tests/model/ranks/together.py results.npz
+    python -m tests.model.ranks.together 3 FOLDER
 """
 import contextlib
 import hashlib
@@ -16,12 +17,13 @@ import train
 from minigrad.random import RowsFrom
 from model import Transformer
 from model.ranks import mean
-from model.ranks.launch import joined
+from model.ranks.launch import joined, told
 from model.ranks.ranks import Ranks
 from model.training.optimizers import optimizer_of
 from model.training.recipes import RECIPES
 from model.training.run import Run
 from model.training.settings import Settings
+from tests.model.ranks.mpiexec import ranks as in_ranks
 
 STEPS = 50
 TINY = dict(n_layer=1, n_head=2, n_embd=16, block_size=8, dropout=0.2, warmup_iters=5,
@@ -110,8 +112,11 @@ def planted(wrong: type):
         yield
 
 
-def main(path: str) -> None:
-    """The command."""
+def main(size: str, folder: str) -> None:
+    """The command, which starts itself in ranks."""
+    if told() is None:
+        ended = in_ranks(int(size), "-m", "tests.model.ranks.together", size, folder)
+        sys.exit(ended.returncode and ended.stderr)
     with joined("together.py") as ranks:
         found = {}
         assert ranks.any(ranks.number == 1) and not ranks.any(False)
@@ -127,8 +132,8 @@ def main(path: str) -> None:
                 found |= {f"{wrong.__name__}/{key}": a
                           for key, a in results_of("gpt2", ranks, steps=5).items()}
         if ranks.first:
-            np.savez(path, **found)
+            np.savez(f"{folder}/{size}.npz", **found)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
