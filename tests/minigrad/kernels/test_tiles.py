@@ -1,4 +1,5 @@
 """Tiles of a product, as LLVM compiles them for processors that are not here."""
+import functools
 import re
 
 import numba
@@ -10,6 +11,7 @@ from minigrad.kernels.build.tiles import SIZES, WIDE, Size, tiles_of
 from tests.benchmarks.tiles import FLOATS, PROCESSORS, loops, tiles_here
 
 ONE_OF_EACH_KIND = "haswell", "skylake-avx512", "apple-m1"
+loops, tiles_here = functools.cache(loops), functools.cache(tiles_here)     # each takes a second
 
 
 @pytest.mark.parametrize("name, dtype", [*((name, np.float32) for name in PROCESSORS),
@@ -33,7 +35,7 @@ def test_a_tile_with_too_many_sums_is_seen_to_spill(name):
 @pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_every_step_of_a_whole_tile_is_found(name):
     """A loop that the reader of assembly misses is one that no test looks at."""
-    size, found = SIZES[PROCESSORS[name][1]], loops(name)
+    size, found = SIZES[PROCESSORS[name][1]], loops(name, np.float32)
     for by_columns in (0, 1):
         tile = f"minigrad_tile_float_{size.MR}x{size.NV}_{by_columns}"
         steps = [len(x.multiply_adds) / (size.MR * size.NV) for x in found if x.tile == tile]
