@@ -3,7 +3,7 @@
 Above each stands what it computes in plain NumPy, which runs instead if Numba may not compile
 (NUMBA_DISABLE_JIT=1), or cannot.
 """
-from minigrad.kernels.activations import gelu, gelu_vjp
+from minigrad.kernels.activations import gelu, gelu_vjp, swiglu, swiglu_vjp
 from minigrad.kernels.adamw import adamw, sum_of_squares
 from minigrad.kernels.attention import attention, attention_vjp
 from minigrad.kernels.build.memory import keep_freed_memory

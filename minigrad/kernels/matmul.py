@@ -11,8 +11,8 @@ import functools
 
 import numpy as np
 
-from minigrad.kernels.activations import (plain_activation, plain_gelu, plain_gelu_vjp,
-                                          slope_where, squared_relu, value_and_slope)
+from minigrad.kernels.activations import (GELU, RELU2, activate, multiply_by_slope,
+                                          plain_activation, plain_slope)
 from minigrad.kernels.build.compiling import (dense, instead_of, kernel, serial, threads_for,
                                               writable)
 from minigrad.kernels.build.parallel import in_stages, on_threads
@@ -28,7 +28,7 @@ SET, ADD = np.bool_(False), np.bool_(True)
 
 
 def plain_matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activated=None,
-                 relu2=False):
+                 activation=GELU):
     c = a @ b
     if out is not None:
         out += c
@@ -37,11 +37,11 @@ def plain_matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activa
         if added is not None:
             c += added
     if slope_at is not None:
-        c *= 2 * np.sqrt(slope_at) if relu2 else plain_gelu_vjp(np.ones_like(c), slope_at, False)
-    elif relu2:
-        c[...] = plain_activation(c, relu2)
+        c *= plain_slope(slope_at, activation)
+    elif activation == RELU2:
+        c[...] = plain_activation(c, activation)
     if activated is not None:
-        activated[...] = plain_gelu(c if slope_at is None else slope_at, False)
+        activated[...] = plain_activation(c if slope_at is None else slope_at, activation)
     return c
 
 
@@ -49,7 +49,7 @@ def plain_matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activa
 def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
            bias: np.ndarray | None = None, residual: np.ndarray | None = None,
            slope_at: np.ndarray | None = None, activated: np.ndarray | None = None,
-           relu2: bool = False) -> np.ndarray:
+           activation: int = GELU) -> np.ndarray:
     """(N, M, K) @ (N, K, P) -> (N, M, P), or (M, K) @ (K, P) -> (M, P); added to `out` if given.
 
     The further steps, which `plain_matmul` states, need a bias (P,), and dense arrays of the
@@ -67,7 +67,7 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
         after = [no_rows if x is None else dense(x).reshape(c.shape)
                  for x in (residual, slope_at, activated)]
         matmul_kernel(writable(a), writable(b), c, nothing if bias is None else dense(bias), *after,
-                      add, relu2, threads_for(out.size * a.shape[-1] // 16))
+                      add, activation, threads_for(out.size * a.shape[-1] // 16))
     return out
 
 
@@ -77,8 +77,8 @@ def absent(dtype):
     return np.empty((0, 0, 0), dtype), np.empty(0, dtype)
 
 
-@kernel("A3 A3 C3 C1 C3 C3 C3 bool bool threads")
-def matmul_kernel(a, b, c, bias, residual, slope_at, activated, add, relu2, threads):
+@kernel("A3 A3 C3 C1 C3 C3 C3 bool int threads")
+def matmul_kernel(a, b, c, bias, residual, slope_at, activated, add, activation, threads):
     N, M, K = a.shape
     P = c.shape[2]
     NR = TILE_BYTES // c.itemsize
@@ -91,25 +91,25 @@ def matmul_kernel(a, b, c, bias, residual, slope_at, activated, add, relu2, thre
     stages = 2 * N * ((cuts(K) + together - 1) // together)
     begun, done = np.zeros((stages, blocks), np.int64), np.zeros(stages, np.int64)
     on_threads(threads, pack_and_multiply, begun, done, a, b, packed, c, bias, residual, slope_at,
-               activated, add, relu2)
+               activated, add, activation)
 
 
 @in_stages
 @serial
 def pack_and_multiply(block, blocks, stage, a, b, packed, c, bias, residual, slope_at, activated,
-                      add, relu2):
+                      add, activation):
     """Pack a part of B, or compute a block of C from the packed parts."""
     K = a.shape[2]
     together, _, depth, _ = packed.shape
     groups = (cuts(K) + together - 1) // together
     n, begin = stage // 2 // groups, stage // 2 % groups * together * depth
     end = min(K, begin + together * depth)
-    follows = relu2 or bias.size + residual.size + slope_at.size + activated.size > 0
+    follows = activation == RELU2 or bias.size + residual.size + slope_at.size + activated.size > 0
     if stage % 2 == 0:
         pack_depths(block, blocks, b[n, begin:end], packed)
     else:
         multiply_block(block, blocks, n, a[n, :, begin:end], packed, c[n], bias, residual, slope_at,
-                       activated, add or begin > 0, follows and end == K, relu2)
+                       activated, add or begin > 0, follows and end == K, activation)
 
 
 @serial
@@ -123,7 +123,7 @@ def pack_depths(part, parts, b, packed):
 
 @serial
 def multiply_block(block, blocks, n, a, packed, c, bias, residual, slope_at, activated, add, finish,
-                   relu2):
+                   activation):
     """Compute a block of the product of the batch's number n."""
     M, K = a.shape
     tall, depth = (M + MR - 1) // MR, packed.shape[2]
@@ -136,31 +136,23 @@ def multiply_block(block, blocks, n, a, packed, c, bias, residual, slope_at, act
             finish_row(c[i], bias, residual[n, i] if residual.size else bias,
                        slope_at[n, i] if slope_at.size else bias,
                        activated[n, i] if activated.size else bias, residual.size > 0,
-                       slope_at.size > 0, activated.size > 0, relu2)
+                       slope_at.size > 0, activated.size > 0, activation)
 
 
 @serial
 def finish_row(c, bias, residual, slope_at, activated, has_residual, has_slope_at, has_activated,
-               relu2):
+               activation):
     """Apply the further steps to a row of the product; stand-ins replace absent arrays."""
-    real = c.dtype.type
     for j in range(bias.size):
         c[j] += bias[j]
     for j in range(c.size if has_residual else 0):
         c[j] += residual[j]
-    if has_slope_at and relu2:
-        for j in range(c.size):
-            c[j] *= slope_where(slope_at[j], real)
-    elif has_slope_at:
-        for j in range(c.size):
-            activated[j], slope = value_and_slope(slope_at[j], real)
-            c[j] *= slope
-    elif relu2:
-        for j in range(c.size):
-            c[j] = squared_relu(c[j], real)
+    if has_slope_at:
+        multiply_by_slope(c, slope_at, activation, activated)
+    elif activation == RELU2:
+        activate(c, activation, c)
     elif has_activated:
-        for j in range(c.size):
-            activated[j] = value_and_slope(c[j], real)[0]
+        activate(c, activation, activated)
 
 
 @serial

@@ -8,9 +8,9 @@ import numpy as np
 
 from minigrad import kernels
 from minigrad.core import Added, Array, Rule, Together, op
+from minigrad.kernels.activations import ACTIVATIONS, RELU2
 
 NORM_EPS = 1e-5     # added to a variance
-ACTIVATIONS = ("gelu", "relu2")     # of an MLP
 
 
 @op
@@ -74,41 +74,80 @@ def linear(x: Array, weight: Array, bias: Array = None, residual: Array = None) 
 
 @op
 def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Array = None,
-        residual: Array = None, activation: str = "gelu") -> Rule:
-    """linear(f(linear(x, up, up_bias)), down, down_bias, residual), with f the GELU or as
+        residual: Array = None, activation: str = "gelu", gate: Array = None,
+        gate_bias: Array = None) -> Rule:
+    """linear(f(h), down, down_bias, residual) of h = linear(x, up, up_bias), with f the GELU or as
     `activation` says: (..., C), (F, C), (P, F), (F,), (P,), (..., P) -> (..., P).
 
-    "gelu" is the exact GELU, "relu2" is max(x, 0)^2.  It is one op so that only one of
-    h = linear(x, up, up_bias) and f(h) is kept.  The GELU keeps h, and backward computes f(h) again
-    with the derivative.  The squared ReLU keeps f(h), whose derivative is 2 sqrt(f(h)).
+    "gelu" is the exact GELU, "gelu_tanh" the one by tanh, as in `gelu`; "relu2" is max(h, 0)^2;
+    "swiglu" is silu(linear(x, gate, gate_bias)) * h, and alone takes a gate (F, C), (F,).
+
+    It is one op so that only one of h and f(h) is kept.  The GELU keeps h, and backward computes
+    f(h) again with the derivative.  The squared ReLU keeps f(h), whose derivative is 2 sqrt(f(h)).
+    SwiGLU keeps what it multiplies.
 
     Source: Vaswani et al. 2017, section 3.3, with Hendrycks & Gimpel's GELU; So et al. 2021,
-    "Primer", section 3.2 (squared ReLU).
+    "Primer", section 3.2 (squared ReLU); Shazeer 2020, "GLU Variants Improve Transformer",
+    section 2 (SwiGLU).
     """
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}")
+    if (gate is None) == (activation == "swiglu"):
+        raise ValueError(f"the activation {activation} takes "
+                         + ("a gate, and none is given" if gate is None else "no gate"))
     if (up.ndim, down.ndim) != (2, 2) or x.shape[-1:] != up.shape[1:] or len(up) != down.shape[1]:
         raise ValueError("x (..., C), up (F, C) and down (P, F) need the same C and the same F; "
                          f"they are {list(x.shape)}, {list(up.shape)} and {list(down.shape)}")
-    x, up, down, up_bias, down_bias, residual = one_type(x, up, down, up_bias, down_bias, residual)
+    if gate is not None and gate.shape != up.shape:
+        raise ValueError(f"gate needs the shape of up, {list(up.shape)}, and has "
+                         f"{list(gate.shape)}")
+    x, up, down, up_bias, down_bias, residual, gate, gate_bias = one_type(
+        x, up, down, up_bias, down_bias, residual, gate, gate_bias)
     flat, shape = _rows(x), (*x.shape[:-1], len(down))
-    relu2 = activation == "relu2"
-    activated = None if relu2 else np.empty((len(flat), len(up)), x.dtype)
     _check_added(up.shape[:1], up_bias)
+    _check_added(up.shape[:1], gate_bias)
     _check_added(shape, down_bias, residual)
-    kept = kernels.matmul(flat, up.T, bias=up_bias, activated=activated, relu2=relu2)
-    y = kernels.matmul(kept if relu2 else activated, down.T, bias=down_bias,
-                       residual=_rows(residual))
+    hidden, back = (_gated(flat, up, up_bias, gate, gate_bias) if gate is not None else
+                    _activated(flat, up, up_bias, ACTIVATIONS.index(activation)))
+    y = kernels.matmul(hidden, down.T, bias=down_bias, residual=_rows(residual))
 
     def vjp(g):
-        rows, activated = _rows(g), kept if relu2 else np.empty_like(kept)
-        dh = kernels.matmul(rows, down, slope_at=kept, relu2=relu2,
-                            activated=None if relu2 else activated)
-        return (kernels.matmul(dh, up).reshape(x.shape), kernels.matmul(dh.T, flat),
-                kernels.matmul(rows.T, activated),
-                None if up_bias is None else dh.sum(axis=0),
-                None if down_bias is None else rows.sum(axis=0), g)
+        rows = _rows(g)
+        dx, dup, dup_bias, dgate, dgate_bias, hidden = back(rows, down)
+        return (dx.reshape(x.shape), dup, kernels.matmul(rows.T, hidden), dup_bias,
+                None if down_bias is None else rows.sum(axis=0), g, None, dgate, dgate_bias)
     return y.reshape(shape), Together(vjp)
+
+
+def _activated(x, up, bias, activation):
+    """Return f(h) of h = linear(x, up, bias), and the function from g and the product's next factor
+    to the gradients of x, up and bias, two for a gate, and f(h)."""
+    hidden = None if activation == RELU2 else np.empty((len(x), len(up)), x.dtype)
+    kept = kernels.matmul(x, up.T, bias=bias, activated=hidden, activation=activation)
+
+    def back(g, down):
+        hidden = kept if activation == RELU2 else np.empty_like(kept)
+        dh = kernels.matmul(g, down, slope_at=kept, activation=activation,
+                            activated=None if activation == RELU2 else hidden)
+        return kernels.matmul(dh, up), *_to_weights(dh, x, bias), None, None, hidden
+    return kept if activation == RELU2 else hidden, back
+
+
+def _gated(x, up, bias, gate, gate_bias):
+    """Return the same for silu(a) * h, with a = linear(x, gate, gate_bias)."""
+    a = kernels.matmul(x, gate.T, bias=gate_bias)
+    h = kernels.matmul(x, up.T, bias=bias)
+
+    def back(g, down):
+        da, dh, hidden = kernels.swiglu_vjp(kernels.matmul(g, down), a, h)
+        dx = kernels.matmul(dh, up, out=kernels.matmul(da, gate))
+        return dx, *_to_weights(dh, x, bias), *_to_weights(da, x, gate_bias), hidden
+    return kernels.swiglu(a, h), back
+
+
+def _to_weights(g, x, bias):
+    """Return the gradients of weight and bias of linear(x, weight, bias)."""
+    return kernels.matmul(g.T, x), None if bias is None else g.sum(axis=0)
 
 
 def _check_added(shape, bias=None, residual=None):

@@ -15,6 +15,7 @@ import numba
 import numpy as np
 
 from minigrad import kernels
+from minigrad.kernels.activations import GELU_TANH, RELU2
 from model import Transformer, TransformerConfig
 from model.sampling.decoding import Decoder
 from tests.minigrad import test_ops
@@ -88,6 +89,8 @@ def on_rows(R: int, C: int, dtype: type) -> Iterator[tuple[str, Callable]]:
     for by_tanh in (False, True):
         yield f"gelu, {by_tanh=}", computed(kernels.gelu, (R, C), by_tanh=by_tanh)
         yield f"gelu_vjp, {by_tanh=}", computed(kernels.gelu_vjp, (R, C), (R, C), by_tanh=by_tanh)
+    yield "swiglu", computed(kernels.swiglu, (R, C), (R, C))
+    yield "swiglu_vjp", computed(kernels.swiglu_vjp, (R, C), (R, C), (R, C))
     yield "dropout", computed(kernels.dropout, (R, C), p=0.3, seed=5)
     yield "dropout, residual", lambda rng: kernels.dropout(normal(rng, R, C), 0.3, 5,
                                                            normal(rng, R, C))
@@ -100,7 +103,10 @@ def on_rows(R: int, C: int, dtype: type) -> Iterator[tuple[str, Callable]]:
                 kernels.matmul(a, b, bias=bias, residual=residual),
                 kernels.matmul(a, b, activated=activated), activated.copy(),
                 kernels.matmul(a, b, slope_at=h, activated=activated), activated,
-                kernels.matmul(a, b, relu2=True), kernels.matmul(a, b, slope_at=h * h, relu2=True)]
+                kernels.matmul(a, b, activation=RELU2),
+                kernels.matmul(a, b, slope_at=h * h, activation=RELU2),
+                kernels.matmul(a, b, activated=activated, activation=GELU_TANH), activated.copy(),
+                kernels.matmul(a, b, slope_at=h, activated=activated, activation=GELU_TANH)]
     yield "matmul", matmul
 
     def rotated(rng):

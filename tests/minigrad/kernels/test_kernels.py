@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from minigrad import kernels
+from minigrad.kernels.activations import GELU_TANH, RELU2
 from tests import plain
 
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
@@ -67,8 +68,10 @@ def test_what_follows_a_matmul_is_the_plain_statement(shape, dtype):
     bias, h, residual = normal(rng, P, dtype=dtype), *normal(rng, 2, M, P, dtype=dtype)
     for after in (dict(bias=bias), dict(residual=residual), dict(bias=bias, residual=residual),
                   dict(bias=bias, activated=h), dict(slope_at=h, activated=residual),
-                  dict(bias=bias, relu2=True), dict(slope_at=h * h, relu2=True)):
-        after, after_plain = ({k: np.copy(v) if k != "relu2" else v for k, v in after.items()}
+                  dict(bias=bias, activation=RELU2), dict(slope_at=h * h, activation=RELU2),
+                  dict(activated=h, activation=GELU_TANH),
+                  dict(slope_at=h, activated=residual, activation=GELU_TANH)):
+        after, after_plain = ({k: v if k == "activation" else v.copy() for k, v in after.items()}
                               for _ in range(2))
         assert_close(kernels.matmul(a, b, **after), plain.matmul(a, b, **after_plain), dtype)
         if "activated" in after:
@@ -119,6 +122,17 @@ def test_gelu_and_its_gradient_are_the_plain_ones(dtype, by_tanh):
     g = normal(np.random.default_rng(3), x.size, dtype=dtype)
     assert_close(kernels.gelu(x, by_tanh), plain.gelu(x, by_tanh), dtype)
     assert_close(kernels.gelu_vjp(g, x, by_tanh), plain.gelu_vjp(g, x, by_tanh), dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [0, 1, 7, 100_003])
+def test_swiglu_and_its_gradients_are_the_plain_ones(size, dtype):
+    rng = np.random.default_rng(5)
+    g, gate, up = (4 * normal(rng, size, dtype=dtype) for _ in range(3))
+    gate[::3] *= 300                # whose exponentials are no floats
+    assert_close(kernels.swiglu(gate, up), plain.swiglu(gate, up), dtype)
+    for computed, stated in zip(kernels.swiglu_vjp(g, gate, up), plain.swiglu_vjp(g, gate, up)):
+        assert_close(computed, stated, dtype)
 
 
 @compiled_only
@@ -349,8 +363,8 @@ def test_nan_passes_through_the_activations():
     activated = h.astype(np.float32)
     kernels.matmul(a, b, activated=activated)
     assert np.isnan(activated).all()
-    assert np.isnan(kernels.matmul(a, b, relu2=True)).all()
-    assert np.isnan(kernels.matmul(h.astype(np.float32), b, slope_at=a, relu2=True)).all()
+    assert np.isnan(kernels.matmul(a, b, activation=RELU2)).all()
+    assert np.isnan(kernels.matmul(h.astype(np.float32), b, slope_at=a, activation=RELU2)).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
