@@ -186,6 +186,7 @@ class MultiHeadAttention(Module):
     qk_norm : divide queries and keys by their root mean square, head by head, before they are
         rotated; see `mg.qk_norm`.
     out_bias : whether the output projection has a bias; `bias` by default.
+    rotary_base : of the wavelengths by which queries and keys are rotated.
 
     Source: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, "Fast Transformer Decoding", section 3
     (multi-query); Ainslie et al. 2023, "GQA", section 2.2 (grouped-query).
@@ -197,7 +198,7 @@ class MultiHeadAttention(Module):
                  std_out: float = STD, dtype: type = np.float32, num_kv_heads: int | None = None,
                  d_key: int | None = None, d_value: int | None = None, projection: bool = True,
                  rotary: bool = False, alibi: bool = False, qk_norm: bool = False,
-                 out_bias: bool | None = None) -> None:
+                 out_bias: bool | None = None, rotary_base: float = ROTARY_BASE) -> None:
         if num_heads < 1:
             raise ValueError(f"attention has at least 1 head, and not {num_heads}")
         if None in (d_key, d_value) and d_out % num_heads:
@@ -217,7 +218,8 @@ class MultiHeadAttention(Module):
                              f"{self.d_key} of them, which is odd")
         rng = np.random.default_rng(0) if rng is None else rng
         width = (num_heads + self.kv_heads) * self.d_key + self.kv_heads * d_value
-        self.causal, self.rotary, self.alibi, self.qk_norm = causal, rotary, alibi, qk_norm
+        self.causal, self.alibi, self.qk_norm = causal, alibi, qk_norm
+        self.rotary, self.rotary_base = rotary, rotary_base
         self.qkv = Linear(d_in, width, bias, rng, dtype=dtype)
         out_bias = bias if out_bias is None else out_bias
         self.out = (Linear(num_heads * d_value, d_out, out_bias, rng, std_out, dtype) if projection
@@ -232,8 +234,8 @@ class MultiHeadAttention(Module):
         (..., T, d_in) -> (..., T, W)."""
         qkv, heads = self.qkv(x), self.heads + self.kv_heads
         if self.qk_norm:
-            return mg.qk_norm(qkv, heads, self.d_key, ROTARY_BASE if self.rotary else None)
-        return mg.rotary(qkv, heads, self.d_key) if self.rotary else qkv
+            return mg.qk_norm(qkv, heads, self.d_key, self.rotary_base if self.rotary else None)
+        return mg.rotary(qkv, heads, self.d_key, self.rotary_base) if self.rotary else qkv
 
     def mix(self, qkv: Tensor, rng: Rng = None, residual: Tensor | None = None) -> Tensor:
         """Return the output for the result of `project`; a residual of its shape is added after the

@@ -22,7 +22,8 @@ from model.training.sizes import (cached, forward_flops, of_a_layer, outside_lay
 from model.transformer import Architecture, TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default
-ATTENTION, MLP = ("query", "key", "value", "output"), ("up", "down")
+ATTENTION, MLP = ("query", "key", "value", "output"), ("gate", "up", "down")
+EMBEDDINGS = [f"{name} embedding" for name in ("token", "n-gram", "position", "output")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,16 +92,15 @@ def parameter_table(config: TransformerConfig) -> list[str]:
     of_one = sum(in_head.values()) if config.kv_heads == config.n_head else None
     return ["{:18}{:>14}{:>17}{:>19}{:>9}".format("parameters", "one head", "one layer", "all",
                                                   "share"),
-            *(row(f"{name} embedding", outside[f"{name} embedding"])
-              for name in ("token", "n-gram", "position") if outside[f"{name} embedding"]),
+            *(row(name, outside[name]) for name in EMBEDDINGS if outside[name]),
             row_of("attention", ATTENTION, of_one),
             *(row_of(f"  {part}", [part], in_head[part]) for part in ATTENTION),
             row_of("MLP", MLP),
-            *(row_of(f"  {part}", [part]) for part in MLP),
+            *(row_of(f"  {part}", [part]) for part in MLP if layer[part]),
             *([row("norms", config.n_layer * layer["norms"] + outside["norms"], layer["norms"])]
               if outside["norms"] else []),
             row("total", total, layer.total()),
-            "The token embedding is the output's weights as well.",
+            *(["The token embedding is the output's weights as well."] if config.tied else []),
             *square_value(config)]
 
 
@@ -131,9 +131,11 @@ def bytes_table(config: TransformerConfig, optimizer: str) -> list[str]:
     n, kept = parameters(config), cached(config)
     block = config.block_size * kept
     by = "Muon and AdamW" if optimizer == "muon" else "AdamW"
-    # A step reads one row of positions, a row for each length of n-gram, and all rows of tokens.
+    # A step reads one row of positions, a row for each length of n-gram, and all rows of the
+    # output, which are those of the tokens where it is tied.
     outside = outside_layers(config)
     rows = {"position": config.position == "learned", "n-gram": config.ngrams - 1}
+    rows |= {} if config.tied else {"token": 1}
     read = n + block + sum(count * config.n_embd - outside[f"{name} embedding"]
                            for name, count in rows.items())
     rows = {"weights": n, "keys and values of a token": kept,

@@ -9,6 +9,7 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor, kernels
 from minigrad.module import Module
+from minigrad.ops.network import NORM_EPS
 
 STD = 0.02
 Rng = np.random.Generator | None        # a call without one drops nothing
@@ -91,23 +92,31 @@ class NGramEmbedding(Module):
 class LayerNorm(Module):
     """Normalise the channels to mean 0, variance 1, then scale and shift: (..., C) -> (..., C)."""
 
-    def __init__(self, channels: int, bias: bool, dtype: type = np.float32) -> None:
+    def __init__(self, channels: int, bias: bool, dtype: type = np.float32, eps: float = NORM_EPS
+                 ) -> None:
         self.weight = full((channels,), 1, dtype)
         self.bias = full((channels,), 0, dtype) if bias else None
+        self.eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:
-        return mg.layer_norm(x, self.weight, self.bias)
+        return mg.layer_norm(x, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(Module):
-    """Divide by the root mean square over the channels, without parameters: (..., C) -> (..., C).
+    """Divide by the root mean square over the channels: (..., C) -> (..., C).
 
-    It needs no gain: the weights that read the output can learn that factor for each column.
+    It needs no gain: the weights that read the output can learn that factor for each column.  Given
+    the number of channels, it learns one all the same, as Llama does.
     """
-    weight = bias = None
+    bias = None
+
+    def __init__(self, channels: int | None = None, dtype: type = np.float32, eps: float = NORM_EPS
+                 ) -> None:
+        self.weight = None if channels is None else full((channels,), 1, dtype)
+        self.eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:
-        return mg.rms_norm(x)
+        return mg.rms_norm(x, self.weight, self.eps)
 
 
 class Dropout(Module):
@@ -128,19 +137,26 @@ class Dropout(Module):
 
 
 class MLP(Module):
-    """Linear to four times the channels, GELU, linear back, at each position: (..., C) -> (..., C).
+    """Linear to `inner` channels, by default four times as many; GELU; linear back, at each
+    position: (..., C) -> (..., C).
 
     Source: Vaswani et al. 2017, section 3.3, with GPT-2's GELU (the exact one, as in nanoGPT), or
-    with another activation that `mg.mlp` knows.
+    with another activation that `mg.mlp` knows.  "swiglu" has a third linear layer, the gate.
     """
+    gate = None
 
     def __init__(self, channels: int, bias: bool, rng: np.random.Generator, std_out: float = STD,
-                 dtype: type = np.float32, activation: str = "gelu") -> None:
+                 dtype: type = np.float32, activation: str = "gelu", inner: int | None = None
+                 ) -> None:
         self.activation = activation
-        self.up = Linear(channels, 4 * channels, bias, rng, dtype=dtype)
-        self.down = Linear(4 * channels, channels, bias, rng, std_out, dtype)
+        inner = 4 * channels if inner is None else inner
+        if activation == "swiglu":
+            self.gate = Linear(channels, inner, bias, rng, dtype=dtype)
+        self.up = Linear(channels, inner, bias, rng, dtype=dtype)
+        self.down = Linear(inner, channels, bias, rng, std_out, dtype)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         # down(gelu(up(x))) + residual, in one op that keeps less for backward
+        gate = (self.gate.weight, self.gate.bias) if self.gate else ()
         return mg.mlp(x, self.up.weight, self.down.weight, self.up.bias, self.down.bias, residual,
-                      self.activation)
+                      self.activation, *gate)

@@ -15,17 +15,18 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
-from minigrad.ops.network import ACTIVATIONS
+from minigrad.ops.attention import ROTARY_BASE
+from minigrad.ops.network import ACTIVATIONS, NORM_EPS
 from minigrad.random import generator
 from model.attention import MultiHeadAttention
 from model.console.options import flag, problems
 from model.console.words import any_of
-from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, NGramEmbedding, RMSNorm,
-                          Rng)
+from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding,
+                          RMSNorm, Rng)
 from model.positions import sinusoids
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
-NORMS = ("layer", "rms")
+NORMS = ("layer", "rms", "rms_gain")
 # The paper's 1 suits embeddings of size 1.  These begin at STD and grow: sinusoids of size 1 drown
 # them, those of size STD are drowned.  This size trains as well as learnt positions.
 SINUSOID_SIZE = 4 * STD
@@ -51,7 +52,8 @@ class TransformerConfig:
     position: str = flag("learned", f"what tells positions apart: {', '.join(POSITIONS)}",
                          choices=POSITIONS)
     norm: str = flag("layer", f"before each part of a block and at the end: {', '.join(NORMS)}; "
-                              "rms learns nothing", choices=NORMS)
+                              "rms learns nothing, rms_gain a factor for each channel",
+                     choices=NORMS)
     qk_norm: bool = flag(False, "queries and keys of one size, head by head")
     activation: str = flag("gelu", f"of the MLPs: {', '.join(ACTIVATIONS)}", choices=ACTIVATIONS)
     # Weights that write to the residual stream begin at 0 (Zhang, Dauphin & Ma 2019, "Fixup",
@@ -61,6 +63,14 @@ class TransformerConfig:
                        at_least=1)
     ngram_rows: int = flag(8192, "rows of the table that they share", at_least=1)
     ngram_dropout: float = flag(0.0, "share of n-grams left out in training", at_least=0, below=1)
+    norm_eps: float = flag(NORM_EPS, "added under the root by the norms of the blocks and the last",
+                           above=0)
+    n_inner: int = flag(None, "hidden channels of an MLP, F", unset="4 n_embd", at_least=1)
+    attention_bias: bool = flag(None, "biases in the linear layers of attention", unset="bias")
+    mlp_bias: bool = flag(None, "biases in the linear layers of MLPs", unset="bias")
+    rotary_base: float = flag(ROTARY_BASE, "of --position rotary: the larger, the more slowly the "
+                                           "slowest channels turn", above=0)
+    tied: bool = flag(True, "the token table is also the output's weights")
 
     def __post_init__(self) -> None:
         if found := problems(self) or problems_of_heads(self.n_embd, self.n_head, self.n_kv_head,
@@ -70,7 +80,12 @@ class TransformerConfig:
     @property
     def kv_heads(self) -> int:
         """The number of heads of keys and values."""
-        return self.n_head if self.n_kv_head is None else self.n_kv_head
+        return meant(self, "n_kv_head")
+
+    @property
+    def inner(self) -> int:
+        """The number of hidden channels of an MLP, F."""
+        return meant(self, "n_inner")
 
     @property
     def d_head(self) -> int:
@@ -82,6 +97,21 @@ class TransformerConfig:
 Architecture = make_dataclass("Architecture", [
     (field.name, field.type, field) for field in fields(TransformerConfig)
     if field.name != "vocab_size"], frozen=True)
+
+
+def meant(options: object, name: str) -> object:
+    """Return the value of an option or, if it is unset, what it stands for."""
+    value = getattr(options, name)
+    if value is None and name in STANDS_FOR:
+        return STANDS_FOR[name](options)
+    return value
+
+
+# The options of TransformerConfig that may be unset, and what each then is.
+STANDS_FOR = {"n_kv_head": lambda options: options.n_head,
+              "n_inner": lambda options: 4 * options.n_embd,
+              "attention_bias": lambda options: options.bias,
+              "mlp_bias": lambda options: options.bias}
 
 
 def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "") -> list[str]:
@@ -117,7 +147,10 @@ def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int
 
 def norm(config: TransformerConfig, dtype: type) -> Module:
     """Return the norm that the configuration names, over C channels."""
-    return RMSNorm() if config.norm == "rms" else LayerNorm(config.n_embd, config.bias, dtype)
+    C, eps = config.n_embd, config.norm_eps
+    if config.norm == "layer":
+        return LayerNorm(C, config.bias, dtype, eps)
+    return RMSNorm(C if config.norm == "rms_gain" else None, dtype, eps)
 
 
 class Block(Module):
@@ -125,16 +158,18 @@ class Block(Module):
 
     def __init__(self, config: TransformerConfig, rng: np.random.Generator,
                  dtype: type = np.float32) -> None:
-        C, bias = config.n_embd, config.bias
+        C = config.n_embd
         # The residual stream sums 2 n_layer of these outputs.
         std_out = 0.0 if config.zero_init else STD / math.sqrt(2 * config.n_layer)
         self.norm1 = norm(config, dtype)
         self.attention = MultiHeadAttention(
-            C, C, config.n_head, config.dropout, bias, True, rng, std_out, dtype, config.n_kv_head,
-            rotary=config.position == "rotary", alibi=config.position == "alibi",
-            qk_norm=config.qk_norm)
+            C, C, config.n_head, config.dropout, meant(config, "attention_bias"), True, rng,
+            std_out, dtype, config.n_kv_head, rotary=config.position == "rotary",
+            alibi=config.position == "alibi", qk_norm=config.qk_norm,
+            rotary_base=config.rotary_base)
         self.norm2 = norm(config, dtype)
-        self.mlp = MLP(C, bias, rng, std_out, dtype, config.activation)
+        self.mlp = MLP(C, meant(config, "mlp_bias"), rng, std_out, dtype, config.activation,
+                       config.inner)
         self.dropout = Dropout(config.dropout)
 
     def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
@@ -164,7 +199,6 @@ class Transformer(Module):
     def __init__(self, config: TransformerConfig, seed: int = 0, dtype: type = np.float32) -> None:
         rng = generator(seed, "weights")
         self.config = config
-        # The token table is also the output's weights.
         self.token_embedding = Embedding(config.vocab_size, config.n_embd, rng, dtype)
         if config.ngrams > 1:
             self.ngram_embedding = NGramEmbedding(config.ngrams, config.ngram_rows, config.n_embd,
@@ -174,6 +208,8 @@ class Transformer(Module):
         self.dropout = Dropout(config.dropout)
         self.blocks = [Block(config, rng, dtype) for _ in range(config.n_layer)]
         self.norm = norm(config, dtype)
+        if not config.tied:
+            self.lm_head = Linear(config.n_embd, config.vocab_size, False, rng, dtype=dtype)
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
@@ -198,7 +234,12 @@ class Transformer(Module):
 
     def output(self, x: Tensor) -> Tensor:
         """Return the logits for the output of the last block: (..., C) -> (..., V)."""
-        return mg.linear(self.norm(x), self.token_embedding.weight)
+        return mg.linear(self.norm(x), self.output_weight)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The weights of the logits, (V, C): the token table or, untied, those of `lm_head`."""
+        return self.token_embedding.weight if self.config.tied else self.lm_head.weight
 
     def embed(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the input of the first block: (..., T) integers -> (..., T, C)."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from minigrad import kernels, no_grad
 from minigrad.kernels.build.tiles import empty_panels, pack
-from minigrad.ops.attention import rotary_angles
+from minigrad.ops.attention import ROTARY_BASE, rotary_angles
 from minigrad.ops.network import NORM_EPS
 from model.transformer import Transformer
 
@@ -44,7 +44,8 @@ class Reader:
         self.model, self.ids, self.slide = model, ids, slide
         self.n = ids.shape[1]                   # characters so far; ids are the last of them
         # A model that is no Transformer, or a subclass of it, is called as a whole.
-        self.decoder = Decoder(model, len(ids)) if cache and type(model) is Transformer else None
+        known = type(model) is Transformer and _is_known(model.config)
+        self.decoder = Decoder(model, len(ids)) if cache and known else None
 
     def logits(self) -> np.ndarray:
         """Return the logits of the next character of each sequence, (B, V)."""
@@ -128,6 +129,12 @@ class Decoder:
                                 config.activation == "relu2", *settings)
         self.length = length
         return logits
+
+
+def _is_known(config):
+    """Whether the decoder computes what the configuration asks for."""
+    return (config.norm_eps, config.inner, config.rotary_base, config.tied) == (
+        NORM_EPS, 4 * config.n_embd, ROTARY_BASE, True) and config.activation in ("gelu", "relu2")
 
 
 def _weights(model):

@@ -14,6 +14,7 @@ from model.storage.checkpoint import Checkpoint
 from model.training.folder import Folder
 from model.training.recipes import MINUTES, MODERN, completed
 from model.training.settings import ARCHITECTURE, Settings
+from model.transformer import meant
 
 
 def parsed(argv: list[str] | None, description: str) -> tuple[dict[str, object], list[str], Parser]:
@@ -87,7 +88,7 @@ def resumed_settings(given: dict[str, object], resumed: Checkpoint, folder: Fold
         if name in given and other not in given:        # the end that was meant before
             earlier[other] = None
     for name in ("recipe", *ARCHITECTURE, "optimizer", "seed"):
-        was = earlier["n_head" if name == "n_kv_head" and not earlier[name] else name]
+        was = meant(Settings(**earlier), name)
         if given.get(name, was) != was:
             mistakes.append(f"the run in {folder} has --{name} {was}, which cannot become "
                             f"{given[name]} on the way; leave the flag out, or train anew into "

@@ -13,8 +13,8 @@ from model.transformer import TransformerConfig, parameter_shapes
 
 # The parts that modules belong to, where the names differ.
 PARTS = {"token_embedding": "token embedding", "ngram_embedding": "n-gram embedding",
-         "position_embedding": "position embedding", "out": "output", "norm1": "norms",
-         "norm2": "norms", "norm": "norms"}
+         "position_embedding": "position embedding", "lm_head": "output embedding",
+         "out": "output", "norm1": "norms", "norm2": "norms", "norm": "norms"}
 
 
 def of_a_layer(config: TransformerConfig) -> Counter[str]:
@@ -23,7 +23,7 @@ def of_a_layer(config: TransformerConfig) -> Counter[str]:
 
 
 def outside_layers(config: TransformerConfig) -> Counter[str]:
-    """Return the number of parameters of each part outside the blocks.  The output is the token
+    """Return the number of parameters of each part outside the blocks.  A tied output is the token
     embedding again, which counts once."""
     return _of_layers(config, 1) - of_a_layer(config)
 
@@ -42,7 +42,8 @@ def _of_layers(config, n_layer):
 
 def matrices_of_a_layer(config: TransformerConfig) -> int:
     """Return the number of weights of a block that multiply; Muon steps these, where it is used."""
-    sizes = of_a_layer(dataclasses.replace(config, bias=False))
+    sizes = of_a_layer(dataclasses.replace(config, bias=False, attention_bias=False,
+                                           mlp_bias=False))
     return sizes.total() - sizes["norms"]
 
 
@@ -67,10 +68,10 @@ def forward_flops(config: TransformerConfig) -> tuple[float, float]:
     attention.
 
     Each weight that multiplies costs 2: every matrix of the layers, and the output's, which is the
-    token embedding.  An embedding lookup costs nothing.  In every head a query costs 2 D for the
-    score of each key and 2 D to mix its value: 4 C a layer for each key, and causal attention has
-    (T + 1) / 2 keys on average over a full block.  Norms, softmax, activations and additions are
-    not counted.  Backward costs twice as much as forward.
+    token embedding or has its size.  An embedding lookup costs nothing.  In every head a query
+    costs 2 D for the score of each key and 2 D to mix its value: 4 C a layer for each key, and
+    causal attention has (T + 1) / 2 keys on average over a full block.  Norms, softmax, activations
+    and additions are not counted.  Backward costs twice as much as forward.
 
     Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1 and table 1,
     which leaves out the output and counts T keys for each query; Chowdhery et al. 2022, "PaLM",
@@ -85,10 +86,12 @@ def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -
     """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
 
     Two floats for each parameter and its gradient, and what the optimiser keeps.  For each token, a
-    block keeps 12 C for backward, including the MLP's 4 C before and after GELU; 4 C outside the
-    blocks; and three times the V logits when the loss is computed.
+    block keeps for backward 6 C, the keys and values, and the MLP's F hidden channels, or 2 F with
+    a gate; 4 C outside the blocks; and three times the V logits when the loss is computed.
     """
     C, V = config.n_embd, config.vocab_size
-    of_a_token = config.n_layer * 12 * C + 4 * C + 3 * V
+    hidden = config.inner * (2 if config.activation == "swiglu" else 1)
+    of_a_block = 6 * C + 2 * config.kv_heads * config.d_head + hidden
+    of_a_token = config.n_layer * of_a_block + 4 * C + 3 * V
     return 4 * (2 * parameters(config) + state(config, optimizer)
                 + batch_size * config.block_size * of_a_token)

@@ -14,7 +14,7 @@ from minigrad.random import RowsFrom, generator
 from model import Transformer, TransformerConfig
 from model.layers import STD
 from model.positions import sinusoids
-from model.transformer import POSITIONS, SINUSOID_SIZE, parameter_shapes
+from model.transformer import POSITIONS, SINUSOID_SIZE, STANDS_FOR, parameter_shapes
 from tests.pairwise import pairwise
 
 SMALL = TransformerConfig(vocab_size=7, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.3)
@@ -72,9 +72,12 @@ PARTS = [dict(norm="rms"), dict(qk_norm=True), dict(qk_norm=True, position="rota
          dict(activation="relu2"), dict(zero_init=True),
          dict(ngrams=3, ngram_rows=11, ngram_dropout=0.4),
          dict(norm="rms", qk_norm=True, position="rotary", activation="relu2", zero_init=True)]
+GPT2 = dict(activation="gelu_tanh", attention_bias=True, mlp_bias=False, n_inner=17)
+LLAMA = dict(norm="rms_gain", norm_eps=0.1, activation="swiglu", n_inner=17, mlp_bias=True,
+             attention_bias=False, position="rotary", rotary_base=30.0, tied=False, n_kv_head=1)
 
 
-@pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
+@pytest.mark.parametrize("options", [*OPTIONS, *PARTS, GPT2, LLAMA], ids=str)
 def test_the_gradient_with_any_option_agrees_with_central_differences(options):
     config = changed(n_embd=12, n_head=3, bias=True, **options)
     model = enlarged(Transformer(config, seed=1, dtype=np.float64), 8)
@@ -349,14 +352,14 @@ def test_ids_that_the_model_cannot_take_are_refused_by_name():
 
 
 @pytest.mark.parametrize("name", ["vocab_size", "block_size", "n_layer", "n_head", "n_embd",
-                                  "n_kv_head", "ngrams", "ngram_rows"])
+                                  "n_kv_head", "n_inner", "ngrams", "ngram_rows"])
 @pytest.mark.parametrize("value, says", [
     (0, "is at least 1, not 0"), (-4, "is at least 1, not -4"),
     (2.0, "takes a whole number, not 2.0"), (True, "takes a whole number, not True"),
     ("4", "takes a whole number, not '4'"), (None, "takes a whole number, not None")])
 def test_a_size_that_is_no_positive_whole_number_is_refused_by_name(name, value, says):
-    if (name, value) == ("n_kv_head", None):
-        return                                              # which is n_head
+    if name in STANDS_FOR and value is None:
+        return                                              # n_head, or 4 n_embd
     with pytest.raises(ValueError) as caught:
         changed(**{name: value})
     assert str(caught.value) == f"{name} {says}"
@@ -372,10 +375,13 @@ def test_a_size_that_is_no_positive_whole_number_is_refused_by_name(name, value,
      "rotary needs; take n_embd 4 or 8"),
     (dict(position="absolute"),
      "position is learned, sinusoidal, rotary, alibi or none, not absolute"),
-    (dict(norm="swish"), "norm is layer or rms, not swish"),
-    (dict(activation="swish"), "activation is gelu or relu2, not swish"),
+    (dict(norm="swish"), "norm is layer, rms or rms_gain, not swish"),
+    (dict(activation="swish"), "activation is gelu, relu2, gelu_tanh or swiglu, not swish"),
     *((dict([(name, 1)]), f"{name} takes True or False, not 1")
-      for name in ("bias", "qk_norm", "zero_init")),
+      for name in ("bias", "qk_norm", "zero_init", "attention_bias", "mlp_bias", "tied")),
+    *((dict([(name, value)]), f"{name} is {says}, not {value}")
+      for name in ("norm_eps", "rotary_base")
+      for value, says in ((0.0, "above 0"), (math.nan, "above 0"), (math.inf, "a finite number"))),
     *((dict([(name, p)]), f"{name} is at least 0 and below 1, not {p}")
       for name in ("dropout", "ngram_dropout") for p in (-0.1, 1.0, 1, math.nan, math.inf))],
     ids=str)

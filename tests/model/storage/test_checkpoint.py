@@ -211,7 +211,8 @@ def test_a_checkpoint_is_plain_arrays_under_documented_names(path):
         "vocab_size": CONFIG.vocab_size, "block_size": 5, "n_layer": 2, "n_head": 2, "n_embd": 4,
         "dropout": 0.1, "bias": True, "n_kv_head": None, "position": "learned", "norm": "layer",
         "qk_norm": False, "activation": "gelu", "zero_init": False,
-        "ngrams": 1, "ngram_rows": 8192, "ngram_dropout": 0.0}
+        "ngrams": 1, "ngram_rows": 8192, "ngram_dropout": 0.0, "norm_eps": 1e-5, "n_inner": None,
+        "attention_bias": None, "mlp_bias": None, "rotary_base": 10000.0, "tied": True}
     assert arrays["vocabulary"].tolist() == sorted(map(ord, set(TEXT)))
     assert json.loads(str(arrays["training"])) == {"iteration": 1}
 

@@ -47,8 +47,10 @@ TEXT = Text("to be or not to be\n" * 100)
     (dict(on_nan="go_on"), "--on_nan is stop or skip, not go_on"),
     (dict(position="rotory"), "--position is learned, sinusoidal, rotary, alibi or none, not "
                               "rotory; did you mean rotary?"),
-    (dict(norm="rmsnorm"), "--norm is layer or rms, not rmsnorm; did you mean rms?"),
-    (dict(activation="relu"), "--activation is gelu or relu2, not relu; did you mean relu2?"),
+    (dict(norm="rmsnorm"),
+     "--norm is layer, rms or rms_gain, not rmsnorm; did you mean rms?"),
+    (dict(activation="relu"),
+     "--activation is gelu, relu2, gelu_tanh or swiglu, not relu; did you mean relu2?"),
     (dict(ngram_dropout=-0.1), "--ngram_dropout is at least 0 and below 1, not -0.1"),
     (dict(ngrams=0), "--ngrams is at least 1, not 0")])
 def test_what_cannot_work_is_named_with_its_flag_and_the_remedy(given, says):
@@ -74,7 +76,7 @@ def test_the_clock_alone_ends_a_run_that_is_not_told_its_steps():
 
 def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():
     draw, made = random.Random(0), 0
-    for _ in range(6000):
+    for _ in range(8000):
         s = Settings(n_layer=draw.randint(0, 3), n_head=draw.randint(0, 6),
                      n_embd=draw.randint(0, 30), block_size=draw.randint(0, 3),
                      n_kv_head=draw.choice([None, 0, 1, 2, 3]),
@@ -82,7 +84,8 @@ def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():
                      position=draw.choice(["learned", "rotary", "rope"]),
                      norm=draw.choice(["layer", "layer", "rms", "rms", "batch"]),
                      activation=draw.choice(["gelu", "gelu", "relu2", "relu2", "relu"]),
-                     ngrams=draw.choice([1, 1, 4, 4, 0]))
+                     ngrams=draw.choice([1, 1, 4, 4, 0]), n_inner=draw.choice([None, 5, 5, 0]),
+                     norm_eps=draw.choice([1e-5] * 9 + [0.0]))
         try:
             s.model_config(vocab_size=5)
         except ValueError:
