@@ -1,4 +1,5 @@
-"""The model, its training and single ops against PyTorch's results in reference/transformer.npz."""
+"""The model, its training and single ops against PyTorch's results in reference/transformer.npz,
+and models of other makers against those of the library transformers in reference/families.npz."""
 import json
 import pathlib
 
@@ -9,8 +10,10 @@ import minigrad as mg
 from minigrad.core import Tensor
 from model import Transformer, TransformerConfig
 
-with np.load(pathlib.Path(__file__).with_name("reference") / "transformer.npz") as file:
-    REFERENCE = dict(file)
+REFERENCE = {}
+for name in ("transformer.npz", "families.npz"):
+    with np.load(pathlib.Path(__file__).with_name("reference") / name) as file:
+        REFERENCE |= file
 MODELS = [name.removesuffix("/config") for name in REFERENCE if name.endswith("/config")]
 OPS = [name.removesuffix("/call") for name in REFERENCE if name.endswith("/call")]
 
@@ -40,7 +43,7 @@ def model_of(name, dtype):
 
 @in_both_types
 @pytest.mark.parametrize("name", MODELS)
-def test_the_transformer_has_pytorchs_logits_loss_and_gradients(name, dtype, tolerance):
+def test_the_transformer_has_the_references_logits_loss_and_gradients(name, dtype, tolerance):
     model = model_of(name, dtype)
     logits = model(REFERENCE[f"{name}/ids"])
     loss = mg.cross_entropy(logits, REFERENCE[f"{name}/targets"])
