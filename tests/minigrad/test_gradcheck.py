@@ -184,6 +184,23 @@ def gelu_exact_going_on_and_by_tanh_going_back(x):
     return kernels.gelu(x, False), (lambda g: kernels.gelu_vjp(g, x, True),)
 
 
+def silu(x):
+    s = 1 / (1 + np.exp(-x))
+    return x * s, s
+
+
+@planted(r((4, 6)), r((4, 6)))
+def gate_with_the_first_term_of_its_silu_only(gate, up):
+    y, s = silu(gate)
+    return y * up, (lambda g: g * up * s, lambda g: g * y)
+
+
+@planted(r((4, 6)), r((4, 6)))
+def product_multiplied_by_its_gate_before_the_silu_going_back(gate, up):
+    return kernels.swiglu(gate, up), (lambda g: kernels.swiglu_vjp(g, gate, up)[0],
+                                      lambda g: g * gate)
+
+
 @planted(r((4, 6)))
 def dropout_scale_forgotten_going_back(x):
     y = kernels.dropout(x, 0.3, 5)

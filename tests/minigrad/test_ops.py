@@ -471,15 +471,29 @@ def test_qk_norm_gives_heads_a_root_mean_square_of_1_and_turns_them_as_rotary_do
     assert not np.allclose(turned, y)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "relu2"])
+@pytest.mark.parametrize("activation", ["gelu", "relu2", "gelu_tanh"])
 def test_an_mlp_is_two_linear_layers_with_the_activation_between_them(activation):
     arrays = r((4, 3)), r((5, 3)), r((2, 5)), r(5), r(2), r((4, 2))
     results = []
     for compute in (lambda x, up, down, a, b, residual: mg.mlp(x, up, down, a, b, residual,
                                                                activation),
                     lambda x, up, down, a, b, residual: mg.linear(
-                        {"gelu": mg.gelu, "relu2": lambda h: mg.relu(h) ** 2}[activation](
-                            mg.linear(x, up, a)), down, b, residual)):
+                        {"gelu": mg.gelu, "relu2": lambda h: mg.relu(h) ** 2,
+                         "gelu_tanh": lambda h: mg.gelu(h, "tanh")}[activation](
+                             mg.linear(x, up, a)), down, b, residual)):
+        tensors = [Tensor(a, requires_grad=True) for a in arrays]
+        (out := compute(*tensors)).backward(np.cos(np.arange(8)).reshape(4, 2))
+        results.append([out.data] + [t.grad for t in tensors])
+    assert all(np.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(*results))
+
+
+def test_a_gated_mlp_is_three_linear_layers_with_the_silu_of_one_times_another():
+    arrays = r((4, 3)), r((5, 3)), r((2, 5)), r(5), r(2), r((4, 2)), r((5, 3)), r(5)
+    results = []
+    for compute in (
+            lambda *given: mg.mlp(*given[:6], "swiglu", *given[6:]),
+            lambda x, up, down, a, b, residual, gate, c: mg.linear(
+                mg.silu(mg.linear(x, gate, c)) * mg.linear(x, up, a), down, b, residual)):
         tensors = [Tensor(a, requires_grad=True) for a in arrays]
         (out := compute(*tensors)).backward(np.cos(np.arange(8)).reshape(4, 2))
         results.append([out.data] + [t.grad for t in tensors])

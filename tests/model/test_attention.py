@@ -72,7 +72,8 @@ def stacked(kind, *settings, rng=frozen):
 FORMS = [{}, dict(causal=False), dict(num_kv_heads=1), dict(d_key=3, d_value=5),
          dict(projection=False), dict(rotary=True), dict(alibi=True),
          dict(num_kv_heads=1, d_key=4, d_value=3, rotary=True, causal=False),
-         dict(qk_norm=True), dict(num_kv_heads=1, d_value=3, rotary=True, qk_norm=True)]
+         dict(qk_norm=True), dict(num_kv_heads=1, d_value=3, rotary=True, qk_norm=True),
+         dict(rotary=True, rotary_base=3.0)]
 
 
 def layers(dropout=0.0, bias=True):
@@ -606,3 +607,14 @@ def test_single_heads_start_with_weights_that_keep_the_variance():
     for part in (other.key, other.value):
         assert part.weight.shape == (48, 100)
         assert abs(part(Tensor(r((20, 100)).astype(np.float32))).data.std() - 1) < 0.2
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_queries_and_keys_are_turned_by_the_base_that_the_layer_is_given(qk_norm):
+    layer = MultiHeadAttention(4, 8, 2, rotary=True, rotary_base=3.0, qk_norm=qk_norm,
+                               dtype=np.float64)
+    x = Tensor(r((5, 4)))
+    plain = mg.qk_norm(layer.qkv(x), 4, 4) if qk_norm else layer.qkv(x)
+    turned = mg.rotary(plain, 4, 4, base=3.0).data
+    assert np.allclose(layer.project(x).data, turned, rtol=1e-12, atol=1e-14)
+    assert not np.allclose(turned, mg.rotary(plain, 4, 4).data)

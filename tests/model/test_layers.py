@@ -93,6 +93,30 @@ def test_rms_norm_is_the_row_by_its_root_mean_square_and_learns_nothing():
     assert RMSNorm().parameters() == []
 
 
+def test_rms_norm_of_channels_scales_them_by_a_gain_that_it_learns():
+    layer = with_random_parameters(RMSNorm(8, np.float64, eps=0.1))
+    unit = X / np.sqrt((X * X).mean(-1, keepdims=True) + 0.1)
+    assert close(layer(Tensor(X)), unit * layer.weight.data)
+    assert (RMSNorm(8).weight.data == 1).all() and layer.bias is None
+
+
+def test_layer_norm_adds_its_own_epsilon_to_the_variance():
+    unit = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 0.1)
+    assert close(LayerNorm(8, False, np.float64, eps=0.1)(Tensor(X)), unit)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_gated_mlp_is_down_of_silu_of_gate_times_up(bias):
+    layer = with_random_parameters(MLP(8, bias, fresh(), dtype=np.float64, activation="swiglu",
+                                       inner=5))
+    (gate, b_gate), (up, b_up), (down, b_down) = (
+        (part.weight.data, part.bias.data if bias else 0)
+        for part in (layer.gate, layer.up, layer.down))
+    assert gate.shape == up.shape == down.T.shape == (5, 8)
+    a = X @ gate.T + b_gate
+    assert close(layer(Tensor(X)), a / (1 + np.exp(-a)) * (X @ up.T + b_up) @ down.T + b_down)
+
+
 def test_an_mlp_may_have_another_activation():
     layer = with_random_parameters(MLP(8, False, fresh(), dtype=np.float64, activation="relu2"))
     hidden = np.square(np.maximum(X @ layer.up.weight.data.T, 0))

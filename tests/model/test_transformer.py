@@ -71,13 +71,13 @@ OPTIONS = [dict(position=position, n_kv_head=n_kv_head)
 PARTS = [dict(norm="rms"), dict(qk_norm=True), dict(qk_norm=True, position="rotary", n_kv_head=1),
          dict(activation="relu2"), dict(zero_init=True),
          dict(ngrams=3, ngram_rows=11, ngram_dropout=0.4),
+         dict(activation="gelu_tanh", attention_bias=True, mlp_bias=False, n_inner=17),
+         dict(norm="rms_gain", norm_eps=0.1, activation="swiglu", n_inner=17, mlp_bias=True,
+              attention_bias=False, position="rotary", rotary_base=30.0, tied=False, n_kv_head=1),
          dict(norm="rms", qk_norm=True, position="rotary", activation="relu2", zero_init=True)]
-GPT2 = dict(activation="gelu_tanh", attention_bias=True, mlp_bias=False, n_inner=17)
-LLAMA = dict(norm="rms_gain", norm_eps=0.1, activation="swiglu", n_inner=17, mlp_bias=True,
-             attention_bias=False, position="rotary", rotary_base=30.0, tied=False, n_kv_head=1)
 
 
-@pytest.mark.parametrize("options", [*OPTIONS, *PARTS, GPT2, LLAMA], ids=str)
+@pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
 def test_the_gradient_with_any_option_agrees_with_central_differences(options):
     config = changed(n_embd=12, n_head=3, bias=True, **options)
     model = enlarged(Transformer(config, seed=1, dtype=np.float64), 8)
@@ -115,9 +115,11 @@ def test_sinusoids_are_added_to_the_embedding():
     assert np.array_equal(model.embed(IDS).data, expected)
 
 
+def sizes(**options):
+    return {path: p.shape for path, p in Transformer(changed(**options)).named_parameters()}
+
+
 def test_options_change_the_parameters_as_they_say():
-    def sizes(**options):
-        return {path: p.shape for path, p in Transformer(changed(**options)).named_parameters()}
     usual = sizes()
     for position in POSITIONS[1:]:
         assert sizes(position=position) == {path: shape for path, shape in usual.items()
@@ -133,6 +135,23 @@ def test_options_change_the_parameters_as_they_say():
     assert {path for path in usual if usual[path] != grouped[path]} == {
         f"blocks.{i}.attention.qkv.weight" for i in range(2)}
     assert sizes(n_kv_head=2) == usual
+
+
+def test_the_parts_of_gpt2_and_llama_change_the_parameters_as_they_say():
+    usual, biased = sizes(), sizes(bias=True)
+    for options in (dict(activation="gelu_tanh"), dict(norm_eps=0.1), dict(n_inner=32),
+                    dict(rotary_base=3.0), dict(attention_bias=False, mlp_bias=False),
+                    dict(norm="rms_gain")):
+        assert sizes(**options) == usual
+    assert sizes(tied=False) == usual | {"lm_head.weight": (7, 8)}
+    biases = {part: {path for path in biased if path.endswith("bias") and part in path}
+              for part in ("attention", "mlp", "norm")}
+    assert sizes(attention_bias=True).keys() - usual.keys() == biases["attention"]
+    assert biased.keys() - sizes(bias=True, mlp_bias=False).keys() == biases["mlp"]
+    assert biased.keys() - sizes(bias=True, norm="rms_gain").keys() == biases["norm"]
+    gated = sizes(activation="swiglu", n_inner=5)
+    assert gated == usual | {f"blocks.{i}.mlp.{name}.weight": (8, 5) if name == "down" else (5, 8)
+                             for i in range(2) for name in ("gate", "up", "down")}
 
 
 def test_the_same_seed_gives_the_blocks_the_same_weights_whatever_is_said_of_kv_heads():
