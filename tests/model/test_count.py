@@ -13,8 +13,9 @@ from minigrad.core import watch_ops
 from model import CharTokenizer, Transformer, TransformerConfig, count, save_checkpoint
 from model.training.optimizers import optimizer_of
 from model.training.settings import Settings
-from model.transformer import NORMS, POSITIONS
+from model.transformer import ACTIVATIONS, NORMS, POSITIONS
 from tests.benchmarks.sizes import SIZES, VOCABULARY, step_flops
+from tests.pairwise import pairwise
 
 GPT3 = TransformerConfig(vocab_size=50257, block_size=2048, n_layer=96, n_head=96, n_embd=12288)
 VARIANTS = [dict(zip(("n_layer", "n_head", "n_embd", "vocab_size", "block_size", "bias"), values))
@@ -29,6 +30,11 @@ VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, bias=bias, norm=n
 VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, qk_norm=True, activation="relu2",
                   zero_init=True)]
 VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, ngrams=n, ngram_rows=7) for n in (1, 2, 4)]
+PARTS = dict(norm=NORMS, activation=ACTIVATIONS, n_inner=(None, 5), bias=(False, True),
+             attention_bias=(None, False, True), mlp_bias=(None, False, True), tied=(True, False),
+             n_kv_head=(None, 1))
+VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8) | dict(zip(PARTS, values))
+             for values in pairwise(*PARTS.values())]
 
 
 @pytest.fixture
@@ -43,8 +49,8 @@ def part_of(path):
     """The row of the table to which a parameter belongs."""
     name = path.rpartition(".")[0].split(".")[-1]
     return {"token_embedding": "token embedding", "position_embedding": "position embedding",
-            "ngram_embedding": "n-gram embedding",
-            "out": "output", "norm1": "norms", "norm2": "norms", "norm": "norms"}.get(name, name)
+            "ngram_embedding": "n-gram embedding", "lm_head": "output embedding", "out": "output",
+            "norm1": "norms", "norm2": "norms", "norm": "norms"}.get(name, name)
 
 
 def built(model):
@@ -133,7 +139,8 @@ def test_operations_are_those_of_the_products_that_run(settings):
     def note(event):
         shapes = [np.shape(x.data if isinstance(x, Tensor) else x) for x in event.inputs]
         if event.op in ("linear", "mlp"):
-            matrices = shapes[1:2] if event.op == "linear" else shapes[1:3]
+            # of an MLP up and down, and at the end the gate and its bias, if there are any
+            matrices = shapes[1:2] if event.op == "linear" else shapes[1:3] + shapes[7:8]
             done["weights"] += 2 * T * sum(map(math.prod, matrices))
         elif event.op == "self_attention":      # each of C channels with each key that is seen
             done["attention"] += 4 * config.n_embd * sum(range(1, T + 1))
@@ -143,10 +150,12 @@ def test_operations_are_those_of_the_products_that_run(settings):
     assert weights * T == done["weights"] and attention * T == done["attention"]
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_bytes_are_those_of_the_arrays(optimizer):
+@pytest.mark.parametrize("optimizer, tied, parts", [
+    ("adamw", True, {}), ("muon", True, {}),
+    ("muon", False, dict(activation="swiglu", n_inner=33, attention_bias=False))])
+def test_bytes_are_those_of_the_arrays(optimizer, tied, parts):
     config = TransformerConfig(vocab_size=50, block_size=500, n_layer=3, n_head=4, n_embd=40,
-                               bias=True)
+                               bias=True, tied=tied, **parts)
     model = Transformer(config)
     state = optimizer_of(model, Settings(optimizer=optimizer)).state()
     rows = {line[:45].strip(): line[45:].split("  ")
@@ -163,8 +172,16 @@ def test_bytes_are_those_of_the_arrays(optimizer):
     of_a_token = 3 * 2 * 40 * 4
     assert said("keys and values of a token")[0] == count.scaled(of_a_token, "B") == "960.0 B"
     assert said("keys and values of a full block")[0] == count.scaled(500 * of_a_token, "B")
-    read = weights - 499 * 40 * 4 + 500 * of_a_token        # one row of the positions
+    unread = 499 + (0 if tied else 49)      # all but one of the positions, and of such tokens
+    read = weights - unread * 40 * 4 + 500 * of_a_token
     assert said("read to write a token, the cache full")[0] == count.scaled(read, "B")
+
+
+def test_the_table_has_a_row_for_a_gate_and_for_an_output_that_is_not_tied(capsys):
+    usual, llama = run(capsys), run(capsys, "--no-tied", "--activation", "swiglu", "--n_inner", "9")
+    for row, is_usual in (("  gate  ", False), ("\noutput embedding ", False),
+                          ("The token embedding is the output's weights as well.", True)):
+        assert (row in usual, row in llama) == (is_usual, not is_usual), row
 
 
 def run(capsys, *flags):

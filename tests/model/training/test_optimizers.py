@@ -27,3 +27,16 @@ def test_muon_gets_the_matrices_of_the_blocks_and_adamw_the_rest(groups):
     assert "sections" not in other
     rest = [names[id(p)] for group in decayed_and_other(model, matrices) for p in group["params"]]
     assert sorted(rest + stepped) == sorted(names.values())
+
+
+def test_a_gate_is_a_matrix_of_a_block_and_an_untied_output_none():
+    model = Transformer(TransformerConfig(9, 8, 2, 2, 8, norm="rms_gain", activation="swiglu",
+                                          n_inner=5, tied=False))
+    matrices = packed_and_other_matrices(model)
+    stepped = {id(p) for group in matrices for p in group["params"]}
+    assert stepped == {id(p) for block in model.blocks for p in block.parameters() if p.ndim == 2}
+    assert all(id(block.mlp.gate.weight) in stepped for block in model.blocks)
+    decayed, other = decayed_and_other(model, matrices)
+    assert [*map(id, decayed["params"])] == [*map(id, (
+        model.token_embedding.weight, model.position_embedding.weight, model.lm_head.weight))]
+    assert len(other["params"]) == 5 and other["weight_decay"] == 0     # the gains
