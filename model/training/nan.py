@@ -192,7 +192,8 @@ def replay(path: str | os.PathLike) -> None:
         state.restore(checkpoint.training["state"])
         then = Case.restored(checkpoint.training["nan"])
         compiling.announce("compiling  ")
-        ahead.compile_ahead(qk_norm=config.qk_norm, ngrams=config.ngrams > 1)
+        ahead.compile_ahead(qk_norm=config.qk_norm, ngrams=config.ngrams > 1,
+                            gated=config.activation == "swiglu")
         now, finding = then.again(checkpoint.model, state.dropout)
     except (IndexError, ValueError) as error:
         raise CheckpointError(f"{path} holds no step that can be taken again: {error}") from error

@@ -45,7 +45,8 @@ def describe(run: Run, counted: dict[str, float]) -> None:
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + " nats a character")
     compiling.announce("compiling  ")
-    ahead.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, sample=not s.explain)
+    ahead.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, s.activation == "swiglu",
+                        sample=not s.explain)
     print(flush=True)
 
 

@@ -22,14 +22,15 @@ _started = []       # keeps Python from warning of a process that has not ended
 
 
 def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = False,
-                  sample: bool = False) -> None:
-    """Compile, for float32, the kernels of a training step with Muon, normed queries and keys, and
-    n-gram embeddings, if it has them; and, while training begins, those that draw a sample."""
+                  gated: bool = False, sample: bool = False) -> None:
+    """Compile, for float32, the kernels of a training step with Muon, normed queries and keys,
+    n-gram embeddings and gated MLPs, if it has them; and, while training begins, those that draw a
+    sample."""
     if numba.config.DISABLE_JIT or threads.count() == 1:
         return
     own = OWN + ["muon"] * muon
     others = (OTHERS + ["norm_heads_vjp", "norm_heads"] * qk_norm
-              + ["sum_rows", "ngram_rows"] * ngrams)
+              + ["sum_rows", "ngram_rows"] * ngrams + ["swiglu_vjp", "swiglu"] * gated)
     missing, last = ([name for name in names if not compiling.KERNELS[name].on_disk()]
                      for names in (others, SAMPLE * sample))
     if (missing or last) and compiling.cache_folder():
