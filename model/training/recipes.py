@@ -3,7 +3,7 @@ import math
 import textwrap
 
 from model.console.options import as_flags
-from model.training.settings import Settings
+from model.training.settings import ARCHITECTURE, Settings
 
 MINUTES = 3.0
 # The passes over a text of a million characters in three minutes.  The more passes a run makes over
@@ -89,7 +89,9 @@ def completed(given: dict[str, object], characters: int) -> dict[str, object]:
 def told(s: Settings, characters: int) -> str:
     """Return a run's recipe as flags, and the settings that replace some of it, in lines."""
     named = recipe(s.recipe, characters, s.minutes, s.max_iters)
-    own = {name: getattr(s, name) for name in named if getattr(s, name) != named[name]}
+    usual = {name: getattr(Settings, name) for name in ARCHITECTURE} | named
+    own = {name: getattr(s, name) for name in [*named, *ARCHITECTURE]
+           if getattr(s, name) != usual[name]}
     lines = wrapped(f"{s.recipe}:", as_flags(named))
     if own:
         lines += wrapped("but for", as_flags(own))

@@ -89,7 +89,9 @@ def test_a_warm_up_is_a_quarter_of_the_steps_at_most_and_a_short_text_is_evaluat
 
 
 @pytest.mark.parametrize("given", [{}, {"recipe": "gpt2"}, {"max_iters": 7, "n_embd": 64},
-                                   {"minutes": 1.5, "max_iters": 9, "qk_norm": False}], ids=str)
+                                   {"minutes": 1.5, "max_iters": 9, "qk_norm": False},
+                                   {"n_kv_head": 2, "norm_eps": 1e-6, "attention_bias": True,
+                                    "mlp_bias": False, "tied": False}], ids=str)
 def test_a_recipe_is_told_in_full_as_flags_that_give_the_same_run(given):
     s = Settings(**completed(given, BUILT_IN))
     said = told(s, BUILT_IN)

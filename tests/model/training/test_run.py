@@ -456,6 +456,8 @@ def test_a_run_with_options_is_interrupted_resumed_and_sampled_as_any_other(
 
 MODERN = ("--norm", "rms", "--qk_norm", "--position", "rotary", "--activation", "relu2",
           "--zero_init", "--ngrams", "3", "--ngram_rows", "50")
+LLAMA = ("--norm", "rms_gain", "--norm_eps", "1e-6", "--position", "rotary", "--rotary_base", "100",
+         "--activation", "swiglu", "--n_inner", "40", "--no-tied", "--attention_bias")
 
 
 def test_a_run_with_the_parts_of_a_modern_transformer_is_told_resumed_and_sampled_as_any_other(
@@ -482,19 +484,42 @@ def test_a_run_with_the_parts_of_a_modern_transformer_is_told_resumed_and_sample
     assert "ngram_embedding.weight" in said and "layer_norm" not in said
 
 
+def test_a_run_with_the_parts_of_llama_is_told_resumed_and_sampled_as_any_other(
+        small_text, tmp_path, capsys):
+    run(small_text, tmp_path / "whole", "--max_iters", "20", "--profile", "5", *LLAMA)
+    assert re.search(r"(?s)but for .*--norm_eps 1e-06\s.*--n_inner 40\s.*--no-tied\b", capsys.readouterr().out)
+    run(small_text, tmp_path / "cut", "--max_iters", "10", "--lr_decay_iters", "20", *LLAMA)
+    resume = ("--init_from", "resume", "--out_dir", str(tmp_path / "cut"), "--max_iters", "20")
+    train.main([*resume, "--no-mlp_bias"])          # which is what --no-bias stands for
+    assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
+    model, tokenizer, *_ = load_checkpoint(tmp_path / "cut" / "ckpt.npz")
+    assert not model.config.tied and model.blocks[0].mlp.gate.weight.shape == (40, 16)
+    by_cache, anew = (generate(model, tokenizer, "the ", 60, seed=1, cache=cache)
+                      for cache in (True, False))
+    assert by_cache == anew and len(anew) == 64
+    for flag, value, says in (("--n_inner", "64", "--n_inner 40, which cannot become 64"),
+                              ("--mlp_bias", "", "--mlp_bias False, which cannot become True")):
+        assert says in refused(capsys, *resume, flag, *([value] if value else []))
+    capsys.readouterr()
+    run(small_text, tmp_path / "told", "--explain", *LLAMA)
+    said = capsys.readouterr().out
+    assert "mlp.gate.weight" in said and "lm_head.weight" in said
+
+
 def test_a_run_of_a_version_without_the_options_goes_on_without_them(trained, tmp_path):
     with np.load(trained / "last.npz", allow_pickle=False) as file:
         older = {name: file[name] for name in file.files}
     config, training = (json.loads(str(older[name])) for name in ("config", "training"))
     for name in ("n_kv_head", "position", "norm", "qk_norm", "activation", "zero_init",
-                 "ngrams", "ngram_rows"):
+                 "ngrams", "ngram_rows", "norm_eps", "n_inner", "attention_bias", "mlp_bias",
+                 "rotary_base", "tied"):
         del config[name], training["settings"][name]
     del training["settings"]["optimizer"], training["settings"]["muon_lr"]
     older |= {"config": np.array(json.dumps(config)), "training": np.array(json.dumps(training))}
     with open(tmp_path / "last.npz", "w+b") as file:
         archive.write(file, older)
     train.main(["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "50",
-                "--n_kv_head", "2"])                        # as many as heads, which it has
+                "--n_kv_head", "2", "--n_inner", "64", "--no-mlp_bias"])    # which it has unset
     assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"
 
 
