@@ -35,6 +35,9 @@ LIKELIEST = 8               # predictions shown of each character
 LENS = 3                    # and of each block
 LONG = 40                   # characters that do not occur in a text by chance
 CHANNELS = 4                # numbers shown of the residual stream
+THROUGH = {"gelu": "through GELU", "gelu_tanh": "through GELU (by tanh)",
+           "relu2": "through ReLU and a square",
+           "swiglu": "twice, the one through SiLU as a gate that multiplies the other"}
 
 
 def words_of(config: TransformerConfig) -> dict[str, str]:
@@ -42,6 +45,8 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
     it uses; other steps are described by the op's own docstring."""
     grouped = config.kv_heads < config.n_head
     shift = " and shifted by another" if config.bias else ""
+    hidden = ("four times the channels" if config.inner == 4 * config.n_embd else
+              number_of(config.inner, "channel"))
     bias = " − slope of the head · distance" if config.position == "alibi" else ""
     return {
         "embedding token_embedding":
@@ -57,7 +62,8 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
         "layer_norm": "The C numbers of each character are brought to mean 0 and variance 1; each "
                       f"channel is then scaled by a learnt factor{shift}.",
         "rms_norm": "The C numbers of each character are divided by their root mean square; "
-                    "nothing is learnt.",
+                    + ("nothing is learnt." if config.norm == "rms" else
+                       "each channel is then scaled by a learnt factor."),
         "linear qkv":
             "One product makes what a character looks for (its queries), what it offers (keys) and "
             "what it hands over (values), D numbers each, side by side: "
@@ -75,12 +81,15 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
             "the weights shown above, T × T of them in each of H heads; what a head brings back is "
             "the mean of the values, weighted by them.",
         "linear out": "What the heads brought back is mixed, and added to the stream.",
-        "mlp": "Each character by itself: up to four times the channels, through "
-               + ("GELU" if config.activation == "gelu" else "ReLU and a square")
-               + ", and down again; added to the stream.",
+        "mlp": f"Each character by itself: up to {hidden}, {THROUGH[config.activation]}, and down "
+               "again; added to the stream.",
         "linear token_embedding":
             "Compared with every row of the token table: a score (logit) for each of V characters."
             "  Softmax makes them the probabilities above.",
+        "linear lm_head":
+            "Compared with a row of C learnt numbers for every character, which is not that of the "
+            "token table: a score (logit) for each of V characters.  Softmax makes them the "
+            "probabilities above.",
     }
 
 

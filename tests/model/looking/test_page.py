@@ -176,7 +176,13 @@ def test_the_steps_of_a_model_with_options_are_told_as_they_are(position, n_kv_h
     (dict(qk_norm=True), "only their directions count.", "turned"),
     (dict(qk_norm=True, position="rotary"), "only their directions count; then they are turned",
      "Queries and keys are turned"),
-    (dict(activation="relu2"), "through ReLU and a square", "GELU"),
+    (dict(norm="rms_gain"), "each channel is then scaled by a learnt factor.", "nothing is learnt"),
+    (dict(activation="relu2"), "up to four times the channels, through ReLU and a square", "GELU"),
+    (dict(activation="gelu_tanh", n_inner=24), "up to 24 channels, through GELU (by tanh), and",
+     "four times"),
+    (dict(activation="swiglu"), "channels, twice, the one through SiLU as a gate", "GELU"),
+    (dict(tied=False), "row of C learnt numbers for every character, which is not",
+     "Compared with every row of the token table"),
     (dict(ngrams=3), "The 2 to 3 characters that it ends have rows of learnt numbers", "Sines")])
 def test_the_parts_of_a_model_are_told_as_they_are(options, says, never):
     config = TransformerConfig(28, 16, 1, 2, 16, **options)

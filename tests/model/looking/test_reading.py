@@ -70,6 +70,7 @@ def test_the_steps_use_every_parameter_and_each_belongs_to_its_block(bias, dropo
 
 @pytest.mark.parametrize("options", [{}, dict(norm="rms"), dict(qk_norm=True, position="rotary"),
                                      dict(norm="rms", position="none"),
+                                     dict(norm="rms_gain", activation="swiglu", tied=False),
                                      dict(ngrams=3)])
 def test_steps_belong_to_the_block_that_ran_them_also_where_they_use_no_parameter(options):
     model, ids = enlarged(n_layer=3, **options), np.arange(8)
