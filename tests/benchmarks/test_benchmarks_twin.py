@@ -85,12 +85,16 @@ def test_the_twin_goes_back_to_its_best_weights():
     assert twin.evaluate(x, y, 4) == best
 
 
-def test_what_the_twin_has_not_is_refused():
+@pytest.mark.parametrize("name, value", [
+    ("position", "alibi"), ("n_kv_head", 2), ("norm", "rms_gain"), ("activation", "swiglu"),
+    ("norm_eps", 1e-6), ("n_inner", 40), ("attention_bias", True), ("mlp_bias", True),
+    ("rotary_base", 500.0), ("tied", False)])
+def test_what_the_twin_has_not_is_refused(name, value):
     from types import SimpleNamespace
 
     from tests.benchmarks.twin import Twin
-    config = Settings(position="alibi").model_config(11)
-    with pytest.raises(ValueError, match="alibi"):
+    config = Settings(**{name: value}).model_config(11)
+    with pytest.raises(ValueError, match=f"of {name} the twin has .*; and not {value}"):
         Twin(SimpleNamespace(**dataclasses.asdict(config)))
 
 

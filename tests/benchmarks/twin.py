@@ -106,12 +106,15 @@ class Twin(nn.Module):
 
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
-        if (config.position not in ("learned", "rotary", "none")
-                or config.n_kv_head not in (None, config.n_head)):
-            raise ValueError(f"the twin has learned or rotary positions, and as many heads of keys "
-                             f"as of queries; not {config.position} ones and n_kv_head="
-                             f"{config.n_kv_head}")
-        C = config.n_embd
+        C, bias = config.n_embd, config.bias
+        has = dict(position=("learned", "rotary", "none"), n_kv_head=(None, config.n_head),
+                   norm=("layer", "rms"), activation=tuple(ACTIVATIONS), norm_eps=(EPS,),
+                   n_inner=(None, 4 * C), attention_bias=(None, bias), mlp_bias=(None, bias),
+                   rotary_base=(ROTARY_BASE,), tied=(True,))
+        for name, values in has.items():
+            if (value := getattr(config, name)) not in values:
+                raise ValueError(f"of {name} the twin has {', '.join(map(str, values))}; and not "
+                                 f"{value}")
         self.block_size = config.block_size
         self.token_embedding = nn.Embedding(config.vocab_size, C)
         if config.ngrams > 1:
