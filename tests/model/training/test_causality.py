@@ -86,7 +86,8 @@ def test_the_right_model_passes_in_float64_with_biases_and_large_weights():
 
 
 @pytest.mark.parametrize("position, n_kv_head, parts, dtype", pairwise(
-    POSITIONS, [None, 1], [{}, dict(norm="rms", qk_norm=True, activation="relu2", ngrams=3)],
+    POSITIONS, [None, 1], [{}, dict(norm="rms", qk_norm=True, activation="relu2", ngrams=3),
+                           dict(norm="rms_gain", activation="swiglu", n_inner=9, tied=False)],
     [np.float32, np.float64]))
 def test_the_right_model_passes_with_any_option(position, n_kv_head, parts, dtype):
     model = Transformer(TransformerConfig(V, 40, 2, H, 20, bias=True, position=position,
