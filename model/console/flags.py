@@ -35,7 +35,11 @@ OTHER_NAMES = {
     "--block_size": "block context context_length context_size ctx ctx_len n_ctx n_positions "
                     "seq_len seq_length sequence_length max_seq_len max_length",
     "--position": "pos pos_emb position_embedding position_embedding_type",
-    "--activation": "act act_fn hidden_act",
+    "--rotary_base": "rope_theta theta rope_base rope_freq_base",
+    "--activation": "act act_fn hidden_act activation_function",
+    "--n_inner": "intermediate_size ffn_dim d_ff feed_forward_length",
+    "--norm_eps": "rms_norm_eps layer_norm_eps layer_norm_epsilon",
+    "--tied": "tie tie_weights tie_word_embeddings",
     "--dropout": "drop",
     "--optimizer": "opt optim",
     "--beta1 and --beta2": "beta betas",

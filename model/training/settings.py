@@ -155,6 +155,9 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
         if self.min_lr is not None and self.min_lr > self.learning_rate:
             found.append(f"--min_lr {self.min_lr:g} is above --learning_rate "
                          f"{self.learning_rate:g}, so the rate rises at the end")
+        if self.rotary_base != Settings.rotary_base and self.position != "rotary":
+            found.append(f"--rotary_base {self.rotary_base:g} does nothing with --position "
+                         f"{self.position}")
         return found
 
     @property

@@ -164,6 +164,7 @@ def test_a_folder_that_cannot_be_named_is_refused(out_dir, says):
     (dict(learning_rate=1e3), "--learning_rate 1000 is far above what trains such a model; 0.004 "
                               "is usual"),
     (dict(min_lr=1e-2), "--min_lr 0.01 is above --learning_rate 0.004, so the rate rises at the "
-                        "end")])
+                        "end"),
+    (dict(rotary_base=500.0), "--rotary_base 500 does nothing with --position learned")])
 def test_what_is_hardly_meant_is_warned_of(given, says):
     assert Settings(**given).problems() == [] and Settings(**given).warnings() == [says]
