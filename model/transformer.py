@@ -63,9 +63,8 @@ class TransformerConfig:
                        at_least=1)
     ngram_rows: int = flag(8192, "rows of the table that they share", at_least=1)
     ngram_dropout: float = flag(0.0, "share of n-grams left out in training", at_least=0, below=1)
-    norm_eps: float = flag(NORM_EPS, "added before the root is taken, in the norms of the blocks and "
-                                     "the last",
-                           above=0)
+    norm_eps: float = flag(NORM_EPS, "added before the root is taken, in the norms of the blocks "
+                                     "and the last", above=0)
     n_inner: int = flag(None, "hidden channels of an MLP, F", unset="4 n_embd", at_least=1)
     attention_bias: bool = flag(None, "biases in the linear layers of attention", unset="bias")
     mlp_bias: bool = flag(None, "biases in the linear layers of MLPs", unset="bias")

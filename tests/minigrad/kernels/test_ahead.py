@@ -49,7 +49,7 @@ def test_what_is_compiled_ahead_is_what_a_step_and_then_a_sample_run(modern, end
 def on_disk(monkeypatch):
     """The names of the kernels that are on disk; none is compiled, and no process is started."""
     names = {*ahead.OWN, *ahead.OTHERS, *ahead.SAMPLE, "muon", "sum_rows", "ngram_rows",
-             "norm_heads", "norm_heads_vjp"}
+             "norm_heads", "norm_heads_vjp", "swiglu", "swiglu_vjp"}
     for name in names.copy():
         kernel = compiling.KERNELS[name]
         monkeypatch.setattr(kernel, "on_disk", lambda name=name: name in names)
@@ -67,14 +67,14 @@ def test_what_is_on_disk_is_not_compiled_by_a_second_process(monkeypatch, on_dis
 def test_what_a_second_recipe_needs_is_announced_and_compiled(monkeypatch, on_disk, capsys):
     started = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **settings: started.append(command))
-    on_disk -= {"norm_heads", "muon", "decode"}
+    on_disk -= {"norm_heads", "muon", "decode", "swiglu"}
     compiling.announce("compiling")
     ahead.compile_ahead()
     assert not started and capsys.readouterr().out == ""
-    ahead.compile_ahead(True, True, sample=True)
-    assert capsys.readouterr().out.startswith("compiling 3 kernels for this machine")
-    assert len(started) == 1 and list(compiling.elsewhere) == ["norm_heads"]
-    assert started[0][-1].endswith("(['norm_heads'], ['decode'])")
+    ahead.compile_ahead(True, True, gated=True, sample=True)
+    assert capsys.readouterr().out.startswith("compiling 4 kernels for this machine")
+    assert len(started) == 1 and list(compiling.elsewhere) == ["norm_heads", "swiglu"]
+    assert started[0][-1].endswith("(['norm_heads', 'swiglu'], ['decode'])")
 
 
 def test_one_processor_compiles_without_a_second_process(monkeypatch, on_disk):

@@ -18,8 +18,8 @@ SETTINGS = dict(learning_rate=0.01, warmup_iters=5, grad_clip=0.0)
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
-def small(dropout=0.0):
-    return Transformer(TransformerConfig(9, 8, 2, 2, 8, dropout=dropout), seed=1)
+def small(dropout=0.0, **options):
+    return Transformer(TransformerConfig(9, 8, 2, 2, 8, dropout=dropout, **options), seed=1)
 
 
 def batches(n=1):
@@ -27,17 +27,19 @@ def batches(n=1):
     return [tuple(rng.integers(9, size=(3, 8)) for _ in range(2)) for _ in range(n)]
 
 
-def test_a_weight_that_is_nan_is_named_with_the_part_of_the_model_that_met_it():
-    model = small()
-    weight = dict(model.named_parameters())["blocks.1.mlp.down.weight"]
-    weight.data[2, 3] = math.nan
+@pytest.mark.parametrize("activation, name", [
+    ("gelu", "down.weight"), ("swiglu", "gate.weight"), ("swiglu", "gate.bias")])
+def test_a_weight_that_is_nan_is_named_with_the_part_of_the_model_that_met_it(activation, name):
+    model = small(activation=activation, mlp_bias=True)
+    weight = dict(model.named_parameters())[f"blocks.1.mlp.{name}"]
+    weight.data[2] = math.nan
     _, finding = Case("training", 7, math.nan, math.nan, batches()).again(
         model, np.random.default_rng(0))
     assert (finding.op, finding.direction, finding.cause) == ("mlp", "forward", "weight")
     assert finding.module == "blocks.1.mlp" and finding.line.file == "model/layers.py"
     assert "mg.mlp(" in finding.line.text
-    assert "the weight blocks.1.mlp.down.weight is not finite before the step: 1 of its" in str(
-        finding).replace("\n" + 16 * " ", " ")
+    assert (f"the weight blocks.1.mlp.{name} is not finite before the step: "
+            in str(finding).replace("\n" + 16 * " ", " "))
     assert "--learning_rate" in advice(finding, SETTINGS)
     assert all(p.grad is None for p in model.parameters())
 
@@ -111,14 +113,14 @@ def test_compiling_is_announced_in_the_words_of_a_run_and_done_as_for_one(
         compiled.append((*step, *parts.values()))
         compiling.say_compiling("3 kernels")
     monkeypatch.setattr(ahead, "compile_ahead", compile_ahead)
-    run(small_text, tmp_path / "out", "--max_iters", "0")
+    run(small_text, tmp_path / "out", "--max_iters", "0", "--activation", "swiglu")
     words = re.search("^compiling [^;\n]*", capsys.readouterr().out, re.M).group()
-    nan_file(tmp_path / "nan.npz", small(), Case("training", 12, 0.0, 0.0, batches()),
-             State(seed=0))
+    nan_file(tmp_path / "nan.npz", small(activation="swiglu"),
+             Case("training", 12, 0.0, 0.0, batches()), State(seed=0))
     with pytest.raises(ValueError, match="is finite here"):
         replay(tmp_path / "nan.npz")
     assert capsys.readouterr().out.startswith(words)    # the last time may be another by now
-    assert compiled == [(False, False, False, True), (False, False)]
+    assert compiled == [(False, False, False, True, True), (False, False, True)]
 
 
 def test_a_case_survives_json_exactly():

@@ -487,7 +487,8 @@ def test_a_run_with_the_parts_of_a_modern_transformer_is_told_resumed_and_sample
 def test_a_run_with_the_parts_of_llama_is_told_resumed_and_sampled_as_any_other(
         small_text, tmp_path, capsys):
     run(small_text, tmp_path / "whole", "--max_iters", "20", "--profile", "5", *LLAMA)
-    assert re.search(r"(?s)but for .*--norm_eps 1e-06\s.*--n_inner 40\s.*--no-tied\b", capsys.readouterr().out)
+    said = capsys.readouterr().out
+    assert re.search(r"(?s)but for .*--norm_eps 1e-06\s.*--n_inner 40\s.*--no-tied\b", said)
     run(small_text, tmp_path / "cut", "--max_iters", "10", "--lr_decay_iters", "20", *LLAMA)
     resume = ("--init_from", "resume", "--out_dir", str(tmp_path / "cut"), "--max_iters", "20")
     train.main([*resume, "--no-mlp_bias"])          # which is what --no-bias stands for
