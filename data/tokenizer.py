@@ -1,5 +1,6 @@
 """Characters to ids and back."""
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -13,18 +14,37 @@ class UnknownCharacterError(ValueError):
 
 
 class CharTokenizer:
-    """One id for each character of a vocabulary, in the order of their code points.
+    """One id for each character of a vocabulary.
 
     Parameters
     ----------
-    text : any text; its distinct characters are the vocabulary.
+    text : any text; its distinct characters are the vocabulary, in the order of their code points.
     """
 
     def __init__(self, text: str) -> None:
-        if not text:
+        self._set_vocabulary("".join(map(chr, np.unique(_code_points(text)))))
+
+    @classmethod
+    def of(cls, vocabulary: str) -> "CharTokenizer":
+        """Return the tokenizer whose ids are the places of its characters in a vocabulary, which
+        may have any order.
+
+        Raises
+        ------
+        ValueError : a character is in it twice, or there is none.
+        """
+        tokenizer = cls(vocabulary)
+        tokenizer._set_vocabulary(vocabulary)
+        return tokenizer
+
+    def _set_vocabulary(self, vocabulary):
+        if not vocabulary:
             raise ValueError("a vocabulary needs at least one character, and the text is empty")
-        self._points = np.unique(_code_points(text))
-        self.vocabulary = "".join(map(chr, self._points))
+        if twice := next((c for c, n in Counter(vocabulary).items() if n > 1), None):
+            raise ValueError(f"a vocabulary has each character once, and {twice!r} is in it twice")
+        self.vocabulary, self._points = vocabulary, _code_points(vocabulary)
+        self._ids = np.full(int(self._points.max()) + 2, -1, np.int64)  # of code points; -1: none
+        self._ids[self._points] = np.arange(len(vocabulary))
 
     @property
     def vocab_size(self) -> int:
@@ -39,8 +59,8 @@ class CharTokenizer:
         UnknownCharacterError : names the first unknown character, its position, the nearest known.
         """
         points = _code_points(text)
-        ids = np.searchsorted(self._points, points).clip(max=self.vocab_size - 1)
-        unknown = self._points[ids] != points
+        ids = self._ids[points.clip(max=len(self._ids) - 1)]
+        unknown = ids < 0
         if unknown.any():
             position = int(unknown.argmax())
             raise UnknownCharacterError(

@@ -3,7 +3,7 @@
     version                     of this list
     config                      JSON: the TransformerConfig; or "kind", which is KIND, and the
                                 EncoderDecoderConfig
-    vocabulary                  code points, ascending, (V,)
+    vocabulary                  the code point of each id, (V,)
     model/<parameter>           weights, all float32 or all float64
     optimizer/<kind>/<parameter>    the optimiser's state, in a checkpoint to resume from: AdamW's
                                 m and v, Muon's momentum
@@ -199,9 +199,9 @@ def _model(config, dtype):
 
 def _tokenizer(config, points):
     """Return the tokenizer of a vocabulary of code points."""
-    if points.ndim != 1 or points.dtype.kind != "u" or not (points[1:] > points[:-1]).all():
-        raise ValueError("its vocabulary is no row of different characters in their order")
-    tokenizer = CharTokenizer("".join(map(chr, points)))
+    if points.ndim != 1 or points.dtype.kind != "u":
+        raise ValueError("its vocabulary is no row of characters")
+    tokenizer = CharTokenizer.of("".join(map(chr, points)))
     if tokenizer.vocab_size != config.vocab_size:
         raise ValueError(f"a vocabulary of {tokenizer.vocab_size} for a model of "
                          f"{config.vocab_size}")

@@ -56,6 +56,30 @@ def test_a_tokenizer_of_a_vocabulary_is_the_same_tokenizer():
         assert np.array_equal(again.encode(text), tokenizer.encode(text))
 
 
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_a_vocabulary_in_any_order_gives_the_ids_in_that_order(text):
+    vocabulary = "".join(dict.fromkeys(text))[::-1]
+    tokenizer = CharTokenizer.of(vocabulary)
+    ids = tokenizer.encode(text)
+    assert tokenizer.vocabulary == vocabulary and ids.dtype == np.int64
+    assert ids.tolist() == [vocabulary.index(c) for c in text]
+    assert tokenizer.decode(ids) == text
+
+
+def test_characters_below_between_and_above_those_of_any_vocabulary_are_unknown():
+    tokenizer = CharTokenizer.of("zbm")
+    for character in "acy{\U0010ffff":
+        with pytest.raises(UnknownCharacterError):
+            tokenizer.encode(character)
+
+
+@pytest.mark.parametrize("vocabulary, why", [("", "at least one character"),
+                                             ("abcb", "each character once, and 'b' is")])
+def test_a_vocabulary_without_characters_or_with_one_twice_is_refused(vocabulary, why):
+    with pytest.raises(ValueError, match=why):
+        CharTokenizer.of(vocabulary)
+
+
 def test_composed_and_decomposed_letters_are_different_characters():
     tokenizer = CharTokenizer("e\u0301\u00e9")
     assert tokenizer.vocab_size == 3

@@ -69,6 +69,13 @@ def test_weights_configuration_and_vocabulary_come_back_bit_for_bit(saved):
     assert np.array_equal(model(IDS).data, Transformer(CONFIG, seed=1)(IDS).data)
 
 
+def test_a_vocabulary_in_any_order_comes_back_in_that_order(path):
+    vocabulary = TOKENIZER.vocabulary[::-1]
+    save_checkpoint(path, Transformer(CONFIG), CharTokenizer.of(vocabulary))
+    found = load_checkpoint(path).tokenizer
+    assert found.vocabulary == vocabulary and found.encode(vocabulary[:3]).tolist() == [0, 1, 2]
+
+
 def test_an_encoder_decoder_comes_back_bit_for_bit_where_it_is_asked_for(path):
     model = EncoderDecoder(TOKENIZER.vocab_size, 6, 1, 2, 8, 0.1, True, seed=1)
     training = {"settings": {"task": "sort"}, "right": 3, "judged": 4}
@@ -484,9 +491,10 @@ def test_a_vocabulary_that_the_model_has_not_is_refused(saved):
     write(saved, arrays | {"vocabulary": arrays["vocabulary"][:-1]})
     assert f"a vocabulary of {V - 1} for a model of {V}" in refusal(saved)
     twice = np.append(arrays["vocabulary"][:-1], arrays["vocabulary"][0])
-    for points in (twice, arrays["vocabulary"][::-1], arrays["vocabulary"].reshape(-1, 1)):
-        write(saved, arrays | {"vocabulary": points})
-        assert "no row of different characters in their order" in refusal(saved)
+    write(saved, arrays | {"vocabulary": twice})
+    assert r"a vocabulary has each character once, and '\x00' is in it twice" in refusal(saved)
+    write(saved, arrays | {"vocabulary": arrays["vocabulary"].reshape(-1, 1)})
+    assert "its vocabulary is no row of characters" in refusal(saved)
     for points in ([], [0x110000] * V, [2**32 - 1] * V, [-1] * V, [0.5] * V, [[1] * V], ["a"] * V):
         write(saved, arrays | {"vocabulary": np.array(points)})
         refusal(saved)
