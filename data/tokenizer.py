@@ -19,7 +19,14 @@ class CharTokenizer:
     Parameters
     ----------
     text : any text; its distinct characters are the vocabulary, in the order of their code points.
+
+    Attributes
+    ----------
+    unit : what an id stands for.
+    end : the id that ends a text, or None.
     """
+
+    unit, end = "character", None
 
     def __init__(self, text: str) -> None:
         self._set_vocabulary("".join(map(chr, np.unique(_code_points(text)))))
@@ -81,11 +88,11 @@ class CharTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode ids as a text."""
-        ids = np.fromiter(ids, dtype=np.int64)
-        if ids.size and not 0 <= ids.min() <= ids.max() < self.vocab_size:
-            raise ValueError(f"ids lie between 0 and {self.vocab_size - 1}; "
-                             f"these reach from {ids.min()} to {ids.max()}")
-        return "".join(map(chr, self._points[ids]))
+        return "".join(map(chr, self._points[check_ids(ids, self.vocab_size)]))
+
+    def stream(self, after: Iterable[int] = ()) -> "CharStream":
+        """Return what decodes ids one by one; what is before them does not matter."""
+        return CharStream(self.vocabulary)
 
     def _near(self, character):
         """Return known characters: the other case, without the accent, then the nearest code
@@ -94,6 +101,26 @@ class CharTokenizer:
         by_distance = sorted(self.vocabulary, key=lambda c: abs(ord(c) - ord(character)))
         alike = [c for c in (plain, character.swapcase(), plain.swapcase()) if c in by_distance]
         return list(dict.fromkeys(alike + by_distance))[:NEAREST]
+
+
+class CharStream:
+    """Decodes ids one by one: add(id) returns a character, and `rest` what is left of a text."""
+
+    def __init__(self, vocabulary: str) -> None:
+        self.add = vocabulary.__getitem__
+
+    def rest(self) -> str:
+        """Return nothing, since every id is a whole character."""
+        return ""
+
+
+def check_ids(ids: Iterable[int], vocab_size: int) -> np.ndarray:
+    """Return ids as int64, (N,); refuse those that are outside of the vocabulary."""
+    ids = np.fromiter(ids, dtype=np.int64)
+    if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
+        raise ValueError(f"ids lie between 0 and {vocab_size - 1}; "
+                         f"these reach from {ids.min()} to {ids.max()}")
+    return ids
 
 
 def _code_points(text):
