@@ -4,8 +4,8 @@ from data.errors import TextError, remedy
 from data.ngrams import ngram_losses
 from data.reading import KNOWN_TEXTS, cache_folder, read_text
 from data.repetition import repetition_warning
-from data.text import Text
+from data.text import Text, digest
 
-__all__ = ["IGNORE", "KNOWN_TEXTS", "Text", "TextError", "cache_folder", "ngram_losses",
-           "random_batch", "read_text", "remedy", "repetition_warning", "split", "spread",
-           "windows"]
+__all__ = ["IGNORE", "KNOWN_TEXTS", "Text", "TextError", "cache_folder", "digest",
+           "ngram_losses", "random_batch", "read_text", "remedy", "repetition_warning", "split",
+           "spread", "windows"]

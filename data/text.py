@@ -11,23 +11,25 @@ from data.tokenizer import CharTokenizer
 
 
 class Text:
-    """The characters of a text, and their ids in two parts: the last tenth is for validation.
+    """The characters of a text, and their ids in two parts: the last tenth of the characters is for
+    validation.
 
     Parameters
     ----------
     characters : the whole text.
     name : the name of a known text, or the path of a file.
+    tokenizer : that of a model; if None, one of the text's own characters.
 
     Attributes
     ----------
-    tokenizer : its vocabulary is the different characters of the text.
     train, val : the ids of the training part and of the validation part, int64.
     """
 
-    def __init__(self, characters: str, name: str = "") -> None:
+    def __init__(self, characters: str, name: str = "", tokenizer: CharTokenizer | None = None
+                 ) -> None:
         self.characters, self.name = characters, name
-        self.tokenizer = CharTokenizer(characters)
-        self.train, self.val = batches.split(self.tokenizer.encode(characters))
+        self.tokenizer = CharTokenizer(characters) if tokenizer is None else tokenizer
+        self.train, self.val = map(self.tokenizer.encode, self.parts())
 
     @classmethod
     def read(cls, name_or_file: str) -> "Text":
@@ -39,8 +41,8 @@ class Text:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The sha256 of the text's UTF-8, which identifies it."""
-        return hashlib.sha256(self.characters.encode("utf-8", "surrogatepass")).hexdigest()
+        """What identifies the text."""
+        return digest(self.characters)
 
     def parts(self) -> tuple[str, str]:
         """Return the characters of both parts."""
@@ -71,3 +73,8 @@ class Text:
         x, y = batches.windows(self.val, block_size)
         chosen = batches.spread(len(x), wanted)
         return x[chosen], y[chosen]
+
+
+def digest(characters: str) -> str:
+    """Return the sha256 of a text's UTF-8, which identifies it."""
+    return hashlib.sha256(characters.encode("utf-8", "surrogatepass")).hexdigest()

@@ -116,7 +116,7 @@ def passage(checkpoint: Checkpoint) -> tuple[str, str]:
     if isinstance(model, EncoderDecoder):
         return crossed.EXAMPLE[:model.config.block_size - 1], ""
     try:
-        _, val = training_text(training).parts()
+        _, val = training_text(training, tokenizer).parts()
     except ValueError:
         return (generate(model, tokenizer, max_new_tokens=PASSAGE, temperature=0.8, seed=1337),
                 "The text was written by the model itself (temperature 0.8), since the one that it "

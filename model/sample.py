@@ -144,7 +144,7 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
           f"    {loss / math.log(2):.4f}  bits a character\n"
           f"    {math.exp(loss) if loss < 700 else math.inf:.4f}  perplexity\n")
     try:
-        known = training_text(training)
+        known = training_text(training, tokenizer)
     except ValueError as error:
         print(f"without counted n-grams beside it, because {in_a_line(error)}", file=sys.stderr)
         return

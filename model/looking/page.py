@@ -277,7 +277,7 @@ def yardsticks(checkpoint: Checkpoint, text: str, ids: np.ndarray) -> dict[str, 
     score = {"loss": round(mean, 4), "bits": round(mean / math.log(2), 4),
              "ladder": [("this model", round(mean, 3))]}
     try:
-        known = training_text(checkpoint.training)
+        known = training_text(checkpoint.training, checkpoint.tokenizer)
     except ValueError as error:
         return {"score": score, "counted": None, "no_counts": str(error)}
     train, val, V = known.train, known.val, known.tokenizer.vocab_size

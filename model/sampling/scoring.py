@@ -5,7 +5,8 @@ import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
-from data import IGNORE, Text, ngram_losses
+from data import IGNORE, Text, digest, ngram_losses, read_text
+from data.tokenizer import CharTokenizer
 from model.ranks.ranks import Ranks
 from model.sampling.decoding import window_step
 from model.transformer import Transformer
@@ -66,8 +67,8 @@ def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int,
     return float(sum(totals) / (y != IGNORE).sum())
 
 
-def training_text(training: dict) -> Text:
-    """Return the text on which a run was trained.
+def training_text(training: dict, tokenizer: CharTokenizer) -> Text:
+    """Return the text on which a run was trained, with the ids of its model.
 
     Raises
     ------
@@ -76,7 +77,7 @@ def training_text(training: dict) -> Text:
     name = training.get("settings", {}).get("data")
     if name is None or "text" not in training:
         raise ValueError("the checkpoint does not say which text it was trained on")
-    text = Text.read(name)
-    if text.digest != training["text"]:
+    characters = read_text(name)
+    if digest(characters) != training["text"]:
         raise ValueError(f"{name} is no longer the text that the model was trained on")
-    return text
+    return Text(characters, name, tokenizer)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import data
-from data import Text, TextError
+from data import Text, TextError, digest
+from data.tokenizer import CharTokenizer
 
 WORDS = "to be or not to be, that is the question\n" * 20
 
@@ -15,6 +16,14 @@ def test_a_text_is_its_characters_and_their_ids_in_two_parts():
     train, val = text.parts()
     assert train + val == WORDS and len(text) == len(WORDS) and len(val) == len(WORDS) // 10
     assert text.tokenizer.decode(text.train) == train and text.tokenizer.decode(text.val) == val
+
+
+def test_a_text_may_have_the_ids_of_another_tokenizer():
+    tokenizer = CharTokenizer.of("".join(sorted(set(WORDS + "XYZ"), reverse=True)))
+    text = Text(WORDS, tokenizer=tokenizer)
+    assert text.tokenizer is tokenizer and text.digest == Text(WORDS).digest == digest(WORDS)
+    assert np.array_equal(text.train, tokenizer.encode(text.parts()[0]))
+    assert np.array_equal(text.val, tokenizer.encode(text.parts()[1]))
 
 
 def test_a_text_is_read_once_however_much_is_asked_of_it(tmp_path, monkeypatch):

@@ -4,9 +4,9 @@ import pytest
 
 import data
 from data import IGNORE
-from model import Transformer, TransformerConfig
+from model import CharTokenizer, Transformer, TransformerConfig
 from model.sampling.decoding import Reader
-from model.sampling.scoring import evaluate, ladder, text_losses
+from model.sampling.scoring import evaluate, ladder, text_losses, training_text
 
 
 def losses_one_by_one(model, ids, slide):
@@ -45,6 +45,17 @@ def test_a_text_without_a_character_to_predict_is_refused(N):
     model = Transformer(TransformerConfig(13, 8, n_layer=1, n_head=2, n_embd=8))
     with pytest.raises(ValueError, match=f"needs two characters .* and this has {N}"):
         text_losses(model, np.zeros(N, int))
+
+
+def test_the_text_of_a_run_comes_back_with_the_ids_of_its_model(small_text):
+    text = data.Text.read(str(small_text))
+    training = {"settings": {"data": text.name}, "text": text.digest}
+    tokenizer = CharTokenizer.of(text.tokenizer.vocabulary[::-1])
+    known = training_text(training, tokenizer)
+    assert known.tokenizer is tokenizer
+    assert np.array_equal(known.train, tokenizer.vocab_size - 1 - text.train)
+    with pytest.raises(ValueError, match="is no longer the text that the model was trained on"):
+        training_text(training | {"text": ""}, CharTokenizer("a"))
 
 
 def test_the_ladder_goes_from_the_worst_to_the_best():
