@@ -9,10 +9,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 # From the top down.  A room is a folder; of a folder whose own files are more than one room, those
 # that are named stand apart, and all others are the last.
 ROOMS = ["train",
-         "model.sample model.look model.count model.reverse model.walk",
+         "model.sample model.look model.count model.reverse model.walk model.convert",
          "model.looking",
          "model.training",
          "model.sampling",
+         "model.formats",
          "model.storage",
          "model",
          "model.ranks",
