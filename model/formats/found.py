@@ -3,12 +3,13 @@
 The weights of a real model fill a good part of the memory.  So a reader gives the arrays as `Lazy`,
 and whoever converts or compares them holds one at a time.
 """
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from data.tokenizer import CharTokenizer
+from model.storage.archive import Lazy      # noqa: F401  readers take it from here
 from model.transformer import TransformerConfig
 
 if TYPE_CHECKING:
@@ -18,30 +19,6 @@ if TYPE_CHECKING:
 class FormatError(ValueError):
     """A file is not what it should be, or holds what cannot be expressed.  The message is one line:
     what was expected, what came, what to do."""
-
-
-class Lazy(Mapping):
-    """Arrays by name, each made anew whenever it is asked for.
-
-    Parameters
-    ----------
-    makers : for each name, a function without arguments that returns the array.
-    """
-
-    def __init__(self, makers: Mapping[str, Callable[[], np.ndarray]]) -> None:
-        self.makers = makers
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.makers[name]()
-
-    def __contains__(self, name: object) -> bool:       # Mapping's own would make the array
-        return name in self.makers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.makers)
-
-    def __len__(self) -> int:
-        return len(self.makers)
 
 
 class Found(NamedTuple):

@@ -8,12 +8,15 @@ reader accepts only what this module writes, by np.savez; nothing is unpickled o
 The seal is the comment that ends a zip: 64 characters, the sha256 of every byte before them.
 np.load(path, allow_pickle=False) reads the file too.
 """
+import contextlib
+import functools
 import hashlib
 import math
 import os
 import re
 import sys
 import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO
 
 import numpy as np
@@ -30,9 +33,43 @@ class ArchiveError(ValueError):
     """A file was not made by `write`, or is damaged; the message says why."""
 
 
-def write(file: BinaryIO, arrays: dict[str, np.ndarray]) -> None:
+class Lazy(Mapping):
+    """Arrays by name, each made anew whenever it is asked for, so that memory holds few at a time.
+
+    Parameters
+    ----------
+    makers : for each name, a function without arguments that returns the array.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], np.ndarray]]) -> None:
+        self.makers = makers
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.makers[name]()
+
+    def __contains__(self, name: object) -> bool:       # Mapping's own would make the array
+        return name in self.makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.makers)
+
+    def __len__(self) -> int:
+        return len(self.makers)
+
+
+class Made:
+    """An array that NumPy makes when it needs it."""
+
+    def __init__(self, make: Callable[[], np.ndarray]) -> None:
+        self.make = make
+
+    def __array__(self, dtype: type | None = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.make(), dtype)
+
+
+def write(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays and seal into an empty file, which is also open for reading."""
-    np.savez(file, **arrays)
+    np.savez(file, **{name: Made(functools.partial(arrays.__getitem__, name)) for name in arrays})
     file.seek(-len(SEALED), os.SEEK_END)
     file.write(SEALED)
     seal = sha256(file, file.tell())
@@ -47,19 +84,49 @@ def read(file: BinaryIO) -> dict[str, np.ndarray]:
     ------
     ArchiveError : it is damaged, or of another kind, or claims more than it holds.
     """
-    try:
+    with _refusing():
         size = check_seal(file)
         with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-            if any(m.compress_type != zipfile.ZIP_STORED or m.compress_size != m.file_size
-                   for m in members):
-                raise ArchiveError("it is compressed")
-            if sum(m.file_size for m in members) > size:
-                raise ArchiveError("its arrays claim more bytes than it has")
-            names = [m.filename.removesuffix(".npy") for m in members]
-            if len(set(names)) < len(names):
-                raise ArchiveError("two of its arrays have one name")
-            return {name: array(archive.read(m)) for name, m in zip(names, members)}
+            return {name: array(archive.read(m)) for name, m in _members(archive, size).items()}
+
+
+def opened(path: str | os.PathLike) -> Lazy:
+    """Return the arrays in a file, each read when it is asked for; the seal is checked now.
+
+    Raises
+    ------
+    ArchiveError : as by `read`, now or when an array is read.
+    """
+    with open(path, "rb") as file, _refusing():
+        size = check_seal(file)
+        with zipfile.ZipFile(file) as archive:
+            return Lazy({name: functools.partial(_read_one, path, m)
+                         for name, m in _members(archive, size).items()})
+
+
+def _read_one(path, member):
+    with open(path, "rb") as file, _refusing(), zipfile.ZipFile(file) as archive:
+        return array(archive.read(member))
+
+
+def _members(archive, size):
+    """Return the entries of a zip of so many bytes, by the names of their arrays."""
+    members = archive.infolist()
+    if any(m.compress_type != zipfile.ZIP_STORED or m.compress_size != m.file_size
+           for m in members):
+        raise ArchiveError("it is compressed")
+    if sum(m.file_size for m in members) > size:
+        raise ArchiveError("its arrays claim more bytes than it has")
+    named = {m.filename.removesuffix(".npy"): m for m in members}
+    if len(named) < len(members):
+        raise ArchiveError("two of its arrays have one name")
+    return named
+
+
+@contextlib.contextmanager
+def _refusing():
+    try:
+        yield
     except (ArchiveError, MemoryError):
         raise
     except Exception as error:      # of many kinds, depending on the damage

@@ -1,5 +1,6 @@
 """A sealed .npz: what comes back is what was written, and nothing is taken up that a file claims
 beyond what it holds."""
+import functools
 import hashlib
 import io
 import tracemalloc
@@ -65,6 +66,36 @@ def test_numpy_reads_the_file_too():
     with np.load(io.BytesIO(written(ARRAYS)), allow_pickle=False) as file:
         assert file.files == list(ARRAYS)
         assert all(np.array_equal(file[name], a) for name, a in ARRAYS.items())
+
+
+def test_arrays_are_made_one_at_a_time_to_be_written_and_to_be_read(tmp_path):
+    made = []
+
+    def ones(i):
+        made.append(i)
+        return np.full(100_000, i, np.float32)
+    lazy = archive.Lazy({f"{i}": functools.partial(ones, i) for i in range(9)})
+    assert "3" in lazy and "9" not in lazy and len(lazy) == 9 and not made
+    tracemalloc.start()
+    try:
+        with open(tmp_path / "a.npz", "w+b") as file:
+            archive.write(file, lazy)
+        found = archive.opened(tmp_path / "a.npz")
+        assert made == [*range(9)] and list(found) == list(lazy)
+        assert all((found[name] == lazy[name]).all() for name in lazy)
+        assert tracemalloc.get_traced_memory()[1] < 6 * 400_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_opened_file_is_refused_at_once_where_its_bytes_have_changed(tmp_path):
+    path, whole = tmp_path / "a.npz", written(ARRAYS)
+    for place in range(0, len(whole), 50):
+        spoilt = bytearray(whole)
+        spoilt[place] ^= 0xff
+        path.write_bytes(spoilt)
+        with pytest.raises(ArchiveError):
+            archive.opened(path)
 
 
 def test_a_file_of_numpy_alone_has_no_seal_and_is_refused():
