@@ -12,12 +12,14 @@
 model/storage/archive.py seals the file and reads it with care.  This module checks that the
 arrays agree with each other before it makes a model of them.
 """
+import contextlib
+import functools
 import itertools
 import json
 import os
 import pathlib
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -63,6 +65,15 @@ class Checkpoint(NamedTuple):
     optimizer: dict[str, np.ndarray]            # "<kind>/<parameter>"; empty likewise
 
 
+class Contents(NamedTuple):
+    """The same without the model: what it is made of, each array read when it is asked for."""
+    config: TransformerConfig | EncoderDecoderConfig
+    weights: Mapping[str, np.ndarray]
+    tokenizer: CharTokenizer
+    training: dict[str, Any]
+    optimizer: Mapping[str, np.ndarray]
+
+
 def save_checkpoint(path: str | os.PathLike, model: Transformer | EncoderDecoder,
                     tokenizer: CharTokenizer, training: dict[str, Any] | None = None,
                     optimizer: Optimizer | None = None,
@@ -71,19 +82,27 @@ def save_checkpoint(path: str | os.PathLike, model: Transformer | EncoderDecoder
 
     With `before`, the old file is kept under that name (see `replacing`).
     """
-    arrays = {f"model/{name}": p.data for name, p in model.named_parameters()}
-    if optimizer is not None:
-        arrays |= {f"optimizer/{key}": array for key, array in _named_state(optimizer, model)}
-    arrays["version"] = np.array(VERSION)
-    config = asdict(model.config)
-    if isinstance(model, EncoderDecoder):
+    weights = {name: p.data for name, p in model.named_parameters()}
+    state = {} if optimizer is None else dict(_named_state(optimizer, model))
+    save_contents(path, Contents(model.config, weights, tokenizer, training or {}, state), before)
+
+
+def save_contents(path: str | os.PathLike, contents: Contents,
+                  before: str | os.PathLike | None = None) -> None:
+    """Write a checkpoint as `save_checkpoint` does, of arrays that may be made one at a time."""
+    config = asdict(contents.config)
+    if isinstance(contents.config, EncoderDecoderConfig):
         config = {"kind": KIND} | config
-    arrays["config"] = np.array(json.dumps(config, default=int))
-    arrays["vocabulary"] = np.array([ord(c) for c in tokenizer.vocabulary], np.uint32)
-    arrays["training"] = np.array(json.dumps(training or {}))
+    points = [ord(c) for c in contents.tokenizer.vocabulary]
+    others = {"version": np.array(VERSION),
+              "config": np.array(json.dumps(config, default=int)),
+              "vocabulary": np.array(points, np.uint32),
+              "training": np.array(json.dumps(contents.training))}
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, before) as file:
-        archive.write(file, arrays)
+        archive.write(file, archive.Lazy(_makers("model/", contents.weights)
+                                         | _makers("optimizer/", contents.optimizer)
+                                         | _makers("", others)))
 
 
 def load_checkpoint(path: str | os.PathLike, finite: bool = True,
@@ -101,6 +120,28 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True,
         another kind.
     """
     path = pathlib.Path(path)
+    with _answering(path):
+        with open(path, "rb") as file:
+            found = _contents(archive.read(file), finite)
+        model = _model(found.config, next(iter(found.weights.values())).dtype.type)
+        if not isinstance(model, kinds):
+            raise CheckpointError(f"{path} holds an encoder-decoder, from python -m model.reverse, "
+                                  "and not a transformer, from train.py; see it at work with "
+                                  f"python -m model.look --out_dir {shlex.quote(str(path.parent))}")
+        model.load_state_dict(found.weights)
+        return Checkpoint(model, found.tokenizer, found.training, dict(found.optimizer))
+
+
+def load_contents(path: str | os.PathLike) -> Contents:
+    """Read a checkpoint as `load_checkpoint` does, of any model, holding one array at a time."""
+    path = pathlib.Path(path)
+    with _answering(path):
+        return _contents(archive.opened(path), finite=True)
+
+
+@contextlib.contextmanager
+def _answering(path):
+    """Answer whatever is wrong with a file by a CheckpointError."""
     try:
         if not path.exists():
             raise CheckpointError(f"there is no checkpoint {path}; train one with python train.py, "
@@ -108,13 +149,7 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True,
         if not path.is_file():
             raise CheckpointError(f"{path} is no file, but a folder or a device; name the folder "
                                   "of a run with --out_dir")
-        with open(path, "rb") as file:
-            found = _checkpoint(archive.read(file), finite)
-        if not isinstance(found.model, kinds):
-            raise CheckpointError(f"{path} holds an encoder-decoder, from python -m model.reverse, "
-                                  "and not a transformer, from train.py; see it at work with "
-                                  f"python -m model.look --out_dir {shlex.quote(str(path.parent))}")
-        return found
+        yield
     except CheckpointError:
         raise
     except OSError as error:
@@ -130,13 +165,13 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True,
                               f"{REMEDY}") from error
 
 
-def _checkpoint(arrays, finite):
-    """Return the checkpoint that arrays contain, after checking that they agree with each other."""
+def _contents(arrays, finite):
+    """Return what arrays contain, after checking that they agree with each other."""
     weights, state = _below("model/", arrays), _below("optimizer/", arrays)
-    for name, a in arrays.items():
+    for name in arrays:
         if name not in NAMES and not name.startswith(("model/", "optimizer/")):
             raise ValueError(f"unknown {name}")
-        if finite and a.dtype.kind == "f" and not np.isfinite(a).all():
+        if finite and (a := arrays[name]).dtype.kind == "f" and not np.isfinite(a).all():
             raise ValueError(f"{name} holds nan or inf; its training may have diverged")
     if missing := set(NAMES) - arrays.keys():
         raise ValueError(f"missing {', '.join(sorted(missing))}")
@@ -160,9 +195,7 @@ def _checkpoint(arrays, finite):
     training = _json("training", arrays)
     if not _is_of_kind(training, RECORD):
         raise ValueError("its record of the run is not of the kind that train.py writes")
-    model = _model(config, dtype.type)
-    model.load_state_dict(weights)
-    return Checkpoint(model, tokenizer, training, state)
+    return Contents(config, weights, tokenizer, training, state)
 
 
 def _check_weights(config, weights):
@@ -297,4 +330,9 @@ def _named_state(optimizer, model):
 
 
 def _below(prefix, arrays):
-    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+    return archive.Lazy({name.removeprefix(prefix): functools.partial(arrays.__getitem__, name)
+                         for name in arrays if name.startswith(prefix)})
+
+
+def _makers(prefix, arrays):
+    return {prefix + name: functools.partial(arrays.__getitem__, name) for name in arrays}

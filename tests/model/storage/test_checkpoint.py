@@ -17,7 +17,8 @@ import minigrad as mg
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
                    load_checkpoint, save_checkpoint)
 from model.storage import archive
-from model.storage.checkpoint import REMEDY, load_last, restore_optimizer
+from model.storage.checkpoint import (REMEDY, load_contents, load_last, restore_optimizer,
+                                      save_contents)
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
 TOKENIZER = CharTokenizer(TEXT)
@@ -74,6 +75,30 @@ def test_a_vocabulary_in_any_order_comes_back_in_that_order(path):
     save_checkpoint(path, Transformer(CONFIG), CharTokenizer.of(vocabulary))
     found = load_checkpoint(path).tokenizer
     assert found.vocabulary == vocabulary and found.encode(vocabulary[:3]).tolist() == [0, 1, 2]
+
+
+def test_the_contents_of_a_checkpoint_come_back_without_its_model_and_can_be_written(saved):
+    model = Transformer(CONFIG, seed=4)
+    optimizer = mg.AdamW(model.parameters(), lr=1e-3)
+    save_checkpoint(saved, model, TOKENIZER, {"text": "x"}, optimizer)
+    found = load_contents(saved)
+    assert found.config == CONFIG and found.training == {"text": "x"}
+    assert found.tokenizer.vocabulary == TOKENIZER.vocabulary
+    assert same(found.weights, model.state_dict())
+    other = saved.with_name("other.npz")
+    save_contents(other, found)
+    assert same(arrays_of(other), arrays_of(saved))
+
+
+def test_contents_are_checked_like_a_model(saved):
+    whole = saved.read_bytes()
+    saved.write_bytes(whole[:-1])
+    with pytest.raises(CheckpointError, match="is damaged or no checkpoint"):
+        load_contents(saved)
+    saved.write_bytes(whole)
+    write(saved, arrays_of(saved) | {"model/norm.weight": np.ones(3, np.float32)})
+    with pytest.raises(CheckpointError, match="norm.weight has shape"):
+        load_contents(saved)
 
 
 def test_an_encoder_decoder_comes_back_bit_for_bit_where_it_is_asked_for(path):
