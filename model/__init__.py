@@ -8,10 +8,11 @@ from model.storage.checkpoint import CheckpointError, load_checkpoint, save_chec
 from model.encoder_decoder import EncoderDecoder
 from model.sampling.generation import generate
 from data.tokenizer import CharTokenizer, UnknownCharacterError
+from data.tokens import TokenTokenizer
 from model.transformer import Transformer, TransformerConfig
 
 __all__ = ["CausalAttention", "CharTokenizer", "CheckpointError", "ColumnAttention",
            "CrossAttention", "EncoderDecoder", "IterativeAttention", "LowRankValueAttention",
-           "MultiHeadAttention", "SelfAttention", "StackedHeads", "Transformer",
+           "MultiHeadAttention", "SelfAttention", "StackedHeads", "TokenTokenizer", "Transformer",
            "TransformerConfig", "UnknownCharacterError", "WeightlessAttention", "generate",
            "load_checkpoint", "save_checkpoint"]

@@ -5,7 +5,7 @@ import json
 
 END = "<|end|>"
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ġ q", "Ġt h", "r e", "Ċ Ċ", "ð Ł"]
-MERGES_WITH_MARKS = ["▁ t", "h e", "▁t he", "i n", "▁ q", "▁t h", "r e"]
+MARKED = ["▁ t", "h e", "▁t he", "i n", "▁ q", "▁t h", "r e"]
 
 
 def written(**parts):
@@ -42,7 +42,7 @@ def byte_fallback():
     letters, and a mark for spaces, one of which is put before every text."""
     letters = ["▁", *"abcdefghijklmnopqrstuvwxyz"]
     vocabulary = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters,
-                  *("".join(pair.split()) for pair in MERGES_WITH_MARKS)]
+                  *("".join(pair.split()) for pair in MARKED)]
     space = {"content": "▁", "pattern": {"String": " "}}
     return written(
         added_tokens=[special(i, vocabulary[i]) for i in range(3)],
@@ -61,4 +61,4 @@ def byte_fallback():
             {"type": "ByteFallback"}, {"type": "Fuse"},
             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
         model={"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
-               "vocab": {token: i for i, token in enumerate(vocabulary)}, "merges": MERGES_WITH_MARKS})
+               "vocab": {token: i for i, token in enumerate(vocabulary)}, "merges": MARKED})

@@ -3,7 +3,9 @@
     version                     of this list
     config                      JSON: the TransformerConfig; or "kind", which is KIND, and the
                                 EncoderDecoderConfig
-    vocabulary                  the code point of each id, (V,)
+    vocabulary                  the code point of each id, (V,); or, where ids are tokens:
+    tokenizer                   tokenizer.json, in UTF-8 bytes
+    end                         the id of the token that ends a text; -1 for none
     model/<parameter>           weights, all float32 or all float64
     optimizer/<kind>/<parameter>    the optimiser's state, in a checkpoint to resume from: AdamW's
                                 m and v, Muon's momentum
@@ -27,6 +29,7 @@ import numpy as np
 
 from data import remedy
 from data.tokenizer import CharTokenizer
+from data.tokens import TokenizersMissing, TokenTokenizer
 from minigrad import AdamW, Muon
 from minigrad.module import check_state
 from minigrad.optim import Optimizer
@@ -38,7 +41,8 @@ from model.storage.files import replacing
 from model.transformer import Transformer, TransformerConfig, parameter_shapes
 
 VERSION = 2
-NAMES = ("version", "config", "vocabulary", "training")
+NAMES = ("version", "config", "training")
+OF_CHARACTERS, OF_TOKENS = ("vocabulary",), ("tokenizer", "end")        # a tokenizer's arrays
 KIND = "encoder-decoder"
 KINDS = (*AdamW.STATE, *Muon.STATE)         # of an optimiser's state
 RECORD = {          # the types of the entries of `training` that other programs than its own read
@@ -60,7 +64,7 @@ class CheckpointError(ValueError):
 class Checkpoint(NamedTuple):
     """The contents that `load_checkpoint` returns."""
     model: Transformer | EncoderDecoder
-    tokenizer: CharTokenizer
+    tokenizer: CharTokenizer | TokenTokenizer
     training: dict[str, Any]                    # empty if none was saved
     optimizer: dict[str, np.ndarray]            # "<kind>/<parameter>"; empty likewise
 
@@ -69,14 +73,14 @@ class Contents(NamedTuple):
     """The same without the model: what it is made of, each array read when it is asked for."""
     config: TransformerConfig | EncoderDecoderConfig
     weights: Mapping[str, np.ndarray]
-    tokenizer: CharTokenizer
+    tokenizer: CharTokenizer | TokenTokenizer
     training: dict[str, Any]
     optimizer: Mapping[str, np.ndarray]
 
 
 def save_checkpoint(path: str | os.PathLike, model: Transformer | EncoderDecoder,
-                    tokenizer: CharTokenizer, training: dict[str, Any] | None = None,
-                    optimizer: Optimizer | None = None,
+                    tokenizer: CharTokenizer | TokenTokenizer,
+                    training: dict[str, Any] | None = None, optimizer: Optimizer | None = None,
                     before: str | os.PathLike | None = None) -> None:
     """Write a checkpoint; whatever happens, `path` is the old file or the new one, whole.
 
@@ -93,10 +97,9 @@ def save_contents(path: str | os.PathLike, contents: Contents,
     config = asdict(contents.config)
     if isinstance(contents.config, EncoderDecoderConfig):
         config = {"kind": KIND} | config
-    points = [ord(c) for c in contents.tokenizer.vocabulary]
     others = {"version": np.array(VERSION),
               "config": np.array(json.dumps(config, default=int)),
-              "vocabulary": np.array(points, np.uint32),
+              **_stored(contents.tokenizer),
               "training": np.array(json.dumps(contents.training))}
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, before) as file:
@@ -158,6 +161,8 @@ def _answering(path):
     except MemoryError as error:
         raise CheckpointError(f"there is not enough memory for {path}; end other programs, or take "
                               "a smaller model") from error
+    except TokenizersMissing as error:
+        raise CheckpointError(f"{path} cannot be used: {error}") from error
     except archive.ArchiveError as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint: {error}; {REMEDY}") from error
     except (TypeError, ValueError, OverflowError) as error:
@@ -168,12 +173,14 @@ def _answering(path):
 def _contents(arrays, finite):
     """Return what arrays contain, after checking that they agree with each other."""
     weights, state = _below("model/", arrays), _below("optimizer/", arrays)
+    stored = OF_TOKENS if OF_TOKENS[0] in arrays else OF_CHARACTERS
+    names = NAMES + stored
     for name in arrays:
-        if name not in NAMES and not name.startswith(("model/", "optimizer/")):
+        if name not in names and not name.startswith(("model/", "optimizer/")):
             raise ValueError(f"unknown {name}")
         if finite and (a := arrays[name]).dtype.kind == "f" and not np.isfinite(a).all():
             raise ValueError(f"{name} holds nan or inf; its training may have diverged")
-    if missing := set(NAMES) - arrays.keys():
+    if missing := set(names) - arrays.keys():
         raise ValueError(f"missing {', '.join(sorted(missing))}")
     if not np.array_equal(arrays["version"], VERSION):
         raise ValueError(f"it is of another version than {VERSION}, which this program reads")
@@ -191,7 +198,7 @@ def _contents(arrays, finite):
         if a.shape != weights[path].shape or a.dtype != dtype:
             raise ValueError(f"optimizer/{name} is {dtype}{list(weights[path].shape)} in this "
                              f"model, and {a.dtype}{list(a.shape)} in the file")
-    tokenizer = _tokenizer(config, arrays["vocabulary"])
+    tokenizer = _tokenizer(config, *(arrays[name] for name in stored))
     training = _json("training", arrays)
     if not _is_of_kind(training, RECORD):
         raise ValueError("its record of the run is not of the kind that train.py writes")
@@ -230,11 +237,24 @@ def _model(config, dtype):
     return EncoderDecoder(**asdict(config), dtype=dtype)
 
 
-def _tokenizer(config, points):
-    """Return the tokenizer of a vocabulary of code points."""
-    if points.ndim != 1 or points.dtype.kind != "u":
+def _stored(tokenizer):
+    """Return the arrays that stand for a tokenizer."""
+    if isinstance(tokenizer, TokenTokenizer):
+        return {"tokenizer": np.frombuffer(tokenizer.json.encode(), np.uint8),
+                "end": np.array(-1 if tokenizer.end is None else tokenizer.end)}
+    return {"vocabulary": np.array([ord(c) for c in tokenizer.vocabulary], np.uint32)}
+
+
+def _tokenizer(config, stored, end=None):
+    """Return the tokenizer for which arrays stand."""
+    if end is not None:
+        if stored.ndim != 1 or stored.dtype != np.uint8 or end.shape != () or end.dtype.kind != "i":
+            raise ValueError("its tokenizer and end are no text and number")
+        return TokenTokenizer(stored.tobytes().decode(), None if end == -1 else int(end),
+                              config.vocab_size)
+    if stored.ndim != 1 or stored.dtype.kind != "u":
         raise ValueError("its vocabulary is no row of characters")
-    tokenizer = CharTokenizer.of("".join(map(chr, points)))
+    tokenizer = CharTokenizer.of("".join(map(chr, stored)))
     if tokenizer.vocab_size != config.vocab_size:
         raise ValueError(f"a vocabulary of {tokenizer.vocab_size} for a model of "
                          f"{config.vocab_size}")
@@ -280,8 +300,9 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     try:
         return load_checkpoint(last), ""
     except CheckpointError as error:
-        if isinstance(error.__cause__, (OSError, MemoryError)) or not previous.exists():
-            raise                       # the file itself may be whole
+        may_be_whole = isinstance(error.__cause__, (OSError, MemoryError, TokenizersMissing))
+        if may_be_whole or not previous.exists():
+            raise
     try:
         found = load_checkpoint(previous)
     except CheckpointError as error:

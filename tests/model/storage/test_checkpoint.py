@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import sys
 import tracemalloc
 import zipfile
 from dataclasses import asdict
@@ -14,11 +15,13 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from data.tokens import TokenTokenizer
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
                    load_checkpoint, save_checkpoint)
 from model.storage import archive
 from model.storage.checkpoint import (REMEDY, load_contents, load_last, restore_optimizer,
                                       save_contents)
+from token_files import byte_level
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
 TOKENIZER = CharTokenizer(TEXT)
@@ -99,6 +102,67 @@ def test_contents_are_checked_like_a_model(saved):
     write(saved, arrays_of(saved) | {"model/norm.weight": np.ones(3, np.float32)})
     with pytest.raises(CheckpointError, match="norm.weight has shape"):
         load_contents(saved)
+
+
+def with_tokens(path, end=0, V=270):
+    """The arrays of a checkpoint of a model of tokens, whose library need not be there."""
+    save_checkpoint(path, Transformer(TransformerConfig(V, 4, 1, 1, 4)), TOKENIZER)
+    arrays = {name: a for name, a in arrays_of(path).items() if name != "vocabulary"}
+    return arrays | {"tokenizer": np.frombuffer(byte_level().encode(), np.uint8),
+                     "end": np.array(end)}
+
+
+@pytest.mark.parametrize("end", [None, 0, 269])
+def test_a_tokenizer_of_tokens_comes_back_with_its_end(path, end):
+    pytest.importorskip("tokenizers")
+    tokenizer = TokenTokenizer(byte_level(), end, 270)
+    save_checkpoint(path, Transformer(TransformerConfig(270, 4, 1, 1, 4)), tokenizer)
+    assert np.array_equal(arrays_of(path)["end"], -1 if end is None else end)
+    assert not arrays_of(path).keys() & {"vocabulary"}
+    found = load_checkpoint(path).tokenizer
+    assert (found.json, found.end, found.vocab_size) == (byte_level(), end, 270)
+    assert found.decode(found.encode("the in")) == "the in"
+
+
+@pytest.mark.parametrize("changed, why", [
+    ({"tokenizer": np.frombuffer(b"{}", np.uint8)}, "its tokenizer is none that the library"),
+    ({"tokenizer": np.frombuffer(b"\xff", np.uint8)}, "utf-8"),
+    ({"tokenizer": np.zeros(0, np.uint8)}, "its tokenizer is none that the library"),
+    ({"tokenizer": np.zeros((2, 2), np.uint8)}, "its tokenizer and end are no text and number"),
+    ({"tokenizer": np.zeros(2)}, "its tokenizer and end are no text and number"),
+    ({"end": np.zeros(1, int)}, "its tokenizer and end are no text and number"),
+    ({"end": np.array(1.0)}, "its tokenizer and end are no text and number"),
+    ({"end": np.array(270)}, "its end is the id 270, and ids lie between 0 and 269"),
+    ({"end": np.array(-2)}, "its end is the id -2, and"),
+    ({"vocabulary": np.arange(270, dtype=np.uint32)}, "unknown vocabulary")], ids=str)
+def test_a_tokenizer_of_tokens_that_does_not_fit_is_refused(path, changed, why, capfd):
+    pytest.importorskip("tokenizers")
+    write(path, with_tokens(path) | changed)
+    assert why in refusal(path) and capfd.readouterr() == ("", "")
+
+
+def test_a_model_of_fewer_ids_than_its_tokenizer_is_refused(path):
+    pytest.importorskip("tokenizers")
+    write(path, with_tokens(path, V=265))
+    assert "a tokenizer of 266 ids for a model of 265" in refusal(path)
+
+
+def test_a_tokenizer_without_an_end_is_refused(path):
+    arrays = with_tokens(path)
+    del arrays["end"]
+    write(path, arrays)
+    assert "missing end" in refusal(path)
+
+
+def test_where_the_library_of_tokens_is_missing_a_line_says_how_to_install_it(tmp_path,
+                                                                              monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    for name in ("last.npz", "previous.npz"):
+        write(tmp_path / name, with_tokens(tmp_path / name))
+    said = refusal(tmp_path / "last.npz")
+    assert "pip install 'minigrad[convert]'" in said and REMEDY not in said
+    with pytest.raises(CheckpointError, match="last.npz cannot be used: its vocabulary is of tok"):
+        load_last(tmp_path)         # which is not damaged
 
 
 def test_an_encoder_decoder_comes_back_bit_for_bit_where_it_is_asked_for(path):
