@@ -12,13 +12,16 @@ import pathlib
 import sys
 import time
 
+import numpy as np
+
 import data
 from data.tokenizer import CharTokenizer, UnknownCharacterError
+from data.tokens import TokenTokenizer
 from minigrad.kernels.build import compiling
 from model.console.flags import Parser, answering, prepare_output, text_or_file
 from model.console.options import flag, problems
 from model.console.words import in_a_line
-from model.sampling.generation import USELESS, check_settings, stream_many
+from model.sampling.generation import AT_ONCE, USELESS, check_settings, stream_many
 from model.sampling.interactive import interact
 from model.sampling.scoring import ladder, text_losses, training_text, yardstick
 from model.storage.checkpoint import Checkpoint, load_checkpoint
@@ -34,18 +37,19 @@ class Settings:
     out_dir: str = flag("out", "folder of the run, with its ckpt.npz")
     start: str = flag("", "beginning to go on from, or FILE:path to read it from a file")
     num_samples: int = flag(1, "how many texts", at_least=1)
-    max_new_tokens: int = flag(500, "characters to write after the beginning", at_least=1)
-    temperature: float = flag(0.8, "0 takes the likeliest character, 1 draws as the model predicts",
+    max_new_tokens: int = flag(500, "characters to write after the beginning, or tokens if the "
+                                    "model has these", at_least=1)
+    temperature: float = flag(0.8, "0 takes the likeliest, 1 draws as the model predicts",
                               finite=False)
-    top_k: int = flag(None, "draw from so many of the likeliest characters only", unset="all")
+    top_k: int = flag(None, "draw from so many of the likeliest only", unset="all")
     top_p: float = flag(None, "draw from the likeliest that together have this probability",
                         unset="all")
     seed: int = flag(1337, "of the draws; the next sample takes the next number", at_least=0)
     stop: str = flag(None, "end a text before this would be written")
     cache: bool = flag(True, "keep keys and values instead of computing them again for each "
-                             "character; the text is the same")
+                             "character or token; the text is the same")
     slide: bool = flag(False, "once the block is full, predict from the whole of it, which is then "
-                              "read again for each character; else from more than half of it")
+                              "read again for each one; else from more than half of it")
     interactive: bool = flag(False, "ask for beginnings, one after another; what is typed is kept "
                                     "as the shell keeps it, in the cache folder")
     score: str = flag(None, "a file, or another text that train.py's --data takes, to predict "
@@ -91,16 +95,18 @@ def main(argv: list[str] | None = None) -> None:
                 write(s, checkpoint, start, next(seeds))
             interact(go_on, start)
             return
-        characters, seconds = write(s, checkpoint, start, s.seed)
+        tokens, characters, seconds = write(s, checkpoint, start, s.seed)
         if characters:
-            print(f"{characters / seconds:,.0f} characters a second", file=sys.stderr)
+            of_tokens = checkpoint.tokenizer.unit == "token"
+            print(f"{tokens / seconds:,.1f} tokens, " * of_tokens
+                  + f"{characters / seconds:,.0f} characters a second", file=sys.stderr)
 
 
-def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[int, float]:
-    """Write the samples; return how many characters were timed, and the seconds that they took."""
-    characters, seconds = 0, 0.0
-    # A step's kernel is loaded after two characters; those that re-read a window after a block.
-    under_way = max(2, min(checkpoint.model.config.block_size + 1, s.max_new_tokens * 3 // 4))
+def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[int, int, float]:
+    """Write the samples; return how many ids and characters were timed, and the seconds that they
+    took."""
+    ids, characters, seconds = 0, 0, 0.0
+    under_way = warm_up(s, checkpoint, start)
     for first in range(0, s.num_samples, TOGETHER):
         seeds = range(seed + first, seed + min(first + TOGETHER, s.num_samples))
         if first:
@@ -108,7 +114,7 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
         pieces = stream_many(checkpoint.model, checkpoint.tokenizer, start, seeds, s.max_new_tokens,
                              s.temperature, s.top_k, s.top_p, s.stop, s.cache, s.slide)
         print(start, end="", flush=True)
-        later = [[] for _ in seeds[1:]]
+        later, last = [[] for _ in seeds[1:]], [0] * len(seeds)
         try:
             for n, (piece, *others) in enumerate(pieces):
                 print(piece, end="", flush=True)
@@ -118,12 +124,23 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
                     began = time.perf_counter()
                 else:
                     characters += len(piece) + sum(map(len, others))
+                    last = [n if x else before for x, before in zip((piece, *others), last)]
             seconds += time.perf_counter() - began
+            ids += sum(min(n + 1, s.max_new_tokens) - under_way for n in last if n)
         finally:                # show what was made of the others before an interrupt, too
             print()
             for text in later:
                 print(RULE, start + "".join(text), sep="\n")
-    return characters, seconds
+    return ids, characters, seconds
+
+
+def warm_up(s: Settings, checkpoint: Checkpoint, start: str) -> int:
+    """Return how many ids of a text are not timed: while they are made, kernels are loaded, those
+    of a step at once, and those that read a window again where the block is full."""
+    block = checkpoint.model.config.block_size
+    if len(checkpoint.tokenizer.encode(start)) + s.max_new_tokens <= block:
+        return AT_ONCE
+    return max(2, min(block + 1, s.max_new_tokens * 3 // 4))
 
 
 def score(s: Settings, checkpoint: Checkpoint) -> None:
@@ -139,23 +156,37 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
     loss = text_losses(model, ids, s.slide, bar=True).mean()
     if not math.isfinite(loss):
         raise ValueError(USELESS)
-    print(f"{s.score}: {len(text):,} characters, each but the first predicted from earlier ones\n\n"
-          f"    {loss:.4f}  nats a character\n"
-          f"    {loss / math.log(2):.4f}  bits a character\n"
-          f"    {math.exp(loss) if loss < 700 else math.inf:.4f}  perplexity\n")
+    unit = tokenizer.unit
+    said = f" in {len(ids):,} tokens" if unit == "token" else ""
+    print(f"{s.score}: {len(text):,} characters{said}, each but the first predicted from earlier "
+          f"ones\n\n    {loss:.4f}  nats a {unit}")
+    for bits, what in bits_of(loss, text, ids, tokenizer):
+        print(f"    {bits:.4f}  bits a {what}")
+    print(f"    {math.exp(loss) if loss < 700 else math.inf:.4f}  perplexity\n")
     try:
         known = training_text(training, tokenizer)
     except ValueError as error:
         print(f"without counted n-grams beside it, because {in_a_line(error)}", file=sys.stderr)
         return
-    print("nats a character, beside n-grams counted on what the model was trained on:")
+    print(f"nats a {unit}, beside n-grams counted on what the model was trained on:")
     print(ladder(loss, yardstick(known.train, ids, tokenizer.vocab_size)))
     train, _ = known.parts()
     if text in train or train in text:
         print("this very text, or most of it, was trained on and counted", file=sys.stderr)
 
 
-def known_part(text: str, tokenizer: CharTokenizer) -> str:
+def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: CharTokenizer | TokenTokenizer
+            ) -> list[tuple[float, str]]:
+    """Return a mean loss in bits a character and, of tokens, a byte of UTF-8.  What the first id
+    stands for is not counted: nothing predicts it."""
+    bits, first = loss / math.log(2) * (len(ids) - 1), tokenizer.decode(ids[:1])
+    found = [(bits / max(1, len(text) - len(first)), "character")]
+    if tokenizer.unit == "token":
+        found.insert(0, (bits / max(1, len(text.encode()) - len(first.encode())), "byte"))
+    return found
+
+
+def known_part(text: str, tokenizer: CharTokenizer | TokenTokenizer) -> str:
     """Return the text without characters that the model does not know, and say which these were."""
     known, unknown = tokenizer.without_unknown(text)
     if unknown:

@@ -1,4 +1,4 @@
-"""The loss on a text of a model, and of counted n-grams, in nats per character."""
+"""The loss on a text of a model, and of counted n-grams, in nats per character or token."""
 import math
 
 import numpy as np
@@ -13,7 +13,8 @@ from model.transformer import Transformer
 
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram", "5-gram")
 COUNTING_SECONDS = 3    # for the n-grams; a large text gets fewer of them
-AT_ONCE = 4096          # characters per pass of the model
+AT_ONCE = 4096          # ids per pass of the model
+LOGITS = 1 << 24        # numbers that are computed at once; of many tokens, for few ids
 
 
 def yardstick(train: np.ndarray, val: np.ndarray, vocab_size: int) -> dict[str, float]:
@@ -29,11 +30,11 @@ def ladder(loss: float, counted: dict[str, float]) -> str:
 
 def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: bool = False
                 ) -> np.ndarray:
-    """Return -log p of each character of a text but the first, (N,) -> (N - 1,), from the window
+    """Return -log p of each id of a text but the first, (N,) -> (N - 1,), from the window
     that sampling would use (see `decoding.window_start`), with or without a progress bar."""
     if len(ids) < 2:
-        raise ValueError("a text needs two characters to have one to predict, and this has "
-                         f"{len(ids)}")
+        raise ValueError("a text needs two characters or tokens to have one to predict, and this "
+                         f"has {len(ids)}")
     block, N = model.config.block_size, len(ids) - 1
     step = window_step(block, slide)
     starts = step * np.arange(1 + math.ceil(max(0, N - block) / step))      # all full but the last
@@ -43,9 +44,7 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
         if not group.size:
             continue
         at = group[:, None] + np.arange(min(block, N - group[-1]))                      # (B, T)
-        with mg.no_grad():
-            logp = mg.log_softmax(model(ids[at])).data                                  # (B, T, V)
-        of_window = -np.take_along_axis(logp, ids[at + 1][..., None], axis=-1)[..., 0]
+        of_window = _losses(model, ids[at], ids[at + 1])
         new = block - step      # from here on, earlier windows have not predicted
         losses[at[:, new:]] = of_window[:, new:]
         if group[0] == 0:
@@ -53,9 +52,22 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
     return losses
 
 
+def _losses(model, x, y):
+    """Return -log p of each target: (B, T), (B, T) -> (B, T)."""
+    losses = np.empty(y.shape)
+    some = max(1, LOGITS // (len(x) * model.config.vocab_size))
+    with mg.no_grad():
+        *_, (_, states) = model.layers(x)                                               # (B, T, C)
+        for first in range(0, x.shape[1], some):
+            part = slice(first, first + some)
+            logp = mg.log_softmax(model.output(mg.Tensor(states.data[:, part]))).data
+            losses[:, part] = -np.take_along_axis(logp, y[:, part, None], axis=-1)[..., 0]
+    return losses
+
+
 def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int,
              ranks: Ranks = Ranks()) -> float:
-    """Return the mean loss over windows (N, T), in nats per character that counts.  Ranks take
+    """Return the mean loss over windows (N, T), in nats per id that counts.  Ranks take
     batches in turn, and the result has the same bits for any number of them."""
     totals = np.zeros(math.ceil(len(x) / batch_size))       # of batches; 0 of other ranks'
     with mg.no_grad():

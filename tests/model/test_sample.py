@@ -9,8 +9,11 @@ import sys
 import pytest
 
 import data
-from model import generate, load_checkpoint, sample, save_checkpoint
+from data.tokens import TokenTokenizer
+from model import (Transformer, TransformerConfig, generate, load_checkpoint, sample,
+                   save_checkpoint)
 from model.sampling.scoring import text_losses
+from token_files import byte_fallback, byte_level
 
 
 def sampled(capsys, trained, *flags):
@@ -179,6 +182,60 @@ def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):
     assert "a hyphen follows an equals sign" in refused(capsys, "--start", "-x")
     assert "num_samples is at least 1, not 0" in refused(capsys, "--num_samples", "0")
     assert "max_new_tokens is at least 1, not 0" in refused(capsys, "--max_new_tokens", "0")
+
+
+@pytest.fixture(params=[byte_level, byte_fallback], ids=["byte level", "byte fallback"])
+def of_tokens(request, tmp_path):
+    """A folder with a model of tokens, which has not been trained."""
+    pytest.importorskip("tokenizers")
+    tokenizer = TokenTokenizer(request.param(), None, 300)
+    model = Transformer(TransformerConfig(300, 32, n_layer=1, n_head=2, n_embd=16))
+    model.token_embedding.weight.data *= 40
+    save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer)
+    return tmp_path
+
+
+def test_a_model_of_tokens_writes_what_generate_gives_and_how_fast(of_tokens, capsys):
+    model, tokenizer, *_ = load_checkpoint(of_tokens / "ckpt.npz")
+    for start in ("", "the in", "🙂 "):
+        out, err = sampled(capsys, of_tokens, "--start", start, "--max_new_tokens", "120",
+                           "--num_samples", "2")
+        texts = [generate(model, tokenizer, start, 120, 0.8, seed=seed) for seed in (1337, 1338)]
+        assert out == f"\n{sample.RULE}\n".join(texts) + "\n"
+        assert re.fullmatch(r"[0-9,.]+ tokens, [0-9,]+ characters a second\n", err)
+
+
+def test_a_text_is_scored_in_nats_a_token_and_bits_a_byte(of_tokens, capsys, tmp_path):
+    text = "the inré the 🙂"
+    (tmp_path / "t.txt").write_text(text, encoding="utf-8")
+    model, tokenizer, *_ = load_checkpoint(of_tokens / "ckpt.npz")
+    ids = tokenizer.encode(text)
+    losses = text_losses(model, ids)
+    numbers, out, err = scored(capsys, of_tokens, tmp_path / "t.txt", "--skip_unknown")
+    first = tokenizer.decode(ids[:1])
+    assert first == ("" if tokenizer.encode("").size else "t")
+    bits = losses.sum() / math.log(2)
+    assert numbers == {
+        "nats a token": pytest.approx(losses.mean(), abs=1e-4),
+        "bits a byte": pytest.approx(bits / (len(text.encode()) - len(first)), abs=1e-4),
+        "bits a character": pytest.approx(bits / (len(text) - len(first)), abs=1e-4),
+        "perplexity": pytest.approx(math.exp(losses.mean()), rel=1e-4)}
+    assert f"{len(text)} characters in {len(ids)} tokens, each but the first predicted" in out
+    assert "without counted n-grams beside it, because the checkpoint does not say which" in err
+
+
+def test_n_grams_of_tokens_are_counted_on_the_tokens_of_the_training_text(of_tokens, capsys,
+                                                                          tmp_path):
+    text = data.Text("the in\nthere\n" * 30)
+    (tmp_path / "t.txt").write_text(text.characters, encoding="utf-8")
+    model, tokenizer, *_ = load_checkpoint(of_tokens / "ckpt.npz")
+    save_checkpoint(of_tokens / "ckpt.npz", model, tokenizer, {
+        "settings": {"data": str(tmp_path / "t.txt")}, "text": text.digest})
+    numbers, *_ = scored(capsys, of_tokens, tmp_path / "t.txt")
+    train, _ = map(tokenizer.encode, text.parts())
+    counted = data.ngram_losses(train, tokenizer.encode(text.characters), 300)
+    assert [numbers[f"counted {name}"] for name in ("unigram", "bigram", "5-gram")] == [
+        pytest.approx(counted[n], abs=1e-3) for n in (0, 1, 4)]
 
 
 def test_a_closed_pipe_ends_it_quietly(trained):

@@ -8,8 +8,10 @@ import pytest
 import minigrad as mg
 from minigrad import Tensor
 from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacterError, generate
-from model.sampling.decoding import window_start
-from model.sampling.generation import next_probabilities, stream_many
+from data.tokens import TokenTokenizer
+from model.sampling.decoding import Reader, window_start
+from model.sampling.generation import AT_ONCE, SMALL, beginning, next_probabilities, stream_many
+from token_files import END, byte_fallback, byte_level
 
 INF = math.inf
 LOGITS = np.log([0.1, 0.4, 0.2, 0.3])
@@ -29,14 +31,14 @@ def model():
 class Reciting:
     """A model that is certain of one text, whatever was drawn before."""
 
-    def __init__(self, text, block_size=1000):
-        self.ids = TOKENIZER.encode(text)
+    def __init__(self, text, block_size=1000, tokenizer=TOKENIZER):
+        self.ids, self.vocab_size = tokenizer.encode(text), tokenizer.vocab_size
         self.config = SimpleNamespace(block_size=block_size)
         self.calls = 0
 
     def __call__(self, ids):
         self.calls += 1
-        logits = np.full((*ids.shape, TOKENIZER.vocab_size), -INF)
+        logits = np.full((*ids.shape, self.vocab_size), -INF)
         logits[:, -1, self.ids[ids.shape[1] - 1]] = 0
         return Tensor(logits)
 
@@ -159,7 +161,7 @@ WRONG = [
     *[({"temperature": t}, f"temperature is a number of at least 0 (0 is greedy), not {t}")
       for t in (-0.1, -INF, INF, math.nan)],
     *[({"top_k": k}, f"top_k is a whole number of at least 1, not {k}; "
-                     "leave it out to keep every character") for k in (0, -3, 2.5, 2.0, INF)],
+                     "leave it out to keep all") for k in (0, -3, 2.5, 2.0, INF)],
     *[({"top_p": p}, f"top_p is a probability above 0 and at most 1, not {p}")
       for p in (0, -0.1, 1.0001, math.nan, INF)]]
 
@@ -436,3 +438,87 @@ def test_a_model_that_has_diverged_is_refused_in_words(model):
     diverged.config = model.config
     with pytest.raises(ValueError, match="its training may have diverged"):
         generate(diverged, TOKENIZER, "a", 3)
+
+
+def tokens(kind=byte_level, end=0):
+    pytest.importorskip("tokenizers")
+    return TokenTokenizer(kind(), end)
+
+
+def told(text, prompt="in", **settings):
+    """What is shown of a text of tokens that follows a prompt of one."""
+    tokenizer = tokens()
+    return list(stream(Reciting(text, tokenizer=tokenizer), tokenizer, prompt,
+                       len(tokenizer.encode(text)), **settings))
+
+
+def test_a_text_of_tokens_comes_in_whole_characters():
+    assert told("the 🙂é the") == ["t", "he", " ", "🙂", "é", " the"]
+    assert told("the 🙂é the", stop="nothing of it") == told("the 🙂é the")
+
+
+def test_a_text_of_tokens_ends_with_its_end():
+    assert "".join(told(f"the in{END} the")) == "the in"
+    assert "".join(told(f"{END} the")) == ""
+    assert told(f"the in{END}", stop="inthere") == ["t", "he", " ", "in"]     # held back for a stop
+
+
+def test_what_is_held_back_comes_when_the_text_is_cut_within_a_character():
+    tokenizer = tokens()
+    model = Reciting("the 🙂", tokenizer=tokenizer)
+    n = len(model.ids)
+    assert "".join(stream(model, tokenizer, "in", n - 1)) == "the \ufffd"
+    assert "".join(stream(model, tokenizer, "in", n - 1, stop="\ufffd")) == "the "
+
+
+def test_the_stop_is_found_across_tokens_and_within_one():
+    text = "the in the re"
+    assert "in the re" not in tokens().vocabulary and " the" in tokens().vocabulary
+    for stop in ("n the r", "he", " ", "e in", "h", "the in the re", "re", "not in it"):
+        assert "".join(told(text, stop=stop)) == text.split(stop)[0], stop
+
+
+def test_a_token_after_a_prompt_keeps_the_space_that_begins_it():
+    tokenizer = tokens(byte_fallback, 2)
+    text, prompt = "the the", tokenizer.encode("re")
+    model = Reciting(text, tokenizer=tokenizer)
+    model.ids = np.concatenate([prompt, tokenizer.encode(text)[1:]])[1:]
+    assert "".join(stream(model, tokenizer, "re", 2)) == " the the"
+    model.ids = tokenizer.encode(text)[1:]
+    assert "".join(stream(model, tokenizer, "", 2)) == "the the"
+
+
+def test_an_empty_prompt_of_tokens_begins_as_the_model_expects():
+    assert beginning(tokens(byte_fallback), "").tolist() == [1]
+    assert beginning(tokens(byte_level, 0), "").tolist() == [0]
+    tokenizer = tokens(byte_level, None)
+    assert tokenizer.decode(beginning(tokenizer, "")) == "\n"
+    assert tokenizer.decode(beginning(tokenizer, "the in")) == "the in"
+
+
+def test_texts_of_tokens_in_a_batch_are_those_that_each_seed_gives_alone():
+    tokenizer = tokens()
+    model = Transformer(TransformerConfig(272, block_size=16, n_layer=1, n_head=2, n_embd=16))
+    model.token_embedding.weight.data *= 40
+    pieces = list(stream_many(model, TokenTokenizer(byte_level(), 0, 272), "the", range(9), 40))
+    texts = ["the" + "".join(text) for text in zip(*pieces)]
+    assert texts == [generate(model, tokenizer, "the", 40, seed=seed, cache=False)
+                     for seed in range(9)]
+    assert len(set(map(len, texts))) > 3
+
+
+def test_a_large_model_shows_each_token_as_it_comes(monkeypatch, model):
+    drawn = []
+    real = Reader.draw
+
+    def draw(self, u, *settings):
+        drawn.append(u.shape[1])
+        return real(self, u, *settings)
+    monkeypatch.setattr(Reader, "draw", draw)
+    texts = []
+    for small in (SMALL, 2 * sum(p.size for p in model.parameters()) // AT_ONCE, 1):
+        monkeypatch.setattr("model.sampling.generation.SMALL", small)
+        drawn.clear()
+        texts.append(generate(model, TOKENIZER, "a", 7, seed=0))
+        assert drawn == {SMALL: [7], 1: [1] * 7}.get(small, [2, 2, 2, 1])
+    assert len(set(texts)) == 1

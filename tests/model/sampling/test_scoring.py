@@ -1,4 +1,6 @@
 """The loss of a text: each character's, from the window that sampling would predict it from."""
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -36,8 +38,21 @@ def test_windows_that_go_through_at_once_do_not_change_the_losses(monkeypatch):
     model = Transformer(TransformerConfig(13, 8, n_layer=1, n_head=2, n_embd=8))
     ids = np.random.default_rng(0).integers(13, size=300)
     together = text_losses(model, ids)
-    monkeypatch.setattr("model.sampling.scoring.AT_ONCE", 1)
-    assert np.allclose(text_losses(model, ids), together, atol=1e-6)
+    for few in ("AT_ONCE", "LOGITS"):
+        monkeypatch.setattr(f"model.sampling.scoring.{few}", 1)
+        assert np.allclose(text_losses(model, ids), together, atol=1e-6)
+
+
+def test_many_tokens_take_no_more_memory_than_few(monkeypatch):
+    model, most = Transformer(TransformerConfig(50_000, 64, n_layer=1, n_head=1, n_embd=2)), []
+    ids = np.random.default_rng(0).integers(50_000, size=300)
+    for logits in (1 << 18, 1 << 24):
+        monkeypatch.setattr("model.sampling.scoring.LOGITS", logits)
+        tracemalloc.start()
+        text_losses(model, ids)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert most[1] > 4 * most[0]
 
 
 @pytest.mark.parametrize("N", [0, 1])
