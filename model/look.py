@@ -30,6 +30,7 @@ from model.storage.files import replacing
 from model.transformer import Transformer
 
 PASSAGE = 192       # characters, where no text is given
+WRITTEN = {"character": PASSAGE, "token": PASSAGE // 4}     # about as many, by the model itself
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +119,7 @@ def passage(checkpoint: Checkpoint) -> tuple[str, str]:
     try:
         _, val = training_text(training, tokenizer).parts()
     except ValueError:
-        return (generate(model, tokenizer, max_new_tokens=PASSAGE, temperature=0.8, seed=1337),
+        return (generate(model, tokenizer, "", WRITTEN[tokenizer.unit], temperature=0.8, seed=1337),
                 "The text was written by the model itself (temperature 0.8), since the one that it "
                 "was trained on is not at hand.")
     # Begin at a paragraph, or else a line, that is followed by at least two characters.

@@ -16,6 +16,7 @@ import numpy as np
 import data
 import minigrad as mg
 from data.tokenizer import CharTokenizer
+from data.tokens import TokenTokenizer
 from minigrad.core import Tensor
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.watch.events import Watcher, arguments, gradients, owner, passes_on
@@ -52,12 +53,13 @@ def explain(run: Run, steps: Iterator[Step], counted: dict[str, float]) -> None:
              f"{number:,}, after the end of a run of {s.steps:,}")
     print(f"Step {which}, from the text to the changed weights.  Nothing is saved.")
     show_batch(step.batches, run.text.tokenizer)
-    show_forward(witness, model, *step.batches[0][0].shape)
-    show_loss(step.loss, model.config.vocab_size, counted)
+    unit = run.text.tokenizer.unit
+    show_forward(witness, model, *step.batches[0][0].shape, unit)
+    show_loss(step.loss, model.config.vocab_size, counted, unit)
     show_backward(witness, model, len(step.batches))
     show_clipping(norm(witness.gradients.values()), s.grad_clip)
     show_update(model, run.optimizer, before, s)
-    show_loss_again(step.loss, model, step.batches, same_dropout)
+    show_loss_again(step.loss, model, step.batches, same_dropout, unit)
 
 
 class Ran(NamedTuple):
@@ -107,28 +109,30 @@ class Witness(Watcher):
         return f"{name} {shape}".strip().replace(" ", HARD)
 
 
-def show_batch(batches: list[tuple[np.ndarray, np.ndarray]], tokenizer: CharTokenizer) -> None:
-    """Show characters as ids, and the character that follows each of them."""
+def show_batch(batches: list[tuple[np.ndarray, np.ndarray]],
+               tokenizer: CharTokenizer | TokenTokenizer) -> None:
+    """Show characters or tokens as ids, and the one that follows each of them."""
     stage("From the text to a batch", definition(data.random_batch))
-    (ids, targets), n = batches[0], len(batches)
+    (ids, targets), n, unit = batches[0], len(batches), tokenizer.unit
     B, T = ids.shape
-    say(f"{B} sequences of {T} characters, from random places of the training text.  Each "
-        f"character has a number, its id, from 0 to {tokenizer.vocab_size - 1}; the target at a "
-        "position is the character that follows there."
+    say(f"{B} sequences of {T} {unit}s, from random places of the training text.  Each "
+        f"{unit} has a number, its id, from 0 to {tokenizer.vocab_size - 1}; the target at a "
+        f"position is the {unit} that follows there."
         + (f"  The step has {n} such batches; this is the first." if n > 1 else ""))
     say(f"The first sequence: {tokenizer.decode(ids[0])!r}")
-    rows = [["position", *map(str, range(T))], ["character", *map(repr, tokenizer.decode(ids[0]))],
-            ["its id", *map(str, ids[0])], ["the target's", *map(str, targets[0])],
-            ["target", *map(repr, tokenizer.decode(targets[0]))]]
+    shown, following = ([repr(tokenizer.vocabulary[i]) for i in row]
+                        for row in (ids[0], targets[0]))
+    rows = [["position", *map(str, range(T))], [unit, *shown], ["its id", *map(str, ids[0])],
+            ["the target's", *map(str, targets[0])], ["target", *following]]
     table([row[:1 + FIRST] + ["..."] * (T > FIRST) for row in rows], "<" + ">" * (FIRST + 1))
 
 
-def show_forward(witness: Witness, model: Transformer, B: int, T: int) -> None:
+def show_forward(witness: Witness, model: Transformer, B: int, T: int, unit: str) -> None:
     """Show each op outside the blocks and in the first of them, and a line for each other block."""
     stage("Forward, op by op")
     config = model.config
     say(f"B = {B} sequences, T = {T} positions, C = {config.n_embd} channels, H = {config.n_head} "
-        f"heads, V = {config.vocab_size} characters.  Below the lines of source that led to it, "
+        f"heads, V = {config.vocab_size} {unit}s.  Below the lines of source that led to it, "
         "each op with the shapes that it was given and made, what it does, and the numbers made.")
     told, above, first = set(), [], None
     for block, ops in groupby(witness.ran, lambda ran: ran.block):
@@ -150,10 +154,10 @@ def show_forward(witness: Witness, model: Transformer, B: int, T: int) -> None:
             told.add(ran.op)
 
 
-def show_loss(loss: float, vocab_size: int, counted: dict[str, float]) -> None:
+def show_loss(loss: float, vocab_size: int, counted: dict[str, float], unit: str) -> None:
     """Show what the loss means, and what to compare it with."""
     stage("The loss")
-    say(f"{loss:.4f} nats a character: what came next had, in the geometric mean, a probability of "
+    say(f"{loss:.4f} nats a {unit}: what came next had, in the geometric mean, a probability of "
         f"{math.exp(-loss):.2%}.  To hold it against:")
     rows = [(math.log(vocab_size), f"a guess without a text, ln {vocab_size}"),
             (loss, "this model, on what it was shown  <--"),
@@ -218,9 +222,9 @@ def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.n
 
 
 def show_loss_again(loss: float, model: Transformer, batches: list[tuple[np.ndarray, np.ndarray]],
-                    rng: np.random.Generator) -> None:
+                    rng: np.random.Generator, unit: str) -> None:
     """Show the loss after the step on its own batches, with the same dropout from `rng`."""
-    stage("The same characters again")
+    stage(f"The same {unit}s again")
     with mg.no_grad():
         again = float(np.mean([mg.cross_entropy(model(ids, rng=rng), targets).item()
                                for ids, targets in batches]))

@@ -1,9 +1,9 @@
 """Describe what an attention head does, in a few numbers and one phrase.
 
-Shapes: L layers, H heads, T queries and keys of a window, V vocabulary.
+Shapes: L layers, H heads, T queries and keys of a window.
 """
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,31 +54,31 @@ RULES = (
 )
 
 
-def describe(windows: Iterable[tuple[np.ndarray, np.ndarray, int]], vocab_size: int
-             ) -> list[list[Head]]:
+def describe(windows: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> list[list[Head]]:
     """Describe every head of every layer, from windows of a text: ids (T,), maps (L, H, T, T), and
     the first row that counts.  A query with no other before it never counts; if none counts, all is
     nan."""
+    present = np.unique(np.concatenate([ids for ids, _, _ in windows]))         # P ids
     looks, evens, queries = [], [], 0
     for ids, maps, first in windows:
         rows = np.arange(max(first, 1), len(ids))
         even = np.tril(np.ones((len(ids), len(ids)))) / np.arange(1, len(ids) + 1)[:, None]
-        looks.append(_sums(maps[..., rows, :].astype(np.float64), ids, rows, vocab_size))
-        evens.append(_sums(even[rows], ids, rows, vocab_size))
+        looks.append(_sums(maps[..., rows, :].astype(np.float64), ids, rows, present))
+        evens.append(_sums(even[rows], ids, rows, present))
         queries += len(rows)
     mean, even = ({name: sum(part[name] for part in parts) / (queries or math.nan)
                    for name in parts[0]} for parts in (looks, evens))
-    of_characters, evenly = mean.pop("characters"), even.pop("characters")      # (L, H, V), (V,)
+    of_characters, evenly = mean.pop("characters"), even.pop("characters")      # (L, H, P), (P,)
     favourites = np.argmax(of_characters - evenly, axis=-1)                     # (L, H)
     return [[Head({name: float(x[layer, head]) for name, x in mean.items()}
                   | {"favourite": float(of_characters[layer, head, favourite])},
                   {name: float(x) for name, x in even.items()}
-                  | {"favourite": float(evenly[favourite])}, int(favourite))
+                  | {"favourite": float(evenly[favourite])}, int(present[favourite]))
              for head, favourite in enumerate(of_layer)]
             for layer, of_layer in enumerate(favourites)]
 
 
-def _sums(weights, ids, rows, vocab_size):
+def _sums(weights, ids, rows, present):
     """Return sums over the queries of these rows of a map: (..., R, T) -> name -> (...)."""
     each, keys = np.arange(len(rows)), np.arange(len(ids))
     logs = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)      # 0 log 0 is 0
@@ -87,7 +87,7 @@ def _sums(weights, ids, rows, vocab_size):
             "previous": weights[..., each, rows - 1].sum(axis=-1),
             "itself": weights[..., each, rows].sum(axis=-1),
             "first": weights[..., 0].sum(axis=-1),
-            "characters": weights.sum(axis=-2) @ (ids[:, None] == np.arange(vocab_size))}
+            "characters": weights.sum(axis=-2) @ (ids[:, None] == present)}
 
 
 def kind(head: Head) -> tuple[str, str]:

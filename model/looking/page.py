@@ -3,7 +3,7 @@
 `gather` computes all that the page shows, rounded to the digits that it shows; `html` writes it
 into static/page.html, which `model.looking.shell` makes a whole file.
 
-Shapes: N characters of the text, T of a window, L layers, H heads, C channels, V vocabulary.
+Shapes: N ids of the text, T of a window, L layers, H heads, C channels, V vocabulary.
 """
 import base64
 import dataclasses
@@ -25,9 +25,9 @@ from model.sampling.generation import USELESS
 from model.sampling.scoring import text_losses, training_text, yardstick
 from model.storage.checkpoint import Checkpoint
 from model.training.log import read_log
-from model.transformer import TransformerConfig
+from model.transformer import Transformer, TransformerConfig
 
-MOST_CHARACTERS = 1000
+MOST_CHARACTERS = 1000      # or tokens
 MOST_WEIGHTS = 10_000_000   # about as many bytes
 SCRIPTS = ("basics.js", "text.js", "attention.js", "steps.js", "run.js", "page.js")
 NAV = {"text": "Text", "attention": "Attention", "steps": "Steps", "run": "Run"}
@@ -38,6 +38,8 @@ CHANNELS = 4                # numbers shown of the residual stream
 THROUGH = {"gelu": "through GELU", "gelu_tanh": "through GELU (by tanh)",
            "relu2": "through ReLU and a square",
            "swiglu": "twice, the one through SiLU as a gate that multiplies the other"}
+LONGEST = 16                # characters shown of a token
+SPECIAL = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
 
 
 def words_of(config: TransformerConfig) -> dict[str, str]:
@@ -93,19 +95,19 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
     }
 
 
-def check_length(config: TransformerConfig, N: int) -> None:
+def check_length(config: TransformerConfig, N: int, unit: str = "character") -> None:
     """Refuse a text with nothing to predict, or one whose page would be too large for a browser."""
     if N < 2:
-        raise ValueError(f"a text needs two characters to have one to predict, and this has {N}")
+        raise ValueError(f"a text needs two {unit}s to have one to predict, and this has {N}")
     most = max(n for n in range(2, MOST_CHARACTERS + 1)
                if n == 2 or count_weights(config, n) <= MOST_WEIGHTS)
     if N > most:
-        raise ValueError(f"the text has {N:,} characters, and a page of this model shows at most "
+        raise ValueError(f"the text has {N:,} {unit}s, and a page of this model shows at most "
                          f"{most:,}, to stay light enough for a browser; give a shorter --text")
 
 
 def count_weights(config: TransformerConfig, N: int) -> int:
-    """Return how many attention weights the windows of N characters have."""
+    """Return how many attention weights the windows of N ids have."""
     last = window_start(N, config.block_size)
     lengths = [config.block_size] * (last // window_step(config.block_size)) + [N - last]
     return config.n_layer * config.n_head * sum(T * (T + 1) // 2 for T in lengths)
@@ -122,26 +124,29 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         or the model is of no use.
     """
     model, tokenizer, *_ = checkpoint
-    ids, V = tokenizer.encode(text), tokenizer.vocab_size
-    check_length(model.config, len(ids))
+    ids, unit = tokenizer.encode(text), tokenizer.unit
+    check_length(model.config, len(ids), unit)
     windows = read(model, ids)
     if not all(np.isfinite(window.logits).all() for window in windows):
         raise ValueError(USELESS)
-    symbols = [shown(character) for character in tokenizer.vocabulary]
-    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows], V)
+    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
+    expected = predictions(model, ids, windows)
+    symbols = {i: shown(tokenizer.vocabulary[i]) for i in used(ids, described, expected)}
     return {
         "source": source,
         "about": about(checkpoint, out_dir),
+        "unit": unit,
         "ids": ids.tolist(),
+        "vocab_size": tokenizer.vocab_size,
         "vocabulary": symbols,
         "windows": [{"start": w.start, "length": len(w.ids)} for w in windows],
-        "characters": predictions(checkpoint, ids, windows),
-        "even_loss": round(math.log(V), 3),
-        "heads": [[head_facts(head, symbols) for head in layer] for layer in described],
-        "rules": [{"does": does.format("its favourite character"), "when": when}
-                  for _, does, _, when in heads.RULES],
-        "sizes": sizes(model.config, len(windows[0].ids)),
-        "steps": step_facts(windows[0].steps, model.config),
+        "characters": expected,
+        "even_loss": round(math.log(tokenizer.vocab_size), 3),
+        "heads": [[head_facts(head, symbols, unit) for head in layer] for layer in described],
+        "rules": [{"does": in_units(does.format("its favourite character"), unit),
+                   "when": in_units(when, unit)} for _, does, _, when in heads.RULES],
+        "sizes": sizes(model.config, len(windows[0].ids), unit),
+        "steps": step_facts(windows[0].steps, model.config, unit),
         **yardsticks(checkpoint, text, ids),
         **log_facts(out_dir),
     }, pack(windows)
@@ -149,15 +154,15 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
 
 def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]]:
     """Return names and values that describe the model."""
-    model, _, training, _ = checkpoint
+    model, tokenizer, training, _ = checkpoint
     config, text = model.config, training.get("settings", {}).get("data")
     said = {"n_layer", "n_head", "n_embd", "block_size", "vocab_size"}
     found = [("folder", str(out_dir)),
              ("layers × heads", f"{config.n_layer} × {config.n_head}"),
              ("channels", f"{config.n_embd:,}"),
              ("parameters", f"{sum(p.size for p in model.parameters()):,}"),
-             ("window", f"{config.block_size:,} characters"),
-             ("vocabulary", f"{config.vocab_size:,} characters")]
+             ("window", number_of(config.block_size, tokenizer.unit)),
+             ("vocabulary", number_of(config.vocab_size, tokenizer.unit))]
     steps = training.get("state", {}).get("iteration")
     if text is not None and steps is not None:
         found.append(("trained", f"{number_of(steps, 'step')} on {pathlib.Path(text).name}"))
@@ -166,14 +171,38 @@ def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]
                     and (value := getattr(config, field.name)) != field.default]
 
 
-def shown(character: str) -> tuple[str, str]:
+def in_units(words: str, unit: str) -> str:
+    """Return words about characters as those about the ids of a model."""
+    return words.replace("character", unit)
+
+
+def used(ids: np.ndarray, described: list[list[heads.Head]], expected: list[dict[str, Any]]
+         ) -> list[int]:
+    """Return the ids of which a page shows something; of many tokens, they are few."""
+    tops = [*(fact["top"] for fact in expected),
+            *(block["top"] for fact in expected for block in fact["blocks"])]
+    return sorted({*ids.tolist(), *(head.favourite_id for layer in described for head in layer),
+                   *(i for top in tops for i, _ in top)})
+
+
+def shown(text: str) -> tuple[str, str]:
+    """Return a character or a token as a visible symbol, and in words."""
+    if len(text) == 1:
+        return shown_character(text)
+    symbols = [shown_character(character)[0] for character in text]
+    cut = symbols[:LONGEST - 1] + ["…"] if len(symbols) > LONGEST else symbols
+    spoken = "".join(f" {SPECIAL[c][1]} " if c in SPECIAL else c if c.isprintable() else " "
+                     for c in text)
+    return "".join(cut), " ".join(spoken.split())
+
+
+def shown_character(character: str) -> tuple[str, str]:
     """Return a character as a visible symbol, and in words."""
     point, category = ord(character), unicodedata.category(character)
     code = f"U+{point:04X}"
     name = unicodedata.name(character, "").lower() or code
-    special = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
-    if character in special:
-        return special[character]
+    if character in SPECIAL:
+        return SPECIAL[character]
     if category[0] == "M":                          # an accent or similar, which needs a carrier
         return "◌" + character, name
     if category[0] in "CZ":                         # control characters, separators and similar
@@ -183,33 +212,47 @@ def shown(character: str) -> tuple[str, str]:
     return character, name
 
 
-def predictions(checkpoint: Checkpoint, ids: np.ndarray, windows: list[Window]
+def predictions(model: Transformer, ids: np.ndarray, windows: list[Window]
                 ) -> list[dict[str, Any]]:
-    """Return the model's predictions for each character but the first, and after the last."""
+    """Return the model's predictions for each id but the first, and after the last."""
     facts = []
     for number, window in enumerate(windows):
+        came = ids[window.start + 1:][:len(window.ids)]     # of the last there may be none
         log_p = log_probabilities(window.logits)                                    # (T, V)
-        log_q = log_probabilities(lens(checkpoint.model, window.stream))            # (L + 1, T, V)
-        p_all, q_all = (np.exp(x.astype(np.float64)) for x in (log_p, log_q))
-        for row in range(window.fresh, len(window.ids)):
-            n = window.start + row + 1
-            p, came = p_all[row], int(ids[n]) if n < len(ids) else None
-            fact = {"window": number, "top": top(p, LIKELIEST), "blocks": [
-                {"norm": round(float(np.linalg.norm(x.astype(np.float64))), 2),
-                 "channels": [round(float(c), 3) + 0.0 for c in x[:CHANNELS]],
-                 "top": top(q, LENS), "came": None if came is None else units(q[came])}
-                for x, q in zip(window.stream[:, row], q_all[:, row])]}
-            if came is not None:
-                loss = -float(log_p[row, came])
-                fact |= {"came": units(p[came]), "loss": round(loss, 3),
-                         "bits": round(loss / math.log(2), 3), "rank": int((p > p[came]).sum()) + 1}
+        rows = range(window.fresh, len(window.ids))
+        # One depth after the other, since each has T V numbers.
+        depths = [block_facts(x, log_probabilities(lens(model, x)), came, rows)
+                  for x in window.stream]                                           # (T, C) each
+        for row, blocks in zip(rows, zip(*depths)):
+            p = np.exp(log_p[row].astype(np.float64))
+            fact = {"window": number, "top": top(p, LIKELIEST), "blocks": list(blocks)}
+            if row < len(came):
+                loss, of_it = -float(log_p[row, came[row]]), p[came[row]]
+                fact |= {"came": units(of_it), "loss": round(loss, 3),
+                         "bits": round(loss / math.log(2), 3), "rank": int((p > of_it).sum()) + 1}
             facts.append(fact)
+    return facts
+
+
+def block_facts(x: np.ndarray, log_q: np.ndarray, came: np.ndarray, rows: range
+                ) -> list[dict[str, Any]]:
+    """Return what stands in the residual stream, (T, C), at each of these rows, and what would be
+    predicted from it, (T, V)."""
+    facts = []
+    for row in rows:
+        q = np.exp(log_q[row].astype(np.float64))
+        facts.append({"norm": round(float(np.linalg.norm(x[row].astype(np.float64))), 2),
+                      "channels": [round(float(c), 3) + 0.0 for c in x[row, :CHANNELS]],
+                      "top": top(q, LENS),
+                      "came": units(q[came[row]]) if row < len(came) else None})
     return facts
 
 
 def top(p: np.ndarray, count: int) -> list[tuple[int, int]]:
     """Return the likeliest ids and their probabilities, the likeliest first."""
-    return [(int(i), units(p[i])) for i in np.argsort(-p, kind="stable")[:count]]
+    count = min(count, len(p))
+    likely = np.flatnonzero(p >= np.partition(p, -count)[-count])   # sorting all would take long
+    return [(int(i), units(p[i])) for i in likely[np.argsort(-p[likely], kind="stable")[:count]]]
 
 
 def units(share: float) -> int | None:
@@ -217,34 +260,36 @@ def units(share: float) -> int | None:
     return None if math.isnan(share) else round(1e4 * float(share))
 
 
-def head_facts(head: heads.Head, symbols: list[tuple[str, str]]) -> dict[str, Any]:
+def head_facts(head: heads.Head, symbols: dict[int, tuple[str, str]], unit: str = "character"
+               ) -> dict[str, Any]:
     """Return a head's numbers as the page shows them, and its description."""
     def rounded(numbers):
         return {name: (None if math.isnan(x) else round(x, 2)) if name in ("entropy", "distance")
                 else units(x) for name, x in numbers.items()}
     favourite = f"‘{symbols[head.favourite_id][0]}’"
-    label, does = (words.format(favourite) for words in heads.kind(head))
+    label, does = (in_units(words, unit).format(favourite) for words in heads.kind(head))
     return {"numbers": rounded(head.numbers), "even": rounded(head.even),
             "favourite": head.favourite_id, "label": label, "does": does}
 
 
-def sizes(config: TransformerConfig, T: int) -> list[tuple[str, int, str]]:
+def sizes(config: TransformerConfig, T: int, unit: str = "character") -> list[tuple[str, int, str]]:
     """Return the letters of shapes, their values in this model, and what they mean."""
     return [("B", 1, "texts read at once (batch)"),
-            ("T", T, "characters of the window (time)"),
-            ("C", config.n_embd, "numbers that stand for a character inside (channels)"),
+            ("T", T, f"{unit}s of the window (time)"),
+            ("C", config.n_embd, f"numbers that stand for a {unit} inside (channels)"),
             ("H", config.n_head, "heads in each layer"),
             *([("G", config.kv_heads, "heads of keys and values in each layer")]
               if config.kv_heads < config.n_head else []),
             ("D", config.d_head, "channels of a head, C / H"),
-            ("V", config.vocab_size, "different characters (vocabulary)")]
+            ("V", config.vocab_size, f"different {unit}s (vocabulary)")]
 
 
-def step_facts(steps: list[Step], config: TransformerConfig) -> list[dict[str, Any]]:
-    """Return every step from characters to logits, in the order in which they ran."""
+def step_facts(steps: list[Step], config: TransformerConfig, unit: str = "character"
+               ) -> list[dict[str, Any]]:
+    """Return every step from ids to logits, in the order in which they ran."""
     T, known = steps[0].shape[-2], words_of(config)
     facts, seen = [{"op": "encode", "block": None, "shape": (1, T), "letters": ["B", "T"],
-                    "words": "Each character becomes its number in the vocabulary, its id.",
+                    "words": f"Each {unit} becomes its number in the vocabulary, its id.",
                     "parameters": [], "count": 0}], set()
     for i, step in enumerate(steps):
         layer = step.parameters[0][0].split(".")[-2:][0] if step.parameters else ""
@@ -253,7 +298,8 @@ def step_facts(steps: list[Step], config: TransformerConfig) -> list[dict[str, A
         new = [(name, shape) for name, shape in step.parameters if name not in seen]
         seen.update(name for name, _ in new)
         facts.append({
-            "op": step.op, "block": step.block, "words": words, "shape": step.shape,
+            "op": step.op, "block": step.block, "words": in_units(words, unit),
+            "shape": step.shape,
             "letters": letters(step.shape, config, i == len(steps) - 1),
             "parameters": [{"name": name, "shape": shape} for name, shape in step.parameters],
             "count": sum(math.prod(shape) for _, shape in new)})
@@ -305,5 +351,6 @@ def pack(windows: list[Window]) -> bytes:
 
 def html(facts: dict[str, Any], weights: bytes) -> str:
     """Return the page."""
-    body = static("page.html").replace("{{weights}}", base64.b64encode(weights).decode("ascii"))
+    body = in_units(static("page.html"), facts["unit"]).replace(
+        "{{weights}}", base64.b64encode(weights).decode("ascii"))
     return shell("A look inside a trained model", NAV, body, facts, SCRIPTS)

@@ -14,7 +14,7 @@ def written(path):
     found = re.search(r'id="facts">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
     facts = json.loads(found[1])
     characters = {"␣": " ", "⏎": "\n"}
-    symbols = (facts["vocabulary"][i][0] for i in facts["ids"])
+    symbols = (facts["vocabulary"][str(i)][0] for i in facts["ids"])
     return facts, "".join(characters.get(symbol, symbol) for symbol in symbols)
 
 

@@ -81,7 +81,8 @@ const followed = () => pointed ?? { row: state.row, column: state.column };
 function drawMap() {
   const width = canvas.clientWidth, scale = devicePixelRatio || 1;
   if (!width) return;
-  const spelled = (width - 22) / length() >= 7.5;       // room for a character at every row
+  // room for a character at every row
+  const spelled = unit === "character" && (width - 22) / length() >= 7.5;
   const margin = spelled ? 18 : 30, side = width - margin - (spelled ? 4 : 12);
   plot = { left: margin, top: 4, side, cell: side / length(), margin, spelled };
   canvas.width = Math.round(width * scale);
@@ -190,15 +191,15 @@ function followedWeights() {
 /** What is followed, in a sentence. */
 function sentence() {
   const { row, column } = followed(), map = triangle(state.layer, state.head);
-  const place = (i) => `${quoted(ids[start() + i])} (character ${start() + i + 1})`;
+  const place = (i) => `${quoted(ids[start() + i])} (${unit} ${start() + i + 1})`;
   const share = row === null || column === null ? "" : percent(weight(map, row, column));
   const away = row === column ? "itself" : `${row - column} back`;
   if (state.follow === "key") {
-    if (column === null) return "No key is followed: choose a column of the map, or a character.";
+    if (column === null) return `No key is followed: choose a column of the map, or a ${unit}.`;
     return share ? `Of the attention of ${place(row)}, ${share} goes to ${place(column)}, ${away}.`
-      : `Attention that ${place(column)} gets from itself and from each character after it:`;
+      : `Attention that ${place(column)} gets from itself and from each ${unit} after it:`;
   }
-  if (row === null) return "No query is followed: choose a row of the map, or a character.";
+  if (row === null) return `No query is followed: choose a row of the map, or a ${unit}.`;
   const next = start() + row + 1, what = next < ids.length ? quoted(ids[next]) : "what comes next";
   return `Having read ${place(row)}, to foresee ${what}, this head ${share
     ? `gives ${share} of its attention to ${place(column)}, ${away}.` : "looks back like this:"}`;
@@ -213,7 +214,7 @@ function showFollowed() {
     tint(element, known ? shadeOfWeight(units) : null);
     element.classList.toggle("outside", !known && !none);
     element.lastChild.textContent = known && units >= 50 ? Math.round(units / 100) : "";
-    element.setAttribute("aria-label", `character ${start() + i + 1}, ${named(ids[start() + i])}`
+    element.setAttribute("aria-label", `${unit} ${start() + i + 1}, ${named(ids[start() + i])}`
       + (known ? `, ${percent(units)}` : ""));
   });
   looks.choose(query ? row : column);
@@ -224,7 +225,7 @@ function showFollowed() {
     const item = characterBar(ids[start() + i], given[i], percent(given[i]));
     const away = query ? `${row - i} back` : `${i - column} later`;
     item.append(make("span", { class: "where" },
-      `character ${start() + i + 1}, ${i === (query ? row : column) ? "itself" : away}`));
+      `${unit} ${start() + i + 1}, ${i === (query ? row : column) ? "itself" : away}`));
     return item;
   }));
   drawMap();
@@ -248,14 +249,14 @@ function showHead() {
     `Attention of layer ${state.layer + 1}, head ${state.head + 1}`);
   byId("numbers").replaceChildren(
     entry("Entropy", number(numbers.entropy, "bits"), "How spread out its attention is: 0 bits is "
-      + "all on one character, and each bit more is twice as many.  An even look, the most that is "
+      + `all on one ${unit}, and each bit more is twice as many.  An even look, the most that is `
       + `possible: ${number(even.entropy, "bits")}.`),
-    entry("Mean distance", number(numbers.distance, "characters"),
-      `How far back it looks.  An even look: ${number(even.distance, "characters")}.`),
-    share("On the previous character", "previous", "The share of the one just before the query."),
-    share("On itself", "itself", "The share of the query's own character."),
+    entry("Mean distance", number(numbers.distance, `${unit}s`),
+      `How far back it looks.  An even look: ${number(even.distance, `${unit}s`)}.`),
+    share(`On the previous ${unit}`, "previous", "The share of the one just before the query."),
+    share("On itself", "itself", `The share of the query's own ${unit}.`),
     share("On the first", "first", "The share of the first of the window, where heads rest that "
       + "have nothing to do."),
     share(`On its favourite, ${quoted(fact.favourite)}`, "favourite", `What every ${
-      named(fact.favourite)} gets, the character that gains most over an even look.`));
+      named(fact.favourite)} gets, the ${unit} that gains most over an even look.`));
 }

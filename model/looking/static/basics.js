@@ -2,7 +2,7 @@
 // ==== What the page holds, and small helpers to show it.  Shares and probabilities are whole
 // numbers of 0.01 %; places count from 0 in the code, and from 1 where a reader sees them.
 
-const { ids, windows } = facts;
+const { ids, windows, unit } = facts;
 const layers = facts.heads.length, heads = facts.heads[0].length;
 
 // What is looked at.  Row and column are places in the window, null where nothing is followed.
@@ -10,7 +10,7 @@ const state = {
   character: 1, window: 0, layer: 0, head: 0, row: null, column: null, follow: "query",
 };
 
-/** Where the window begins in the text, and how many characters it has. */
+/** Where the window begins in the text, and how many ids it has. */
 const start = () => windows[state.window].start;
 const length = () => windows[state.window].length;
 
@@ -26,9 +26,9 @@ const named = (id) => facts.vocabulary[id][1];
 const percent = (units) => units === null ? "–" : `${(units / 100).toFixed(2)}\u00a0%`;
 const probability = (units) => units === 0 ? "<\u00a00.01\u00a0%" : percent(units);
 
-/** The symbol of a character, smaller where it is a code. */
+/** The symbol of a character or token, smaller where it is a code. */
 function glyph(id) {
-  return make("span", symbol(id).length > 3 ? { class: "code" } : {}, symbol(id));
+  return make("span", symbol(id).startsWith("U+") ? { class: "code" } : {}, symbol(id));
 }
 
 /** A row of a list of bars: a name, a share of the full width, a number. */
@@ -122,12 +122,11 @@ function listbox(box, first, pick) {
     let word = make("span", { class: "word" });
     box.replaceChildren(word);
     options.forEach((element, i) => {
+      const shown = i < ofIds.length ? symbol(ofIds[i]) : "";
+      if (/^␣./u.test(shown)) box.append(word = make("span", { class: "word" }));
       word.append(element);
-      const name = i < ofIds.length ? named(ofIds[i]) : "";
-      if (name === "line break") box.append(make("br"));
-      if (["space", "tab", "line break"].includes(name)) {
-        box.append(word = make("span", { class: "word" }));
-      }
+      if (shown.endsWith("⏎")) box.append(make("br"));
+      if (/[␣⇥⏎]$/.test(shown)) box.append(word = make("span", { class: "word" }));
     });
     list.options = options;
     list.choose(null);

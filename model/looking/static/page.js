@@ -8,7 +8,7 @@ function chooseCharacter(n) {
   choosePlace(n - 1 - start(), null);
   const [likeliest, units] = expected(n).top[0];
   say(n < ids.length
-    ? `character ${n + 1}, ${named(ids[n])}: probability ${probability(expected(n).came)}, loss `
+    ? `${unit} ${n + 1}, ${named(ids[n])}: probability ${probability(expected(n).came)}, loss `
       + `${expected(n).loss.toFixed(3)} nats`
     : `after the text: ${named(likeliest)}, ${probability(units)}`);
 }
@@ -86,7 +86,8 @@ function listen() {
 // ==== The beginning
 
 function fillHeader() {
-  byId("how-many").textContent = counted(ids.length, "character");
+  document.body.dataset.unit = unit;
+  byId("how-many").textContent = counted(ids.length, unit);
   byId("about").append(...facts.about.map(([name, value]) => make("div", {},
     make("dt", {}, name), make("dd", {}, value))));
   byId("source").textContent = facts.source;
@@ -94,10 +95,10 @@ function fillHeader() {
   byId("rules").append(...facts.rules.map(({ does, when }) => make("li", {},
     `${capital(does)}: ${when}.`)));
   windows.forEach(({ start, length }, i) => byId("window").append(make("option", { value: i },
-    `${i + 1} of ${windows.length}: characters ${start + 1} to ${start + length}`)));
+    `${i + 1} of ${windows.length}: ${unit}s ${start + 1} to ${start + length}`)));
   byId("window-choice").hidden = byId("window-hint").hidden = windows.length === 1;
-  byId("window-hint").textContent = `The model reads at most ${counted(length(), "character")} at `
-    + "once, so a longer text is read in windows.  Each character is predicted from the first "
+  byId("window-hint").textContent = `The model reads at most ${counted(length(), unit)} at `
+    + `once, so a longer text is read in windows.  Each ${unit} is predicted from the first `
     + "window that reaches the one before it.";
 }
 

@@ -6,7 +6,7 @@ const COLUMNS = [           // of log.csv: heading, format
   ["training loss (nats)", (x) => x.toFixed(3)],
   ["validation loss (nats)", (x) => x.toFixed(3)],
   ["learning rate", (x) => brief(x)],
-  ["characters a second", (x) => whole(x)],
+  [`${unit}s a second`, (x) => whole(x)],
   ["seconds", (x) => x.toFixed(1)],
   ["steps skipped", (x) => whole(x)],       // only in runs that may skip
 ];
@@ -33,10 +33,10 @@ function fillRun() {
   const speed = column(4);
   speed.points = speed.points.filter(([, y]) => y > 0);         // none before the first step
   byId("charts").append(
-    chart("Loss, in nats a character", [column(2), column(1, "warm")], 300, yardsticks ?? []),
+    chart(`Loss, in nats a ${unit}`, [column(2), column(1, "warm")], 300, yardsticks ?? []),
     make("div", { class: "small" },
       chart("Learning rate: how large a step AdamW takes", [column(3)], 160),
-      chart("Characters a second that it learnt from", [speed], 160)));
+      chart(`${capital(unit)}s a second that it learnt from`, [speed], 160)));
   const row = (cells, tag, attributes) => make("tr", {},
     ...cells.map((text) => make(tag, attributes, text)));
   byId("log").querySelector("table").append(

@@ -38,7 +38,7 @@ function showStream() {
   const n = state.character, { blocks } = expected(n), known = n < ids.length;
   const cell = (kind, text, attributes = {}) => make(kind, attributes, text);
   const head = (text, attributes) => cell("th", text, { scope: "col", ...attributes });
-  byId("stream-title").textContent = `The stream at ${quoted(ids[n - 1])} (character ${n}), `
+  byId("stream-title").textContent = `The stream at ${quoted(ids[n - 1])} (${unit} ${n}), `
     + (known ? `before ${quoted(ids[n])} comes` : "the last");
   const rows = blocks.map((fact, i) => make("tr", {},
     cell("th", i ? `after block ${i}` : "before block 1", { scope: "row" }),

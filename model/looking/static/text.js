@@ -4,7 +4,7 @@
 const letters = listbox(byId("letters"), 1, (i) => chooseCharacter(i));
 
 function fillLetters() {
-  const options = ids.map((id, i) => option(`character ${i + 1}, ${named(id)}, `
+  const options = ids.map((id, i) => option(`${unit} ${i + 1}, ${named(id)}, `
     + (i ? `loss ${expected(i).loss.toFixed(3)} nats` : "not predicted"), glyph(id)));
   options[0].classList.add("first");
   options[0].setAttribute("aria-disabled", "true");
@@ -18,9 +18,9 @@ function tintLetters() {
 
 function showPrediction() {
   const n = state.character, fact = expected(n), after = n === ids.length, came = ids[n];
-  const likeliest = quoted(fact.top[0][0]), others = facts.vocabulary.length;
+  const likeliest = quoted(fact.top[0][0]), others = facts.vocab_size;
   byId("prediction-title").textContent = after ? "After the text the model expects"
-    : `In place of character ${n + 1} the model expected`;
+    : `In place of ${unit} ${n + 1} the model expected`;
   byId("context").replaceChildren(n - 24 > start() ? "…" : "",
     ids.slice(Math.max(start(), n - 24), n).map(symbol).join(""),
     make("b", {}, after ? "?" : symbol(came)));
@@ -30,7 +30,7 @@ function showPrediction() {
     return row;
   }));
   byId("outcome").replaceChildren(...after
-    ? [entry("It would write", likeliest, "the likeliest character")]
+    ? [entry("It would write", likeliest, `the likeliest ${unit}`)]
     : [entry(`Probability of ${quoted(came)}, which came`, probability(fact.came),
       fact.rank === 1 ? "the highest of all: it would have written the same"
         : `number ${fact.rank} of ${others}; it would have written ${likeliest}`),
@@ -43,9 +43,9 @@ function showScore() {
   const { loss, bits, ladder, seen } = facts.score, box = byId("score");
   const most = Math.max(...ladder.map(([, x]) => x));
   box.append(
-    make("h3", {}, `Mean loss: ${loss.toFixed(4)} nats = ${bits.toFixed(4)} bits a character`),
+    make("h3", {}, `Mean loss: ${loss.toFixed(4)} nats = ${bits.toFixed(4)} bits a ${unit}`),
     make("p", { class: "hint" }, facts.counted
-      ? "Lower is better.  An n-gram predicts a character from the n − 1 before it, by what was "
+      ? `Lower is better.  An n-gram predicts a ${unit} from the n − 1 before it, by what was `
         + "counted in the text that the model was trained on: a model has to be better than those."
       : `There are no counted n-grams beside it, because ${facts.no_counts}.`));
   if (facts.counted) {

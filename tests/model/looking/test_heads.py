@@ -18,7 +18,7 @@ def test_the_numbers_are_those_of_weights_taken_one_by_one():
     rng = np.random.default_rng(0)
     windows = [(rng.integers(V, size=T), random_maps(T, rng), fresh)
                for T, fresh in ((9, 0), (9, 4), (6, 4))]
-    described = describe(windows, V)
+    described = describe(windows)
     for layer in range(2):
         for head in range(3):
             rows = [(ids, row, [float(x) for x in maps[layer, head, row, :row + 1]])
@@ -57,7 +57,7 @@ IDS = np.arange(T) % 4                  # the character 4 never comes
 
 def kind_of(map, ids=IDS):
     map = np.tril(map) / np.tril(map).sum(-1, keepdims=True)
-    return kind(describe([(ids, map[None, None], 0)], V)[0][0])
+    return kind(describe([(ids, map[None, None], 0)])[0][0])
 
 
 @pytest.mark.parametrize("label,map", [
@@ -85,7 +85,7 @@ def test_a_head_that_leans_to_a_character_gives_it_a_tenth_and_twice_an_even_loo
 def test_queries_with_nothing_before_them_say_nothing():
     for windows in ([(np.array([1]), np.ones((1, 1, 1, 1)), 0)] * 3,
                     [(np.array([1]), np.ones((1, 1, 1, 1), np.float32), 0)]):
-        head = describe(windows, V)[0][0]
+        head = describe(windows)[0][0]
         assert all(math.isnan(x) for x in (*head.numbers.values(), *head.even.values()))
         assert kind(head)[0] == "alone"
 

@@ -6,12 +6,14 @@ import json
 import math
 import pathlib
 import re
+import tracemalloc
 import zlib
 
 import numpy as np
 import pytest
 
 import data
+from data.tokens import TokenTokenizer
 from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, sample
 from model.looking import heads, page
 from model.looking.maps import FILES
@@ -22,6 +24,7 @@ from model.sampling.decoding import window_start
 from model.sampling.scoring import text_losses, yardstick
 from model.storage.checkpoint import Checkpoint
 from model.transformer import POSITIONS
+from token_files import byte_fallback, byte_level
 
 TEXT = "the quick brown fox runs\nover the green wood"
 
@@ -87,7 +90,7 @@ def test_a_text_that_was_trained_on_is_known_again(found, trained, small_text):
 def test_heads_are_described_over_the_rows_that_predict(found):
     (model, tokenizer, *_), facts, _ = found
     windows = read(model, tokenizer.encode(TEXT))
-    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows], tokenizer.vocab_size)
+    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
     for layer, of_layer in zip(facts["heads"], described, strict=True):
         for fact, head in zip(layer, of_layer, strict=True):
             for mine, its in ((fact["numbers"], head.numbers), (fact["even"], head.even)):
@@ -263,6 +266,49 @@ def test_a_model_that_has_diverged_is_refused(tmp_path):
     ("𝄞", "𝄞", "musical symbol g clef"), ("é", "é", "é"), ("<", "<", "less-than sign")])
 def test_every_character_has_a_symbol_that_can_be_seen_and_a_name(character, symbol, name):
     assert shown(character) == (symbol, name)
+
+
+@pytest.mark.parametrize("token,symbol,name", [
+    (" the", "␣the", "space the"), ("the", "the", "the"), ("\n\n", "⏎⏎", "line break line break"),
+    ("\t\tx", "⇥⇥x", "tab tab x"), ("", "", ""), ("<s>", "<s>", "<s>"), ("e\u0301", "e◌\u0301",
+                                                                         "e\u0301"),
+    ("a\0b", "a␀b", "a b"), ("abcdefghijklmnopqrst", "abcdefghijklmno…", "abcdefghijklmnopqrst")])
+def test_every_token_has_a_symbol_that_can_be_seen_and_a_name(token, symbol, name):
+    assert shown(token) == (symbol, name)
+
+
+@pytest.mark.parametrize("kind", [byte_level, byte_fallback])
+def test_a_page_of_tokens_shows_tokens_and_speaks_of_them(tmp_path, kind):
+    pytest.importorskip("tokenizers")
+    tokenizer = TokenTokenizer(kind(), None, 300)
+    checkpoint = made("abc")._replace(tokenizer=tokenizer, model=Transformer(
+        TransformerConfig(300, 8, n_layer=2, n_head=2, n_embd=8)))
+    facts, weights = gather(checkpoint, "the in 🙂 the character", "", tmp_path)
+    ids = tokenizer.encode("the in 🙂 the character").tolist()
+    assert facts["ids"] == ids and facts["unit"] == "token" and facts["vocab_size"] == 300
+    assert set(ids) <= facts["vocabulary"].keys() and len(facts["vocabulary"]) < 300
+    assert facts["vocabulary"][tokenizer.vocabulary.index(" the")] == ("␣the", "space the")
+    assert {i for fact in facts["characters"] for i, _ in fact["top"]} <= facts["vocabulary"].keys()
+    assert {("window", "8 tokens"), ("vocabulary", "300 tokens")} <= set(facts["about"])
+    page = html(facts, weights)
+    said = page[page.index("<h1>"):page.index("<script")]
+    assert "a token at a time" in said and "character" not in said
+    assert "character" not in json.dumps([facts[name] for name in ("rules", "sizes", "steps")])
+    with pytest.raises(ValueError, match="a text needs two tokens to have one to predict"):
+        gather(checkpoint, "", "", tmp_path)
+
+
+def test_a_page_of_many_tokens_is_as_small_as_of_few(tmp_path):
+    sizes, most = [], []
+    for V in (300, 30_000):
+        checkpoint = made("".join(map(chr, range(97, 97 + V))), block_size=64, n_layer=8)
+        tracemalloc.start()
+        page = html(*gather(checkpoint, "abc" * 20, "", tmp_path))
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        sizes.append(len(page))
+    assert sizes[1] < 1.2 * sizes[0]
+    assert most[1] < 4 * 8 * 60 * 30_000        # four times what float64 of one depth take
 
 
 def test_no_text_or_name_can_leave_the_json_that_holds_it(tmp_path, hostile_text):

@@ -96,7 +96,7 @@ def test_a_click_or_an_arrow_key_selects_a_head(page):
 def test_every_heads_numbers_are_those_of_python(page, run):
     model, tokenizer, *_ = run[0]
     windows = read(model, tokenizer.encode(TEXT))
-    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows], tokenizer.vocab_size)
+    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
     for i, head in enumerate(sum(described, [])):
         page.find_elements("css selector", "#heads [role=radio]")[i].click()
         n = head.numbers
