@@ -17,9 +17,10 @@ from model.training.state import State
 
 def describe(run: Run, counted: dict[str, float]) -> None:
     """Say what a run will do, and what its losses are to be compared with."""
-    s, text, config = run.settings, run.text, run.model.config
-    print(f"text        {s.data}: {len(text):,} characters, {config.vocab_size} different ones; "
-          f"the last {len(text.val):,} to validate")
+    s, text, config, unit = run.settings, run.text, run.model.config, run.text.tokenizer.unit
+    tokens = f"in {len(text.train) + len(text.val):,} tokens of " if unit == "token" else ""
+    print(f"text        {s.data}: {len(text):,} characters, {tokens}{config.vocab_size:,} "
+          f"different ones; the last {len(text.val):,} to validate")
     if warning := data.repetition_warning(*text.parts()):
         print(f"warning     {warning}")
     print(f"recipe      {told(s, len(text))}")
@@ -27,7 +28,7 @@ def describe(run: Run, counted: dict[str, float]) -> None:
           f"{number_of(s.n_layer, 'layer')}, {number_of(s.n_head, 'head')}"
           + (f" ({config.kv_heads} of keys and values)" if config.kv_heads < s.n_head else "")
           + f", {number_of(s.n_embd, 'channel')}, block of {s.block_size}")
-    of = f"of {number_of(s.characters, 'character')}"
+    of = f"of {number_of(s.characters, unit)}"
     if s.optimizer == "muon":
         of += " by Muon and AdamW"
     minutes = None if s.minutes is None else number_of(s.minutes, "minute")
@@ -43,7 +44,7 @@ def describe(run: Run, counted: dict[str, float]) -> None:
     if s.minutes is not None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
-          + " nats a character")
+          + f" nats a {unit}")
     compiling.announce("compiling  ")
     ahead.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, s.activation == "swiglu",
                         sample=not s.explain)
@@ -82,7 +83,8 @@ class Progress:
         if step.number % s.log_interval == 0:
             speed = state.since_evaluation(s.characters)[1]
             loss = f"loss {state.recent[-1]:.3f}" if state.recent else "no finite loss"
-            bar.set_postfix_str(f"{loss}, {speed:,.0f} characters/s{skips(state)}")
+            unit = self.run.text.tokenizer.unit
+            bar.set_postfix_str(f"{loss}, {speed:,.0f} {unit}s/s{skips(state)}")
 
     def show_evaluation(self, train_loss: float | None, val_loss: float) -> None:
         """Show an evaluation, with the best n-gram that its loss is below."""
@@ -122,7 +124,8 @@ def report(run: Run, counted: dict[str, float]) -> None:
     if not run.ranks.first:
         return
     step = best.training["state"].get("iteration", 0)
-    print(f"\nvalidation loss over the whole split, nats a character, best model (step {step:,}):")
+    print(f"\nvalidation loss over the whole split, nats a {text.tokenizer.unit}, best model (step "
+          f"{step:,}):")
     print(ladder(loss, counted))
     passes = state.iteration * s.characters / len(text.train)
     if loss >= counted["unigram"] and passes >= USUAL_PASSES and is_short(len(text)):

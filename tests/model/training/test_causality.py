@@ -52,6 +52,23 @@ def closed(block_size=T):
     return causal_mask(min(block_size, LONG), dtype=np.float64)
 
 
+def test_many_tokens_are_tried_at_as_many_positions_and_few_at_once(monkeypatch):
+    tried = []
+    model = small(100)
+
+    def counted(ids):
+        tried.append(len(ids))
+        return model(ids)
+    prove_causality(counted, V, 100)
+    together = tried.copy()
+    tried.clear()
+    monkeypatch.setattr("model.training.causality.LOGITS", 10 * SHORT * V)
+    prove_causality(counted, V, 100)
+    assert together == [63, 63, 40, 40] and sum(tried) == sum(together) and max(tried) == 9
+    monkeypatch.setattr("model.training.causality.LOGITS", 1)
+    prove_causality(counted, V, 3)
+
+
 def refusal(model, block_size=T):
     """Which position moved, and from where on the input had changed, as the refusal says."""
     with pytest.raises(CausalityError) as caught:
