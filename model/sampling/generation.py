@@ -12,7 +12,7 @@ from model.sampling.decoding import Reader
 from model.transformer import Transformer
 
 AT_ONCE = 8     # ids of each text that a kernel draws before they are shown
-SMALL = 1 << 23         # weights of a model up to which so many are drawn; of a larger one, fewer
+SMALL = 1 << 23         # weights that an id meets, up to which so many are drawn; of more, fewer
 USELESS = ("the model gave no usable prediction (nan or infinite logits); its training may have "
            "diverged: train again with a lower --learning_rate")
 
@@ -108,7 +108,9 @@ def _at_once(reader):
     """Return how many ids are drawn before they are shown: the longer one takes, the fewer."""
     if not reader.decoder:
         return 1
-    return max(1, min(AT_ONCE, AT_ONCE * SMALL // sum(p.size for p in reader.model.parameters())))
+    config = reader.model.config
+    weights = config.n_embd * (12 * config.n_layer * config.n_embd + config.vocab_size)     # about
+    return max(1, min(AT_ONCE, AT_ONCE * SMALL // weights))
 
 
 class Text:
@@ -126,6 +128,8 @@ class Text:
         self.stream, self.end, self.stop = stream, end, stop
         self.held = ""
         self.ended = False
+        if end is None and not stop:
+            self.add = stream.add       # there is nothing to look for
 
     def add(self, id: int) -> str:
         """Add an id; return what can be shown now."""
