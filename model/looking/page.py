@@ -29,6 +29,8 @@ from model.transformer import Transformer, TransformerConfig
 
 MOST_CHARACTERS = 1000      # or tokens
 MOST_WEIGHTS = 10_000_000   # about as many bytes
+LONGEST = 16                # characters shown of a token
+SPECIAL = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
 SCRIPTS = ("basics.js", "text.js", "attention.js", "steps.js", "run.js", "page.js")
 NAV = {"text": "Text", "attention": "Attention", "steps": "Steps", "run": "Run"}
 LIKELIEST = 8               # predictions shown of each character
@@ -38,8 +40,6 @@ CHANNELS = 4                # numbers shown of the residual stream
 THROUGH = {"gelu": "through GELU", "gelu_tanh": "through GELU (by tanh)",
            "relu2": "through ReLU and a square",
            "swiglu": "twice, the one through SiLU as a gate that multiplies the other"}
-LONGEST = 16                # characters shown of a token
-SPECIAL = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
 
 
 def words_of(config: TransformerConfig) -> dict[str, str]:

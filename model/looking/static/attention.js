@@ -112,7 +112,8 @@ function drawAxes(pen) {
       pen.fillStyle = marked ? ink : soft;
       const size = spelled ? bounded(1.15 * cell, 9, 13) : 10;
       pen.font = `${marked ? "bold " : ""}${size}px monospace`;
-      const label = spelled || marked ? symbol(ids[place]) : String(place + 1);
+      const named = spelled || marked && unit === "character";
+      const label = named ? symbol(ids[place]) : String(place + 1);
       if (axis === "row") pen.fillText(label, left - margin / 2, top + along, margin);
       else pen.fillText(label, left + along, top + side + 4 + margin / 2, margin);
     }

@@ -33,7 +33,7 @@ function showPrediction() {
     ? [entry("It would write", likeliest, `the likeliest ${unit}`)]
     : [entry(`Probability of ${quoted(came)}, which came`, probability(fact.came),
       fact.rank === 1 ? "the highest of all: it would have written the same"
-        : `number ${fact.rank} of ${others}; it would have written ${likeliest}`),
+        : `number ${whole(fact.rank)} of ${whole(others)}; it would have written ${likeliest}`),
     entry("Loss", `${fact.loss.toFixed(3)} nats = ${fact.bits.toFixed(3)} bits`,
       "−log of that probability, natural or to base 2: 0 if the model had been certain of what "
       + "came, and more the less it expected it")]);

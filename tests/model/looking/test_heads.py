@@ -50,6 +50,13 @@ def test_the_numbers_are_those_of_weights_taken_one_by_one():
                 first=mean(lambda ids, row, w: 1 / (row + 1)), favourite=on(favourite, True)))
 
 
+def test_the_favourite_is_an_id_whichever_ids_the_text_has():
+    rng = np.random.default_rng(0)
+    ids, maps = rng.integers(V, size=20), random_maps(20, rng)
+    for head, other in zip(describe([(ids, maps, 0)])[0], describe([(7 * ids + 9, maps, 0)])[0]):
+        assert other == head._replace(favourite_id=7 * head.favourite_id + 9)
+
+
 T = 24
 ROW, COLUMN = np.indices((T, T))
 IDS = np.arange(T) % 4                  # the character 4 never comes

@@ -281,14 +281,17 @@ def test_every_token_has_a_symbol_that_can_be_seen_and_a_name(token, symbol, nam
 def test_a_page_of_tokens_shows_tokens_and_speaks_of_them(tmp_path, kind):
     pytest.importorskip("tokenizers")
     tokenizer = TokenTokenizer(kind(), None, 300)
-    checkpoint = made("abc")._replace(tokenizer=tokenizer, model=Transformer(
-        TransformerConfig(300, 8, n_layer=2, n_head=2, n_embd=8)))
+    model = Transformer(TransformerConfig(300, 8, n_layer=2, n_head=2, n_embd=8))
+    for p in model.parameters():
+        p.data *= 20 if p.ndim > 1 else 1
+    checkpoint = Checkpoint(model, tokenizer, {}, {})
     facts, weights = gather(checkpoint, "the in 🙂 the character", "", tmp_path)
     ids = tokenizer.encode("the in 🙂 the character").tolist()
     assert facts["ids"] == ids and facts["unit"] == "token" and facts["vocab_size"] == 300
     assert set(ids) <= facts["vocabulary"].keys() and len(facts["vocabulary"]) < 300
     assert facts["vocabulary"][tokenizer.vocabulary.index(" the")] == ("␣the", "space the")
-    assert {i for fact in facts["characters"] for i, _ in fact["top"]} <= facts["vocabulary"].keys()
+    tops = [part["top"] for fact in facts["characters"] for part in (fact, *fact["blocks"])]
+    assert {i for top in tops for i, _ in top} <= facts["vocabulary"].keys()
     assert {("window", "8 tokens"), ("vocabulary", "300 tokens")} <= set(facts["about"])
     page = html(facts, weights)
     said = page[page.index("<h1>"):page.index("<script")]

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 
+from data.tokens import TokenTokenizer
 from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint
 from model.looking import heads
 from model.looking.page import gather, html, shown
@@ -16,6 +17,7 @@ from model.looking.reading import log_probabilities, read
 from model.storage.checkpoint import Checkpoint
 from tests import browser
 from tests.browser import of, opened, prefer, press
+from token_files import byte_level
 
 TEXT = "the quick brown fox runs\nover the green wood"
 
@@ -290,6 +292,29 @@ def test_the_smallest_block_and_vocabulary_draw_too(driver, tmp_path):
         (tmp_path / "s.html").write_text(html(facts, weights), encoding="utf-8")
         page = opened(driver, tmp_path / "s.html")
         assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+
+
+def test_a_page_of_tokens_draws_them_in_words_and_speaks_of_tokens(driver, tmp_path):
+    pytest.importorskip("tokenizers")
+    tokenizer = TokenTokenizer(byte_level(), None, 3000)
+    model = Transformer(TransformerConfig(3000, 16, n_layer=2, n_head=2, n_embd=8))
+    text = "the in\n\nthe 🙂 there the character"
+    facts, weights = gather(Checkpoint(model, tokenizer, {}, {}), text, "", tmp_path)
+    (tmp_path / "t.html").write_text(html(facts, weights), encoding="utf-8")
+    page = opened(driver, tmp_path / "t.html")
+    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+    symbols = [shown(tokenizer.vocabulary[i])[0] for i in tokenizer.encode(text)]
+    assert of(page, "$$('#letters [role=option]').map((x) => x.textContent)") == [*symbols, "▸"]
+    assert of(page, "$$('#letters br').length") == 2
+    words = of(page, "$$('#letters .word').map((x) => x.textContent)")
+    assert [word for word in words if word][:4] == ["the␣", "in⏎", "⏎", "the␣"]
+    assert "␣there" in words
+    page.execute_script("chooseCharacter(1)")
+    assert of(page, "$('#prediction-title').textContent") == (
+        "In place of token 2 the model expected")
+    assert "of 3,000;" in of(page, "$('#outcome').textContent")
+    said = of(page, "document.body.innerText").replace("␣character", "")
+    assert "character" not in said
 
 
 def test_what_cannot_be_drawn_is_said_in_a_sentence(driver, run, tmp_path):
