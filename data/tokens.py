@@ -4,7 +4,7 @@ The library is imported when a tokenizer is made, and only then.
 """
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -46,7 +46,7 @@ class TokenTokenizer:
                 "install it with pip install 'minigrad[convert]' or, in a clone, "
                 "pip install -e '.[convert]'") from error
         self.json, self.end = json, end
-        with _answering("its tokenizer is none that the library tokenizers can use"):
+        with _silent(), _answering("its tokenizer is none that the library tokenizers can use"):
             self._tokenizer = Tokenizer.from_str(json)
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
@@ -70,6 +70,7 @@ class TokenTokenizer:
         # What the tokenizer puts before every text; what it may put behind it ends the text.
         mask = whole.special_tokens_mask
         self._first = whole.ids[:mask.index(0)] if 0 in mask else []
+        check_ids(self._first, self.vocab_size)
         self._special = {i for i, token in added.items() if token.special}
 
     def __reduce__(self):
@@ -78,9 +79,10 @@ class TokenTokenizer:
     @cached_property
     def vocabulary(self) -> list[str]:
         """The text of each token, or its name in the file if it is only a part of a character."""
-        before = len(self._tokenizer.decode(self._anchor))
-        texts = self._tokenizer.decode_batch([[*self._anchor, i] for i in range(self.vocab_size)],
-                                             skip_special_tokens=False)
+        before = len(self._text(self._anchor))
+        with _silent(), _answering("the model's tokenizer cannot decode its tokens"):
+            texts = self._tokenizer.decode_batch(
+                [[*self._anchor, i] for i in range(self.vocab_size)], skip_special_tokens=False)
         return [text[before:] if text[before:] and REPLACED not in text[before:] else
                 self._tokenizer.id_to_token(i) or "" for i, text in enumerate(texts)]
 
@@ -92,7 +94,8 @@ class TokenTokenizer:
         ------
         UnknownCharacterError : the text has what no token stands for.
         """
-        with _answering("the model's tokenizer cannot encode the text", UnknownCharacterError):
+        with _silent(), _answering("the model's tokenizer cannot encode the text",
+                                   UnknownCharacterError):
             text.encode()       # which names a half of a surrogate pair
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return np.array(self._first + ids, np.int64)
@@ -104,20 +107,28 @@ class TokenTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode ids as a text; special tokens, such as `end`, are no part of it."""
-        return self._tokenizer.decode(check_ids(ids, self.vocab_size).tolist())
+        return self._text(check_ids(ids, self.vocab_size).tolist())
 
     def stream(self, after: Iterable[int] = ()) -> "TokenStream":
         """Return what decodes ids one by one, as the continuation of others."""
-        return TokenStream(self, after)
+        return TokenStream(self._text, after, self._special)
+
+    def _text(self, ids):
+        try:
+            return self._tokenizer.decode(ids)
+        except BaseException:       # a `with` around each call would take longer than the call
+            with _answering("the model's tokenizer cannot decode its tokens"):
+                raise
 
 
 class TokenStream:
-    """Decodes ids one by one.  The text of a token depends on those around it: it may be a part of
-    a character, or begin with a space that is dropped at the beginning of a text."""
+    """Decodes ids one by one, of which some are hidden, as the continuation of others.  The text of
+    a token depends on those around it: it may be a part of a character, or begin with a space that
+    is dropped at the beginning of a text."""
 
-    def __init__(self, tokenizer: TokenTokenizer, after: Iterable[int]) -> None:
-        self._hidden = tokenizer._special
-        self._decode = tokenizer._tokenizer.decode
+    def __init__(self, decode: Callable[[list[int]], str], after: Iterable[int], hidden: set[int]
+                 ) -> None:
+        self._decode, self._hidden = decode, hidden
         self._before, self._waiting = [int(i) for i in after], []   # shown, and not yet shown
         self._shown = len(self._decode(self._before))               # characters
 
@@ -143,11 +154,9 @@ class TokenStream:
 
 @contextlib.contextmanager
 def _answering(what: str, kind: type[ValueError] = ValueError) -> Iterator[None]:
-    """Answer an error of the library in a line.  Its panics are no Exceptions, and print on
-    standard error too."""
+    """Answer an error of the library in a line; its panics are no Exceptions."""
     try:
-        with _silent():
-            yield
+        yield
     except Exception as error:
         raise kind(f"{what}: {error}") from error
     except BaseException as error:
@@ -158,7 +167,7 @@ def _answering(what: str, kind: type[ValueError] = ValueError) -> Iterator[None]
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Send to nowhere what a library writes to standard error past Python."""
+    """Send to nowhere what the library writes to standard error when it panics."""
     try:
         kept = os.dup(2)
     except OSError:         # it is closed

@@ -174,6 +174,15 @@ def test_a_file_that_is_no_tokenizer_is_refused_without_a_word_elsewhere(file, c
     assert capfd.readouterr() == ("", "")
 
 
+def test_tokens_that_the_library_cannot_decode_are_answered_in_a_line():
+    strip = {"type": "Strip", "content": " ", "start": 0, "stop": 1}
+    tokenizer = TokenTokenizer(of_words("a", "", "?", decoder=strip))
+    for decode in (tokenizer.decode, lambda ids: streamed(tokenizer, ids),
+                   lambda ids: tokenizer.vocabulary):
+        with pytest.raises(ValueError, match="cannot decode its tokens: index out of bounds"):
+            decode([1])
+
+
 def test_ids_that_do_not_fit_are_refused():
     for why, file, *more in (
             ("a tokenizer of 266 ids for a model of 265", byte_level(), None, 265),
@@ -185,6 +194,9 @@ def test_ids_that_do_not_fit_are_refused():
     sparse = written(model={"type": "BPE", "vocab": {"a": 2**32 - 1}, "merges": []})
     with pytest.raises(ValueError, match=f"a tokenizer of {2**32} ids for a model of 10"):
         TokenTokenizer(sparse, None, 10)
+    beyond = byte_fallback().replace('"ids": [1]', '"ids": [300]')
+    with pytest.raises(ValueError, match="ids lie between 0 and 292; these reach from 300 to 300"):
+        TokenTokenizer(beyond)
     again = json.loads(byte_level())
     again["added_tokens"].append(special(300, "<|more|>"))
     assert TokenTokenizer(json.dumps(again)).vocab_size == 267      # the library numbers it anew
