@@ -13,12 +13,18 @@ import pytest
 import data
 import train
 from conftest import TINY
+from data.tokens import TokenTokenizer
 from model import Transformer, load_checkpoint
+from model.console.flags import Parser
+from model.ranks.ranks import Ranks
 from model.sampling.scoring import evaluate
+from model.training.folder import Folder
 from model.training.recipes import MODERN
 from model.training.report import standing as standing_of
+from model.training.settings import Settings
 from model.training.state import State
 from running import losses, refused, rows, run, same_arrays
+from token_files import byte_level
 
 
 def test_a_run_leaves_the_best_model_the_last_state_and_a_log(trained):
@@ -30,6 +36,29 @@ def test_a_run_leaves_the_best_model_the_last_state_and_a_log(trained):
     model, tokenizer, training, optimizer = load_checkpoint(trained / "last.npz")
     assert training["state"]["iteration"] == 40 and optimizer
     assert not load_checkpoint(trained / "ckpt.npz").optimizer
+
+
+def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, tmp_path, capsys):
+    pytest.importorskip("tokenizers")
+    characters, tokenizer = data.read_text(str(small_text)), TokenTokenizer(byte_level(), 0)
+    text = data.Text(characters, "words.txt", tokenizer)
+    for flags in (["--explain"], []):
+        s = Settings(**Parser("train.py", "", Settings).given([*TINY, "--max_iters", "10", *flags]))
+        with Folder(tmp_path / "out") as folder:
+            train.train(s, text, None, folder, Ranks())
+        said = capsys.readouterr().out
+        assert f"{len(text.train) + len(text.val):,} tokens" in said
+        assert "10 steps of 64 tokens, " in said and "-gram" in said and " nats a token" in said
+        assert "character" not in said.partition("\n")[2]
+        if flags:
+            assert "4 sequences of 16 tokens" in said and "Each token has a number" in said
+            shown = [repr(tokenizer.vocabulary[i]) for i in tokenizer.encode(" the")]
+            assert all(f" {name} " in said for name in shown)
+            assert "The same tokens again" in said and "nats a token: what came next" in said
+        else:
+            assert "over the whole split, nats a token, best model" in said
+    found = load_checkpoint(tmp_path / "out" / "ckpt.npz").tokenizer
+    assert (found.json, found.end) == (byte_level(), 0)
 
 
 def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, tmp_path, capsys):

@@ -17,10 +17,11 @@ from model.training.state import State
 
 def describe(run: Run, counted: dict[str, float]) -> None:
     """Say what a run will do, and what its losses are to be compared with."""
-    s, text, config, unit = run.settings, run.text, run.model.config, run.text.tokenizer.unit
-    tokens = f"in {len(text.train) + len(text.val):,} tokens of " if unit == "token" else ""
-    print(f"text        {s.data}: {len(text):,} characters, {tokens}{config.vocab_size:,} "
-          f"different ones; the last {len(text.val):,} to validate")
+    s, text, config = run.settings, run.text, run.model.config
+    unit = text.tokenizer.unit
+    ids = len(text.train) + len(text.val)
+    print(f"text        {s.data}: {number_of(ids, unit)}, {config.vocab_size:,} different ones; "
+          f"the last {len(text.val):,} to validate")
     if warning := data.repetition_warning(*text.parts()):
         print(f"warning     {warning}")
     print(f"recipe      {told(s, len(text))}")
@@ -81,9 +82,9 @@ class Progress:
         if s.profile and step.number - self.run.first == WARM_UP + s.profile:
             bar.write(f"\n{self.run.profile.table()}\n", sys.stdout)
         if step.number % s.log_interval == 0:
+            unit = self.run.text.tokenizer.unit
             speed = state.since_evaluation(s.characters)[1]
             loss = f"loss {state.recent[-1]:.3f}" if state.recent else "no finite loss"
-            unit = self.run.text.tokenizer.unit
             bar.set_postfix_str(f"{loss}, {speed:,.0f} {unit}s/s{skips(state)}")
 
     def show_evaluation(self, train_loss: float | None, val_loss: float) -> None:
@@ -123,15 +124,14 @@ def report(run: Run, counted: dict[str, float]) -> None:
     loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size, run.ranks)
     if not run.ranks.first:
         return
-    step = best.training["state"].get("iteration", 0)
-    print(f"\nvalidation loss over the whole split, nats a {text.tokenizer.unit}, best model (step "
-          f"{step:,}):")
+    step, unit = best.training["state"].get("iteration", 0), text.tokenizer.unit
+    print(f"\nvalidation loss over the whole split, nats a {unit}, best model (step {step:,}):")
     print(ladder(loss, counted))
     passes = state.iteration * s.characters / len(text.train)
     if loss >= counted["unigram"] and passes >= USUAL_PASSES and is_short(len(text)):
-        print(f"\nwarning     {len(text):,} characters are too few to learn from: counting single "
-              "characters predicts the rest of the text better than the model does; give it a "
-              "longer text, of thousands of characters at least")
+        print(f"\nwarning     {len(text):,} {unit}s are too few to learn from: counting single "
+              f"{unit}s predicts the rest of the text better than the model does; give it a "
+              f"longer text, of thousands of {unit}s at least")
     sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=s.seed)
     print(f"\na sample:\n\n{sample}\n\n"
           f"more of it:\n    python -m model.sample --out_dir {shlex.quote(str(folder))}")

@@ -9,7 +9,10 @@ import time
 
 import pytest
 
-from model import generate, load_checkpoint, sample
+from data.tokens import TokenTokenizer
+from model import (Transformer, TransformerConfig, generate, load_checkpoint, sample,
+                   save_checkpoint)
+from token_files import byte_level
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -39,6 +42,19 @@ def test_a_beginning_on_the_command_line_comes_first_and_each_has_so_many_sample
                                    for seed in seeds)
             for start, seeds in (("a", (1, 2)), ("b", (3, 4))))
     assert capsys.readouterr().out == f"{a}\n{b}\n"
+
+
+def test_beginnings_of_tokens_are_continued_too(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("tokenizers")
+    tokenizer = TokenTokenizer(byte_level(), 0)
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, 16, 1, 2, 8))
+    save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the in\n🙂\n"))
+    sample.main(["--out_dir", str(tmp_path), "--interactive", "--max_new_tokens", "9", "--seed",
+                 "1"])
+    assert capsys.readouterr().out == "".join(
+        generate(model, tokenizer, start, 9, 0.8, seed=seed) + "\n"
+        for start, seed in (("the in", 1), ("🙂", 2)))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no pseudo-terminals")
