@@ -358,6 +358,19 @@ def test_a_text_without_the_stop_is_shown_whole():
         assert "".join(recited("abc defg", stop=stop)) == "abc defg"
 
 
+@pytest.mark.parametrize("stop, shown", [(None, "abc d"), ("c d", "ab"), ("de", "abc d"),
+                                         ("d", "abc ")])
+def test_the_text_ends_with_its_end_unless_it_is_stopped_before(stop, shown):
+    tokenizer = CharTokenizer(TOKENIZER.vocabulary)
+    tokenizer.end = tokenizer.vocabulary.index("e")
+    model = Reciting("abc defg")
+    assert "".join(stream(model, tokenizer, "h", 8, stop=stop)) == shown
+    assert model.calls == (6 if stop in (None, "de") else 5)    # and none is asked for after it
+    model = Reciting("efg")
+    assert generate(model, tokenizer, "h", 3) == "h" and model.calls == 1
+    assert beginning(tokenizer, "").tolist() == [tokenizer.end]
+
+
 def test_the_stop_is_looked_for_in_what_is_written_not_in_the_prompt():
     model = Reciting("bcde")
     model.ids = TOKENIZER.encode("abbcde")
