@@ -3,17 +3,16 @@
 The weights of a real model fill a good part of the memory.  So a reader gives the arrays as `Lazy`,
 and whoever converts or compares them holds one at a time.
 """
+import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from data.tokenizer import CharTokenizer
+from data.tokens import TokenTokenizer
 from model.storage.archive import Lazy      # noqa: F401  readers take it from here
-from model.transformer import TransformerConfig
-
-if TYPE_CHECKING:
-    from data.tokens import TokenTokenizer
+from model.transformer import TransformerConfig, parameter_shapes
 
 
 class FormatError(ValueError):
@@ -26,5 +25,38 @@ class Found(NamedTuple):
     kind: str       # "checkpoint", "safetensors file", "Hugging Face folder", "GGUF file", ...
     config: TransformerConfig
     weights: Mapping[str, np.ndarray]           # our names -> float32, in the model's shapes
-    tokenizer: "CharTokenizer | TokenTokenizer"
+    tokenizer: CharTokenizer | TokenTokenizer
     said: list[str] = []                        # more lines for the user
+
+
+def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],
+                 found: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a file that lacks a tensor, or has one too many, or one of another shape."""
+    for what, names in (("lacks", expected.keys() - found.keys()),
+                        ("has, and no such model has,", found.keys() - expected.keys())):
+        if names:
+            raise FormatError(f"{path} {what} {some(names)}; take the file as it was written")
+    for name, shape in expected.items():
+        if tuple(found[name]) != tuple(shape):
+            raise FormatError(f"{path} has {name} of the shape {list(found[name])}, and its "
+                              f"configuration asks for {list(shape)}; take the file as it was "
+                              "written")
+
+
+def shapes_of(config: TransformerConfig, count: int) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of a model's parameters, for a file of `count` tensors; no more
+    than one above these, as a file can claim 10^12 layers."""
+    return dict(itertools.islice(parameter_shapes(config), count + 1))
+
+
+def some(names: set[str]) -> str:
+    """Return a few names, in order, and the number of the others."""
+    first = sorted(names)[:3]
+    return ", ".join(first) + (f" and {len(names) - len(first):,} more" * (len(names) > 3))
+
+
+def missing_library(name: str, extra: str = "convert") -> FormatError:
+    """Return the error for a library that is not installed, with what to install."""
+    return FormatError(f"the library {name} reads such files, and is not installed; install it "
+                       f"with pip install 'minigrad[{extra}]' or, in a clone, "
+                       f"pip install -e '.[{extra}]'")
