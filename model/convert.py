@@ -1,0 +1,217 @@
+"""Convert a model from one program's files to another's:  python -m model.convert FROM TO
+
+FROM is a checkpoint (ckpt.npz, or the folder of a run), a .safetensors file, a folder of Hugging
+Face (config.json, *.safetensors, tokenizer.json), a .gguf file, or nanoGPT's ckpt.pt with its
+meta.pkl beside it.
+
+TO is a file that ends in .npz or .safetensors, or else a new folder.  A checkpoint goes into a
+folder as Hugging Face's classes read it; all else becomes the ckpt.npz of a folder, for
+python -m model.sample, model.look and train.py.
+
+    python -m model.convert out out_hf
+    python -m model.convert smollm2.gguf out_smol
+
+What is written is read back, and all numbers are compared, before it takes its name.
+"""
+import contextlib
+import dataclasses
+import importlib
+import math
+import os
+import pathlib
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from model.console.flags import Parser, answering, prepare_output
+from model.console.words import number_of, scaled
+from model.formats.found import Found, FormatError
+from model.storage.checkpoint import BEST
+from model.transformer import parameter_shapes
+
+# The reader of a file by the end of its name; else by its first bytes.
+ENDINGS = {".npz": "checkpoint", ".safetensors": "safetensors", ".gguf": "gguf", ".pt": "nanogpt",
+           ".pth": "nanogpt"}
+BEGINNINGS = {b"GGUF": "gguf", b"PK\3\4": "nanogpt"}
+IN_A_FOLDER = {"config.json": "hugging_face", BEST: "checkpoint", "ckpt.pt": "nanogpt"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The command takes FROM and TO alone."""
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command."""
+    prepare_output()
+    argv = sys.argv[1:] if argv is None else argv
+    parser = Parser("python -m model.convert", __doc__, Settings)
+    parser.usage = "%(prog)s FROM TO"
+    words = [word for word in argv if not word.startswith("-")]
+    parser.given([word for word in argv if word.startswith("-")])
+    if len(words) != 2:
+        parser.error(f"FROM and TO are two names, and {number_of(len(words), 'word')} came; write "
+                     "python -m model.convert FROM TO, and see --help")
+    with answering("model.convert"):
+        convert(pathlib.Path(words[0]), pathlib.Path(words[1]))
+        sys.stdout.flush()
+
+
+def convert(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Convert, and say what was read and written."""
+    path, format = recognised(source)
+    check_free(target)
+    found = reader(format).read(path)
+    print(f"read        {path}, a {found.kind}\n{described(found)}", flush=True)
+    into, format = destination(found, target)
+    with appearing(target) as aside:
+        written = aside / into.relative_to(target)
+        if into == target / BEST or format == "hugging_face":
+            aside.mkdir()
+        reader(format).write(written, found)
+        numbers = compare(found, reader(format).read(written))
+        size = sum(file.stat().st_size for file in (aside, *aside.rglob("*")) if file.is_file())
+    print(f"written     {into}, {scaled(size, 'B')}\n"
+          f"compared    all {numbers:,} numbers, the configuration and the vocabulary, read back: "
+          f"they are the same\n\nuse it:\n    {next_command(into, format, found)}")
+
+
+def recognised(source: pathlib.Path) -> tuple[pathlib.Path, str]:
+    """Return the file or folder that holds the model, and the name of its reader."""
+    if not source.exists():
+        raise FormatError(f"there is no {source}; give a file or folder that holds a model")
+    if source.is_dir():
+        for name, format in IN_A_FOLDER.items():
+            if (source / name).exists():
+                return source if format == "hugging_face" else source / name, format
+        raise FormatError(f"{source} holds none of {', '.join(IN_A_FOLDER)}; give the folder of a "
+                          "model, or its file")
+    if not source.is_file():
+        raise FormatError(f"{source} is a device or the like; give a file or a folder")
+    with open(source, "rb") as file:
+        first = file.read(4)
+    format = ENDINGS.get(source.suffix.lower()) or BEGINNINGS.get(first)
+    if format is None:
+        raise FormatError(f"{source} is of no kind that is read here: a folder of Hugging Face, or "
+                          f"a file that ends in {', '.join(ENDINGS)}; give one of these")
+    return source, format
+
+
+def reader(format: str) -> object:
+    """Return the module that reads a format."""
+    return importlib.import_module(f"model.formats.{format}")
+
+
+def destination(found: Found, target: pathlib.Path) -> tuple[pathlib.Path, str]:
+    """Return the file or folder to write, and its format."""
+    if target.suffix.lower() in (".npz", ".safetensors"):
+        return target, ENDINGS[target.suffix.lower()]
+    if target.suffix.lower() in (*ENDINGS, ".bin", ".onnx"):
+        raise FormatError(f"{target} would be a file of a kind that is only read; give a name that "
+                          "ends in .npz or .safetensors, or that of a folder")
+    if found.kind == "checkpoint":
+        return target, "hugging_face"
+    return target / BEST, "checkpoint"
+
+
+def check_free(target: pathlib.Path) -> None:
+    """Refuse to write over a file or into a folder that holds something."""
+    if target.is_dir() and any(target.iterdir()):
+        raise FormatError(f"{target} is a folder that holds something, and nothing is written over "
+                          "it; give another name")
+    if target.is_dir() and target.suffix.lower() in ENDINGS or (
+            os.path.lexists(target) and not target.is_dir()):
+        raise FormatError(f"{target} is there already, and nothing is written over it; give "
+                          "another name, or remove it first")
+
+
+@contextlib.contextmanager
+def appearing(target: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a path on the disk of `target` to write a file or a folder at, which takes that name
+    once it is complete.  If anything goes wrong, nothing is left."""
+    there = next(folder for folder in target.absolute().parents if folder.exists())
+    scratch = there / f".{target.name}.{os.getpid()}.part"
+    try:
+        scratch.mkdir()
+        yield scratch / target.name
+        check_free(target)          # it may have come meanwhile
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir():
+            target.rmdir()          # it is empty
+        os.rename(scratch / target.name, target)
+    except OSError as error:
+        if error.filename and str(scratch) in str(error.filename):
+            error.filename = str(target)        # the name that the user knows
+        raise
+    except ValueError as error:
+        raise FormatError(str(error).replace(str(scratch / target.name), str(target))) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def described(found: Found) -> str:
+    """Return what a model is, in lines."""
+    c = found.config
+    numbers = sum(math.prod(shape) for _, shape in parameter_shapes(c))
+    heads = number_of(c.n_head, "head")
+    if c.kv_heads < c.n_head:
+        heads += f" ({c.kv_heads} of keys and values)"
+    lines = [f"model       {numbers:,} parameters: {number_of(c.n_layer, 'layer')}, {heads}, "
+             f"{number_of(c.n_embd, 'channel')}, block of {c.block_size:,}",
+             f"{'':12}{c.position} positions, {c.norm} norm, {c.activation} MLPs of {c.inner:,}"
+             + ("" if c.tied else ", an output of its own"),
+             f"vocabulary  {number_of(found.tokenizer.vocab_size, found.tokenizer.unit)}"]
+    return "\n".join(lines + [f"{'':12}{line}" for line in found.said])
+
+
+def compare(found: Found, back: Found) -> int:
+    """Return how many numbers a model has; refuse one that has not come back as it was."""
+    problem = None
+    if back.config != found.config:
+        problem = "another configuration"
+    elif (back.tokenizer.end != found.tokenizer.end
+          or list(back.tokenizer.vocabulary) != list(found.tokenizer.vocabulary)):
+        problem = "another vocabulary"
+    elif list(back.weights) != list(found.weights):
+        problem = "other names"
+    if problem:
+        raise FormatError(f"what was written came back with {problem}, so nothing is kept; this is "
+                          "a mistake of this program")
+    numbers = 0
+    for name, a in found.weights.items():
+        b = back.weights[name]
+        if a.shape != b.shape or a.dtype != b.dtype or not same_bits(a, b):
+            raise FormatError(f"what was written came back with other numbers in {name}, so "
+                              "nothing is kept; have the disk looked at")
+        numbers += a.size
+    return numbers
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two float32 arrays of one shape are equal to the bit."""
+    return np.array_equal(*(np.ascontiguousarray(x).view(np.uint32) for x in (a, b)))
+
+
+def next_command(into: pathlib.Path, format: str, found: Found) -> str:
+    """Return what to do with what was written."""
+    name = shlex.quote(str(into))
+    if format == "hugging_face":
+        vocabulary = found.tokenizer.vocabulary
+        start = "\n" if "\n" in vocabulary else vocabulary[0]
+        code = ("from transformers import pipeline; print(pipeline('text-generation', "
+                f"{str(into)!r})({start!r}, do_sample=False, max_new_tokens=50))")
+        special = any(mark in code for mark in ('"', "$", "`", "!", r"\\"))
+        return "python -c " + (shlex.quote(code) if special else f'"{code}"')
+    if format == "safetensors":
+        return (f"python -m model.convert {name} "
+                + shlex.quote(str(into.with_name(f"out_{into.stem}"))))
+    if into.name == BEST:
+        return f"python -m model.sample --out_dir {shlex.quote(str(into.parent))}"
+    return f"python train.py --init_from {name} --data my_text.txt"
+
+
+if __name__ == "__main__":
+    main()
