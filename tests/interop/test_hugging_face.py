@@ -1,0 +1,209 @@
+"""Beside transformers itself: our models compute in its classes what they compute here, and its
+models here what they compute there.
+
+    python -m pytest tests/interop          with '.[interop]'
+"""
+import os
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from data.tokens import TokenTokenizer
+from model import (CharTokenizer, Transformer, TransformerConfig, convert, generate,
+                   load_checkpoint, save_checkpoint)
+from model.formats import families, hugging_face
+from model.sampling.scoring import text_losses
+from token_files import byte_level
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    for library in ("safetensors", "tokenizers"):
+        pytest.importorskip(library)
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+pytestmark = pytest.mark.filterwarnings("default")
+VOCABULARY = "\n !'\"abcdefghijXYZé€𝄞\u0301\u200d\0\r\t\x85\u2028\u3000<>[]UNK\\{}#▁Ġ"
+TOKENIZER = CharTokenizer.of(VOCABULARY[::-1])
+V = TOKENIZER.vocab_size
+
+
+def drawn(config, rng):
+    """A model of random weights, some of which are not near what they are at the beginning."""
+    model = Transformer(config)
+    for p in model.parameters():
+        p.data[...] = (p.ndim == 1) + 0.25 * rng.standard_normal(p.shape)
+    return model
+
+
+def in_transformers(folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def logits(theirs, ids):
+    with torch.no_grad():
+        return theirs(torch.tensor(ids)).logits.numpy()
+
+
+def differs(a, b):
+    """The largest difference of two arrays of logits, in shares of the largest logit or of 1."""
+    assert a.shape == b.shape and abs(b).max() > 0.1
+    return abs(a - b).max() / max(1, abs(b).max())
+
+
+def configuration(rng):
+    """A random configuration that a class of Hugging Face has."""
+    family = rng.choice(["gpt2", "llama", "arcee"])
+    heads = int(rng.integers(1, 7))
+    sharing = [n for n in range(1, heads + 1) if heads % n == 0]
+    options = dict(vocab_size=V, block_size=int(rng.integers(3, 40)), n_head=heads,
+                   n_layer=int(rng.integers(1, 4)), norm_eps=float(10 ** rng.uniform(-6, -1)),
+                   n_inner=int(rng.integers(3, 70)) if rng.random() < 0.7 else None,
+                   tied=bool(rng.integers(2)), bias=bool(rng.integers(2)),
+                   attention_bias=[None, True, False][rng.integers(3)],
+                   mlp_bias=[None, True, False][rng.integers(3)])
+    if family == "gpt2":
+        return TransformerConfig(n_embd=heads * int(rng.integers(3, 12)), **options,
+                                 activation=str(rng.choice(["gelu", "gelu_tanh", "relu2"])))
+    activations = ["swiglu"] if family == "llama" else ["relu2", "gelu", "gelu_tanh"]
+    return TransformerConfig(
+        n_embd=2 * heads * int(rng.integers(1, 8)), **options, position="rotary",
+        norm=str(rng.choice(["rms", "rms_gain"])), activation=str(rng.choice(activations)),
+        n_kv_head=int(rng.choice(sharing)), rotary_base=float(10 ** rng.uniform(1, 5)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_our_model_has_the_same_logits_in_their_class_and_comes_back_to_the_bit(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    config = configuration(rng)
+    model = drawn(config, rng)
+    save_checkpoint(tmp_path / "out" / "ckpt.npz", model, TOKENIZER)
+    for source, target in (("out", "hf"), ("hf", "back"), ("out", "a.safetensors"),
+                           ("a.safetensors", "again")):
+        convert.convert(tmp_path / source, tmp_path / target)
+    for folder in ("back", "again"):
+        found = load_checkpoint(tmp_path / folder / "ckpt.npz")
+        assert found.model.config == config
+        assert found.tokenizer.vocabulary == TOKENIZER.vocabulary
+        assert all(a.data.tobytes() == b.data.tobytes()
+                   for a, b in zip(found.model.parameters(), model.parameters()))
+    theirs = in_transformers(tmp_path / "hf")
+    assert type(theirs).__name__ == families.family_of(config).architecture
+    ids = rng.integers(V, size=(2, config.block_size))
+    assert differs(model(ids).data, logits(theirs, ids)) < 1e-5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_their_model_has_the_same_logits_here_and_goes_back_to_the_bit(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    config = configuration(rng)
+    family = families.family_of(config)
+    said = families.settings(config, family) | {"bos_token_id": None, "eos_token_id": None}
+    theirs = AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(family.model_type, **said)).eval()
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p[...] = torch.tensor((p.ndim == 1) + 0.25 * rng.standard_normal(p.shape))
+    theirs = theirs.to([torch.float32, torch.float16, torch.bfloat16][seed % 3])
+    theirs.save_pretrained(tmp_path / "hf", max_shard_size=["5GB", "20KB"][seed % 2])
+    (tmp_path / "hf" / "tokenizer.json").write_text(
+        hugging_face._tokenizer_json(TOKENIZER), encoding="utf-8")
+    theirs = in_transformers(tmp_path / "hf")       # whose tables are of 32 bits again
+    convert.convert(tmp_path / "hf", tmp_path / "ours")
+    model = load_checkpoint(tmp_path / "ours" / "ckpt.npz").model
+    ids = rng.integers(V, size=(2, config.block_size))
+    assert differs(model(ids).data, logits(theirs, ids)) < 1e-5
+    convert.convert(tmp_path / "ours", tmp_path / "theirs")
+    back = in_transformers(tmp_path / "theirs").state_dict()
+    assert back.keys() == theirs.state_dict().keys()
+    assert all(torch.equal(back[name], a) for name, a in theirs.state_dict().items())
+
+
+LONG = dict(vocab_size=V, block_size=520, n_layer=2, n_head=2, n_embd=24)
+LONG = {"gpt2": TransformerConfig(**LONG),
+        "llama": TransformerConfig(**LONG, position="rotary", norm="rms_gain", n_kv_head=1,
+                                   activation="swiglu", n_inner=50, tied=False),
+        "arcee": TransformerConfig(**LONG, position="rotary", norm="rms", activation="relu2")}
+
+
+@pytest.fixture(params=LONG)
+def both(request, tmp_path):
+    """A model of ours, and it and its tokenizer in transformers."""
+    model = drawn(LONG[request.param], np.random.default_rng(7))
+    save_checkpoint(tmp_path / "out" / "ckpt.npz", model, TOKENIZER)
+    convert.convert(tmp_path / "out", tmp_path / "hf")
+    return model, in_transformers(tmp_path / "hf"), AutoTokenizer.from_pretrained(tmp_path / "hf")
+
+
+def test_greedy_text_of_500_characters_is_the_same(both):
+    model, theirs, tokenizer = both
+    start = "abc \n"
+    ids = tokenizer(start, return_tensors="pt").input_ids
+    text = tokenizer.decode(theirs.generate(ids, do_sample=False, max_new_tokens=500)[0])
+    assert text == generate(model, TOKENIZER, start, 500, temperature=0)
+    assert len(text) == 505 and len(set(text)) > 5
+
+
+def test_the_loss_of_a_text_is_the_same(both):
+    model, theirs, tokenizer = both
+    text = "".join(np.random.default_rng(0).choice(list(VOCABULARY), 500))
+    ids = tokenizer(text, return_tensors="pt").input_ids
+    with torch.no_grad():
+        loss = theirs(ids, labels=ids).loss.item()
+    assert loss == pytest.approx(text_losses(model, TOKENIZER.encode(text)).mean(), rel=1e-5)
+
+
+def test_every_character_is_one_token_and_comes_back(both):
+    _, _, tokenizer = both
+    text = "".join(np.random.default_rng(0).choice(list(VOCABULARY), 500)) + "  \r\n"
+    ids = tokenizer(text).input_ids
+    assert ids == TOKENIZER.encode(text).tolist()
+    for skip in (True, False):
+        assert tokenizer.decode(ids, skip_special_tokens=skip) == text
+    with pytest.raises(Exception, match="UNK"):
+        tokenizer("Q")
+
+
+def test_a_tokenizer_that_transformers_has_saved_is_still_one_of_characters(both, tmp_path):
+    *_, tokenizer = both
+    tokenizer.save_pretrained(tmp_path / "hf")
+    found = hugging_face.read(tmp_path / "hf")
+    assert isinstance(found.tokenizer, CharTokenizer)
+    assert found.tokenizer.vocabulary == TOKENIZER.vocabulary
+
+
+def test_tokens_and_the_end_of_a_text_are_known_to_transformers(tmp_path):
+    tokenizer = TokenTokenizer(byte_level(), end=0)
+    config = replace(LONG["llama"], vocab_size=tokenizer.vocab_size)
+    save = hugging_face.Found("", config, drawn(config, np.random.default_rng(0)).state_dict(),
+                              tokenizer)
+    (tmp_path / "hf").mkdir()
+    hugging_face.write(tmp_path / "hf", save)
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    text = "the queen in the inn é漢🙂\n\n"
+    assert theirs(text).input_ids == tokenizer.encode(text).tolist()
+    assert theirs.eos_token_id == 0
+    assert in_transformers(tmp_path / "hf").generation_config.eos_token_id == 0
+
+
+@pytest.mark.parametrize("name", ["halves", "eps", "rotary_base"])
+def test_a_mistake_in_what_is_written_is_seen_in_their_logits(tmp_path, monkeypatch, name):
+    config = TransformerConfig(V, 9, 2, 2, 24, position="rotary", norm="rms", activation="relu2",
+                               norm_eps=0.1, rotary_base=10.0)
+    model = drawn(config, np.random.default_rng(0))
+    if name == "halves":
+        monkeypatch.setattr(families, "halves", lambda rows, D: rows)
+    else:
+        lost = {"eps": {"rms_norm_eps": 1e-5}, "rotary_base": {"rope_parameters": {
+            "rope_type": "default", "rope_theta": 10_000.0}}}[name]
+        real = families.settings
+        monkeypatch.setattr(families, "settings", lambda *args: real(*args) | lost)
+    hugging_face.write(tmp_path, hugging_face.Found("", config, model.state_dict(), TOKENIZER))
+    ids = np.random.default_rng(0).integers(V, size=(2, 9))
+    assert differs(model(ids).data, logits(in_transformers(tmp_path), ids)) > 1e-3
