@@ -1,8 +1,8 @@
 """Convert a model from one program's files to another's:  python -m model.convert FROM TO
 
 FROM is a checkpoint (ckpt.npz, or the folder of a run), a .safetensors file, a folder of Hugging
-Face (config.json, *.safetensors, tokenizer.json), a .gguf file, or nanoGPT's ckpt.pt with its
-meta.pkl beside it.
+Face (config.json, *.safetensors, tokenizer.json), a .gguf file, or nanoGPT's ckpt.pt, beside its
+meta.pkl.
 
 TO is a file that ends in .npz or .safetensors, or else a new folder.  A checkpoint goes into a
 folder as Hugging Face's classes read it; all else becomes the ckpt.npz of a folder, for
@@ -27,6 +27,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from model.console.flags import Parser, answering, prepare_output
+from model.console.options import flag
 from model.console.words import number_of, scaled
 from model.formats.found import Found, FormatError
 from model.storage.checkpoint import BEST
@@ -36,35 +37,37 @@ from model.transformer import parameter_shapes
 ENDINGS = {".npz": "checkpoint", ".safetensors": "safetensors", ".gguf": "gguf", ".pt": "nanogpt",
            ".pth": "nanogpt"}
 BEGINNINGS = {b"GGUF": "gguf", b"PK\3\4": "nanogpt"}
+WITH_TOKENIZER = ("checkpoint", "safetensors")
 IN_A_FOLDER = {"config.json": "hugging_face", BEST: "checkpoint", "ckpt.pt": "nanogpt"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The command takes FROM and TO alone."""
+    """The settings of the command, beside FROM and TO."""
+    tokenizer: str = flag(None, "the tokenizer.json of a model whose file or folder has none")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     prepare_output()
-    argv = sys.argv[1:] if argv is None else argv
     parser = Parser("python -m model.convert", __doc__, Settings)
-    parser.usage = "%(prog)s FROM TO"
-    words = [word for word in argv if not word.startswith("-")]
-    parser.given([word for word in argv if word.startswith("-")])
-    if len(words) != 2:
-        parser.error(f"FROM and TO are two names, and {number_of(len(words), 'word')} came; write "
-                     "python -m model.convert FROM TO, and see --help")
+    parser.usage = "python -m model.convert FROM TO [--tokenizer FILE]"
+    for name in ("FROM", "TO"):
+        parser.add_argument(name, help="see above")
+        parser.kinds[name] = pathlib.Path
+    given = parser.given(argv)
     with answering("model.convert"):
-        convert(pathlib.Path(words[0]), pathlib.Path(words[1]))
+        convert(given["FROM"], given["TO"], given.get("tokenizer"))
         sys.stdout.flush()
 
 
-def convert(source: pathlib.Path, target: pathlib.Path) -> None:
+def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = None) -> None:
     """Convert, and say what was read and written."""
     path, format = recognised(source)
+    if tokenizer and format in WITH_TOKENIZER:
+        raise FormatError(f"{path} has its own vocabulary; leave out --tokenizer")
     check_free(target)
-    found = reader(format).read(path)
+    found = reader(format).read(path, **{"tokenizer": tokenizer} if tokenizer else {})
     print(f"read        {path}, a {found.kind}\n{described(found)}", flush=True)
     into, format = destination(found, target)
     with appearing(target) as aside:

@@ -24,8 +24,12 @@ NOTE = "minigrad"       # the key of our own configuration
 BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 
 
-def read(path: str | os.PathLike) -> Found:
+def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) -> Found:
     """Read a folder with a model of GPT-2's, Llama's or Arcee's class.
+
+    Parameters
+    ----------
+    tokenizer : another tokenizer.json to take than that of the folder.
 
     Raises
     ------
@@ -41,7 +45,8 @@ def read(path: str | os.PathLike) -> Found:
     check_shapes(folder, {piece.name: piece.shape for parts in stored.values() for piece in parts},
                  {name: tensor.shape for name, tensor in tensors.items()})
     weights = families.as_ours(Lazy({name: t.read for name, t in tensors.items()}), stored)
-    tokenizer, lines = _tokenizer(folder, said, config)
+    tokenizer, lines = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said,
+                                  config)
     if own := _as_it_was(said.get(NOTE), config, family, weights):
         config, weights = own, Lazy({n: weights.makers[n] for n, _ in parameter_shapes(own)})
     return Found("Hugging Face folder", config, weights, tokenizer, lines)
@@ -52,8 +57,9 @@ def _json(path):
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise FormatError(f"{path.parent} has no {path.name}; give a folder that has the files of "
-                          "one model of Hugging Face") from error
+        raise FormatError(f"there is no {path}; give a folder that has the files of one model of "
+                          "Hugging Face" + (", or --tokenizer" if "token" in path.name else "")
+                          ) from error
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is no JSON: {in_a_line(error)}; take the file as it was written"
                           ) from error
@@ -120,9 +126,8 @@ def _as_it_was(note, config, family, weights):
         return own
 
 
-def _tokenizer(folder, said, config):
-    """Return the tokenizer of a folder, and lines for the user."""
-    path = folder / "tokenizer.json"
+def _tokenizer(path, said, config):
+    """Return the tokenizer in a file, and lines for the user."""
     found = _json(path)
     lines, end = [], said.get("eos_token_id")
     if isinstance(end, list):

@@ -109,8 +109,11 @@ def test_an_empty_folder_may_be_filled(here):
 
 
 @pytest.mark.parametrize("words, says", [
-    (["out"], "FROM and TO are two names, and 1 word came"),
-    (["out", "a", "b"], "and 3 words came; write python -m model.convert FROM TO"),
+    (["out"], "the following arguments are required: TO"),
+    ([], "the following arguments are required: FROM, TO"),
+    (["out", "a", "b"], "no flag stands before 'b'"),
+    (["out", "--tokenizer", "t.json", "a"], "ckpt.npz has its own vocabulary; leave out --tok"),
+    (["--tokenizer", "t.json", "out", "a"], "ckpt.npz has its own vocabulary; leave out --tok"),
     (["out", "a", "--to", "b"], "there is no flag --to"),
     (["nowhere", "a"], "there is no nowhere; give a file or folder that holds a model"),
     (["empty", "a"], "empty holds none of config.json, ckpt.npz, ckpt.pt; give the folder"),

@@ -146,7 +146,7 @@ def test_what_lacks_in_a_folder_is_named_with_the_remedy(folder):
     (folder / "config.json").write_text("[]")
     assert "config.json is no JSON object" in refusal(folder)
     (folder / "config.json").unlink()
-    assert "has no config.json; give a folder" in refusal(folder)
+    assert "config.json; give a folder that has the files" in refusal(folder)
 
 
 def test_a_vocabulary_of_another_size_is_refused(folder):
@@ -154,7 +154,11 @@ def test_a_vocabulary_of_another_size_is_refused(folder):
     (folder / "tokenizer.json").write_text(json.dumps(of_characters("ab")), encoding="utf-8")
     assert "it has 2 characters, for a model of 16" in refusal(folder)
     (folder / "tokenizer.json").unlink()
-    assert "has no tokenizer.json" in refusal(folder)
+    assert "tokenizer.json; give a folder that has the files of one model of Hugging Face, or " \
+        "--tokenizer" in refusal(folder)
+    other = folder / "characters.json"
+    other.write_text(json.dumps(of_characters(VOCABULARY)), encoding="utf-8")
+    assert hugging_face.read(folder, other).tokenizer.vocabulary == VOCABULARY
 
 
 def test_half_a_pair_of_surrogates_is_refused_by_name(tmp_path):
