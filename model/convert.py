@@ -13,6 +13,7 @@ python -m model.sample, model.look and train.py.
 
 What is written is read back, and all numbers are compared, before it takes its name.
 """
+import argparse
 import contextlib
 import dataclasses
 import importlib
@@ -53,7 +54,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.convert", __doc__, Settings)
     parser.usage = "python -m model.convert FROM TO [--tokenizer FILE]"
     for name in ("FROM", "TO"):
-        parser.add_argument(name, help="see above")
+        parser.add_argument(name, help=argparse.SUPPRESS)     # the text above explains it
         parser.kinds[name] = pathlib.Path
     given = parser.given(argv)
     with answering("model.convert"):
