@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import shlex
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -196,6 +197,21 @@ def test_weights_that_are_no_numbers_are_refused_under_the_name_that_was_given(h
     capsys.readouterr()
     assert "bad/ckpt.npz is no checkpoint of this program: model/norm.weight holds nan" in refused(
         capsys, "hf", "bad").replace(str(here) + os.sep, "")
+
+
+def test_a_model_is_never_in_memory_as_a_whole(here):
+    pytest.importorskip("safetensors")
+    config = TransformerConfig(7, block_size=5, n_layer=12, n_head=2, n_embd=128)
+    save_checkpoint("large/ckpt.npz", Transformer(config), CharTokenizer("abcdefg"))
+    size = os.path.getsize("large/ckpt.npz")
+    for words in (["large", "hf"], ["hf", "back"], ["large", "x.safetensors"],
+                  ["x.safetensors", "again"]):
+        tracemalloc.start()
+        try:
+            main(words)
+            assert tracemalloc.get_traced_memory()[1] < size / 3, words
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_model_of_tokens_goes_round(here):
