@@ -27,6 +27,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from data.tokenizer import CharTokenizer
+from data.tokens import TokenTokenizer
 from model.console.flags import Parser, answering, prepare_output
 from model.console.options import flag
 from model.console.words import number_of, scaled
@@ -176,8 +178,7 @@ def compare(found: Found, back: Found) -> int:
     problem = None
     if back.config != found.config:
         problem = "another configuration"
-    elif (back.tokenizer.end != found.tokenizer.end
-          or list(back.tokenizer.vocabulary) != list(found.tokenizer.vocabulary)):
+    elif known(back.tokenizer) != known(found.tokenizer):
         problem = "another vocabulary"
     elif list(back.weights) != list(found.weights):
         problem = "other names"
@@ -192,6 +193,13 @@ def compare(found: Found, back: Found) -> int:
                               "nothing is kept; have the disk looked at")
         numbers += a.size
     return numbers
+
+
+def known(tokenizer: CharTokenizer | TokenTokenizer) -> tuple:
+    """Return all that makes a tokenizer what it is."""
+    if isinstance(tokenizer, CharTokenizer):
+        return (tokenizer.vocabulary,)
+    return tokenizer.json, tokenizer.end, tokenizer.vocab_size
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

@@ -187,7 +187,7 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
     for key, value in found.items():
         if key in family.fixed and value != family.fixed[key]:
             refuse(path, key, value, family.fixed[key])
-        if key not in known and value not in (None, False):
+        if key not in known and value:
             raise FormatError(f"{path} has {key} = {shown(value)}, which is not known here; if it "
                               "does not change what the model computes, take it out of the file")
     try:

@@ -171,6 +171,16 @@ def replace_vocabulary(config, tokenizer):
     return replace(config, vocab_size=tokenizer.vocab_size)
 
 
+def test_the_library_makes_each_character_one_token_and_gives_the_text_back():
+    tokenizers = pytest.importorskip("tokenizers")
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(of_characters(VOCABULARY)))
+    text = VOCABULARY + "  \r\n '' " + VOCABULARY[::-1]
+    ids = theirs.encode(text).ids
+    assert ids == TOKENIZER.encode(text).tolist() and theirs.decode(ids) == text
+    with pytest.raises(Exception, match="UNK"):
+        theirs.encode("Q")
+
+
 def test_only_a_tokenizer_of_characters_is_taken_for_one():
     said = of_characters(VOCABULARY)
     assert characters(json.loads(json.dumps(said))) == VOCABULARY

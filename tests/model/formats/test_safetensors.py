@@ -41,6 +41,7 @@ def test_the_library_reads_what_is_written(path):
     found, read = written(path), load_file(path)
     assert read.keys() == found.weights.keys()
     assert all(np.array_equal(read[name], a) for name, a in found.weights.items())
+    assert all(tensor.begin % 4 == 0 for tensor in safetensors.opened(path)[0].values())
 
 
 def test_numbers_of_16_bits_are_read_as_those_of_32_that_they_are(path):
