@@ -1,6 +1,6 @@
-"""Writes hugging_face.npz: small models of GPT-2's, Llama's and Arcee's class with random weights, as
-transformers stores them, and the logits that it computes.  The tests of model/formats need no
-transformers then.
+"""Writes hugging_face.npz: small models of GPT-2's, Llama's and Arcee's class with random weights,
+as transformers stores them, and the logits that it computes.  The tests of model/formats then need
+no transformers.
 
     python tests/reference/make_hugging_face.py         with '.[interop]'
 """
