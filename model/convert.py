@@ -153,7 +153,8 @@ def appearing(target: pathlib.Path) -> Iterator[pathlib.Path]:
             error.filename = str(target)        # the name that the user knows
         raise
     except ValueError as error:
-        raise FormatError(str(error).replace(str(scratch / target.name), str(target))) from error
+        raise FormatError(str(error).replace(f"{scratch}{os.sep}{target.name}", str(target))
+                          ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -77,6 +77,9 @@ def _tensors(folder, family):
             raise FormatError(f"{folder / INDEX} has no weight_map from names to files beside it; "
                               "take the file as it was written")
         files = sorted(set(where.values()))
+        if lost := {file for file in files if not (folder / file).is_file()}:
+            raise FormatError(f"{folder} has no {some(lost)}, which its {INDEX} names; take all "
+                              "files of the model")
     elif (folder / WEIGHTS).exists():
         where, files = {}, [WEIGHTS]
     else:

@@ -25,6 +25,8 @@ from data.tokenizer import UnknownCharacterError
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, count,
                    load_checkpoint, look, sample)
 from model.console.options import mistyped
+from model.formats import hugging_face
+from model.formats.found import FormatError, Found
 from model.storage import archive
 from model.storage.checkpoint import Checkpoint
 from model.training import arguments, settings
@@ -32,6 +34,7 @@ from model.training.folder import Folder
 from model.training.nan import Case
 from model.training.settings import Settings
 from model.training.state import State
+from model.transformer import parameter_shapes
 from tests.reliability.damage import save_small
 
 
@@ -126,6 +129,60 @@ def checkpoints() -> list[bytes]:
     return [b"\0" + small, b"\1" + small,
             *(bytes((2, i)) + content for i, content in enumerate(members().values())),
             b"\3\0" + json.dumps(config).encode(), b"\3\1" + json.dumps(record).encode()]
+
+
+# Folders of Hugging Face: one of its files, or the header of its tensors
+
+FOLDER = ("config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json")
+
+
+@functools.cache
+def folder_files() -> dict[str, bytes]:
+    """The files of a folder with a small model of Llama's parts."""
+    config = TransformerConfig(3, block_size=2, n_layer=1, n_head=1, n_embd=2, position="rotary",
+                               norm="rms_gain", activation="swiglu", n_inner=1)
+    found = Found("", config, Transformer(config).state_dict(), CharTokenizer("ab\n"))
+    with tempfile.TemporaryDirectory() as folder:
+        hugging_face.write(folder, found)
+        written = {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
+    where = dict.fromkeys(safetensors_header(written[FOLDER[2]])[1:], FOLDER[2])
+    return written | {FOLDER[3]: json.dumps({"weight_map": where}).encode()}
+
+
+def safetensors_header(content: bytes) -> list[str]:
+    """The names in it."""
+    return list(json.loads(content[8:8 + int.from_bytes(content[:8], "little")]))
+
+
+def hugging_face_folder(content: bytes) -> str:
+    """The first byte says which file of the folder the others are; or they are the header of its
+    tensors."""
+    kind, rest = (content[:1] or b"\0")[0] % 5, content[1:]
+    whole = folder_files()
+    with tempfile.TemporaryDirectory(dir=scratch().parent) as folder:
+        for name in FOLDER[:3]:
+            pathlib.Path(folder, name).write_bytes(whole[name])
+        if kind == 4:
+            body = whole[FOLDER[2]]
+            body = body[8 + int.from_bytes(body[:8], "little"):]
+            kind, rest = 2, len(rest).to_bytes(8, "little") + rest + body
+        pathlib.Path(folder, FOLDER[kind]).write_bytes(rest)
+        try:
+            found = hugging_face.read(folder)
+            arrays = dict(found.weights)
+        except FormatError as error:
+            return in_a_line(error)
+    assert {name: a.shape for name, a in arrays.items()} == dict(parameter_shapes(found.config))
+    assert all(a.dtype == np.float32 for a in arrays.values())
+    assert found.tokenizer.vocab_size == found.config.vocab_size
+    return "accepted"
+
+
+def hugging_face_folders() -> list[bytes]:
+    """Of each kind, a whole one."""
+    whole = folder_files()
+    header = whole[FOLDER[2]][8:8 + int.from_bytes(whole[FOLDER[2]][:8], "little")]
+    return [bytes([i]) + whole[name] for i, name in enumerate(FOLDER)] + [b"\4" + header]
 
 
 # Texts to make a vocabulary of, and to encode by it
@@ -267,5 +324,6 @@ def command_lines() -> list[bytes]:
 
 
 TARGETS = {"checkpoint": Target(checkpoint, checkpoints, 20_000),
+           "folder": Target(hugging_face_folder, hugging_face_folders, 6_000),
            "tokenizer": Target(tokenizer, texts, 400), "data": Target(text, files, 2_000),
            "flags": Target(flags, command_lines, 120, words)}

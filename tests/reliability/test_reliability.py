@@ -1,5 +1,6 @@
 """Runs that are killed and gone on with end as if nothing had happened: the short form of
 python -m tests.reliability, which kills more often and at more moments."""
+import importlib.util
 import os
 import random
 import re
@@ -68,7 +69,8 @@ def test_training_on_takes_no_more_memory(said):
     assert said[2].startswith("farthest from the second")
 
 
-FUZZED = ["checkpoint", "tokenizer", "data", "flags"]
+FUZZED = ["checkpoint", "tokenizer", "data", "flags"] + (
+    ["folder"] if importlib.util.find_spec("safetensors") else [])
 
 
 @reliability("fuzz", "--plain", "--count", "1000", *[f"--target={name}" for name in FUZZED])

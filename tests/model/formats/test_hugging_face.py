@@ -109,6 +109,8 @@ def test_weights_may_stand_in_several_files_that_an_index_names(folder):
         change(index, {"weight_map": wrong})
         assert "has no weight_map from names to files beside it" in refusal(folder)
     change(index, {"weight_map": where | {"more": "model-2.safetensors"}})
+    assert "has no model-2.safetensors, which its model.safetensors.index.json names" in refusal(
+        folder)
     shutil.copy(folder / "model-0.safetensors", folder / "model-2.safetensors")
     assert "in two files" in refusal(folder)
 
