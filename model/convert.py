@@ -23,6 +23,7 @@ import pathlib
 import shlex
 import shutil
 import sys
+import types
 from collections.abc import Iterator
 
 import numpy as np
@@ -106,8 +107,8 @@ def recognised(source: pathlib.Path) -> tuple[pathlib.Path, str]:
     return source, format
 
 
-def reader(format: str) -> object:
-    """Return the module that reads a format."""
+def reader(format: str) -> types.ModuleType:
+    """Return the module that reads a format and, unless it is only read, writes it."""
     return importlib.import_module(f"model.formats.{format}")
 
 

@@ -105,8 +105,12 @@ def opened(path: str | os.PathLike) -> Lazy:
 
 
 def _read_one(path, member):
-    with open(path, "rb") as file, _refusing(), zipfile.ZipFile(file) as archive:
-        return array(archive.read(member))
+    """Return one array; without reading the zip's table again, which lists all."""
+    with open(path, "rb") as file, _refusing():
+        file.seek(member.header_offset)
+        lengths = np.frombuffer(file.read(30)[26:], "<u2")      # of its name and what follows
+        file.seek(int(lengths.sum()), os.SEEK_CUR)
+        return array(file.read(member.file_size))
 
 
 def _members(archive, size):
