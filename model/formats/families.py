@@ -15,7 +15,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -109,21 +109,21 @@ def family_of(config: TransformerConfig) -> Family:
         lacking["n-grams"] = "--ngrams 1"
     if config.qk_norm:
         lacking["normed queries and keys"] = "--no-qk_norm"
-    if config.position == "rotary":
+    named = f"{config.position} positions".replace("none", "no")
+    if config.position == "rotary" or config.norm != "layer":
         family = LLAMA if config.activation == "swiglu" else ARCEE
         if config.norm == "layer":
             lacking["layer norm with rotary positions"] = "--norm rms"
+        elif config.position != "rotary":
+            lacking[f"{named} with RMS norm"] = "--position rotary"
     else:
         family = GPT2
         if config.position != "learned":
-            which = "no positions" if config.position == "none" else f"{config.position} positions"
-            lacking[which] = "--position rotary"
-        elif config.norm != "layer":
-            lacking["RMS norm with learned positions"] = "--norm layer"
-        elif config.activation == "swiglu":
-            lacking["gated MLPs with learned positions"] = "--activation gelu_tanh"
-        elif config.kv_heads < config.n_head:
-            lacking["grouped heads with learned positions"] = f"--n_kv_head {config.n_head}"
+            lacking[named] = "--position learned"
+        if config.activation == "swiglu":
+            lacking["gated MLPs with layer norm"] = "--activation gelu_tanh"
+        if config.kv_heads < config.n_head:
+            lacking["grouped heads with layer norm"] = f"--n_kv_head {config.n_head}"
     if lacking:
         raise FormatError(f"Hugging Face's classes do not know {any_of(list(lacking))}; train a "
                           f"model with {' '.join(lacking.values())}, or convert this one to a "
@@ -166,7 +166,7 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
     ------
     FormatError : it is of a class that is not known, or asks for what our models do not compute.
     """
-    family = FAMILIES.get(found.get("model_type"))
+    family = FAMILIES.get(str(found.get("model_type")))
     if family is None:
         raise FormatError(f"{path} is of the model_type {found.get('model_type')!r}, and only "
                           f"{any_of(list(FAMILIES))} can be read; convert a model of these")
@@ -176,11 +176,7 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
             raise FormatError(f"{path} lacks {key}; take the file as it was written")
         values[option] = found.get(key, family.usual.get(key))
     known = family.keys.keys() | family.fixed.keys() | IDLE | {family.activation}
-    activation = found.get(family.activation, family.usual[family.activation])
-    activation = OTHER_NAMES.get(activation, activation) if isinstance(activation, str) else None
-    options = [ours for ours, theirs in family.activations.items() if theirs == activation]
-    if not options:
-        refuse(path, family.activation, found[family.activation], *family.activations.values())
+    values["activation"] = activation(path, found, family)
     if family is not GPT2:
         values["rotary_base"] = rotary_base(path, found)
         known |= {"head_dim", "rope_theta", "rope_parameters", "rope_scaling"}
@@ -191,13 +187,22 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
             raise FormatError(f"{path} has {key} = {shown(value)}, which is not known here; if it "
                               "does not change what the model computes, take it out of the file")
     try:
-        config = TransformerConfig(activation=options[0], **values, **family.options)
+        config = TransformerConfig(**values, **family.options)
     except (TypeError, ValueError) as error:
         raise FormatError(f"{path} describes no model: {error}; take the file as it was written"
                           ) from error
     if found.get("head_dim") not in (None, config.d_head):
         refuse(path, "head_dim", found["head_dim"], config.d_head)
     return config, family
+
+
+def activation(path: object, found: dict[str, object], family: Family) -> str:
+    """Return our name of the activation."""
+    name = found.get(family.activation, family.usual[family.activation])
+    for ours, theirs in family.activations.items():
+        if theirs == OTHER_NAMES.get(str(name), name):
+            return ours
+    refuse(path, family.activation, name, *family.activations.values())
 
 
 def rotary_base(path: object, found: dict[str, object]) -> float:
@@ -217,7 +222,7 @@ def rotary_base(path: object, found: dict[str, object]) -> float:
     return float(base)
 
 
-def refuse(path: object, key: str, value: object, *instead: object) -> None:
+def refuse(path: object, key: str, value: object, *instead: object) -> NoReturn:
     """Refuse a setting, naming what our models compute."""
     raise FormatError(f"{path} has {key} = {shown(value)}, and only "
                       f"{any_of([*map(shown, instead)])} can be computed here; convert another "

@@ -132,7 +132,7 @@ def test_mistakes_are_answered_in_one_line(here, capsys, words, says):
 
 @pytest.mark.parametrize("options, says", [
     ({"ngrams": 2}, "do not know n-grams; train a model with --ngrams 1, or convert this one to"),
-    ({"position": "alibi"}, "alibi positions; train a model with --position rotary")])
+    ({"position": "alibi"}, "alibi positions; train a model with --position learned")])
 def test_what_cannot_be_expressed_is_refused_with_the_flags_to_train_without(
         here, capsys, options, says):
     config = TransformerConfig(7, block_size=5, n_layer=1, n_head=2, n_embd=4, **options)

@@ -114,18 +114,25 @@ def test_settings_that_are_written_are_read_as_the_same_model(options, family):
     ({"ngrams": 3}, "do not know n-grams; train a model with --ngrams 1, or"),
     ({"ngrams": 3, "qk_norm": True},
      "n-grams or normed queries and keys; train a model with --ngrams 1 --no-qk_norm, or"),
-    ({"position": "alibi"}, "alibi positions; train a model with --position rotary"),
-    ({"position": "sinusoidal"}, "sinusoidal positions; train a model with --position rotary"),
-    ({"position": "none"}, "no positions; train a model with --position rotary"),
-    ({"norm": "rms"}, "RMS norm with learned positions; train a model with --norm layer"),
-    ({"position": "rotary"}, "layer norm with rotary positions; train a model with --norm rms"),
-    ({"activation": "swiglu"}, "gated MLPs with learned positions; train a model with "
-                               "--activation gelu_tanh"),
-    ({"n_kv_head": 1}, "grouped heads with learned positions; train a model with --n_kv_head 4")])
+    ({"position": "alibi"}, "alibi positions; train a model with --position learned, or"),
+    ({"position": "none", "norm": "rms"},
+     "no positions with RMS norm; train a model with --position rotary, or"),
+    ({"position": "sinusoidal", "activation": "swiglu", "n_kv_head": 2},
+     "sinusoidal positions, gated MLPs with layer norm or grouped heads with layer norm; train a "
+     "model with --position learned --activation gelu_tanh --n_kv_head 4, or"),
+    ({"norm": "rms"}, "learned positions with RMS norm; train a model with --position rotary, or"),
+    ({"position": "rotary"}, "layer norm with rotary positions; train a model with --norm rms")])
 def test_what_no_class_computes_is_named_with_the_flags_to_train_without_it(options, says):
     with pytest.raises(FormatError) as caught:
         families.family_of(TransformerConfig(**SIZES, **options))
     assert says in str(caught.value) and "\n" not in str(caught.value)
+    flags = str(caught.value).partition("train a model with ")[2].partition(", or")[0].split()
+    if "--no-qk_norm" in flags:
+        flags.remove("--no-qk_norm")
+        options |= {"qk_norm": False}
+    for flag, value in zip(flags[::2], flags[1::2]):
+        options = options | {flag[2:]: int(value) if value.isdigit() else value}
+    assert families.family_of(TransformerConfig(**SIZES | options))
 
 
 def llama(**keys):
@@ -139,7 +146,7 @@ def gpt2(**keys):
 
 @pytest.mark.parametrize("said, says", [
     (llama(model_type="mamba"), "is of the model_type 'mamba', and only gpt2, llama or arcee"),
-    ({}, "is of the model_type None"),
+    ({}, "is of the model_type None"), ({"model_type": ["gpt2"]}, "is of the model_type ['gpt2']"),
     (llama(rope_scaling={"rope_type": "llama3", "factor": 8.0}),
      "rope_scaling of the type = llama3"),
     (llama(rope_parameters={"rope_type": "linear", "factor": 2.0}),
