@@ -171,7 +171,7 @@ def write(path: str | os.PathLike, found: Found) -> None:
         described |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout)
     texts = {"config.json": _written(described),
              "generation_config.json": _written({"eos_token_id": tokenizer.end}),
-             "tokenizer.json": _tokenizer_json(tokenizer),
+             "tokenizer.json": tokenizer_json(tokenizer),
              "tokenizer_config.json": _written(_tokenizer_config(tokenizer, config))}
     for name, text in texts.items():
         with replacing(folder / name) as file:
@@ -186,7 +186,8 @@ def _written(value):
     return json.dumps(value, indent=2, default=int) + "\n"
 
 
-def _tokenizer_json(tokenizer):
+def tokenizer_json(tokenizer: CharTokenizer | TokenTokenizer) -> str:
+    """Return the text of the tokenizer.json of a tokenizer."""
     if not isinstance(tokenizer, CharTokenizer):
         return tokenizer.json
     try:

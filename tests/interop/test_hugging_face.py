@@ -113,7 +113,7 @@ def test_their_model_has_the_same_logits_here_and_goes_back_to_the_bit(tmp_path,
     theirs = theirs.to([torch.float32, torch.float16, torch.bfloat16][seed % 3])
     theirs.save_pretrained(tmp_path / "hf", max_shard_size=["5GB", "20KB"][seed % 2])
     (tmp_path / "hf" / "tokenizer.json").write_text(
-        hugging_face._tokenizer_json(TOKENIZER), encoding="utf-8")
+        hugging_face.tokenizer_json(TOKENIZER), encoding="utf-8")
     theirs = in_transformers(tmp_path / "hf")       # whose tables are of 32 bits again
     convert.convert(tmp_path / "hf", tmp_path / "ours")
     model = load_checkpoint(tmp_path / "ours" / "ckpt.npz").model
