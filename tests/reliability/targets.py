@@ -25,7 +25,7 @@ from data.tokenizer import UnknownCharacterError
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, count,
                    load_checkpoint, look, sample)
 from model.console.options import mistyped
-from model.formats import hugging_face
+from model.formats import hugging_face, nanogpt
 from model.formats.found import FormatError, Found
 from model.storage import archive
 from model.storage.checkpoint import Checkpoint
@@ -131,6 +131,17 @@ def checkpoints() -> list[bytes]:
             b"\3\0" + json.dumps(config).encode(), b"\3\1" + json.dumps(record).encode()]
 
 
+# Models of other programs
+
+def is_whole(found: Found) -> str:
+    """Hold all arrays of a model to its configuration."""
+    arrays = dict(found.weights)
+    assert {name: a.shape for name, a in arrays.items()} == dict(parameter_shapes(found.config))
+    assert all(a.dtype == np.float32 for a in arrays.values())
+    assert found.tokenizer.vocab_size == found.config.vocab_size
+    return "accepted"
+
+
 # Folders of Hugging Face: one of its files, or the header of its tensors
 
 FOLDER = ("config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json")
@@ -168,14 +179,9 @@ def hugging_face_folder(content: bytes) -> str:
             kind, rest = 2, len(rest).to_bytes(8, "little") + rest + body
         pathlib.Path(folder, FOLDER[kind]).write_bytes(rest)
         try:
-            found = hugging_face.read(folder)
-            arrays = dict(found.weights)
+            return is_whole(hugging_face.read(folder))
         except FormatError as error:
             return in_a_line(error)
-    assert {name: a.shape for name, a in arrays.items()} == dict(parameter_shapes(found.config))
-    assert all(a.dtype == np.float32 for a in arrays.values())
-    assert found.tokenizer.vocab_size == found.config.vocab_size
-    return "accepted"
 
 
 def hugging_face_folders() -> list[bytes]:
@@ -183,6 +189,40 @@ def hugging_face_folders() -> list[bytes]:
     whole = folder_files()
     header = whole[FOLDER[2]][8:8 + int.from_bytes(whole[FOLDER[2]][:8], "little")]
     return [bytes([i]) + whole[name] for i, name in enumerate(FOLDER)] + [b"\4" + header]
+
+
+# Checkpoints of nanoGPT: a file, its pickle, or its meta.pkl
+
+NANOGPT = pathlib.Path(__file__).parents[1] / "reference" / "nanogpt"
+
+
+@functools.cache
+def nanogpt_files() -> tuple[dict[str, bytes], bytes]:
+    """The members of a checkpoint of nanoGPT's, and its meta.pkl."""
+    with zipfile.ZipFile(NANOGPT / "ckpt.pt") as whole:
+        members = {name: whole.read(name) for name in whole.namelist()}
+    return members, (NANOGPT / "meta.pkl").read_bytes()
+
+
+def nanogpt_checkpoint(content: bytes) -> str:
+    """The first byte says which of these the others are."""
+    kind, rest = (content[:1] or b"\0")[0] % 3, content[1:]
+    members, meta = nanogpt_files()
+    file = rest if kind == 0 else zipped(members | ({"ckpt/data.pkl": rest} if kind == 1 else {}))
+    folder = scratch().parent
+    (folder / "ckpt.pt").write_bytes(file)
+    (folder / "meta.pkl").write_bytes(rest if kind == 2 else meta)
+    try:
+        return is_whole(nanogpt.read(folder / "ckpt.pt"))
+    except FormatError as error:
+        return in_a_line(error)
+
+
+def nanogpt_checkpoints() -> list[bytes]:
+    """Of each kind, a whole one."""
+    members, meta = nanogpt_files()
+    return [b"\0" + (NANOGPT / "ckpt.pt").read_bytes(), b"\1" + members["ckpt/data.pkl"],
+            b"\2" + meta]
 
 
 # Texts to make a vocabulary of, and to encode by it
@@ -325,5 +365,6 @@ def command_lines() -> list[bytes]:
 
 TARGETS = {"checkpoint": Target(checkpoint, checkpoints, 20_000),
            "folder": Target(hugging_face_folder, hugging_face_folders, 6_000),
+           "nanogpt": Target(nanogpt_checkpoint, nanogpt_checkpoints, 60_000),
            "tokenizer": Target(tokenizer, texts, 400), "data": Target(text, files, 2_000),
            "flags": Target(flags, command_lines, 120, words)}
