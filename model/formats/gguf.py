@@ -4,7 +4,8 @@ The weights become float32.  Those of queries and keys are in our order already:
 adjacent channels, and the files hold the rows so.
 
 Source: gguf/constants.py of the library gguf; gguf_config_mapping.py, gguf_tokenizer_mapping.py and
-modeling_gguf_pytorch_utils.py of transformers 5.23.
+modeling_gguf_pytorch_utils.py of transformers 5.23; llama-vocab.cpp of llama.cpp for how a text is
+split before it is encoded.
 """
 import itertools
 import json

@@ -192,6 +192,15 @@ def test_what_begins_a_text_and_whole_user_tokens_are_kept(tmp_path):
     assert tokens.encode(f"a{TOKENS[-1]}").tolist() == [0, TOKENS.index("a"), V - 1]
 
 
+@pytest.mark.parametrize("pre, parts", [("smollm", ["1", "2"]), ("gpt-2", ["12"])])
+def test_digits_are_parted_where_the_file_says_so(pre, parts, tmp_path):
+    metadata, tensors = llama(**{"tokenizer.ggml.tokens": [*TOKENS[:-1], "12"],
+                                 "tokenizer.ggml.merges": [*MERGES[:-1], "1 2"],
+                                 "tokenizer.ggml.pre": pre})
+    tokens = read(written(tmp_path / "model.gguf", metadata, tensors)).tokenizer
+    assert [tokens.vocabulary[i] for i in tokens.encode("12")] == parts
+
+
 def test_more_rows_than_tokens_are_kept(tmp_path):
     metadata, tensors = gpt2(**{"tokenizer.ggml.tokens": TOKENS[:-2],
                                 "tokenizer.ggml.merges": MERGES[:-2],
