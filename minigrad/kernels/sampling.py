@@ -40,25 +40,23 @@ def draw(logits: np.ndarray, u: np.ndarray, temperature: float, top_k: int | Non
 
 
 def limits(V: int, top_k: int | None, top_p: float | None) -> tuple[int, float]:
-    """Return how many of the likeliest ids are ranked and kept, 0 to keep all of them as they are,
-    and top_p."""
-    ranked = 0 if top_k is top_p is None else min(V, top_k or V)
-    return ranked, 1.0 if top_p is None else top_p
+    """Return how many of the likeliest ids are kept, and top_p."""
+    return min(V, top_k or V), 1.0 if top_p is None else top_p
 
 
 @kernel("C2 D1 I1 D2 double int double")
-def draw_kernel(logits, u, drawn, p, temperature, ranked, top_p):
+def draw_kernel(logits, u, drawn, p, temperature, kept, top_p):
     heap = np.empty(logits.shape[1], np.int64)
     for b in range(len(logits)):
-        drawn[b] = draw_one(logits[b], u[b], p[b], heap, temperature, ranked, top_p)
+        drawn[b] = draw_one(logits[b], u[b], p[b], heap, temperature, kept, top_p)
 
 
 @serial
-def draw_one(logits, u, p, heap, temperature, ranked, top_p):
+def draw_one(logits, u, p, heap, temperature, kept, top_p):
     """Return the id drawn, and write the probabilities to p."""
-    top, last = 0, logits.size - 1
+    top, V = 0, logits.size
     p[:] = 0
-    for i in range(logits.size):
+    for i in range(V):
         if not logits[i] < np.inf:      # nan too
             return -1
         if logits[i] > logits[top]:
@@ -68,22 +66,23 @@ def draw_one(logits, u, p, heap, temperature, ranked, top_p):
     if temperature == 0:
         p[top] = 1
         return top
-    rank(logits, ranked, heap)
+    if kept < V or top_p < 1:
+        make_heap(logits, heap)
     total = 0.0
-    for n in range(ranked or logits.size):
-        i = heap[last - n] if ranked else n
+    for n in range(kept):
+        i = pop(logits, heap, V - n) if kept < V else n
         p[i] = math.exp((np.float64(logits[i]) - np.float64(logits[top])) / temperature)
         total += p[i]
     if top_p < 1:
-        reached = 0.0
-        for n in range(ranked):
-            i = heap[last - n]
-            if reached >= top_p * total:
-                p[i] = 0
-            reached += p[i]
+        n, reached = 0, 0.0
+        while n < kept and reached < top_p * total:
+            reached += p[heap[V - 1 - n] if kept < V else pop(logits, heap, V - n)]
+            n += 1
+        for place in range(V - kept, V - n):
+            p[heap[place]] = 0
         total = reached
     drawn, reached = top, 0.0           # the last id, if rounding leaves the total below u
-    for i in range(p.size):
+    for i in range(V):
         p[i] /= total
         if p[i] > 0 and reached <= u:
             drawn = i
@@ -92,16 +91,21 @@ def draw_one(logits, u, p, heap, temperature, ranked, top_p):
 
 
 @serial
-def rank(logits, ranked, heap):
-    """Write the ids of the likeliest logits to `heap`, from its end on, the lowest id first among
-    equals: a heap sort that stops when so many are ranked."""
-    for i in range(heap.size if ranked else 0):
+def make_heap(logits, heap):
+    """Arrange all ids as a heap: none below one that is less likely."""
+    for i in range(heap.size):
         heap[i] = i
-    for at in range(heap.size // 2 - 1 if ranked else -1, -1, -1):
+    for at in range(heap.size // 2 - 1, -1, -1):
         sift(logits, heap, at, heap.size)
-    for size in range(heap.size - 1, heap.size - 1 - ranked, -1):
-        heap[0], heap[size] = heap[size], heap[0]
-        sift(logits, heap, 0, size)
+
+
+@serial
+def pop(logits, heap, size):
+    """Move the likeliest of the first `size` ids, a heap, behind the others, and return it; the
+    others become a heap.  Ranking ends with the last id that is kept, mostly one of the first."""
+    heap[0], heap[size - 1] = heap[size - 1], heap[0]
+    sift(logits, heap, 0, size - 1)
+    return heap[size - 1]
 
 
 @serial
