@@ -6,10 +6,13 @@ channels, V vocabulary.
 import numpy as np
 
 from minigrad import kernels, no_grad
-from minigrad.kernels.build.tiles import empty_panels, pack
-from minigrad.ops.attention import ROTARY_BASE, rotary_angles
-from minigrad.ops.network import NORM_EPS
+from minigrad.kernels.build.tiles import empty_panels, pack, put
+from minigrad.ops.attention import rotary_angles
+from minigrad.ops.network import ACTIVATIONS, NORM_EPS
 from model.transformer import Transformer
+
+AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
+ROOM = 512          # characters for which there are keys and values from the beginning
 
 
 def window_step(block_size: int, slide: bool = False) -> int:
@@ -44,8 +47,7 @@ class Reader:
         self.model, self.ids, self.slide = model, ids, slide
         self.n = ids.shape[1]                   # characters so far; ids are the last of them
         # A model that is no Transformer, or a subclass of it, is called as a whole.
-        known = type(model) is Transformer and _is_known(model.config)
-        self.decoder = Decoder(model, len(ids)) if cache and known else None
+        self.decoder = Decoder(model, len(ids)) if cache and type(model) is Transformer else None
 
     def logits(self) -> np.ndarray:
         """Return the logits of the next character of each sequence, (B, V)."""
@@ -93,14 +95,11 @@ class Decoder:
     """
 
     def __init__(self, model: Transformer, batch: int = 1) -> None:
-        config, dtype = model.config, model.token_embedding.weight.dtype
-        L, G, D = config.n_layer, config.kv_heads, config.d_head
-        self.config = config
+        self.config = model.config
         self.length = 0             # characters read, T
-        self._ids = np.zeros((batch, config.block_size + 1), np.int64)      # and, after them, drawn
+        self._ids = np.zeros((batch, self.config.block_size + 1), np.int64)     # and drawn
         self._weights = _weights(model)
-        self._keys = empty_panels(L, batch, G, D, config.block_size, dtype=dtype)
-        self._values = empty_panels(L, batch, G, config.block_size, D, dtype=dtype)
+        self._keys, self._values = self._empty(0)
 
     def read(self, ids: np.ndarray, after: int = 0) -> np.ndarray:
         """Read ids (B, T) after the first `after` characters of those that have been read; return
@@ -124,17 +123,34 @@ class Decoder:
             raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
                              f"{ids.ravel().tolist()}")
         self._ids[:, after:after + T] = ids
-        logits = kernels.decode(*self._weights, self._keys, self._values, self._ids, u, T, after,
-                                config.ngrams, NORM_EPS, config.norm == "layer", config.qk_norm,
-                                config.activation == "relu2", *settings)
+        self._make_room(length)
+        for begin in range(after, after + T, AT_ONCE):
+            count = min(AT_ONCE, after + T - begin)
+            last = begin + count == after + T
+            logits = kernels.decode(
+                *self._weights, self._keys, self._values, self._ids, u if last else u[:, :0].copy(),
+                config.vocab_size, count, begin, config.ngrams, config.norm_eps,
+                NORM_EPS if config.qk_norm else 0.0, config.norm == "layer",
+                ACTIVATIONS.index(config.activation), *settings)
         self.length = length
         return logits
 
+    def _empty(self, room):
+        """Return keys and values of a number of characters."""
+        sizes = self.config.n_layer, len(self._ids), self.config.kv_heads
+        D, dtype = self.config.d_head, self._weights[0].dtype
+        return (empty_panels(*sizes, D, room, dtype=dtype),
+                empty_panels(*sizes, room, D, dtype=dtype))
 
-def _is_known(config):
-    """Whether the decoder computes what the configuration asks for."""
-    return (config.norm_eps, config.inner, config.rotary_base, config.tied) == (
-        NORM_EPS, 4 * config.n_embd, ROTARY_BASE, True) and config.activation in ("gelu", "relu2")
+    def _make_room(self, length):
+        """Let keys and values be those of `length` characters at least: a large block is seldom
+        filled, and its memory is not taken before."""
+        room = self._values.shape[-2]
+        if length > room:
+            keys, values = self._empty(min(self.config.block_size, max(ROOM, 2 * length)))
+            keys[:, :, :, :self._keys.shape[3]] = self._keys
+            values[..., :room, :] = self._values
+            self._keys, self._values = keys, values
 
 
 def _weights(model):
@@ -143,11 +159,14 @@ def _weights(model):
     cos, sin = (np.zeros((config.block_size, 0), dtype) for _ in range(2))
     slopes = np.zeros(config.n_head, dtype)
     if config.position == "rotary":
-        cos, sin = rotary_angles(config.block_size, config.d_head, dtype)
+        cos, sin = rotary_angles(config.block_size, config.d_head, dtype,
+                                 base=config.rotary_base)
     elif config.position == "alibi":
         slopes = model.blocks[0].attention.slopes
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
-    linears = [(b.attention.qkv, b.attention.out, b.mlp.up, b.mlp.down) for b in model.blocks]
+    of_blocks = [[[b.attention.qkv], [b.attention.out],
+                  [b.mlp.up] if b.mlp.gate is None else [b.mlp.gate, b.mlp.up], [b.mlp.down]]
+                 for b in model.blocks]
     none = np.empty((0, config.n_embd), dtype)
     positions = (model.position_embedding.weight.data.copy() if config.position == "learned" else
                  model.sinusoids if config.position == "sinusoidal" else none)
@@ -155,11 +174,25 @@ def _weights(model):
     def given(parameter, size, otherwise):
         return np.full(size, otherwise, dtype) if parameter is None else parameter.data
 
+    head = pack(model.output_weight.data.T)
     return (cos, sin, slopes,
             np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
             np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
             np.stack([np.concatenate([given(linear.bias, len(linear.weight.data), 0)
-                                      for linear in layer]) for layer in linears]),
-            *(pack(np.stack([linear.weight.data.T for linear in same])) for same in zip(*linears)),
-            pack(model.token_embedding.weight.data.T), model.token_embedding.weight.data.copy(),
+                                      for linears in block for linear in linears])
+                      for block in of_blocks]),
+            *map(_in_panels, zip(*of_blocks)),
+            head, head if config.tied else pack(model.token_embedding.weight.data.T),
             model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else none, positions)
+
+
+def _in_panels(of_blocks):
+    """Pack the weights of one or more linear layers of each block, side by side:
+    (L, panels, K, NR)."""
+    P, K = of_blocks[0][0].weight.shape
+    packed = empty_panels(len(of_blocks), len(of_blocks[0]), K, P,
+                          dtype=of_blocks[0][0].weight.dtype)
+    for block, linears in enumerate(of_blocks):
+        for i, linear in enumerate(linears):
+            put(linear.weight.data.T, packed[block, i])
+    return packed.reshape(len(of_blocks), -1, *packed.shape[-2:])

@@ -27,6 +27,26 @@ SHAPES = [      # as TransformerConfig has them, without dropout
     (5, 3, 1, 1, 8, False, None, "none", "rms", False, "relu2", True, 6, 7)]
 
 
+def of_families(count):
+    """Shapes of GPT-2's family and of Llama's, in turns, with random sizes and options."""
+    rng = np.random.default_rng(0)
+
+    def any_of(*options):
+        return options[rng.integers(len(options))]
+    for gpt2 in [True, False] * (count // 2):
+        G, D = any_of(1, 2, 3), any_of(2, 4, 6, 10, 18)
+        H = G * any_of(1, 2, 3)
+        C, bias = H * D, gpt2 and any_of(False, True)
+        options = ((H, "learned", "layer", False, any_of("gelu", "gelu_tanh")) if gpt2 else
+                   (G, "rotary", "rms_gain", False, "swiglu"))
+        yield (any_of(3, 16, 17, 130), any_of(2, 9, 20), any_of(1, 2), H, C, bias, *options, False,
+               1, 8192, 0.0, any_of(1e-6, 1e-3), any_of(None, 1, 7, 33, 800), any_of(None, True),
+               any_of(None, True), any_of(1e2, 1e5), any_of(True, False))
+
+
+SHAPES += of_families(14)
+
+
 def opinionated(config, dtype=np.float32, seed=0):
     """A model of large weights, none of them zero."""
     V, block, layers, heads, channels, bias, *options = config
@@ -103,6 +123,24 @@ def test_cached_logits_are_those_of_the_window_in_float64_beyond_a_block(shape):
         reader.append(ids[:, n:n + 1])
 
 
+@pytest.mark.parametrize("shape", [SHAPES[11], SHAPES[25], SHAPES[-1]], ids=str)
+def test_a_long_window_is_read_in_parts_into_room_that_grows_and_the_logits_are_the_same(
+        shape, monkeypatch):
+    monkeypatch.setattr("model.sampling.decoding.AT_ONCE", 3)
+    monkeypatch.setattr("model.sampling.decoding.ROOM", 2)
+    model = opinionated(shape)
+    V, block = model.config.vocab_size, model.config.block_size
+    ids, u = np.random.default_rng(1).integers(V, size=(2, block)), np.full((2, 1), 0.5)
+    for T in (1, 3, 4, block):
+        decoder = Decoder(model, 2)
+        for n in (T, *range(T + 1, block + 1)):
+            computed = model(ids[:, :n]).data[:, -1]
+            assert_equal(decoder.read(ids[:, decoder.length:n], decoder.length), computed)
+        drawn = decoder.draw(ids[:, :T], 0, u, 1.0, None, None)
+        assert np.array_equal(drawn, kernels.draw(model(ids[:, :T]).data[:, -1], u[:, 0].copy(),
+                                                  1.0, None, None)[0][:, None])
+
+
 def test_a_sequence_does_not_see_the_others_of_its_batch():
     model = opinionated(SHAPES[0])
     ids = np.random.default_rng(3).integers(65, size=(13, 30))
@@ -153,11 +191,10 @@ def test_reading_and_stepping_are_their_plain_statement(shape, dtype, apart, mon
 
 @pytest.mark.parametrize("settings", [(1.0, None, None), (0, None, None), (0.7, 4, None),
                                       (1.5, None, 0.8), (2.0, 3, 0.9)])
-@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[1], SHAPES[12], SHAPES[-2], SHAPES[-1]],
-                         ids=str)
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[1], SHAPES[12], *SHAPES[25:29]], ids=str)
 def test_characters_drawn_at_once_are_those_drawn_one_by_one(shape, settings, monkeypatch):
     model, rng = opinionated(shape), np.random.default_rng(8)
-    block, T = model.config.block_size, model.config.block_size // 3
+    block, T = model.config.block_size, max(1, model.config.block_size // 3)
     ids, u = rng.integers(model.config.vocab_size, size=(3, T)), rng.random((3, block - T + 1))
     drawn = Decoder(model, 3).draw(ids, 0, u, *settings)
     assert drawn.shape == u.shape and (settings[0] == 0 or len(np.unique(drawn)) > 1)
@@ -171,7 +208,7 @@ def test_characters_drawn_at_once_are_those_drawn_one_by_one(shape, settings, mo
     assert np.array_equal(Decoder(model, 3).draw(ids, 0, u, *settings), drawn)
 
 
-@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[-2]], ids=str)
+@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[25]], ids=str)
 def test_a_decoder_keeps_the_weights_that_it_was_made_with(shape):
     model = opinionated(shape)
     decoder, ids = Decoder(model), np.arange(8).reshape(1, 8)
