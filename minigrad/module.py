@@ -1,5 +1,5 @@
 """Module: a tree of parameters, found and named by walking attributes in the order they are set."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -31,12 +31,19 @@ class Module:
         """Return a copy of every parameter's data, by path."""
         return {path: p.data.copy() for path, p in self.named_parameters()}
 
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        """Set the data of every parameter; the names and shapes must match exactly."""
+    def load_state_dict(self, state: Mapping[str, np.ndarray], assign: bool = False) -> None:
+        """Set the data of every parameter; the names and shapes must match exactly.
+
+        With `assign`, parameters take the arrays themselves, which are copied only if they are not
+        dense or not writable; before, they need no data.
+        """
         parameters = dict(self.named_parameters())
         check_state({path: p.shape for path, p in parameters.items()}, state)
         for path, p in parameters.items():
-            p.data[...] = state[path]
+            if assign:
+                Tensor.__init__(p, np.require(state[path], requirements="CAW"), requires_grad=True)
+            else:
+                p.data[...] = state[path]
 
 
 def check_state(shapes: dict[str, tuple[int, ...]], state: dict[str, np.ndarray]) -> None:

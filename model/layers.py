@@ -16,7 +16,7 @@ Rng = np.random.Generator | None        # a call without one drops nothing
 
 
 class Unallocated(Tensor):
-    """A parameter of a model that is only counted: a shape without data."""
+    """A parameter with a shape and, until `load_state_dict` assigns it one, without an array."""
     __slots__ = ("shape",)
 
     def __init__(self, shape: tuple[int, ...]) -> None:

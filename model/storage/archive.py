@@ -87,7 +87,8 @@ def read(file: BinaryIO) -> dict[str, np.ndarray]:
     with _refusing():
         size = check_seal(file)
         with zipfile.ZipFile(file) as archive:
-            return {name: array(archive.read(m)) for name, m in _members(archive, size).items()}
+            members = _members(archive, size)
+        return {name: _array(file, m) for name, m in members.items()}
 
 
 def opened(path: str | os.PathLike) -> Lazy:
@@ -100,17 +101,13 @@ def opened(path: str | os.PathLike) -> Lazy:
     with open(path, "rb") as file, _refusing():
         size = check_seal(file)
         with zipfile.ZipFile(file) as archive:
-            return Lazy({name: functools.partial(_read_one, path, m)
-                         for name, m in _members(archive, size).items()})
+            members = _members(archive, size)
+        return Lazy({name: functools.partial(_read_one, path, m) for name, m in members.items()})
 
 
 def _read_one(path, member):
-    """Return one array; without reading the zip's table again, which lists all."""
     with open(path, "rb") as file, _refusing():
-        file.seek(member.header_offset)
-        lengths = np.frombuffer(file.read(30)[26:], "<u2")      # of its name and what follows
-        file.seek(int(lengths.sum()), os.SEEK_CUR)
-        return array(file.read(member.file_size))
+        return _array(file, member)
 
 
 def _members(archive, size):
@@ -125,6 +122,17 @@ def _members(archive, size):
     if len(named) < len(members):
         raise ArchiveError("two of its arrays have one name")
     return named
+
+
+def _array(file, member):
+    """Return one array, whose bytes the seal holds, so that the zip's own sums are not asked."""
+    file.seek(member.header_offset)
+    lengths = np.frombuffer(file.read(30)[26:], "<u2")      # of its name and what follows
+    file.seek(int(lengths.sum()), os.SEEK_CUR)
+    content = np.empty(member.file_size, np.uint8)
+    if file.readinto(content) < content.size:
+        raise ArchiveError("one of its arrays claims another size than it has")
+    return array(content)
 
 
 @contextlib.contextmanager
@@ -160,11 +168,12 @@ def sha256(file: BinaryIO, size: int) -> bytes:
     return found.hexdigest().encode()
 
 
-def array(content: bytes) -> np.ndarray:
-    """Return the array that np.save wrote: numbers or text, as many as the header states."""
+def array(content: np.ndarray) -> np.ndarray:
+    """Return the array that np.save wrote as these bytes, which it shares: numbers or text, as many
+    as the header states."""
     start = 10 + int.from_bytes(content[8:10], "little")
     header = HEADER.fullmatch(content[10:start])
-    if not content.startswith(MAGIC) or not header:
+    if bytes(content[:len(MAGIC)]) != MAGIC or not header:
         raise ArchiveError("one of its arrays is of a kind that is not read, such as a pickle")
     kind, fortran, sizes = (group.decode() for group in header.groups())
     dtype, shape = np.dtype(kind), [int(n) for n in sizes.split(",") if n.strip()]

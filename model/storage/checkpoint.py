@@ -126,12 +126,12 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True,
     with _answering(path):
         with open(path, "rb") as file:
             found = _contents(archive.read(file), finite)
-        model = _model(found.config, next(iter(found.weights.values())).dtype.type)
+        model = _model(found.config, None)
         if not isinstance(model, kinds):
             raise CheckpointError(f"{path} holds an encoder-decoder, from python -m model.reverse, "
                                   "and not a transformer, from train.py; see it at work with "
                                   f"python -m model.look --out_dir {shlex.quote(str(path.parent))}")
-        model.load_state_dict(found.weights)
+        model.load_state_dict(found.weights, assign=True)
         return Checkpoint(model, found.tokenizer, found.training, dict(found.optimizer))
 
 

@@ -5,6 +5,7 @@ import pytest
 from minigrad import Tensor
 from minigrad.module import Module
 from model import Transformer, TransformerConfig
+from model.layers import Unallocated
 
 
 def parameter(*shape, value=0.0, dtype=np.float64):
@@ -140,6 +141,23 @@ def test_a_shared_parameter_is_loaded_for_all_its_owners():
     module.two.weight = module.one.weight
     module.load_state_dict({"one.weight": np.arange(6.0).reshape(2, 3)})
     assert np.array_equal(module.two.weight.data, [[0, 1, 2], [3, 4, 5]])
+
+
+def test_an_assigned_array_becomes_the_parameter_of_all_its_owners_also_where_there_was_none():
+    module = Module()
+    module.one, module.two = Inner(), Inner()
+    module.one.weight = module.two.weight = Unallocated((2, 3))
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    module.load_state_dict({"one.weight": given}, assign=True)
+    assert module.one.weight is module.two.weight and module.two.weight.data is given
+    assert module.one.weight.requires_grad and module.one.weight.dtype == np.float32
+
+
+@pytest.mark.parametrize("unfit", [np.ones((3, 2)).T, np.broadcast_to(np.float64(1), (2, 3))])
+def test_an_assigned_array_that_cannot_be_trained_on_is_copied(unfit):
+    module = Inner()
+    module.load_state_dict({"weight": unfit}, assign=True)
+    assert module.weight.data.flags.carray and np.array_equal(module.weight.data, unfit)
 
 
 def without(state, *names):

@@ -60,6 +60,7 @@ def test_an_array_of_any_shape_order_and_plain_dtype_comes_back(a):
     found = read(written({"a": a}))
     assert found["a"].shape == np.shape(a)
     assert np.array_equal(found["a"], a) and found["a"].dtype.isnative
+    assert found["a"].flags.writeable
 
 
 def test_numpy_reads_the_file_too():

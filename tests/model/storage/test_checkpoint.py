@@ -80,6 +80,25 @@ def test_a_vocabulary_in_any_order_comes_back_in_that_order(path):
     assert found.vocabulary == vocabulary and found.encode(vocabulary[:3]).tolist() == [0, 1, 2]
 
 
+def test_loading_holds_the_weights_once_and_they_can_be_trained_on(path):
+    tokenizer = CharTokenizer("abcdefgh")
+    model = Transformer(TransformerConfig(8, 8, 2, 2, 256, bias=True), seed=1)
+    save_checkpoint(path, model, tokenizer)
+    size = sum(p.data.nbytes for p in model.parameters())
+    tracemalloc.start()
+    try:
+        found = load_checkpoint(path).model
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * size
+    finally:
+        tracemalloc.stop()
+    assert same(found.state_dict(), model.state_dict())
+    ids = np.arange(8)
+    for trained in (found, model):
+        mg.cross_entropy(trained(ids), ids).backward()
+        mg.AdamW(trained.parameters(), lr=1e-3).step()
+    assert same(found.state_dict(), model.state_dict())
+
+
 def test_the_contents_of_a_checkpoint_come_back_without_its_model_and_can_be_written(saved):
     model = Transformer(CONFIG, seed=4)
     optimizer = mg.AdamW(model.parameters(), lr=1e-3)
