@@ -8,11 +8,12 @@
     start       from `python train.py` to its first step, `model.sample` to its first character
     memory      the most that two steps hold
     ranks       steps of ranks, and how they would scale; needs an MPI
+    real        tokens a second from the model of --out_dir, beside `transformers`
     growth      time and memory over length, width and depth
     board       the loss that each recipe reaches by the clock, over seeds; takes hours
     ablation    the same of the modern recipe without each of its parts
 
-Without a name, all but the last four.  Tables go to standard output, and with the raw times to a
+Without a name, all but the last five.  Tables go to standard output, and with the raw times to a
 JSON file; Ctrl-C ends with what was measured until then, and with --resume the board and the
 ablation go on from there.
 """
@@ -27,7 +28,7 @@ from tests.benchmarks.sizes import MODES, RECIPES, SIZES
 
 DEFAULT = ("step", "recipe", "sampling", "kernels", "tiles", "start", "memory")
 BY_THE_CLOCK = ("board", "ablation")
-WHAT = (*DEFAULT, "ranks", "growth", *BY_THE_CLOCK)
+WHAT = (*DEFAULT, "ranks", "real", "growth", *BY_THE_CLOCK)
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
            "VECLIB_MAXIMUM_THREADS")
 
@@ -41,13 +42,14 @@ def main(argv: list[str] | None = None) -> None:
     if "kernels" in (options.what or DEFAULT):
         with contextlib.suppress(ImportError):
             import torch        # noqa: F401
-    from tests.benchmarks import board, growth, kernels, processes, ranks, report, steps, tiles
+    from tests.benchmarks import (board, growth, kernels, processes, ranks, real, report, steps,
+                                  tiles)
     of_a_size = {"step": steps.measure_step, "sampling": steps.measure_sampling,
                  "kernels": kernels.measure_kernels, "memory": processes.measure_memory}
     of_its_own = {"recipe": steps.measure_recipes, "tiles": tiles.measure_tiles,
                   "start": processes.measure_start, "ranks": ranks.measure_ranks,
-                  "growth": growth.measure_growth, "board": board.measure_board,
-                  "ablation": board.measure_ablation}
+                  "real": real.measure_real, "growth": growth.measure_growth,
+                  "board": board.measure_board, "ablation": board.measure_ablation}
     earlier = None
     if options.earlier:
         earlier = board.read_earlier(options.earlier, "name another --from")
@@ -93,6 +95,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--bandwidth", type=above_0, default=3.0, metavar="GB/S",
         help="of the network to predict for, gigabytes a second (default: %(default)s)")
     add("--scaling", type=pathlib.Path, metavar="FILE", help="where the predictions are drawn")
+    add = parser.add_argument_group("real").add_argument
+    add("--out_dir", type=pathlib.Path, metavar="FOLDER", help="with the ckpt.npz of its model")
     add = parser.add_argument_group("board and ablation").add_argument
     add("--minutes", type=above_0, nargs="+", metavar="M",
         help="of training, one or more budgets (default: 1 3 10, of the ablation 1)")
@@ -116,6 +120,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f"{flag} is about the board or the ablation; name one of them")
     if others := set(options.what) - set(BY_THE_CLOCK) if flag else ():
         parser.error(f"{flag} measures nothing else; leave out {', '.join(sorted(others))}")
+    if "real" in options.what and options.out_dir is None:
+        parser.error("real measures the model of a folder; name it with --out_dir")
     if not (options.json or options.earlier):
         options.json = pathlib.Path("benchmarks.json")
     return options

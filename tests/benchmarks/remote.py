@@ -1,5 +1,5 @@
-"""PyTorch's side in a process of its own, where nothing of minigrad is loaded: that would change
-how PyTorch's memory and threads are used, to its advantage or not."""
+"""Another library's side in a process of its own, where nothing of minigrad is loaded: that would
+change how memory and threads are used there, to its advantage or not."""
 import contextlib
 import dataclasses
 import importlib.util
@@ -23,22 +23,21 @@ def has_pytorch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-class PyTorch:
-    """A copy of a model on PyTorch; to be closed.
+class Remote:
+    """A side in a process of its own; to be closed.
 
     Parameters
     ----------
-    training : what else twin.PyTorch takes; by default `optimizer`, as peers.Minigrad has it.
+    where : the class of that side, such as twin.PyTorch.
+    settings : what it is made from.
     """
 
-    def __init__(self, model: Transformer, mode: str = "eager", **training) -> None:
+    def __init__(self, where: str, settings: dict) -> None:
         from tests.benchmarks import serving
-        settings = dict(config=dataclasses.asdict(model.config), mode=mode,
-                        weights=model.state_dict(),
-                        optimizer=OPTIMIZER | {"max_norm": MAX_NORM}) | training
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serving.serve, args=(theirs, settings), daemon=True)
+        self._process = context.Process(target=serving.serve, args=(theirs, where, settings),
+                                        daemon=True)
         with environment_before_minigrad():
             self._process.start()
         theirs.close()
@@ -53,6 +52,33 @@ class PyTorch:
         if isinstance(answer, str):
             raise RuntimeError(answer)
         return answer
+
+    def generate(self, ids: np.ndarray, count: int) -> Seconds:
+        """How long it takes to draw `count` ids after ids (B, T)."""
+        return Seconds(self._ask("generate", ids, count)[1])
+
+    def peak_memory(self) -> float:
+        """The most resident memory of that process until now, MB."""
+        return self._ask("peak_memory")[0]
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+
+
+class PyTorch(Remote):
+    """A copy of a model on PyTorch.
+
+    Parameters
+    ----------
+    training : what else twin.PyTorch takes; by default `optimizer`, as peers.Minigrad has it.
+    """
+
+    def __init__(self, model: Transformer, mode: str = "eager", **training) -> None:
+        super().__init__("twin.PyTorch", dict(
+            config=dataclasses.asdict(model.config), mode=mode, weights=model.state_dict(),
+            optimizer=OPTIMIZER | {"max_norm": MAX_NORM}) | training)
 
     def loss(self, batch: np.ndarray) -> float:
         """Train on one batch, (2, B, T); returns the loss before."""
@@ -78,18 +104,20 @@ class PyTorch:
         """To the best weights."""
         self._ask("go_back")
 
-    def generate(self, ids: np.ndarray, count: int) -> Seconds:
-        """How long it takes to draw `count` characters after ids (B, T)."""
-        return Seconds(self._ask("generate", ids, count)[1])
 
-    def peak_memory(self) -> float:
-        """The most resident memory of that process until now, MB."""
-        return self._ask("peak_memory")[0]
+class Transformers(Remote):
+    """The model of a checkpoint on the library `transformers`."""
 
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.join()
+    def __init__(self, path: os.PathLike) -> None:
+        super().__init__("hugging.Llama", dict(path=os.fspath(path)))
+
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        """Of the next token, (B, T) -> (B, V)."""
+        return self._ask("logits", ids)[0]
+
+    def read(self, ids: np.ndarray) -> Seconds:
+        """How long it takes to compute them."""
+        return Seconds(self._ask("logits", ids)[1])
 
 
 def training_of(s: Settings) -> dict[str, object]:

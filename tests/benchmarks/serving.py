@@ -1,13 +1,14 @@
-"""What the process of PyTorch's side does; it loads nothing of minigrad."""
+"""What the process of another library's side does; it loads nothing of minigrad."""
+import importlib
 import time
 from multiprocessing.connection import Connection
 
 from tests.benchmarks.timing import peak_memory
 
 
-def serve(pipe: Connection, settings: dict) -> None:
+def serve(pipe: Connection, where: str, settings: dict) -> None:
     """Answer (what, arguments) with (result, seconds), or with what went wrong as text; `settings`
-    are what twin.PyTorch is made from."""
+    are what the side is made from, a class of this folder such as twin.PyTorch."""
     side = None
     while True:
         try:
@@ -16,8 +17,9 @@ def serve(pipe: Connection, settings: dict) -> None:
             return
         try:
             if side is None:
-                from tests.benchmarks.twin import PyTorch
-                side = PyTorch(**settings)
+                module, name = where.split(".")
+                module = importlib.import_module(f"tests.benchmarks.{module}")
+                side = getattr(module, name)(**settings)
             started = time.perf_counter()
             if what == "peak_memory":
                 result = peak_memory()

@@ -9,6 +9,7 @@ ENVIRONMENT = dict(os.environ)      # before any library changes it
 VOCABULARY = 65
 OPTIMIZER = dict(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
 MAX_NORM = 1.0                      # of the gradient
+TEMPERATURE = 0.8                   # of draws
 MODES = ("eager", "compiled", "bfloat16", "compiled-bfloat16")      # of PyTorch
 RECIPES = ("modern", "gpt2")        # of train.py
 
