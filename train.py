@@ -4,6 +4,8 @@
     python train.py --data my_text.txt          a text of your own (UTF-8)
     python train.py --minutes 10                longer, and better
     python train.py --init_from resume          go on where a run was stopped
+    python train.py --init_from out --data my_text.txt --out_dir out_mine
+                                                begin with another run's model
     mpiexec -n 4 python train.py                four processes, or machines: docs/ranks.md
     python train.py --explain                   one step, explained from the text to the weights
     python train.py --replay out/nan.npz        what made a loss nan, in a run that met one
@@ -26,6 +28,7 @@ from model.ranks.launch import joined
 from model.ranks.mean import mean_of
 from model.ranks.ranks import Ranks
 from model.sampling.scoring import yardstick
+from model.storage.beginning import take_weights
 from model.storage.checkpoint import Checkpoint
 from model.training.arguments import answered, parsed, prepared
 from model.training.causality import prove_causality
@@ -49,13 +52,15 @@ def main(argv: list[str] | None = None) -> None:
             train(*prepared(given, mistakes, parser, folder, ranks), folder, ranks)
 
 
-def train(s: Settings, text: data.Text, resumed: Checkpoint | None, folder: Folder, ranks: Ranks
-          ) -> None:
-    """Train a model on a text, from the beginning or from a checkpoint."""
+def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Checkpoint | None,
+          folder: Folder, ranks: Ranks) -> None:
+    """Train a model on a text: from nothing, or from a checkpoint, in a new run or in its own."""
     if s.threads or ranks.threads:
         numba.set_num_threads(s.threads or ranks.threads)
     model = (resumed.model if resumed else
              Transformer(s.model_config(text.tokenizer.vocab_size), s.seed))
+    if begun:
+        take_weights(model, begun.model)
     optimizer = optimizer_of(model, s, ranks)
     run = Run(s, text, model, optimizer, folder, resumed, ranks)
     counted = yardstick(text.train, text.val, text.tokenizer.vocab_size)

@@ -37,7 +37,15 @@ class Text:
         return cls(read_text(name_or_file), name_or_file)
 
     def __len__(self) -> int:
-        return len(self.characters)
+        """The number of ids: of characters or tokens."""
+        return len(self.train) + len(self.val)
+
+    @property
+    def different(self) -> int:
+        """The number of different ids."""
+        V = self.tokenizer.vocab_size
+        return np.count_nonzero(np.bincount(self.train, minlength=V)
+                                + np.bincount(self.val, minlength=V))
 
     @functools.cached_property
     def digest(self) -> str:
@@ -55,12 +63,13 @@ class Text:
         if block_size > largest:
             smaller = f"use --block_size {largest} or less, or " if largest > 0 else "use "
             raise TextError(
-                f"--block_size {block_size} needs {block_size + 1} characters in each part of the "
-                f"text, but {len(self.train)} are for training and {len(self.val)} for "
+                f"--block_size {block_size} needs {block_size + 1} {self.tokenizer.unit}s in each "
+                f"part of the text, but {len(self.train)} are for training and {len(self.val)} for "
                 f"validation; {smaller}a longer text")
-        if self.tokenizer.vocab_size == 1:
-            raise TextError(f"the text has one character only, {self.characters[0]!r}, over and "
-                            "over, so there is nothing to learn; give a text of different ones")
+        if self.different == 1:
+            raise TextError(f"the text has one {self.tokenizer.unit} only, {self.characters[0]!r}, "
+                            "over and over, so there is nothing to learn; give a text of different "
+                            "ones")
 
     def batch(self, batch_size: int, block_size: int, rng: np.random.Generator
               ) -> tuple[np.ndarray, np.ndarray]:

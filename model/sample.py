@@ -20,7 +20,7 @@ from data.tokens import TokenTokenizer
 from minigrad.kernels.build import compiling
 from model.console.flags import Parser, answering, prepare_output, text_or_file
 from model.console.options import flag, problems
-from model.console.words import in_a_line
+from model.console.words import first_of, in_a_line
 from model.sampling.generation import AT_ONCE, USELESS, check_settings, stream_many
 from model.sampling.interactive import interact
 from model.sampling.scoring import ladder, text_losses, training_text, yardstick
@@ -28,7 +28,6 @@ from model.storage.checkpoint import Checkpoint, load_checkpoint
 
 TOGETHER = 16       # samples that are made at once
 RULE = "-" * 20     # between them
-NAMED = 5           # unknown characters that are named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,8 +191,7 @@ def known_part(text: str, tokenizer: CharTokenizer | TokenTokenizer) -> str:
     if unknown:
         named = [f"{c!r} ({count:,})" for c, count in unknown.items()]
         print(f"left out {len(text) - len(known):,} of {len(text):,} characters, which the model "
-              f"does not know: {', '.join(named[:NAMED])}"
-              + f" and {len(named) - NAMED:,} more" * (len(named) > NAMED), file=sys.stderr)
+              f"does not know: {first_of(named)}", file=sys.stderr)
     return known
 
 

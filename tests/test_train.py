@@ -45,7 +45,7 @@ def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, 
     for flags in (["--explain"], []):
         s = Settings(**Parser("train.py", "", Settings).given([*TINY, "--max_iters", "10", *flags]))
         with Folder(tmp_path / "out") as folder:
-            train.train(s, text, None, folder, Ranks())
+            train.train(s, text, None, None, folder, Ranks())
         said = capsys.readouterr().out
         assert f"{len(text.train) + len(text.val):,} tokens" in said
         assert "10 steps of 64 tokens, " in said and "-gram" in said and " nats a token" in said

@@ -19,6 +19,11 @@ def any_of(words: list[str]) -> str:
     return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
+def first_of(words: list[str], most: int = 5) -> str:
+    """Return words as "a, b and 1,000 more"."""
+    return ", ".join(words[:most]) + f" and {len(words) - most:,} more" * (len(words) > most)
+
+
 def in_a_line(message: object) -> str:
     """Return a message with line breaks and the like escaped; they may come from a file's name or
     the command line."""

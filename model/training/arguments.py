@@ -1,8 +1,9 @@
 """The command line of train.py: the settings and the text of a run, and one line for a mistake."""
 import contextlib
 import dataclasses
+import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import data
 from minigrad.kernels.build import threads
@@ -10,11 +11,14 @@ from model.console.flags import Parser, answering
 from model.console.options import mistyped
 from model.ranks.alike import check_alike
 from model.ranks.ranks import Ranks
-from model.storage.checkpoint import Checkpoint
+from model.storage.beginning import beginning, load_beginning, told, with_characters_of
+from model.storage.checkpoint import Checkpoint, read_by_first
 from model.training.folder import Folder
 from model.training.recipes import MINUTES, MODERN, completed
 from model.training.settings import ARCHITECTURE, Settings
-from model.transformer import meant
+from model.transformer import TransformerConfig, meant
+
+DROPOUTS = ("dropout", "ngram_dropout")     # architecture that is no part of the weights
 
 
 def parsed(argv: list[str] | None, description: str) -> tuple[dict[str, object], list[str], Parser]:
@@ -28,22 +32,31 @@ def parsed(argv: list[str] | None, description: str) -> tuple[dict[str, object],
 
 
 def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, folder: Folder,
-             ranks: Ranks) -> tuple[Settings, data.Text, Checkpoint | None]:
-    """Return the settings of a run, its text and, to resume one, its checkpoint.  Answer all
-    mistakes at once.  Of several ranks, the first reads for all."""
+             ranks: Ranks) -> tuple[Settings, data.Text, Checkpoint | None, Checkpoint | None]:
+    """Return the settings of a run, its text, the checkpoint whose weights it begins with and that
+    which it resumes, if there is one.  Answer all mistakes at once.  Of several ranks, the first
+    reads for all."""
     check_alike(ranks, given)
-    resumed, text, unreadable, elsewhere = None, None, [], ""
+    begun, resumed, text, unreadable, elsewhere = None, None, None, [], ""
     if given.get("out_dir") != "":          # an empty one is refused
         given["out_dir"] = str(folder)      # here, wherever a resumed run was begun
-    if given.get("init_from") == "resume":
+    init_from = given.get("init_from", Settings.init_from)
+    if init_from == "resume":
         resumed = folder.resume(only_look=given.get("explain", False))
         elsewhere = ("" if "data" in given else f".  The run in {folder} was trained on it; "
                      "where the same text is in another file, give that with --data FILE")
         given, wrong = resumed_settings(given, resumed, folder)
         mistakes = mistakes + wrong
+    elif init_from != "scratch":
+        begun = read_by_first(ranks, lambda: load_beginning(init_from))
+        given, wrong = begun_settings(given, begun.model.config, beginning(init_from))
+        mistakes = mistakes + wrong
     try:
         name = given.get("data", Settings.data)
-        text = data.Text(ranks.made_by_first(lambda: data.read_text(name)), name)
+        characters = ranks.made_by_first(lambda: data.read_text(name))
+        tokenizer, new = (with_characters_of(characters, (begun or resumed).tokenizer)
+                          if begun or resumed else (None, {}))
+        text = data.Text(characters, name, tokenizer)
     except data.TextError as error:
         unreadable = [f"{error}{elsewhere}"]
     s = Settings(**given if resumed else completed(given, len(text or "")))
@@ -55,9 +68,11 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
         raise data.TextError(f"the text {s.data} is not the one that the run in {folder} was "
                              "trained on; give that with --data, or train anew into another "
                              "--out_dir")
+    if begun:
+        print("begins      " + told(beginning(init_from), begun.model.config, s.block_size, new))
     for warning in s.warnings():
         print(f"warning     {warning}")
-    return s, text, resumed
+    return s, text, begun, resumed
 
 
 def problems_of_ranks(s: Settings, size: int) -> list[str]:
@@ -83,18 +98,42 @@ def resumed_settings(given: dict[str, object], resumed: Checkpoint, folder: Fold
         raise ValueError(f"the run in {folder} has settings that this version does not know "
                          f"({', '.join(sorted(unknown))}); train anew into another --out_dir")
     earlier["threads"] = min(earlier["threads"], threads.limit()[0])    # of this machine
-    mistakes = []
     for name, other in (("minutes", "max_iters"), ("max_iters", "minutes")):
         if name in given and other not in given:        # the end that was meant before
             earlier[other] = None
-    for name in ("recipe", *ARCHITECTURE, "optimizer", "seed"):
-        was = meant(Settings(**earlier), name)
+    mistakes = contradictions(
+        given, Settings(**earlier), ("recipe", *ARCHITECTURE, "optimizer", "seed"),
+        f"the run in {folder}", " on the way; leave the flag out, or train anew into another "
+                                "--out_dir")
+    given = {name: value for name, value in given.items() if name not in (*mistakes, "init_from")}
+    return earlier | given, list(mistakes.values())
+
+
+def begun_settings(given: dict[str, object], config: TransformerConfig, path: pathlib.Path
+                   ) -> tuple[dict[str, object], list[str]]:
+    """Return the settings of a run that begins with the weights of a checkpoint, by name, and a
+    line for each that does not go with them."""
+    its = {name: getattr(config, name) for name in ARCHITECTURE if name not in DROPOUTS}
+    mistakes = contradictions(given, config, [name for name in its if name != "block_size"],
+                              f"the model in {path}", "; leave the flag out")
+    longest, wanted = config.block_size, given.get("block_size", 0)
+    if config.position == "learned" and wanted > longest:
+        mistakes["block_size"] = (f"--block_size {wanted} is more than the {longest} positions "
+                                  f"that the model in {path} has learnt; take {longest} or less")
+    given = {name: value for name, value in given.items() if name not in mistakes}
+    return its | given | {"init_from": str(path.absolute())}, list(mistakes.values())
+
+
+def contradictions(given: dict[str, object], earlier: object, names: Iterable[str], whose: str,
+                   remedy: str) -> dict[str, str]:
+    """Return, by name, a line for each of the settings with these names that is not given as it
+    was earlier."""
+    found = {}
+    for name in names:
+        was = meant(earlier, name)
         if given.get(name, was) != was:
-            mistakes.append(f"the run in {folder} has --{name} {was}, which cannot become "
-                            f"{given[name]} on the way; leave the flag out, or train anew into "
-                            "another --out_dir")
-            given = given | {name: earlier[name]}
-    return earlier | given, mistakes
+            found[name] = f"{whose} has --{name} {was}, which cannot become {given[name]}{remedy}"
+    return found
 
 
 @contextlib.contextmanager

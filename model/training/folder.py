@@ -33,19 +33,22 @@ class Folder:
     def __str__(self) -> str:
         return str(self.path)
 
-    def begin(self) -> None:
+    def begin(self) -> pathlib.Path | None:
         """Make the folder, claim it, and move an earlier run's files to a folder of their own
-        within it: it may be the only one that is writable."""
+        within it: it may be the only one that is writable.  Return that folder, if there is one."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._held.enter_context(claimed(self.path))
         files = [self / name for name in (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)]
-        if files := [file for file in files if file.exists()]:
-            kept = next(folder for n in itertools.count(1)
-                        if not (folder := self / f"earlier.{n}").exists())
-            kept.mkdir()
-            for file in files:
-                os.replace(file, kept / file.name)
-            print(f"{self} held an earlier run, which is now in {kept}\n")
+        files = [file for file in files if file.exists()]
+        if not files:
+            return None
+        kept = next(folder for n in itertools.count(1)
+                    if not (folder := self / f"earlier.{n}").exists())
+        kept.mkdir()
+        for file in files:
+            os.replace(file, kept / file.name)
+        print(f"{self} held an earlier run, which is now in {kept}\n")
+        return kept
 
     def resume(self, only_look: bool) -> Checkpoint:
         """Return the checkpoint to resume from.  Claim the folder, unless the run only looks."""

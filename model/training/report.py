@@ -19,9 +19,8 @@ def describe(run: Run, counted: dict[str, float]) -> None:
     """Say what a run will do, and what its losses are to be compared with."""
     s, text, config = run.settings, run.text, run.model.config
     unit = text.tokenizer.unit
-    ids = len(text.train) + len(text.val)
-    print(f"text        {s.data}: {number_of(ids, unit)}, {config.vocab_size:,} different ones; "
-          f"the last {len(text.val):,} to validate")
+    print(f"text        {s.data}: {number_of(len(text), unit)}, {text.different:,} different "
+          f"ones; the last {len(text.val):,} to validate")
     if warning := data.repetition_warning(*text.parts()):
         print(f"warning     {warning}")
     print(f"recipe      {told(s, len(text))}")

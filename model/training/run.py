@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import os
+import pathlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -174,7 +175,9 @@ class Run:
             return
         skips = self.settings.on_nan == "skip" or self.state.skipped > 0
         if resumed is None:
-            self.folder.begin()
+            earlier, began = self.folder.begin(), pathlib.Path(self.settings.init_from)
+            if earlier and not began.exists() and (moved := earlier / began.name).exists():
+                self.settings = dataclasses.replace(self.settings, init_from=str(moved.absolute()))
             self.log = Log(self.folder / LOG, None, skips)
             return
         try:
@@ -192,7 +195,7 @@ class Run:
         if not self.ranks.first:
             return
         s = self.settings
-        kept = dataclasses.asdict(s) | {"init_from": "scratch", "profile": 0}
+        kept = dataclasses.asdict(s) | {"profile": 0}
         if s.data not in data.KNOWN_TEXTS:
             kept["data"] = os.path.abspath(os.path.expanduser(s.data))
         training = dict(settings=kept, text=self.text.digest, state=self.state.saved())

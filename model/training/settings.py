@@ -24,8 +24,9 @@ class _First:
     data: str = flag("lantern", "shakespeare, lantern, or the path of a UTF-8 text file")
     out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
                                "previous.npz (the one before it), log.csv")
-    init_from: str = flag("scratch", "scratch, or resume: go on from out_dir/last.npz as it is "
-                                     "set", choices=("scratch", "resume"))
+    init_from: str = flag("scratch", "scratch; resume: go on from out_dir/last.npz as it is set; "
+                                     "or a checkpoint, or the folder of a run: begin a new run "
+                                     "with the weights of its model")
     recipe: str = flag("modern", f"whole settings by name: {', '.join(RECIPES)}; other flags "
                                  "change single ones", choices=RECIPES)
     minutes: float = flag(None, "of training, after which the run ends; evaluating, compiling and "

@@ -1,7 +1,7 @@
 """Numbers, lists and messages as users read them."""
 import pytest
 
-from model.console.words import any_of, in_a_line, number_of, scaled
+from model.console.words import any_of, first_of, in_a_line, number_of, scaled
 
 
 def test_one_of_a_thing_is_no_plural():
@@ -20,6 +20,12 @@ def test_a_number_is_said_in_four_digits_and_a_prefix(n, expected):
 def test_words_are_joined_by_commas_and_the_last_by_or():
     assert [any_of(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == [
         "a", "a or b", "a, b or c"]
+
+
+def test_of_many_words_the_first_are_said_and_how_many_more():
+    assert first_of(["a"]) == "a" and first_of(["a", "b"], 2) == "a, b"
+    assert first_of([*"abc"], 2) == "a, b and 1 more"
+    assert first_of(["a"] * 1_003, 3) == "a, a, a and 1,000 more"
 
 
 def test_a_message_is_one_line_and_shows_what_would_break_it():

@@ -17,7 +17,7 @@ import minigrad as mg
 import train
 from conftest import TINY
 from minigrad.kernels.build import threads
-from model import generate, load_checkpoint, save_checkpoint
+from model import CharTokenizer, EncoderDecoder, generate, load_checkpoint, save_checkpoint
 from model.storage import archive
 from model.storage.files import claimed
 from model.training import run as runs
@@ -240,6 +240,88 @@ def test_an_earlier_run_is_set_aside_not_lost(small_text, tmp_path, capsys):
     kept = arrays(one / "ckpt.npz")
     assert all(np.array_equal(first[name], kept[name]) for name in first)
     assert load_checkpoint(two / "last.npz").training["settings"]["seed"] == 5
+
+
+@pytest.fixture(scope="module")
+def new_text(small_text, tmp_path_factory):
+    """The words backwards, with characters that the model of `trained` does not know."""
+    path = tmp_path_factory.mktemp("text") / "new.txt"
+    path.write_text(small_text.read_text(encoding="utf-8")[::-1].replace("x", "É") + "Z!",
+                    encoding="utf-8")
+    return path
+
+
+def test_a_new_run_begins_where_the_model_that_it_begins_with_was(trained, small_text, tmp_path,
+                                                                  capsys):
+    run(small_text, tmp_path / "out", "--init_from", str(trained), "--max_iters", "0")
+    best = load_checkpoint(trained / "ckpt.npz")
+    (iteration, _, loss, _, _, seconds), = rows(tmp_path / "out")[1:]
+    assert float(loss) == pytest.approx(best.training["state"]["best"], abs=1e-6)
+    assert iteration == "0" and seconds == "0.00"
+    assert f"begins      with the weights of {trained / 'ckpt.npz'}\ntext  " in (
+        capsys.readouterr().out)
+    kept = load_checkpoint(tmp_path / "out" / "last.npz").training["settings"]
+    assert kept["init_from"] == str(trained / "ckpt.npz") and kept["out_dir"] == str(tmp_path /
+                                                                                     "out")
+
+
+def test_a_run_that_begins_with_a_model_on_a_new_text_is_told_repeated_and_resumed_as_any_other(
+        trained, new_text, tmp_path, monkeypatch, capsys):
+    flags = ("--init_from", str(trained / "last.npz"), "--max_iters", "20", "--dropout", "0.1",
+             "--block_size", "8")
+    for name in ("whole", "again"):
+        run(new_text, tmp_path / name, *flags)
+    assert ("\n            3 characters that it does not know, with new rows at the end of its "
+            "table: 'É' (" in (said := capsys.readouterr().out)), said
+    assert "\n            of its 16 positions, the first 8\n" in said
+    assert losses(tmp_path / "whole") == losses(tmp_path / "again")
+    assert same_arrays(tmp_path / "whole" / "last.npz", tmp_path / "again" / "last.npz")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 13)
+        with pytest.raises(SystemExit):
+            run(new_text, tmp_path / "cut", *flags)
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "cut")])
+    assert losses(tmp_path / "whole") == losses(tmp_path / "cut")
+    for name in ("last.npz", "ckpt.npz"):
+        assert same_arrays(tmp_path / "whole" / name, tmp_path / "cut" / name)
+    model, tokenizer, training, _ = load_checkpoint(tmp_path / "cut" / "last.npz")
+    known = load_checkpoint(trained / "last.npz").tokenizer.vocabulary
+    assert tokenizer.vocabulary == known + "!ZÉ" and model.config.block_size == 8
+    assert training["settings"]["init_from"] == str(trained / "last.npz")
+    assert "cannot become 16 on the way" in refused(capsys, "--init_from", "resume", "--out_dir",
+                                                    str(tmp_path / "cut"), "--block_size", "16")
+
+
+def test_a_run_may_begin_with_the_model_of_its_own_folder(trained, new_text, tmp_path, capsys):
+    out_dir = tmp_path / "out"
+    shutil.copytree(trained, out_dir)
+    before = (out_dir / "ckpt.npz").read_bytes()
+    run(new_text, out_dir, "--init_from", str(out_dir), "--max_iters", "0")
+    moved = out_dir / "earlier.1" / "ckpt.npz"
+    assert moved.read_bytes() == before
+    for name in ("ckpt.npz", "last.npz"):
+        assert load_checkpoint(out_dir / name).training["settings"]["init_from"] == str(moved)
+
+
+def test_a_run_that_is_explained_begins_with_a_model_and_leaves_everything(trained, new_text,
+                                                                           tmp_path, capsys):
+    run(new_text, tmp_path / "out", "--init_from", str(trained), "--explain", "--max_iters", "9")
+    assert "begins      with the weights of" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_run_cannot_begin_with_is_refused_in_a_line(trained, new_text, tmp_path, capsys):
+    data_and_folder = ("--data", str(new_text), "--out_dir", str(tmp_path / "out"))
+    assert "did you mean resume?" in refused(capsys, *data_and_folder, "--init_from", "resum")
+    assert "ckpt.npz has --n_layer 1, which cannot become 2; leave the flag out" in refused(
+        capsys, *data_and_folder, "--init_from", str(trained), "--n_layer", "2")
+    (tmp_path / "cut.npz").write_bytes((trained / "ckpt.npz").read_bytes()[:-9])
+    assert "is damaged or no checkpoint" in refused(
+        capsys, *data_and_folder, "--init_from", str(tmp_path / "cut.npz"))
+    save_checkpoint(tmp_path / "pair.npz", EncoderDecoder(3, 6, 1, 2, 8), CharTokenizer("abc"))
+    assert "holds an encoder-decoder" in refused(
+        capsys, *data_and_folder, "--init_from", str(tmp_path / "pair.npz"))
+    assert not (tmp_path / "out").exists()
 
 
 BLOWN_UP = ["--learning_rate", "1e30", "--max_iters", "50", "--grad_clip", "0",

@@ -41,9 +41,6 @@ TEXT = Text("to be or not to be\n" * 100)
     (dict(n_head=1, n_kv_head=2),
      "--n_head 1 heads cannot share --n_kv_head 2 evenly; take --n_kv_head 1"),
     (dict(n_kv_head=0), "--n_kv_head is at least 1, not 0"),
-    (dict(init_from="gpt2"), "--init_from is scratch or resume, not gpt2"),
-    (dict(init_from="resumed"),
-     "--init_from is scratch or resume, not resumed; did you mean resume?"),
     (dict(on_nan="go_on"), "--on_nan is stop or skip, not go_on"),
     (dict(position="rotory"), "--position is learned, sinusoidal, rotary, alibi or none, not "
                               "rotory; did you mean rotary?"),

@@ -1,0 +1,69 @@
+"""A checkpoint as the beginning of a new run: found by its name, and fitted to another text."""
+import difflib
+import os
+import pathlib
+
+from data.tokenizer import CharTokenizer
+from data.tokens import TokenTokenizer
+from model.console.words import first_of, in_a_line, number_of
+from model.storage.checkpoint import BEST, Checkpoint, CheckpointError, load_checkpoint
+from model.transformer import Transformer, TransformerConfig
+
+
+def beginning(name: str) -> pathlib.Path:
+    """Return the path of the checkpoint that --init_from names: a file, or the folder of a run,
+    which stands for its best model."""
+    path = pathlib.Path(os.path.expanduser(name))
+    return path / BEST if path.is_dir() else path
+
+
+def load_beginning(name: str) -> Checkpoint:
+    """Read the checkpoint that --init_from names.
+
+    Raises
+    ------
+    CheckpointError : there is none, or it is damaged, or of another kind.
+    """
+    path = beginning(name)
+    if name and path.exists():
+        return load_checkpoint(path)
+    near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
+    if name and path.parent.is_dir() and path.name == BEST:
+        raise CheckpointError(f"--init_from {name}: the folder {path.parent} has no {BEST}; give "
+                              "that of a run, or the file of a checkpoint")
+    raise CheckpointError(f"--init_from {name} is neither scratch, resume, nor a checkpoint or the "
+                          "folder of a run; " + (f"did you mean {near[0]}?" if near else
+                                                 "give one that is there"))
+
+
+def with_characters_of(text: str, tokenizer: CharTokenizer | TokenTokenizer
+                       ) -> tuple[CharTokenizer | TokenTokenizer, dict[str, int]]:
+    """Return a tokenizer that knows all characters of a text, those that it lacked at the end; and
+    how often the text has each of these."""
+    _, unknown = tokenizer.without_unknown(text)
+    if unknown:
+        tokenizer = CharTokenizer.of(tokenizer.vocabulary + "".join(sorted(unknown)))
+    return tokenizer, unknown
+
+
+def told(path: pathlib.Path, config: TransformerConfig, block_size: int, new: dict[str, int]
+         ) -> str:
+    """Return what a run begins with, in lines: the file, the characters that its model does not
+    know, with how often they come, and what is left of its positions."""
+    lines = [f"with the weights of {in_a_line(path)}"]
+    if new:
+        named = [f"{character!r} ({count:,})" for character, count in new.items()]
+        lines.append(f"{number_of(len(new), 'character')} that it does not know, with new rows at "
+                     f"the end of its table: {first_of(named)}")
+    if config.position == "learned" and block_size < config.block_size:
+        lines.append(f"of its {config.block_size} positions, the first {block_size}")
+    return f"\n{'':12}".join(lines)
+
+
+def take_weights(model: Transformer, known: Transformer) -> None:
+    """Give a model the weights of another, which may know fewer characters and more positions.  The
+    rows of the characters that it does not know stay as they are."""
+    weights = dict(known.named_parameters())
+    for name, p in model.named_parameters():
+        rows = weights[name].data[:len(p.data)]
+        p.data[:len(rows)] = rows
