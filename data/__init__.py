@@ -2,10 +2,10 @@
 from data.batches import IGNORE, random_batch, spread, split, windows
 from data.errors import TextError, remedy
 from data.ngrams import ngram_losses
-from data.reading import KNOWN_TEXTS, cache_folder, read_text
+from data.reading import KNOWN_TEXTS, Texts, cache_folder, read_text, read_texts
 from data.repetition import repetition_warning
 from data.text import Text, digest
 
-__all__ = ["IGNORE", "KNOWN_TEXTS", "Text", "TextError", "cache_folder", "digest",
-           "ngram_losses", "random_batch", "read_text", "remedy", "repetition_warning", "split",
-           "spread", "windows"]
+__all__ = ["IGNORE", "KNOWN_TEXTS", "Text", "TextError", "Texts", "cache_folder", "digest",
+           "ngram_losses", "random_batch", "read_text", "read_texts", "remedy",
+           "repetition_warning", "split", "spread", "windows"]

@@ -1,15 +1,17 @@
-"""Find a text by its name or path, and read it.
+"""Find texts by their names or paths, and read them.
 
 This module does not know how a file is downloaded, and what is done with the characters.
 """
 import os
 import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 from data.download import download
 from data.errors import TextError, remedy
+from data.sources import sources
 
 
 class KnownText(NamedTuple):
@@ -27,6 +29,38 @@ KNOWN_TEXTS = {
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),
 }
+
+
+class Texts(NamedTuple):
+    """The characters of one text or several, and where they are from."""
+
+    characters: str
+    taken: list[tuple[str, int]]    # each name, and the number of its characters
+    left_out: list[str]             # folders within those that were taken
+
+    @property
+    def name(self) -> str:
+        """The only name, or "of 3 files"."""
+        return self.taken[0][0] if len(self.taken) == 1 else f"of {len(self.taken):,} files"
+
+
+def read_texts(words: Sequence[str]) -> Texts:
+    """Return the characters of all texts that words stand for (see `sources`), one after another.
+    A line break is put between two where the first does not end with one.
+
+    Raises
+    ------
+    TextError : a word stands for no text, or one cannot be read (see `read_text`).
+    """
+    names, left_out = sources(words, KNOWN_TEXTS)
+    characters, taken = "", []
+    for name in names:
+        text = read_text(name)
+        if characters and not characters.endswith("\n"):
+            characters += "\n"
+        characters += text          # CPython does this in place: there is one copy of all
+        taken.append((name, len(text)))
+    return Texts(characters, taken, left_out)
 
 
 def read_text(name_or_file: str) -> str:

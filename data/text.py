@@ -8,6 +8,7 @@ from data import batches
 from data.errors import TextError
 from data.reading import read_text
 from data.tokenizer import CharTokenizer
+from data.tokens import TokenTokenizer
 
 
 class Text:
@@ -17,7 +18,7 @@ class Text:
     Parameters
     ----------
     characters : the whole text.
-    name : the name of a known text, or the path of a file.
+    name : what it is called.
     tokenizer : that of a model; if None, one of the text's own characters.
 
     Attributes
@@ -25,8 +26,8 @@ class Text:
     train, val : the ids of the training part and of the validation part, int64.
     """
 
-    def __init__(self, characters: str, name: str = "", tokenizer: CharTokenizer | None = None
-                 ) -> None:
+    def __init__(self, characters: str, name: str = "",
+                 tokenizer: CharTokenizer | TokenTokenizer | None = None) -> None:
         self.characters, self.name = characters, name
         self.tokenizer = CharTokenizer(characters) if tokenizer is None else tokenizer
         self.train, self.val = map(self.tokenizer.encode, self.parts())

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from data import read_text, remedy
 from model.console import startup
-from model.console.options import of_another_type
+from model.console.options import Words, of_another_type
 from model.console.words import in_a_line
 
 ALIKE = 0.75        # at this ratio of difflib, a name may be another one mistyped
@@ -84,8 +84,9 @@ NO_FLAG = {
 
 class Parser(argparse.ArgumentParser):
     """A command-line parser with a flag for every field of a dataclass, with underscores or
-    hyphens.  An unknown flag is answered with the nearest known one.  The defaults that --help
-    shows are those of the dataclass, or of an instance of it."""
+    hyphens; one of the type Words takes several.  An unknown flag is answered with the nearest
+    known one.  The defaults that --help shows are those of the dataclass, or of an instance of
+    it."""
 
     def __init__(self, command: str, description: str, settings: object) -> None:
         super().__init__(prog=command.split()[-1], description=description, allow_abbrev=False,
@@ -99,8 +100,11 @@ class Parser(argparse.ArgumentParser):
             kind = {"action": argparse.BooleanOptionalAction} if field.type is bool else {}
             if field.metadata["alone"] is not None:
                 kind = {"nargs": "?", "const": field.metadata["alone"]}
+            if field.type == Words:
+                kind = {"nargs": "+"}
             default = getattr(settings, field.name)
-            shown = field.metadata["unset"] if default is None else default
+            shown = (field.metadata["unset"] if default is None else
+                     " ".join(default) if field.type == Words else default)
             help = field.metadata["help"].replace("%", "%%") + (
                 f" (default: {shown})" if shown != "" else "")
             self.add_argument(*spellings, dest=field.name, default=argparse.SUPPRESS, help=help,
@@ -158,7 +162,7 @@ class Parser(argparse.ArgumentParser):
                                 f"{value!r}; write --{action.dest} or --no-{action.dest}")
             elif action and value == "--":
                 mistakes.append(f"--{action.dest} takes a value, not '--'")
-            elif (action and not equals and action.nargs is None
+            elif (action and not equals and action.nargs in (None, "+")
                   and (following is None or self._parse_optional(following))):
                 mistakes.append(f"{name} takes a value, and none was given; one that begins with a "
                                 f"hyphen follows an equals sign, as in {name}=-value")

@@ -5,11 +5,13 @@ import math
 import numbers
 import operator
 from collections.abc import Sequence
+from typing import get_origin
 
 from model.console.words import any_of
 
+Words = tuple[str, ...]
 KINDS = {bool: (bool, "True or False"), int: (numbers.Integral, "a whole number"),
-         float: (numbers.Real, "a number"), str: (str, "a text")}
+         float: (numbers.Real, "a number"), str: (str, "a text"), Words: (tuple, "texts")}
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
           "below": operator.lt}
 
@@ -61,7 +63,7 @@ def mistyped(settings: type, values: dict[str, object]) -> list[str]:
     """Return the names of settings whose values, such as those in a file, have a wrong type."""
     fields = {field.name: field for field in dataclasses.fields(settings)}
     return [name for name, value in values.items() if name in fields
-            and type(value) is not fields[name].type
+            and type(value) is not (get_origin(fields[name].type) or fields[name].type)
             and (value is not None or fields[name].default is not None)]
 
 

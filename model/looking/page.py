@@ -23,7 +23,7 @@ from model.looking.shell import shell, static
 from model.sampling.decoding import window_start, window_step
 from model.sampling.generation import USELESS
 from model.sampling.scoring import text_losses, training_text, yardstick
-from model.storage.checkpoint import Checkpoint
+from model.storage.checkpoint import Checkpoint, texts_of
 from model.training.log import read_log
 from model.transformer import Transformer, TransformerConfig
 
@@ -155,7 +155,7 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
 def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]]:
     """Return names and values that describe the model."""
     model, tokenizer, training, _ = checkpoint
-    config, text = model.config, training.get("settings", {}).get("data")
+    config, texts = model.config, texts_of(training)
     said = {"n_layer", "n_head", "n_embd", "block_size", "vocab_size"}
     found = [("folder", str(out_dir)),
              ("layers × heads", f"{config.n_layer} × {config.n_head}"),
@@ -164,8 +164,9 @@ def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]
              ("window", number_of(config.block_size, tokenizer.unit)),
              ("vocabulary", number_of(config.vocab_size, tokenizer.unit))]
     steps = training.get("state", {}).get("iteration")
-    if text is not None and steps is not None:
-        found.append(("trained", f"{number_of(steps, 'step')} on {pathlib.Path(text).name}"))
+    if texts and steps is not None:
+        on = number_of(len(texts), "file") if texts[1:] else pathlib.Path(*texts).name
+        found.append(("trained", f"{number_of(steps, 'step')} on {on}"))
     return found + [(field.name, str(value)) for field in dataclasses.fields(config)
                     if field.name not in said
                     and (value := getattr(config, field.name)) != field.default]

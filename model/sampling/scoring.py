@@ -5,10 +5,11 @@ import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
-from data import IGNORE, Text, digest, ngram_losses, read_text
+from data import IGNORE, Text, digest, ngram_losses, read_texts
 from data.tokenizer import CharTokenizer
 from model.ranks.ranks import Ranks
 from model.sampling.decoding import window_step
+from model.storage.checkpoint import texts_of
 from model.transformer import Transformer
 
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram", "5-gram")
@@ -87,10 +88,11 @@ def training_text(training: dict, tokenizer: CharTokenizer) -> Text:
     ------
     ValueError : the checkpoint does not name it, or it is no longer there, or it has changed.
     """
-    name = training.get("settings", {}).get("data")
-    if name is None or "text" not in training:
+    names = texts_of(training)
+    if not names or "text" not in training:
         raise ValueError("the checkpoint does not say which text it was trained on")
-    characters = read_text(name)
-    if digest(characters) != training["text"]:
-        raise ValueError(f"{name} is no longer the text that the model was trained on")
-    return Text(characters, name, tokenizer)
+    texts = read_texts(names)
+    if digest(texts.characters) != training["text"]:
+        raise ValueError(f"the text {texts.name} is no longer the one that the model was trained "
+                         "on")
+    return Text(texts.characters, texts.name, tokenizer)

@@ -46,8 +46,8 @@ OF_CHARACTERS, OF_TOKENS = ("vocabulary",), ("tokenizer", "end")        # a toke
 KIND = "encoder-decoder"
 KINDS = (*AdamW.STATE, *Muon.STATE)         # of an optimiser's state
 RECORD = {          # the types of the entries of `training` that other programs than its own read
-    "settings": {"data": str, "optimizer": str, "learning_rate": float, "warmup_iters": int,
-                 "grad_clip": float, "task": str},
+    "settings": {"data": (str, [str]), "optimizer": str, "learning_rate": float,
+                 "warmup_iters": int, "grad_clip": float, "task": str},
     "text": str, "state": {"iteration": int, "best": float}, "nan": dict,
     "right": int, "judged": int}
 REMEDY = "take another, such as last.npz or ckpt.npz beside it, or train anew"
@@ -76,6 +76,12 @@ class Contents(NamedTuple):
     tokenizer: CharTokenizer | TokenTokenizer
     training: dict[str, Any]
     optimizer: Mapping[str, np.ndarray]
+
+
+def texts_of(training: dict[str, Any]) -> tuple[str, ...]:
+    """Return the texts on which a run was trained; none if its record does not name them."""
+    texts = training.get("settings", {}).get("data", ())
+    return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
 def save_checkpoint(path: str | os.PathLike, model: Transformer | EncoderDecoder,
@@ -273,7 +279,12 @@ def _json(name, arrays):
 
 
 def _is_of_kind(value, kind):
-    """Whether a value from JSON has a type or, for a dict, its entries have their types."""
+    """Whether a value from JSON has a type, or one of a tuple; all entries of a list have its one
+    type, and those of a dict theirs."""
+    if isinstance(kind, tuple):
+        return any(_is_of_kind(value, one) for one in kind)
+    if isinstance(kind, list):
+        return isinstance(value, list) and all(_is_of_kind(entry, *kind) for entry in value)
     if not isinstance(kind, dict):
         return type(value) is kind
     return isinstance(value, dict) and all(_is_of_kind(value[name], kind[name])

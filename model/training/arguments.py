@@ -12,9 +12,10 @@ from model.console.options import mistyped
 from model.ranks.alike import check_alike
 from model.ranks.ranks import Ranks
 from model.storage.beginning import beginning, load_beginning, told, with_characters_of
-from model.storage.checkpoint import Checkpoint, read_by_first
+from model.storage.checkpoint import Checkpoint, read_by_first, texts_of
 from model.training.folder import Folder
 from model.training.recipes import MINUTES, MODERN, completed
+from model.training.report import listed
 from model.training.settings import ARCHITECTURE, Settings
 from model.transformer import TransformerConfig, meant
 
@@ -52,11 +53,11 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
         given, wrong = begun_settings(given, begun.model.config, beginning(init_from))
         mistakes = mistakes + wrong
     try:
-        name = given.get("data", Settings.data)
-        characters = ranks.made_by_first(lambda: data.read_text(name))
-        tokenizer, new = (with_characters_of(characters, (begun or resumed).tokenizer)
-                          if begun or resumed else (None, {}))
-        text = data.Text(characters, name, tokenizer)
+        texts = ranks.made_by_first(lambda: data.read_texts(given.get("data", Settings.data)))
+        known = (begun or resumed).tokenizer if begun or resumed else None
+        tokenizer, new = with_characters_of(texts.characters, known) if known else (None, {})
+        text = data.Text(texts.characters, texts.name, tokenizer)
+        given["data"] = tuple(name for name, _ in texts.taken)
     except data.TextError as error:
         unreadable = [f"{error}{elsewhere}"]
     s = Settings(**given if resumed else completed(given, len(text or "")))
@@ -65,9 +66,11 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
                       + (unreadable or s.problems_with(text)))
     ranks.meet()
     if resumed and resumed.training["text"] != text.digest:
-        raise data.TextError(f"the text {s.data} is not the one that the run in {folder} was "
+        raise data.TextError(f"the text {text.name} is not the one that the run in {folder} was "
                              "trained on; give that with --data, or train anew into another "
                              "--out_dir")
+    if said := listed(texts):
+        print("files       " + said)
     if begun:
         print("begins      " + told(beginning(init_from), begun.model.config, s.block_size, new))
     for warning in s.warnings():
@@ -90,7 +93,8 @@ def resumed_settings(given: dict[str, object], resumed: Checkpoint, folder: Fold
                      ) -> tuple[dict[str, object], list[str]]:
     """Return the settings of a resumed run, by name, and a line for each that it cannot have."""
     # Older checkpoints lack some settings, which then were those of this recipe.
-    earlier = dataclasses.asdict(Settings(recipe="gpt2")) | resumed.training["settings"]
+    earlier = (dataclasses.asdict(Settings(recipe="gpt2")) | resumed.training["settings"]
+               | {"data": texts_of(resumed.training) or Settings.data})
     if wrong := mistyped(Settings, earlier):
         raise ValueError(f"the run in {folder} has settings of another type than theirs "
                          f"({', '.join(wrong)}); train anew into another --out_dir")

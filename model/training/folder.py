@@ -4,6 +4,7 @@ import itertools
 import os
 import pathlib
 import shlex
+from collections.abc import Sequence
 
 from model.ranks.ranks import Ranks
 from model.storage.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
@@ -100,10 +101,10 @@ class Folder:
             what = "damaged" if path.exists() else "not there"
         raise CheckpointError(f"{path} is {what}")
 
-    def resume_command(self, text: str = "") -> str:
+    def resume_command(self, texts: Sequence[str] = ()) -> str:
         """Return the command that resumes the run.  A text that was piped in is to be given in a
         file."""
-        piped = os.path.abspath(os.path.expanduser(text)).startswith(("/dev/", "/proc/"))
+        piped = any(os.path.abspath(text).startswith(("/dev/", "/proc/")) for text in texts)
         return (f"python train.py --init_from resume --out_dir {shlex.quote(str(self))}"
                 + " --data FILE" * piped)
 

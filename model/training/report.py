@@ -6,7 +6,7 @@ from tqdm import tqdm
 
 import data
 from minigrad.kernels.build import ahead, compiling, threads
-from model.console.words import number_of
+from model.console.words import first_of, in_a_line, number_of
 from model.sampling.generation import generate
 from model.sampling.scoring import evaluate, ladder
 from model.storage.checkpoint import LAST
@@ -14,12 +14,14 @@ from model.training.recipes import USUAL_PASSES, is_short, told
 from model.training.run import WARM_UP, Run, Step
 from model.training.state import State
 
+LISTED = 5      # files of a text that are named
+
 
 def describe(run: Run, counted: dict[str, float]) -> None:
     """Say what a run will do, and what its losses are to be compared with."""
     s, text, config = run.settings, run.text, run.model.config
     unit = text.tokenizer.unit
-    print(f"text        {s.data}: {number_of(len(text), unit)}, {text.different:,} different "
+    print(f"text        {text.name}: {number_of(len(text), unit)}, {text.different:,} different "
           f"ones; the last {len(text.val):,} to validate")
     if warning := data.repetition_warning(*text.parts()):
         print(f"warning     {warning}")
@@ -49,6 +51,19 @@ def describe(run: Run, counted: dict[str, float]) -> None:
     ahead.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, s.activation == "swiglu",
                         sample=not s.explain)
     print(flush=True)
+
+
+def listed(texts: data.Texts) -> str:
+    """Return what was taken, in lines, if more than one file was named or something left out."""
+    if len(texts.taken) == 1 and not texts.left_out:
+        return ""
+    lines = [f"{characters:10,}  {in_a_line(name)}" for name, characters in texts.taken[:LISTED]]
+    if rest := texts.taken[LISTED:]:
+        lines.append(f"{sum(n for _, n in rest):10,}  in {number_of(len(rest), 'more file')}")
+    if texts.left_out:
+        folders = first_of([in_a_line(folder) for folder in texts.left_out])
+        lines.append(f"not taken: what is in {folders}")
+    return f"\n{'':12}".join(lines)
 
 
 class Progress:

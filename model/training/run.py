@@ -196,8 +196,8 @@ class Run:
             return
         s = self.settings
         kept = dataclasses.asdict(s) | {"profile": 0}
-        if s.data not in data.KNOWN_TEXTS:
-            kept["data"] = os.path.abspath(os.path.expanduser(s.data))
+        texts = [name if name in data.KNOWN_TEXTS else os.path.abspath(name) for name in s.data]
+        kept["data"] = texts if len(texts) > 1 else texts[0]
         training = dict(settings=kept, text=self.text.digest, state=self.state.saved())
         save_checkpoint(self.folder / name, self.model, self.text.tokenizer,
                         training | (also or {}), **more)

@@ -9,7 +9,7 @@ import data
 from data import Text
 from minigrad.kernels.build import threads
 from minigrad.machine import memory_limit
-from model.console.options import flag, problems
+from model.console.options import Words, flag, problems
 from model.console.words import scaled
 from model.training.sizes import training_bytes
 from model.transformer import Architecture, TransformerConfig, problems_of_heads
@@ -21,7 +21,9 @@ TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 @dataclasses.dataclass(frozen=True)
 class _First:
     """The settings that --help shows before those of the model."""
-    data: str = flag("lantern", "shakespeare, lantern, or the path of a UTF-8 text file")
+    data: Words = flag(("lantern",), "shakespeare, lantern, UTF-8 text files, folders (their .txt "
+                                     "and .md files), or patterns in quotes; several are read one "
+                                     "after another")
     out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
                                "previous.npz (the one before it), log.csv")
     init_from: str = flag("scratch", "scratch; resume: go on from out_dir/last.npz as it is set; "

@@ -1,10 +1,11 @@
 import hashlib
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from data import TextError, cache_folder, read_text, reading
+from data import TextError, cache_folder, read_text, read_texts, reading
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +32,34 @@ def test_a_known_name_wins_over_a_file_unless_written_as_a_path():
     Path("lantern").write_text("a file")
     assert read_text("lantern").startswith("FINCH:")
     assert read_text("./lantern") == "a file"
+
+
+def test_several_texts_are_read_one_after_another_and_meet_at_a_line_break():
+    for name, raw in (("a", b"one\r\ntwo"), ("b", b"\xef\xbb\xbfthree\n"), ("c", b"four\n\n")):
+        Path(name).write_bytes(raw)
+    texts = read_texts(["a", "b", "c"])
+    assert texts == ("one\ntwo\nthree\nfour\n\n", [("a", 7), ("b", 6), ("c", 6)], [])
+    assert texts.name == "of 3 files" and read_texts(["b"]).name == "b"
+    assert read_texts(["b"]).characters == read_text("b")
+
+
+def test_of_several_texts_the_one_that_cannot_be_read_is_named():
+    for name, raw in (("a", b"one"), ("b", b"caf\xe9"), ("c", b"")):
+        Path(name).write_bytes(raw)
+    for word, says in (("b", '"b" is not UTF-8'), ("c", '"c" is empty'), ("d", '"d" is neither a')):
+        with pytest.raises(TextError, match=f"^{says}"):
+            read_texts(["a", word])
+
+
+def test_several_texts_are_in_memory_once():
+    for name in "abcdefgh":
+        Path(name).write_bytes(500_000 * name.encode() + b"\n")
+    tracemalloc.start()
+    try:
+        read_texts("abcdefgh")
+        assert tracemalloc.get_traced_memory()[1] < 6_000_000      # all, one more, and its bytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_every_line_end_becomes_a_newline():

@@ -141,7 +141,7 @@ def test_without_the_training_text_the_score_stands_alone_and_says_why(trained, 
             ({"settings": {"data": "lantern"}}, "does not say which text"),
             ({"settings": {"data": str(tmp_path / "gone")}, "text": ""}, "gone"),
             ({"settings": {"data": "a\0b\x1b[2J"}, "text": ""}, r"a\x00b\x1b[2J"),
-            ({"settings": {"data": str(tmp_path / "t.txt")}, "text": "0"}, "is no longer the text"),
+            ({"settings": {"data": str(tmp_path / "t.txt")}, "text": "0"}, "is no longer the one"),
     ):
         save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer, training)
         numbers, out, err = scored(capsys, tmp_path, tmp_path / "t.txt")

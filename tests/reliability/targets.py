@@ -329,8 +329,7 @@ def prepare() -> None:
     training = {"settings": {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 2},
                 "text": text.digest}
     run = Checkpoint(model, CharTokenizer("abc"), training, {})
-    data.read_text = lambda name: text.characters
-    data.Text.read = lambda name: text
+    data.read_texts = lambda words: data.Texts(text.characters, [("a", len(text))], [])
     settings.memory_limit = functools.cache(settings.memory_limit)
     Folder.resume = lambda *_, **__: run
     sample.load_checkpoint = count.load_checkpoint = lambda *_: run

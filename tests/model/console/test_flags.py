@@ -7,7 +7,7 @@ import pytest
 
 from model import count, look, reverse, sample
 from model.console.flags import NO_FLAG, OTHER_NAMES, Parser, answering, text_or_file
-from model.console.options import as_flags, flag, mistyped, problems
+from model.console.options import Words, as_flags, flag, mistyped, problems
 from model.training import settings
 
 
@@ -18,6 +18,7 @@ class Settings:
     rate: float = flag(None, "how much", unset="a tenth of it")
     table: int = flag(0, "after so many", alone=50)
     output: str = flag("a.html", "where to", short="-o")
+    data: Words = flag(("a", "b"), "what to read")
 
 
 def given(*argv):
@@ -36,6 +37,13 @@ def test_flags_take_underscores_and_hyphens_and_booleans_a_no():
 
 def test_a_flag_may_stand_alone_where_that_has_a_meaning():
     assert given("--table") == {"table": 50} and given("--table", "3") == {"table": 3}
+
+
+def test_a_flag_of_words_takes_one_or_more_up_to_the_next_flag():
+    assert given("--data", "x.txt") == given("--data=x.txt") == {"data": ("x.txt",)}
+    assert given("--data", "x", "y z", "--fast", "--max_iters", "3") == {
+        "data": ("x", "y z"), "fast": True, "max_iters": 3}
+    assert given("--data", "x", "--data", "y") == {"data": ("y",)}
 
 
 def test_a_flag_may_have_a_short_spelling():
@@ -98,6 +106,7 @@ def test_help_shows_the_defaults(capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "how many, 100 % of them (default: 10)" in said and "What it does." in said
     assert "how much (default: a tenth of it)" in said
+    assert "what to read (default: a b)" in said
     Parser("python -m some.command", "", Settings(max_iters=7, rate=2.0)).print_help()
     said = " ".join(capsys.readouterr().out.split())
     assert "how many, 100 % of them (default: 7)" in said and "how much (default: 2.0)" in said
@@ -119,7 +128,9 @@ def test_help_shows_the_defaults(capsys):
     (("--rate",), "--rate takes a value, and none was given; one that begins with a hyphen follows "
                   "an equals sign, as in --rate=-value"),
     (("--rate", "--fast"), "--rate takes a value, and none was given"),
-    (("-o",), "-o takes a value, and none was given")])
+    (("-o",), "-o takes a value, and none was given"),
+    (("--data", "--fast"), "--data takes a value, and none was given"),
+    (("--data=x", "y"), "no flag stands before 'y', or one that takes nothing; see --help")])
 def test_a_mistake_is_answered_in_one_line(capsys, argv, says):
     with pytest.raises(SystemExit) as caught:
         given(*argv)
@@ -209,6 +220,6 @@ def test_what_stands_on_the_command_line_cannot_break_the_line(argv, capsys):
 def test_settings_from_a_file_are_held_to_the_types_of_their_flags():
     assert mistyped(Settings, {}) == mistyped(Settings, dataclasses.asdict(Settings())) == []
     assert mistyped(Settings, {"max_iters": "3", "fast": 0, "rate": 1, "table": True,
-                               "output": None, "unknown": []}) == [
-        "max_iters", "fast", "rate", "table", "output"]
+                               "output": None, "data": ["a"], "unknown": []}) == [
+        "max_iters", "fast", "rate", "table", "output", "data"]
     assert mistyped(Settings, {"rate": 1.0}) == mistyped(Settings, {"rate": None}) == []

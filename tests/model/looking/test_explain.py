@@ -42,7 +42,7 @@ def the_step(small_text, flags):
     the state after."""
     s = Settings(**Parser("train.py", "", Settings).given(
         ["--data", str(small_text), *TINY, *flags]))
-    text = data.read_text(s.data)
+    text = data.read_texts(s.data).characters
     tokenizer = CharTokenizer(text)
     ids, _ = data.split(tokenizer.encode(text))
     model = Transformer(s.model_config(tokenizer.vocab_size), s.seed)

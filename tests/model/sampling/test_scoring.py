@@ -69,7 +69,7 @@ def test_the_text_of_a_run_comes_back_with_the_ids_of_its_model(small_text):
     known = training_text(training, tokenizer)
     assert known.tokenizer is tokenizer
     assert np.array_equal(known.train, tokenizer.vocab_size - 1 - text.train)
-    with pytest.raises(ValueError, match="is no longer the text that the model was trained on"):
+    with pytest.raises(ValueError, match="is no longer the one that the model was trained on"):
         training_text(training | {"text": ""}, CharTokenizer("a"))
 
 

@@ -20,7 +20,7 @@ from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, 
                    load_checkpoint, save_checkpoint)
 from model.storage import archive
 from model.storage.checkpoint import (REMEDY, load_contents, load_last, restore_optimizer,
-                                      save_contents)
+                                      save_contents, texts_of)
 from token_files import byte_level
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
@@ -254,6 +254,12 @@ def test_whatever_training_keeps_comes_back(path):
     again = np.random.default_rng()
     again.bit_generator.state = found["rng"]
     assert np.array_equal(again.random(10), rng.random(10))
+
+
+def test_the_texts_of_a_run_are_one_or_several_or_not_named():
+    assert texts_of({"settings": {"data": "a b"}}) == ("a b",)
+    assert texts_of({"settings": {"data": ["a", "b"]}}) == ("a", "b")
+    assert texts_of({"settings": {}}) == texts_of({}) == ()
 
 
 def test_without_training_there_is_an_empty_record(path):
@@ -633,6 +639,7 @@ def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, 
 @pytest.mark.parametrize("training", [
     "", "{iteration", "[]", "null", '"' + "a" * 10_000, "[" * 100_000, '{"a":' * 100_000,
     '{"a": 1' + "0" * 5_000 + "}", '{"settings": []}', '{"settings": {"data": 5}}', '{"text": 5}',
+    '{"settings": {"data": ["a", 5]}}', '{"settings": {"data": {}}}',
     '{"state": {"iteration": "7"}}', '{"state": {"iteration": true}}', '{"state": {"best": null}}',
     '{"nan": "nan"}', '{"settings": {"optimizer": 1}}'], ids=lambda text: text[:20])
 def test_a_record_of_training_of_another_kind_is_refused(saved, training):

@@ -9,7 +9,7 @@ from model.training.folder import Folder
     ("/dev/../dev/fd/3", " --data FILE"), ("/proc/self/fd/0", " --data FILE")])
 def test_a_text_that_was_piped_in_is_asked_for_in_a_file(text, more):
     command = "python train.py --init_from resume --out_dir 'my run'"
-    assert Folder("my run").resume_command(text) == command + more
+    assert Folder("my run").resume_command(["lantern", text]) == command + more
 
 
 def test_a_folder_in_the_users_home_is_found_there(monkeypatch, tmp_path):

@@ -24,6 +24,7 @@ from model.training import run as runs
 from model.training.log import read_log
 from model.training.nan import Case
 from model.training.optimizers import decayed_and_other
+from model.training.report import listed
 from model.training.state import State
 from running import arrays, losses, refused, rows, run, same_arrays
 
@@ -322,6 +323,51 @@ def test_what_a_run_cannot_begin_with_is_refused_in_a_line(trained, new_text, tm
     assert "holds an encoder-decoder" in refused(
         capsys, *data_and_folder, "--init_from", str(tmp_path / "pair.npz"))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_on_several_texts_is_that_on_all_of_them_in_one(trained, small_text, tmp_path,
+                                                              monkeypatch, capsys):
+    whole, folder = small_text.read_text(encoding="utf-8"), tmp_path / "texts"
+    half = whole.index("\n", len(whole) // 2)
+    (folder / "drafts").mkdir(parents=True)
+    for name, part in (("1.txt", whole[:half]), ("2.md", whole[half + 1:])):
+        (folder / name).write_text(part, encoding="utf-8")
+    run(folder, tmp_path / "folder", "--max_iters", "40")
+    said = capsys.readouterr().out
+    assert said.startswith(f"files       {half:10,}  {folder / '1.txt'}\n"
+                           f"            {len(whole) - half - 1:10,}  {folder / '2.md'}\n"
+                           f"            not taken: what is in {folder / 'drafts'}\n"
+                           f"text        of 2 files: {len(whole):,} characters, 28 different ones")
+    assert losses(tmp_path / "folder") == losses(trained)
+    assert same_arrays(tmp_path / "folder" / "last.npz", trained / "last.npz")
+    training = load_checkpoint(tmp_path / "folder" / "last.npz").training
+    assert training["settings"]["data"] == [str(folder / "1.txt"), str(folder / "2.md")]
+
+    monkeypatch.chdir(folder)
+    run("lantern", tmp_path / "words", "--data", "1.txt", "2.md", "--max_iters", "0")
+    resume = ["--init_from", "resume", "--out_dir", str(tmp_path / "words"), "--max_iters", "1"]
+    monkeypatch.chdir(tmp_path)
+    (folder / "later.txt").write_text("later", encoding="utf-8")    # which this run has not read
+    train.main(resume)
+    shutil.rmtree(folder)
+    assert f'"{folder / "1.txt"}" is neither a known text' in (line := refused(capsys, *resume))
+    assert line.endswith("where the same text is in another file, give that with --data FILE")
+    train.main([*resume, "--data", str(small_text), "--max_iters", "2"])
+    assert load_checkpoint(tmp_path / "words" / "last.npz").training["settings"]["data"] == str(
+        small_text)
+    assert "the text of 2 files is not the one that the run in" in refused(
+        capsys, *resume, "--data", str(small_text), "lantern")
+
+
+@pytest.mark.parametrize("taken, left_out, lines", [
+    ([("a", 1_000)], [], []), ([("a", 1_000)], ["b/c"], ["     1,000  a",
+                                                         "not taken: what is in b/c"]),
+    ([("a\n", 5), ("b", 1)], [], ["         5  a\\n", "         1  b"]),
+    ([("a", 1_000)] * 6, [], ["     1,000  a"] * 5 + ["     1,000  in 1 more file"]),
+    ([("a", 1_000)] * 2_005, [], ["     1,000  a"] * 5 + [" 2,000,000  in 2,000 more files"])])
+def test_of_many_files_the_first_are_listed_and_the_characters_of_the_others(taken, left_out,
+                                                                             lines):
+    assert listed(data.Texts("", taken, left_out)) == "\n            ".join(lines)
 
 
 BLOWN_UP = ["--learning_rate", "1e30", "--max_iters", "50", "--grad_clip", "0",
