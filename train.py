@@ -1,7 +1,7 @@
 """Train a character-level transformer on any text, and say how good it is.
 
     python train.py                             the built-in plays, three minutes of training
-    python train.py --data my_text.txt          a text of your own (UTF-8)
+    python train.py --data my_text.txt          a text of your own (UTF-8); or files, or a folder
     python train.py --minutes 10                longer, and better
     python train.py --init_from resume          go on where a run was stopped
     python train.py --init_from out --data my_text.txt --out_dir out_mine

@@ -30,7 +30,8 @@ def load_beginning(name: str) -> Checkpoint:
     near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
     if name and path.parent.is_dir() and path.name == BEST:
         raise CheckpointError(f"--init_from {name}: the folder {path.parent} has no {BEST}; give "
-                              "that of a run, or the file of a checkpoint")
+                              "that of a run, or the file of a checkpoint, which python -m "
+                              "model.convert makes of another program's folder")
     raise CheckpointError(f"--init_from {name} is neither scratch, resume, nor a checkpoint or the "
                           "folder of a run; " + (f"did you mean {near[0]}?" if near else
                                                  "give one that is there"))

@@ -54,8 +54,9 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
         mistakes = mistakes + wrong
     try:
         texts = ranks.made_by_first(lambda: data.read_texts(given.get("data", Settings.data)))
-        known = (begun or resumed).tokenizer if begun or resumed else None
-        tokenizer, new = with_characters_of(texts.characters, known) if known else (None, {})
+        known = begun or resumed
+        tokenizer, new = (with_characters_of(texts.characters, known.tokenizer) if known
+                          else (None, {}))
         text = data.Text(texts.characters, texts.name, tokenizer)
         given["data"] = tuple(name for name, _ in texts.taken)
     except data.TextError as error:

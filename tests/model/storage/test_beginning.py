@@ -31,7 +31,7 @@ def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
              "run; give one that is there"),
     ("no/ckpt.npz", "give one that is there"), ("", "give one that is there"),
     (".", "--init_from .: the folder . has no ckpt.npz; give that of a run, or the file of a "
-          "checkpoint")])
+          "checkpoint, which python -m model.convert makes of another program's folder")])
 def test_a_name_that_stands_for_no_checkpoint_is_answered_with_what_would(name, says, tmp_path,
                                                                           monkeypatch):
     monkeypatch.chdir(tmp_path)
