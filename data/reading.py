@@ -75,12 +75,12 @@ def read_text(name_or_file: str) -> str:
     """
     known = KNOWN_TEXTS.get(name_or_file)
     file = os.path.expanduser(name_or_file) if known is None else str(_located(known))
-    kind = "folder" if os.path.isdir(file) else "device" if Path(file).is_char_device() else None
-    if kind:                            # a device such as /dev/zero has no end
-        raise TextError(f'"{file}" is a {kind}; give the path of a UTF-8 text file')
     try:
-        with open(file, "rb") as stream:
-            raw = stream.read()
+        kind = ("folder" if os.path.isdir(file) else
+                "device" if Path(file).is_char_device() else None)
+        if not kind:                    # a device such as /dev/zero has no end
+            with open(file, "rb") as stream:
+                raw = stream.read()
     except FileNotFoundError as error:
         raise TextError(_not_found(file)) from error
     except OSError as error:
@@ -88,6 +88,8 @@ def read_text(name_or_file: str) -> str:
                         + remedy(error, "give another file")) from error
     except ValueError as error:         # no file can have such a name
         raise TextError(f'cannot read "{file}": {error}; give another file') from error
+    if kind:
+        raise TextError(f'"{file}" is a {kind}; give the path of a UTF-8 text file')
     text = _decoded(raw, file).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if not text:
         raise TextError(f'"{file}" is empty; give a file with text in it')

@@ -15,10 +15,10 @@ MAGIC = "*?["                   # a word with one of these may be a pattern
 def sources(words: Sequence[str], known: Container[str]) -> tuple[list[str], list[str]]:
     """Return known names and paths of files, and the folders that are left out.
 
-    A word is a known name, a file, or a folder, which stands for its .txt and .md files in the
-    order of their names, without those of the folders in it, and without hidden ones.  Or it is a
-    pattern, as shells have them, for any of these: `*`, `?`, `[a-z]`, and `**` for folders in
-    folders; what it matches is taken in the order of the names.
+    A word is a known name, a file or a folder.  A folder stands for its .txt and .md files in the
+    order of their names, but not for hidden files and those of the folders in it.  A word may also
+    be a pattern of files and folders, as shells have them: `*`, `?`, `[a-z]`, and `**` for folders
+    in folders.  What it matches is taken in the order of the names.
 
     Raises
     ------
@@ -62,9 +62,10 @@ def _in_folder(folder):
     except OSError as error:
         raise TextError(f'cannot read the folder "{folder}": {error.strerror or error}; '
                         + remedy(error, "give another one")) from error
-    files = [entry.path for entry in entries
-             if entry.is_file() and entry.name.lower().endswith(SUFFIXES)]
-    folders = [entry.path for entry in entries if entry.is_dir()]
+    folders = [entry.path for entry in entries if os.path.isdir(entry)]
+    files = [entry.path for entry in entries        # a link that leads nowhere is refused later
+             if entry.name.lower().endswith(SUFFIXES) and entry.path not in folders
+             and (entry.is_symlink() or entry.is_file())]
     if not files:
         within = (f', and what is in its folders is not taken; give these, or "{folder}/**/*.txt"'
                   if folders else "; give another one, or files")

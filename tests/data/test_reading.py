@@ -111,7 +111,9 @@ def test_a_file_that_may_not_be_read_is_named_with_the_reason(monkeypatch):
         "give another file")
 
 
-@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+@pytest.mark.parametrize("name", [
+    "a\0b", "a\ud800b", pytest.param(5000 * "a", id="long", marks=pytest.mark.skipif(
+        os.name == "nt", reason="Windows says that there is no such file"))])
 def test_a_name_that_no_file_can_have_is_answered_with_the_reason(name):
     assert complaint(name).startswith(f'cannot read "{name}": ')
 

@@ -62,6 +62,13 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     assert len(found("~/plays")) == 3 and len(found("~/plays/*.txt")) == 1
 
 
+def linked(to, path):
+    try:
+        os.symlink(to, path)
+    except OSError:
+        pytest.skip("this system does not let everybody make links")
+
+
 @pytest.mark.parametrize("words, says", [
     (["lantern", "lantern"], '"lantern" would be read twice; give each text once'),
     (["plays", "./plays/../plays/1.txt"], '"./plays/../plays/1.txt" would be read twice'),
@@ -78,6 +85,13 @@ def test_words_that_stand_for_no_text_or_for_one_twice_are_refused(words, says):
     assert sources(words, KNOWN_TEXTS) if says is None else says in complaint(*words)
 
 
+@pytest.mark.parametrize("leads_to", ["nowhere.txt", "link.txt"])
+def test_a_link_that_leads_nowhere_is_taken_so_that_it_is_refused_later(leads_to):
+    linked(leads_to, "plays/link.txt")
+    os.mkdir("plays/folder.txt")
+    assert found("plays")[3:] == ["plays/link.txt"]
+
+
 @pytest.mark.skipif(os.name == "nt" or not hasattr(os, "geteuid") or os.geteuid() == 0,
                     reason="whoever runs this may read everything")
 def test_a_folder_that_may_not_be_read_is_named():
@@ -89,8 +103,5 @@ def test_a_folder_that_may_not_be_read_is_named():
 
 
 def test_a_link_to_a_file_that_is_taken_is_that_file_again():
-    try:
-        os.symlink("abc.txt", "link.txt")
-    except OSError:
-        pytest.skip("this system does not let everybody make links")
+    linked("abc.txt", "link.txt")
     assert complaint("abc.txt", "link.txt").startswith('"link.txt" would be read twice')
