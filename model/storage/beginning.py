@@ -6,15 +6,19 @@ import pathlib
 from data.tokenizer import CharTokenizer
 from data.tokens import TokenTokenizer
 from model.console.words import first_of, in_a_line, number_of
+from model.storage.archive import ArchiveError
 from model.storage.checkpoint import BEST, Checkpoint, CheckpointError, load_checkpoint
 from model.transformer import Transformer, TransformerConfig
+
+CONVERT = ("to begin with another program's model, make a checkpoint of it with python -m "
+           "model.convert")
 
 
 def beginning(name: str) -> pathlib.Path:
     """Return the path of the checkpoint that --init_from names: a file, or the folder of a run,
     which stands for its best model."""
     path = pathlib.Path(os.path.expanduser(name))
-    return path / BEST if path.is_dir() else path
+    return path / BEST if os.path.isdir(path) else path
 
 
 def load_beginning(name: str) -> Checkpoint:
@@ -25,13 +29,18 @@ def load_beginning(name: str) -> Checkpoint:
     CheckpointError : there is none, or it is damaged, or of another kind.
     """
     path = beginning(name)
-    if name and path.exists():
-        return load_checkpoint(path)
-    near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
-    if name and path.parent.is_dir() and path.name == BEST:
+    if name and os.path.exists(path):
+        try:
+            return load_checkpoint(path)
+        except CheckpointError as error:
+            if path.suffix == ".npz" or not isinstance(error.__cause__, ArchiveError):
+                raise
+            raise CheckpointError(f"--init_from {name} is no checkpoint of this program; {CONVERT}"
+                                  ) from error
+    if name and path.name == BEST and os.path.isdir(path.parent):
         raise CheckpointError(f"--init_from {name}: the folder {path.parent} has no {BEST}; give "
-                              "that of a run, or the file of a checkpoint, which python -m "
-                              "model.convert makes of another program's folder")
+                              f"that of a run; {CONVERT}")
+    near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
     raise CheckpointError(f"--init_from {name} is neither scratch, resume, nor a checkpoint or the "
                           "folder of a run; " + (f"did you mean {near[0]}?" if near else
                                                  "give one that is there"))

@@ -156,14 +156,14 @@ def _answering(path):
             raise CheckpointError(f"there is no checkpoint {path}; train one with python train.py, "
                                   "or name its folder with --out_dir")
         if not path.is_file():
-            raise CheckpointError(f"{path} is no file, but a folder or a device; name the folder "
-                                  "of a run with --out_dir")
+            raise CheckpointError(f"{path} is no file, but a folder or a device; give the folder "
+                                  "of a run, or its file")
         yield
     except CheckpointError:
         raise
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}; "
-                              + remedy(error, "name another folder with --out_dir")) from error
+                              + remedy(error, "give another")) from error
     except MemoryError as error:
         raise CheckpointError(f"there is not enough memory for {path}; end other programs, or take "
                               "a smaller model") from error

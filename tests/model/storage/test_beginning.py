@@ -30,11 +30,17 @@ def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
     ("gpt2", "--init_from gpt2 is neither scratch, resume, nor a checkpoint or the folder of a "
              "run; give one that is there"),
     ("no/ckpt.npz", "give one that is there"), ("", "give one that is there"),
-    (".", "--init_from .: the folder . has no ckpt.npz; give that of a run, or the file of a "
-          "checkpoint, which python -m model.convert makes of another program's folder")])
+    (".", "--init_from .: the folder . has no ckpt.npz; give that of a run; to begin "
+          "with another program's model, make a checkpoint of it with python -m model.convert"),
+    (5000 * "a", "give one that is there"),
+    ("gpt2.safetensors", "--init_from gpt2.safetensors is no checkpoint of this program; to "
+                         "begin with another program's model, make a checkpoint of it with"),
+    ("cut.npz", "cut.npz is damaged or no checkpoint: ")])
 def test_a_name_that_stands_for_no_checkpoint_is_answered_with_what_would(name, says, tmp_path,
                                                                           monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for other in ("gpt2.safetensors", "cut.npz"):
+        (tmp_path / other).write_bytes(b"other")
     with pytest.raises(CheckpointError) as caught:
         load_beginning(name)
     assert says in str(caught.value)
