@@ -51,8 +51,8 @@ class Settings:
                               "read again for each one; else from more than half of it")
     interactive: bool = flag(False, "ask for beginnings, one after another; what is typed is kept "
                                     "as the shell keeps it, in the cache folder")
-    score: str = flag(None, "a file, or another text that train.py's --data takes, to predict "
-                            "instead of writing one")
+    score: str = flag(None, "a UTF-8 text file, shakespeare or lantern, to predict instead of "
+                            "writing one")
     skip_unknown: bool = flag(False, "with --score, leave out the characters that the model does "
                                      "not know")
 
@@ -151,6 +151,8 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
     try:
         ids = tokenizer.encode(text)
     except UnknownCharacterError as error:
+        if isinstance(tokenizer, TokenTokenizer):       # whose own way with these is the only one
+            raise
         raise ValueError(f"{error}; --skip_unknown leaves such characters out") from error
     loss = text_losses(model, ids, s.slide, bar=True).mean()
     if not math.isfinite(loss):

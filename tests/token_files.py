@@ -14,6 +14,11 @@ def written(**parts):
                        "decoder": None, **parts})
 
 
+def of_words(*words, **parts):
+    return written(model={"type": "WordLevel", "vocab": {w: i for i, w in enumerate(words)},
+                          "unk_token": "?"}, **parts)
+
+
 def special(id, content):
     return {"id": id, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
             "normalized": False, "special": True}

@@ -8,7 +8,7 @@ import pytest
 
 from data.tokenizer import CharTokenizer, UnknownCharacterError
 from data.tokens import TokenizersMissing, TokenTokenizer
-from token_files import END, MERGES, byte_fallback, byte_level, special, written
+from token_files import END, MERGES, byte_fallback, byte_level, of_words, special, written
 
 KINDS = {"byte level": byte_level, "byte fallback": byte_fallback}
 TEXTS = ["", "a", "the quick the", " the  in\n\nre ", "so 🙂🙂 and 👩‍👩‍👧 é e\u0301", "Ἀχιλῆος, 漢字",
@@ -130,11 +130,6 @@ def test_a_file_that_cuts_texts_short_or_fills_them_up_does_neither_here():
                         "pad_id": 0, "pad_type_id": 0, "pad_token": END}
     tokenizer = TokenTokenizer(json.dumps(parts))
     assert tokenizer.encode("qqq").tolist() == [tokenizer.vocabulary.index("q")] * 3
-
-
-def of_words(*words, **parts):
-    return written(model={"type": "WordLevel", "vocab": {w: i for i, w in enumerate(words)},
-                          "unk_token": "?"}, **parts)
 
 
 def test_what_no_token_stands_for_is_refused():

@@ -13,7 +13,7 @@ from data.tokens import TokenTokenizer
 from model import (Transformer, TransformerConfig, generate, load_checkpoint, sample,
                    save_checkpoint)
 from model.sampling.scoring import text_losses
-from token_files import byte_fallback, byte_level
+from token_files import byte_fallback, byte_level, of_words
 
 
 def sampled(capsys, trained, *flags):
@@ -203,6 +203,16 @@ def test_a_model_of_tokens_writes_what_generate_gives_and_how_fast(of_tokens, ca
         texts = [generate(model, tokenizer, start, 120, 0.8, seed=seed) for seed in (1337, 1338)]
         assert out == f"\n{sample.RULE}\n".join(texts) + "\n"
         assert re.fullmatch(r"[0-9,.]+ tokens, [0-9,]+ characters a second\n", err)
+
+
+def test_what_no_token_stands_for_is_refused_without_a_flag_that_would_not_help(capsys, tmp_path):
+    pytest.importorskip("tokenizers")
+    model = Transformer(TransformerConfig(2, 32, n_layer=1, n_head=2, n_embd=16))
+    save_checkpoint(tmp_path / "ckpt.npz", model, TokenTokenizer(of_words("a", "the")))
+    (tmp_path / "t.txt").write_text("other", encoding="utf-8")
+    for flags in ([], ["--skip_unknown"]):
+        with pytest.raises(SystemExit, match=r"cannot encode the text: [^;]*$"):
+            sampled(capsys, tmp_path, "--score", str(tmp_path / "t.txt"), *flags)
 
 
 def test_a_text_is_scored_in_nats_a_token_and_bits_a_byte(of_tokens, capsys, tmp_path):
