@@ -61,7 +61,7 @@ def measure_tokens(options: argparse.Namespace, report: Report, path: pathlib.Pa
                 notes.append(agreement(decoder.read(ids), other.logits(ids)))
                 calls["transformers"] = (partial(other.generate, ids[:, :BEGINNING], count),
                                          partial(other.read, ids))
-            except RuntimeError as error:
+            except (RuntimeError, ValueError) as error:
                 notes.append(f"transformers: absent, because {error}")
         else:
             notes.append(ABSENT)

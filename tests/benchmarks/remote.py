@@ -6,11 +6,13 @@ import importlib.util
 import math
 import multiprocessing
 import os
+import tempfile
 from collections.abc import Iterator
 
 import numpy as np
 
 from model import Transformer
+from model.formats import checkpoint, hugging_face
 from model.training.settings import Settings
 from tests.benchmarks.sizes import ENVIRONMENT, MAX_NORM, OPTIMIZER
 from tests.benchmarks.timing import Seconds
@@ -106,10 +108,17 @@ class PyTorch(Remote):
 
 
 class Transformers(Remote):
-    """The model of a checkpoint on the library `transformers`."""
+    """The model of a checkpoint on the library `transformers`.
+
+    Raises
+    ------
+    ValueError : the library has no class for it, or needs another one that is not installed.
+    """
 
     def __init__(self, path: os.PathLike) -> None:
-        super().__init__("hugging.Llama", dict(path=os.fspath(path)))
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            hugging_face.write(folder, checkpoint.read(path))
+            super().__init__("hugging.Pretrained", dict(path=folder))
 
     def logits(self, ids: np.ndarray) -> np.ndarray:
         """Of the next token, (B, T) -> (B, V)."""
