@@ -26,6 +26,11 @@ def test_a_text_may_have_the_ids_of_another_tokenizer():
     assert np.array_equal(text.val, tokenizer.encode(text.parts()[1]))
 
 
+def test_different_ids_of_both_parts_are_counted_and_not_those_of_the_tokenizer():
+    text = Text(50 * "ab" + "c", tokenizer=CharTokenizer("abcxyz"))
+    assert "c" not in text.parts()[0] and text.different == 3
+
+
 def test_a_text_is_read_once_however_much_is_asked_of_it(tmp_path, monkeypatch):
     (tmp_path / "t.txt").write_text(WORDS)
     text = Text.read(str(tmp_path / "t.txt"))

@@ -172,6 +172,15 @@ def test_members_that_share_their_bytes_are_refused():
     assert refusal(content) == "its arrays claim more bytes than it has"
 
 
+def test_a_member_that_begins_too_late_in_the_file_is_refused():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as found:
+        found.writestr("a.npy", member(claim("(100,)"), bytes(400)))
+        found.filelist[0].header_offset += 200
+    content = file.getvalue()[:-2] + archive.SEALED
+    assert "another size" in refusal(content + hashlib.sha256(content).hexdigest().encode())
+
+
 def test_two_members_of_one_name_are_refused():
     with pytest.warns(UserWarning, match="Duplicate name"):
         file = sealed([("a.npy", member(claim("(4,)"), BODY))] * 2)
