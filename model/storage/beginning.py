@@ -22,7 +22,8 @@ def beginning(name: str) -> pathlib.Path:
 
 
 def load_beginning(name: str) -> Checkpoint:
-    """Read the checkpoint that --init_from names.
+    """Read the checkpoint that --init_from names, without the state of its optimiser: a new run
+    begins with a new one, and this has up to twice the size of the model.
 
     Raises
     ------
@@ -31,7 +32,7 @@ def load_beginning(name: str) -> Checkpoint:
     path = beginning(name)
     if name and os.path.exists(path):
         try:
-            return load_checkpoint(path)
+            return load_checkpoint(path)._replace(optimizer={})
         except CheckpointError as error:
             if path.suffix == ".npz" or not isinstance(error.__cause__, ArchiveError):
                 raise

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+import minigrad as mg
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
                    UnknownCharacterError, save_checkpoint)
 from model.storage.beginning import (beginning, load_beginning, take_weights, told,
@@ -18,10 +19,14 @@ def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     (tmp_path / "out").mkdir()
-    save_checkpoint(tmp_path / "out" / "ckpt.npz", made(1), CharTokenizer("abcde"))
+    model = made(1)
+    save_checkpoint(tmp_path / "out" / "ckpt.npz", model, CharTokenizer("abcde"), {"text": "x"},
+                    mg.AdamW(model.parameters(), lr=0.1))
     for name in (tmp_path / "out", tmp_path / "out" / "ckpt.npz", "~/out"):
         assert beginning(str(name)) == tmp_path / "out" / "ckpt.npz"
-        assert load_beginning(str(name)).model.config == CONFIG
+        found = load_beginning(str(name))
+        assert found.model.config == CONFIG and found.training == {"text": "x"}
+        assert found.optimizer == {}        # of a new run it is new
 
 
 @pytest.mark.parametrize("name, says", [
