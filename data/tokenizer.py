@@ -91,7 +91,7 @@ class CharTokenizer:
         return "".join(map(chr, self._points[check_ids(ids, self.vocab_size)]))
 
     def stream(self, after: Iterable[int] = ()) -> "CharStream":
-        """Return what decodes ids one by one; what is before them does not matter."""
+        """Return what decodes ids one by one; the ids before them do not matter."""
         return CharStream(self.vocabulary)
 
     def _near(self, character):

@@ -11,7 +11,7 @@ import numpy as np
 
 from data.tokenizer import UnknownCharacterError, check_ids
 
-REPLACED = "\ufffd"     # what the library decodes bytes as that are no character
+REPLACED = "\ufffd"     # what the library makes of bytes that are no character
 MOST_HELD = 16          # tokens that may be parts of a character; it has four bytes at most
 
 
@@ -26,8 +26,8 @@ class TokenTokenizer:
     ----------
     json : the text of the file.
     end : the id of the token that ends a text, if there is one.
-    vocab_size : the number of ids, V, if a model has more than the tokenizer; the others stand for
-        an empty text.
+    vocab_size : the number of ids of the model, V, if it has more than the tokenizer; the others
+        stand for an empty text.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class TokenTokenizer:
         if end is not None and not 0 <= end < self.vocab_size:
             raise ValueError(f"its end is the id {end}, and ids lie between 0 and "
                              f"{self.vocab_size - 1}")
-        # What the tokenizer puts before every text; what it may put behind it ends the text.
+        # What the tokenizer puts before every text.  What it puts behind one would end the text.
         mask = whole.special_tokens_mask
         self._first = whole.ids[:mask.index(0)] if 0 in mask else []
         check_ids(self._first, self.vocab_size)
@@ -101,8 +101,7 @@ class TokenTokenizer:
         return np.array(self._first + ids, np.int64)
 
     def without_unknown(self, text: str) -> tuple[str, dict[str, int]]:
-        """Return the text as it is: a tokenizer of tokens has its own way with what it does not
-        know."""
+        """Return the text as it is: the library decides what becomes of unknown characters."""
         return text, {}
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -110,7 +109,7 @@ class TokenTokenizer:
         return self._text(check_ids(ids, self.vocab_size).tolist())
 
     def stream(self, after: Iterable[int] = ()) -> "TokenStream":
-        """Return what decodes ids one by one, as the continuation of others."""
+        """Return what decodes ids one by one, as the continuation of the ids in `after`."""
         return TokenStream(self._text, after, self._special)
 
     def _text(self, ids):
@@ -122,9 +121,9 @@ class TokenTokenizer:
 
 
 class TokenStream:
-    """Decodes ids one by one, of which some are hidden, as the continuation of others.  The text of
-    a token depends on those around it: it may be a part of a character, or begin with a space that
-    is dropped at the beginning of a text."""
+    """Decodes ids one by one as the continuation of others, and shows no text of hidden ids.  The
+    text of a token depends on those around it: it may be a part of a character, or begin with a
+    space that is dropped at the beginning of a text."""
 
     def __init__(self, decode: Callable[[list[int]], str], after: Iterable[int], hidden: set[int]
                  ) -> None:
