@@ -153,7 +153,10 @@ def test_an_assigned_array_becomes_the_parameter_of_all_its_owners_also_where_th
     assert module.one.weight.requires_grad and module.one.weight.dtype == np.float32
 
 
-@pytest.mark.parametrize("unfit", [np.ones((3, 2)).T, np.broadcast_to(np.float64(1), (2, 3))])
+@pytest.mark.parametrize("unfit", [
+    np.ones((3, 2)).T, np.broadcast_to(np.float64(1), (2, 3)),
+    np.frombuffer(bytes(48)).reshape(2, 3), np.ndarray((2, 3), np.float64, bytearray(49), 1)],
+    ids=["not dense", "one number", "not writable", "not aligned"])
 def test_an_assigned_array_that_cannot_be_trained_on_is_copied(unfit):
     module = Inner()
     module.load_state_dict({"weight": unfit}, assign=True)

@@ -594,6 +594,9 @@ WRONG = [
     ("mlp", (np.ones((2, 3)), np.ones((5, 3)), np.ones((3, 5)), None, None, None, "swiglu",
              np.ones((4, 3))), {},
      ValueError, "gate needs the shape of up, [5, 3], and has [4, 3]"),
+    ("mlp", (np.ones((2, 3)), np.ones((5, 3)), np.ones((3, 5)), None, None, None, "swiglu",
+             np.ones((5, 3)), np.ones(6)), {},
+     ValueError, "bias needs one number for each of 5 outputs, and has shape [6]"),
     ("gelu", (np.ones(3),), {"approximate": "erf"}, ValueError, "not 'erf'"),
     ("add", (np.ones((2, 3)), np.ones(4)), {}, ValueError, "could not be broadcast"),
 ]

@@ -205,6 +205,14 @@ def test_a_model_of_tokens_writes_what_generate_gives_and_how_fast(of_tokens, ca
         assert re.fullmatch(r"[0-9,.]+ tokens, [0-9,]+ characters a second\n", err)
 
 
+def test_as_many_ids_are_timed_as_characters_where_each_is_one(trained, capsys):
+    checkpoint = load_checkpoint(trained / "ckpt.npz")
+    for most, n in ((9, 1), (60, 3), (60, 17)):
+        s = sample.Settings(max_new_tokens=most, num_samples=n)
+        ids, characters, _ = sample.write(s, checkpoint, "the", 1)
+        assert ids == characters == n * (most - sample.warm_up(s, checkpoint, "the"))
+
+
 def test_what_no_token_stands_for_is_refused_without_a_flag_that_would_not_help(capsys, tmp_path):
     pytest.importorskip("tokenizers")
     model = Transformer(TransformerConfig(2, 32, n_layer=1, n_head=2, n_embd=16))

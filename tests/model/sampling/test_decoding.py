@@ -17,7 +17,7 @@ SHAPES = [      # as TransformerConfig has them, without dropout
     (9, 6, 1, 3, 15, False, None, "alibi"), (30, 17, 2, 2, 14, True, None, "sinusoidal"),
     (30, 17, 2, 2, 32, False, 1, "none"), (30, 20, 2, 2, 36, True, None, "learned", "rms"),
     (30, 20, 2, 2, 36, False, 1, "alibi", "layer", True),
-    (9, 20, 1, 3, 6, True, None, "rotary", "layer", True),
+    (9, 20, 1, 3, 6, True, None, "rotary", "layer", True, "gelu", False, 1, 8192, 0.0, 0.1),
     (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "relu2"),
     (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "gelu", True),
     (65, 35, 3, 4, 64, False, 2, "rotary", "rms", True, "relu2", True),

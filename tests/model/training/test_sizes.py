@@ -16,8 +16,8 @@ from model.training.sizes import training_bytes
     (12, TransformerConfig(65, 64, 4, 4, 128)), (2, TransformerConfig(65, 256, 2, 4, 128)),
     (4, TransformerConfig(1000, 64, 2, 2, 64, dropout=0.2)),
     (8, TransformerConfig(30, 32, 6, 2, 32, bias=True)),
-    (4, TransformerConfig(65, 64, 4, 4, 64, n_kv_head=1, norm="rms_gain", activation="swiglu",
-                          n_inner=512, tied=False)),
+    (16, TransformerConfig(65, 64, 4, 4, 64, n_kv_head=1, norm="rms_gain", activation="swiglu",
+                           n_inner=512, tied=False)),
     (4, TransformerConfig(65, 64, 4, 4, 64, activation="gelu_tanh", n_inner=64))])
 def test_the_bytes_of_a_step_are_those_that_are_allocated_to_a_quarter(batch_size, config):
     rng = np.random.default_rng(0)
