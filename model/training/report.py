@@ -57,9 +57,10 @@ def listed(texts: data.Texts) -> str:
     """Return what was taken, in lines, if more than one file was named or something left out."""
     if len(texts.taken) == 1 and not texts.left_out:
         return ""
-    lines = [f"{characters:10,}  {in_a_line(name)}" for name, characters in texts.taken[:LISTED]]
+    taken = [(in_a_line(name), n) for name, n in texts.taken[:LISTED]]
     if rest := texts.taken[LISTED:]:
-        lines.append(f"{sum(n for _, n in rest):10,}  in {number_of(len(rest), 'more file')}")
+        taken.append((number_of(len(rest), "more file"), sum(n for _, n in rest)))
+    lines = [f"{number_of(n, 'character'):>20} in {name}" for name, n in taken]
     if texts.left_out:
         folders = first_of([in_a_line(folder) for folder in texts.left_out])
         lines.append(f"not taken: what is in {folders}")

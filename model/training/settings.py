@@ -26,9 +26,9 @@ class _First:
                                      "after another")
     out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
                                "previous.npz (the one before it), log.csv")
-    init_from: str = flag("scratch", "scratch; resume: go on from out_dir/last.npz as it is set; "
-                                     "or a checkpoint, or the folder of a run: begin a new run "
-                                     "with the weights of its model")
+    init_from: str = flag("scratch", "scratch; resume, to go on from out_dir/last.npz as it is "
+                                     "set; or a checkpoint or the folder of a run, to begin a new "
+                                     "run with the weights of its model")
     recipe: str = flag("modern", f"whole settings by name: {', '.join(RECIPES)}; other flags "
                                  "change single ones", choices=RECIPES)
     minutes: float = flag(None, "of training, after which the run ends; evaluating, compiling and "

@@ -329,13 +329,14 @@ def test_a_run_on_several_texts_is_that_on_all_of_them_in_one(trained, small_tex
                                                               monkeypatch, capsys):
     whole, folder = small_text.read_text(encoding="utf-8"), tmp_path / "texts"
     half = whole.index("\n", len(whole) // 2)
+    rest = len(whole) - half - 1
     (folder / "drafts").mkdir(parents=True)
     for name, part in (("1.txt", whole[:half]), ("2.md", whole[half + 1:])):
         (folder / name).write_text(part, encoding="utf-8")
     run(folder, tmp_path / "folder", "--max_iters", "40")
     said = capsys.readouterr().out
-    assert said.startswith(f"files       {half:10,}  {folder / '1.txt'}\n"
-                           f"            {len(whole) - half - 1:10,}  {folder / '2.md'}\n"
+    assert said.startswith(f"files       {half:9,} characters in {folder / '1.txt'}\n"
+                           f"            {rest:9,} characters in {folder / '2.md'}\n"
                            f"            not taken: what is in {folder / 'drafts'}\n"
                            f"text        of 2 files: {len(whole):,} characters, 28 different ones")
     assert losses(tmp_path / "folder") == losses(trained)
@@ -360,11 +361,13 @@ def test_a_run_on_several_texts_is_that_on_all_of_them_in_one(trained, small_tex
 
 
 @pytest.mark.parametrize("taken, left_out, lines", [
-    ([("a", 1_000)], [], []), ([("a", 1_000)], ["b/c"], ["     1,000  a",
-                                                         "not taken: what is in b/c"]),
-    ([("a\n", 5), ("b", 1)], [], ["         5  a\\n", "         1  b"]),
-    ([("a", 1_000)] * 6, [], ["     1,000  a"] * 5 + ["     1,000  in 1 more file"]),
-    ([("a", 1_000)] * 2_005, [], ["     1,000  a"] * 5 + [" 2,000,000  in 2,000 more files"])])
+    ([("a", 1_000)], [], []),
+    ([("a", 1_000)], ["b/c"], ["    1,000 characters in a", "not taken: what is in b/c"]),
+    ([("a\n", 5), ("b", 1)], [], ["        5 characters in a\\n", "         1 character in b"]),
+    ([("a", 1_000)] * 6, [], ["    1,000 characters in a"] * 5
+     + ["    1,000 characters in 1 more file"]),
+    ([("a", 1_000)] * 2_005, [], ["    1,000 characters in a"] * 5
+     + ["2,000,000 characters in 2,000 more files"])])
 def test_of_many_files_the_first_are_listed_and_the_characters_of_the_others(taken, left_out,
                                                                              lines):
     assert listed(data.Texts("", taken, left_out)) == "\n            ".join(lines)
