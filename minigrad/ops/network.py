@@ -95,6 +95,8 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     if (gate is None) == (activation == "swiglu"):
         raise ValueError(f"the activation {activation} takes "
                          + ("a gate, and none is given" if gate is None else "no gate"))
+    if gate is None and gate_bias is not None:
+        raise ValueError("gate_bias is added to the gate, and none is given")
     if (up.ndim, down.ndim) != (2, 2) or x.shape[-1:] != up.shape[1:] or len(up) != down.shape[1]:
         raise ValueError("x (..., C), up (F, C) and down (P, F) need the same C and the same F; "
                          f"they are {list(x.shape)}, {list(up.shape)} and {list(down.shape)}")

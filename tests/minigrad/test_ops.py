@@ -591,6 +591,8 @@ WRONG = [
      ValueError, "the activation swiglu takes a gate, and none is given"),
     ("mlp", (np.ones((2, 3)), np.ones((5, 3)), np.ones((3, 5))), {"gate": np.ones((5, 3))},
      ValueError, "the activation gelu takes no gate"),
+    ("mlp", (np.ones((2, 3)), np.ones((5, 3)), np.ones((3, 5))), {"gate_bias": np.ones(5)},
+     ValueError, "gate_bias is added to the gate, and none is given"),
     ("mlp", (np.ones((2, 3)), np.ones((5, 3)), np.ones((3, 5)), None, None, None, "swiglu",
              np.ones((4, 3))), {},
      ValueError, "gate needs the shape of up, [5, 3], and has [4, 3]"),
