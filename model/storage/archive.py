@@ -85,10 +85,7 @@ def read(file: BinaryIO) -> dict[str, np.ndarray]:
     ArchiveError : it is damaged, or of another kind, or claims more than it holds.
     """
     with _refusing():
-        size = check_seal(file)
-        with zipfile.ZipFile(file) as archive:
-            members = _members(archive, size)
-        return {name: _array(file, m) for name, m in members.items()}
+        return {name: _array(file, m) for name, m in _members(file).items()}
 
 
 def opened(path: str | os.PathLike) -> Lazy:
@@ -96,23 +93,32 @@ def opened(path: str | os.PathLike) -> Lazy:
 
     Raises
     ------
-    ArchiveError : as by `read`, now or when an array is read.
+    ArchiveError : as by `read`, now or when an array is read; or the file has been replaced by
+        then, for example by a run that goes on.
     """
     with open(path, "rb") as file, _refusing():
-        size = check_seal(file)
-        with zipfile.ZipFile(file) as archive:
-            members = _members(archive, size)
-        return Lazy({name: functools.partial(_read_one, path, m) for name, m in members.items()})
+        return Lazy({name: functools.partial(_read_one, path, _identity(file), m)
+                     for name, m in _members(file).items()})
 
 
-def _read_one(path, member):
+def _read_one(path, identity, member):
     with open(path, "rb") as file, _refusing():
+        if _identity(file) != identity:
+            raise ArchiveError(f"{path} has changed while it was read; read it again")
         return _array(file, member)
 
 
-def _members(archive, size):
-    """Return the entries of a zip of so many bytes, by the names of their arrays."""
-    members = archive.infolist()
+def _identity(file):
+    """Return what differs if the file of a name is replaced or written."""
+    status = os.fstat(file.fileno())
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _members(file):
+    """Return the entries of the zip in a sealed file, by the names of their arrays."""
+    size = check_seal(file)
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
     if any(m.compress_type != zipfile.ZIP_STORED or m.compress_size != m.file_size
            for m in members):
         raise ArchiveError("it is compressed")

@@ -3,6 +3,7 @@ beyond what it holds."""
 import functools
 import hashlib
 import io
+import os
 import tracemalloc
 import zipfile
 
@@ -97,6 +98,22 @@ def test_an_opened_file_is_refused_at_once_where_its_bytes_have_changed(tmp_path
         path.write_bytes(spoilt)
         with pytest.raises(ArchiveError):
             archive.opened(path)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_is_replaced_or_written_after_it_was_opened_is_refused(tmp_path, replaced):
+    path, other = tmp_path / "a.npz", written(ARRAYS | {"a": ARRAYS["a"] + 1})
+    path.write_bytes(written(ARRAYS))
+    found = archive.opened(path)
+    assert np.array_equal(found["a"], ARRAYS["a"])
+    if replaced:
+        (tmp_path / "b.npz").write_bytes(other)
+        os.replace(tmp_path / "b.npz", path)
+    else:
+        path.write_bytes(other)
+        os.utime(path, (0, 0))          # which the clock may be too coarse to change
+    with pytest.raises(ArchiveError, match=r"a.npz has changed while it was read; read it again$"):
+        found["a"]
 
 
 def test_a_file_of_numpy_alone_has_no_seal_and_is_refused():
