@@ -1,6 +1,7 @@
 """The command that writes the page: what it reads, what it says, and one-line mistakes."""
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,6 +71,13 @@ def test_a_passage_begins_with_a_paragraph_or_a_line_where_enough_follows(
     checkpoint = load_checkpoint(trained / "ckpt.npz")
     training = {"settings": {"data": str(tmp_path / "t.txt")}, "text": data.Text(text).digest}
     assert look.passage(checkpoint._replace(training=training))[0] == val[start:start + PASSAGE]
+
+
+def test_of_tokens_it_writes_as_many_as_make_about_such_a_passage(trained, monkeypatch):
+    monkeypatch.setattr(look, "generate", lambda model, tokenizer, start, count, **_: count)
+    checkpoint = load_checkpoint(trained / "ckpt.npz")._replace(training={})
+    assert look.passage(checkpoint)[0] == PASSAGE
+    assert look.passage(checkpoint._replace(tokenizer=SimpleNamespace(unit="token")))[0] == 48
 
 
 def test_if_that_text_is_gone_the_model_writes_one_itself(trained, tmp_path):
