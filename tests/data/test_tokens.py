@@ -87,6 +87,15 @@ def test_special_tokens_are_understood_and_not_shown(kind):
     assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
 
 
+def test_an_added_token_that_is_not_special_is_shown():
+    parts = json.loads(byte_level())
+    parts["added_tokens"].append(special(266, "<think>") | {"special": False})
+    tokenizer = TokenTokenizer(json.dumps(parts))
+    ids = tokenizer.encode("in<think>re").tolist()
+    assert 266 in ids
+    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids) == "in<think>re"
+
+
 def test_a_text_begins_with_the_token_that_begins_every_text_and_does_not_end_with_one():
     tokenizer = TokenTokenizer(byte_fallback(), end=2)
     assert tokenizer.encode("").tolist() == [1]
