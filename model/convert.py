@@ -124,9 +124,9 @@ def destination(found: Found, target: pathlib.Path) -> tuple[pathlib.Path, str]:
     return target / BEST, "checkpoint"
 
 
-def check_free(target: pathlib.Path) -> None:
-    """Refuse to write over a file or into a folder that holds something."""
-    if target.is_dir() and any(target.iterdir()):
+def check_free(target: pathlib.Path, scratch: pathlib.Path | None = None) -> None:
+    """Refuse to write over a file or into a folder that holds something other than `scratch`."""
+    if target.is_dir() and any(path != scratch for path in target.iterdir()):
         raise FormatError(f"{target} is a folder that holds something, and nothing is written over "
                           "it; give another name")
     if target.is_dir() and target.suffix.lower() in ENDINGS or (
@@ -139,23 +139,26 @@ def check_free(target: pathlib.Path) -> None:
 def appearing(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a path on the disk of `target` to write a file or a folder at, which takes that name
     once it is complete.  If anything goes wrong, nothing is left."""
-    there = next(folder for folder in target.absolute().parents if folder.exists())
-    scratch = there / f".{target.name}.{os.getpid()}.part"
+    there = target if target.is_dir() else next(
+        folder for folder in target.absolute().parents if folder.exists())
+    scratch = there / f".convert.{os.getpid()}.part"
+    aside = scratch / "whole"
     try:
         scratch.mkdir()
-        yield scratch / target.name
-        check_free(target)          # it may have come meanwhile
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.is_dir():
-            target.rmdir()          # it is empty
-        os.rename(scratch / target.name, target)
+        yield aside
+        check_free(target, scratch)     # something may have come meanwhile
+        if target.is_dir():             # it stays: it may be the current folder, a link or a disk
+            for path in sorted(aside.iterdir()):
+                os.rename(path, target / path.name)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(aside, target)
     except OSError as error:
         if error.filename and str(scratch) in str(error.filename):
             error.filename = str(target)        # the name that the user knows
         raise
     except ValueError as error:
-        raise FormatError(str(error).replace(f"{scratch}{os.sep}{target.name}", str(target))
-                          ) from error
+        raise FormatError(str(error).replace(str(aside), str(target))) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -13,6 +13,7 @@ from model import CharTokenizer, Transformer, TransformerConfig, convert, save_c
 from model.convert import main
 from model.formats import checkpoint, hugging_face, safetensors
 
+NANOGPT = pathlib.Path(__file__).parents[1] / "reference" / "nanogpt" / "ckpt.pt"
 TOKENIZER = CharTokenizer.of("b\n'aé漢🙂")
 CONFIG = TransformerConfig(TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4)
 
@@ -107,6 +108,17 @@ def test_an_empty_folder_may_be_filled(here):
     (here / "back").mkdir()
     main(["hf", "back"])
     assert weights("back/ckpt.npz") == weights("out/ckpt.npz")
+
+
+@pytest.mark.parametrize("target", [".", "../link"])
+def test_an_empty_folder_is_filled_and_not_replaced(here, monkeypatch, target):
+    (here / "empty").mkdir()
+    (here / "link").symlink_to("empty")
+    monkeypatch.chdir(here / "empty")
+    number = (here / "empty").stat().st_ino
+    main([str(NANOGPT), target])
+    assert (here / "empty").stat().st_ino == number
+    assert [path.name for path in (here / "empty").iterdir()] == ["ckpt.npz"]
 
 
 @pytest.mark.parametrize("words, says", [
