@@ -4,6 +4,8 @@ The weights of a real model fill a good part of the memory.  So a reader gives t
 and whoever converts or compares them holds one at a time.
 """
 import itertools
+import os
+import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -13,6 +15,8 @@ from data.tokenizer import CharTokenizer
 from data.tokens import TokenTokenizer
 from model.storage.archive import Lazy      # noqa: F401  readers take it from here
 from model.transformer import TransformerConfig, parameter_shapes
+
+MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter
 
 
 class FormatError(ValueError):
@@ -27,6 +31,28 @@ class Found(NamedTuple):
     weights: Mapping[str, np.ndarray]           # our names -> float32, in the model's shapes
     tokenizer: CharTokenizer | TokenTokenizer
     said: list[str] = []                        # more lines for the user
+
+
+def text_of(path: str | os.PathLike) -> str:
+    """Return the text of a file such as config.json or tokenizer.json.
+
+    Raises
+    ------
+    FormatError : it is no file, or too large, or not in UTF-8.
+    OSError : it cannot be read.
+    """
+    path = pathlib.Path(path)
+    if path.exists() and not path.is_file():        # a device such as /dev/zero has no end
+        raise FormatError(f"{path} is a folder or a device; give a file")
+    with open(path, "rb") as file:
+        content = file.read(MOST_TEXT + 1)
+    if len(content) > MOST_TEXT:
+        raise FormatError(f"{path} has more than the {MOST_TEXT:,} bytes of text that are read; "
+                          "give another file")
+    try:
+        return content.decode("utf-8-sig")          # Windows may put a byte order mark before it
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path} is no text in UTF-8; give another file") from error
 
 
 def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],

@@ -20,7 +20,7 @@ import numpy as np
 
 from data.tokens import TokenizersMissing, TokenTokenizer
 from model.console.words import in_a_line
-from model.formats.found import FormatError, Found, Lazy
+from model.formats.found import FormatError, Found, Lazy, text_of
 from model.formats.gguf_file import GGUFFile
 from model.formats.unpickling import shown
 from model.transformer import TransformerConfig, parameter_shapes
@@ -173,8 +173,7 @@ def _tokenizer(metadata: Mapping[str, object], V: int, given: str | os.PathLike 
     if type(end) is not int or not 0 <= end < V:
         end = None
     if given is not None:
-        text = pathlib.Path(given).read_text(encoding="utf-8")
-        return TokenTokenizer(text, end, V), [f"its tokens are those of {given}"]
+        return TokenTokenizer(text_of(given), end, V), [f"its tokens are those of {given}"]
     return TokenTokenizer(tokenizer_json(metadata), end, V), []
 
 

@@ -14,7 +14,7 @@ from data.tokenizer import CharTokenizer
 from data.tokens import TokenizersMissing, TokenTokenizer
 from model.console.words import in_a_line
 from model.formats import families, safetensors
-from model.formats.found import Found, FormatError, Lazy, check_shapes, shapes_of, some
+from model.formats.found import Found, FormatError, Lazy, check_shapes, shapes_of, some, text_of
 from model.storage.files import replacing
 from model.transformer import TransformerConfig, parameter_shapes
 
@@ -52,14 +52,14 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     return Found("Hugging Face folder", config, weights, tokenizer, lines)
 
 
-def _json(path):
+def _json(path, remedy="give a folder that has the files of one model of Hugging Face"):
     """Return the JSON object in a file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(text_of(path))
     except FileNotFoundError as error:
-        raise FormatError(f"there is no {path}; give a folder that has the files of one model of "
-                          "Hugging Face" + (", or --tokenizer" if "token" in path.name else "")
-                          ) from error
+        raise FormatError(f"there is no {path}; {remedy}") from error
+    except FormatError:
+        raise
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is no JSON: {in_a_line(error)}; take the file as it was written"
                           ) from error
@@ -131,7 +131,7 @@ def _as_it_was(note, config, family, weights):
 
 def _tokenizer(path, said, config):
     """Return the tokenizer in a file, and lines for the user."""
-    found = _json(path)
+    found = _json(path, "give the tokenizer.json of the model by --tokenizer")
     lines, end = [], said.get("eos_token_id")
     if isinstance(end, list):
         lines = [f"of the ids that end a text, {', '.join(map(str, end))}, the first is taken"]
@@ -143,7 +143,7 @@ def _tokenizer(path, said, config):
                 raise ValueError(f"it has {tokenizer.vocab_size} characters, for a model of "
                                  f"{config.vocab_size}")
             return tokenizer, []
-        return TokenTokenizer(path.read_text(encoding="utf-8"), end, config.vocab_size), lines
+        return TokenTokenizer(text_of(path), end, config.vocab_size), lines
     except TokenizersMissing:
         raise
     except (TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ from functools import partial
 from data.tokenizer import CharTokenizer
 from data.tokens import TokenizersMissing, TokenTokenizer
 from model.console.words import in_a_line, number_of
-from model.formats.found import FormatError, Found, Lazy
+from model.formats.found import FormatError, Found, Lazy, text_of
 from model.formats.torch_file import TorchFile, View
 from model.formats.unpickling import LARGEST, shown, unpickled
 from model.transformer import TransformerConfig, parameter_shapes
@@ -135,8 +135,8 @@ def _tokenizer(path, content, V, given):
     if given is None:
         meta = _meta_pkl(path, content)
         return _characters(meta, V), [f"its characters are those of {meta}"]
+    text = text_of(given)
     try:
-        text = pathlib.Path(given).read_text(encoding="utf-8")
         bare = TokenTokenizer(text)
         end = bare.encode(END).tolist()
         tokens = TokenTokenizer(text, end[0] if len(end) == 1 else None, V)

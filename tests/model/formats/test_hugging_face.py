@@ -156,8 +156,7 @@ def test_a_vocabulary_of_another_size_is_refused(folder):
     (folder / "tokenizer.json").write_text(json.dumps(of_characters("ab")), encoding="utf-8")
     assert "it has 2 characters, for a model of 16" in refusal(folder)
     (folder / "tokenizer.json").unlink()
-    assert "tokenizer.json; give a folder that has the files of one model of Hugging Face, or " \
-        "--tokenizer" in refusal(folder)
+    assert "tokenizer.json; give the tokenizer.json of the model by --tokenizer" in refusal(folder)
     other = folder / "characters.json"
     other.write_text(json.dumps(of_characters(VOCABULARY)), encoding="utf-8")
     assert hugging_face.read(folder, other).tokenizer.vocabulary == VOCABULARY
