@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from model.console.words import any_of
-from model.formats.found import FormatError, Lazy
+from model.formats.found import FormatError, Lazy, shown
 from model.transformer import TransformerConfig, meant, parameter_shapes
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu2": "relu2"}       # ours: theirs
@@ -229,12 +229,6 @@ def refuse(path: object, key: str, value: object, *instead: object) -> NoReturn:
                       "model")
 
 
-def shown(value: object) -> str:
-    """Return a setting in a few characters."""
-    said = value if isinstance(value, str) else repr(value)
-    return said if len(said) <= 60 else f"{said[:60]}..."
-
-
 class Piece(NamedTuple):
     """Some rows of one of our parameters, and how they are stored as a tensor of theirs."""
     name: str
@@ -268,11 +262,22 @@ def neighbours(rows: np.ndarray, D: int) -> np.ndarray:
 
 def pieces(config: TransformerConfig, family: Family, shapes: Mapping[str, tuple[int, ...]]
            ) -> dict[str, list[Piece]]:
-    """Return how each parameter of a whole model is stored, by our names.
+    """Return how each parameter of a whole model is stored by its class, by our names."""
+    return stored_as(config, family.names, shapes, turned=family is not GPT2,
+                     transposed=family is GPT2)
+
+
+def stored_as(config: TransformerConfig, names: Mapping[str, tuple[str, ...]],
+              shapes: Mapping[str, tuple[int, ...]], turned: bool = False,
+              transposed: bool = False) -> dict[str, list[Piece]]:
+    """Return how each parameter is stored, by our names.
 
     Parameters
     ----------
+    names : our modules, and those of the file that hold the same rows, one after the other.
     shapes : of the parameters, (outputs, inputs) where they are of a linear layer.
+    turned : whether pairs of rotary positions are halves of a head.
+    transposed : whether linear weights of the blocks are (inputs, outputs).
     """
     q, kv = config.n_head * config.d_head, config.kv_heads * config.d_head
     of_qkv = slice(0, q), slice(q, q + kv), slice(q + kv, q + 2 * kv)
@@ -280,17 +285,21 @@ def pieces(config: TransformerConfig, family: Family, shapes: Mapping[str, tuple
     for name, shape in shapes.items():
         module, _, leaf = name.rpartition(".")
         layer = re.match(r"blocks\.(\d+)\.", module)
-        theirs = family.names[re.sub(r"^blocks\.\d+\.", "blocks.{}.", module)]
+        theirs = names[re.sub(r"^blocks\.\d+\.", "blocks.{}.", module)]
         rows = of_qkv if len(theirs) == 3 else (slice(0, shape[0]),)
-        transposed = family is GPT2 and layer is not None and len(shape) == 2
+        turns = transposed and layer is not None and len(shape) == 2
         found[name] = []
         for i, (their_module, part) in enumerate(zip(theirs, rows)):
-            turned = config.d_head if len(theirs) == 3 and i < 2 else 0
+            D = config.d_head if turned and len(theirs) == 3 and i < 2 else 0
             size = (part.stop - part.start, *shape[1:])
-            found[name].append(Piece(
-                f"{their_module.format(layer and layer[1])}.{leaf}", part, turned, transposed,
-                size[::-1] if transposed else size))
+            found[name].append(Piece(f"{their_module.format(layer and layer[1])}.{leaf}", part, D,
+                                     turns, size[::-1] if turns else size))
     return found
+
+
+def stored_shapes(stored: dict[str, list[Piece]]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of their tensors."""
+    return {piece.name: piece.shape for parts in stored.values() for piece in parts}
 
 
 def as_theirs(weights: Mapping[str, np.ndarray], stored: dict[str, list[Piece]]) -> Lazy:

@@ -13,9 +13,11 @@ import numpy as np
 
 from data.tokenizer import CharTokenizer
 from data.tokens import TokenTokenizer
+from model.console.words import first_of, in_a_line
 from model.storage.archive import Lazy      # noqa: F401  readers take it from here
 from model.transformer import TransformerConfig, parameter_shapes
 
+LONGEST = 80            # characters of a name or a value in a message
 MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter
 
 
@@ -44,13 +46,11 @@ def text_of(path: str | os.PathLike) -> str:
     path = pathlib.Path(path)
     if path.exists() and not path.is_file():        # a device such as /dev/zero has no end
         raise FormatError(f"{path} is a folder or a device; give a file")
-    with open(path, "rb") as file:
-        content = file.read(MOST_TEXT + 1)
-    if len(content) > MOST_TEXT:
+    if path.stat().st_size > MOST_TEXT:
         raise FormatError(f"{path} has more than the {MOST_TEXT:,} bytes of text that are read; "
                           "give another file")
     try:
-        return content.decode("utf-8-sig")          # Windows may put a byte order mark before it
+        return path.read_text(encoding="utf-8-sig")  # Windows may put a byte order mark first
     except UnicodeDecodeError as error:
         raise FormatError(f"{path} is no text in UTF-8; give another file") from error
 
@@ -58,10 +58,11 @@ def text_of(path: str | os.PathLike) -> str:
 def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],
                  found: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse a file that lacks a tensor, or has one too many, or one of another shape."""
-    for what, names in (("lacks", expected.keys() - found.keys()),
-                        ("has, and no such model has,", found.keys() - expected.keys())):
-        if names:
-            raise FormatError(f"{path} {what} {some(names)}; take the file as it was written")
+    if lost := expected.keys() - found.keys():
+        raise FormatError(f"{path} lacks {some(lost)}; take the file as it was written")
+    if others := found.keys() - expected.keys():
+        raise FormatError(f"{path} has {some(others)}, for which a model of its configuration has "
+                          "no place; take another, or this one as it was written")
     for name, shape in expected.items():
         if tuple(found[name]) != tuple(shape):
             raise FormatError(f"{path} has {name} of the shape {list(found[name])}, and its "
@@ -75,10 +76,24 @@ def shapes_of(config: TransformerConfig, count: int) -> dict[str, tuple[int, ...
     return dict(itertools.islice(parameter_shapes(config), count + 1))
 
 
+def numbers_at(path: str | os.PathLike, dtype: str, count: int, begin: int) -> np.ndarray:
+    """Return numbers of a file, from a byte on at which it had as many when it was opened."""
+    found = np.fromfile(path, dtype, count, offset=begin)
+    if found.size < count:
+        raise FormatError(f"{path} has become shorter while it was read; convert it again once it "
+                          "is complete")
+    return found
+
+
+def shown(value: object) -> str:
+    """Return a value of a file as a message can hold it: in a line, and not long."""
+    said = value if isinstance(value, str) else repr(value)
+    return in_a_line(said if len(said) <= LONGEST else f"{said[:LONGEST]}...")
+
+
 def some(names: set[str]) -> str:
     """Return a few names, in order, and the number of the others."""
-    first = sorted(names)[:3]
-    return ", ".join(first) + (f" and {len(names) - len(first):,} more" * (len(names) > 3))
+    return first_of([shown(name) for name in sorted(names)], 3)
 
 
 def missing_library(name: str, extra: str = "convert") -> FormatError:

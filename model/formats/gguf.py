@@ -7,7 +7,6 @@ Source: gguf/constants.py of the library gguf; gguf_config_mapping.py, gguf_toke
 modeling_gguf_pytorch_utils.py of transformers 5.23; llama-vocab.cpp of llama.cpp for how a text is
 split before it is encoded.
 """
-import itertools
 import json
 import os
 import pathlib
@@ -20,10 +19,10 @@ import numpy as np
 
 from data.tokens import TokenizersMissing, TokenTokenizer
 from model.console.words import in_a_line
-from model.formats.found import FormatError, Found, Lazy, text_of
+from model.formats.families import as_ours, stored_as, stored_shapes
+from model.formats.found import FormatError, Found, Lazy, check_shapes, shapes_of, shown, text_of
 from model.formats.gguf_file import GGUFFile
-from model.formats.unpickling import shown
-from model.transformer import TransformerConfig, parameter_shapes
+from model.transformer import TransformerConfig
 
 SIZES = {"block_count": "n_layer", "embedding_length": "n_embd", "context_length": "block_size",
          "feed_forward_length": "n_inner", "attention.head_count": "n_head"}
@@ -37,11 +36,13 @@ OPTIONS = {"llama": dict(position="rotary", norm="rms_gain", activation="swiglu"
 D_HEAD = ("rope.dimension_count", "attention.key_length", "attention.value_length")
 PLAIN = {"vocab_size": None, "rope.scaling.type": "none", "rope.scaling.factor": 1.0,
          "expert_count": 0, "expert_used_count": 0}     # None: any value
-THEIRS = {"token_embedding": ["token_embd"], "position_embedding": ["position_embd"],
-          "norm": ["output_norm"], "lm_head": ["output"],
-          "norm1": ["attn_norm"], "attention.out": ["attn_output"], "norm2": ["ffn_norm"],
-          "mlp.gate": ["ffn_gate"], "mlp.up": ["ffn_up"], "mlp.down": ["ffn_down"]}
-QKV = {"llama": ["attn_q", "attn_k", "attn_v"], "gpt2": ["attn_qkv"]}
+NAMES = {       # our modules -> theirs that hold the same rows
+    "token_embedding": ("token_embd",), "position_embedding": ("position_embd",),
+    "blocks.{}.norm1": ("blk.{}.attn_norm",), "blocks.{}.attention.out": ("blk.{}.attn_output",),
+    "blocks.{}.norm2": ("blk.{}.ffn_norm",), "blocks.{}.mlp.gate": ("blk.{}.ffn_gate",),
+    "blocks.{}.mlp.up": ("blk.{}.ffn_up",), "blocks.{}.mlp.down": ("blk.{}.ffn_down",),
+    "norm": ("output_norm",), "lm_head": ("output",)}
+QKV = {"llama": ("blk.{}.attn_q", "blk.{}.attn_k", "blk.{}.attn_v"), "gpt2": ("blk.{}.attn_qkv",)}
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 SPLITS = {"gpt-2": BYTES, "smollm": {"type": "Sequence", "pretokenizers": [
@@ -64,13 +65,17 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     """
     path = pathlib.Path(path)
     file = _naming(path, GGUFFile, path)
-    config, arrays = _naming(path, _model, file)
+    architecture, config = _naming(path, _configuration, file)
+    stored = stored_as(config, NAMES | {"blocks.{}.attention.qkv": QKV[architecture]},
+                       shapes_of(config, len(file.tensors)))
+    check_shapes(path, stored_shapes(stored), {name: t.shape for name, t in file.tensors.items()})
+    _naming(path, file.check)
     tokens, said = _naming(path, _tokenizer, file.metadata, config.vocab_size, tokenizer)
     kinds = {file.library.GGMLQuantizationType(stored.kind).name for stored in
              file.tensors.values()}
     said.insert(0, f"its weights are stored as {', '.join(sorted(kinds))}, and become float32")
-    return Found("GGUF file", config, Lazy({name: partial(_naming, path, make)
-                                            for name, make in arrays.items()}), tokens, said)
+    arrays = Lazy({name: partial(_naming, path, file.array, name) for name in file.tensors})
+    return Found("GGUF file", config, as_ours(arrays, stored), tokens, said)
 
 
 def _naming(path: pathlib.Path, what: Callable, *arguments: object) -> Any:
@@ -83,41 +88,12 @@ def _naming(path: pathlib.Path, what: Callable, *arguments: object) -> Any:
         raise FormatError(f"cannot take the model of {path}: {in_a_line(error)}") from error
 
 
-def _model(file: GGUFFile) -> tuple[TransformerConfig, dict[str, Callable[[], np.ndarray]]]:
-    """Return the configuration, and what makes each weight, by our names."""
+def _configuration(file: GGUFFile) -> tuple[str, TransformerConfig]:
+    """Return the architecture and the configuration; refuse what they cannot say."""
     architecture = file.metadata.get("general.architecture")
     if type(architecture) is not str or architecture not in KEYS:
         raise FormatError(f"its architecture is {shown(str(architecture))}, and those that can be "
                           f"expressed are {' and '.join(KEYS)}; take a model of one of them")
-    config = _config(architecture, file)
-    makers, used, size = {}, set(), 0
-    # No more than is there is looked at: a file can claim 10^12 layers.
-    for name, shape in itertools.islice(parameter_shapes(config), len(file.tensors) + 1):
-        theirs = _theirs(name, architecture)
-        for part in theirs:
-            if part not in file.tensors:
-                raise FormatError(f"it has no tensor {part}, so it is damaged, or of another kind "
-                                  f"of {architecture}")
-        shapes = [file.tensors[part].shape for part in theirs]
-        if (sum(part[0] for part in shapes), *shapes[0][1:]) != shape or any(
-                part[1:] != shape[1:] for part in shapes):
-            raise FormatError(f"{' and '.join(theirs)} have the shapes {shapes}, which do not make "
-                              f"the {shape} of {name}")
-        used.update(theirs)
-        size += sum(file.tensors[part].size for part in theirs)
-        makers[name] = partial(_joined, file, theirs)
-    if others := file.tensors.keys() - used:
-        raise FormatError(f"it has a tensor {shown(min(others))}, for which this program's "
-                          f"{architecture} has no place")
-    if size > file.length:
-        raise FormatError("its tensors share their bytes, so it is damaged")
-    for name in {file.tensors[name].kind: name for name in used}.values():
-        file.check(name)
-    return config, makers
-
-
-def _config(architecture: str, file: GGUFFile) -> TransformerConfig:
-    """Return the configuration; refuse what it cannot say."""
     prefix = architecture + "."
     stated = {key.removeprefix(prefix): value for key, value in file.metadata.items()
               if key.startswith(prefix)}
@@ -141,29 +117,13 @@ def _config(architecture: str, file: GGUFFile) -> TransformerConfig:
         if stated.get(key, config.d_head) != config.d_head:
             raise FormatError(f"its {prefix}{key} is {stated[key]}, and heads of this program have "
                               f"embedding_length / head_count channels, {config.d_head} of them")
-    return replace(config, norm_eps=_short(config.norm_eps), rotary_base=_short(config.rotary_base))
+    return architecture, replace(config, norm_eps=_short(config.norm_eps),
+                                 rotary_base=_short(config.rotary_base))
 
 
 def _short(number: float) -> float:
     """Return the number of the fewest digits that is the same in float32, in which it is stored."""
     return float(str(np.float32(number)))
-
-
-def _theirs(name: str, architecture: str) -> list[str]:
-    """Return the names of the tensors whose rows, one after the other, are a parameter:
-    blocks.0.norm1.weight is blk.0.attn_norm.weight."""
-    layer, kind = name.rpartition(".")[::2]
-    block = ""
-    if layer.startswith("blocks."):
-        _, number, layer = layer.split(".", 2)
-        block = f"blk.{number}."
-    parts = QKV[architecture] if layer == "attention.qkv" else THEIRS[layer]
-    return [f"{block}{part}.{kind}" for part in parts]
-
-
-def _joined(file: GGUFFile, names: list[str]) -> np.ndarray:
-    arrays = [file.array(name) for name in names]
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _tokenizer(metadata: Mapping[str, object], V: int, given: str | os.PathLike | None

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.formats.found import FormatError
-from model.formats.unpickling import shown
+from model.formats.found import FormatError, missing_library, numbers_at, shown
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 LARGEST = 1 << 26       # bytes of a header; that of a vocabulary of 128,000 tokens has a tenth
@@ -50,9 +49,7 @@ class GGUFFile:
         try:
             import gguf
         except ImportError as error:
-            raise FormatError("the library gguf is not installed; install it with pip install "
-                              "'minigrad[gguf]' or, in a clone, pip install -e '.[gguf]'"
-                              ) from error
+            raise missing_library("gguf", "gguf") from error
         self.library, self.path = gguf, pathlib.Path(path)
         with open(path, "rb") as file:
             header = _Header(file.read(LARGEST))
@@ -92,18 +89,22 @@ class GGUFFile:
     def array(self, name: str) -> np.ndarray:
         """Return a tensor as float32."""
         stored = self.tensors[name]
-        numbers = np.fromfile(self.path, np.uint8, stored.size, offset=stored.start)
+        numbers = numbers_at(self.path, np.uint8, stored.size, stored.start)
         numbers = self._dequantized(numbers.reshape(*stored.shape[:-1], -1), stored.kind)
         return numbers.reshape(stored.shape)
 
-    def check(self, name: str) -> None:
-        """Refuse a tensor of a kind that the library cannot dequantise."""
-        kind = self.library.GGMLQuantizationType(self.tensors[name].kind)
-        try:
-            self._dequantized(np.zeros((1, self.library.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
-        except NotImplementedError as error:
-            raise FormatError(f"{shown(name)} is quantised as {kind.name}, which the library gguf "
-                              "cannot dequantise") from error
+    def check(self) -> None:
+        """Refuse tensors that share their bytes, or that the library cannot dequantise."""
+        if sum(stored.size for stored in self.tensors.values()) > self.length:
+            raise FormatError("its tensors share their bytes, so it is damaged")
+        for kind, name in {stored.kind: name for name, stored in self.tensors.items()}.items():
+            kind = self.library.GGMLQuantizationType(kind)
+            row = np.zeros((1, self.library.GGML_QUANT_SIZES[kind][1]), np.uint8)
+            try:
+                self._dequantized(row, kind)
+            except NotImplementedError as error:
+                raise FormatError(f"{shown(name)} is quantised as {kind.name}, which the library "
+                                  "gguf cannot dequantise") from error
 
     def _dequantized(self, rows, kind):
         with np.errstate(all="ignore"):     # of scales that are inf

@@ -42,7 +42,7 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     tensors = _tensors(folder, family)
     config = _tied(config, family, tensors)
     stored = families.pieces(config, family, shapes_of(config, len(tensors)))
-    check_shapes(folder, {piece.name: piece.shape for parts in stored.values() for piece in parts},
+    check_shapes(folder, families.stored_shapes(stored),
                  {name: tensor.shape for name, tensor in tensors.items()})
     weights = families.as_ours(Lazy({name: t.read for name, t in tensors.items()}), stored)
     tokenizer, lines = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said,
@@ -162,7 +162,6 @@ def write(path: str | os.PathLike, found: Found) -> None:
     family = families.family_of(config)
     whole = families.whole(config, family)
     stored = families.pieces(whole, family, dict(parameter_shapes(whole)))
-    shapes = {piece.name: piece.shape for parts in stored.values() for piece in parts}
     described = {
         "architectures": [family.architecture], "model_type": family.model_type,
         "dtype": "float32", **families.settings(config, family), "bos_token_id": None,
@@ -177,7 +176,7 @@ def write(path: str | os.PathLike, found: Found) -> None:
         with replacing(folder / name) as file:
             file.write(text.encode())
     safetensors.write_tensors(
-        folder / WEIGHTS, shapes,
+        folder / WEIGHTS, families.stored_shapes(stored),
         families.as_theirs(ChainMap(families.absent(config, family), weights), stored),
         {"format": "pt"})       # of the tensors' layout; transformers asks for it
 

@@ -2,7 +2,6 @@
 
 Source: model.py and train.py of https://github.com/karpathy/nanoGPT.
 """
-import itertools
 import math
 import os
 import pathlib
@@ -13,17 +12,14 @@ from functools import partial
 from data.tokenizer import CharTokenizer
 from data.tokens import TokenizersMissing, TokenTokenizer
 from model.console.words import in_a_line, number_of
-from model.formats.found import FormatError, Found, Lazy, text_of
+from model.formats.families import GPT2, as_ours, stored_as, stored_shapes
+from model.formats.found import FormatError, Found, Lazy, check_shapes, shapes_of, shown, text_of
 from model.formats.torch_file import TorchFile, View
-from model.formats.unpickling import LARGEST, shown, unpickled
-from model.transformer import TransformerConfig, parameter_shapes
+from model.formats.unpickling import LARGEST, unpickled
+from model.transformer import TransformerConfig
 
 SETTINGS = {"n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size", "dropout"}
 COMPILED = "_orig_mod."         # before each name, where torch.compile made the model
-THEIRS = {"token_embedding": "transformer.wte", "position_embedding": "transformer.wpe",
-          "norm": "transformer.ln_f", "lm_head": "lm_head",
-          "norm1": "ln_1", "attention.qkv": "attn.c_attn", "attention.out": "attn.c_proj",
-          "norm2": "ln_2", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 TOKENS, HEAD, MASK = "transformer.wte.weight", "lm_head.weight", ".attn.bias"
 END = "<|endoftext|>"           # of GPT-2's tokenizer
 
@@ -45,12 +41,14 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     path = pathlib.Path(path)
     file = _naming(path, TorchFile, path)
     config, views = _naming(path, _model, file, path.stat().st_size)
+    stored = stored_as(config, GPT2.names, shapes_of(config, len(views)))
+    check_shapes(path, stored_shapes(stored), {name: view.shape for name, view in views.items()})
     tokens, said = _tokenizer(path, file.content, config.vocab_size, tokenizer)
     iterations = file.content.get("iter_num")
     if type(iterations) is int and 0 <= iterations < 1 << 63:
         said.insert(0, f"written after {number_of(iterations, 'iteration')}")
     arrays = {name: partial(_naming, path, file.array, view) for name, view in views.items()}
-    return Found("nanoGPT checkpoint", config, Lazy(arrays), tokens, said)
+    return Found("nanoGPT checkpoint", config, as_ours(Lazy(arrays), stored), tokens, said)
 
 
 def _naming(path: pathlib.Path, what: Callable, *arguments: object) -> object:
@@ -63,7 +61,7 @@ def _naming(path: pathlib.Path, what: Callable, *arguments: object) -> object:
 
 
 def _model(file: TorchFile, size: int) -> tuple[TransformerConfig, dict[str, View]]:
-    """Return the configuration, and where each weight is, by our names."""
+    """Return the configuration, and where each weight is, by nanoGPT's names."""
     content = file.content
     if type(content) is not dict:
         raise FormatError("its pickle holds no dict")
@@ -73,24 +71,14 @@ def _model(file: TorchFile, size: int) -> tuple[TransformerConfig, dict[str, Vie
     theirs = {str(name).removeprefix(COMPILED): tensor for name, tensor in content["model"].items()}
     # Of attention without a fused kernel; not a weight.
     theirs = {name: tensor for name, tensor in theirs.items() if not name.endswith(MASK)}
-    if TOKENS not in theirs:
-        raise FormatError(f"its model has no {TOKENS}")
+    views = {name: _view(file, name, tensor) for name, tensor in theirs.items()}
     config = _config(content["model_args"])
-    if HEAD in theirs and _view(file, theirs, HEAD) != _view(file, theirs, TOKENS):
+    if HEAD in views and views[HEAD] != views.get(TOKENS):
         config = replace(config, tied=False)
     else:
-        theirs.pop(HEAD, None)      # one tensor, saved by two names
-    views, numbers = {}, 0
-    # No more than is there is looked at: a file can claim 10^12 layers.
-    for name, shape in itertools.islice(parameter_shapes(config), len(theirs) + 1):
-        view = views[name] = _view(file, theirs, _theirs(name))
-        if view.shape != shape:
-            raise FormatError(f"{_theirs(name)} has the shape {list(view.shape)}, and by its "
-                              f"model_args it is {list(shape)}")
-        numbers += math.prod(shape)
-    if others := theirs.keys() - {_theirs(name) for name in views}:
-        raise FormatError(f"its model has {shown(min(others))}, which nanoGPT's has not")
-    if 2 * numbers > size:      # each has 2 bytes at least, if no two share them
+        views.pop(HEAD, None)       # one tensor, saved by two names
+    # Each number has 2 bytes at least, if no two weights share it.
+    if 2 * sum(math.prod(view.shape) for view in views.values()) > size:
         raise FormatError("its weights share their numbers")
     return config, views
 
@@ -111,23 +99,11 @@ def _config(arguments: dict) -> TransformerConfig:
         raise FormatError(f"its model_args say that {error}") from error
 
 
-def _view(file: TorchFile, theirs: dict[str, object], name: str) -> View:
-    if name not in theirs:
-        raise FormatError(f"its model has no {name}")
+def _view(file: TorchFile, name: str, tensor: object) -> View:
     try:
-        return file.view(theirs[name])
+        return file.view(tensor)
     except FormatError as error:
-        raise FormatError(f"{name} of its model cannot be read: {error}") from error
-
-
-def _theirs(name: str) -> str:
-    """Return nanoGPT's name of a parameter: blocks.0.attention.qkv.weight is
-    transformer.h.0.attn.c_attn.weight."""
-    layer, kind = name.rpartition(".")[::2]
-    if not layer.startswith("blocks."):
-        return f"{THEIRS[layer]}.{kind}"
-    _, number, layer = layer.split(".", 2)
-    return f"transformer.h.{number}.{THEIRS[layer]}.{kind}"
+        raise FormatError(f"{shown(name)} of its model cannot be read: {error}") from error
 
 
 def _tokenizer(path, content, V, given):

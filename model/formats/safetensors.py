@@ -8,6 +8,7 @@ found right.
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from data.tokenizer import CharTokenizer
 from data.tokens import TokenizersMissing, TokenTokenizer
 from model.console.words import in_a_line
 from model.formats.found import (FormatError, Found, Lazy, check_shapes, missing_library,
-                                 shapes_of)
+                                 numbers_at, shapes_of, shown)
 from model.storage.files import replacing
 from model.transformer import TransformerConfig, parameter_shapes
 
@@ -34,7 +35,7 @@ class Stored(NamedTuple):
 
     def read(self) -> np.ndarray:
         """Return the numbers as float32."""
-        a = np.fromfile(self.path, DTYPES[self.dtype], math.prod(self.shape), offset=self.begin)
+        a = numbers_at(self.path, DTYPES[self.dtype], math.prod(self.shape), self.begin)
         if self.dtype == "BF16":
             a = a.astype("<u4")
             a <<= 16
@@ -69,7 +70,7 @@ def opened(path: str | os.PathLike) -> tuple[dict[str, Stored], dict[str, str]]:
     stored = {}
     for name, entry in header.items():
         if entry["dtype"] not in DTYPES:
-            raise FormatError(f"{path} has {in_a_line(name)} of {entry['dtype']}, and weights are "
+            raise FormatError(f"{path} has {shown(name)} of {entry['dtype']}, and weights are "
                               f"read in {', '.join(DTYPES)}; convert a model that is not quantised")
         begin = 8 + length + entry["data_offsets"][0]
         stored[name] = Stored(path, entry["dtype"], tuple(entry["shape"]), begin)
@@ -79,9 +80,8 @@ def opened(path: str | os.PathLike) -> tuple[dict[str, Stored], dict[str, str]]:
 def _each_once(pairs):
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
-        raise FormatError(f"has the name {in_a_line(twice)} twice in its header")
+        (twice, _), = Counter(name for name, _ in pairs).most_common(1)
+        raise FormatError(f"has the name {shown(twice)} twice in its header")
     return found
 
 

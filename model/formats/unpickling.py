@@ -12,11 +12,9 @@ import pickletools
 from collections.abc import Container
 from dataclasses import dataclass
 
-from model.console.words import in_a_line
-from model.formats.found import FormatError
+from model.formats.found import FormatError, shown
 
 LARGEST = 1 << 21       # bytes of a pickle; what it makes is at most some 80 times larger
-LONGEST = 80            # characters of a name in a message
 ORDERED_DICT = "collections.OrderedDict"
 MADE = {"NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False,
         "EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict}
@@ -151,8 +149,3 @@ def _set(found, items):
             type(key) is str or type(key) is int and key.bit_length() < 32 for key in items[::2]):
         raise TypeError     # others can be made to take for ever to hash, or to have one hash
     found.update(zip(items[::2], items[1::2], strict=True))
-
-
-def shown(text: str) -> str:
-    """Return a text of a file as a message can hold it: in a line, and not long."""
-    return in_a_line(text if len(text) <= LONGEST else text[:LONGEST] + "...")

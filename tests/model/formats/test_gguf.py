@@ -231,7 +231,7 @@ REFUSED = {
     "another architecture": ({"general.architecture": "falcon"}, "is falcon, .* llama and gpt2"),
     "no architecture": ({"general.architecture": None}, "architecture is None"),
     "scaled angles": ({"llama.rope.scaling.type": "yarn"}, r"rope\.scaling\.type is yarn"),
-    "angles of its own": ({"rope_freqs.weight": np.ones(4)}, r"tensor rope_freqs\.weight"),
+    "angles of its own": ({"rope_freqs.weight": np.ones(4)}, r"has rope_freqs\.weight, for which"),
     "experts": ({"llama.expert_count": 8}, r"llama\.expert_count is 8"),
     "an unknown key": ({"llama.logit_scale": 2.0}, r"llama\.logit_scale is 2\.0"),
     "heads that differ by layer": ({"llama.attention.head_count_kv": [2, 1]}, "the same for all"),
@@ -241,15 +241,15 @@ REFUSED = {
     "a size that is a text": ({"llama.block_count": "2"}, "n_layer takes a whole number"),
     "an epsilon of nan": ({"llama.attention.layer_norm_rms_epsilon": np.nan}, "norm_eps is above"),
     "heads that do not fit": ({"llama.attention.head_count": 5}, "n_embd 32 does not split"),
-    "10^18 layers": ({"llama.block_count": Number(10 ** 18)}, r"no tensor blk\.2\.attn_norm\.weig"),
+    "10^18 layers": ({"llama.block_count": Number(10 ** 18)}, r"lacks blk\.2\.attn_k\.weight"),
     "10^18 channels": ({"llama.embedding_length": Number(10 ** 18),
-                        "llama.rope.dimension_count": None}, "have the shapes"),
-    "a tensor too few": ({"output_norm.weight": None}, r"no tensor output_norm\.weight"),
+                        "llama.rope.dimension_count": None}, r"asks for \[266, 1000000"),
+    "a tensor too few": ({"output_norm.weight": None}, r"lacks output_norm\.weight"),
     "no tokens": ({"token_embd.weight": None}, r"no tensor token_embd\.weight"),
-    "a tensor too many": ({"blk.2.x.weight": np.ones(4)}, r"a tensor blk\.2\.x\.weight"),
-    "a tensor of another shape": ({"blk.0.attn_k.weight": np.ones((8, 32))}, r"\(8, 32\)"),
-    "a tensor turned": ({"blk.0.ffn_up.weight": np.ones((32, 64))}, r"\(32, 64\)"),
-    "parts that do not join": ({"blk.0.attn_k.weight": np.ones((16, 31))}, r"\(16, 31\)"),
+    "a tensor too many": ({"blk.2.x.weight": np.ones(4)}, r"has blk\.2\.x\.weight, for which"),
+    "a tensor of another shape": ({"blk.0.attn_k.weight": np.ones((8, 32))}, r"shape \[8, 32\]"),
+    "a tensor turned": ({"blk.0.ffn_up.weight": np.ones((32, 64))}, r"shape \[32, 64\]"),
+    "parts that do not join": ({"blk.0.attn_k.weight": np.ones((16, 31))}, r"shape \[16, 31\]"),
     "an unknown kind": ({"output_norm.weight": (99, (32,), bytes(128))}, "in the way 99"),
     "a kind of whole numbers": ({"output_norm.weight": (26, (32,), bytes(128))}, "as I32"),
     "parts of blocks": ({"output_norm.weight": (Q8_0, (32, 31), bytes(9999))}, "blocks of 32"),
@@ -289,7 +289,7 @@ def test_what_cannot_be_expressed_and_what_lies_is_refused_in_a_line(case, tmp_p
     path = written(tmp_path / "model.gguf", *llama(**changes))
     with pytest.raises(FormatError, match=why) as error:
         read(path)
-    assert str(error.value).startswith(f"cannot take the model of {path}: ")
+    assert str(error.value).startswith((f"cannot take the model of {path}: ", f"{path} "))
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
 
 

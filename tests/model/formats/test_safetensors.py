@@ -149,7 +149,7 @@ def test_a_tensor_that_is_missing_or_too_much_or_of_another_shape_is_named(path)
     store(path, {name: a for name, a in arrays.items() if name != "norm.weight"}, metadata)
     assert "lacks norm.weight; " in refusal(path)
     store(path, arrays | {"more": arrays["norm.weight"]}, metadata)
-    assert "has, and no such model has, more; " in refusal(path)
+    assert "has more, for which a model of its configuration has no place; " in refusal(path)
     store(path, arrays | {"norm.weight": ("F32", np.zeros(3, np.float32))}, metadata)
     assert "norm.weight of the shape [3], and its configuration asks for [4]; " in refusal(path)
     store(path, arrays | {"norm.weight": ("F64", np.zeros(4))}, metadata)
@@ -180,3 +180,11 @@ def test_without_the_library_it_says_what_to_install(path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
     with pytest.raises(FormatError, match=r"pip install 'minigrad\[convert\]'"):
         safetensors.read(path)
+
+
+def test_a_file_that_has_become_shorter_is_named(path):
+    written(path)
+    weights = safetensors.read(path).weights
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(FormatError, match="model.safetensors has become shorter while it was read"):
+        dict(weights)
