@@ -27,12 +27,13 @@ ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu2": "relu2"}       
 OTHER_NAMES = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}    # of the same functions
 # Keys that do not change what a trained model computes.
 IDLE = set("""
-    _name_or_path architectures attention_dropout attn_pdrop bos_token_id dtype embd_pdrop
-    eos_token_id gradient_checkpointing id2label initializer_range is_llama_config label2id minigrad
-    model_type n_ctx num_labels output_attentions output_hidden_states pad_token_id problem_type
-    reorder_and_upcast_attn resid_pdrop return_dict summary_activation summary_first_dropout
-    summary_proj_to_labels summary_type summary_use_proj task_specific_params torch_dtype
-    transformers.js_config transformers_version unk_token_id use_cache""".split())
+    _attn_implementation_autoset _name_or_path _num_labels architectures attention_dropout
+    attn_pdrop bos_token_id dtype embd_pdrop eos_token_id gradient_checkpointing id2label
+    initializer_range is_llama_config label2id minigrad model_type n_ctx num_labels
+    output_attentions output_hidden_states pad_token_id problem_type reorder_and_upcast_attn
+    resid_pdrop return_dict summary_activation summary_first_dropout summary_proj_to_labels
+    summary_type summary_use_proj task_specific_params torch_dtype transformers.js_config
+    transformers_version unk_token_id use_cache""".split())
 
 
 class Family(NamedTuple):

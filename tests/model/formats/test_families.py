@@ -180,12 +180,12 @@ def test_settings_that_are_not_there_are_what_transformers_takes_them_for():
     config, _ = families.configuration("config.json", {
         "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 3,
         "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 4,
-        "sliding_window": None, "use_cache": True})
+        "sliding_window": None, "use_cache": True, "_attn_implementation_autoset": True})
     assert (config.kv_heads, config.norm_eps, config.tied, config.rotary_base) == (2, 1e-6, False,
                                                                                    10_000)
     assert config.attention_bias is config.mlp_bias is False and config.activation == "swiglu"
     config, _ = families.configuration("config.json", {
         "model_type": "gpt2", "vocab_size": 5, "n_embd": 8, "n_layer": 1, "n_head": 2,
-        "n_positions": 4})
+        "n_positions": 4, "_num_labels": 1})
     assert (config.inner, config.norm_eps, config.tied, config.activation, config.bias) == (
         32, 1e-5, True, "gelu_tanh", True)
