@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import tracemalloc
 
 import numpy as np
@@ -82,14 +83,48 @@ def test_the_next_command_is_one_that_the_shell_reads(here, capsys):
     *_, command = capsys.readouterr().out.splitlines()
     python, c, code = shlex.split(command)
     assert (python, c) == ("python", "-c") and "'text-generation', 'my hf')('\\n', " in code
+    assert '"' in command       # which Windows' shell reads too
     compile(code, "", "exec")
     main(["out", "$x"])
     *_, command = capsys.readouterr().out.splitlines()
-    assert "'text-generation', '$x')('\\n', " in shlex.split(command)[2]
+    assert "'text-generation', '$x')('\\n', " in shlex.split(command)[2] and '"$' not in command
+    assert "-c 'from" in command
     main(["my hf", "my out"])
     assert capsys.readouterr().out.endswith("python -m model.sample --out_dir 'my out'\n")
     main(["out", "x.safetensors"])
     assert capsys.readouterr().out.endswith("python -m model.convert x.safetensors out_x\n")
+
+
+def test_a_file_is_known_by_its_first_bytes_too(here, capsys):
+    for path in NANOGPT.parent.iterdir():
+        shutil.copy(path, here)
+    (here / "ckpt.pt").rename("weights.bin")
+    main(["weights.bin", "nano"])
+    assert "weights.bin, a nanoGPT checkpoint" in capsys.readouterr().out
+
+
+def test_a_model_of_other_parts_is_described():
+    config = TransformerConfig(7, block_size=9, n_layer=1, n_head=4, n_embd=8, n_kv_head=2,
+                               tied=False, activation="swiglu", n_inner=5)
+    found = convert.Found("", config, {}, TOKENIZER, ["from a friend"])
+    assert convert.described(found) == """\
+model       520 parameters: 1 layer, 4 heads (2 of keys and values), \
+8 channels, block of 9
+            learned positions, layer norm, swiglu MLPs of 5, an output of its own
+vocabulary  7 characters
+            from a friend"""
+
+
+def test_what_came_meanwhile_is_not_written_over(here, capsys, monkeypatch):
+    def write(path, found):
+        real(path, found)
+        (here / "a.npz").write_text("another's")
+    real = checkpoint.write
+    monkeypatch.setattr(checkpoint, "write", write)
+    with pytest.raises(SystemExit, match="a.npz is there already, and nothing is written over it"):
+        main(["out", "a.npz"])
+    assert (here / "a.npz").read_text() == "another's"
+    assert {path.name for path in here.iterdir()} == {"a.npz", "out"}
 
 
 def test_nothing_is_written_over(here, capsys):
@@ -126,6 +161,7 @@ def test_an_empty_folder_is_filled_and_not_replaced(here, monkeypatch, target):
     ([], "the following arguments are required: FROM, TO"),
     (["out", "a", "b"], "no flag stands before 'b'"),
     (["out", "--tokenizer", "t.json", "a"], "ckpt.npz has its own vocabulary; leave out --tok"),
+    (["x.safetensors", "a", "--tokenizer", "t.json"], "x.safetensors has its own vocabulary; "),
     (["--tokenizer", "t.json", "out", "a"], "ckpt.npz has its own vocabulary; leave out --tok"),
     (["out", "a", "--to", "b"], "there is no flag --to"),
     (["nowhere", "a"], "there is no nowhere; give a file or folder that holds a model"),
@@ -139,6 +175,7 @@ def test_mistakes_are_answered_in_one_line(here, capsys, words, says):
     (here / "empty").mkdir()
     (here / "text.txt").write_text("hello")
     (here / "broken.npz").write_bytes(b"PK\3\4")
+    (here / "x.safetensors").write_bytes(b"")
     assert says in refused(capsys, *words)
 
 
@@ -188,7 +225,9 @@ def test_a_full_disk_and_an_interrupt_leave_nothing(here, capsys, monkeypatch, t
         for name, a in found.weights.items()}), "other numbers in norm.weight, so nothing is kept"),
     (lambda found: found._replace(tokenizer=CharTokenizer("abcdefg")), "another vocabulary"),
     (lambda found: found._replace(config=TransformerConfig(7, n_layer=2, n_embd=4)),
-     "another configuration")], ids=["numbers", "vocabulary", "configuration"])
+     "another configuration"),
+    (lambda found: found._replace(weights={}), "other names")],
+    ids=["numbers", "vocabulary", "configuration", "names"])
 def test_what_does_not_come_back_as_it_was_is_not_kept(here, capsys, monkeypatch, module, target,
                                                        spoil, says):
     if module is not checkpoint:
@@ -237,4 +276,6 @@ def test_a_model_of_tokens_goes_round(here):
     safetensors.write("a.safetensors", found)
     back = safetensors.read("a.safetensors")
     assert (back.tokenizer.json, back.tokenizer.end) == (byte_level(), 0)
+    with pytest.raises(ValueError, match="another vocabulary"):
+        convert.compare(found, back._replace(tokenizer=TokenTokenizer(byte_level(), end=1)))
     assert convert.compare(found, back) == sum(a.size for a in found.weights.values())

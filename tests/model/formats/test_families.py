@@ -189,3 +189,13 @@ def test_settings_that_are_not_there_are_what_transformers_takes_them_for():
         "n_positions": 4, "_num_labels": 1})
     assert (config.inner, config.norm_eps, config.tied, config.activation, config.bias) == (
         32, 1e-5, True, "gelu_tanh", True)
+    assert families.ARCEE.usual == families.LLAMA.usual | {"rms_norm_eps": 1e-5,
+                                                           "hidden_act": "relu2"}
+
+
+@pytest.mark.parametrize("theirs, ours", [
+    ("gelu", "gelu"), ("gelu_new", "gelu_tanh"), ("gelu_pytorch_tanh", "gelu_tanh"),
+    ("relu2", "relu2")])
+def test_an_activation_is_known_by_each_of_its_names(theirs, ours):
+    config, _ = families.configuration("config.json", gpt2(activation_function=theirs))
+    assert config.activation == ours
