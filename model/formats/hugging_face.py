@@ -20,7 +20,7 @@ from model.transformer import TransformerConfig, parameter_shapes
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOTE = "minigrad"       # the key of our own configuration
-# Buffers that older versions stored, and that are computed from the configuration.
+# Buffers that older versions stored, of any kind of number; the configuration says what they hold.
 BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 
 
@@ -88,19 +88,19 @@ def _tensors(folder, family):
                           "from_pretrained(old).save_pretrained(new)")
     found = {}
     for file in files:
-        some_of_them, _ = safetensors.opened(folder / file)
+        some_of_them, _ = safetensors.opened(folder / file, BUFFERS)
         if twice := found.keys() & some_of_them.keys():
             raise FormatError(f"{folder} has {some(twice)} in two files; take the files as they "
                               "were written")
         found |= some_of_them
-    if lost := where.keys() - found.keys():
+    if lost := {name for name in where if name not in found and not name.endswith(BUFFERS)}:
         raise FormatError(f"{folder / INDEX} names {some(lost)}, which its files lack; take the "
                           "files as they were written")
     prefix = family.names["token_embedding"][0].partition(".")[0] + "."
     if not any(name.startswith(prefix) for name in found):      # saved without the output
         found = {name if name.startswith("lm_head.") else prefix + name: tensor
                  for name, tensor in found.items()}
-    return {name: tensor for name, tensor in found.items() if not name.endswith(BUFFERS)}
+    return found
 
 
 def _tied(config, family, tensors):

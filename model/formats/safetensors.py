@@ -43,8 +43,13 @@ class Stored(NamedTuple):
         return a.astype(np.float32, copy=False).reshape(self.shape)
 
 
-def opened(path: str | os.PathLike) -> tuple[dict[str, Stored], dict[str, str]]:
+def opened(path: str | os.PathLike, left_out: tuple[str, ...] = ()
+           ) -> tuple[dict[str, Stored], dict[str, str]]:
     """Return the tensors of a file by name, and its metadata, after checking its header.
+
+    Parameters
+    ----------
+    left_out : how the names of tensors end that are not wanted, whatever they hold.
 
     Raises
     ------
@@ -69,6 +74,8 @@ def opened(path: str | os.PathLike) -> tuple[dict[str, Stored], dict[str, str]]:
     header.pop("__metadata__", None)
     stored = {}
     for name, entry in header.items():
+        if name.endswith(left_out):
+            continue
         if entry["dtype"] not in DTYPES:
             raise FormatError(f"{path} has {shown(name)} of {entry['dtype']}, and weights are "
                               f"read in {', '.join(DTYPES)}; convert a model that is not quantised")

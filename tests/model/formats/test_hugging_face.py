@@ -71,7 +71,9 @@ def test_a_model_comes_back_to_the_bit_with_what_its_class_does_not_know(tmp_pat
     assert back.kind == "Hugging Face folder" and back.config == config
     assert same(back.weights, before.weights)
     assert isinstance(back.tokenizer, CharTokenizer) and back.tokenizer.vocabulary == VOCABULARY
-    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [name]
+    said = json.loads((tmp_path / "config.json").read_text())
+    assert said["architectures"] == [name] and said.get("attn_pdrop", 0.1) == 0.1
+    assert ("resid_pdrop" in said) == (config is GPT2)
     assert {path.name for path in tmp_path.iterdir()} == {
         "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
         "tokenizer_config.json"}
@@ -122,6 +124,23 @@ def test_buffers_and_the_names_of_a_model_without_its_output_are_known(folder):
                    | {name.removeprefix("transformer."): a for name, a in tensors.items()}
                    | {"h.0.attn.bias": np.tri(7, dtype=np.float32)})
     assert same(hugging_face.read(folder).weights, found(GPT2).weights)
+    change_tensors(folder, {"lm_head.weight": -tensors["transformer.wte.weight"]})
+    assert not hugging_face.read(folder).config.tied
+
+
+def test_buffers_of_any_kind_of_number_are_left_out(folder):
+    from safetensors.numpy import load_file, save_file
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file(tensors | {"transformer.h.0.attn.bias": np.tri(7, dtype=bool),
+                         "transformer.h.1.attn.masked_bias": np.array(-1e4),
+                         "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(3)}, path)
+    assert same(hugging_face.read(folder).weights, found(GPT2).weights)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(
+        [*tensors, "transformer.h.0.attn.bias"], path.name)}))
+    assert same(hugging_face.read(folder).weights, found(GPT2).weights)
+    save_file(tensors | {"more": np.ones(3)}, path)
+    assert "has more of F64" in refusal(folder)
 
 
 def test_an_output_that_differs_from_the_token_table_is_one_of_its_own(folder):
