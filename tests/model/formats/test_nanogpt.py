@@ -152,6 +152,17 @@ def test_an_output_of_its_own_and_the_mask_of_old_versions_are_no_trouble(tmp_pa
     assert np.array_equal(head, positions.ravel()[8:].reshape(3, 4))
 
 
+@pytest.mark.parametrize("dataset", ["../private", "..", "", ".", "a\nb", 3])
+def test_a_dataset_that_is_no_name_of_a_folder_is_not_looked_for(dataset, tmp_path):
+    path = saved(tmp_path, keys={"config": plain({"dataset": dataset})})
+    for folder in ("data", "private"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(tmp_path / "meta.pkl", tmp_path / folder)
+    (tmp_path / "meta.pkl").unlink()
+    with pytest.raises(FormatError, match=r"put its meta\.pkl beside"):
+        nanogpt.read(path)
+
+
 REFUSED = {
     "no dict": (dict(whole=b"]"), "holds no dict"),
     "no model": (dict(keys={"model": None}), "no model, a dict"),
@@ -215,6 +226,13 @@ def test_a_model_of_tokens_takes_its_tokenizer_from_a_file_and_keeps_its_rows(V,
     assert found.tokenizer.decode(found.tokenizer.encode("the é")) == "the é"
     assert found.said == [f"its tokens are those of {tmp_path / 'tokenizer.json'}",
                           "the last 6 of its 272 ids stand for no token"][:1 + (V > 266)]
+
+
+def test_a_tokenizer_without_the_token_that_ends_a_text_has_no_end(tmp_path):
+    pytest.importorskip("tokenizers")
+    (tmp_path / "tokenizer.json").write_text(byte_level(), encoding="utf-8")
+    found = nanogpt.read(saved(tmp_path, vocab_size=266), tmp_path / "tokenizer.json")
+    assert found.tokenizer.end is None
 
 
 @pytest.mark.parametrize("content, why", [(byte_level(), "266 ids for a model of 3"),
