@@ -55,21 +55,21 @@ def packed(value):
             return struct.pack(f"<IIQ{len(value)}i", 9, 5, len(value), *value)
 
 
-def written(path, metadata, tensors, version=3, counts=None):
+def written(path, metadata, tensors, version=3, counts=None, alignment=32):
     """Write a GGUF file; a tensor is an array, or kind, shape, bytes and, if it lies, offset."""
     table, data = b"", b""
     for name, tensor in tensors.items():
         if isinstance(tensor, np.ndarray):
             tensor = F32, tensor.shape, tensor.astype("<f4").tobytes()
         kind, shape, content, *offset = tensor
-        data += bytes(-len(data) % 32)
+        data += bytes(-len(data) % alignment)
         table += packed_text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1],
                                                  kind, *(offset or [len(data)]))
         data += content
     counts = counts or (len(tensors), len(metadata))
     header = b"GGUF" + struct.pack("<IQQ", version, *counts) + b"".join(
         packed_text(key) + packed(value) for key, value in metadata.items()) + table
-    path.write_bytes(header + bytes(-len(header) % 32) + data)
+    path.write_bytes(header + bytes(-len(header) % alignment) + data)
     return path
 
 
@@ -159,6 +159,12 @@ def test_configuration_weights_and_tokens_come_out(made, config, tmp_path):
     assert found.said == ["its weights are stored as F32, and become float32"]
 
 
+def test_tensors_begin_where_the_alignment_says(tmp_path):
+    metadata, tensors = llama(**{"general.alignment": 256})
+    found = read(written(tmp_path / "model.gguf", metadata, tensors, alignment=256))
+    assert all(np.array_equal(found.weights[name], a) for name, a in weights_of(LLAMA).items())
+
+
 def test_weights_of_lower_precision_are_those_of_the_library(tmp_path):
     draw = np.random.default_rng(0)
     table, up = draw.standard_normal((V, 32)), draw.standard_normal((64, 32))
@@ -189,7 +195,9 @@ def test_what_begins_a_text_and_whole_user_tokens_are_kept(tmp_path):
                                  "tokenizer.ggml.bos_token_id": 0,
                                  "tokenizer.ggml.token_type": kinds})
     tokens = read(written(tmp_path / "model.gguf", metadata, tensors)).tokenizer
-    assert tokens.encode(f"a{TOKENS[-1]}").tolist() == [0, TOKENS.index("a"), V - 1]
+    ids = tokens.encode(f"a{TOKENS[-1]}")
+    assert ids.tolist() == [0, TOKENS.index("a"), V - 1]
+    assert tokens.decode(ids) != "a"        # special tokens alone are left out of a text
 
 
 @pytest.mark.parametrize("pre, parts", [("smollm", ["1", "2"]), ("gpt-2", ["12"])])
@@ -218,6 +226,14 @@ def test_a_tokenizer_may_be_given(tmp_path):
     found = read(path, tmp_path / "tokenizer.json")
     assert np.array_equal(found.tokenizer.encode(TEXT), other.encode(TEXT))
     assert found.tokenizer.end == 0
+    assert found.said == ["its weights are stored as F32, and become float32",
+                          f"its tokens are those of {tmp_path / 'tokenizer.json'}"]
+
+
+@pytest.mark.parametrize("end", [V, "0", None])
+def test_an_end_that_is_no_token_is_none(end, tmp_path):
+    metadata, tensors = llama(**{"tokenizer.ggml.eos_token_id": end})
+    assert read(written(tmp_path / "model.gguf", metadata, tensors)).tokenizer.end is None
 
 
 def test_without_the_library_the_message_says_how_to_install_it(tmp_path, monkeypatch):
@@ -231,6 +247,7 @@ REFUSED = {
     "another architecture": ({"general.architecture": "falcon"}, "is falcon, .* llama and gpt2"),
     "no architecture": ({"general.architecture": None}, "architecture is None"),
     "scaled angles": ({"llama.rope.scaling.type": "yarn"}, r"rope\.scaling\.type is yarn"),
+    "scaled angles of no type": ({"llama.rope.scaling.factor": 2.0}, r"scaling\.factor is 2\.0"),
     "angles of its own": ({"rope_freqs.weight": np.ones(4)}, r"has rope_freqs\.weight, for which"),
     "experts": ({"llama.expert_count": 8}, r"llama\.expert_count is 8"),
     "an unknown key": ({"llama.logit_scale": 2.0}, r"llama\.logit_scale is 2\.0"),
