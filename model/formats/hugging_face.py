@@ -182,7 +182,7 @@ def write(path: str | os.PathLike, found: Found) -> None:
 
 
 def _written(value):
-    return json.dumps(value, indent=2, default=int) + "\n"
+    return json.dumps(value, indent=2) + "\n"
 
 
 def tokenizer_json(tokenizer: CharTokenizer | TokenTokenizer) -> str:

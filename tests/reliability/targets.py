@@ -22,6 +22,7 @@ import numpy as np
 import data
 import train
 from data.tokenizer import UnknownCharacterError
+from data.tokens import TokenizersMissing
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, count,
                    load_checkpoint, look, sample)
 from model.console.options import mistyped
@@ -180,7 +181,7 @@ def hugging_face_folder(content: bytes) -> str:
         pathlib.Path(folder, FOLDER[kind]).write_bytes(rest)
         try:
             return is_whole(hugging_face.read(folder))
-        except FormatError as error:
+        except (FormatError, TokenizersMissing) as error:
             return in_a_line(error)
 
 
