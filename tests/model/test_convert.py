@@ -74,7 +74,9 @@ compared    all 452 numbers, the configuration and the vocabulary, read back: th
 use it:
     python train.py --init_from small.npz --data my_text.txt
 """
-    assert TransformerConfig(**json.loads(str(np.load("small.npz")["config"]))) == CONFIG
+    written = np.load("small.npz")
+    assert TransformerConfig(**json.loads(str(written["config"]))) == CONFIG
+    assert str(written["training"]) == "{}"
 
 
 def test_the_next_command_is_one_that_the_shell_reads(here, capsys):
