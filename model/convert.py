@@ -175,6 +175,8 @@ def described(found: Found) -> str:
              f"{'':12}{c.position} positions, {c.norm} norm, {c.activation} MLPs of {c.inner:,}"
              + ("" if c.tied else ", an output of its own"),
              f"vocabulary  {number_of(found.tokenizer.vocab_size, found.tokenizer.unit)}"]
+    if idle := sum(not text for text in found.tokenizer.vocabulary):
+        lines[-1] += f"; the tokenizer has no text for {idle:,} of them"
     return "\n".join(lines + [f"{'':12}{line}" for line in found.said])
 
 

@@ -113,18 +113,14 @@ def _tokenizer(path, content, V, given):
         return _characters(meta, V), [f"its characters are those of {meta}"]
     text = text_of(given)
     try:
-        bare = TokenTokenizer(text)
-        end = bare.encode(END).tolist()
+        end = TokenTokenizer(text).encode(END).tolist()
         tokens = TokenTokenizer(text, end[0] if len(end) == 1 else None, V)
     except TokenizersMissing:
         raise
     except ValueError as error:
         raise FormatError(f"{given} is not the tokenizer.json of {path}: {in_a_line(error)}; give "
                           "the one that its text was encoded with") from error
-    said = [f"its tokens are those of {given}"]
-    if V > bare.vocab_size:
-        said.append(f"the last {V - bare.vocab_size} of its {V:,} ids stand for no token")
-    return tokens, said
+    return tokens, [f"its tokens are those of {given}"]
 
 
 def _meta_pkl(path, content):

@@ -13,6 +13,7 @@ from data.tokens import TokenTokenizer
 from model import CharTokenizer, Transformer, TransformerConfig, convert, save_checkpoint
 from model.convert import main
 from model.formats import checkpoint, hugging_face, safetensors
+from token_files import byte_level
 
 NANOGPT = pathlib.Path(__file__).parents[1] / "reference" / "nanogpt" / "ckpt.pt"
 TOKENIZER = CharTokenizer.of("b\n'aé漢🙂")
@@ -115,6 +116,16 @@ model       520 parameters: 1 layer, 4 heads (2 of keys and values), \
             learned positions, layer norm, swiglu MLPs of 5, an output of its own
 vocabulary  7 characters
             from a friend"""
+
+
+@pytest.mark.parametrize("V, says", [
+    (266, "266 tokens"),
+    (272, "272 tokens; the tokenizer has no text for 6 of them")])
+def test_a_model_of_more_ids_than_its_tokenizer_has_is_described(V, says):
+    pytest.importorskip("tokenizers")
+    config = TransformerConfig(V, block_size=5, n_layer=1, n_head=2, n_embd=4)
+    found = convert.Found("", config, {}, TokenTokenizer(byte_level(), vocab_size=V))
+    assert convert.described(found).splitlines()[-1] == f"vocabulary  {says}"
 
 
 def test_what_came_meanwhile_is_not_written_over(here, capsys, monkeypatch):
@@ -271,7 +282,6 @@ def test_a_model_is_never_in_memory_as_a_whole(here):
 def test_a_model_of_tokens_goes_round(here):
     for name in ("safetensors", "tokenizers"):
         pytest.importorskip(name)
-    from token_files import byte_level
     tokenizer = TokenTokenizer(byte_level(), end=0)
     config = TransformerConfig(tokenizer.vocab_size, block_size=5, n_layer=1, n_head=2, n_embd=4)
     found = convert.Found("", config, Transformer(config).state_dict(), tokenizer)

@@ -224,8 +224,7 @@ def test_a_model_of_tokens_takes_its_tokenizer_from_a_file_and_keeps_its_rows(V,
     assert found.config.vocab_size == found.tokenizer.vocab_size == V
     assert found.weights["token_embedding.weight"].shape == (V, 4) and found.tokenizer.end == 0
     assert found.tokenizer.decode(found.tokenizer.encode("the é")) == "the é"
-    assert found.said == [f"its tokens are those of {tmp_path / 'tokenizer.json'}",
-                          "the last 6 of its 272 ids stand for no token"][:1 + (V > 266)]
+    assert found.said == [f"its tokens are those of {tmp_path / 'tokenizer.json'}"]
 
 
 def test_a_tokenizer_without_the_token_that_ends_a_text_has_no_end(tmp_path):
