@@ -1,1 +1,1 @@
-"""Files of other programs: each reader answers with one Found, and the writers take one."""
+"""Formats of files that hold a model.  Each module reads one as a Found; some write one, too."""

@@ -1,7 +1,8 @@
-"""What a reader of a file of another program answers with: a configuration, weights, a tokenizer.
+"""What every reader of a format returns, `Found`: a configuration, weights, a tokenizer.  And what
+the readers share.
 
-The weights of a real model fill a good part of the memory.  So a reader gives the arrays as `Lazy`,
-and whoever converts or compares them holds one at a time.
+The weights of a real model fill a good part of the memory.  So a reader returns them as `Lazy`, and
+whoever converts or compares them holds one array at a time.
 """
 import itertools
 import os

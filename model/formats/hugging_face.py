@@ -1,8 +1,8 @@
 """Folders of Hugging Face: config.json, safetensors files, tokenizer.json.
 
-A folder that `write` wrote has our own configuration in config.json too, under "minigrad".  `read`
-uses it if all else in the folder agrees, so that what went out comes back to the bit, without the
-zeros and ones that their classes need.
+`write` adds our own configuration to config.json, under "minigrad".  `read` uses it if all else in
+the folder agrees with it.  So a model comes back as it was, to the bit, without the zeros and ones
+that their classes need.
 """
 import json
 import os
