@@ -31,10 +31,12 @@ import numpy as np
 from data.tokenizer import CharTokenizer
 from data.tokens import TokenTokenizer
 from model.console.flags import Parser, answering, prepare_output
+from model.console.interrupts import AtOnce
 from model.console.options import flag
 from model.console.words import number_of, scaled
 from model.formats.found import Found, FormatError
 from model.storage.checkpoint import BEST
+from model.storage.files import remove_if_left
 from model.transformer import parameter_shapes
 
 # The reader of a file by the end of its name; else by its first bytes.
@@ -42,6 +44,7 @@ ENDINGS = {".npz": "checkpoint", ".safetensors": "safetensors", ".gguf": "gguf",
            ".pth": "nanogpt"}
 BEGINNINGS = {b"GGUF": "gguf", b"PK\3\4": "nanogpt"}
 WITH_TOKENIZER = ("checkpoint", "safetensors")
+PART = ".convert.{}.part"       # what the process of this number has not ended
 IN_A_FOLDER = {"config.json": "hugging_face", BEST: "checkpoint", "ckpt.pt": "nanogpt"}
 
 
@@ -60,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.add_argument(name, help=argparse.SUPPRESS)     # the text above explains it
         parser.kinds[name] = pathlib.Path
     given = parser.given(argv)
-    with answering("model.convert"):
+    with answering("model.convert"), AtOnce():
         convert(given["FROM"], given["TO"], given.get("tokenizer"))
         sys.stdout.flush()
 
@@ -124,9 +127,10 @@ def destination(found: Found, target: pathlib.Path) -> tuple[pathlib.Path, str]:
     return target / BEST, "checkpoint"
 
 
-def check_free(target: pathlib.Path, scratch: pathlib.Path | None = None) -> None:
-    """Refuse to write over a file or into a folder that holds something other than `scratch`."""
-    if target.is_dir() and any(path != scratch for path in target.iterdir()):
+def check_free(target: pathlib.Path) -> None:
+    """Refuse to write over a file or into a folder that holds something, but for what a conversion
+    has not ended."""
+    if target.is_dir() and not all(path.match(PART.format("*")) for path in target.iterdir()):
         raise FormatError(f"{target} is a folder that holds something, and nothing is written over "
                           "it; give another name")
     if target.is_dir() and target.suffix.lower() in ENDINGS or (
@@ -141,12 +145,14 @@ def appearing(target: pathlib.Path) -> Iterator[pathlib.Path]:
     once it is complete.  If anything goes wrong, nothing is left."""
     there = target if target.is_dir() else next(
         folder for folder in target.absolute().parents if folder.exists())
-    scratch = there / f".convert.{os.getpid()}.part"
+    scratch = there / PART.format(os.getpid())
     aside = scratch / "whole"
+    for part in there.glob(PART.format("*")):
+        remove_if_left(part)
     try:
         scratch.mkdir()
         yield aside
-        check_free(target, scratch)     # something may have come meanwhile
+        check_free(target)              # something may have come meanwhile
         if target.is_dir():             # it stays: it may be the current folder, a link or a disk
             for path in sorted(aside.iterdir()):
                 os.rename(path, target / path.name)

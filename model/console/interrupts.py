@@ -34,6 +34,15 @@ class Interrupts:
         print("\nstopping after this step; once more stops at once", file=sys.stderr)
 
 
+class AtOnce(Interrupts):
+    """Ends what runs on any of these signals as Ctrl-C does, so that it removes what it began."""
+
+    def _note(self, number, frame):
+        if number == getattr(signal, "SIGHUP", None):
+            _let_go_of_terminal()
+        raise KeyboardInterrupt
+
+
 def _let_go_of_terminal():
     """Discard output to a terminal that was closed, instead of failing."""
     for number in (1, 2):

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import pathlib
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def claimed(folder: pathlib.Path) -> Iterator[None]:
         file.write(f"process {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
         file.flush()
         for part in folder.glob("*.part"):
-            _remove_if_left(part)
+            remove_if_left(part)
         yield
 
 
@@ -109,12 +110,15 @@ def _lock(file):
     return True
 
 
-def _remove_if_left(part):
-    """Remove a file that `replacing` began, unless the process that writes it is alive."""
+def remove_if_left(part: pathlib.Path) -> None:
+    """Remove a file or folder NAME.PID.part, unless the process PID, which writes it, is alive."""
     number = part.name.split(".")[-2]
     if number.isdecimal() and not _is_alive(int(number)):
-        with contextlib.suppress(OSError):      # on Windows, a file that is being written
-            part.unlink()
+        if part.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):      # on Windows, a file that is being written
+                part.unlink()
 
 
 def _is_alive(process):

@@ -4,6 +4,7 @@ import os
 import pathlib
 import shlex
 import shutil
+import signal
 import tracemalloc
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from data.tokens import TokenTokenizer
 from model import CharTokenizer, Transformer, TransformerConfig, convert, save_checkpoint
+from model.console.interrupts import Interrupts
 from model.convert import main
 from model.formats import checkpoint, hugging_face, safetensors
 from token_files import byte_level
@@ -228,6 +230,29 @@ def test_a_full_disk_and_an_interrupt_leave_nothing(here, capsys, monkeypatch, t
             assert caught.value.code == 130
     assert not said or f"cannot use {target}: No space left on device; make room" in said
     assert [path.name for path in here.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("name", [name for name in Interrupts.NAMES if hasattr(signal, name)])
+def test_a_conversion_that_is_asked_to_stop_leaves_nothing(here, monkeypatch, name):
+    number, noted = getattr(signal, name), []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: signal.raise_signal(number))
+    (here / "empty").mkdir()
+    before = signal.signal(number, lambda *_: noted.append(number))
+    try:
+        with pytest.raises(SystemExit) as caught:
+            main(["out", "empty"])
+        signal.raise_signal(number)
+    finally:
+        signal.signal(number, before)
+    assert caught.value.code == 130 and not list((here / "empty").iterdir()) and len(noted) == 1
+
+
+def test_what_a_killed_conversion_left_is_removed_and_in_the_way_of_none(here, capsys):
+    left, running = (here / "hf" / f".convert.{n}.part" for n in (2 ** 22 + 1, os.getppid()))
+    for part in (left, running):
+        (part / "whole").mkdir(parents=True)
+    main(["out", "hf"])
+    assert not left.exists() and running.exists() and (here / "hf" / "config.json").exists()
 
 
 @pytest.mark.parametrize("module, target", [(checkpoint, "a.npz"), (hugging_face, "hf"),
