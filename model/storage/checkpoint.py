@@ -104,7 +104,7 @@ def save_contents(path: str | os.PathLike, contents: Contents,
     if isinstance(contents.config, EncoderDecoderConfig):
         config = {"kind": KIND} | config
     others = {"version": np.array(VERSION),
-              "config": np.array(json.dumps(config, default=int)),
+              "config": np.array(json.dumps(config, default=np.generic.item)),
               **_stored(contents.tokenizer),
               "training": np.array(json.dumps(contents.training))}
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
