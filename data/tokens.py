@@ -42,9 +42,8 @@ class TokenTokenizer:
             from tokenizers import Tokenizer
         except ImportError as error:
             raise TokenizersMissing(
-                "its vocabulary is of tokens, and the library that reads them is not installed; "
-                "install it with pip install 'minigrad[convert]' or, in a clone, "
-                "pip install -e '.[convert]'") from error
+                "its vocabulary is of tokens, which the library tokenizers reads, and that is not "
+                "installed; install it with python -m pip install -e '.[convert]'") from error
         self.json, self.end = json, end
         with _silent(), _answering("its tokenizer is none that the library tokenizers can use"):
             self._tokenizer = Tokenizer.from_str(json)

@@ -64,7 +64,11 @@ def main(argv: list[str] | None = None) -> None:
         parser.kinds[name] = pathlib.Path
     given = parser.given(argv)
     with answering("model.convert"), AtOnce():
-        convert(given["FROM"], given["TO"], given.get("tokenizer"))
+        try:
+            convert(given["FROM"], given["TO"], given.get("tokenizer"))
+        except KeyboardInterrupt:
+            print("\nstopped; nothing was written", file=sys.stderr)
+            raise
         sys.stdout.flush()
 
 
@@ -103,6 +107,8 @@ def recognised(source: pathlib.Path) -> tuple[pathlib.Path, str]:
         raise FormatError(f"{source} is a device or the like; give a file or a folder")
     with open(source, "rb") as file:
         first = file.read(4)
+    if not first:
+        raise FormatError(f"{source} is empty; give a file that holds a model")
     format = ENDINGS.get(source.suffix.lower()) or BEGINNINGS.get(first)
     if format is None:
         raise FormatError(f"{source} is of no kind that is read here: a folder of Hugging Face, or "
@@ -120,8 +126,8 @@ def destination(found: Found, target: pathlib.Path) -> tuple[pathlib.Path, str]:
     if target.suffix.lower() in (".npz", ".safetensors"):
         return target, ENDINGS[target.suffix.lower()]
     if target.suffix.lower() in (*ENDINGS, ".bin", ".onnx"):
-        raise FormatError(f"{target} would be a file of a kind that is only read; give a name that "
-                          "ends in .npz or .safetensors, or that of a folder")
+        raise FormatError(f"{target} would be a file of a kind that is not written; give a name "
+                          "that ends in .npz or .safetensors, or that of a folder")
     if found.kind == "checkpoint":
         return target, "hugging_face"
     return target / BEST, "checkpoint"

@@ -110,23 +110,24 @@ def family_of(config: TransformerConfig) -> Family:
         lacking["n-grams"] = "--ngrams 1"
     if config.qk_norm:
         lacking["normed queries and keys"] = "--no-qk_norm"
-    named = f"{config.position} positions".replace("none", "no")
+    positions = ("without positions" if config.position == "none" else
+                 f"with {config.position} positions")
     if config.position == "rotary" or config.norm != "layer":
         family = LLAMA if config.activation == "swiglu" else ARCEE
         if config.norm == "layer":
             lacking["layer norm with rotary positions"] = "--norm rms"
         elif config.position != "rotary":
-            lacking[f"{named} with RMS norm"] = "--position rotary"
+            lacking[f"RMS norm {positions}"] = "--position rotary"
     else:
         family = GPT2
         if config.position != "learned":
-            lacking[named] = "--position learned"
+            lacking[f"layer norm {positions}"] = "--position learned"
         if config.activation == "swiglu":
             lacking["gated MLPs with layer norm"] = "--activation gelu_tanh"
         if config.kv_heads < config.n_head:
             lacking["grouped heads with layer norm"] = f"--n_kv_head {config.n_head}"
     if lacking:
-        raise FormatError(f"Hugging Face's classes do not know {any_of(list(lacking))}; train a "
+        raise FormatError(f"no class of Hugging Face has {any_of(list(lacking))}; train a "
                           f"model with {' '.join(lacking.values())}, or convert this one to a "
                           ".safetensors file, which has all its parts")
     return family
@@ -213,7 +214,7 @@ def rotary_base(path: object, found: dict[str, object]) -> float:
     if not isinstance(rope, dict):
         refuse(path, key, rope, "null")
     if (kind := rope.get("rope_type", rope.get("type", "default"))) != "default":
-        refuse(path, f"{key} of the type", kind, "default")
+        refuse(path, f"the type of {key}", kind, "default")
     for name, value in rope.items():
         if name not in ("rope_type", "type", "rope_theta") and value not in (None, 1):
             refuse(path, f"{key} with {name}", value, "none")

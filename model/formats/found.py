@@ -100,5 +100,4 @@ def some(names: set[str]) -> str:
 def missing_library(name: str, extra: str = "convert") -> FormatError:
     """Return the error for a library that is not installed, with what to install."""
     return FormatError(f"the library {name} reads such files, and is not installed; install it "
-                       f"with pip install 'minigrad[{extra}]' or, in a clone, "
-                       f"pip install -e '.[{extra}]'")
+                       f"with python -m pip install -e '.[{extra}]'")

@@ -154,7 +154,8 @@ def _answering(path):
     try:
         if not path.exists():
             raise CheckpointError(f"there is no checkpoint {path}; train one with python train.py, "
-                                  "or name its folder with --out_dir")
+                                  "name its folder with --out_dir, or make one of another "
+                                  "program's model with python -m model.convert")
         if not path.is_file():
             raise CheckpointError(f"{path} is no file, but a folder or a device; give the folder "
                                   "of a run, or its file")

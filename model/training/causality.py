@@ -3,6 +3,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from tqdm import tqdm
 
 from minigrad import no_grad
 
@@ -34,13 +35,14 @@ def prove_causality(model: Callable, vocab_size: int, block_size: int, seed: int
     """
     if block_size < 2 or vocab_size < 2:
         return                                              # there is no future, or no other id
-    rng = np.random.default_rng(seed)
+    rng, tried = np.random.default_rng(seed), []
     for T in sorted({min(block_size, SHORT), min(block_size, LONG)}):
         ids = rng.integers(vocab_size, size=T)
         cuts = np.linspace(0, T - 1, 1 + min(T - 1, TOKENS // T)).astype(int)[1:]
         for some in np.array_split(cuts, math.ceil(len(cuts) * T * vocab_size / LOGITS)):
-            if len(some):
-                _prove_at(model, vocab_size, ids, some, rng)
+            tried += [(ids, some)] * (len(some) > 0)
+    for ids, some in tqdm(tried, "proving that it is causal", leave=False, delay=1, disable=None):
+        _prove_at(model, vocab_size, ids, some, rng)
 
 
 def _prove_at(model, vocab_size, ids, cuts, rng):

@@ -135,13 +135,14 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
         ids = 16 * (self.characters - self.batch_size * self.block_size)
         there = f"of memory, and there are {scaled(limit, 'B')}; take "
         if model > limit:
-            return [f"a model of --n_layer {self.n_layer} and --n_embd {self.n_embd} needs "
+            inner = f", --n_inner {self.n_inner}" if self.n_inner else ""
+            return [f"a model of --n_layer {self.n_layer}, --n_embd {self.n_embd}{inner} needs "
                     f"{scaled(model, 'B')} {there}less of one of them"]
         if step > limit:
             fits = int((limit - model) // (needed(1) - model))
             return [f"--batch_size {self.batch_size} of --block_size {self.block_size} needs some "
                     f"{scaled(step, 'B')} {there}"
-                    + (f"--batch_size {fits} or less" if fits else "a smaller --block_size")]
+                    + f"--batch_size {fits} or less, or " * (fits > 0) + "a smaller --block_size"]
         if step + ids > limit:
             return [f"--gradient_accumulation_steps {self.gradient_accumulation_steps} batches "
                     f"need {scaled(ids, 'B')} {there}fewer"]

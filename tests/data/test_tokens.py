@@ -210,7 +210,7 @@ def test_a_missing_library_is_answered_with_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(TokenizersMissing) as caught:
         TokenTokenizer(byte_level())
-    assert "pip install 'minigrad[convert]'" in str(caught.value)
+    assert "python -m pip install -e '.[convert]'" in str(caught.value)
     assert "\n" not in str(caught.value) and isinstance(caught.value, ValueError)
 
 

@@ -184,19 +184,21 @@ def test_an_empty_folder_is_filled_and_not_replaced(here, monkeypatch, target):
     (["text.txt", "a"], "text.txt is of no kind that is read here: a folder of Hugging Face, or a "
                         "file that ends in .npz, .safetensors, .gguf, .pt, .pth; give one"),
     (["broken.npz", "a"], "broken.npz is damaged or no checkpoint"),
-    (["out", "a.gguf"], "a.gguf would be a file of a kind that is only read; give a name that"),
-    (["out", "a.pt"], "a.pt would be a file of a kind that is only read")])
+    (["nothing.gguf", "a"], "nothing.gguf is empty; give a file that holds a model"),
+    (["out", "a.gguf"], "a.gguf would be a file of a kind that is not written; give a name that"),
+    (["out", "a.pt"], "a.pt would be a file of a kind that is not written")])
 def test_mistakes_are_answered_in_one_line(here, capsys, words, says):
     (here / "empty").mkdir()
     (here / "text.txt").write_text("hello")
     (here / "broken.npz").write_bytes(b"PK\3\4")
-    (here / "x.safetensors").write_bytes(b"")
+    (here / "x.safetensors").write_bytes(b"{}")
+    (here / "nothing.gguf").touch()
     assert says in refused(capsys, *words)
 
 
 @pytest.mark.parametrize("options, says", [
-    ({"ngrams": 2}, "do not know n-grams; train a model with --ngrams 1, or convert this one to"),
-    ({"position": "alibi"}, "alibi positions; train a model with --position learned")])
+    ({"ngrams": 2}, "has n-grams; train a model with --ngrams 1, or convert this one to"),
+    ({"position": "none"}, "has layer norm without positions; train a model with --position l")])
 def test_what_cannot_be_expressed_is_refused_with_the_flags_to_train_without(
         here, capsys, options, says):
     config = TransformerConfig(7, block_size=5, n_layer=1, n_head=2, n_embd=4, **options)
@@ -228,6 +230,7 @@ def test_a_full_disk_and_an_interrupt_leave_nothing(here, capsys, monkeypatch, t
             with pytest.raises(SystemExit) as caught:
                 main(["out", target])
             assert caught.value.code == 130
+            assert capsys.readouterr().err == "\nstopped; nothing was written\n"
     assert not said or f"cannot use {target}: No space left on device; make room" in said
     assert [path.name for path in here.iterdir()] == ["out"]
 

@@ -35,7 +35,7 @@ def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = Fals
                      for names in (others, SAMPLE * sample))
     if (missing or last) and compiling.cache_folder():
         number = sum(not compiling.KERNELS[name].on_disk() for name in own + missing + last)
-        compiling.say_compiling(f"{number} kernels")
+        compiling.say_compiling(f"{number} kernel" + "s" * (number > 1))
         command = COMMAND.format(path=sys.path, names=missing, last=last)
         process = subprocess.Popen([sys.executable, "-c", command],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

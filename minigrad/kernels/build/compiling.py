@@ -264,7 +264,7 @@ def say_compiling(what: str) -> None:
         last = ""
         with contextlib.suppress(OSError, ValueError):      # nothing was measured yet
             number, took = (kept_in / SECONDS).read_text().split()
-            last = f"; the last {number} took {took} s"
+            last = f"; {number} took {took} s the last time"
         _say(f"{what} for this machine{last}")
     _say, _compiled = None, 0
 

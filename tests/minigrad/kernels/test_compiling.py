@@ -62,7 +62,7 @@ def test_how_long_compiling_took_is_said_from_the_second_time_on(kept_in, capsys
     compiling.announce("compiling")
     compiling.say_compiling("7 kernels")
     assert capsys.readouterr().out == (
-        "compiling 7 kernels for this machine; the last 1 took 40 s\n")
+        "compiling 7 kernels for this machine; 1 took 40 s the last time\n")
 
 
 def test_a_kernel_is_kept_in_another_folder_where_that_beside_the_sources_is_read_only(

@@ -111,16 +111,17 @@ def test_settings_that_are_written_are_read_as_the_same_model(options, family):
 
 
 @pytest.mark.parametrize("options, says", [
-    ({"ngrams": 3}, "do not know n-grams; train a model with --ngrams 1, or"),
+    ({"ngrams": 3}, "no class of Hugging Face has n-grams; train a model with --ngrams 1, or"),
     ({"ngrams": 3, "qk_norm": True},
      "n-grams or normed queries and keys; train a model with --ngrams 1 --no-qk_norm, or"),
-    ({"position": "alibi"}, "alibi positions; train a model with --position learned, or"),
+    ({"position": "alibi"},
+     "layer norm with alibi positions; train a model with --position learned, or"),
     ({"position": "none", "norm": "rms"},
-     "no positions with RMS norm; train a model with --position rotary, or"),
+     "RMS norm without positions; train a model with --position rotary, or"),
     ({"position": "sinusoidal", "activation": "swiglu", "n_kv_head": 2},
-     "sinusoidal positions, gated MLPs with layer norm or grouped heads with layer norm; train a "
-     "model with --position learned --activation gelu_tanh --n_kv_head 4, or"),
-    ({"norm": "rms"}, "learned positions with RMS norm; train a model with --position rotary, or"),
+     "has layer norm with sinusoidal positions, gated MLPs with layer norm or grouped heads with "
+     "layer norm; train a model with --position learned --activation gelu_tanh --n_kv_head 4, or"),
+    ({"norm": "rms"}, "RMS norm with learned positions; train a model with --position rotary, or"),
     ({"position": "rotary"}, "layer norm with rotary positions; train a model with --norm rms")])
 def test_what_no_class_computes_is_named_with_the_flags_to_train_without_it(options, says):
     with pytest.raises(FormatError) as caught:
@@ -148,9 +149,9 @@ def gpt2(**keys):
     (llama(model_type="mamba"), "is of the model_type 'mamba', and only gpt2, llama or arcee"),
     ({}, "is of the model_type None"), ({"model_type": ["gpt2"]}, "is of the model_type ['gpt2']"),
     (llama(rope_scaling={"rope_type": "llama3", "factor": 8.0}),
-     "rope_scaling of the type = llama3"),
+     "the type of rope_scaling = llama3"),
     (llama(rope_parameters={"rope_type": "linear", "factor": 2.0}),
-     "rope_parameters of the type = linear"),
+     "the type of rope_parameters = linear"),
     (llama(rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.5}),
      "rope_parameters with partial_rotary_factor = 0.5"),
     (llama(rope_parameters=[1]), "rope_parameters = [1], and only null"),

@@ -239,7 +239,7 @@ def test_an_end_that_is_no_token_is_none(end, tmp_path):
 def test_without_the_library_the_message_says_how_to_install_it(tmp_path, monkeypatch):
     path = written(tmp_path / "model.gguf", *llama())
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(FormatError, match=r"pip install 'minigrad\[gguf\]'"):
+    with pytest.raises(FormatError, match=r"python -m pip install -e '.\[gguf\]'"):
         read(path)
 
 

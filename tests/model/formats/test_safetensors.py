@@ -178,7 +178,7 @@ def test_a_claim_of_a_million_layers_takes_no_memory(path):
 def test_without_the_library_it_says_what_to_install(path, monkeypatch):
     written(path)
     monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
-    with pytest.raises(FormatError, match=r"pip install 'minigrad\[convert\]'"):
+    with pytest.raises(FormatError, match=r"python -m pip install -e '.\[convert\]'"):
         safetensors.read(path)
 
 

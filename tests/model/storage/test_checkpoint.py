@@ -179,7 +179,7 @@ def test_where_the_library_of_tokens_is_missing_a_line_says_how_to_install_it(tm
     for name in ("last.npz", "previous.npz"):
         write(tmp_path / name, with_tokens(tmp_path / name))
     said = refusal(tmp_path / "last.npz")
-    assert "pip install 'minigrad[convert]'" in said and REMEDY not in said
+    assert "python -m pip install -e '.[convert]'" in said and REMEDY not in said
     with pytest.raises(CheckpointError, match="last.npz cannot be used: its vocabulary is of tok"):
         load_last(tmp_path)         # which is not damaged
 
@@ -416,7 +416,8 @@ def test_a_second_write_replaces_the_first(saved):
 def test_a_checkpoint_that_is_not_there_is_missed_with_a_remedy(tmp_path):
     for path in (tmp_path / "ckpt.npz", tmp_path / "no" / "such" / "folder"):
         assert refusal(path) == (f"there is no checkpoint {path}; train one with python train.py, "
-                                 "or name its folder with --out_dir")
+                                 "name its folder with --out_dir, or make one of another "
+                                 "program's model with python -m model.convert")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="this system has none of these")

@@ -117,7 +117,7 @@ def test_what_needs_more_memory_than_there_is_is_refused_and_the_remedy_fits(
     limit_to_that_of(40)
     says, = s.problems_with(TEXT)
     assert says.startswith("--batch_size 64 of --block_size 64 needs some 1")
-    assert says.endswith("; take --batch_size 40 or less")
+    assert says.endswith("; take --batch_size 40 or less, or a smaller --block_size")
     assert dataclasses.replace(s, batch_size=40).problems_with(TEXT) == []
     assert dataclasses.replace(s, batch_size=41).problems_with(TEXT) != []
     limit_to_that_of(0)
@@ -125,8 +125,10 @@ def test_what_needs_more_memory_than_there_is_is_refused_and_the_remedy_fits(
     monkeypatch.setattr(settings, "memory_limit", lambda: 1e6)
     needs = {"adamw": "12.75 MB", "muon": "9.603 MB"}[optimizer]
     assert s.problems_with(TEXT) == [
-        f"a model of --n_layer 4 and --n_embd 128 needs {needs} of memory, and there are 1.000 MB; "
+        f"a model of --n_layer 4, --n_embd 128 needs {needs} of memory, and there are 1.000 MB; "
         "take less of one of them"]
+    wide, = dataclasses.replace(s, n_inner=10 ** 9).problems_with(TEXT)
+    assert wide.startswith("a model of --n_layer 4, --n_embd 128, --n_inner 1000000000 needs ")
 
 
 def test_batches_that_are_accumulated_count_too(monkeypatch):
