@@ -14,7 +14,7 @@ from model.training.recipes import USUAL_PASSES, is_short, told
 from model.training.run import WARM_UP, Run, Step
 from model.training.state import State
 
-LISTED = 5      # files of a text that are named
+LISTED = 100    # files of a text that are named
 
 
 def describe(run: Run, counted: dict[str, float]) -> None:
