@@ -18,6 +18,7 @@ from tests.benchmarks.sizes import ENVIRONMENT, MAX_NORM, OPTIMIZER
 from tests.benchmarks.timing import Seconds
 
 ABSENT = "PyTorch: absent, because it is not installed"
+PATIENCE = 5        # seconds that a process has to end by itself
 
 
 def has_pytorch() -> bool:
@@ -65,6 +66,8 @@ class Remote:
 
     def close(self) -> None:
         """End the process."""
+        self._pipe.close()              # at which it ends, unless it is at work
+        self._process.join(PATIENCE)
         self._process.kill()
         self._process.join()
 
