@@ -22,6 +22,8 @@ WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the gr
 TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
         "--block_size", "16", "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
         "--warmup_iters", "5", "--learning_rate", "1e-2"]
+WITHOUT_KERNELS = ("data/", "minigrad/kernels/test_tiles.py", "minigrad/kernels/test_processor.py",
+                   "model/console/", "test_floors.py")
 LONGEST = 600       # seconds, after which a process is one that hangs
 COMPILE = """
 import itertools, minigrad
@@ -39,8 +41,13 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Let the tests about processes that run meanwhile be the last ones."""
-    items.sort(key=lambda item: item.get_closest_marker("meanwhile") is not None)
+    """Begin with tests that need none of the kernels that are compiled beside them; then those that
+    need few at once; end with those about processes that run meanwhile."""
+    def place(item):
+        path = item.path.relative_to(ROOT / "tests").as_posix()
+        return (item.get_closest_marker("meanwhile") is not None, path.startswith("benchmarks/"),
+                not path.startswith(WITHOUT_KERNELS))
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session", autouse=True)
