@@ -86,6 +86,14 @@ def numbers_at(path: str | os.PathLike, dtype: str, count: int, begin: int) -> n
     return found
 
 
+def of_bfloat16(halves: np.ndarray) -> np.ndarray:
+    """Return bfloat16 numbers, given as unsigned integers, as float32, of which each is the upper
+    half."""
+    whole = halves.astype(np.uint32)
+    whole <<= 16
+    return whole.view(np.float32)
+
+
 def shown(value: object) -> str:
     """Return a value of a file as a message can hold it: in a line, and not long."""
     said = value if isinstance(value, str) else repr(value)

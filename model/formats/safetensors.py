@@ -19,7 +19,7 @@ from data.tokenizer import CharTokenizer
 from data.tokens import TokenizersMissing, TokenTokenizer
 from model.console.words import in_a_line
 from model.formats.found import (FormatError, Found, Lazy, check_shapes, missing_library,
-                                 numbers_at, shapes_of, shown)
+                                 numbers_at, of_bfloat16, shapes_of, shown)
 from model.storage.files import replacing
 from model.transformer import TransformerConfig, parameter_shapes
 
@@ -37,9 +37,7 @@ class Stored(NamedTuple):
         """Return the numbers as float32."""
         a = numbers_at(self.path, DTYPES[self.dtype], math.prod(self.shape), self.begin)
         if self.dtype == "BF16":
-            a = a.astype("<u4")
-            a <<= 16
-            a = a.view("<f4")
+            a = of_bfloat16(a)
         return a.astype(np.float32, copy=False).reshape(self.shape)
 
 

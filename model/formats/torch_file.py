@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.formats.found import FormatError
+from model.formats.found import FormatError, of_bfloat16
 from model.formats.unpickling import LARGEST, Call, Name, Persistent, unpickled
 
 BFLOAT16 = "bfloat16"       # the upper half of a float32
@@ -114,7 +114,7 @@ class TorchFile:
         dtype = self._dtype(view.dtype)
         numbers = np.frombuffer(self._bytes(f"data/{view.key}"), dtype)
         if view.dtype == BFLOAT16:
-            numbers = (numbers.astype(np.uint32) << 16).view(np.float32)
+            numbers = of_bfloat16(numbers)
         viewed = np.lib.stride_tricks.as_strided(
             numbers[view.offset:], view.shape, [step * numbers.itemsize for step in view.strides])
         return np.ascontiguousarray(viewed, np.float32).reshape(view.shape)
