@@ -52,14 +52,19 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     return Found("Hugging Face folder", config, weights, tokenizer, lines)
 
 
-def _json(path, remedy="give a folder that has the files of one model of Hugging Face"):
-    """Return the JSON object in a file."""
+def _text(path, remedy="give a folder that has the files of one model of Hugging Face"):
+    """Return the text of a file that must be there."""
     try:
-        found = json.loads(text_of(path))
+        return text_of(path)
     except FileNotFoundError as error:
         raise FormatError(f"there is no {path}; {remedy}") from error
-    except FormatError:
-        raise
+
+
+def _json(path, text=None):
+    """Return the JSON object in a file, or in its text."""
+    text = _text(path) if text is None else text
+    try:
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is no JSON: {in_a_line(error)}; take the file as it was written"
                           ) from error
@@ -131,7 +136,8 @@ def _as_it_was(note, config, family, weights):
 
 def _tokenizer(path, said, config):
     """Return the tokenizer in a file, and lines for the user."""
-    found = _json(path, "give the tokenizer.json of the model by --tokenizer")
+    text = _text(path, "give the tokenizer.json of the model by --tokenizer")
+    found = _json(path, text)
     lines, end = [], said.get("eos_token_id")
     if isinstance(end, list):
         lines = [f"of the ids that end a text, {', '.join(map(str, end))}, the first is taken"]
@@ -143,7 +149,7 @@ def _tokenizer(path, said, config):
                 raise ValueError(f"it has {tokenizer.vocab_size} characters, for a model of "
                                  f"{config.vocab_size}")
             return tokenizer, []
-        return TokenTokenizer(text_of(path), end, config.vocab_size), lines
+        return TokenTokenizer(text, end, config.vocab_size), lines
     except TokenizersMissing:
         raise
     except (TypeError, ValueError) as error:

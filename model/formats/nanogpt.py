@@ -113,8 +113,9 @@ def _tokenizer(path, content, V, given):
         return _characters(meta, V), [f"its characters are those of {meta}"]
     text = text_of(given)
     try:
-        end = TokenTokenizer(text).encode(END).tolist()
-        tokens = TokenTokenizer(text, end[0] if len(end) == 1 else None, V)
+        tokens = TokenTokenizer(text, vocab_size=V)
+        end = tokens.encode(END).tolist()
+        tokens.end = end[0] if len(end) == 1 else None
     except TokenizersMissing:
         raise
     except ValueError as error:
