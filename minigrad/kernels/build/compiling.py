@@ -3,13 +3,13 @@
 Numba compiles a function again for every layout that it gets (C, Fortran, strided, read-only).
 Named layouts limit that to one version per float type, which keeps a new user's wait short.
 """
-import ast
 import contextlib
 import gzip
 import hashlib
 import math
 import os
 import pathlib
+import re
 import shutil
 import sys
 import threading
@@ -37,7 +37,8 @@ INTEGERS = np.dtype(np.int64)
 FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
 SECONDS = "seconds"     # the file of how many kernels were compiled last, and how long it took
 CODE = "{}.ll.gz"       # the file of a kernel's code, for a float type, in its folder
-OF_KERNELS = "minigrad.kernels"
+# An import from a file of kernels.  Parsing all files would take a second at every start.
+IMPORT = re.compile(r"^ *from (minigrad\.kernels[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 KERNELS = {}        # name -> kernel
 seconds = 0.0       # this process has spent them on compiling and loading kernels
@@ -322,10 +323,9 @@ def _sources(file):
         if path in found or not path.is_file():
             continue
         found[path] = path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(found[path])):
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith(OF_KERNELS):
-                for name in [node.module, *(f"{node.module}.{a.name}" for a in node.names)]:
-                    new.append(_HERE.joinpath(*name.split(".")[2:]).with_suffix(".py"))
+        for module, names in IMPORT.findall(found[path]):
+            for name in [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]:
+                new.append(_HERE.joinpath(*name.split(".")[2:]).with_suffix(".py"))
     return _digest(*(found[path] for path in sorted(found)))
 
 

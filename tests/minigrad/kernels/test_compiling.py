@@ -1,6 +1,8 @@
 """How kernels are compiled: into which folder, with which words, and that Ctrl-C ends it."""
+import ast
 import ctypes
 import pathlib
+import re
 import sys
 
 import numba
@@ -131,6 +133,17 @@ def test_a_kernel_is_compiled_again_if_and_only_if_a_file_that_it_is_made_of_cha
     second = folder()
     assert second != first and second.is_dir() and foreign.is_dir()
     assert not first.exists()           # what is made of older sources is removed
+
+
+def test_every_import_of_a_kernels_file_is_found_as_the_parser_finds_it():
+    for path in compiling._HERE.rglob("*.py"):
+        source, found = path.read_text(encoding="utf-8"), set()
+        for module, names in compiling.IMPORT.findall(source):
+            found |= {(module, name) for name in re.findall(r"\w+", names)}
+        assert found == {(node.module, alias.name) for node in ast.walk(ast.parse(source))
+                         if isinstance(node, ast.ImportFrom)
+                         and str(node.module).startswith("minigrad.kernels")
+                         for alias in node.names}, path
 
 
 def test_ctrl_c_in_a_callback_of_the_compiler_ends_it(monkeypatch, capsys):
