@@ -26,7 +26,7 @@ from numba.misc.appdirs import AppDirs
 
 from minigrad.kernels.build import processor, threads
 from minigrad.kernels.build.linking import Linked
-from minigrad.kernels.build.tiles import define_tiles
+from minigrad.kernels.build.tiles import define_tiles, tiles_of
 
 # A waiting thread of GNU's OpenMP spins for milliseconds.  If another program needs the processor,
 # each of a step's hundred waits may take as long.  Set this before Numba loads that library.
@@ -108,7 +108,7 @@ def kernel(signature: str) -> Callable:
                 _compiled += process is not None or not on_disk()
             try:
                 if dtype in FLOATS:
-                    define_tiles(dtype)
+                    define_tiles(dtype, folder(tiles_of))
                 dispatcher = _njit(f)
                 arguments = [_type_of(word, FLOATS.get(dtype)) for word in words]
                 with interruptible():

@@ -11,8 +11,11 @@ A matrix (K, P) in panels is (panels, K, NR): panel i holds the columns from i N
 last one.  Here NumPy packs it once, for many products; `matmul.pack_columns` does the same within a
 single product.
 """
+import gzip
 import math
-from functools import cache
+import pathlib
+import zlib
+from contextlib import suppress
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
@@ -78,19 +81,33 @@ def micro_kernel(typingctx, a, a_at, a_row, a_col, a_tile, b, b_at, b_panel, c, 
     return signature, codegen
 
 
-@cache
-def define_tiles(dtype: np.dtype) -> None:
-    """Compile the tiles of a float type.  Kernels refer to them by name, so that each is compiled
-    once and not again with every kernel.  Call this before such a kernel is loaded."""
+def define_tiles(dtype: np.dtype, kept_in: pathlib.Path | None) -> None:
+    """Load the tiles of a float type from a folder; else compile them, and keep them there.
+
+    Kernels refer to them by name, so that each is compiled once and not again with every kernel.
+    Call this before such a kernel is loaded.
+    """
+    if dtype in _engines:
+        return
     scalar = ir.FloatType() if dtype == np.float32 else ir.DoubleType()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(tiles_of(scalar))),
-                                        target_machine())
+    path = kept_in and kept_in / f"{dtype}.o.gz"
+    try:
+        code = gzip.decompress(path.read_bytes()) if path else b""
+    except (OSError, EOFError, zlib.error):         # the file is absent, or damaged
+        code = b""
+    if not code:                                    # an empty file is no error to gzip
+        code = target_machine().emit_object(llvm.parse_assembly(str(tiles_of(scalar))))
+        if path:
+            with suppress(OSError):
+                path.write_bytes(gzip.compress(code))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    _engines.append(engine)             # it holds the machine code
     llvm.add_symbol(_name(scalar), engine.get_function_address(_name(scalar)))
+    _engines[dtype] = engine            # it holds the machine code
 
 
-_engines = []
+_engines = {}
 _i64 = ir.IntType(64)
 
 

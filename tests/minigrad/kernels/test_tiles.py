@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from minigrad import kernels
+from minigrad.kernels.build import tiles as build_tiles
 from minigrad.kernels.build.tiles import SIZES, WIDE, Size, tiles_of
 from tests.benchmarks.tiles import FLOATS, PROCESSORS, loops, tiles_here
 
@@ -70,3 +71,31 @@ def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, by_columns
                                                  c[:, :width].copy() if add else None)
             tiles(*places, panels.ctypes.data, K * NR, c.ctypes.data, P, K, add, rows, vectors)
             np.testing.assert_array_equal(c, expected)
+
+
+def test_tiles_are_compiled_anew_only_where_their_file_is_absent_or_damaged(tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(build_tiles, "tiles_of", lambda scalar: compiled.append(scalar)
+                        or tiles_of(scalar))
+    monkeypatch.setattr(build_tiles, "_engines", {})
+    monkeypatch.setattr(build_tiles.llvm, "add_symbol", lambda name, address: None)
+
+    def times_compiled():
+        compiled.clear()
+        build_tiles._engines.clear()
+        build_tiles.define_tiles(np.dtype(np.float32), tmp_path)
+        return len(compiled)
+    assert times_compiled() == 1 and times_compiled() == 0
+    file, = tmp_path.iterdir()
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:-1], whole[:100] + b"x" + whole[101:]):
+        file.write_bytes(damaged)
+        assert times_compiled() == 1 and times_compiled() == 0
+
+
+def test_where_no_file_can_be_kept_tiles_are_compiled_each_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_tiles.llvm, "add_symbol", lambda name, address: None)
+    for folder in (None, tmp_path / "absent"):
+        monkeypatch.setattr(build_tiles, "_engines", {})
+        build_tiles.define_tiles(np.dtype(np.float32), folder)
+        assert len(build_tiles._engines) == 1
