@@ -16,10 +16,8 @@ from model.storage.checkpoint import Checkpoint, read_by_first, texts_of
 from model.training.folder import Folder
 from model.training.recipes import MINUTES, MODERN, completed
 from model.training.report import listed
-from model.training.settings import ARCHITECTURE, Settings
+from model.training.settings import ARCHITECTURE, OF_MODEL, Settings
 from model.transformer import TransformerConfig, meant
-
-DROPOUTS = ("dropout", "ngram_dropout")     # architecture that is no part of the weights
 
 
 def parsed(argv: list[str] | None, description: str) -> tuple[dict[str, object], list[str], Parser]:
@@ -118,7 +116,7 @@ def begun_settings(given: dict[str, object], config: TransformerConfig, path: pa
                    ) -> tuple[dict[str, object], list[str]]:
     """Return the settings of a run that begins with the weights of a checkpoint, by name, and a
     line for each that does not go with them."""
-    its = {name: getattr(config, name) for name in ARCHITECTURE if name not in DROPOUTS}
+    its = {name: getattr(config, name) for name in OF_MODEL}
     mistakes = contradictions(given, config, [name for name in its if name != "block_size"],
                               f"the model in {path}", "; leave the flag out")
     longest, wanted = config.block_size, given.get("block_size", 0)

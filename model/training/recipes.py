@@ -3,7 +3,7 @@ import math
 import textwrap
 
 from model.console.options import as_flags
-from model.training.settings import ARCHITECTURE, Settings
+from model.training.settings import ARCHITECTURE, OF_MODEL, Settings
 
 MINUTES = 3.0
 # The passes over a text of a million characters in three minutes.  The more passes a run makes over
@@ -87,14 +87,19 @@ def completed(given: dict[str, object], characters: int) -> dict[str, object]:
 
 
 def told(s: Settings, characters: int) -> str:
-    """Return a run's recipe as flags, and the settings that replace some of it, in lines."""
-    named = recipe(s.recipe, characters, s.minutes, s.max_iters)
+    """Return a run's recipe as flags, and the settings that replace some of it, in lines; and those
+    of the model that it begins with, if it does."""
+    its = OF_MODEL if s.begins_with_model else ()
+    named = {name: value for name, value in recipe(s.recipe, characters, s.minutes,
+                                                   s.max_iters).items() if name not in its}
     usual = {name: getattr(Settings, name) for name in ARCHITECTURE} | named
     own = {name: getattr(s, name) for name in [*named, *ARCHITECTURE]
-           if getattr(s, name) != usual[name]}
+           if name not in its and getattr(s, name) != usual[name]}
     lines = wrapped(f"{s.recipe}:", as_flags(named))
     if own:
         lines += wrapped("but for", as_flags(own))
+    if its:
+        lines += wrapped("and of the model", as_flags({name: getattr(s, name) for name in its}))
     return f"\n{'':12}".join(lines)
 
 

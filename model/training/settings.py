@@ -90,6 +90,11 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
         """The number of optimiser steps; inf where the clock alone ends the run."""
         return math.inf if self.max_iters is None else self.max_iters
 
+    @property
+    def begins_with_model(self) -> bool:
+        """Whether the run begins with the weights of a checkpoint."""
+        return self.init_from not in ("scratch", "resume")
+
     def problems(self) -> list[str]:
         """Return the settings that cannot work with any text, one line each, with the remedy."""
         return [*problems(self), *problems_of_threads(self.threads),
@@ -134,6 +139,9 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
         # `step` has the first batch; the others store ids and targets, 16 bytes a token.
         ids = 16 * (self.characters - self.batch_size * self.block_size)
         there = f"of memory, and there are {scaled(limit, 'B')}; take "
+        if model > limit and self.begins_with_model:
+            return [f"to train the model in {self.init_from} needs {scaled(model, 'B')} {there}a "
+                    "smaller one"]
         if model > limit:
             inner = f", --n_inner {self.n_inner}" if self.n_inner else ""
             return [f"a model of --n_layer {self.n_layer}, --n_embd {self.n_embd}{inner} needs "
@@ -183,3 +191,5 @@ def problems_of_threads(wanted: int) -> list[str]:
 
 # The settings that a resumed run keeps.
 ARCHITECTURE = tuple(field.name for field in dataclasses.fields(Architecture))
+# What a run that begins with a model has from it: dropout is no part of the weights.
+OF_MODEL = tuple(name for name in ARCHITECTURE if name not in ("dropout", "ngram_dropout"))

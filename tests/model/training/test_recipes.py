@@ -102,3 +102,14 @@ def test_a_recipe_is_told_in_full_as_flags_that_give_the_same_run(given):
     assert ("but for" in said) == bool(given.keys() - {"recipe", "minutes", "max_iters"})
     for name in given.keys() - {"recipe", "minutes", "max_iters"}:
         assert re.search(rf"(?s)but for .*--(no-)?{name}\b", said)
+
+
+def test_of_a_run_that_begins_with_a_model_each_flag_is_told_once_and_which_are_the_model_s():
+    given = dict(init_from="/a/ckpt.npz", n_layer=30, norm="rms", tied=False, dropout=0.1)
+    s = Settings(**completed(given, BUILT_IN))
+    of_recipe, of_model = told(s, BUILT_IN).split("and of the model ")
+    assert "--dropout 0.1" in of_recipe.split("but for")[1]
+    assert "--n_layer 30 " in of_model and "--no-tied" in of_model and "--norm rms" in of_model
+    names = re.findall(r"--(?:no-)?(\w+)", of_recipe.split("but for")[0] + of_model)
+    assert len(names) == len(set(names)) and set(names) >= {*GPT2} - {"min_lr"}
+    assert all(len(line) <= 100 for line in told(s, BUILT_IN).splitlines())

@@ -129,6 +129,9 @@ def test_what_needs_more_memory_than_there_is_is_refused_and_the_remedy_fits(
         "take less of one of them"]
     wide, = dataclasses.replace(s, n_inner=10 ** 9).problems_with(TEXT)
     assert wide.startswith("a model of --n_layer 4, --n_embd 128, --n_inner 1000000000 needs ")
+    begun, = dataclasses.replace(s, init_from="/a/ckpt.npz").problems_with(TEXT)
+    assert begun == (f"to train the model in /a/ckpt.npz needs {needs} of memory, and there are "
+                     "1.000 MB; take a smaller one")
 
 
 def test_batches_that_are_accumulated_count_too(monkeypatch):
