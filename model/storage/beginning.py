@@ -73,8 +73,13 @@ def told(path: pathlib.Path, config: TransformerConfig, block_size: int, new: di
 
 def take_weights(model: Transformer, known: Transformer) -> None:
     """Give a model the weights of another, which may know fewer characters and more positions.  The
-    rows of the characters that it does not know stay as they are."""
+    rows of the characters that it does not know stay as they are.  Arrays of one shape are then the
+    same in both, so that no model is in memory twice."""
     weights = dict(known.named_parameters())
     for name, p in model.named_parameters():
-        rows = weights[name].data[:len(p.data)]
-        p.data[:len(rows)] = rows
+        its = weights[name].data
+        if its.shape == p.shape:
+            p.data = its
+        else:
+            rows = its[:len(p.data)]
+            p.data[:len(rows)] = rows

@@ -72,6 +72,9 @@ def test_weights_are_taken_and_the_rows_of_new_characters_stay_as_drawn(tied):
         assert np.array_equal(taken[name][:5] if name in tables else taken[name], theirs[name])
     for name in tables:
         assert np.array_equal(taken[name][5:], fresh[name][5:])
+    its = dict(known.named_parameters())
+    for name, p in model.named_parameters():        # else a large model would need twice the memory
+        assert (p.data is its[name].data) == (name not in tables)
 
 
 def test_of_the_positions_the_first_are_taken():
