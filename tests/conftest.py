@@ -2,6 +2,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -22,15 +23,26 @@ WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the gr
 TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
         "--block_size", "16", "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
         "--warmup_iters", "5", "--learning_rate", "1e-2"]
-WITHOUT_KERNELS = ("data/", "minigrad/kernels/test_tiles.py", "minigrad/kernels/test_processor.py",
-                   "model/console/", "test_floors.py")
+# The order of the first tests: they need no kernels, and then some in float32 only, while another
+# process compiles all.
+FIRST = (
+    "data/", "minigrad/kernels/test_lanes.py", "minigrad/kernels/test_loops.py",
+    "minigrad/kernels/test_processor.py", "minigrad/test_machine.py", "minigrad/watch/test_svg.py",
+    "model/console/", "model/formats/test_gguf.py", "model/formats/test_torch_file.py",
+    "model/looking/test_maps.py", "model/ranks/test_launch.py", "model/storage/test_archive.py",
+    "model/storage/test_files.py", "model/test_convert.py", "model/training/test_settings.py",
+    "test_floors.py", "minigrad/kernels/test_tiles.py", "model/formats/",
+    "model/looking/test_crossed.py", "model/looking/test_page_in_browser.py", "model/storage/",
+    "model/test_reverse.py", "model/walk/test_reversing.py", "model/ranks/test_mpi.py",
+    "model/looking/", "model/test_sample.py", "model/test_count.py", "model/training/",
+    "test_train.py")
 LONGEST = 600       # seconds, after which a process is one that hangs
 COMPILE = """
 import itertools, minigrad
 from minigrad.kernels.build.compiling import KERNELS
-first = ["matmul", "attention"]         # in about the order in which tests come to need them
-names = first + sorted(KERNELS.keys() - {*first, "decode", "muon"}) + ["decode", "muon"]
-for name, dtype in itertools.product(names, "fd"):
+first = ["matmul", "attention", "norm", "softmax"]      # of what tests come to need
+names = first + sorted(KERNELS.keys() - set(first))
+for dtype, name in itertools.product("fd", names):
     KERNELS[name].compile(dtype)
 """
 
@@ -41,12 +53,13 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with tests that need none of the kernels that are compiled beside them; then those that
-    need few at once; end with those about processes that run meanwhile."""
+    """Let no test wait for kernels that are compiled beside it, if others need none of them; end
+    with tests about processes that run meanwhile."""
     def place(item):
         path = item.path.relative_to(ROOT / "tests").as_posix()
+        first = [i for i, beginning in enumerate(FIRST) if path.startswith(beginning)]
         return (item.get_closest_marker("meanwhile") is not None, path.startswith("benchmarks/"),
-                not path.startswith(WITHOUT_KERNELS))
+                min(first, default=len(FIRST)))
     items.sort(key=place)
 
 
@@ -59,7 +72,8 @@ def meanwhile(request, small_text):
     paths = {"SMALL_TEXT": str(small_text), "FOLDER": str(small_text.parent)}
 
     def run(words):
-        command = [sys.executable, *(paths.get(word, word) for word in words)]
+        command = [sys.executable, *(re.sub(r"^(SMALL_TEXT|FOLDER)\b", lambda name: paths[name[0]],
+                                            word) for word in words)]
         with Popen(command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True,
                    encoding="utf-8") as process:
             running[:] = [process]
@@ -112,9 +126,8 @@ def signals_as_usual():
 def kernels_as_usual():
     """As many threads for each test, whatever the ones before it asked for; and none is told that
     kernels are compiled because an earlier one wanted to know."""
-    before = numba.get_num_threads()
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     yield
-    numba.set_num_threads(before)
     compiling.announce(None)
 
 

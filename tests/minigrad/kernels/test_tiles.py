@@ -11,6 +11,7 @@ from minigrad.kernels.build import tiles as build_tiles
 from minigrad.kernels.build.tiles import SIZES, WIDE, Size, tiles_of
 from tests.benchmarks.tiles import FLOATS, PROCESSORS, loops, tiles_here
 
+SMALL = Size(16, 1, 1)       # is soon compiled
 ONE_OF_EACH_KIND = "haswell", "skylake-avx512", "apple-m1"
 loops, tiles_here = functools.cache(loops), functools.cache(tiles_here)     # each takes a second
 
@@ -29,7 +30,7 @@ def test_no_inner_loop_keeps_a_vector_on_the_stack(name, dtype):
 @pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_a_tile_with_too_many_sums_is_seen_to_spill(name):
     vector_bytes, registers = PROCESSORS[name][1]
-    module = tiles_of(FLOATS[np.float32], Size(vector_bytes, registers // 2, 3))
+    module = tiles_of(FLOATS[np.float32], Size(vector_bytes, registers * 3 // 8, 3))
     assert sum(len(x.spills) for x in loops(name, module=module)) > 0
 
 
@@ -73,29 +74,37 @@ def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, by_columns
             np.testing.assert_array_equal(c, expected)
 
 
-def test_tiles_are_compiled_anew_only_where_their_file_is_absent_or_damaged(tmp_path, monkeypatch):
+@pytest.fixture
+def compiled(monkeypatch):
+    """A list that has an item for each compilation of tiles, of which there are none yet."""
     compiled = []
     monkeypatch.setattr(build_tiles, "tiles_of", lambda scalar: compiled.append(scalar)
-                        or tiles_of(scalar))
+                        or tiles_of(scalar, SMALL))
     monkeypatch.setattr(build_tiles, "_engines", {})
     monkeypatch.setattr(build_tiles.llvm, "add_symbol", lambda name, address: None)
+    return compiled
 
-    def times_compiled():
+
+def define_anew(folder):
+    build_tiles._engines.clear()
+    build_tiles.define_tiles(np.dtype(np.float32), folder)
+
+
+def test_tiles_are_compiled_anew_only_where_their_file_is_absent_or_damaged(compiled, tmp_path):
+    def are_compiled():
         compiled.clear()
-        build_tiles._engines.clear()
-        build_tiles.define_tiles(np.dtype(np.float32), tmp_path)
-        return len(compiled)
-    assert times_compiled() == 1 and times_compiled() == 0
+        define_anew(tmp_path)
+        return bool(compiled)
+    assert are_compiled() and not are_compiled()
     file, = tmp_path.iterdir()
     whole = file.read_bytes()
-    for damaged in (b"", whole[:-1], whole[:100] + b"x" + whole[101:]):
+    for damaged in (b"", whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
         file.write_bytes(damaged)
-        assert times_compiled() == 1 and times_compiled() == 0
+        assert are_compiled() and not are_compiled()
 
 
-def test_where_no_file_can_be_kept_tiles_are_compiled_each_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(build_tiles.llvm, "add_symbol", lambda name, address: None)
+def test_where_no_file_can_be_kept_tiles_are_compiled_each_time(compiled, tmp_path):
     for folder in (None, tmp_path / "absent"):
-        monkeypatch.setattr(build_tiles, "_engines", {})
-        build_tiles.define_tiles(np.dtype(np.float32), folder)
-        assert len(build_tiles._engines) == 1
+        define_anew(folder)
+        define_anew(folder)
+    assert len(compiled) == 4

@@ -1,4 +1,7 @@
-"""Start ranks, where an MPI is there to do it."""
+"""Start ranks, where an MPI is there to do it:
+
+    python -m tests.model.ranks.mpiexec SIZE [words of Python's command line]
+"""
 import importlib.util
 import os
 import pathlib
@@ -30,6 +33,11 @@ def started(size: int, *words: object) -> subprocess.Popen:
                             text=True, encoding="utf-8")
 
 
+def meanwhile(size: int, *words: object) -> pytest.MarkDecorator:
+    """Mark a test with ranks that run beside the tests before it."""
+    return pytest.mark.meanwhile("-m", "tests.model.ranks.mpiexec", str(size), *map(str, words))
+
+
 def ranks(size: int, *words: object) -> subprocess.CompletedProcess:
     """The end of ranks."""
     return ended(started(size, *words))
@@ -44,3 +52,10 @@ def ended(process: subprocess.Popen) -> subprocess.CompletedProcess:
             process.send_signal(signal.SIGTERM)
             raise
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+if __name__ == "__main__":
+    end = ranks(int(sys.argv[1]), *sys.argv[2:])
+    print(end.stdout, end="")
+    print(end.stderr, end="", file=sys.stderr)
+    sys.exit(end.returncode)

@@ -11,7 +11,8 @@ import train
 from conftest import TINY
 from model import load_checkpoint
 from running import arrays, losses, run
-from tests.model.ranks.mpiexec import ended, needs_mpi, ranks, started
+from tests.model.ranks import mpiexec
+from tests.model.ranks.mpiexec import meanwhile, needs_mpi, ranks, started
 
 pytestmark = needs_mpi
 FAULTY = "tests/model/ranks/faulty.py"
@@ -53,24 +54,28 @@ def test_a_batch_systems_signal_stops_all_ranks_after_a_step_and_saves(small_tex
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    end = ended(process)
+    end = mpiexec.ended(process)
     kept, = re.findall(r"stopped after ([\d,]+) steps?; all is kept", end.stdout)
     assert end.returncode == 130 and steps_kept(tmp_path) == int(kept.replace(",", ""))
     assert end.stderr.count("stopping after this step") == 1
 
 
-@pytest.mark.parametrize("number, fault, status, says", [
-    (1, "raises", 1, "rank 1 on .*: Traceback"),
-    (1, "nan", 1, "train.py: the loss of step 7 is .*, but the norm of its gradient is nan"),
-    (1, "interrupted_twice", 130, "rank 1 on .*: stopping after this step"),
-    (0, "full_disk", 1, "train.py: cannot write into .*: No space left on device"),
-    (1, "killed", 9, "")])
-def test_a_fault_of_one_rank_ends_all_with_one_message(small_text, tmp_path, number, fault, status,
-                                                       says):
-    end = ranks(2, FAULTY, number, fault, *flags(small_text, tmp_path, "--max_iters", "1000000",
-                                                 "--eval_interval", "5"))
-    assert end.returncode == status and steps_kept(tmp_path) == 5
-    assert len(re.findall(says, end.stderr)) == 1
+def fault(number, name, status, says):
+    """Parameters of a test of two ranks of which one meets a fault, and which run meanwhile."""
+    return pytest.param(name, status, says, id=name, marks=meanwhile(
+        2, FAULTY, number, name, *flags("SMALL_TEXT", f"FOLDER/{name}", "--max_iters", "1000000",
+                                        "--eval_interval", "5")))
+
+
+@pytest.mark.parametrize("name, status, says", [
+    fault(1, "raises", 1, "rank 1 on .*: Traceback"),
+    fault(1, "nan", 1, "train.py: the loss of step 7 is .*, but the norm of its gradient is nan"),
+    fault(1, "interrupted_twice", 130, "rank 1 on .*: stopping after this step"),
+    fault(0, "full_disk", 1, "train.py: cannot write into .*: No space left on device"),
+    fault(1, "killed", 9, "")])
+def test_a_fault_of_one_rank_ends_all_with_one_message(ended, small_text, name, status, says):
+    assert ended.returncode == status and steps_kept(small_text.parent / name) == 5
+    assert len(re.findall(says, ended.stderr)) == 1
 
 
 def test_ranks_of_other_settings_are_refused_before_the_first_step(small_text, tmp_path):
