@@ -100,13 +100,21 @@ def cache_folder() -> Path:
     """Return the folder of downloaded texts: MINIGRAD_CACHE, or the platform's own place."""
     if chosen := os.environ.get("MINIGRAD_CACHE"):
         return Path(chosen)
+    try:
+        return _platforms_place() / "minigrad"
+    except RuntimeError as error:       # the user has no home
+        raise TextError(f"there is no cache folder ({error}); name one in the environment "
+                        "variable MINIGRAD_CACHE") from error
+
+
+def _platforms_place():
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
     elif sys.platform == "darwin":
         base = Path.home() / "Library" / "Caches"
     else:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "minigrad"
+    return Path(base)
 
 
 def _located(known: KnownText) -> Path:

@@ -191,6 +191,9 @@ def answering(command: str, unread: int = 1) -> Iterator[None]:
         yield
     except ValueError as error:         # all of them say what is wrong and what to do
         sys.exit(f"{command}: {in_a_line(error)}")
+    except MemoryError as error:
+        sys.exit(f"{command}: there is not enough memory ({in_a_line(error)}); end other programs, "
+                 "or take a smaller model or text")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(unread)
@@ -210,7 +213,9 @@ def text_or_file(value: str) -> str:
 
 
 def prepare_output() -> None:
-    """Make standard output usable where the terminal lacks a character, or where it is closed."""
-    if sys.stdout is None:          # closed by whoever started the program
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    """Make standard output usable where the terminal lacks a character, and it and standard error
+    where whoever started the program has closed them."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
     sys.stdout.reconfigure(errors="replace")

@@ -18,6 +18,8 @@ def interact(write: Callable[[str], None], start: str) -> None:
     """
     if sys.stdin is None:
         raise ValueError("standard input is closed, so no beginning can come from it")
+    if hasattr(sys.stdin, "reconfigure"):       # a wrong byte would cost all lines read with it
+        sys.stdin.reconfigure(errors="surrogateescape")
     asks = sys.stdin.isatty()
     prompt = "> " if asks and sys.stdout.isatty() else ""
     if asks:

@@ -132,7 +132,7 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True,
     with _answering(path):
         with open(path, "rb") as file:
             found = _contents(archive.read(file), finite)
-        model = _model(found.config, None)
+        model = _model(found.config)
         if not isinstance(model, kinds):
             raise CheckpointError(f"{path} holds an encoder-decoder, from python -m model.reverse, "
                                   "and not a transformer, from train.py; see it at work with "
@@ -234,14 +234,14 @@ def _shapes(config, count):
     if config.n_layer * config.n_head > count:
         raise ValueError(f"it claims {config.n_layer} layers of {config.n_head} heads, and holds "
                          f"{count} weights")
-    return ((name, p.shape) for name, p in _model(config, None).named_parameters())
+    return ((name, p.shape) for name, p in _model(config).named_parameters())
 
 
-def _model(config, dtype):
-    """Return a new model; without a dtype, of parameters that have shapes and no memory."""
+def _model(config):
+    """Return a new model, of parameters that have shapes and no memory."""
     if isinstance(config, TransformerConfig):
-        return Transformer(config, dtype=dtype)
-    return EncoderDecoder(**asdict(config), dtype=dtype)
+        return Transformer(config, dtype=None)
+    return EncoderDecoder(**asdict(config), dtype=None)
 
 
 def _stored(tokenizer):
@@ -319,8 +319,8 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
         found = load_checkpoint(previous)
     except CheckpointError as error:
         raise CheckpointError(f"neither {last} nor {previous} can be gone on from; the latter: "
-                              f"{str(error).removesuffix(REMEDY)}train anew into another "
-                              "--out_dir") from error
+                              f"{str(error).removesuffix(f'; {REMEDY}')}; train anew into "
+                              "another --out_dir") from error
     return found, (f"{last} is {'damaged' if last.exists() else 'not there'}; going on from "
                    f"{previous}, the one before it")
 
@@ -335,8 +335,8 @@ def read_by_first(ranks: Ranks, read: Callable[[], Checkpoint]) -> Checkpoint:
         found = read()
         return found.model.config, found.model.state_dict(), *found[1:]
     config, weights, *others = ranks.made_by_first(parts)
-    model = Transformer(config, dtype=weights[next(iter(weights))].dtype.type)
-    model.load_state_dict(weights)
+    model = _model(config)
+    model.load_state_dict(weights, assign=True)
     return Checkpoint(model, *others)
 
 

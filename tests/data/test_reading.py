@@ -152,3 +152,13 @@ def test_downloads_are_kept_where_the_platform_keeps_them(
         assert cache_folder() == tmp_path / "elsewhere" / "minigrad"
     monkeypatch.setenv("MINIGRAD_CACHE", str(tmp_path / "chosen"))
     assert cache_folder() == tmp_path / "chosen"
+
+
+def test_a_user_without_a_home_is_told_how_to_name_a_folder(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+    monkeypatch.setattr(Path, "home", homeless)
+    for name in ("MINIGRAD_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(TextError, match="^there is no cache folder .* variable MINIGRAD_CACHE$"):
+        cache_folder()

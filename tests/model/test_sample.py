@@ -278,6 +278,15 @@ def test_an_interrupt_shows_what_was_made_of_every_sample(trained, capsys, monke
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there is no such shell")
+def test_without_standard_error_a_text_is_all_that_is_written(trained):
+    command = f"{sys.executable} -m model.sample --out_dir {trained} --max_new_tokens 40"
+    said, alone = (subprocess.run(command + closed, shell=True, capture_output=True, text=True,
+                                  cwd=pathlib.Path(__file__).parents[2])
+                   for closed in ("", " 2>&-"))
+    assert "characters a second" in said.stderr
+    assert alone.returncode == 0 and alone.stdout == said.stdout
+
+
 def test_without_standard_output_or_input_there_is_no_traceback(trained):
     for closed, flags in ((">&-", "--max_new_tokens 3"), ("<&-", "--interactive")):
         command = f"{sys.executable} -m model.sample --out_dir {trained} {flags} {closed}"

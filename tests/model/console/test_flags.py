@@ -197,6 +197,8 @@ def test_every_mistake_has_its_line_and_what_is_right_is_read():
 
 @pytest.mark.parametrize("error, code", [
     (ValueError("what and why"), "a.command: what and why"), (KeyboardInterrupt(), 130),
+    (MemoryError("14.6 TiB"), "a.command: there is not enough memory (14.6 TiB); end other "
+                              "programs, or take a smaller model or text"),
     (OSError(28, "No space left"),
      "a.command: cannot write what it has to say: No space left; make room, or name another file"),
     (FileNotFoundError(2, "No such file or directory", "no/x.txt"),

@@ -686,6 +686,12 @@ def test_the_newest_good_checkpoint_is_taken_and_the_other_named(tmp_path):
     previous.write_bytes(b"")
     with pytest.raises(CheckpointError, match="previous.npz is damaged"):
         load_last(tmp_path)
+    last.write_bytes(b"")
+    previous.unlink()
+    previous.mkdir()
+    with pytest.raises(CheckpointError, match="previous.npz is .*; train anew into another --out"):
+        load_last(tmp_path)
+    previous.rmdir()
     last.write_bytes(whole)
     assert load_last(tmp_path)[0].training == {"iteration": 3}
 
