@@ -80,7 +80,7 @@ class CharTokenizer:
         """Return the text without the characters that the vocabulary lacks, and how often it has
         each of these, the most frequent first."""
         points = _code_points(text)
-        known = np.isin(points, self._points)
+        known = self._ids[points.clip(max=len(self._ids) - 1)] >= 0
         unknown, counts = np.unique(points[~known], return_counts=True)
         often = np.argsort(-counts, kind="stable")
         return (points[known].tobytes().decode("utf-32-le", "surrogatepass"),

@@ -105,7 +105,6 @@ class EncoderDecoder(Module):
         settings = n_head, n_embd, dropout, bias, STD / math.sqrt(3 * n_layer), rng, dtype
         self.config = EncoderDecoderConfig(vocab_size, block_size, n_layer, n_head, n_embd, dropout,
                                            bias)
-        self.block_size = block_size
         self.token_embedding = Embedding(vocab_size, n_embd, rng, dtype)
         self.position_embedding = Embedding(block_size, n_embd, rng, dtype)
         self.dropout = Dropout(dropout)
@@ -165,7 +164,7 @@ class EncoderDecoder(Module):
         target, ended = np.full((B, 1), BEGIN), np.zeros(B, bool)
         with mg.no_grad():
             memory, mask = self.encode(source)
-            while target.shape[1] <= self.block_size and not ended.all():
+            while target.shape[1] <= self.config.block_size and not ended.all():
                 likeliest = self.decode(target, memory, mask).data[:, -1].argmax(axis=-1)
                 likeliest[ended] = PAD
                 ended |= likeliest == END
@@ -174,8 +173,9 @@ class EncoderDecoder(Module):
 
     def _embed(self, ids, rng):
         ids = np.asarray(ids)
-        if not 1 <= ids.shape[-1] <= self.block_size:
-            raise ValueError(f"a sequence has from 1 to block_size={self.block_size} tokens; "
-                             f"these ids have the shape {list(ids.shape)}")
+        most = self.config.block_size
+        if not 1 <= ids.shape[-1] <= most:
+            raise ValueError(f"a sequence has from 1 to block_size={most} tokens; these ids have "
+                             f"the shape {list(ids.shape)}")
         x = self.token_embedding(ids) + self.position_embedding(np.arange(ids.shape[-1]))
         return self.dropout(x, rng)

@@ -90,10 +90,10 @@ def main(argv: list[str] | None = None) -> None:
     with answering("model.reverse"), Folder(s.out_dir or "") as folder:
         if s.out_dir:
             folder.begin()
-        run(s)
+        run(s, folder)
 
 
-def run(s: Settings) -> None:
+def run(s: Settings, folder: Folder) -> None:
     """Train a model, judge it, save it, and show examples."""
     numba.set_num_threads(s.threads)
     model = new_model(s)
@@ -119,7 +119,6 @@ def run(s: Settings) -> None:
         print(f"    {text:{s.block_size}}  ->  {visible}"
               + (f"   wrong: {wanted}" if answer != wanted else ""))
     if s.out_dir:
-        folder = Folder(s.out_dir)
         save_checkpoint(folder / BEST, model, VOCABULARY,
                         {"settings": dataclasses.asdict(s), "right": right, "judged": len(judged)})
         print("\nwhere its heads look:\n"

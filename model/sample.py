@@ -51,8 +51,8 @@ class Settings:
                               "read again for each one; else from more than half of it")
     interactive: bool = flag(False, "ask for beginnings, one after another; what is typed is kept "
                                     "as the shell keeps it, in the cache folder")
-    score: str = flag(None, "a UTF-8 text file, shakespeare or lantern, to predict instead of "
-                            "writing one")
+    score: str = flag(None, "predict this text instead of writing one: a UTF-8 file, "
+                            "shakespeare or lantern")
     skip_unknown: bool = flag(False, "with --score, leave out the characters that the model does "
                                      "not know")
 

@@ -335,3 +335,5 @@ def test_a_profile_is_printed_after_its_steps_and_not_again_when_resumed(small_t
         "mlp", "self_attention", "linear", "all ops", "batches", "clipping", "AdamW", "a step"))
     run(small_text, tmp_path, "--init_from", "resume", "--max_iters", "25")
     assert "ms a step" not in capsys.readouterr().out
+    run(small_text, tmp_path / "short", "--max_iters", "7", "--profile", "3")
+    assert "ms a step, of 2" in capsys.readouterr().out         # of 7, after 5 to warm up

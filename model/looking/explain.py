@@ -228,8 +228,9 @@ def show_loss_again(loss: float, model: Transformer, batches: list[tuple[np.ndar
     with mg.no_grad():
         again = float(np.mean([mg.cross_entropy(model(ids, rng=rng), targets).item()
                                for ids, targets in batches]))
-    say(f"The loss was {loss:.4f}; with the changed weights it is {again:.4f}, "
-        f"{abs(again - loss):.4f} {'lower' if again < loss else 'higher'}.")
+    say(f"The loss was {loss:.4f}; with the changed weights it is "
+        + (f"{again:.4f}, {abs(again - loss):.4f} {'lower' if again < loss else 'higher'}."
+           if again != loss else "the same."))
 
 
 def grouped(model: Transformer) -> list[tuple[str, list[tuple[str, Tensor]]]]:

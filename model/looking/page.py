@@ -59,7 +59,8 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
         "embedding position_embedding":
             "Each place in the window has C learnt numbers too, so that order counts.",
         "add": ("Sines and cosines of the place are added, which nothing learns, so that order "
-                "counts." if config.position == "sinusoidal" else
+                "counts." + "  (Of two sums, the first one adds the rows of the n-grams.)"
+                * (config.ngrams > 1) if config.position == "sinusoidal" else
                 "The sum of these, number by number."),
         "layer_norm": "The C numbers of each character are brought to mean 0 and variance 1; each "
                       f"channel is then scaled by a learnt factor{shift}.",

@@ -37,8 +37,8 @@ class Mean:
             yield x, y, rng
 
     def over_ranks(self, loss: float) -> float:
-        """Return the mean loss of all ranks' rows, and make each gradient the mean over them; they
-        are those of this rank's rows."""
+        """Return the mean loss over the rows of all ranks.  Replace each gradient, which is that of
+        this rank's rows, by the mean over all rows."""
         return loss
 
     def _flat(self, kinds, dtype):

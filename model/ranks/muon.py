@@ -1,6 +1,4 @@
 """Muon's matrices shared out among ranks."""
-import numpy as np
-
 import minigrad as mg
 from model.ranks.ranks import Ranks
 
@@ -28,7 +26,7 @@ def shared_out(costs: list[int], size: int) -> list[list[int]]:
     has the least to do.  Return the numbers of each rank's tasks."""
     shares, loads = [[] for _ in range(size)], [0] * size
     for i in sorted(range(len(costs)), key=costs.__getitem__, reverse=True):
-        rank = int(np.argmin(loads))
+        rank = loads.index(min(loads))
         shares[rank].append(i)
         loads[rank] += costs[i]
     return shares

@@ -117,6 +117,7 @@ def begun_settings(given: dict[str, object], config: TransformerConfig, path: pa
     """Return the settings of a run that begins with the weights of a checkpoint, by name, and a
     line for each that does not go with them."""
     its = {name: getattr(config, name) for name in OF_MODEL}
+    its |= {name: float(its[name]) for name in ("norm_eps", "rotary_base")}     # may be integers
     mistakes = contradictions(given, config, [name for name in its if name != "block_size"],
                               f"the model in {path}", "; leave the flag out")
     longest, wanted = config.block_size, given.get("block_size", 0)

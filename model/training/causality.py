@@ -17,7 +17,7 @@ class CausalityError(ValueError):
     """The model's output depends on later input, or this cannot be ruled out."""
 
 
-def prove_causality(model: Callable, vocab_size: int, block_size: int, seed: int = 0) -> None:
+def prove_causality(model: Callable, vocab_size: int, block_size: int) -> None:
     """Change the future and check that the logits of the past stay equal bit for bit.
 
     The model gets a batch of one random sequence of ids, repeated.  Then it gets the same batch
@@ -35,7 +35,7 @@ def prove_causality(model: Callable, vocab_size: int, block_size: int, seed: int
     """
     if block_size < 2 or vocab_size < 2:
         return                                              # there is no future, or no other id
-    rng, tried = np.random.default_rng(seed), []
+    rng, tried = np.random.default_rng(0), []
     for T in sorted({min(block_size, SHORT), min(block_size, LONG)}):
         ids = rng.integers(vocab_size, size=T)
         cuts = np.linspace(0, T - 1, 1 + min(T - 1, TOKENS // T)).astype(int)[1:]

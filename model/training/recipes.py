@@ -15,9 +15,9 @@ CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two laptop processo
 LEAST_STEPS = 90            # in those passes; a shorter text gets smaller batches
 WARMUP_PART = 4             # the warm-up takes at most a fourth of the steps
 EVALUATIONS = 10            # at least, on a short text: its best model may come early
-# How much more n-grams are dropped for each doubling of the passes, up to and beyond USUAL_PASSES;
+# How much more n-grams are dropped for each doubling of the passes, below USUAL_PASSES and above;
 FEWER_NGRAMS, MORE_NGRAMS = 0.12, 0.07
-# and activations, for each halving of the text and each quadrupling of the time.
+# How much more activations are, for each halving of the text and each quadrupling of the time.
 MORE_ACTIVATIONS, MOST_ACTIVATIONS = 0.05, 0.15
 
 MODERN = dict(

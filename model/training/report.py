@@ -94,7 +94,8 @@ class Progress:
                       f"where {step.usual:.3f} is usual; gradient norm {step.norm:.3g} before "
                       "clipping", sys.stdout)
         bar.update(1 if s.minutes is None else min(state.seconds / 60, s.minutes) - bar.n)
-        if s.profile and step.number - self.run.first == WARM_UP + s.profile:
+        seen = step.number - self.run.first - WARM_UP
+        if s.profile and (seen == s.profile or 0 < seen < s.profile and self.run.is_over()):
             bar.write(f"\n{self.run.profile.table()}\n", sys.stdout)
         if step.number % s.log_interval == 0:
             unit = self.run.text.tokenizer.unit
@@ -125,10 +126,12 @@ def skips(state: State) -> str:
 
 def stopped(run: Run) -> str:
     """Return what to say of a run that was interrupted."""
-    kept = ("all is kept" if run.kept == run.state.iteration else
-            f"those up to {run.kept:,} are kept; the later ones cannot be gone on from")
-    return (f"stopped after {number_of(run.state.iteration, 'step')}; {kept} in {run.folder / LAST}"
-            f".  Go on with:\n    {run.folder.resume_command(run.settings.data)}")
+    last = run.folder / LAST
+    kept = (f"all is kept in {last}" if run.kept == run.state.iteration else
+            f"those up to {run.kept:,} are kept in {last}, and no run could go on after the later "
+            "ones")
+    return (f"stopped after {number_of(run.state.iteration, 'step')}; {kept}.  Go on with:\n"
+            f"    {run.folder.resume_command(run.settings.data)}")
 
 
 def report(run: Run, counted: dict[str, float]) -> None:

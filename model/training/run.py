@@ -159,10 +159,9 @@ class Run:
         s, state = self.settings, self.state
         train_loss, tokens_per_s = state.since_evaluation(s.characters)
         improved = state.note_evaluation(val_loss)
-        if not self.ranks.first:
-            return train_loss
-        self.log.write(state.iteration, train_loss, val_loss, self.learning_rate, tokens_per_s,
-                       state.seconds, state.skipped)
+        if self.ranks.first:
+            self.log.write(state.iteration, train_loss, val_loss, self.learning_rate, tokens_per_s,
+                           state.seconds, state.skipped)
         # If the process dies before the last of these writes, the resumed run repeats all three.
         if improved or s.always_save_checkpoint:
             self.save(BEST)

@@ -107,5 +107,6 @@ def _is_like(now, value):
     """Whether a value from JSON has the type of `now`, a number or a list of numbers."""
     if isinstance(now, list):
         return isinstance(value, list) and all(_is_like(0.0, x) for x in value)
-    return type(value) in (int, type(now)) and (value in (math.inf, -math.inf)
-                                                or abs(value) < EXACT)
+    if type(value) is int:
+        return abs(value) < EXACT
+    return type(value) is type(now) is float and not math.isnan(value)

@@ -156,6 +156,11 @@ def test_axes_are_named_by_what_they_are_and_not_by_their_size():
     assert letters((8, 32), grouped, False) == ["T", "(H + 2 G) D"]     # which is 2 C by chance
 
 
+def test_of_two_sums_the_one_of_the_n_grams_is_told_apart_from_that_of_the_places():
+    assert "rows of the n-grams" in words_of(TransformerConfig(
+        28, 16, 1, 2, 16, position="sinusoidal", ngrams=2))["add"]
+
+
 @pytest.mark.parametrize("n_kv_head", [None, 1])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_the_steps_of_a_model_with_options_are_told_as_they_are(position, n_kv_head):
@@ -167,6 +172,7 @@ def test_the_steps_of_a_model_with_options_are_told_as_they_are(position, n_kv_h
     assert ("rotary" in said) == (position == "rotary")
     assert ("add" in said) == (position in ("learned", "sinusoidal"))
     assert ("Sines and cosines" in said.get("add", "")) == (position == "sinusoidal")
+    assert "n-grams" not in said.get("add", "")
     assert "shifted by another" in said["layer_norm"]
     qkv = next(step for step in steps if step["shape"][-1] != 16 and step["op"] == "linear")
     assert ("keys and values for G" in qkv["words"]) == (n_kv_head == 1)

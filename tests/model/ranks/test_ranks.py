@@ -6,6 +6,7 @@ from model import Transformer
 from model.ranks.ranks import Ranks
 from model.training.folder import Folder
 from model.training.optimizers import optimizer_of
+from model.training.report import stopped
 from model.training.run import Run
 from model.training.settings import Settings
 
@@ -29,5 +30,6 @@ def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path):
             run.note_evaluation(1.0)
             run.save("ckpt.npz")
             assert run.state.evaluated == 0 and math.isclose(run.state.best, 1.0)
+            assert "; all is kept in " in stopped(run)
         left.append({path.name for path in tmp_path.glob(f"{number}/*")})
     assert left == [{"ckpt.npz", "last.npz", "log.csv", ".lock"}, set()]

@@ -1,4 +1,5 @@
 """What a run keeps, how it goes on from that, and what it does about a nan."""
+import dataclasses
 import itertools
 import json
 import math
@@ -17,7 +18,8 @@ import minigrad as mg
 import train
 from conftest import TINY
 from minigrad.kernels.build import threads
-from model import CharTokenizer, EncoderDecoder, generate, load_checkpoint, save_checkpoint
+from model import (CharTokenizer, EncoderDecoder, Transformer, generate, load_checkpoint,
+                   save_checkpoint)
 from model.storage import archive
 from model.storage.files import claimed
 from model.training import run as runs
@@ -291,6 +293,15 @@ def test_a_run_that_begins_with_a_model_on_a_new_text_is_told_repeated_and_resum
     assert training["settings"]["init_from"] == str(trained / "last.npz")
     assert "cannot become 16 on the way" in refused(capsys, "--init_from", "resume", "--out_dir",
                                                     str(tmp_path / "cut"), "--block_size", "16")
+
+
+def test_a_run_that_begins_with_a_model_made_in_python_can_be_resumed(trained, new_text, tmp_path):
+    known = load_checkpoint(trained / "last.npz")
+    whole = dataclasses.replace(known.model.config, rotary_base=10000, norm_eps=1)
+    save_checkpoint(tmp_path / "made.npz", Transformer(whole), known.tokenizer)
+    run(new_text, tmp_path / "out", "--init_from", str(tmp_path / "made.npz"), "--max_iters", "1")
+    train.main(["--init_from", "resume", "--out_dir", str(tmp_path / "out"), "--max_iters", "2"])
+    assert rows(tmp_path / "out")[-1][0] == "2"
 
 
 def test_a_run_may_begin_with_the_model_of_its_own_folder(trained, new_text, tmp_path, capsys):

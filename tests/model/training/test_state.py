@@ -14,6 +14,7 @@ def test_a_state_survives_json_exactly():
         state.batches.random(7), state.dropout.random()
     assert state.note_evaluation(2.0) and not state.note_evaluation(2.5)
     state.note_step(0.1 + 0.2, 1e-3)
+    state.note_step(1e17, 1e-3)         # above all whole numbers that a float has
     other = State(seed=4)
     other.restore(json.loads(json.dumps(state.saved())))
     assert other.saved() == state.saved()
