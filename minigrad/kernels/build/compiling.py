@@ -83,9 +83,12 @@ def kernel(signature: str) -> Callable:
     def decorate(f):
         name, versions = f.__name__.removesuffix("_kernel"), {}
 
+        def float_type(dtype):
+            return INTEGERS if of_integers else np.dtype(dtype)
+
         def compile_version(dtype):
             global seconds
-            dtype = INTEGERS if of_integers else np.dtype(dtype)
+            dtype = float_type(dtype)
             if dtype not in FLOATS and not of_integers:
                 raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
             with _compiling:            # one that waits for another's compiling does not count it
@@ -100,12 +103,12 @@ def kernel(signature: str) -> Callable:
         def compiled(dtype):
             global _compiled
             process = elsewhere.get(name)
-            while process and process.poll() is None and not on_disk():
+            while process and process.poll() is None and not on_disk(dtype):
                 time.sleep(0.01)
-            if not on_disk():
+            if not on_disk(dtype):
                 say_compiling(f"{name}, and other kernels as they are needed,")
             if _compiled is not None:
-                _compiled += process is not None or not on_disk()
+                _compiled += process is not None or not on_disk(dtype)
             try:
                 if dtype in FLOATS:
                     define_tiles(dtype, folder(tiles_of))
@@ -135,13 +138,13 @@ def kernel(signature: str) -> Callable:
             else:
                 versions[dtype](*arguments)
 
-        def on_disk():
+        def on_disk(dtype=np.float32):
             kept_in = folder(f)
-            return kept_in is not None and any(kept_in.rglob("*.nbc"))
+            return kept_in is not None and (kept_in / CODE.format(float_type(dtype))).exists()
 
         def code(dtype):
             """Return LLVM's optimised code of a version; compile that if the code was not kept."""
-            dtype = INTEGERS if of_integers else np.dtype(dtype)
+            dtype = float_type(dtype)
             path = folder(f) / CODE.format(dtype)
             if not path.exists():
                 shutil.rmtree(path.parent)

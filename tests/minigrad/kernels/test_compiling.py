@@ -43,15 +43,17 @@ def kept_in(monkeypatch, tmp_path):
 
 def test_compiling_is_announced_once_and_only_where_a_kernel_is_not_on_disk(kept_in, capsys):
     kernel = doubled()
-    assert not kernel.on_disk()
+    assert not kernel.on_disk(np.float64)
     kernel(np.ones(3), 1)
     compiling.say_compiling("another")
     assert capsys.readouterr().out == (
         "compiling double, and other kernels as they are needed, for this machine\n")
-    assert kernel.on_disk()
+    assert kernel.on_disk(np.float64) and not kernel.on_disk(np.float32)
     compiling.announce("compiling")
     doubled()(np.ones(3), 1)
     assert capsys.readouterr().out == ""
+    doubled()(np.ones(3, np.float32), 1)
+    assert capsys.readouterr().out.startswith("compiling double, ")
 
 
 def test_how_long_compiling_took_is_said_from_the_second_time_on(kept_in, capsys, monkeypatch):
@@ -64,7 +66,7 @@ def test_how_long_compiling_took_is_said_from_the_second_time_on(kept_in, capsys
     compiling.announce("compiling")
     compiling.say_compiling("7 kernels")
     assert capsys.readouterr().out == (
-        "compiling 7 kernels for this machine; 1 took 40 s the last time\n")
+        "compiling 7 kernels for this machine; 2 took 40 s the last time\n")
 
 
 def test_a_kernel_is_kept_in_another_folder_where_that_beside_the_sources_is_read_only(
@@ -73,7 +75,7 @@ def test_a_kernel_is_kept_in_another_folder_where_that_beside_the_sources_is_rea
     monkeypatch.setattr(compiling.os, "access",
                         lambda path, kind: pathlib.Path(path).is_relative_to(kept_in / "user"))
     doubled()(np.ones(3), 1)
-    assert doubled().on_disk()
+    assert doubled().on_disk(np.float64)
     assert compiling.cache_folder().is_relative_to(kept_in / "user")
     assert capsys.readouterr().out.endswith("for this machine\n")
 
@@ -84,7 +86,7 @@ def test_where_no_folder_can_be_written_to_it_says_that_kernels_are_compiled_at_
     x = np.ones(3)
     kernel = doubled()
     kernel(x, 1)
-    assert list(x) == [2, 2, 2] and not kernel.on_disk()
+    assert list(x) == [2, 2, 2] and not kernel.on_disk(np.float64)
     assert capsys.readouterr().out.endswith("; name one with NUMBA_CACHE_DIR\n")
 
 
