@@ -134,7 +134,7 @@ def multiply_by_slope(c, kept, activation, activated):
     real = c.dtype.type
     if activation == RELU2:
         for i in range(c.size):
-            c[i] *= slope_where(kept[i], real)
+            c[i] *= real(2) * np.sqrt(kept[i])
     elif activation == GELU_TANH:
         for i in range(c.size):
             activated[i], slope = value_and_slope_by_tanh(kept[i], real)
@@ -150,12 +150,6 @@ def squared_relu(x, real):
     """Return the squared ReLU of a number; nan stays nan."""
     positive = real(0) if x < real(0) else x
     return positive * positive
-
-
-@serial
-def slope_where(y, real):
-    """Return the derivative of the squared ReLU where its value is y."""
-    return real(2) * np.sqrt(y)
 
 
 def plain_swiglu(gate, up):

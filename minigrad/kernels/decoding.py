@@ -6,8 +6,8 @@ it may draw further ones, a character a step, without returning to Python.
 How it runs: weights, keys and values are stored in panels, so that a step reads each of them once,
 from one end to the other; all sequences share what is read.  A layer has five stages.  In each of
 them, threads share the panels of a product, or the heads; they are started once for all stages,
-which may take less time than to start them.  Every sum is taken in the same order as
-in the training kernels, so that the logits are equal to the last bit.
+since starting them may take longer than a stage.  Every sum is taken in the same order as in the
+training kernels, so that the logits are equal to the last bit.
 """
 import numpy as np
 
@@ -277,7 +277,7 @@ def attend(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores, mix,
         for i in range(T):
             visible = t + i + 1
             row = scores[i, :whole_lanes(visible)]
-            finish_scores(row, row.dtype.type(scale), slopes[h], t + i, row, False, visible)
+            finish_scores(row, row.dtype.type(scale), slopes[h], visible)
             softmax_or_zero(row)
             scores[i, row.size:t + T] = 0
         product(scores, values[b, group], t + T, mix, 0, 0, 1)
@@ -300,24 +300,22 @@ def whole_lanes(n):
 
 
 @serial
-def finish_scores(row, scale, slope, t, mask, has_mask, visible):
-    """Scale the products q . k of query t, add the linear bias and the mask, and set all keys from
-    `visible` on to -inf."""
+def finish_scores(row, scale, slope, visible):
+    """Scale the products q . k of a query, add the linear bias, and set all keys from `visible` on
+    to -inf."""
     for s in range(row.size):
         row[s] *= scale
     for s in range(visible if slope != 0 else 0):
-        row[s] -= slope * abs(row.dtype.type(t - s))
-    for s in range(visible if has_mask else 0):
-        row[s] += mask[s]
+        row[s] -= slope * row.dtype.type(visible - 1 - s)
     for s in range(visible, row.size):
         row[s] = -np.inf
 
 
 @serial
 def softmax_or_zero(row):
-    """Softmax in place, all 0 where every score is -inf; return log(sum(exp(row)))."""
+    """Softmax in place, all 0 where every score is -inf."""
     top = largest(row)
     if top == -np.inf:
         row[:] = 0
-        return top
-    return softmax_row(row, top, row)
+    else:
+        softmax_row(row, top, row)

@@ -1,8 +1,6 @@
 """Sums of the rows of a table, where dropout may leave out whole rows; and the rows that belong to
 the n-grams that end at each character of a sequence.
 """
-import math
-
 import numpy as np
 
 from minigrad.kernels.build.compiling import dense, instead_of, kernel, rows, serial, threads_for
@@ -126,7 +124,7 @@ def ngram_rows(ids: np.ndarray, n: int, count: int) -> np.ndarray:
     the last to the first.  Characters before the sequence count as 0, and id i as i + 1.
     """
     found = np.empty((*ids.shape, n - 1), np.int64)
-    flat = np.ascontiguousarray(ids, np.int64).reshape(math.prod(ids.shape[:-1]), ids.shape[-1])
+    flat = rows(np.ascontiguousarray(ids, np.int64))
     ngram_rows_kernel(flat, count, found.reshape(*flat.shape, n - 1))
     return found
 

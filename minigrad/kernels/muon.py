@@ -103,7 +103,7 @@ def orthogonal(z, steps):
     tall = len(z) > short
     gram, new, all_P = square(short, z), square(short, z), square(short, z)
     next_P, out = square(short, z), np.empty_like(z)[::1]
-    on_rows = 2 * long <= 3 * short     # then steps on the gram take fewer products
+    on_rows = 2 * long <= 3 * short     # beyond, steps on the gram take fewer products
     for step in range(steps):
         first = step == 0 or on_rows
         if first:

@@ -64,7 +64,7 @@ def softmax_row(x, top, y):
         sums += e
     sum_ = total(sums)
     share = x.dtype.type(1) / sum_
-    for i in range(x.size):     # a masked store is slow, and loading what it wrote
+    for i in range(x.size):     # a masked store is slow, and so is loading what it wrote
         y[i] *= share
     return top + log(sum_)
 

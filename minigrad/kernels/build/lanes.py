@@ -141,36 +141,22 @@ def _on_each(emit, *operands):
     return result(*operands), codegen
 
 
-@intrinsic
-def add(typingctx, x, y):
-    """x + y."""
-    return _on_each(lambda builder, x, y: builder.fadd(x, y), x, y)
+def _means(symbol, emit):
+    """Make an operator on Lanes do the same to each lane."""
+    @intrinsic
+    def on_lanes(typingctx, x, y):
+        return _on_each(emit, x, y)
 
-
-@intrinsic
-def subtract(typingctx, x, y):
-    """x - y."""
-    return _on_each(lambda builder, x, y: builder.fsub(x, y), x, y)
-
-
-@intrinsic
-def multiply(typingctx, x, y):
-    """x * y."""
-    return _on_each(lambda builder, x, y: builder.fmul(x, y), x, y)
-
-
-def _means(symbol, function):
-    """Make an operator on Lanes call the intrinsic."""
     @overload(symbol)
     def of_lanes(x, y):
         if isinstance(x, Lanes) or isinstance(y, Lanes):
-            return lambda x, y: function(x, y)
+            return lambda x, y: on_lanes(x, y)
 
 
-_means(operator.add, add)
-_means(operator.iadd, add)
-_means(operator.sub, subtract)
-_means(operator.mul, multiply)
+_means(operator.add, ir.IRBuilder.fadd)
+_means(operator.iadd, ir.IRBuilder.fadd)
+_means(operator.sub, ir.IRBuilder.fsub)
+_means(operator.mul, ir.IRBuilder.fmul)
 
 
 @intrinsic
@@ -255,6 +241,6 @@ def _folded(combine):
     return intrinsic(fold)
 
 
-total = _folded(lambda builder, x, y: builder.fadd(x, y))
+total = _folded(ir.IRBuilder.fadd)
 largest_lane = _folded(lambda builder, x, y: builder.select(
     builder.fcmp_ordered(">", x, y), x, y))

@@ -357,7 +357,7 @@ def pack(b: np.ndarray) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, P: int) -> np.ndarray:
-    """Unpack (..., panels, K, NR) -> (..., K, P), a copy: the inverse of `pack`."""
+    """Unpack (..., panels, K, NR) -> (..., K, P): the inverse of `pack`.  It may be a view."""
     *lead, panels, K, NR = packed.shape
     return packed.swapaxes(-3, -2).reshape(*lead, K, panels * NR)[..., :P]
 
