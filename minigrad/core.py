@@ -50,7 +50,7 @@ class Added:
 
 
 class Rows(NamedTuple):
-    """The rows of a table, of V, that may be other than zero."""
+    """Those rows of a table of V rows that may differ from zero."""
     values: np.ndarray      # these rows
     places: np.ndarray      # (V + 1,): how many of them are above each row of the table, and in all
 
@@ -123,7 +123,7 @@ class Tensor:
         if self.node is None or self.node.op != "leaf":
             raise ValueError(f"{self!r} is no leaf: a gradient is kept only where "
                              "requires_grad=True was given")
-        if value is not None:           # optimisers use addresses, and assume the data's layout
+        if value is not None:           # optimisers read it as numbers of the data's type
             value = np.asarray(value)
             if (value.shape, value.dtype) != (self.shape, self.dtype):
                 raise ValueError(f"a gradient has its tensor's shape and type, {_brief(self.data)},"
@@ -242,8 +242,8 @@ def _pull(node, g):
 
 
 def _is_fresh(dx, arrays):
-    """Whether dx is an array of its own or all of one in another shape, and one of the arrays only
-    is in that memory."""
+    """Whether dx owns its memory, or is all of an array in another shape, and no other of the
+    arrays is in that memory."""
     owner = _owner(dx)
     return ((owner is dx or dx.flags.carray and dx.size == getattr(owner, "size", None))
             and sum([_owner(x) is owner for x in arrays]) == 1)
@@ -262,7 +262,7 @@ def _add(held, ours, dx, fresh, source):
         if (held is None and source.op == "leaf" and dx.ids is not None
                 and dx.ids.size < source.shape[0]):
             return _rows(dx, source), True
-        if not ours:
+        if not (ours and held.flags.c_contiguous):      # as kernels write into it
             held = np.zeros(source.shape, source.dtype) if held is None else held.copy()
         dx.add(held)
         return held, True
@@ -296,8 +296,8 @@ def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return g
     extra = g.ndim - len(shape)
     repeated = tuple(range(extra)) + tuple(extra + i for i, n in enumerate(shape) if n == 1)
-    summed = g.sum(axis=repeated, keepdims=True)
-    if extra < 0 or summed.shape[extra:] != shape:
+    summed = g.sum(axis=repeated, keepdims=True) if extra >= 0 else g
+    if summed.shape[max(extra, 0):] != shape:
         raise ValueError(f"the vjp gave {list(g.shape)} for an argument of shape {list(shape)}")
     return summed.reshape(shape)
 

@@ -65,7 +65,7 @@ def by_type(stepped: list[tuple]) -> Iterator[tuple]:
     each parameter."""
     for dtype in {p.dtype for p, *_ in stepped}:
         *arrays, settings = zip(*[entry for entry in stepped if entry[0].dtype == dtype])
-        yield *arrays, np.array(settings)
+        yield *arrays, np.array(settings, np.float64)
 
 
 class SGD(Optimizer):

@@ -6,6 +6,7 @@ import numpy as np
 
 from minigrad import kernels
 from minigrad.core import Array, Rule, op
+from minigrad.ops.network import one_type
 
 
 @op
@@ -108,7 +109,7 @@ def gelu(x: Array, approximate: str = "none") -> Rule:
     """
     if approximate not in ("none", "tanh"):
         raise ValueError(f'approximate is "none" or "tanh", not {approximate!r}')
-    by_tanh = approximate == "tanh"
+    by_tanh, (x,) = approximate == "tanh", one_type(x)
     return kernels.gelu(x, by_tanh), (lambda g: kernels.gelu_vjp(g, x, by_tanh),)
 
 

@@ -3,6 +3,7 @@
 Shapes: C channels, V classes; `...` any leading axes.
 """
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -171,7 +172,7 @@ def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:
 def embedding(ids: Array, weight: Array) -> Rule:
     """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
     rows = _integers(ids, "id")
-    if rows.view(np.uint64).max(initial=0) >= len(weight):      # without a sign, -1 is large
+    if rows.size and rows.view(np.uint64).max() >= len(weight):     # without a sign, -1 is large
         raise _beyond(ids, len(weight), "id")
     return weight.take(rows, axis=0), (None, _rows_added(rows.reshape(-1, 1)))
 
@@ -320,7 +321,7 @@ def _rows(x):
     return None if x is None else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def one_type(*arrays: np.ndarray | None) -> list[np.ndarray | None]:
+def one_type(*arrays: np.ndarray | None) -> Sequence[np.ndarray | None]:
     """Cast the arrays (None stays None) to the float type to which NumPy promotes them; integers
     alone become float64."""
     dtypes = [a.dtype for a in arrays if a is not None]

@@ -76,14 +76,14 @@ class Detective(Watcher):
         did."""
         found = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
         bad = next((name for name, g in found.items() if not np.isfinite(g).all()), None)
-        if self.finding or not found:
+        if self.finding:
             return
         if bad:
             self.finding = _overflow(
                 "sum", Numbers.of(f"the gradient of {bad}", found[bad]), found[bad].dtype,
                 f"the gradients of {bad} from several places or batches are finite, and their sum")
         elif not math.isfinite(clip_grad_norm_(self._model.parameters(), math.inf)):
-            name, g = max(found.items(), key=lambda item: np.abs(item[1]).max())
+            name, g = max(found.items(), key=lambda item: np.abs(item[1]).max(initial=0))
             self.finding = _overflow(
                 "clip_grad_norm_", Numbers("norm", "float", 1, 1, 0, 0), g.dtype,
                 "every gradient is finite, but the sum of their squares",

@@ -58,7 +58,7 @@ def passes_on(event: Event) -> bool:
 
 
 def owner(names: dict[int, Any], frames: Iterable[FrameType]) -> Any:
-    """Return the name of the innermost object whose method led to an op, of the objects that have
-    one by their id; None if there is none."""
+    """Return the name of the innermost object whose method led to an op; `names` has names by the
+    ids of objects.  None if there is none."""
     return next((names[its] for frame in frames
                  if (its := id(frame.f_locals.get("self"))) in names), None)

@@ -50,7 +50,7 @@ class Profile(Watcher):
                for op, way in self.seconds if way != "part"}
         rows = [(f"ms a step, of {self.steps}", "calls", "forward", "backward", "both", "share")]
         for op, both in sorted(ops.items(), key=lambda item: -sum(item[1])):
-            calls = f"{self.calls[op] / self.steps:g}" if self.calls[op] else "-"
+            calls = f"{self.calls[op] / max(self.steps, 1):g}" if self.calls[op] else "-"
             rows.append(row(op, calls, *both, sum(both)))
         totals = [sum(column) for column in zip((0, 0), *ops.values())]
         rows.append(row("all ops", "", *totals, sum(totals)))

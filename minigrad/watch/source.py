@@ -91,7 +91,7 @@ def derivatives(op: str) -> list[str]:
     vjps = getattr(value.elts[-1], "elts", []) if isinstance(value, ast.Tuple) else []
     return [f"d{name} = {ast.unparse(vjp.body)}"
             for name, vjp in zip(inspect.signature(OPS[op]).parameters, vjps)
-            if isinstance(vjp, ast.Lambda) and not isinstance(vjp.body, ast.Lambda)]
+            if isinstance(vjp, ast.Lambda)]
 
 
 def _first_paragraph(op):

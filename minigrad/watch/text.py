@@ -27,7 +27,9 @@ class Numbers(NamedTuple):
 
     def __str__(self) -> str:
         reach = f"{self.low:.4g} to {self.high:.4g}" if self.low < self.high else f"{self.low:.4g}"
-        if self.bad == self.size:
+        if not self.size:
+            reach = "empty"
+        elif self.bad == self.size:
             reach = "all nan or inf"
         elif self.bad:
             reach += f", but for {self.bad:,} of {self.size:,} that are nan or inf"

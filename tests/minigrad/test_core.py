@@ -447,6 +447,8 @@ def test_tensors_print_what_they_are():
     assert float(x.sum()) == 3 and x.sum().item() == 3
     assert len(x) == 2 and x.size == 2 and x.ndim == 1
     assert core.unbroadcast(np.ones((2, 3)), (3,)).tolist() == [2, 2, 2]
+    with pytest.raises(ValueError, match=r"the vjp gave \[3\] for an argument of .* \[1, 1, 3\]"):
+        core.unbroadcast(np.ones(3), (1, 1, 3))
 
 
 def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():

@@ -326,6 +326,29 @@ def test_integers_follow_numpy():
     assert not picked.requires_grad
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_table_that_is_looked_up_and_scaled_for_the_output_gets_both_gradients(dtype):
+    """The product's part of the gradient is in Fortran's order, to which rows are then added."""
+    ids = np.array([0, 1, 2, 3, 4, 0, 1])
+    table = mg.Tensor(np.arange(15.0).reshape(5, 3).astype(dtype) / 15, requires_grad=True)
+    x = mg.embedding(ids, table)[:2]
+    (x @ (table * 0.5).T).sum().backward()
+    expected = 0.5 * np.tile(table.data[:2].sum(axis=0), (5, 1))
+    expected[:2] += 0.5 * table.data.sum(axis=0)
+    np.testing.assert_allclose(table.grad, expected, rtol=1e-5)
+
+
+def test_the_gelu_of_integers_is_that_of_floats():
+    for approximate in ("none", "tanh"):
+        ints, floats = (mg.gelu(mg.Tensor(np.arange(-2, 3).astype(dtype)), approximate).data
+                        for dtype in (np.int64, np.float64))
+        assert ints.dtype == np.float64 and np.array_equal(ints, floats)
+
+
+def test_no_ids_find_no_rows_of_a_table_without_rows():
+    assert mg.embedding(np.zeros(0, int), mg.Tensor(np.zeros((0, 3)))).shape == (0, 3)
+
+
 def test_the_remedy_of_wheres_docstring_has_finite_and_right_gradients():
     x = Tensor(np.array([-4.0, 0.0, 4.0]), requires_grad=True)
     c = x.data > 0

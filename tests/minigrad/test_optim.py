@@ -79,6 +79,13 @@ def test_a_quadratic_is_minimised_in_place_and_in_its_own_type(make):
     assert np.abs(p.data - 3).max() < 0.1 and p.data is held and p.dtype == np.float32
 
 
+def test_settings_may_be_whole_numbers():
+    p = Tensor(np.ones(3, np.float32), requires_grad=True)
+    p.grad = np.ones(3, np.float32)
+    mg.AdamW([p], lr=1, betas=(0, 0), eps=0, weight_decay=0).step()
+    assert p.data.tolist() == [0, 0, 0]
+
+
 def test_a_parameter_without_a_gradient_stays():
     p, q = parameter(2), parameter(2, seed=1)
     before = q.data.copy()

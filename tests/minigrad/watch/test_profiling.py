@@ -48,6 +48,13 @@ def test_clipping_and_every_optimiser_are_parts_of_their_own():
     assert profile.calls == {"sum": 1}
 
 
+def test_a_table_may_be_asked_for_before_the_first_step_ends():
+    profile = mg.Profile()
+    with profile:
+        mg.Tensor(np.ones(3)).exp()
+        assert "exp" in profile.table()
+
+
 def test_a_profile_changes_no_gradient():
     with mg.Profile():
         inside = square_sum()

@@ -22,7 +22,8 @@ def test_small_arrays_are_shown_whole_and_larger_ones_by_their_reach():
     (np.full(3, 7), "x  int64[3]: 7"),
     (np.array([1, np.nan, 3, -np.inf]),
      "x  float64[4]: 1 to 3, but for 2 of 4 that are nan or inf"),
-    (np.array(np.inf), "x  float64[]: all nan or inf")], ids=str)
+    (np.array(np.inf), "x  float64[]: all nan or inf"),
+    (np.empty((0, 2)), "x  float64[0, 2]: empty")], ids=str)
 def test_a_summary_says_between_which_numbers_and_how_many_are_not_finite(array, says):
     assert str(Numbers.of("x", array)) == says
 
