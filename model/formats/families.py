@@ -13,6 +13,7 @@ Source: the configuration_*.py and modeling_*.py of gpt2, llama and arcee in tra
 """
 import functools
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, NoReturn
@@ -219,7 +220,7 @@ def rotary_base(path: object, found: dict[str, object]) -> float:
         if name not in ("rope_type", "type", "rope_theta") and value not in (None, 1):
             refuse(path, f"{key} with {name}", value, "none")
     base = rope.get("rope_theta", found.get("rope_theta", TransformerConfig.rotary_base))
-    if type(base) not in (int, float):
+    if type(base) not in (int, float) or not abs(base) <= sys.float_info.max:
         refuse(path, "rope_theta", base, "a number")
     return float(base)
 

@@ -71,8 +71,7 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     check_shapes(path, stored_shapes(stored), {name: t.shape for name, t in file.tensors.items()})
     _naming(path, file.check)
     tokens, said = _naming(path, _tokenizer, file.metadata, config.vocab_size, tokenizer)
-    kinds = {file.library.GGMLQuantizationType(stored.kind).name for stored in
-             file.tensors.values()}
+    kinds = {stored.kind.name for stored in file.tensors.values()}
     said.insert(0, f"its weights are stored as {', '.join(sorted(kinds))}, and become float32")
     arrays = Lazy({name: partial(_naming, path, file.array, name) for name in file.tensors})
     return Found("GGUF file", config, as_ours(arrays, stored), tokens, said)

@@ -74,7 +74,8 @@ class GGUFFile:
 
     def _stored(self, name, kind, shape, start):
         try:
-            block, size = self.library.GGML_QUANT_SIZES[self.library.GGMLQuantizationType(kind)]
+            kind = self.library.GGMLQuantizationType(kind)
+            block, size = self.library.GGML_QUANT_SIZES[kind]
         except (ValueError, KeyError):
             raise FormatError(f"{shown(name)} is quantised in the way {kind}, which the library "
                               "gguf that is installed does not know") from None
@@ -98,7 +99,6 @@ class GGUFFile:
         if sum(stored.size for stored in self.tensors.values()) > self.length:
             raise FormatError("its tensors share their bytes, so it is damaged")
         for kind, name in {stored.kind: name for name, stored in self.tensors.items()}.items():
-            kind = self.library.GGMLQuantizationType(kind)
             row = np.zeros((1, self.library.GGML_QUANT_SIZES[kind][1]), np.uint8)
             try:
                 self._dequantized(row, kind)
@@ -108,7 +108,7 @@ class GGUFFile:
 
     def _dequantized(self, rows, kind):
         with np.errstate(all="ignore"):     # of scales that are inf
-            return self.library.dequantize(rows, self.library.GGMLQuantizationType(kind))
+            return self.library.dequantize(rows, kind)
 
 
 class _Header:

@@ -142,6 +142,8 @@ def _tokenizer(path, said, config):
     if isinstance(end, list):
         lines = [f"of the ids that end a text, {', '.join(map(str, end))}, the first is taken"]
         end = end[0] if end else None
+    if type(end) is int and not 0 <= end < config.vocab_size:
+        lines, end = [f"the id {end}, which should end a text, is no token; none does"], None
     try:
         if vocabulary := characters(found):
             tokenizer = CharTokenizer.of(vocabulary)

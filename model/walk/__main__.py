@@ -7,6 +7,7 @@
 """
 import dataclasses
 import pathlib
+import shlex
 import sys
 
 from minigrad.kernels.build import compiling
@@ -83,9 +84,9 @@ def write_exercises(folder: str) -> None:
     new, (first, *_) = practice.write(folder), practice.exercises()
     kept, first = len(practice.exercises()) - len(new), pathlib.Path(folder, f"{first.name}.py")
     print(f"{folder}: {number_of(len(new), 'new file')}"
-          + (f"; {kept} were there and stay as they are" if kept else "")
+          + (f"; {kept} already there, not changed" if kept else "")
           + f".  Read the text in {first.name}, write its function, then:\n"
-          f"    python -m model.walk --check {first}")
+          f"    python -m model.walk --check {shlex.quote(str(first))}")
 
 
 def check(path: str) -> bool:

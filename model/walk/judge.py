@@ -58,14 +58,15 @@ def check(path: str | os.PathLike) -> Verdict:
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout.decode()
     if said.startswith("["):
         return Verdict(*json.loads(said))
-    lines = re.findall(r'File "(.*)", line (\d+)', said)
-    if any(file == compiling.__file__ for file, _ in lines):
+    lines = re.findall(r'File "(.*)", line (\d+) in (.*)', said)
+    if any((file, name) == (compiling.__file__, "compile_version") for file, _, name in lines):
         return check(path)                  # it had to wait for the compiler; this is done now
     if not lines:
         return Verdict(False, ["The file ended the program before it was judged.  Take os._exit() "
                                "and the like out of it."])
-    at = [f"  It was in line {number}: {linecache.getline(file, int(number)).strip()}"
-          for file, number in lines if file == path][:1]
+    at = [f"  It was in line {number}{'' if file == path else f' of {os.path.basename(file)}'}: "
+          f"{linecache.getline(file, int(number)).strip()}" for file, number, _ in lines
+          if os.path.dirname(file) == os.path.dirname(path)][:1]
     return Verdict(False, ["It did not end in time.  Is there a loop without end?" + "".join(at)])
 
 
@@ -108,7 +109,12 @@ def judge(path: str | os.PathLike, limited: Callable = contextlib.nullcontext) -
             compared_together(path, exercise, theirs, limited)
         if exercise.function == "model":
             with limited(TRAINING), importable(path, theirs):
-                right, said = trial.run(loaded(path, exercise))
+                f = loaded(path, exercise)
+                try:
+                    right, said = trial.run(f)
+                except REFUSED as error:
+                    raise Fault("It is right for short texts, and fails in the training, on texts "
+                                f"of {trial.T} characters: {broken(error, path)}") from None
             return Verdict(right, said + remarks)
     except Fault as fault:
         return Verdict(False, list(fault.args) + remarks)
@@ -163,8 +169,8 @@ def compared_together(path: pathlib.Path, exercise: Exercise, theirs: list[str],
                 compared(path, exercise, [other for other in theirs if other != name], limited)
                 guilty.append(name)
         raise Fault(
-            f"{path.stem} is right alone, and so are your {' and '.join(theirs)}, but together "
-            "they are not.  " + f"With our {' or '.join(guilty)} it is right: look at how the two "
+            f"{path.stem} and your {' and '.join(theirs)} are right alone, but together they are "
+            "not.  " + f"With our {' or '.join(guilty)} it is right: look at how the two "
             "call each other." * bool(guilty), *fault.args) from None
 
 
@@ -209,8 +215,10 @@ def compared(path: pathlib.Path, exercise: Exercise, theirs: list[str], limited:
         raise Fault(*fault.args, *["\n    ".join(["It printed:", *shown])] * bool(shown)) from None
     remarks = []
     if printed.getvalue():
-        remarks.append("It prints something; that is fine while you look, and can go now.")
-    if any(as_array(a.returned).dtype != as_array(b.returned).dtype for a, b in zip(made, ours)):
+        remarks.append("It prints something.  That helps while you look for a mistake; you can "
+                       "remove it now.")
+    if any(as_array(a.returned).dtype == np.float64 and as_array(b.returned).dtype == np.float32
+           for a, b in zip(made, ours)):
         remarks.append("It makes float64 of float32, which takes twice the room.  NumPy's numbers "
                        "and arrays, such as np.sqrt(2) or a mask of np.ones, do that; Python's "
                        "numbers, such as math.sqrt(2), do not.")
@@ -224,7 +232,8 @@ def outcomes_of(path: pathlib.Path, exercise: Exercise, theirs: list[str], limit
     with limited(SECONDS), contextlib.redirect_stdout(printed), importable(path, theirs):
         f = loaded(path, exercise)
         made = [outcome(f, exercise, case) for case in exercise.cases]
-        check_form(f, exercise, made[0], path)
+        for one in made:
+            check_form(f, exercise, one, path)
         wrong = [name for name in made[0].numbers
                  if not all(agree(a, b, name) for a, b in zip(made, ours))]
         if exercise.tensors and not wrong and (fault := differentiated(f, exercise)):
@@ -238,20 +247,20 @@ def outcomes_of(path: pathlib.Path, exercise: Exercise, theirs: list[str], limit
     return made, ours
 
 
-def check_form(f: Callable, exercise: Exercise, first: Outcome, path: pathlib.Path) -> None:
-    """Raise a Fault if something is wrong before the numbers are looked at."""
-    error, returned, (_, *names) = first.numbers["value"], first.returned, first.numbers
+def check_form(f: Callable, exercise: Exercise, made: Outcome, path: pathlib.Path) -> None:
+    """Raise a Fault if something is wrong with a case before the numbers are looked at."""
+    error, returned, (_, *names) = made.numbers["value"], made.returned, made.numbers
     if isinstance(error, NotImplementedError):
-        raise Fault("Nothing is written yet: put your lines in place of "
-                    + broken(error, path).partition("  ->  ")[0])
-    if first.changed:
-        raise Fault(f"It changes its argument {first.changed[0]}, which others use too; make a new "
+        raise Fault("The line that stands for your answer is still there: put your lines in place "
+                    "of " + broken(error, path).partition("  ->  ")[0])
+    if made.changed:
+        raise Fault(f"It changes its argument {made.changed[0]}, which others use too; make a new "
                     "array, as in x = x - 1 in place of x -= 1.")
     if hasattr(exercise.answer, "__wrapped__"):     # look at what the engine gets
         back = ", ".join(f"d{name}" for name in names) + "," * (len(names) == 1)
         wanted = f"a value and a tuple of functions, as in return y, ({back})"
         try:
-            returned = f.__wrapped__(*copy.deepcopy(list(first.given.values())))
+            returned = f.__wrapped__(*copy.deepcopy(list(made.given.values())))
         except REFUSED:
             return
         fits = isinstance(returned, tuple) and len(returned) == 2 and (

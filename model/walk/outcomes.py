@@ -23,8 +23,8 @@ class Outcome(NamedTuple):
     """What a function makes of a case."""
     given: dict         # the arguments by name; those in dictionaries and lists have their path
     returned: object
-    numbers: dict       # lists of arrays: of "value", and of the gradient by each argument; where
-    changed: list       # it failed, the exception.  Names of arguments that it wrote into
+    numbers: dict       # of "value" and of the gradient by each argument: arrays, or an exception
+    changed: list       # names of arguments that it wrote into
 
 
 def mapped(leaf: Callable, x: object, name: str) -> object:
@@ -128,7 +128,7 @@ def difference(made: list[Outcome], ours: list[Outcome], name: str, path: pathli
     for i, (x, y) in enumerate(zip(numbers, b.numbers[name]), 1):
         if x.shape != y.shape or not close(x, y).all():
             break
-    what += f" of the {i}. array returned" * (len(numbers) > 1)
+    what += f" of returned array {i}" * (len(numbers) > 1)
     if x.shape != y.shape:
         return f"{what} has shape {list(x.shape)} for {case}; it should be {list(y.shape)}."
     at = tuple(np.argwhere(~close(x, y))[0].tolist())

@@ -49,7 +49,7 @@ def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]
 
 def _most(table: Table) -> float | None:
     """Return what has the full colour: 1 among weights, else the largest number of the table."""
-    return 1.0 if table.title.startswith("Weights") else None
+    return 1.0 if "weights" in table.title.lower() else None
 
 
 def _code(tables: Sequence[Table]) -> Iterator[str]:

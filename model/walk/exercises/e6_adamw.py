@@ -7,7 +7,7 @@ gradient, and v of its square.  Step t (1, 2, 3, ...) is
     m = beta1 m + (1 - beta1) g            where it has been going lately
     v = beta2 v + (1 - beta2) g^2          how large its gradients are
     m_hat = m / (1 - beta1^t)              m and v begin at 0, and in the first
-    v_hat = v / (1 - beta2^t)              steps they are too small by that much
+    v_hat = v / (1 - beta2^t)              steps they are much too small
     p = p - lr (m_hat / (sqrt(v_hat) + eps) + weight_decay p)
 
 The p on the right is the one before the step.  weight_decay pulls p towards 0;

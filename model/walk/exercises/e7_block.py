@@ -2,10 +2,11 @@
 
 A transformer is a stack of equal blocks.  A block has two parts.  Attention
 lets each word gather from others.  The MLP (multi-layer perceptron) then works
-on each word alone: it makes it wider, bends it by the GELU, and makes it narrow
-again.  Neither part replaces x.  Each reads a normed copy and adds what it has
-found, which is called a residual connection.  So x runs through the whole stack
-like a stream, and gradients run back through it:
+on each word alone: it makes the word's row wider, applies the GELU to each
+number, and makes the row narrow again.  Neither part replaces x.  Each reads a
+normed copy and adds what it has found, which is called a residual connection.
+So x runs through the whole stack like a stream, and gradients run back through
+it:
 
     x = x + attention(norm1(x))
     x = x + mlp(norm2(x))

@@ -91,9 +91,9 @@ def crossed():
     yield """
         With matrices that nobody trained, such a table says little.  In a trained model it shows
         what was learnt.  The command python -m model.reverse trains a model that reads a string
-        and writes it in reverse.  Its first letter must look at the last one of the string, its
-        second letter at the last but one.  The page of this walk (python -m model.walk --page)
-        shows these weights at this place: the diagonal runs the wrong way."""
+        and writes it in reverse.  The first letter that it writes must look at the last letter of
+        the string, the second at the last but one.  The page of this walk (python -m model.walk
+        --page) shows these weights at this place: the diagonal runs the wrong way."""
     yield Question(
         """In a model that reverses strings, the string looks at itself, the answer looks at itself,
         and the answer looks at the string.  Which of the three needs a causal mask?""",

@@ -29,8 +29,9 @@ def order():
         is added to that of the word.  GPT-2 does so.
 
         The first transformer added sines and cosines of the place, which need not be learnt.  Each
-        pair of channels has a speed of its own, from 1 down to 1/10,000, as the hands of a clock
-        have.  With four channels, the first pair has the speed 1, and the second 1/100:"""
+        pair of channels has a speed of its own, as the hands of a clock have: from 1 down to nearly
+        1/10,000, where there are many.  With four channels, the first pair has the speed 1, and the
+        second 1/100:"""
     yield Table("Sines and cosines of the places", sinusoids(6, 4), PLACES,
                 ["sin t", "cos t", "sin t/100", "cos t/100"], axes=("place", "channel"))
     yield Question(

@@ -67,7 +67,8 @@ def heads():
         numbers in their matrices.  What do three heads gain, and what do they lose?""",
         """They gain tables of weights: three ways to look instead of one.  They lose channels in
         which a query and a key are compared: with one channel, a score is a single product.  Large
-        models take heads of 64 or 128 channels, and as many heads as these fill.""")
+        models have heads of 64 or 128 channels, and as many heads as fit into the channels of a
+        word.""")
 
 
 @station("Values go down and up", minutes=8)

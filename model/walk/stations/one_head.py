@@ -222,8 +222,8 @@ def masking():
     yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
     yield """
         That is all of a head.  In the paper that introduced it (Vaswani and others, 2017) it is
-        one formula, in which K^T stands for K.T.  In model/attention.py it is one function,
-        attention; you will see its lines in later stations.
+        one formula, to which we add the mask; K^T stands for K.T.  In model/attention.py it is one
+        function, attention; you will see its lines in later stations.
 
             softmax(Q K^T / sqrt(D) + mask) V
 
@@ -269,9 +269,10 @@ def dropping():
         different ones each time, so that it cannot rely on any one of them.  Here these are
         attention weights: one in five.  The weights that are kept are divided by 0.8.
 
-        Let us read the sentence twice.  A zero below the diagonal is a weight that was dropped;
-        those above it are hidden by the mask, as before.  In the lines of source, KEPT says which
-        weights were kept, and mg.where(condition, x, y) takes x where it holds, and else y."""
+        Let us read the sentence twice.  A zero on or below the diagonal is a weight that was
+        dropped; those above it are hidden by the mask, as before.  In the lines of source, KEPT
+        says which weights were kept, and mg.where(condition, x, y) takes x where it holds, and else
+        y."""
     yield trace.table("Weights at the first reading", first, NAMES, NAMES, LOOKS)
     yield trace.table("Context vectors at the first reading", first_context, NAMES, CHANNELS, HOLDS)
     yield trace.table("Weights at the second reading", second, NAMES, NAMES, LOOKS)

@@ -165,6 +165,7 @@ def gpt2(**keys):
     (llama(num_attention_heads="4"), "describes no model: n_head takes a whole number"),
     (llama(num_attention_heads=None), "describes no model: n_head"),
     (llama(rope_theta="a", rope_parameters=None), "rope_theta = a, and only a number"),
+    (llama(rope_theta=10 ** 400, rope_parameters=None), "and only a number"),
     (gpt2(scale_attn_by_inverse_layer_idx=True),
      "scale_attn_by_inverse_layer_idx = True, and only False"),
     (gpt2(add_cross_attention=True), "add_cross_attention = True, and only False"),

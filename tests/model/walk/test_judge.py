@@ -3,6 +3,7 @@ and careless files get a line each."""
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,7 +54,8 @@ def test_each_mistake_is_named_and_no_other(function, said):
 def test_our_answer_is_right_and_the_file_that_students_get_is_not_written_yet(function, said):
     assert said(function, solved(function))[0].startswith(("Right", "It is trained"))
     (line,) = said(function, EXERCISES[function].task())
-    assert line.startswith("Nothing is written yet") and "raise NotImplementedError" in line
+    assert line.startswith("The line that stands for your answer is still there")
+    assert "raise NotImplementedError" in line
 
 
 def mistake(function, *words):
@@ -275,7 +277,7 @@ def test_a_mistake_without_a_name_is_shown_where_it_is_first_with_both_numbers(s
 def test_of_several_arrays_the_one_that_is_wrong_is_named(said):
     (table,) = said("adamw_step", solved("adamw_step").replace("return new, m, v",
                                                                "return new, m ** 2, v"))
-    assert table.startswith("The value of the 2. array returned is wrong for p float64[2], ")
+    assert table.startswith("The value of returned array 2 is wrong for p float64[2], ")
 
 
 def test_a_gradient_without_a_name_is_shown_too(said):
@@ -311,6 +313,31 @@ def test_what_is_right_in_float64_and_overflows_in_float32_is_said(said):
 def test_numbers_of_numpy_that_make_float64_are_remarked_on(said):
     _, remark, _ = said("causal_head", solved("causal_head").replace("math.sqrt", "np.sqrt"))
     assert remark.startswith("It makes float64 of float32")
+
+
+def test_float32_of_float64_is_not_said_to_be_the_other_way(said):
+    lines = said("adamw_step", solved("adamw_step").replace(
+        "return new, m, v", "return tuple(x.astype(np.float32) for x in (new, m, v))"))
+    assert lines[0].startswith("Right.") and not any("float64 of" in line for line in lines)
+
+
+@pytest.mark.parametrize("function, change, says", [
+    ("causal_head", ("return weights", "if x.ndim == 2:\n        return weights"),
+     "It returns None, and should return a Tensor."),
+    ("adamw_step", ("return new, m, v", "return (new, m) if weight_decay else (new, m, v)"),
+     "It returns (float64[2, 3], float64[2, 3]), and should return three arrays, p, m, v.")])
+def test_a_wrong_form_in_a_later_case_is_named(said, function, change, says):
+    assert said(function, solved(function).replace(*change))[0].startswith(says)
+
+
+def test_an_error_in_the_training_is_told_with_its_line(tmp_path, monkeypatch):
+    def run(model):
+        raise IndexError("too long")
+    monkeypatch.setattr(trial, "run", run)
+    verdict = judge.judge(student_s(tmp_path, "model", solved("model")))
+    assert not verdict.right and verdict.said[0] == (
+        "It is right for short texts, and fails in the training, on texts of 64 characters: "
+        "IndexError: too long")
 
 
 def test_what_is_printed_is_remarked_on_and_kept_from_the_answer(said, capsys):
@@ -369,7 +396,7 @@ def test_parts_that_are_right_alone_and_wrong_together_are_named(tmp_path):
     path = student_s(tmp_path, "multi_head", source)
     verdict = judge.judge(path)
     assert not verdict.right and verdict.said[0] == (
-        "e4_heads is right alone, and so are your e3_causal_head, but together they are not.  With "
+        "e4_heads and your e3_causal_head are right alone, but together they are not.  With "
         "our e3_causal_head it is right: look at how the two call each other.")
     assert "got an unexpected keyword argument 'w_query'" in verdict.said[1]
 
@@ -419,6 +446,21 @@ def test_a_loop_without_end_is_answered_with_its_line(tmp_path, monkeypatch):
     (line,) = judge.check(path).said
     assert line.startswith("It did not end in time.  Is there a loop without end?")
     assert line.endswith(("It was in line 6: x = x + 1", "It was in line 5: while True:"))
+
+
+def test_a_loop_of_kernels_without_end_is_judged_once_and_one_in_a_part_named(tmp_path,
+                                                                              monkeypatch):
+    path = student_s(tmp_path, "softmax", SOFTMAX)
+    part = student_s(tmp_path, "multi_head", "while True:\n    pass\n")
+    stack = f"""Timeout (0:00:10)!
+  File "{judge.compiling.__file__}", line 182 in call
+  File "{part}", line 1 in <module>
+  File "{path}", line 2 in softmax
+"""
+    monkeypatch.setattr(judge.subprocess, "run", lambda words, **settings: SimpleNamespace(
+        stdout=stack.encode()))
+    (line,) = judge.check(path).said
+    assert line.endswith("It was in line 1 of e4_heads.py: while True:")
 
 
 def test_a_file_that_ends_the_program_is_answered_in_a_line(tmp_path, monkeypatch):

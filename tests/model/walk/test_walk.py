@@ -60,7 +60,9 @@ def test_it_writes_the_exercises_and_says_what_comes_next(tmp_path, monkeypatch,
         "exercises: 8 new files.  Read the text in e1_softmax.py, write its function, then:\n"
         "    python -m model.walk --check exercises/e1_softmax.py\n")
     assert status("--exercise", "exercises") == 0
-    assert capsys.readouterr().out.startswith("exercises: 0 new files; 8 were there and stay as ")
+    assert capsys.readouterr().out.startswith("exercises: 0 new files; 8 already there, not ")
+    assert status("--exercise", "my ex") == 0
+    assert "--check 'my ex/e1_softmax.py'\n" in capsys.readouterr().out
     assert len(list((tmp_path / "exercises").iterdir())) == len(exercises())
 
 
