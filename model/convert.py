@@ -35,7 +35,7 @@ from model.console.interrupts import AtOnce
 from model.console.options import flag
 from model.console.words import number_of, scaled
 from model.formats.found import Found, FormatError
-from model.storage.checkpoint import BEST
+from model.storage.checkpoint import BEST, CheckpointError
 from model.storage.files import remove_if_left
 from model.transformer import parameter_shapes
 
@@ -86,7 +86,14 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
         if into == target / BEST or format == "hugging_face":
             aside.mkdir()
         reader(format).write(written, found)
-        numbers = compare(found, reader(format).read(written))
+        try:
+            back = reader(format).read(written)
+        except CheckpointError as error:
+            if type(error.__cause__) is not ValueError:
+                raise
+            raise FormatError(f"{path} cannot become a checkpoint: {error.__cause__}; convert "
+                              "another model") from error
+        numbers = compare(found, back)
         size = sum(file.stat().st_size for file in (aside, *aside.rglob("*")) if file.is_file())
     print(f"written     {into}, {scaled(size, 'B')}\n"
           f"compared    all {numbers:,} numbers, the configuration and the vocabulary, read back: "

@@ -279,7 +279,7 @@ def test_what_does_not_come_back_as_it_was_is_not_kept(here, capsys, monkeypatch
     assert f"what was written came back with {says}" in refused(capsys, source, target)
 
 
-def test_weights_that_are_no_numbers_are_refused_under_the_name_that_was_given(here, capsys):
+def test_weights_that_are_no_numbers_are_refused_under_the_name_of_their_model(here, capsys):
     pytest.importorskip("safetensors")
     main(["out", "hf"])
     tensors = {name: t.read() for name, t in safetensors.opened("hf/model.safetensors")[0].items()}
@@ -288,8 +288,8 @@ def test_weights_that_are_no_numbers_are_refused_under_the_name_that_was_given(h
                               tensors, {})
     capsys.readouterr()
     said = refused(capsys, "hf", "bad")
-    assert said.startswith(f"model.convert: bad{os.sep}ckpt.npz is no checkpoint of this program: "
-                           "model/norm.weight holds nan")
+    assert said.startswith("model.convert: hf cannot become a checkpoint: model/norm.weight holds "
+                           "nan or inf; ")
 
 
 def test_a_model_is_never_in_memory_as_a_whole(here):
