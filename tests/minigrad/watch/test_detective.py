@@ -181,6 +181,15 @@ def test_sums_of_finite_gradients_that_overflow_are_named():
     assert finding.op == "clip_grad_norm_" and "sum of their squares" in finding.why
 
 
+def test_a_parameter_of_no_numbers_is_not_named():
+    model = Weight([1e-10], np.float64)
+    model.empty = mg.Tensor(np.zeros((0, 2)), requires_grad=True)
+    with Detective(model) as detective:
+        ((model.weight * 1e200).sum() + model.empty.sum()).backward()
+    detective.look_at_gradients()
+    assert "the gradient of weight" in str(detective.finding)
+
+
 def test_minus_inf_from_a_mask_is_not_taken_for_the_cause():
     def f(weight):
         y = mg.softmax(weight + np.array([0, -np.inf], np.float32))

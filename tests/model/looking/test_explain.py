@@ -135,6 +135,12 @@ def test_the_loss_after_the_step_is_that_of_the_changed_weights_and_the_same_dro
     assert words(said).endswith("lower." if again < loss else "higher.")
 
 
+def test_a_step_that_changes_nothing_leaves_the_loss_the_same(small_text, tmp_path, capsys):
+    said = stages(told(capsys, "--data", str(small_text), "--out_dir", str(tmp_path), *TINY,
+                       "--learning_rate", "0", "--min_lr", "0"))["The same characters again"]
+    assert words(said).endswith("with the changed weights it is the same.")
+
+
 def test_the_batch_is_the_runs_first_and_its_targets_follow(small_text, tmp_path, capsys):
     said = stages(told(capsys, "--data", str(small_text), "--out_dir", str(tmp_path), *TINY))
     s, tokenizer, ids, *_ = the_step(small_text, [])
