@@ -66,7 +66,7 @@ class CharTokenizer:
         UnknownCharacterError : names the first unknown character, its position, the nearest known.
         """
         points = _code_points(text)
-        ids = self._ids[points.clip(max=len(self._ids) - 1)]
+        ids = self._found(points)
         unknown = ids < 0
         if unknown.any():
             position = int(unknown.argmax())
@@ -80,11 +80,15 @@ class CharTokenizer:
         """Return the text without the characters that the vocabulary lacks, and how often it has
         each of these, the most frequent first."""
         points = _code_points(text)
-        known = self._ids[points.clip(max=len(self._ids) - 1)] >= 0
+        known = self._found(points) >= 0
         unknown, counts = np.unique(points[~known], return_counts=True)
         often = np.argsort(-counts, kind="stable")
         return (points[known].tobytes().decode("utf-32-le", "surrogatepass"),
                 {chr(unknown[i]): int(counts[i]) for i in often})
+
+    def _found(self, points):
+        """Return the ids of code points, -1 for those that are unknown."""
+        return self._ids[points.clip(max=len(self._ids) - 1)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode ids as a text."""

@@ -295,11 +295,10 @@ def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if g.shape == shape:
         return g
     extra = g.ndim - len(shape)
-    repeated = tuple(range(extra)) + tuple(extra + i for i, n in enumerate(shape) if n == 1)
-    summed = g.sum(axis=repeated, keepdims=True) if extra >= 0 else g
-    if summed.shape[max(extra, 0):] != shape:
+    if extra < 0 or any(n not in (1, m) for n, m in zip(shape, g.shape[extra:])):
         raise ValueError(f"the vjp gave {list(g.shape)} for an argument of shape {list(shape)}")
-    return summed.reshape(shape)
+    repeated = tuple(range(extra)) + tuple(extra + i for i, n in enumerate(shape) if n == 1)
+    return g.sum(axis=repeated, keepdims=True).reshape(shape)
 
 
 def op(f: Callable) -> Callable:

@@ -109,7 +109,8 @@ def gelu(x: Array, approximate: str = "none") -> Rule:
     """
     if approximate not in ("none", "tanh"):
         raise ValueError(f'approximate is "none" or "tanh", not {approximate!r}')
-    by_tanh, (x,) = approximate == "tanh", one_type(x)
+    x, = one_type(x)
+    by_tanh = approximate == "tanh"
     return kernels.gelu(x, by_tanh), (lambda g: kernels.gelu_vjp(g, x, by_tanh),)
 
 

@@ -74,10 +74,10 @@ class Detective(Watcher):
     def look_at_gradients(self) -> None:
         """Check the gradients at the end: if no op made it, a sum of them or of their squares
         did."""
-        found = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
-        bad = next((name for name, g in found.items() if not np.isfinite(g).all()), None)
         if self.finding:
             return
+        found = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
+        bad = next((name for name, g in found.items() if not np.isfinite(g).all()), None)
         if bad:
             self.finding = _overflow(
                 "sum", Numbers.of(f"the gradient of {bad}", found[bad]), found[bad].dtype,

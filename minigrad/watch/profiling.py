@@ -40,9 +40,10 @@ class Profile(Watcher):
     def table(self) -> str:
         """Return a table of the milliseconds of a step, the costliest op first; `all ops` and the
         lines below it add up to a step."""
+        steps = max(self.steps, 1)
+
         def row(name, calls, *seconds):
-            shown = ["" if x is None else f"{1e3 * x / max(self.steps, 1):,.2f}" if x else "-"
-                     for x in seconds]
+            shown = ["" if x is None else f"{1e3 * x / steps:,.2f}" if x else "-" for x in seconds]
             return name, calls, *shown, f"{seconds[-1] / max(self.total, 1e-9):.0%}"
 
         parts = {name: seconds for (name, way), seconds in self.seconds.items() if way == "part"}
@@ -50,7 +51,7 @@ class Profile(Watcher):
                for op, way in self.seconds if way != "part"}
         rows = [(f"ms a step, of {self.steps}", "calls", "forward", "backward", "both", "share")]
         for op, both in sorted(ops.items(), key=lambda item: -sum(item[1])):
-            calls = f"{self.calls[op] / max(self.steps, 1):g}" if self.calls[op] else "-"
+            calls = f"{self.calls[op] / steps:g}" if self.calls[op] else "-"
             rows.append(row(op, calls, *both, sum(both)))
         totals = [sum(column) for column in zip((0, 0), *ops.values())]
         rows.append(row("all ops", "", *totals, sum(totals)))

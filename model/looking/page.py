@@ -50,6 +50,7 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
     hidden = ("four times the channels" if config.inner == 4 * config.n_embd else
               number_of(config.inner, "channel"))
     bias = " − slope of the head · distance" if config.position == "alibi" else ""
+    of_two = "  (Of two sums, the first one adds the rows of the n-grams.)" * (config.ngrams > 1)
     return {
         "embedding token_embedding":
             "Each character becomes its row of the token table: C learnt numbers.",
@@ -59,8 +60,7 @@ def words_of(config: TransformerConfig) -> dict[str, str]:
         "embedding position_embedding":
             "Each place in the window has C learnt numbers too, so that order counts.",
         "add": ("Sines and cosines of the place are added, which nothing learns, so that order "
-                "counts." + "  (Of two sums, the first one adds the rows of the n-grams.)"
-                * (config.ngrams > 1) if config.position == "sinusoidal" else
+                f"counts.{of_two}" if config.position == "sinusoidal" else
                 "The sum of these, number by number."),
         "layer_norm": "The C numbers of each character are brought to mean 0 and variance 1; each "
                       f"channel is then scaled by a learnt factor{shift}.",

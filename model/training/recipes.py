@@ -89,17 +89,17 @@ def completed(given: dict[str, object], characters: int) -> dict[str, object]:
 def told(s: Settings, characters: int) -> str:
     """Return a run's recipe as flags, and the settings that replace some of it, in lines; and those
     of the model that it begins with, if it does."""
-    its = OF_MODEL if s.begins_with_model else ()
-    named = {name: value for name, value in recipe(s.recipe, characters, s.minutes,
-                                                   s.max_iters).items() if name not in its}
+    its = {name: getattr(s, name) for name in OF_MODEL if s.begins_with_model}
+    named = recipe(s.recipe, characters, s.minutes, s.max_iters)
     usual = {name: getattr(Settings, name) for name in ARCHITECTURE} | named
     own = {name: getattr(s, name) for name in [*named, *ARCHITECTURE]
            if name not in its and getattr(s, name) != usual[name]}
-    lines = wrapped(f"{s.recipe}:", as_flags(named))
+    lines = wrapped(f"{s.recipe}:", as_flags({name: value for name, value in named.items()
+                                              if name not in its}))
     if own:
         lines += wrapped("but for", as_flags(own))
     if its:
-        lines += wrapped("and of the model", as_flags({name: getattr(s, name) for name in its}))
+        lines += wrapped("and of the model", as_flags(its))
     return f"\n{'':12}".join(lines)
 
 

@@ -95,7 +95,7 @@ class Progress:
                       "clipping", sys.stdout)
         bar.update(1 if s.minutes is None else min(state.seconds / 60, s.minutes) - bar.n)
         seen = step.number - self.run.first - WARM_UP
-        if s.profile and (seen == s.profile or 0 < seen < s.profile and self.run.is_over()):
+        if 0 < seen <= s.profile and (seen == s.profile or self.run.is_over()):
             bar.write(f"\n{self.run.profile.table()}\n", sys.stdout)
         if step.number % s.log_interval == 0:
             unit = self.run.text.tokenizer.unit

@@ -287,6 +287,7 @@ def test_without_standard_error_a_text_is_all_that_is_written(trained):
     assert alone.returncode == 0 and alone.stdout == said.stdout
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there is no such shell")
 def test_without_standard_output_or_input_there_is_no_traceback(trained):
     for closed, flags in ((">&-", "--max_new_tokens 3"), ("<&-", "--interactive")):
         command = f"{sys.executable} -m model.sample --out_dir {trained} {flags} {closed}"
