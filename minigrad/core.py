@@ -223,6 +223,7 @@ def _pull(node, g):
     parts = vjps.vjp(g) if isinstance(vjps, Together) else [vjp(g) for vjp in vjps]
     if not isinstance(parts, (tuple, list)):
         raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
+    owners = [id(_owner(x)) for x in (*parts, g)]       # of the memory that each is in
     for source, dx in zip_longest(node.sources, parts):
         if source is None:
             continue
@@ -233,7 +234,7 @@ def _pull(node, g):
             continue
         if callable(dx):
             raise TypeError("a vjp returns an array, or mg.Added, not a function")
-        fresh = _is_fresh(dx, (*parts, g))
+        fresh = owners.count(id(_owner(dx))) == 1 and _is_whole(dx)
         if type(dx) is not np.ndarray or dx.shape != source.shape or dx.dtype != source.dtype:
             cast = unbroadcast(np.asarray(dx), source.shape).astype(source.dtype, copy=False)
             fresh = fresh or cast is not dx
@@ -241,12 +242,9 @@ def _pull(node, g):
         yield source, dx, fresh
 
 
-def _is_fresh(dx, arrays):
-    """Whether dx owns its memory, or is all of an array in another shape, and no other of the
-    arrays is in that memory."""
-    owner = _owner(dx)
-    return ((owner is dx or dx.flags.carray and dx.size == getattr(owner, "size", None))
-            and sum([_owner(x) is owner for x in arrays]) == 1)
+def _is_whole(x):
+    """Whether x owns its memory, or is all of an array in another shape."""
+    return _owner(x) is x or x.flags.carray and x.size == getattr(x.base, "size", None)
 
 
 def _owner(x):

@@ -119,7 +119,7 @@ def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarr
     decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens, ngrams,
                   positions, keys, values, ids, u, logits, V, T, t, longest, eps, qk_eps,
                   keys.shape[4] ** -0.5, centred, activation, temperature,
-                  *limits(V, top_k, top_p), min(threads_for(steps), 1 + steps // FEW))
+                  *limits(V, top_k, top_p), min(threads_for(steps), 1 + steps // (2 * FEW)))
     return logits[:, :V]
 
 

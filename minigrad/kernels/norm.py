@@ -55,8 +55,7 @@ def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarr
     sums = np.zeros((2 * CHUNKS, x.shape[-1]), x.dtype)
     norm_vjp_kernel(rows(g), flat, dense(weight), moments, dx, sums, centred,
                     threads_for(x.size // 4))
-    dweight, dbias = sums[:CHUNKS].sum(axis=0), sums[CHUNKS:].sum(axis=0)
-    return dx.reshape(x.shape), dweight, dbias
+    return dx.reshape(x.shape), sums[0], sums[CHUNKS]
 
 
 @kernel("C2 C1 C1 C2 C2 double bool threads")
@@ -106,6 +105,11 @@ def scale(row, weight, bias, mean, rstd, out):
 @kernel("C2 C2 C1 C2 C2 C2 bool threads")
 def norm_vjp_kernel(g, x, weight, moments, dx, sums, centred, threads):
     on_threads(threads, normalise_chunks_vjp, g, x, weight, moments, dx, sums, centred)
+    C = x.shape[1]
+    for chunk in range(1, CHUNKS):
+        for c in range(C):
+            sums[0, c] += sums[chunk, c]
+            sums[CHUNKS, c] += sums[CHUNKS + chunk, c]
 
 
 @serial

@@ -34,7 +34,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
 INTEGERS = np.dtype(np.int64)
-FEW = 1 << 15       # elementary steps (one exp, 16 multiplications) not worth waking threads for
+FEW = 1 << 14       # elementary steps (one exp, 16 multiplications) not worth waking threads for
 SECONDS = "seconds"     # the file of how many kernels were compiled last, and how long it took
 CODE = "{}.ll.gz"       # the file of a kernel's code, for a float type, in its folder
 # An import from a file of kernels.  Parsing all files would take a second at every start.
