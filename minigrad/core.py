@@ -94,7 +94,7 @@ class Tensor:
         if isinstance(data, Tensor):
             data = data.data
         self.data = np.asarray(data)
-        if self.data.dtype == object:
+        if self.data.dtype.hasobject:
             raise TypeError("a Tensor holds numbers; Tensors are joined by mg.stack or "
                             "mg.concatenate")
         self.node = None
@@ -346,12 +346,15 @@ def op(f: Callable) -> Callable:
             error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
             raise
         seconds = perf_counter() - started
-        several = isinstance(value, list)
-        out = [_record(name, each, sources, its_vjps) for each, its_vjps in
-               (zip(value, vjps, strict=True) if several else [(value, vjps)])]
+        if isinstance(value, list):
+            out = [_record(name, each, sources, its_vjps)
+                   for each, its_vjps in zip(value, vjps, strict=True)]
+        else:
+            out = _record(name, value, sources, vjps)
         if _mode.note:
-            _mode.note(Event(name, "forward", seconds, None, list(args), out))
-        return out if several else out[0]
+            _mode.note(Event(name, "forward", seconds, None, list(args),
+                             out if isinstance(out, list) else [out]))
+        return out
 
     lifted.__signature__ = signature
     OPS[name] = lifted
