@@ -32,14 +32,17 @@ class CharTokenizer:
         self._set_vocabulary("".join(map(chr, np.unique(_code_points(text)))))
 
     @classmethod
-    def of(cls, vocabulary: str) -> "CharTokenizer":
+    def of(cls, vocabulary: str, vocab_size: int | None = None) -> "CharTokenizer":
         """Return the tokenizer whose ids are the places of its characters in a vocabulary, which
-        may have any order.
+        may have any order.  `vocab_size` is the number of ids of the model that it is for.
 
         Raises
         ------
-        ValueError : a character is in it twice, or there is none.
+        ValueError : a character is in it twice, there is none, or there are not `vocab_size`.
         """
+        if vocab_size not in (None, len(vocabulary)):
+            raise ValueError(f"the vocabulary has {len(vocabulary)} characters, for a model of "
+                             f"{vocab_size}")
         tokenizer = cls(vocabulary)
         tokenizer._set_vocabulary(vocabulary)
         return tokenizer

@@ -146,11 +146,7 @@ def _tokenizer(path, said, config):
         lines, end = [f"the id {end}, which should end a text, is no token; none does"], None
     try:
         if vocabulary := characters(found):
-            tokenizer = CharTokenizer.of(vocabulary)
-            if tokenizer.vocab_size != config.vocab_size:
-                raise ValueError(f"it has {tokenizer.vocab_size} characters, for a model of "
-                                 f"{config.vocab_size}")
-            return tokenizer, []
+            return CharTokenizer.of(vocabulary, config.vocab_size), []
         return TokenTokenizer(text, end, config.vocab_size), lines
     except TokenizersMissing:
         raise

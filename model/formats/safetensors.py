@@ -145,8 +145,4 @@ def _tokenizer(metadata, config):
     if "tokenizer" in metadata:
         return TokenTokenizer(metadata["tokenizer"], json.loads(metadata["end"]),
                               config.vocab_size)
-    tokenizer = CharTokenizer.of(json.loads(metadata["vocabulary"]))
-    if tokenizer.vocab_size != config.vocab_size:
-        raise ValueError(f"a vocabulary of {tokenizer.vocab_size} for a model of "
-                         f"{config.vocab_size}")
-    return tokenizer
+    return CharTokenizer.of(json.loads(metadata["vocabulary"]), config.vocab_size)

@@ -261,11 +261,7 @@ def _tokenizer(config, stored, end=None):
                               config.vocab_size)
     if stored.ndim != 1 or stored.dtype.kind != "u":
         raise ValueError("its vocabulary is no row of characters")
-    tokenizer = CharTokenizer.of("".join(map(chr, stored)))
-    if tokenizer.vocab_size != config.vocab_size:
-        raise ValueError(f"a vocabulary of {tokenizer.vocab_size} for a model of "
-                         f"{config.vocab_size}")
-    return tokenizer
+    return CharTokenizer.of("".join(map(chr, stored)), config.vocab_size)
 
 
 def _json(name, arrays):

@@ -80,6 +80,13 @@ def test_a_vocabulary_without_characters_or_with_one_twice_is_refused(vocabulary
         CharTokenizer.of(vocabulary)
 
 
+def test_a_vocabulary_for_a_model_of_another_size_is_refused():
+    assert CharTokenizer.of("cab", 3).vocab_size == 3
+    for vocabulary in ("ca", "cabd"):
+        with pytest.raises(ValueError, match=f"has {len(vocabulary)} characters, for a model of 3"):
+            CharTokenizer.of(vocabulary, 3)
+
+
 def test_composed_and_decomposed_letters_are_different_characters():
     tokenizer = CharTokenizer("e\u0301\u00e9")
     assert tokenizer.vocab_size == 3

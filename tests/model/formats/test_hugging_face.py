@@ -173,7 +173,7 @@ def test_what_lacks_in_a_folder_is_named_with_the_remedy(folder):
 def test_a_vocabulary_of_another_size_is_refused(folder):
     hugging_face.write(folder, found(GPT2))
     (folder / "tokenizer.json").write_text(json.dumps(of_characters("ab")), encoding="utf-8")
-    assert "it has 2 characters, for a model of 16" in refusal(folder)
+    assert "the vocabulary has 2 characters, for a model of 16" in refusal(folder)
     (folder / "tokenizer.json").unlink()
     assert "tokenizer.json; give the tokenizer.json of the model by --tokenizer" in refusal(folder)
     other = folder / "characters.json"

@@ -605,7 +605,7 @@ def test_a_vocabulary_that_the_model_has_not_is_refused(saved):
     arrays = arrays_of(saved)
     V = CONFIG.vocab_size
     write(saved, arrays | {"vocabulary": arrays["vocabulary"][:-1]})
-    assert f"a vocabulary of {V - 1} for a model of {V}" in refusal(saved)
+    assert f"the vocabulary has {V - 1} characters, for a model of {V}" in refusal(saved)
     twice = np.append(arrays["vocabulary"][:-1], arrays["vocabulary"][0])
     write(saved, arrays | {"vocabulary": twice})
     assert r"a vocabulary has each character once, and '\x00' is in it twice" in refusal(saved)
