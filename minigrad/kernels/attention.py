@@ -19,7 +19,7 @@ from minigrad.kernels.build.compiling import (dense, instead_of, kernel, serial,
                                               writable)
 from minigrad.kernels.build.lanes import LANES, larger, load, spread, store
 from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.simd import dense_row, part
+from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.sums import dot
 from minigrad.kernels.build.tiles import MR, TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.build.vector_math import exp, log
@@ -195,7 +195,8 @@ def attend_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, 
                causal, scale, kept, low, high, bound, first, k_rows, q_columns, g_columns, q_rows,
                g_rows, weights, back, room, factors, dk_sum, dv_sum):
     """`weights` holds P, then dropout(P); `back` dP, then dS * scale."""
-    H, T, groups, S, real = q.shape[1], q.shape[2], k.shape[1], k.shape[2], out.dtype.type
+    H, T, groups, real = q.shape[1], q.shape[2], k.shape[1], out.dtype.type
+    (S, D), E = k.shape[2:], v.shape[3]
     k_rows, q_rows, g_rows = k_rows[thread], q_rows[thread], g_rows[thread]
     q_columns, g_columns = q_columns[thread], g_columns[thread]
     weights, back, dk_sum, dv_sum = weights[thread], back[thread], dk_sum[thread], dv_sum[thread]
@@ -221,7 +222,7 @@ def attend_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, 
                     # For a query that may attend to no key, every exp(-inf - inf) below is 0.
                     log_total = log_sum[b, h, top + j]
                     log_totals[j] = log_total if log_total != -np.inf else real(np.inf)
-                    alongs[j] = dot(dense_row(g_block[j]), dense_row(out[b, h, top + j]))
+                    alongs[j] = dot(part(g_block[j], 0, E), part(out[b, h, top + j], 0, E))
                 for s in range(seen):
                     if bound > 0 and s % LANES == 0:
                         number = first + ((b * H + h) * T + top) * S + s
@@ -238,8 +239,8 @@ def attend_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, 
                 multiply_tiles(back, QUERIES, 1, MR * QUERIES, seen, n, q_rows, dk_sum, ADD)
                 multiply_tiles(back, 1, QUERIES, MR, n, seen, k_rows, dq[b, h, top:], SET)
         for s in range(S):
-            copy_row(dense_row(dk_sum[s]), dense_row(dk[b, h_k, s]))
-            copy_row(dense_row(dv_sum[s]), dense_row(dv[b, h_k, s]))
+            copy_row(part(dk_sum, s * D, D), part(dk[b, h_k, s], 0, D))
+            copy_row(part(dv_sum, s * E, E), part(dv[b, h_k, s], 0, E))
 
 
 @serial

@@ -19,7 +19,7 @@ from minigrad.kernels.adamw import addresses
 from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial, threads_for
 from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.build.parallel import on_threads
-from minigrad.kernels.build.simd import array_at, dense_row
+from minigrad.kernels.build.simd import array_at, part
 from minigrad.kernels.build.sums import dot
 from minigrad.kernels.build.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
 from minigrad.kernels.matmul import KC, multiply, pack_columns
@@ -90,7 +90,7 @@ def step_matrix(p, g, m, shape, settings, steps):
         z[i] *= share
     made = orthogonal(z.reshape(shape)[::1], steps)
     for i in range(shape[0]):
-        row, into = dense_row(made[i]), p[i * shape[1]:(i + 1) * shape[1]]
+        row, into = part(made[i], 0, shape[1]), part(p, i * shape[1], shape[1])
         for j in range(row.size):
             into[j] = fma(decay, into[j], -(lr * row[j]))
 

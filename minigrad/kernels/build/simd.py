@@ -15,19 +15,6 @@ def address(context, builder, signature, values, i, at):
 
 
 @intrinsic
-def dense_row(typingctx, row):
-    """Return a dense row as an array known to be dense, so that loops over it become vectors."""
-    known = types.Array(row.dtype, 1, "C")
-
-    def codegen(context, builder, signature, values):
-        given = context.make_array(signature.args[0])(context, builder, values[0])
-        size = builder.extract_value(given.shape, 0)
-        return _dense(context, builder, known, given.data, size)
-
-    return known(row), codegen
-
-
-@intrinsic
 def part(typingctx, array, start, size):
     """Return `size` numbers of a dense array, from place `start` on in memory order."""
     known = types.Array(array.dtype, 1, "C")
