@@ -217,7 +217,7 @@ def attend_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, 
                                    slopes[h], mask[b, h] if has_mask else mask[0, 0], has_mask,
                                    causal, top)
                 pack_columns(g_block.T, g_columns)
-                multiply_tiles(v_head, v_row, 1, MR * v_row, seen, v.shape[3], g_columns, back, SET)
+                multiply_tiles(v_head, v_row, 1, MR * v_row, seen, E, g_columns, back, SET)
                 for j in range(n):
                     # For a query that may attend to no key, every exp(-inf - inf) below is 0.
                     log_total = log_sum[b, h, top + j]

@@ -115,6 +115,7 @@ def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarr
     activation : one of the numbers that `activations` names.
     """
     logits = np.empty((len(ids), len(head) * head.shape[2]), head.dtype)    # whole panels
+    # Twice FEW for each thread, as all of them wait for each other after each stage of each layer.
     steps = (qkv.size + out.size + up.size + down.size) * T * len(ids) // 16
     decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens, ngrams,
                   positions, keys, values, ids, u, logits, V, T, t, longest, eps, qk_eps,

@@ -1,4 +1,4 @@
-"""Array types that Numba cannot express: known to be dense, part of an array, or at an address.
+"""Arrays that Numba cannot express: a part of another, known to be dense, or one at an address.
 
 They use `numba.extending.intrinsic`, which writes LLVM instructions.  None of them owns its memory
 or is reference-counted; none may outlive the array whose memory it uses.
