@@ -18,16 +18,6 @@ KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "
         "enter": "\ue007", "end": "\ue010", "home": "\ue011"}
 
 
-def missing() -> str:
-    """What a browser cannot be started without, and is not there; "" if all is."""
-    try:
-        import selenium     # noqa: F401
-    except ImportError:
-        return "selenium is not installed; python -m pip install -e '.[browser]'"
-    absent = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
-    return f"there is no {' and no '.join(absent)} on the path" if absent else ""
-
-
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
     """A Chromium that has nothing of the user's, and keeps what its console says and every request

@@ -16,6 +16,7 @@ import pytest   # noqa: E402
 
 import train    # noqa: E402
 from minigrad.kernels.build import compiling    # noqa: E402
+from tests.extras import lacking    # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[1]
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
@@ -50,17 +51,26 @@ for dtype, name in itertools.product("fd", names):
 def pytest_configure(config):
     config.addinivalue_line("markers", "meanwhile(*words): Python is run with these words beside "
                             "the tests before this one, which asks for how it `ended`")
+    config.addinivalue_line("markers", "needs(*extras): extras of setup.cfg without which the test "
+                            "is skipped; those of a test stand in place of its file's")
+    for extra in filter(None, os.environ.get("REQUIRE_EXTRAS", "").split(",")):
+        if said := lacking(extra):
+            raise pytest.UsageError(f"REQUIRE_EXTRAS: {said}")
 
 
 def pytest_collection_modifyitems(items):
-    """Let no test wait for kernels that are compiled beside it, if others need none of them; end
-    with tests about processes that run meanwhile."""
+    """Skip what needs an extra that is not there.  Let no test wait for kernels that are compiled
+    beside it, if others need none of them; end with tests about processes that run meanwhile."""
     def place(item):
         path = item.path.relative_to(ROOT / "tests").as_posix()
         first = [i for i, beginning in enumerate(FIRST) if path.startswith(beginning)]
         return (item.get_closest_marker("meanwhile") is not None, path.startswith("benchmarks/"),
                 min(first, default=len(FIRST)))
     items.sort(key=place)
+    for item in items:
+        needs = item.get_closest_marker("needs")
+        if needs and (said := lacking(*needs.args)):
+            item.add_marker(pytest.mark.skipif(True, reason=said))
 
 
 @pytest.fixture(scope="session", autouse=True)

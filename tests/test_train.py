@@ -38,8 +38,8 @@ def test_a_run_leaves_the_best_model_the_last_state_and_a_log(trained):
     assert not load_checkpoint(trained / "ckpt.npz").optimizer
 
 
+@pytest.mark.needs("convert")
 def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, tmp_path, capsys):
-    pytest.importorskip("tokenizers")
     characters, tokenizer = data.read_text(str(small_text)), TokenTokenizer(byte_level(), 0)
     text = data.Text(characters, "words.txt", tokenizer)
     for flags in (["--explain"], []):

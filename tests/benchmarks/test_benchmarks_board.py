@@ -236,8 +236,8 @@ def made_up():
     return {"data": "a text", "threads": 2, "counted": counted, "runs": runs, "notes": []}
 
 
+@pytest.mark.needs("board")
 def test_the_plot_is_a_small_file_with_every_line_and_near_ngram_named(tmp_path):
-    pytest.importorskip("matplotlib")
     found, path = made_up(), tmp_path / "board.svg"
     assert str(path) in plot.draw(found, dict(board.grouped(found["runs"])), path)
     drawn = path.read_text(encoding="utf-8")

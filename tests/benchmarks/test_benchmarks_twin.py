@@ -12,8 +12,11 @@ from model.training.recipes import completed
 from model.training.settings import Settings
 from tests.benchmarks import board
 from tests.benchmarks.remote import training_of
+from tests.extras import lacking
 
-torch = pytest.importorskip("torch", reason="the twin is made of PyTorch's layers")
+pytestmark = pytest.mark.needs("interop")
+if not lacking("interop"):
+    import torch
 SMALL = dict(n_layer=2, n_head=2, n_embd=32, block_size=16, ngram_rows=97, batch_size=4,
              dropout=0.0, ngram_dropout=0.0)        # which would not be the same numbers
 STEPS = 3

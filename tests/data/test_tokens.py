@@ -14,12 +14,7 @@ KINDS = {"byte level": byte_level, "byte fallback": byte_fallback}
 TEXTS = ["", "a", "the quick the", " the  in\n\nre ", "so 🙂🙂 and 👩‍👩‍👧 é e\u0301", "Ἀχιλῆος, 漢字",
          "\ufffd and more", "ends with \ufffd", "\0\x7f\u2028", "🙂"]
 by_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-
-
-@pytest.fixture(autouse=True)
-def library(request):
-    if "missing" not in request.node.name:
-        return pytest.importorskip("tokenizers")
+pytestmark = pytest.mark.needs("convert")
 
 
 def streamed(tokenizer, ids, after=()):
@@ -206,6 +201,7 @@ def test_ids_that_do_not_fit_are_refused():
     assert TokenTokenizer(json.dumps(again)).vocab_size == 267      # the library numbers it anew
 
 
+@pytest.mark.needs()
 def test_a_missing_library_is_answered_with_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(TokenizersMissing) as caught:

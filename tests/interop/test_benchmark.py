@@ -1,6 +1,5 @@
 """The other side of `python -m tests.benchmarks real`: transformers, with the model of a
 checkpoint."""
-import warnings
 
 import numpy as np
 import pytest
@@ -10,12 +9,7 @@ from model import Transformer, TransformerConfig, save_checkpoint
 from model.sampling.decoding import Decoder
 from token_files import of_words
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    for library in ("safetensors", "tokenizers", "torch", "transformers"):
-        pytest.importorskip(library)
-
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.needs("interop"), pytest.mark.filterwarnings("default")]
 
 
 @pytest.mark.parametrize("options", [

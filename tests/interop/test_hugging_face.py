@@ -15,18 +15,18 @@ from model import (CharTokenizer, Transformer, TransformerConfig, convert, gener
                    load_checkpoint, save_checkpoint)
 from model.formats import families, hugging_face
 from model.sampling.scoring import text_losses
+from tests.extras import lacking
 from token_files import byte_level
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    for library in ("safetensors", "tokenizers"):
-        pytest.importorskip(library)
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+if not lacking("interop"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        import transformers
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.needs("interop"), pytest.mark.filterwarnings("default")]
 VOCABULARY = "\n !'\"abcdefghijXYZé€𝄞\u0301\u200d\0\r\t\x85\u2028\u3000<>[]UNK\\{}#▁Ġ"
 TOKENIZER = CharTokenizer.of(VOCABULARY[::-1])
 V = TOKENIZER.vocab_size

@@ -51,8 +51,8 @@ def everything():
             for path in pathlib.Path().rglob("*")}
 
 
+@pytest.mark.needs("convert")
 def test_a_checkpoint_goes_round_by_each_kind_of_file_to_the_bit(here, capsys):
-    pytest.importorskip("safetensors")
     for words in (["out", "hf"], ["hf", "a"], ["out/ckpt.npz", "a.safetensors"],
                   ["a.safetensors", "b"], ["hf", "c/d.npz"], ["hf", "hf.safetensors"]):
         main(words)
@@ -82,8 +82,8 @@ use it:
     assert str(written["training"]) == "{}"
 
 
+@pytest.mark.needs("convert")
 def test_the_next_command_is_one_that_the_shell_reads(here, capsys):
-    pytest.importorskip("safetensors")
     main(["out", "my hf"])
     *_, command = capsys.readouterr().out.splitlines()
     python, c, code = shlex.split(command)
@@ -120,11 +120,11 @@ vocabulary  7 characters
             from a friend"""
 
 
+@pytest.mark.needs("convert")
 @pytest.mark.parametrize("V, says", [
     (266, "266 tokens"),
     (272, "272 tokens; the tokenizer has no text for 6 of them")])
 def test_a_model_of_more_ids_than_its_tokenizer_has_is_described(V, says):
-    pytest.importorskip("tokenizers")
     config = TransformerConfig(V, block_size=5, n_layer=1, n_head=2, n_embd=4)
     found = convert.Found("", config, {}, TokenTokenizer(byte_level(), vocab_size=V))
     assert convert.described(found).splitlines()[-1] == f"vocabulary  {says}"
@@ -151,8 +151,8 @@ def test_nothing_is_written_over(here, capsys):
     assert "gone is there already" in refused(capsys, "out", "gone")
 
 
+@pytest.mark.needs("convert")
 def test_an_empty_folder_may_be_filled(here):
-    pytest.importorskip("safetensors")
     (here / "hf").mkdir()
     main(["out", "hf"])
     (here / "back").mkdir()
@@ -250,6 +250,7 @@ def test_a_conversion_that_is_asked_to_stop_leaves_nothing(here, monkeypatch, na
     assert caught.value.code == 130 and not list((here / "empty").iterdir()) and len(noted) == 1
 
 
+@pytest.mark.needs("convert")
 def test_what_a_killed_conversion_left_is_removed_and_in_the_way_of_none(here, capsys):
     left, running = (here / "hf" / f".convert.{n}.part" for n in (2 ** 22 + 1, os.getppid()))
     for part in (left, running):
@@ -258,8 +259,10 @@ def test_what_a_killed_conversion_left_is_removed_and_in_the_way_of_none(here, c
     assert not left.exists() and running.exists() and (here / "hf" / "config.json").exists()
 
 
-@pytest.mark.parametrize("module, target", [(checkpoint, "a.npz"), (hugging_face, "hf"),
-                                            (safetensors, "a.safetensors")])
+@pytest.mark.parametrize("module, target", [
+    (checkpoint, "a.npz"),
+    pytest.param(hugging_face, "hf", marks=pytest.mark.needs("convert")),
+    pytest.param(safetensors, "a.safetensors", marks=pytest.mark.needs("convert"))])
 @pytest.mark.parametrize("spoil, says", [
     (lambda found: found._replace(weights={
         name: a + (np.float32(1e-7) if name == "norm.weight" else 0)
@@ -271,16 +274,14 @@ def test_what_a_killed_conversion_left_is_removed_and_in_the_way_of_none(here, c
     ids=["numbers", "vocabulary", "configuration", "names"])
 def test_what_does_not_come_back_as_it_was_is_not_kept(here, capsys, monkeypatch, module, target,
                                                        spoil, says):
-    if module is not checkpoint:
-        pytest.importorskip("safetensors")
     source, real = here / "out" / "ckpt.npz", module.read
     monkeypatch.setattr(module, "read", lambda path: real(path) if path.samefile(source) else
                         spoil(real(path)))
     assert f"what was written came back with {says}" in refused(capsys, source, target)
 
 
+@pytest.mark.needs("convert")
 def test_weights_that_are_no_numbers_are_refused_under_the_name_of_their_model(here, capsys):
-    pytest.importorskip("safetensors")
     main(["out", "hf"])
     tensors = {name: t.read() for name, t in safetensors.opened("hf/model.safetensors")[0].items()}
     tensors["transformer.ln_f.weight"][0] = np.nan
@@ -292,8 +293,8 @@ def test_weights_that_are_no_numbers_are_refused_under_the_name_of_their_model(h
                            "nan or inf; ")
 
 
+@pytest.mark.needs("convert")
 def test_a_model_is_never_in_memory_as_a_whole(here):
-    pytest.importorskip("safetensors")
     config = TransformerConfig(7, block_size=5, n_layer=12, n_head=2, n_embd=128)
     save_checkpoint("large/ckpt.npz", Transformer(config), CharTokenizer("abcdefg"))
     size = os.path.getsize("large/ckpt.npz")
@@ -307,9 +308,8 @@ def test_a_model_is_never_in_memory_as_a_whole(here):
             tracemalloc.stop()
 
 
+@pytest.mark.needs("convert")
 def test_a_model_of_tokens_goes_round(here):
-    for name in ("safetensors", "tokenizers"):
-        pytest.importorskip(name)
     tokenizer = TokenTokenizer(byte_level(), end=0)
     config = TransformerConfig(tokenizer.vocab_size, block_size=5, n_layer=1, n_head=2, n_embd=4)
     found = convert.Found("", config, Transformer(config).state_dict(), tokenizer)

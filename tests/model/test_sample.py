@@ -187,7 +187,6 @@ def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):
 @pytest.fixture(params=[byte_level, byte_fallback], ids=["byte level", "byte fallback"])
 def of_tokens(request, tmp_path):
     """A folder with a model of tokens, which has not been trained."""
-    pytest.importorskip("tokenizers")
     tokenizer = TokenTokenizer(request.param(), None, 300)
     model = Transformer(TransformerConfig(300, 32, n_layer=1, n_head=2, n_embd=16))
     model.token_embedding.weight.data *= 40
@@ -195,6 +194,7 @@ def of_tokens(request, tmp_path):
     return tmp_path
 
 
+@pytest.mark.needs("convert")
 def test_a_model_of_tokens_writes_what_generate_gives_and_how_fast(of_tokens, capsys):
     model, tokenizer, *_ = load_checkpoint(of_tokens / "ckpt.npz")
     for start in ("", "the in", "🙂 "):
@@ -213,8 +213,8 @@ def test_as_many_ids_are_timed_as_characters_where_each_is_one(trained, capsys):
         assert ids == characters == n * (most - sample.warm_up(s, checkpoint, "the"))
 
 
+@pytest.mark.needs("convert")
 def test_what_no_token_stands_for_is_refused_without_a_flag_that_would_not_help(capsys, tmp_path):
-    pytest.importorskip("tokenizers")
     model = Transformer(TransformerConfig(2, 32, n_layer=1, n_head=2, n_embd=16))
     save_checkpoint(tmp_path / "ckpt.npz", model, TokenTokenizer(of_words("a", "the")))
     (tmp_path / "t.txt").write_text("other", encoding="utf-8")
@@ -223,6 +223,7 @@ def test_what_no_token_stands_for_is_refused_without_a_flag_that_would_not_help(
             sampled(capsys, tmp_path, "--score", str(tmp_path / "t.txt"), *flags)
 
 
+@pytest.mark.needs("convert")
 def test_a_text_is_scored_in_nats_a_token_and_bits_a_byte(of_tokens, capsys, tmp_path):
     text = "the inré the 🙂"
     (tmp_path / "t.txt").write_text(text, encoding="utf-8")
@@ -242,6 +243,7 @@ def test_a_text_is_scored_in_nats_a_token_and_bits_a_byte(of_tokens, capsys, tmp
     assert "without counted n-grams beside it, because the checkpoint does not say which" in err
 
 
+@pytest.mark.needs("convert")
 def test_n_grams_of_tokens_are_counted_on_the_tokens_of_the_training_text(of_tokens, capsys,
                                                                           tmp_path):
     text = data.Text("the in\nthere\n" * 30)

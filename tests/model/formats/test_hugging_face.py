@@ -11,7 +11,7 @@ from model.formats import hugging_face, safetensors
 from model.formats.found import FormatError, Found
 from model.formats.hugging_face import characters, of_characters
 
-pytest.importorskip("safetensors")
+pytestmark = pytest.mark.needs("convert")
 
 VOCABULARY = "b\n'a\0é漢🙂\" \r\x85\u2028<[U"
 TOKENIZER = CharTokenizer.of(VOCABULARY)
@@ -192,7 +192,7 @@ def replace_vocabulary(config, tokenizer):
 
 
 def test_the_library_makes_each_character_one_token_and_gives_the_text_back():
-    tokenizers = pytest.importorskip("tokenizers")
+    import tokenizers
     theirs = tokenizers.Tokenizer.from_str(json.dumps(of_characters(VOCABULARY)))
     text = VOCABULARY + "  \r\n '' " + VOCABULARY[::-1]
     ids = theirs.encode(text).ids
@@ -214,7 +214,6 @@ def test_only_a_tokenizer_of_characters_is_taken_for_one():
 
 
 def test_a_tokenizer_of_tokens_goes_out_and_comes_back_with_the_end_of_a_text(tmp_path):
-    pytest.importorskip("tokenizers")
     from data.tokens import TokenTokenizer
     from token_files import END, byte_level
     tokenizer = TokenTokenizer(byte_level(), end=0)

@@ -214,9 +214,9 @@ def test_a_checkpoint_that_is_changed_at_random_has_a_plain_answer():
     assert answers == {"accepted", "refused"}
 
 
+@pytest.mark.needs("convert")
 @pytest.mark.parametrize("V", (266, 272))
 def test_a_model_of_tokens_takes_its_tokenizer_from_a_file_and_keeps_its_rows(V, tmp_path):
-    pytest.importorskip("tokenizers")
     path = saved(tmp_path, vocab_size=V)
     json = byte_level().replace("<|end|>", nanogpt.END)
     (tmp_path / "tokenizer.json").write_text(json, encoding="utf-8")
@@ -227,27 +227,28 @@ def test_a_model_of_tokens_takes_its_tokenizer_from_a_file_and_keeps_its_rows(V,
     assert found.said == [f"its tokens are those of {tmp_path / 'tokenizer.json'}"]
 
 
+@pytest.mark.needs("convert")
 def test_a_tokenizer_without_the_token_that_ends_a_text_has_no_end(tmp_path):
-    pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text(byte_level(), encoding="utf-8")
     found = nanogpt.read(saved(tmp_path, vocab_size=266), tmp_path / "tokenizer.json")
     assert found.tokenizer.end is None
 
 
+@pytest.mark.needs("convert")
 @pytest.mark.parametrize("content, why", [(byte_level(), "266 ids for a model of 3"),
                                           ("{}", "none that the library"), ("", "none that the")])
 def test_a_tokenizer_of_another_model_is_refused(content, why, tmp_path):
-    pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
     with pytest.raises(FormatError, match=why) as error:
         nanogpt.read(saved(tmp_path), tmp_path / "tokenizer.json")
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.needs("interop")
 @pytest.mark.parametrize("bias, dtype, compiled", [
     (True, "float32", False), (False, "float16", True), (False, "bfloat16", False)])
 def test_logits_are_those_of_the_same_model_in_torch(bias, dtype, compiled, tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
     from tests.reference import make_nanogpt
     sizes = dict(n_layer=3, n_head=3, n_embd=15, block_size=9, bias=bias, vocab_size=11,
                  dropout=0.0)

@@ -10,7 +10,7 @@ from model import CharTokenizer, Transformer, TransformerConfig
 from model.formats import safetensors
 from model.formats.found import FormatError, Found
 
-pytest.importorskip("safetensors")
+pytestmark = pytest.mark.needs("convert")
 
 TOKENIZER = CharTokenizer.of("b\n'a\0é漢🙂")
 CONFIG = TransformerConfig(TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4)

@@ -201,8 +201,9 @@ def test_no_file_is_an_error_of_the_system():
         TorchFile(pathlib.Path("nowhere.pt"))
 
 
+@pytest.mark.needs("interop")
 def test_all_that_torch_saves_comes_out(tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
     base = torch.randn(5, 7)
     tensors = {"base": base, "view": base[1:, ::2], "turned": base.T, "row": base[3],
                "number": torch.tensor(2.5), "half": base.half(), "brief": base.bfloat16(),

@@ -110,6 +110,7 @@ def test_the_command_opens_it(tmp_path, capsys):
         assert says in str(caught.value.code) and capsys.readouterr().out == ""
 
 
+@pytest.mark.needs("browser")
 def test_a_browser_draws_it_and_says_where_a_letter_came_from(driver, tmp_path):
     model, path = model_of(), tmp_path / "l.html"
     path.write_text(html(checkpoint(model), TEXT), encoding="utf-8")

@@ -65,6 +65,7 @@ def maps(driver, tmp_path):
     return opened(driver, tmp_path / "m.html")
 
 
+@pytest.mark.needs("browser")
 def test_the_page_draws_every_cell_with_its_number_and_its_shade(maps):
     assert of(maps, "$('#trouble').hidden") and maps.get_log("browser") == []
     assert of(maps, "[$('h2').textContent, $('.intro').textContent, $('pre').textContent]") == [
@@ -82,6 +83,7 @@ def test_the_page_draws_every_cell_with_its_number_and_its_shade(maps):
     assert "closed by a mask" in of(maps, "$('#maps-1 .large').innerText")
 
 
+@pytest.mark.needs("browser")
 def test_pointing_and_arrow_keys_say_a_cell_in_words(maps):
     from selenium.webdriver import ActionChains
     first = "$('#maps-1 .large')"
@@ -109,6 +111,7 @@ def test_pointing_and_arrow_keys_say_a_cell_in_words(maps):
     assert of(maps, f"{first}.querySelectorAll('[tabindex=\"0\"]').length") == 1
 
 
+@pytest.mark.needs("browser")
 def test_the_chosen_map_is_large_and_keeps_the_chosen_cell(maps):
     def shown():
         return of(maps, "[$('#maps-2 figcaption').firstChild.data,"
@@ -131,6 +134,7 @@ def test_the_chosen_map_is_large_and_keeps_the_chosen_cell(maps):
     assert of(maps, "$$('#maps-2 tbody td').every((x) => x.textContent === '')")
 
 
+@pytest.mark.needs("browser")
 @pytest.mark.parametrize("width", [360, 1280])
 def test_it_fits_a_telephone_and_the_dark(maps, width):
     of(maps, "$$('#maps-2 [role=radio]')[2].click()")

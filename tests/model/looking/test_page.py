@@ -283,9 +283,9 @@ def test_every_token_has_a_symbol_that_can_be_seen_and_a_name(token, symbol, nam
     assert shown(token) == (symbol, name)
 
 
+@pytest.mark.needs("convert")
 @pytest.mark.parametrize("kind", [byte_level, byte_fallback])
 def test_a_page_of_tokens_shows_tokens_and_speaks_of_them(tmp_path, kind):
-    pytest.importorskip("tokenizers")
     tokenizer = TokenTokenizer(kind(), None, 300)
     model = Transformer(TransformerConfig(300, 8, n_layer=2, n_head=2, n_embd=8))
     for p in model.parameters():

@@ -1,7 +1,5 @@
 """The page in a browser: it draws without an error, answers pointer and keyboard, and shows the
 numbers that Python computes.
-
-Skipped where there is no Chromium, or no selenium; with REQUIRE_BROWSER set that is a failure.
 """
 import json
 import math
@@ -19,6 +17,7 @@ from tests import browser
 from tests.browser import of, opened, prefer, press
 from token_files import byte_level
 
+pytestmark = pytest.mark.needs("browser")
 TEXT = "the quick brown fox runs\nover the green wood"
 
 
@@ -294,8 +293,8 @@ def test_the_smallest_block_and_vocabulary_draw_too(driver, tmp_path):
         assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
 
 
+@pytest.mark.needs("browser", "convert")
 def test_a_page_of_tokens_draws_them_in_words_and_speaks_of_tokens(driver, tmp_path):
-    pytest.importorskip("tokenizers")
     tokenizer = TokenTokenizer(byte_level(), None, 3000)
     model = Transformer(TransformerConfig(3000, 16, n_layer=2, n_head=2, n_embd=8))
     text = "the in\n\nthe 🙂 there the character"

@@ -2,23 +2,19 @@
 
     python -m tests.model.ranks.mpiexec SIZE [words of Python's command line]
 """
-import importlib.util
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from tests.extras import program
+
 ROOT = pathlib.Path(__file__).parents[3]
 LONGEST = 120       # seconds, after which ranks are taken to hang
-MPIEXEC = shutil.which("mpiexec", path=f"{pathlib.Path(sys.executable).parent}{os.pathsep}"
-                                       f"{os.environ.get('PATH', '')}")
-needs_mpi = pytest.mark.skipif(
-    not (MPIEXEC and importlib.util.find_spec("mpi4py")),
-    reason="there is no mpiexec or no mpi4py; install them with pip install -e '.[mpi]'")
+MPIEXEC = program("mpiexec")
 # Open MPI starts no more ranks than processors, and none for root, unless it is told to.
 OPEN_MPI = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                 OMPI_MCA_rmaps_base_oversubscribe="1",

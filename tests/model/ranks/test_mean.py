@@ -8,14 +8,14 @@ from minigrad.core import Tensor
 from model.ranks.mean import COARSE, FINE, add_exactly, mean_of
 from model.ranks.ranks import Ranks
 from tests.model.ranks import together
-from tests.model.ranks.mpiexec import needs_mpi
 
 
 def on(size, *values):
     """Parameters of a test of the runs of so many ranks, which are taken meanwhile."""
     name = getattr(values[0], "__name__", values[0])
-    return pytest.param(*values, id=f"{name}-{size}", marks=[needs_mpi, pytest.mark.meanwhile(
-        "-m", "tests.model.ranks.together", str(size), "FOLDER")])
+    return pytest.param(*values, id=f"{name}-{size}", marks=[
+        pytest.mark.needs("mpi"),
+        pytest.mark.meanwhile("-m", "tests.model.ranks.together", str(size), "FOLDER")])
 
 
 @pytest.fixture

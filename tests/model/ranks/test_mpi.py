@@ -12,9 +12,9 @@ from conftest import TINY
 from model import load_checkpoint
 from running import arrays, losses, run
 from tests.model.ranks import mpiexec
-from tests.model.ranks.mpiexec import meanwhile, needs_mpi, ranks, started
+from tests.model.ranks.mpiexec import meanwhile, ranks, started
 
-pytestmark = needs_mpi
+pytestmark = pytest.mark.needs("mpi")
 FAULTY = "tests/model/ranks/faulty.py"
 
 

@@ -454,7 +454,6 @@ def test_a_model_that_has_diverged_is_refused_in_words(model):
 
 
 def tokens(kind=byte_level, end=0):
-    pytest.importorskip("tokenizers")
     return TokenTokenizer(kind(), end)
 
 
@@ -465,17 +464,20 @@ def told(text, prompt="in", **settings):
                        len(tokenizer.encode(text)), **settings))
 
 
+@pytest.mark.needs("convert")
 def test_a_text_of_tokens_comes_in_whole_characters():
     assert told("the 🙂é the") == ["t", "he", " ", "🙂", "é", " the"]
     assert told("the 🙂é the", stop="nothing of it") == told("the 🙂é the")
 
 
+@pytest.mark.needs("convert")
 def test_a_text_of_tokens_ends_with_its_end():
     assert "".join(told(f"the in{END} the")) == "the in"
     assert "".join(told(f"{END} the")) == ""
     assert told(f"the in{END}", stop="inthere") == ["t", "he", " ", "in"]     # held back for a stop
 
 
+@pytest.mark.needs("convert")
 def test_what_is_held_back_comes_when_the_text_is_cut_within_a_character():
     tokenizer = tokens()
     model = Reciting("the 🙂", tokenizer=tokenizer)
@@ -484,6 +486,7 @@ def test_what_is_held_back_comes_when_the_text_is_cut_within_a_character():
     assert "".join(stream(model, tokenizer, "in", n - 1, stop="\ufffd")) == "the "
 
 
+@pytest.mark.needs("convert")
 def test_the_stop_is_found_across_tokens_and_within_one():
     text = "the in the re"
     assert "in the re" not in tokens().vocabulary and " the" in tokens().vocabulary
@@ -491,6 +494,7 @@ def test_the_stop_is_found_across_tokens_and_within_one():
         assert "".join(told(text, stop=stop)) == text.split(stop)[0], stop
 
 
+@pytest.mark.needs("convert")
 def test_a_token_after_a_prompt_keeps_the_space_that_begins_it():
     tokenizer = tokens(byte_fallback, 2)
     text, prompt = "the the", tokenizer.encode("re")
@@ -501,6 +505,7 @@ def test_a_token_after_a_prompt_keeps_the_space_that_begins_it():
     assert "".join(stream(model, tokenizer, "", 2)) == "the the"
 
 
+@pytest.mark.needs("convert")
 def test_an_empty_prompt_of_tokens_begins_as_the_model_expects():
     assert beginning(tokens(byte_fallback), "").tolist() == [1]
     assert beginning(tokens(byte_level, 0), "").tolist() == [0]
@@ -509,6 +514,7 @@ def test_an_empty_prompt_of_tokens_begins_as_the_model_expects():
     assert tokenizer.decode(beginning(tokenizer, "the in")) == "the in"
 
 
+@pytest.mark.needs("convert")
 def test_texts_of_tokens_in_a_batch_are_those_that_each_seed_gives_alone():
     tokenizer = tokens()
     model = Transformer(TransformerConfig(272, block_size=16, n_layer=1, n_head=2, n_embd=16))

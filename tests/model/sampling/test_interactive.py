@@ -55,8 +55,8 @@ def test_a_beginning_on_the_command_line_comes_first_and_each_has_so_many_sample
     assert capsys.readouterr().out == f"{a}\n{b}\n"
 
 
+@pytest.mark.needs("convert")
 def test_beginnings_of_tokens_are_continued_too(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("tokenizers")
     tokenizer = TokenTokenizer(byte_level(), 0)
     model = Transformer(TransformerConfig(tokenizer.vocab_size, 16, 1, 2, 8))
     save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer)

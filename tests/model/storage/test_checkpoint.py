@@ -131,9 +131,9 @@ def with_tokens(path, end=0, V=270):
                      "end": np.array(end)}
 
 
+@pytest.mark.needs("convert")
 @pytest.mark.parametrize("end", [None, 0, 269])
 def test_a_tokenizer_of_tokens_comes_back_with_its_end(path, end):
-    pytest.importorskip("tokenizers")
     tokenizer = TokenTokenizer(byte_level(), end, 270)
     save_checkpoint(path, Transformer(TransformerConfig(270, 4, 1, 1, 4)), tokenizer)
     assert np.array_equal(arrays_of(path)["end"], -1 if end is None else end)
@@ -143,6 +143,7 @@ def test_a_tokenizer_of_tokens_comes_back_with_its_end(path, end):
     assert found.decode(found.encode("the in")) == "the in"
 
 
+@pytest.mark.needs("convert")
 @pytest.mark.parametrize("changed, why", [
     ({"tokenizer": np.frombuffer(b"{}", np.uint8)}, "its tokenizer is none that the library"),
     ({"tokenizer": np.frombuffer(b"\xff", np.uint8)}, "utf-8"),
@@ -155,13 +156,12 @@ def test_a_tokenizer_of_tokens_comes_back_with_its_end(path, end):
     ({"end": np.array(-2)}, "its end is the id -2, and"),
     ({"vocabulary": np.arange(270, dtype=np.uint32)}, "unknown vocabulary")], ids=str)
 def test_a_tokenizer_of_tokens_that_does_not_fit_is_refused(path, changed, why, capfd):
-    pytest.importorskip("tokenizers")
     write(path, with_tokens(path) | changed)
     assert why in refusal(path) and capfd.readouterr() == ("", "")
 
 
+@pytest.mark.needs("convert")
 def test_a_model_of_fewer_ids_than_its_tokenizer_is_refused(path):
-    pytest.importorskip("tokenizers")
     write(path, with_tokens(path, V=265))
     assert "a tokenizer of 266 ids for a model of 265" in refusal(path)
 

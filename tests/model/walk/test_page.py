@@ -65,6 +65,7 @@ def test_further_maps_stand_in_their_station(written):
     assert f'id="maps-{n}"' in section
 
 
+@pytest.mark.needs("browser")
 def test_a_browser_draws_all_of_it_without_an_error(written, driver, tmp_path):
     (tmp_path / "walk.html").write_text(written, encoding="utf-8")
     shown = opened(driver, tmp_path / "walk.html")
