@@ -11,6 +11,7 @@ Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, 
 import dataclasses
 import pathlib
 
+from minigrad.watch.text import aligned
 from model.console.flags import Parser, answering, prepare_output
 from model.console.options import flag
 from model.console.words import number_of, scaled
@@ -83,15 +84,14 @@ def parameter_table(config: TransformerConfig) -> list[str]:
 
     def row(name, in_all, in_layer=None, in_head=None):
         cells = ("" if n is None else f"{n:,}" for n in (in_head, in_layer, in_all))
-        return "{:18}{:>14}{:>17}{:>19}".format(name, *cells) + f"{in_all / total:>9.1%}"
+        return name, *cells, f"{in_all / total:.1%}"
 
     def row_of(name, parts, in_head=None):
         in_layer = sum(layer[part] for part in parts)
         return row(name, config.n_layer * in_layer, in_layer, in_head)
     in_head = {part: layer[part] // heads[part] for part in ATTENTION}
     of_one = sum(in_head.values()) if config.kv_heads == config.n_head else None
-    return ["{:18}{:>14}{:>17}{:>19}{:>9}".format("parameters", "one head", "one layer", "all",
-                                                  "share"),
+    rows = [("parameters", "one head", "one layer", "all", "share"),
             *(row(name, outside[name]) for name in EMBEDDINGS if outside[name]),
             row_of("attention", ATTENTION, of_one),
             *(row_of(f"  {part}", [part], in_head[part]) for part in ATTENTION),
@@ -99,7 +99,8 @@ def parameter_table(config: TransformerConfig) -> list[str]:
             *(row_of(f"  {part}", [part]) for part in MLP if layer[part]),
             *([row("norms", config.n_layer * layer["norms"] + outside["norms"], layer["norms"])]
               if outside["norms"] else []),
-            row("total", total, layer.total()),
+            row("total", total, layer.total())]
+    return [*aligned(rows, "<>>>>"),
             *(["The token embedding is the output's weights as well."] if config.tied else []),
             *square_value(config)]
 

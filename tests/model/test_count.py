@@ -212,6 +212,12 @@ def test_by_the_same_flags_it_counts_what_train_py_says_it_trains(capsys, flags)
     assert re.search(r"^total .* ([\d,]+) +100\.0%$", run(capsys, *flags), re.M)[1] == trains
 
 
+def test_columns_stay_apart_whatever_the_size():
+    config = TransformerConfig(62, n_layer=100, n_head=10, n_embd=10 ** 9)
+    row, = [line.split() for line in count.parameter_table(config) if line.startswith("  query")]
+    assert row == ["query", f"{10 ** 17:,}", f"{10 ** 18:,}", f"{10 ** 20:,}", "8.3%"]
+
+
 def test_a_trained_model_is_counted_by_its_folder(capsys, tmp_path):
     config = TransformerConfig(vocab_size=3, block_size=5, n_layer=2, n_head=2, n_embd=6, bias=True)
     for record, optimizer in (({}, "adamw"), ({"settings": {"optimizer": "muon"}}, "muon")):
