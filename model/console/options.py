@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import get_origin
 
-from model.console.words import any_of
+from model.console.words import any_of, shown
 
 Words = tuple[str, ...]
 KINDS = {bool: (bool, "True or False"), int: (numbers.Integral, "a whole number"),
@@ -45,18 +45,18 @@ def _problem(field, value):
         return of_another_type(field.type, value)
     if choices and value not in choices:
         near = difflib.get_close_matches(value, choices, n=1)
-        return (f"is {any_of(choices)}, not {value}"
+        return (f"is {any_of(choices)}, not {shown(value)}"
                 + (f"; did you mean {near[0]}?" if near else ""))
     if not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
         said = [f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items()]
-        return f"is {' and '.join(said)}, not {value}"
+        return f"is {' and '.join(said)}, not {shown(str(value))}"
     if field.metadata["finite"] and value == math.inf:
-        return f"is a finite number, not {value}"
+        return f"is a finite number, not {shown(str(value))}"
 
 
 def of_another_type(type: type, value: object) -> str:
     """Return what an option of a type takes, and that it is not this value."""
-    return f"takes {KINDS[type][1]}, not {value!r}"
+    return f"takes {KINDS[type][1]}, not {shown(repr(value))}"
 
 
 def mistyped(settings: type, values: dict[str, object]) -> list[str]:

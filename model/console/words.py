@@ -1,5 +1,7 @@
 """Numbers, lists and messages in words."""
 
+OF_VALUE, OF_ERROR = 80, 200    # characters of a value of a file, and of an error, in a message
+
 
 def number_of(n: float, what: str) -> str:
     """Return a count with its noun, as "1 layer" or "2,000 layers"."""
@@ -22,6 +24,15 @@ def any_of(words: list[str]) -> str:
 def first_of(words: list[str], most: int = 5) -> str:
     """Return words as "a, b and 1,000 more"."""
     return ", ".join(words[:most]) + f" and {len(words) - most:,} more" * (len(words) > most)
+
+
+def shown(value: object) -> str:
+    """Return a value of a file, or an error that may quote one, as a message can hold it: in a
+    line, and not long."""
+    longest = OF_ERROR if isinstance(value, Exception) else OF_VALUE
+    said = str(value) if isinstance(value, str | Exception) else repr(value)
+    line = in_a_line(said[:longest + 1])
+    return line if len(line) <= longest else f"{line[:longest]}..."
 
 
 def in_a_line(message: object) -> str:

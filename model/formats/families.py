@@ -20,8 +20,8 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from model.console.words import any_of
-from model.formats.found import FormatError, Lazy, shown
+from model.console.words import any_of, shown
+from model.formats.found import FormatError, Lazy
 from model.transformer import TransformerConfig, meant, parameter_shapes
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu2": "relu2"}       # ours: theirs
@@ -171,7 +171,8 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
     """
     family = FAMILIES.get(str(found.get("model_type")))
     if family is None:
-        raise FormatError(f"{path} is of the model_type {found.get('model_type')!r}, and only "
+        kind = shown(repr(found.get("model_type")))
+        raise FormatError(f"{path} is of the model_type {kind}, and only "
                           f"{any_of(list(FAMILIES))} can be read; convert a model of these")
     values = {}
     for key, option in family.keys.items():
@@ -187,13 +188,14 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
         if key in family.fixed and value != family.fixed[key]:
             refuse(path, key, value, family.fixed[key])
         if key not in known and value:
-            raise FormatError(f"{path} has {key} = {shown(value)}, which is not known here; if it "
-                              "does not change what the model computes, take it out of the file")
+            raise FormatError(f"{path} has {shown(key)} = {shown(value)}, which is not known here; "
+                              "if it does not change what the model computes, take it out of the "
+                              "file")
     try:
         config = TransformerConfig(**values, **family.options)
     except (TypeError, ValueError) as error:
-        raise FormatError(f"{path} describes no model: {error}; take the file as it was written"
-                          ) from error
+        raise FormatError(f"{path} describes no model: {shown(error)}; take the file as it was "
+                          "written") from error
     if found.get("head_dim") not in (None, config.d_head):
         refuse(path, "head_dim", found["head_dim"], config.d_head)
     return config, family
@@ -227,7 +229,7 @@ def rotary_base(path: object, found: dict[str, object]) -> float:
 
 def refuse(path: object, key: str, value: object, *instead: object) -> NoReturn:
     """Refuse a setting, naming what our models compute."""
-    raise FormatError(f"{path} has {key} = {shown(value)}, and only "
+    raise FormatError(f"{path} has {shown(key)} = {shown(value)}, and only "
                       f"{any_of([*map(shown, instead)])} can be computed here; convert another "
                       "model")
 

@@ -14,11 +14,10 @@ import numpy as np
 
 from data.tokenizer import CharTokenizer
 from data.tokens import TokenTokenizer
-from model.console.words import first_of, in_a_line
+from model.console.words import first_of, shown
 from model.storage.archive import Lazy      # noqa: F401  readers take it from here
 from model.transformer import TransformerConfig, parameter_shapes
 
-LONGEST = 80            # characters of a name or a value in a message
 MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter
 
 
@@ -66,7 +65,7 @@ def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],
                           "no place; take another, or this one as it was written")
     for name, shape in expected.items():
         if tuple(found[name]) != tuple(shape):
-            raise FormatError(f"{path} has {name} of the shape {list(found[name])}, and its "
+            raise FormatError(f"{path} has {name} of the shape {shown([*found[name]])}, and its "
                               f"configuration asks for {list(shape)}; take the file as it was "
                               "written")
 
@@ -92,12 +91,6 @@ def of_bfloat16(halves: np.ndarray) -> np.ndarray:
     whole = halves.astype(np.uint32)
     whole <<= 16
     return whole.view(np.float32)
-
-
-def shown(value: object) -> str:
-    """Return a value of a file as a message can hold it: in a line, and not long."""
-    said = value if isinstance(value, str) else repr(value)
-    return in_a_line(said if len(said) <= LONGEST else f"{said[:LONGEST]}...")
 
 
 def some(names: set[str]) -> str:

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from data.tokens import TokenizersMissing, TokenTokenizer
-from model.console.words import in_a_line
+from model.console.words import shown
 from model.formats.families import as_ours, stored_as, stored_shapes
-from model.formats.found import FormatError, Found, Lazy, check_shapes, shapes_of, shown, text_of
+from model.formats.found import FormatError, Found, Lazy, check_shapes, shapes_of, text_of
 from model.formats.gguf_file import GGUFFile
 from model.transformer import TransformerConfig
 
@@ -84,7 +84,8 @@ def _naming(path: pathlib.Path, what: Callable, *arguments: object) -> Any:
     except TokenizersMissing:
         raise
     except ValueError as error:
-        raise FormatError(f"cannot take the model of {path}: {in_a_line(error)}") from error
+        said = error if isinstance(error, FormatError) else shown(error)    # ours are bounded
+        raise FormatError(f"cannot take the model of {path}: {said}") from error
 
 
 def _configuration(file: GGUFFile) -> tuple[str, TransformerConfig]:
@@ -114,8 +115,9 @@ def _configuration(file: GGUFFile) -> tuple[str, TransformerConfig]:
         attention_bias=True if "blk.0.attn_q.bias" in file.tensors else None)
     for key in D_HEAD:
         if stated.get(key, config.d_head) != config.d_head:
-            raise FormatError(f"its {prefix}{key} is {stated[key]}, and heads of this program have "
-                              f"embedding_length / head_count channels, {config.d_head} of them")
+            raise FormatError(f"its {prefix}{key} is {shown(stated[key])}, and heads of this "
+                              "program have embedding_length / head_count channels, "
+                              f"{config.d_head} of them")
     return architecture, replace(config, norm_eps=_short(config.norm_eps),
                                  rotary_base=_short(config.rotary_base))
 

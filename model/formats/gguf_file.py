@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.formats.found import FormatError, missing_library, numbers_at, shown
+from model.console.words import shown
+from model.formats.found import FormatError, missing_library, numbers_at
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 LARGEST = 1 << 26       # bytes of a header; that of a vocabulary of 128,000 tokens has a tenth

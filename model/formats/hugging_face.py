@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 
 from data.tokenizer import CharTokenizer
 from data.tokens import TokenizersMissing, TokenTokenizer
-from model.console.words import in_a_line
+from model.console.words import shown
 from model.formats import families, safetensors
 from model.formats.found import Found, FormatError, Lazy, check_shapes, shapes_of, some, text_of
 from model.storage.files import replacing
@@ -66,7 +66,7 @@ def _json(path, text=None):
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path} is no JSON: {in_a_line(error)}; take the file as it was written"
+        raise FormatError(f"{path} is no JSON: {shown(error)}; take the file as it was written"
                           ) from error
     if not isinstance(found, dict):
         raise FormatError(f"{path} is no JSON object; take the file as it was written")
@@ -140,10 +140,11 @@ def _tokenizer(path, said, config):
     found = _json(path, text)
     lines, end = [], said.get("eos_token_id")
     if isinstance(end, list):
-        lines = [f"of the ids that end a text, {', '.join(map(str, end))}, the first is taken"]
+        ids = shown(", ".join(map(str, end)))
+        lines = [f"of the ids that end a text, {ids}, the first is taken"]
         end = end[0] if end else None
     if type(end) is int and not 0 <= end < config.vocab_size:
-        lines, end = [f"the id {end}, which should end a text, is no token; none does"], None
+        lines, end = [f"the id {shown(end)}, which should end a text, is no token; none does"], None
     try:
         if vocabulary := characters(found):
             return CharTokenizer.of(vocabulary, config.vocab_size), []
@@ -151,7 +152,7 @@ def _tokenizer(path, said, config):
     except TokenizersMissing:
         raise
     except (TypeError, ValueError) as error:
-        raise FormatError(f"{path} is no tokenizer of this model: {in_a_line(error)}; take the "
+        raise FormatError(f"{path} is no tokenizer of this model: {shown(error)}; take the "
                           "file as it was written") from error
 
 

@@ -11,9 +11,9 @@ from functools import partial
 
 from data.tokenizer import CharTokenizer
 from data.tokens import TokenizersMissing, TokenTokenizer
-from model.console.words import in_a_line, number_of
+from model.console.words import number_of, shown
 from model.formats.families import GPT2, as_ours, stored_as, stored_shapes
-from model.formats.found import FormatError, Found, Lazy, check_shapes, shapes_of, shown, text_of
+from model.formats.found import FormatError, Found, Lazy, check_shapes, shapes_of, text_of
 from model.formats.torch_file import TorchFile, View
 from model.formats.unpickling import LARGEST, unpickled
 from model.transformer import TransformerConfig
@@ -96,7 +96,7 @@ def _config(arguments: dict) -> TransformerConfig:
     try:
         return TransformerConfig(**arguments)
     except ValueError as error:
-        raise FormatError(f"its model_args say that {error}") from error
+        raise FormatError(f"its model_args say that {shown(error)}") from error
 
 
 def _view(file: TorchFile, name: str, tensor: object) -> View:
@@ -119,7 +119,7 @@ def _tokenizer(path, content, V, given):
     except TokenizersMissing:
         raise
     except ValueError as error:
-        raise FormatError(f"{given} is not the tokenizer.json of {path}: {in_a_line(error)}; give "
+        raise FormatError(f"{given} is not the tokenizer.json of {path}: {shown(error)}; give "
                           "the one that its text was encoded with") from error
     return tokens, [f"its tokens are those of {given}"]
 
@@ -155,5 +155,5 @@ def _characters(meta, V):
             raise FormatError(f"it has {len(characters)} characters, and the model {V}")
         return CharTokenizer.of("".join(characters[i] for i in range(V)))
     except ValueError as error:
-        raise FormatError(f"{meta} is not the meta.pkl of this checkpoint: {in_a_line(error)}; put "
+        raise FormatError(f"{meta} is not the meta.pkl of this checkpoint: {shown(error)}; put "
                           "the right one beside it") from error

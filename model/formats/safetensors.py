@@ -17,9 +17,9 @@ import numpy as np
 
 from data.tokenizer import CharTokenizer
 from data.tokens import TokenizersMissing, TokenTokenizer
-from model.console.words import in_a_line
+from model.console.words import shown
 from model.formats.found import (FormatError, Found, Lazy, check_shapes, missing_library,
-                                 numbers_at, of_bfloat16, shapes_of, shown)
+                                 numbers_at, of_bfloat16, shapes_of)
 from model.storage.files import replacing
 from model.transformer import TransformerConfig, parameter_shapes
 
@@ -61,7 +61,7 @@ def opened(path: str | os.PathLike, left_out: tuple[str, ...] = ()
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
     except SafetensorError as error:
-        raise FormatError(f"{path} is no safetensors file, or a damaged one: {in_a_line(error)}; "
+        raise FormatError(f"{path} is no safetensors file, or a damaged one: {shown(error)}; "
                           "take the file as it was written") from error
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -123,7 +123,7 @@ def read(path: str | os.PathLike) -> Found:
         raise
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} has metadata that python -m model.convert does not write: "
-                          f"{in_a_line(error)}; write it again from its source") from error
+                          f"{shown(error)}; write it again from its source") from error
     check_shapes(path, shapes_of(config, len(stored)), {n: s.shape for n, s in stored.items()})
     weights = Lazy({name: stored[name].read for name, _ in parameter_shapes(config)})
     return Found("safetensors file", config, weights, tokenizer)

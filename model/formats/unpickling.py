@@ -12,7 +12,8 @@ import pickletools
 from collections.abc import Container
 from dataclasses import dataclass
 
-from model.formats.found import FormatError, shown
+from model.console.words import shown
+from model.formats.found import FormatError
 
 LARGEST = 1 << 21       # bytes of a pickle; what it makes is at most some 80 times larger
 ORDERED_DICT = "collections.OrderedDict"

@@ -33,7 +33,7 @@ from data.tokens import TokenizersMissing, TokenTokenizer
 from minigrad import AdamW, Muon
 from minigrad.module import check_state
 from minigrad.optim import Optimizer
-from model.console.words import in_a_line
+from model.console.words import shown
 from model.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from model.ranks.ranks import Ranks
 from model.storage import archive
@@ -51,7 +51,6 @@ RECORD = {          # the types of the entries of `training` that other programs
     "text": str, "state": {"iteration": int, "best": float}, "nan": dict,
     "right": int, "judged": int}
 REMEDY = "take another, such as last.npz or ckpt.npz beside it, or train anew"
-LONGEST = 200           # characters of an error message
 UNPROVEN = 1 << 20      # largest block_size * n_embd of a model without such weights
 # Of a run, in its folder
 BEST, LAST, PREVIOUS, DAMAGED = "ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz"
@@ -173,7 +172,7 @@ def _answering(path):
     except archive.ArchiveError as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint: {error}; {REMEDY}") from error
     except (TypeError, ValueError, OverflowError) as error:
-        raise CheckpointError(f"{path} is no checkpoint of this program: {_short(error)}; "
+        raise CheckpointError(f"{path} is no checkpoint of this program: {shown(error)}; "
                               f"{REMEDY}") from error
 
 
@@ -286,12 +285,6 @@ def _is_of_kind(value, kind):
         return type(value) is kind
     return isinstance(value, dict) and all(_is_of_kind(value[name], kind[name])
                                            for name in value.keys() & kind)
-
-
-def _short(error):
-    """Return the error in one line, whatever names and values are in the file."""
-    said = in_a_line(error)
-    return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."
 
 
 def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:

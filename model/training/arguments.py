@@ -9,6 +9,7 @@ import data
 from minigrad.kernels.build import threads
 from model.console.flags import Parser, answering
 from model.console.options import mistyped
+from model.console.words import first_of, shown
 from model.ranks.alike import check_alike
 from model.ranks.ranks import Ranks
 from model.storage.beginning import beginning, load_beginning, told, with_characters_of
@@ -99,7 +100,8 @@ def resumed_settings(given: dict[str, object], resumed: Checkpoint, folder: Fold
                          f"({', '.join(wrong)}); train anew into another --out_dir")
     if unknown := earlier.keys() - {field.name for field in dataclasses.fields(Settings)}:
         raise ValueError(f"the run in {folder} has settings that this version does not know "
-                         f"({', '.join(sorted(unknown))}); train anew into another --out_dir")
+                         f"({first_of([*map(shown, sorted(unknown))])}); train anew into another "
+                         "--out_dir")
     earlier["threads"] = min(earlier["threads"], threads.limit()[0])    # of this machine
     for name, other in (("minutes", "max_iters"), ("max_iters", "minutes")):
         if name in given and other not in given:        # the end that was meant before
@@ -136,7 +138,8 @@ def contradictions(given: dict[str, object], earlier: object, names: Iterable[st
     for name in names:
         was = meant(earlier, name)
         if given.get(name, was) != was:
-            found[name] = f"{whose} has --{name} {was}, which cannot become {given[name]}{remedy}"
+            found[name] = (f"{whose} has --{name} {shown(was)}, which cannot become {given[name]}"
+                           f"{remedy}")
     return found
 
 

@@ -75,6 +75,8 @@ class Checked:
     ("rate", math.inf, "is a finite number, not inf"), ("rate", None, None),
     ("rate", -math.inf, "is at least 0, not -inf"), ("clip", math.inf, None),
     ("fast", 1, "takes True or False, not 1"), ("fast", True, None),
+    ("size", "x" * 10_000, f"takes a whole number, not '{'x' * 79}..."),
+    ("kind", "x" * 10_000, f"is one, two or three, not {'x' * 80}..."),
     ("kind", "three", None), ("kind", "six", "is one, two or three, not six"),
     ("kind", "tow", "is one, two or three, not tow; did you mean two?"),
     ("text", 3, "takes a text, not 3"), ("text", "anything", None)])

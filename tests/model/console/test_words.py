@@ -1,7 +1,7 @@
 """Numbers, lists and messages as users read them."""
 import pytest
 
-from model.console.words import any_of, first_of, in_a_line, number_of, scaled
+from model.console.words import any_of, first_of, in_a_line, number_of, scaled, shown
 
 
 def test_one_of_a_thing_is_no_plural():
@@ -30,3 +30,11 @@ def test_of_many_words_the_first_are_said_and_how_many_more():
 
 def test_a_message_is_one_line_and_shows_what_would_break_it():
     assert in_a_line("no file a\nb\x1b\ud800, é 漢") == "no file a\\nb\\x1b\\ud800, é 漢"
+
+
+@pytest.mark.parametrize("value, says", [
+    ("a\n", "a\\n"), ([1], "[1]"), (ValueError("x"), "x"), ("x" * 80, "x" * 80),
+    ("x" * 10_000, "x" * 80 + "..."), ([7] * 10_000, "[" + "7, " * 26 + "7..."),
+    ("\n" * 80, "\\n" * 40 + "..."), (ValueError("x" * 10_000), "x" * 200 + "...")])
+def test_a_value_of_a_file_is_shown_in_a_short_line(value, says):
+    assert shown(value) == says

@@ -170,6 +170,34 @@ def test_what_lacks_in_a_folder_is_named_with_the_remedy(folder):
     assert "config.json; give a folder that has the files" in refusal(folder)
 
 
+LONG = "x\n" * 5_000
+
+
+@pytest.mark.parametrize("changed, says", [
+    ({"n_layer": LONG}, "n_layer takes a whole number"), ({"n_embd": [7] * 5_000}, "n_embd takes"),
+    ({"n_embd": int("7" * 4_000)}, "n_embd 7777"), ({"model_type": LONG}, "of the model_type 'x"),
+    ({LONG: 1}, "which is not known"), ({"scale_attn_weights": LONG}, "scale_attn_weights = x"),
+    ({"activation_function": LONG}, "activation_function = x"),
+    ({"layer_norm_epsilon": -1e300}, "norm_eps is above 0"),
+    ({"head_dim": LONG}, "head_dim = x")], ids=lambda value: str(value)[:30])
+def test_whatever_config_json_holds_the_message_is_a_short_line(folder, changed, says):
+    change(folder / "config.json", changed)
+    said = refusal(folder)
+    assert says in said and len(said) < 400 + len(str(folder))
+
+
+def test_ids_of_10_000_ends_of_a_text_are_told_in_a_short_line(tmp_path):
+    pytest.importorskip("tokenizers")
+    from data.tokens import TokenTokenizer
+    from token_files import byte_level
+    tokenizer = TokenTokenizer(byte_level(), end=0)
+    hugging_face.write(tmp_path, found(replace_vocabulary(LLAMA, tokenizer), tokenizer))
+    for ends in ([0] * 10_000, int("7" * 4_000)):
+        change(tmp_path / "config.json", {"eos_token_id": ends})
+        line, = hugging_face.read(tmp_path).said
+        assert len(line) < 200
+
+
 def test_a_vocabulary_of_another_size_is_refused(folder):
     hugging_face.write(folder, found(GPT2))
     (folder / "tokenizer.json").write_text(json.dumps(of_characters("ab")), encoding="utf-8")
