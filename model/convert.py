@@ -61,11 +61,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.usage = "python -m model.convert FROM TO [--tokenizer FILE]"
     for name in ("FROM", "TO"):
         parser.add_argument(name, help=argparse.SUPPRESS)     # the text above explains it
-        parser.kinds[name] = pathlib.Path
+        parser.fields[name] = parser.fields["tokenizer"]    # a name, too
     given = parser.given(argv)
     with answering("model.convert"), AtOnce():
         try:
-            convert(given["FROM"], given["TO"], given.get("tokenizer"))
+            convert(pathlib.Path(given["FROM"]), pathlib.Path(given["TO"]), given.get("tokenizer"))
         except KeyboardInterrupt:
             print("\nstopped; nothing was written", file=sys.stderr)
             raise

@@ -30,8 +30,9 @@ EMBEDDINGS = [f"{name} embedding" for name in ("token", "n-gram", "position", "o
 @dataclasses.dataclass(frozen=True)
 class Counted(Architecture):
     """The settings of the command: the options of the model, as train.py has them, and these."""
-    vocab_size: int = flag(LANTERN, "different characters, V")
-    recipe: str = flag(Settings.recipe, f"whole settings by name: {', '.join(RECIPES)}")
+    vocab_size: int = flag(LANTERN, "different characters, V", at_least=1)
+    recipe: str = flag(Settings.recipe, f"whole settings by name: {', '.join(RECIPES)}",
+                       choices=tuple(RECIPES))
     out_dir: str = flag(None, "count the model in the ckpt.npz of this folder instead")
 
 

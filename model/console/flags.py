@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from data import read_text, remedy
 from model.console import startup
-from model.console.options import Words, of_another_type
+from model.console.options import Words, of_another_type, problem
 from model.console.words import in_a_line
 
 ALIKE = 0.75        # at this ratio of difflib, a name may be another one mistyped
@@ -92,7 +92,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=command.split()[-1], description=description, allow_abbrev=False,
                          usage=f"{command} [--flag value ...]   (--help lists them all)",
                          formatter_class=argparse.RawDescriptionHelpFormatter)
-        self.kinds = {field.name: field.type for field in dataclasses.fields(settings)}
+        self.fields = {field.name: field for field in dataclasses.fields(settings)}
         for field in dataclasses.fields(settings):
             spellings = dict.fromkeys((f"--{field.name}", f"--{field.name.replace('_', '-')}"))
             if field.metadata["short"]:
@@ -126,10 +126,15 @@ class Parser(argparse.ArgumentParser):
         found, unknown = self.parse_known_args(argv)
         known = {}
         for name, word in vars(found).items():
+            field = self.fields[name]
+            flag = f"--{name}" if f"--{name}" in self._option_string_actions else name
             try:
-                known[name] = self.kinds[name](word)
+                known[name] = field.type(word)
             except ValueError:
-                mistakes.append(f"--{name} {of_another_type(self.kinds[name], word)}")
+                mistakes.append(f"{flag} {of_another_type(field.type, word)}")
+            else:
+                if said := problem(field, known[name]):
+                    mistakes.append(f"{flag} {said}")
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         for word in flags:
             mistakes.append(f"there is no flag {word}; {self._instead_of(word)}")
@@ -171,10 +176,10 @@ class Parser(argparse.ArgumentParser):
         return words, mistakes
 
     def refuse(self, mistakes: list[str]) -> None:
-        """Print each mistake in a line, and exit; do nothing if there is none."""
+        """Print each different mistake in a line, and exit; do nothing if there is none."""
         if mistakes:
             self.exit(2, "".join(f"{self.prog}: error: {in_a_line(mistake)}\n"
-                                 for mistake in mistakes))
+                                 for mistake in dict.fromkeys(mistakes)))
 
 
 def _name(option):

@@ -21,8 +21,9 @@ def flag(default: object, help: str, *, unset: str = "", alone: object = None, s
     """Return a dataclass field for a setting: its default, its text in --help, and its check.
 
     `unset` says what a default of None stands for.  `alone` is the value of a flag that stands
-    alone, if it can; `short` another spelling, such as -o.  A text is one of `choices`.  A number
-    is finite, if `finite`, and within bounds, by the names in BOUNDS.
+    alone, if it can; `short` another spelling, such as -o.  A text is one of `choices`, and empty
+    only if `default` or `alone` is.  A number is finite, if `finite`, and within bounds, by the
+    names in BOUNDS.
     """
     return dataclasses.field(default=default, metadata=dict(
         help=help, unset=unset, alone=alone, short=short, choices=choices, finite=finite,
@@ -32,13 +33,13 @@ def flag(default: object, help: str, *, unset: str = "", alone: object = None, s
 def problems(settings: object) -> list[str]:
     """Return a line for each setting of a dataclass that cannot have its value."""
     found = ((field, getattr(settings, field.name)) for field in dataclasses.fields(settings))
-    return [f"--{field.name} {problem}" for field, value in found
+    return [f"--{field.name} {said}" for field, value in found
             if (value is not None or field.default is not None)
-            and (problem := _problem(field, value))]
+            and (said := problem(field, value))]
 
 
-def _problem(field, value):
-    """Return what the setting should be instead of this value; None if it can be used."""
+def problem(field: dataclasses.Field, value: object) -> str | None:
+    """Return what a setting should be instead of this value; None if it can be used."""
     kind, choices, bounds = (KINDS[field.type][0], field.metadata["choices"],
                              field.metadata["bounds"])
     if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
@@ -47,6 +48,9 @@ def _problem(field, value):
         near = difflib.get_close_matches(value, choices, n=1)
         return (f"is {any_of(choices)}, not {shown(value)}"
                 + (f"; did you mean {near[0]}?" if near else ""))
+    if (value == "" or field.type == Words and "" in value) and "" not in (
+            field.default, field.metadata["alone"]):
+        return "takes a value, and an empty one was given"
     if not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
         said = [f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items()]
         return f"is {' and '.join(said)}, not {shown(str(value))}"

@@ -38,8 +38,7 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
     reads for all."""
     check_alike(ranks, given)
     begun, resumed, text, unreadable, elsewhere = None, None, None, [], ""
-    if given.get("out_dir") != "":          # an empty one is refused
-        given["out_dir"] = str(folder)      # here, wherever a resumed run was begun
+    given["out_dir"] = str(folder)      # here, wherever a resumed run was begun
     init_from = given.get("init_from", Settings.init_from)
     if init_from == "resume":
         resumed = folder.resume(only_look=given.get("explain", False))

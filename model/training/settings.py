@@ -105,8 +105,6 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
         """Report an out_dir that cannot be written into."""
         if self.explain:        # --explain writes nothing
             return []
-        if not self.out_dir:
-            return ["--out_dir is empty; give a folder"]
         path = pathlib.Path(self.out_dir)
         try:
             there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())

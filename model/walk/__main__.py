@@ -12,7 +12,7 @@ import sys
 
 from minigrad.kernels.build import compiling
 from model.console.flags import Parser, answering, prepare_output
-from model.console.options import flag, problems
+from model.console.options import flag
 from model.console.words import number_of
 from model.look import opened
 from model.walk import judge, practice
@@ -45,7 +45,6 @@ def main(argv: list[str] | None = None) -> None:
     if len(given) > 1:
         parser.error(f"{' and '.join(f'--{name}' for name in given)} do different things; give one "
                      "of them")
-    parser.refuse(problems(Settings(**given)))
     name, value = next(iter(given.items()), ("station", None))
     with answering("model.walk"):
         run = {"station": walk, "page": write_page, "exercise": write_exercises, "check": check}

@@ -173,6 +173,8 @@ def test_an_empty_folder_is_filled_and_not_replaced(here, monkeypatch, target):
 
 @pytest.mark.parametrize("words, says", [
     (["out"], "the following arguments are required: TO"),
+    (["", "a"], "FROM takes a value, and an empty one was given"),
+    (["out", ""], "TO takes a value, and an empty one was given"),
     ([], "the following arguments are required: FROM, TO"),
     (["out", "a", "b"], "no flag stands before 'b'"),
     (["out", "--tokenizer", "t.json", "a"], "ckpt.npz has its own vocabulary; leave out --tok"),

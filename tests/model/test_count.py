@@ -228,7 +228,7 @@ def test_a_trained_model_is_counted_by_its_folder(capsys, tmp_path):
 @pytest.mark.parametrize("flags, says", [
     (("--n_head", "3"), "--n_embd 128 does not split into --n_head 3 heads; take --n_embd"),
     (("--n_layer", "0"), "--n_layer is at least 1, not 0"),
-    (("--vocab_size", "0"), "vocab_size is at least 1, not 0"),
+    (("--vocab_size", "0"), "--vocab_size is at least 1, not 0"),
     (("--recipe", "gtp2"), "--recipe is modern or gpt2, not gtp2; did you mean gpt2?"),
     (("--out_dir", "nowhere"), "there is no checkpoint nowhere"),
     (("--out_dir", "nowhere", "--bias"), "leave out --bias"),

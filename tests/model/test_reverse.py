@@ -145,7 +145,7 @@ def test_a_loss_that_is_no_number_ends_the_training_in_one_line(monkeypatch, uns
 
 @pytest.mark.parametrize("flags, says", [
     (("--text", "Hi"), "--text takes letters from a to z: the character 'H' (LATIN CAPITAL"),
-    (("--text", ""), "--text has from 1 to --block_size=10 letters, and not 0"),
+    (("--text", ""), "--text takes a value, and an empty one was given"),
     (("--text", "a" * 11), "--text has from 1 to --block_size=10 letters, and not 11"),
     (("--task", "double"), "--task is reverse or sort, not double"),
     (("--block_size", "3"), "--block_size is at least 4, not 3"),

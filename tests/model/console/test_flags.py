@@ -5,15 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from model import count, look, reverse, sample
+import train
+from model import convert, count, look, reverse, sample
 from model.console.flags import NO_FLAG, OTHER_NAMES, Parser, answering, text_or_file
 from model.console.options import Words, as_flags, flag, mistyped, problems
 from model.training import settings
+from model.walk import __main__ as walk
 
 
 @dataclasses.dataclass
 class Settings:
-    max_iters: int = flag(10, "how many, 100 % of them")
+    max_iters: int = flag(10, "how many, 100 % of them", at_least=0)
     fast: bool = flag(False, "no waiting")
     rate: float = flag(None, "how much", unset="a tenth of it")
     table: int = flag(0, "after so many", alone=50)
@@ -130,6 +132,9 @@ def test_help_shows_the_defaults(capsys):
     (("--rate",), "--rate takes a value, and none was given; one that begins with a hyphen follows "
                   "an equals sign, as in --rate=-value"),
     (("--rate", "--fast"), "--rate takes a value, and none was given"),
+    (("--max_iters", "-1"), "--max_iters is at least 0, not -1"),
+    (("--output=",), "--output takes a value, and an empty one was given"),
+    (("--data", "x", ""), "--data takes a value, and an empty one was given"),
     (("-o",), "-o takes a value, and none was given"),
     (("--data", "--fast"), "--data takes a value, and none was given"),
     (("--data=x", "y"), "no flag stands before 'y', or one that takes nothing; see --help")])
@@ -138,6 +143,21 @@ def test_a_mistake_is_answered_in_one_line(capsys, argv, says):
         given(*argv)
     line, = capsys.readouterr().err.splitlines()
     assert caught.value.code == 2 and line.startswith("some.command: error: ") and says in line
+
+
+@pytest.mark.parametrize("command, name, words", [
+    (walk, "--exercise", ()), (walk, "--page", ()), (walk, "--check", ()),
+    (reverse, "--out_dir", ("--max_iters=0",)), (convert, "--tokenizer", ("a", "b")),
+    (look, "--output", ()), (look, "--out_dir", ()), (sample, "--out_dir", ()),
+    (sample, "--score", ()), (count, "--out_dir", ()), (train, "--replay", ()),
+    (train, "--out_dir", ("--explain",))])
+def test_an_empty_name_is_refused_before_anything_is_written(
+        command, name, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        command.main([*words, name, ""])
+    assert caught.value.code == 2 and not list(tmp_path.iterdir())
+    assert f"error: {name} takes a value, and an empty one was given\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command, word, says", [
