@@ -4,7 +4,8 @@ This module does not read what is in a file.
 """
 import glob
 import os
-from collections.abc import Container, Sequence
+import re
+from collections.abc import Container, Iterator, Sequence
 
 from data.errors import TextError, remedy
 
@@ -45,13 +46,35 @@ def _matched(word):
     if not any(c in path for c in MAGIC) or os.path.lexists(path):
         return [path]
     try:
-        found = sorted(glob.glob(path, recursive=True))
+        found = sorted(_expanded(path))
     except ValueError as error:         # no file can have such a name
         raise TextError(f'cannot look for "{word}": {error}; give another pattern') from error
     if not found:
         raise TextError(f'no file matches "{word}"; give a pattern that one does, or the path of a '
                         "UTF-8 text file")
     return found
+
+
+def _expanded(pattern):
+    """Return the paths that match a pattern.  `glob` would follow links that lead back to a folder
+    above them for ever, so folders in folders are found here."""
+    top, *rest = re.split(r"(?:^|(?<=/))\*\*(?:/|$)", pattern.replace(os.sep, "/"), maxsplit=1)
+    if not rest:
+        return glob.glob(pattern)
+    return {path.removeprefix(os.path.join(os.curdir, ""))
+            for start in (glob.glob(top) if top else [os.curdir]) for folder in _folders(start)
+            for path in _expanded(os.path.join(glob.escape(folder), rest[0] or "*"))}
+
+
+def _folders(top: str) -> Iterator[str]:
+    """Yield a folder and those in it that are not hidden, each once, whatever links lead to it."""
+    seen = {os.path.realpath(top)}
+    for folder, inside, _ in os.walk(top, followlinks=True):
+        yield folder
+        places = {os.path.realpath(os.path.join(folder, name)): name for name in sorted(inside)
+                  if not name.startswith(".")}
+        inside[:] = [name for place, name in places.items() if place not in seen]
+        seen |= places.keys()
 
 
 def _in_folder(folder):

@@ -50,6 +50,19 @@ def test_a_pattern_is_what_the_shell_would_make_of_it():
     assert found("plays/**/*.txt") == ["plays/1.txt", "plays/old/4.txt", "plays/older/5.txt"]
 
 
+def test_a_pattern_goes_through_each_folder_once_whatever_links_lead_to_it():
+    for link in ("plays/a", "plays/b", "plays/old/c"):
+        linked(os.path.abspath("plays"), link)
+    linked(os.path.abspath("empty"), "plays/older/d")
+    Path("empty/6.txt").write_text("6")
+    everywhere = ["plays/1.txt", "plays/old/4.txt", "plays/older/5.txt", "plays/older/d/6.txt",
+                  "plays/older/d/old/7.txt"]
+    assert found("plays/**/*.txt") == found(os.path.join("pl*", "**", "*.txt")) == everywhere
+    assert found("**/4.txt") == ["plays/old/4.txt"]
+    assert found("./**/old/4.*") == ["plays/old/4.txt"]
+    assert "no file matches" in complaint("plays/**/*.none")
+
+
 def test_a_file_whose_name_looks_like_a_pattern_is_that_file():
     assert found("a[b]c.txt") == ["a[b]c.txt"]
     os.remove("a[b]c.txt")
