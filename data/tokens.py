@@ -12,6 +12,7 @@ import numpy as np
 from data.tokenizer import UnknownCharacterError, check_ids
 
 REPLACED = "\ufffd"     # what the library makes of bytes that are no character
+MOST_IDS = 2            # of a model, for each of its tokenizer; none is filled up by as many
 MOST_HELD = 16          # tokens that may be parts of a character; it has four bytes at most
 
 
@@ -26,8 +27,8 @@ class TokenTokenizer:
     ----------
     json : the text of the file.
     end : the id of the token that ends a text, if there is one.
-    vocab_size : the number of ids of the model, V, if it has more than the tokenizer; the others
-        stand for an empty text.
+    vocab_size : the number of ids of the model, V, if it has more than the tokenizer, up to twice
+        as many; the others stand for an empty text.
 
     Raises
     ------
@@ -57,9 +58,9 @@ class TokenTokenizer:
             added = self._tokenizer.get_added_tokens_decoder()
         self.vocab_size = max(ids, default=-1) + 1
         if vocab_size is not None:
-            if vocab_size < self.vocab_size:
+            if not self.vocab_size <= vocab_size <= MOST_IDS * self.vocab_size:
                 raise ValueError(f"a tokenizer of {self.vocab_size} ids for a model of "
-                                 f"{vocab_size}")
+                                 f"{vocab_size}; give that of the model")
             self.vocab_size = vocab_size
         if not self.vocab_size:
             raise ValueError("its tokenizer has no tokens")

@@ -185,6 +185,7 @@ def test_tokens_that_the_library_cannot_decode_are_answered_in_a_line():
 def test_ids_that_do_not_fit_are_refused():
     for why, file, *more in (
             ("a tokenizer of 266 ids for a model of 265", byte_level(), None, 265),
+            ("a tokenizer of 266 ids for a model of 533; give", byte_level(), None, 533),
             ("its end is the id 266, and ids lie between 0 and 265", byte_level(), 266),
             ("its end is the id -1, and", byte_level(), -1),
             ("has no tokens", written(model={"type": "BPE", "vocab": {}, "merges": []}))):
