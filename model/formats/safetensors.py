@@ -23,6 +23,7 @@ from model.formats.found import (FormatError, Found, Lazy, check_shapes, missing
 from model.storage.files import replacing
 from model.transformer import TransformerConfig, parameter_shapes
 
+MOST = 1 << 16      # tensors in a file; checking and taking up ten times as many takes seconds
 DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}        # the last: the upper half of an F32
 
 
@@ -57,18 +58,22 @@ def opened(path: str | os.PathLike, left_out: tuple[str, ...] = ()
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise missing_library("safetensors") from error
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = file.read(min(length, os.path.getsize(path)))
+    if header.count(b'"data_offsets"') > MOST:
+        raise FormatError(f"{path} has more than the {MOST:,} tensors that are read; convert a "
+                          "model of fewer")
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
     except SafetensorError as error:
         raise FormatError(f"{path} is no safetensors file, or a damaged one: {shown(error)}; "
                           "take the file as it was written") from error
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        try:
-            header = json.loads(file.read(length), object_pairs_hook=_each_once)
-        except FormatError as error:        # the library takes the last of two
-            raise FormatError(f"{path} {error}; take the file as it was written") from None
+    try:
+        header = json.loads(header, object_pairs_hook=_each_once)
+    except FormatError as error:        # the library takes the last of two
+        raise FormatError(f"{path} {error}; take the file as it was written") from None
     header.pop("__metadata__", None)
     stored = {}
     for name, entry in header.items():

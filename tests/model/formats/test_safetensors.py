@@ -156,6 +156,14 @@ def test_a_tensor_that_is_missing_or_too_much_or_of_another_shape_is_named(path)
     assert "norm.weight of F64, and weights are read in F32, F16, BF16" in refusal(path)
 
 
+def test_more_tensors_than_are_read_are_refused_before_the_library_looks(path, monkeypatch):
+    monkeypatch.setattr(safetensors, "MOST", 2)
+    for count, says in ((2, "no configuration beside them"), (3, "more than the 2 tensors")):
+        raw(path, json.dumps({str(i): entry(8 * i, 8 * i + 8) for i in range(count)}),
+            bytes(8 * count))
+        assert says in refusal(path)
+
+
 @pytest.mark.parametrize("changed", [
     {"config": "{"}, {"config": "[]"}, {"config": '{"vocab_size": 8, "n_layer": 0}'},
     {"config": '{"vocab_size": 9, "block_size": 5, "n_layer": 2, "n_head": 2, "n_embd": 4}'},
