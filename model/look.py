@@ -93,7 +93,7 @@ def show_graph(s: Settings) -> None:
         if s.of == "block" and checkpoint.exists():
             given = [load_checkpoint(checkpoint).model.config]
         recorder = GRAPHS[s.of](*given)
-        title, _, more = inspect.getdoc(GRAPHS[s.of]).partition("\n\n")
+        title, _, more = (inspect.getdoc(GRAPHS[s.of]) or s.of).partition("\n\n")
         if file:
             file.write(recorder.svg(title).encode("utf-8"))
         else:

@@ -206,7 +206,8 @@ def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.n
         stage(f"The step of {type(part).__name__}", definition(part.step))
         decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in ps):,}"
                               for group in part.param_groups if (ps := group["params"]))
-        say(f"{inspect.getdoc(part).splitlines()[0]}  The learning rate is "
+        does = (inspect.getdoc(part) or f"{type(part).__name__}.").splitlines()[0]
+        say(f"{does}  The learning rate is "
             f"{part.param_groups[0]['lr']:.4g}, {share:.1%} of the highest "
             f"({definition(schedule).place}); weight decay is {decays} numbers."
             + ("  At the first step a gradient's size cancels and its sign remains: every number "

@@ -8,6 +8,7 @@ import pytest
 import data
 from model import generate, load_checkpoint, look, save_checkpoint
 from model.look import PASSAGE
+from model.looking.graphs import GRAPHS
 
 
 def written(path):
@@ -150,6 +151,12 @@ def test_a_graph_is_printed_or_drawn_instead_of_the_page(trained, tmp_path, monk
     look.main(["--graph", "drawn.svg", "--of", "block", "--out_dir", "nowhere"])
     assert "float32[62, 128]" in (tmp_path / "drawn.svg").read_text(encoding="utf-8")
     assert [path.name for path in tmp_path.iterdir()] == ["drawn.svg"]
+
+
+def test_without_docstrings_which_python_oo_leaves_out_a_graph_has_its_name(capsys, monkeypatch):
+    monkeypatch.setattr(GRAPHS["expression"], "__doc__", None)
+    look.main(["--graph"])
+    assert capsys.readouterr().out.startswith("expression\n\n")
 
 
 @pytest.mark.parametrize("flags, says", [

@@ -10,7 +10,7 @@ import data
 import minigrad as mg
 import train
 from conftest import TINY
-from minigrad.optim import warmup_cosine
+from minigrad.optim import Optimizer, warmup_cosine
 from model import CharTokenizer, Transformer, load_checkpoint
 from model.console.flags import Parser
 from model.looking.explain import WIDTH, grouped, norm
@@ -271,6 +271,14 @@ def test_a_tiny_text_and_a_tiny_model_are_explained_too(tmp_path, capsys, channe
     assert "1 sequences of 1 characters" in said["From the text to a batch"]
     assert "..." not in said["From the text to a batch"].splitlines()[-1]
     assert "V = 2 characters" in said["Forward, op by op"]
+
+
+def test_without_docstrings_which_python_oo_leaves_out_an_optimiser_has_its_name(
+        small_text, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(mg.AdamW, "__doc__", None)
+    monkeypatch.setattr(Optimizer, "__doc__", None)
+    out = told(capsys, "--data", str(small_text), "--out_dir", str(tmp_path), *TINY)
+    assert "AdamW.  The learning rate is" in out
 
 
 def test_each_optimiser_of_a_step_is_told_with_its_rate(small_text, tmp_path, capsys):
