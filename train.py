@@ -24,6 +24,7 @@ from model import Transformer
 from model.console.flags import prepare_output
 from model.console.interrupts import Interrupts
 from model.looking.explain import explain
+from model.ranks.alike import check_alike
 from model.ranks.launch import joined
 from model.ranks.mean import mean_of
 from model.ranks.ranks import Ranks
@@ -46,6 +47,10 @@ def main(argv: list[str] | None = None) -> None:
     with joined("train.py") as ranks:
         given, mistakes, parser = parsed(argv, __doc__)
         with Folder(given.get("out_dir", Settings.out_dir), ranks) as folder, answered(folder):
+            first, *_ = ranks.of_each(mistakes)
+            if not first:               # then those of another rank end all
+                parser.refuse(mistakes)
+            check_alike(ranks, given)
             if "replay" in given:
                 parser.refuse(mistakes)
                 return replay(given["replay"])

@@ -51,7 +51,10 @@ def joined(command: str) -> Iterator[Ranks]:
         except SystemExit as end:
             words = isinstance(end.code, str)
             said = errors.getvalue() + (end.code if words else "")
-            status = ranks.end(True, 1 if words else end.code or 0, said.strip())
+            status = 1 if words else end.code or 0
+            if not ranks.first and not status:
+                said, status = f"{command}: --help is for all ranks or none; leave it out", 2
+            status = ranks.end(True, status, said.strip())
         except BaseException:       # a mistake of the program itself
             status = ranks.end(True, 1, traceback.format_exc())
     if status:

@@ -10,7 +10,6 @@ from minigrad.kernels.build import threads
 from model.console.flags import Parser, answering
 from model.console.options import mistyped
 from model.console.words import first_of, shown
-from model.ranks.alike import check_alike
 from model.ranks.ranks import Ranks
 from model.storage.beginning import beginning, load_beginning, told, with_characters_of
 from model.storage.checkpoint import Checkpoint, read_by_first, texts_of
@@ -36,7 +35,6 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
     """Return the settings of a run, its text, the checkpoint whose weights it begins with and that
     which it resumes, if there is one.  Answer all mistakes at once.  Of several ranks, the first
     reads for all."""
-    check_alike(ranks, given)
     begun, resumed, text, unreadable, elsewhere = None, None, None, [], ""
     given["out_dir"] = str(folder)      # here, wherever a resumed run was begun
     init_from = given.get("init_from", Settings.init_from)

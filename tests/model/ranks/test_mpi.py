@@ -78,10 +78,15 @@ def test_a_fault_of_one_rank_ends_all_with_one_message(ended, small_text, name, 
     assert len(re.findall(says, ended.stderr)) == 1
 
 
-def test_ranks_of_other_settings_are_refused_before_the_first_step(small_text, tmp_path):
+@pytest.mark.parametrize("more, status, says", [
+    (["--beta1", "0.5"], 1, "train.py: rank 1 has --beta1 0.5, where the first rank has left out; "
+                            "give all ranks the same settings and software"),
+    (["--bogus", "1"], 2, "rank 1 on .*: train.py: error: there is no flag --bogus; see --help"),
+    (["--beta1", "x"], 2, "rank 1 on .*: train.py: error: --beta1 takes a number, not 'x'"),
+    (["--help"], 2, "rank 1 on .*: train.py: --help is for all ranks or none; leave it out")])
+def test_a_rank_of_other_flags_is_refused_before_the_first_step(small_text, tmp_path, more, status,
+                                                                says):
     words = [*map(str, flags(small_text, tmp_path / "out"))]
-    end = ranks(1, "train.py", *words, ":", "-n", "1", sys.executable, "train.py", *words,
-                "--beta1", "0.5")
-    assert end.returncode == 1 and end.stdout == "" and not (tmp_path / "out").exists()
-    assert end.stderr == ("train.py: rank 1 has --beta1 0.5, where the first rank has left out; "
-                          "give all ranks the same settings and software\n")
+    end = ranks(1, "train.py", *words, ":", "-n", "1", sys.executable, "train.py", *words, *more)
+    assert end.returncode == status and end.stdout == "" and not (tmp_path / "out").exists()
+    assert re.fullmatch(f"{says}\n", end.stderr)
