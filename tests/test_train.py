@@ -244,6 +244,13 @@ def test_all_mistakes_are_answered_at_once_each_in_a_line(capsys, tmp_path):
         f"--out_dir {file}"[:30], "--block_size 64 needs 65 chara"]
 
 
+def test_a_text_that_cannot_fit_in_memory_is_answered_with_a_shorter_one(capsys, monkeypatch):
+    def read_texts(words):
+        raise MemoryError
+    monkeypatch.setattr(data, "read_texts", read_texts)
+    assert "not enough memory for the text; give a shorter one" in refused(capsys)
+
+
 def test_a_batch_that_cannot_fit_in_memory_is_refused_before_anything_is_allocated(
         capsys, small_text, tmp_path):
     flags = ["--data", str(small_text), *TINY, "--out_dir", str(tmp_path / "out")]

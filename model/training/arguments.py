@@ -57,6 +57,8 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
         given["data"] = tuple(name for name, _ in texts.taken)
     except data.TextError as error:
         unreadable = [f"{error}{elsewhere}"]
+    except MemoryError as error:
+        raise ValueError("there is not enough memory for the text; give a shorter one") from error
     s = Settings(**given if resumed else completed(given, len(text or "")))
     if ranks.first:
         parser.refuse(mistakes + s.problems() + problems_of_ranks(s, ranks.size)
