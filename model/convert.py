@@ -33,6 +33,7 @@ from data.tokens import TokenTokenizer
 from model.console.flags import Parser, answering, prepare_output
 from model.console.interrupts import AtOnce
 from model.console.options import flag
+from model.console.waiting import told_if_slow
 from model.console.words import number_of, scaled
 from model.formats.found import Found, FormatError
 from model.storage.checkpoint import BEST, CheckpointError
@@ -78,14 +79,16 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
     if tokenizer and format in WITH_TOKENIZER:
         raise FormatError(f"{path} has its own vocabulary; leave out --tokenizer")
     check_free(target)
-    found = reader(format).read(path, **{"tokenizer": tokenizer} if tokenizer else {})
+    with told_if_slow(f"reading {path}"):
+        found = reader(format).read(path, **{"tokenizer": tokenizer} if tokenizer else {})
     print(f"read        {path}, a {found.kind}\n{described(found)}", flush=True)
     into, format = destination(found, target)
     with appearing(target) as aside:
         written = aside / into.relative_to(target)
         if into == target / BEST or format == "hugging_face":
             aside.mkdir()
-        reader(format).write(written, found)
+        with told_if_slow(f"writing {into}"):
+            reader(format).write(written, found)
         try:
             back = reader(format).read(written)
         except CheckpointError as error:
@@ -93,7 +96,8 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
                 raise
             raise FormatError(f"{path} cannot become a checkpoint: {error.__cause__}; convert "
                               "another model") from error
-        numbers = compare(found, back)
+        with told_if_slow("comparing what was written with what was read"):
+            numbers = compare(found, back)
         size = sum(file.stat().st_size for file in (aside, *aside.rglob("*")) if file.is_file())
     print(f"written     {into}, {scaled(size, 'B')}\n"
           f"compared    all {numbers:,} numbers, the configuration and the vocabulary, read back: "

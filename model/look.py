@@ -19,6 +19,7 @@ from typing import BinaryIO
 from minigrad.kernels.build import compiling
 from model.console.flags import Parser, answering, prepare_output, text_or_file
 from model.console.options import flag
+from model.console.waiting import told_if_slow
 from model.encoder_decoder import EncoderDecoder
 from model.looking import crossed
 from model.looking.graphs import GRAPHS
@@ -58,10 +59,11 @@ def main(argv: list[str] | None = None) -> None:
         parser.error(f"--graph shows no page; leave out --{min(others)}")
     compiling.announce("compiling", sys.stderr)
     with answering("model.look"):
-        if s.graph is None:
-            write(s)
-        else:
-            show_graph(s)
+        with told_if_slow(f"reading the model in {s.out_dir} and computing what it shows"):
+            if s.graph is None:
+                write(s)
+            else:
+                show_graph(s)
         sys.stdout.flush()
 
 

@@ -20,6 +20,7 @@ from data.tokens import TokenTokenizer
 from minigrad.kernels.build import compiling
 from model.console.flags import Parser, answering, prepare_output, text_or_file
 from model.console.options import flag, problems
+from model.console.waiting import told_if_slow
 from model.console.words import first_of, in_a_line
 from model.sampling.generation import AT_ONCE, USELESS, check_settings, stream_many
 from model.sampling.interactive import interact
@@ -80,7 +81,9 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--score predicts a text and writes none; leave out "
                      + ", ".join(f"--{name}" for name in sorted(idle)))
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
-        checkpoint = load_checkpoint(pathlib.Path(s.out_dir) / "ckpt.npz")
+        path = pathlib.Path(s.out_dir) / "ckpt.npz"
+        with told_if_slow(f"reading {path}"):
+            checkpoint = load_checkpoint(path)
         compiling.announce("compiling", sys.stderr)
         if s.score is not None:
             score(s, checkpoint)

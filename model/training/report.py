@@ -6,6 +6,7 @@ from tqdm import tqdm
 
 import data
 from minigrad.kernels.build import ahead, compiling, threads
+from model.console.waiting import told_if_slow
 from model.console.words import first_of, in_a_line, number_of
 from model.sampling.generation import generate
 from model.sampling.scoring import evaluate, ladder
@@ -139,7 +140,8 @@ def report(run: Run, counted: dict[str, float]) -> None:
     say what to do next."""
     s, text, state, folder = run.settings, run.text, run.state, run.folder
     best = folder.best()
-    loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size, run.ranks)
+    with told_if_slow("evaluating the best model on the whole validation part"):
+        loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size, run.ranks)
     if not run.ranks.first:
         return
     step, unit = best.training["state"].get("iteration", 0), text.tokenizer.unit
@@ -150,6 +152,7 @@ def report(run: Run, counted: dict[str, float]) -> None:
         print(f"\nwarning     {len(text):,} {unit}s are too few to learn from: counting single "
               f"{unit}s predicts the rest of the text better than the model does; give it a "
               f"longer text, of thousands of {unit}s at least")
+    compiling.announce("\ncompiling  ")     # of a short run, what draws a sample
     sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=s.seed)
     print(f"\na sample:\n\n{sample}\n\n"
           f"more of it:\n    python -m model.sample --out_dir {shlex.quote(str(folder))}")

@@ -270,7 +270,7 @@ def say_compiling(what: str) -> None:
             number, took = (kept_in / SECONDS).read_text().split()
             last = f"; {number} took {took} s the last time"
         _say(f"{what} for this machine{last}")
-    _say, _compiled = None, 0
+    _say, _compiled = None, _compiled or 0
 
 
 def _note_seconds():
