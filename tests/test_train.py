@@ -239,8 +239,8 @@ def test_all_mistakes_are_answered_at_once_each_in_a_line(capsys, tmp_path):
     said = capsys.readouterr().err.strip().splitlines()
     assert caught.value.code == 2
     assert [line.removeprefix("train.py: error: ")[:30] for line in said] == [
-        "--learning_rate takes a number", "there is no flag --max_itres; ",
-        "--batch_size is at least 1, no", "--n_embd 30 does not split int",
+        "--learning_rate takes a number", "--batch_size is at least 1, no",
+        "there is no flag --max_itres; ", "--n_embd 30 does not split int",
         f"--out_dir {file}"[:30], "--block_size 64 needs 65 chara"]
 
 
