@@ -14,9 +14,11 @@ import linecache
 import os
 import pathlib
 import re
+import stat
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,15 +27,19 @@ import numpy as np
 from minigrad import Tensor
 from minigrad.kernels.build import compiling
 from model.console import startup
-from model.console.words import any_of
+from model.console.words import any_of, first_of, in_a_line
 from model.walk import trial
-from model.walk.outcomes import (REFUSED, Outcome, agree, as_array, broken, described, difference,
-                                 differentiated, expected, gradient_of, named, outcome)
+from model.walk.outcomes import (Outcome, agree, as_array, broken, cut, described, difference,
+                                 differentiated, expected, gradient_of, listed, named, outcome)
 from model.walk.practice import Exercise, exercises, op
 
 SECONDS = 10        # for the cases of an exercise; what takes longer is an endless loop
 PRINTED = 10        # lines that are shown of what a wrong answer prints
+WIDTH = 200         # characters of such a line
 TRAINING = trial.SECONDS + 180      # with compiling, and what comes before and after
+LARGEST = 1 << 20   # bytes of a student's file
+JUDGING = ["builtins", "numpy", "minigrad", "minigrad.core", "minigrad.gradcheck",
+           "model.walk.outcomes", "model.walk.practice", "model.walk.trial", __name__]
 
 
 class Verdict(NamedTuple):
@@ -42,13 +48,30 @@ class Verdict(NamedTuple):
     said: list[str]
 
     def text(self) -> str:
-        """Return what there is to say, in lines of 80 columns."""
-        return "\n".join(part if "\n" in part else
-                         textwrap.fill(part, 80, break_long_words=False) for part in self.said)
+        """Return what there is to say, in lines of 80 columns that a terminal can show."""
+        lines = []
+        for part in self.said:
+            rows = [in_a_line(row) for row in part.split("\n")]
+            lines += rows if rows[1:] else textwrap.wrap(rows[0], 80, break_long_words=False)
+        return "\n".join(lines)
 
 
 class Fault(Exception):
     """An answer is wrong; the arguments are the paragraphs to say."""
+
+
+class Printed(io.RawIOBase):
+    """Keeps the beginning of what is printed."""
+
+    def __init__(self) -> None:
+        self.kept = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:
+        self.kept += bytes(data[:PRINTED * WIDTH - len(self.kept)])
+        return len(data)
 
 
 def check(path: str | os.PathLike) -> Verdict:
@@ -112,7 +135,7 @@ def judge(path: str | os.PathLike, limited: Callable = contextlib.nullcontext) -
                 f = loaded(path, exercise)
                 try:
                     right, said = trial.run(f)
-                except REFUSED as error:
+                except BaseException as error:
                     raise Fault("It is right for short texts, and fails in the training, on texts "
                                 f"of {trial.T} characters: {broken(error, path)}") from None
             return Verdict(right, said + remarks)
@@ -130,28 +153,44 @@ def judge(path: str | os.PathLike, limited: Callable = contextlib.nullcontext) -
 def recognised(path: pathlib.Path) -> Exercise:
     """Return the exercise that a file answers, by the function it defines."""
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
-    except OSError as error:
-        raise Fault(f"{path} cannot be read: {error.strerror}.  Name one of the files that python "
-                    "-m model.walk --exercise writes.") from None
+        tree = ast.parse(source_of(path), str(path))
+    except (RecursionError, MemoryError):
+        raise Fault("Python cannot read the file: it is nested too deeply.") from None
     except (SyntaxError, ValueError) as error:      # the latter of a zero byte
         text = getattr(error, "text", None)
         raise Fault(f"Python cannot read the file: {error}"
-                    + (f": {text.strip()}" if text else ".")) from None
+                    + (f": {cut(text.strip())}" if text else ".")) from None
     defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     meant = [exercise for exercise in exercises() if exercise.name == path.stem] or exercises()
     for exercise in meant:
         if exercise.function in defined:
             return exercise
-    raise Fault(f"{path.name} defines {', '.join(defined) or 'no function'}, and should define "
+    raise Fault(f"{path.name} defines {first_of(defined) or 'no function'}, and should define "
                 f"{any_of([exercise.function for exercise in meant])}.")
+
+
+def source_of(path: str | os.PathLike) -> bytes:
+    """Return the contents of a student's file."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):     # to open a named pipe takes for ever
+            raise OSError(None, "it is no regular file")
+        with open(path, "rb") as file:
+            source = file.read(LARGEST + 1)
+        if len(source) > LARGEST:
+            raise OSError(None, "it has more than 1 MB")
+        return source
+    except OSError as error:
+        raise Fault(f"{path} cannot be read: {error.strerror}.  Name one of the files that python "
+                    "-m model.walk --exercise writes.") from None
 
 
 def imported_by(path: pathlib.Path, seen: set[str]) -> Iterator[str]:
     """Yield the names of the exercises that a file imports, and that those import in turn."""
-    source = path.read_text("utf-8", "replace") if path.is_file() else ""
+    source = ""
+    with contextlib.suppress(Fault):        # it is not there
+        source = source_of(path).decode("utf-8", "replace")
     for name in [exercise.name for exercise in exercises()]:
-        if name not in seen and re.search(rf"^\s*(from|import)\b.*\b{name}\b", source, re.M):
+        if name not in seen and re.search(rf"^[ \t]*(from|import)\b.*\b{name}\b", source, re.M):
             seen.add(name)
             yield name
             yield from imported_by(path.with_name(f"{name}.py"), seen)
@@ -191,10 +230,11 @@ def importable(path: pathlib.Path, theirs: list[str]) -> Iterator[None]:
 
 def loaded(path: pathlib.Path, exercise: Exercise) -> Callable:
     """Run a file, and return the function in it that answers the exercise."""
-    names = {"__name__": path.stem}
+    names = {"__name__": path.stem, "__file__": str(path)}
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), names)
-    except REFUSED as error:
+        with np.errstate(), warnings.catch_warnings(action="ignore"):   # what it sets ends here
+            exec(compile(source_of(path), str(path), "exec"), names)
+    except BaseException as error:
         raise Fault(f"The file does not run: {broken(error, path)}") from None
     f = names.get(exercise.function)
     if not callable(f):
@@ -207,14 +247,18 @@ def loaded(path: pathlib.Path, exercise: Exercise) -> Callable:
 def compared(path: pathlib.Path, exercise: Exercise, theirs: list[str], limited: Callable
              ) -> list[str]:
     """Compare a file's answer with ours; return remarks on it, or raise a Fault."""
-    printed = io.StringIO()
+    printed = Printed()
     try:
-        made, ours = outcomes_of(path, exercise, theirs, limited, printed)
-    except Fault as fault:
-        shown = printed.getvalue().splitlines()[:PRINTED]
-        raise Fault(*fault.args, *["\n    ".join(["It printed:", *shown])] * bool(shown)) from None
+        with trusted():
+            made, ours = outcomes_of(path, exercise, theirs, limited, printed)
+    except BaseException as error:
+        said = (error.args if isinstance(error, Fault) else
+                [f"It cannot be judged: {broken(error, path)}"])
+        lines = printed.kept.decode("utf-8", "replace").splitlines()[:PRINTED]
+        shown = [cut(line, WIDTH) for line in lines]
+        raise Fault(*said, *["\n    ".join(["It printed:", *shown])] * bool(shown)) from None
     remarks = []
-    if printed.getvalue():
+    if printed.kept:
         remarks.append("It prints something.  That helps while you look for a mistake; you can "
                        "remove it now.")
     if any(as_array(a.returned).dtype == np.float64 and as_array(b.returned).dtype == np.float32
@@ -225,11 +269,30 @@ def compared(path: pathlib.Path, exercise: Exercise, theirs: list[str], limited:
     return remarks
 
 
+@contextlib.contextmanager
+def trusted() -> Iterator[None]:
+    """Raise a Fault if a file replaces what it is judged with, after putting that back."""
+    before = [(module, dict(vars(module))) for module in map(sys.modules.get, JUDGING)]
+    replaced = []
+    try:
+        yield
+    finally:
+        for module, names in before:
+            replaced += [f"{module.__name__}.{name}" for name, value in names.items()
+                         if vars(module).get(name) is not value]
+            vars(module).update(names)
+        if replaced:
+            raise Fault(f"It replaces {first_of(replaced)}, with which it is judged.  Give what "
+                        "you make a name of your own.") from None
+
+
 def outcomes_of(path: pathlib.Path, exercise: Exercise, theirs: list[str], limited: Callable,
-                printed: io.StringIO) -> tuple[list[Outcome], list[Outcome]]:
+                printed: Printed) -> tuple[list[Outcome], list[Outcome]]:
     """Return what a file's answer and ours make of the cases; raise a Fault if they differ."""
     ours = [expected(exercise, (), i) for i in range(len(exercise.cases))]  # may compile kernels
-    with limited(SECONDS), contextlib.redirect_stdout(printed), importable(path, theirs):
+    out = io.TextIOWrapper(printed, "utf-8", "backslashreplace", write_through=True)
+    with (limited(SECONDS), contextlib.redirect_stdout(out), contextlib.redirect_stderr(out),
+          importable(path, theirs)):
         f = loaded(path, exercise)
         made = [outcome(f, exercise, case) for case in exercise.cases]
         for one in made:
@@ -261,15 +324,18 @@ def check_form(f: Callable, exercise: Exercise, made: Outcome, path: pathlib.Pat
         wanted = f"a value and a tuple of functions, as in return y, ({back})"
         try:
             returned = f.__wrapped__(*copy.deepcopy(list(made.given.values())))
-        except REFUSED:
+        except BaseException:
             return
         fits = isinstance(returned, tuple) and len(returned) == 2 and (
             len(returned[1]) >= len(names) and all(f is None or callable(f) for f in returned[1])
             if isinstance(returned[1], (tuple, list)) else
             callable(returned[1]) and len(names) > 1)
-        if fits and isinstance(returned[1], (tuple, list)):
-            check_again(*returned)
-    elif isinstance(error, REFUSED):
+        if fits and isinstance(returned[0], (list, tuple)):
+            raise Fault(f"Its value is a {type(returned[0]).__name__}, and should be an array; "
+                        ".tolist() is not needed, and np.array() makes one of a list.")
+        if fits:
+            check_back(*returned)
+    elif isinstance(error, BaseException):
         return
     elif exercise.tensors:
         wanted, fits = "a Tensor", isinstance(returned, Tensor)
@@ -282,14 +348,21 @@ def check_form(f: Callable, exercise: Exercise, made: Outcome, path: pathlib.Pat
         raise Fault(f"Its value is {described(error[0])}, and should be of floats.")
 
 
-def check_again(value: np.ndarray, back: Sequence[Callable | None]) -> None:
-    """Raise a Fault if a function that goes back gives another gradient at its second call."""
-    g, same = gradient_of(np.asarray(value)), True
-    for f in back:
-        with contextlib.suppress(*REFUSED), np.errstate(all="ignore"):
+def check_back(value: np.ndarray, back: Callable | Sequence[Callable | None]) -> None:
+    """Raise a Fault if a function that goes back changes what it gets, or gives another gradient at
+    its second call."""
+    g, kept, same = gradient_of(np.asarray(value)), True, True
+    for f in [back] if callable(back) else back:
+        with contextlib.suppress(BaseException), np.errstate(all="ignore"):
             # What goes wrong here is said where the numbers are looked at.
-            first = np.copy(f(g.copy()))
-            same &= np.array_equal(first, f(g.copy()), equal_nan=True)
+            given = g.copy()
+            first = copy.deepcopy(f(given))
+            kept &= np.array_equal(given, g)
+            for x, y in zip(listed(first), listed(f(g.copy()))):
+                same &= np.array_equal(x, y, equal_nan=True)
+    if not kept:
+        raise Fault("It changes g, the gradient that it gets, which others use too; make a new "
+                    "array, as in g = g * y in place of g *= y.")
     if not same:
         raise Fault("It goes back to another gradient when it is called twice: it changes an array "
                     "that it has kept, as p[...] -= 1 does.  Make a new one.")

@@ -16,7 +16,6 @@ from minigrad import Tensor
 from model.walk.practice import Exercise
 
 TINY = 20           # so many numbers of a case can be shown
-REFUSED = (Exception, SystemExit)       # what a student's code may raise; Ctrl-C goes through
 
 
 class Outcome(NamedTuple):
@@ -58,13 +57,12 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
     try:
         with warnings.catch_warnings(action="ignore"):
             returned = f(*args)
-            numbers["value"] = [as_array(x) for x in (
-                returned if isinstance(returned, (tuple, list)) else [returned])]
+            numbers["value"] = [as_array(x) for x in listed(returned)]
             if back and isinstance(returned, Tensor) and returned.requires_grad:
                 returned.backward(gradient_of(returned))
             for name, x in leaves.items():
                 numbers[name] = [np.zeros(x.shape) if x.grad is None else x.grad]
-    except REFUSED as error:
+    except BaseException as error:
         numbers = dict.fromkeys(["value", *leaves], error) | numbers
     changed = [name for name, x in inputs.items() if isinstance(x, (np.ndarray, Tensor))
                and not np.array_equal(as_array(x), given[name])]
@@ -76,6 +74,11 @@ def gradient_of(value: Tensor) -> np.ndarray:
     return np.random.default_rng(1).standard_normal(value.shape)
 
 
+def listed(x: object) -> list | tuple:
+    """Return several values as they are, and one as a list of it."""
+    return x if isinstance(x, (tuple, list)) else [x]
+
+
 def as_array(x: object) -> np.ndarray:
     """Return the array of a Tensor, or anything else as an array."""
     return x.data if isinstance(x, Tensor) else np.asarray(x)
@@ -84,7 +87,7 @@ def as_array(x: object) -> np.ndarray:
 def agree(a: Outcome, b: Outcome, name: str) -> bool:
     """Whether two outcomes have the same numbers, up to rounding, or fail alike."""
     a, b = a.numbers[name], b.numbers[name]
-    if isinstance(a, REFUSED) or isinstance(b, REFUSED):
+    if isinstance(a, BaseException) or isinstance(b, BaseException):
         return type(a) is type(b)
     return len(a) == len(b) and all(x.shape == y.shape and close(x, y).all() for x, y in zip(a, b))
 
@@ -123,7 +126,7 @@ def difference(made: list[Outcome], ours: list[Outcome], name: str, path: pathli
     a, b = wrong[0]
     case = ", ".join(f"{key} {described(x)}" for key, x in a.given.items())
     numbers, what = a.numbers[name], "The value" if name == "value" else f"The gradient by {name}"
-    if isinstance(numbers, REFUSED):
+    if isinstance(numbers, BaseException):
         return f"{what} cannot be made for {case}: {broken(numbers, path)}"
     for i, (x, y) in enumerate(zip(numbers, b.numbers[name]), 1):
         if x.shape != y.shape or not close(x, y).all():
@@ -146,6 +149,7 @@ def difference(made: list[Outcome], ours: list[Outcome], name: str, path: pathli
         for key, x in table.items())])
 
 
+@np.errstate(all="ignore")
 def differentiated(f: Callable, exercise: Exercise) -> str:
     """Compare gradients with central differences: every entry in the first case, along random
     directions in the second.  Return what is wrong, or ""."""
@@ -166,10 +170,10 @@ def described(x: object) -> str:
     """Return an array's or Tensor's type and shape, a number itself, the parts of a tuple, or the
     type of what else came."""
     if isinstance(x, tuple):
-        return f"({', '.join(map(described, x))})"
+        return cut(f"({', '.join(map(described, x))})")
     if isinstance(x, (np.ndarray, Tensor)):
         return "Tensor of " * isinstance(x, Tensor) + f"{x.dtype}{list(x.shape)}"
-    return str(x) if isinstance(x, (int, float, type(None))) else type(x).__name__
+    return cut(str(x) if isinstance(x, (int, float, type(None))) else type(x).__name__)
 
 
 def broken(error: BaseException, path: pathlib.Path) -> str:
@@ -178,7 +182,16 @@ def broken(error: BaseException, path: pathlib.Path) -> str:
     for frame in traceback.extract_tb(error.__traceback__):
         if (file := pathlib.Path(frame.filename)).parent == path.parent:
             of = "" if file == path else f" of {file.name}"
-            at.append(f"line {frame.lineno}{of}: {frame.line}  ->  ")
-    of_numpy = "ufuncs" in str(error)       # the engine's Tensor refuses NumPy's functions
-    return f"{at[-1]}{type(error).__name__}: {error}" + (
+            at.append(f"line {frame.lineno}{of}: {cut(frame.line)}  ->  ")
+    try:
+        said = str(error) or "it says no more"
+    except BaseException:
+        said = "its text cannot be made"
+    of_numpy = "ufuncs" in said             # the engine's Tensor refuses NumPy's functions
+    return f"{at[-1]}{cut(type(error).__name__)}: {' '.join(cut(said).split())}" + (
         ".  NumPy's functions do not take a Tensor: use mg.exp, mg.softmax and the like" * of_numpy)
+
+
+def cut(text: str, most: int = 300) -> str:
+    """Return the beginning of a text that may be of any length."""
+    return text if len(text) <= most else f"{text[:most]} ..."

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from model.walk import judge, trial
+from model.walk import judge, outcomes, trial
 from model.walk.outcomes import TINY
 from model.walk.practice import PACKAGE, exercises
 
@@ -18,7 +18,7 @@ MISTAKES = [(function, sentence) for function, exercise in EXERCISES.items()
 
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch):
-    monkeypatch.setattr(trial, "run", lambda model: (True, ["It is trained."]))
+    monkeypatch.setattr(trial, "run", lambda *arguments: (True, ["It is trained."]))
 
 
 def solved(function, *mistakes):
@@ -243,6 +243,59 @@ CARELESS = {
 }
 
 
+# A file's beginning, a change of our answer and the words of the verdict.
+HOSTILE = {
+    "Ctrl-C": ("raise KeyboardInterrupt\n", (), "line 1: raise KeyboardInterrupt"),
+    "an exception of its own": ("class E(BaseException):\n    pass\nraise E('so')\n", (),
+                                "does not run: line 3: raise E('so')  ->  E: so"),
+    "an error without a text": ("class E(Exception):\n    __str__ = None\nraise E\n", (),
+                                "line 3: raise E  ->  E: its text cannot be made"),
+    "an error of any length": ("raise ValueError('\\33[31m\\0' + 'x ' * 10**6)\n", (),
+                               r"ValueError: \x1b[31m\x00x x x"),
+    "many brackets": ("x = " + "-" * 50_000 + "1\n", (), "nested too deeply"),
+    "more than 1 MB": ("#" * (1 << 20) + "\n", (), "cannot be read: it has more than 1 MB"),
+    "its own settings of NumPy": ("import numpy\nnumpy.seterr(all='raise')\n", (), "Right."),
+    "its own place": ("import os\nos.stat(__file__)\n", (), "Right."),
+    "its own standard output": ("import sys\nsys.stdout.reconfigure(encoding='utf-8')\n"
+                                "sys.stdout.buffer.write(b'a')\n", (), "It prints something"),
+    "a warning": ("import warnings\nwarnings.warn('so')\n", (), "Right."),
+    "a g that is changed": ("", ("lambda g: y *", "lambda g: g.fill(0) or y *"),
+                            "It changes g, the gradient that it gets"),
+    "a list": ("", ("return y,", "return y.tolist(),"), "Its value is a list, and should be"),
+    "an error later on": ("import itertools\nn = itertools.count()\n",
+                          ("return y,", "return y if next(n) < 20 else 1 / 0,"),
+                          "It cannot be judged: line 50: return y if"),
+    "another judge": ("from model.walk import outcomes\noutcomes.agree = lambda *a: True\n",
+                      ("return y,", "return y ** 2,"), "It replaces model.walk.outcomes.agree"),
+    "colours and long lines": ("print('\\33[31m\\0' + 'x' * 10**6)\n", ("return y,", "return -y,"),
+                               "It printed:\n    \\x1b[31m\\x00xxx"),
+    "errors that it prints": ("import sys\nsys.stderr.write('\\33[31m')\n",
+                              ("return y,", "return -y,"), "It printed:\n    \\x1b[31m")}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_is_judged_and_answered_briefly_in_what_a_terminal_can_show(name, tmp_path):
+    beginning, change, words = HOSTILE[name]
+    source = beginning + solved("softmax").replace(*change or ("", ""))
+    verdict = judge.judge(student_s(tmp_path, "softmax", source))
+    shown = verdict.text()
+    assert words in " ".join(shown.split()) or words in shown
+    assert verdict.right == (change == () and "Right." in shown)
+    assert len(shown) < 1000 and shown.replace("\n", "").isprintable()
+
+
+def test_no_more_is_kept_of_what_is_printed_than_can_be_shown():
+    printed = judge.Printed()
+    assert [printed.write(b"a" * 10**6) for _ in range(2)] == [10**6] * 2
+    assert len(printed.kept) == judge.PRINTED * judge.WIDTH
+
+
+def test_what_a_file_replaces_is_put_back(said):
+    before = outcomes.agree
+    said("softmax", HOSTILE["another judge"][0] + solved("softmax"))
+    assert outcomes.agree is before
+
+
 @pytest.mark.parametrize("source", CARELESS)
 def test_a_careless_file_is_answered_in_a_line(source, said):
     assert said("softmax", source) == [CARELESS[source]]
@@ -331,7 +384,7 @@ def test_a_wrong_form_in_a_later_case_is_named(said, function, change, says):
 
 
 def test_an_error_in_the_training_is_told_with_its_line(tmp_path, monkeypatch):
-    def run(model):
+    def run(*arguments):
         raise IndexError("too long")
     monkeypatch.setattr(trial, "run", run)
     verdict = judge.judge(student_s(tmp_path, "model", solved("model")))
@@ -422,7 +475,7 @@ def test_the_student_s_modules_are_forgotten_afterwards(tmp_path):
 
 def test_the_last_exercise_ends_with_its_training(said, monkeypatch):
     assert said("model", solved("model"))[0] == "It is trained."
-    monkeypatch.setattr(trial, "run", lambda model: (False, ["Its loss is 3."]))
+    monkeypatch.setattr(trial, "run", lambda *arguments: (False, ["Its loss is 3."]))
     assert said("model", solved("model"))[0] == "Its loss is 3."
 
 
@@ -500,6 +553,17 @@ def test_a_gradient_that_changes_at_its_second_call_is_refused(said):
     return y.copy()""")
     (answer,) = said("softmax", source)
     assert answer.startswith("It goes back to another gradient when it is called twice")
+
+
+def test_one_function_for_several_gradients_is_looked_at_as_several_are(said):
+    source = RIGHT["layer norm with sums that the engine makes, and one function for all"][1]
+    (answer,) = said("layer_norm", source.replace("h = g * w * r", "g *= w\n        h = g * r"))
+    assert answer.startswith("It changes g, the gradient that it gets")
+
+
+def test_a_gradient_of_nan_is_the_same_at_its_second_call(said):
+    (answer,) = said("softmax", solved("softmax").replace("lambda g: y", "lambda g: np.nan * y"))
+    assert answer.startswith("The gradient by x is wrong")
 
 
 def test_a_numpy_function_of_a_tensor_is_answered_with_the_engines(said):
