@@ -15,7 +15,7 @@ from model.console.flags import Parser, answering, prepare_output
 from model.console.options import flag
 from model.console.words import number_of
 from model.look import opened
-from model.walk import judge, practice
+from model.walk import practice, process
 from model.walk.page import page
 from model.walk.reversing import pictures
 from model.walk.screen import closing, screen
@@ -90,7 +90,7 @@ def write_exercises(folder: str) -> None:
 
 def check(path: str) -> bool:
     """Judge a student's file; return whether it is right."""
-    verdict = judge.check(path)
+    verdict = process.check(path)
     print(verdict.text())
     return verdict.right
 

@@ -6,16 +6,12 @@ mistakes are tried: the one that gives the student's numbers is the student's.
 import ast
 import contextlib
 import copy
-import faulthandler
 import importlib
 import io
-import json
-import linecache
 import os
 import pathlib
 import re
 import stat
-import subprocess
 import sys
 import textwrap
 import warnings
@@ -25,8 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import Tensor
-from minigrad.kernels.build import compiling
-from model.console import startup
 from model.console.words import any_of, first_of, in_a_line
 from model.walk import trial
 from model.walk.outcomes import (Outcome, agree, as_array, broken, cut, described, difference,
@@ -74,43 +68,10 @@ class Printed(io.RawIOBase):
         return len(data)
 
 
-def check(path: str | os.PathLike) -> Verdict:
-    """Judge a student's file in a process of its own: it may print, exit or never end."""
-    path = os.path.abspath(path)
-    said = subprocess.run([sys.executable, "-m", "model.walk.judge", path], cwd=startup.ROOT,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout.decode()
-    if said.startswith("["):
-        return Verdict(*json.loads(said))
-    lines = re.findall(r'File "(.*)", line (\d+) in (.*)', said)
-    if any((file, name) == (compiling.__file__, "compile_version") for file, _, name in lines):
-        return check(path)                  # it had to wait for the compiler; this is done now
-    if not lines:
-        return Verdict(False, ["The file ended the program before it was judged.  Take os._exit() "
-                               "and the like out of it."])
-    at = [f"  It was in line {number}{'' if file == path else f' of {os.path.basename(file)}'}: "
-          f"{linecache.getline(file, int(number)).strip()}" for file, number, _ in lines
-          if os.path.dirname(file) == os.path.dirname(path)][:1]
-    return Verdict(False, ["It did not end in time.  Is there a loop without end?" + "".join(at)])
-
-
-def main(path: str) -> None:
-    """Judge a file, and print the verdict; or, if it does not end, the stack."""
-    sys.dont_write_bytecode = True          # leave nothing in the student's folder
-    with open(os.dup(1), "w", encoding="utf-8") as answer:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)        # where the student's code prints
-
-        @contextlib.contextmanager
-        def limited(seconds):
-            faulthandler.dump_traceback_later(seconds, exit=True, file=answer)
-            try:
-                yield
-            finally:
-                faulthandler.cancel_dump_traceback_later()
-        json.dump(judge(path, limited), answer)
-
-
-def judge(path: str | os.PathLike, limited: Callable = contextlib.nullcontext) -> Verdict:
+def judge(path: str | os.PathLike, limited: Callable = contextlib.nullcontext,
+          tell: Callable = print) -> Verdict:
     """Judge a student's file in this process; what the student wrote runs in `limited(seconds)`.
+    `tell` gets a line on each part of a long training.
 
     At first the exercises that it imports are ours, so that it is judged alone.  Then it is judged
     with those of the student's that are right themselves.
@@ -134,7 +95,7 @@ def judge(path: str | os.PathLike, limited: Callable = contextlib.nullcontext) -
             with limited(TRAINING), importable(path, theirs):
                 f = loaded(path, exercise)
                 try:
-                    right, said = trial.run(f)
+                    right, said = trial.run(f, tell)
                 except BaseException as error:
                     raise Fault("It is right for short texts, and fails in the training, on texts "
                                 f"of {trial.T} characters: {broken(error, path)}") from None
@@ -366,7 +327,3 @@ def check_back(value: np.ndarray, back: Callable | Sequence[Callable | None]) ->
     if not same:
         raise Fault("It goes back to another gradient when it is called twice: it changes an array "
                     "that it has kept, as p[...] -= 1 does.  Make a new one.")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

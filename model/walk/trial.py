@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from tqdm import tqdm
 
 import minigrad as mg
 from data.ngrams import ngram_losses
@@ -22,9 +21,10 @@ RATE = 0.012                # the highest that AdamW gets
 SAMPLE = 240                # characters that the model writes at the end
 
 
-def run(model: Callable) -> tuple[bool, list[str]]:
+def run(model: Callable, tell: Callable[[str], object]) -> tuple[bool, list[str]]:
     """Train a model, `model(ids, weights, heads) -> logits`, until it is below the counted trigram,
-    for up to SECONDS.  Return whether it came there, and what there is to say."""
+    for up to SECONDS, and `tell` the loss at each look.  Return whether it came there, and what
+    there is to say."""
     text, rng = Text.read("lantern"), np.random.default_rng(0)
     V = text.tokenizer.vocab_size
     drawn = e8_model.weights(rng, V, T, C, BLOCKS)
@@ -40,28 +40,26 @@ def run(model: Callable) -> tuple[bool, list[str]]:
     said = [f"The model is causal: a changed future left every logit before it as it was, bit for "
             f"bit.  Trained on the Lantern plays, {sum(p.size for p in parameters):,} numbers:"]
     wanted = {"bigram": bigram, "trigram": trigram}
-    with tqdm(total=STEPS, unit="step", dynamic_ncols=True, disable=None, leave=False) as bar:
-        for step in range(STEPS):
-            if step == 1:               # the first one compiles
-                started = time.perf_counter()
-            optimizer.param_groups[0]["lr"] = warmup_linear(step, RATE, 0.0, 20, STEPS, 0.7)
-            x, y = text.batch(B, T, rng)
-            mg.cross_entropy(model(x, w, H), y).backward()
-            mg.clip_grad_norm_(parameters, 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            bar.update()
-            if (step + 1) % EVERY:
-                continue
-            seconds = time.perf_counter() - started
-            with mg.no_grad():
-                loss = mg.cross_entropy(model(ids, w, H), targets).item()
-            bar.set_postfix_str(f"loss {loss:.3f}")
-            for name in [name for name, counted in wanted.items() if loss < counted]:
-                said.append(f"After {seconds:.0f} seconds, step {step + 1}: loss {loss:.3f}, below "
-                            f"the counted {name} ({wanted.pop(name):.3f}).")
-            if not wanted or seconds > SECONDS:
-                break
+    for step in range(STEPS):
+        if step == 1:               # the first one compiles
+            started = time.perf_counter()
+        optimizer.param_groups[0]["lr"] = warmup_linear(step, RATE, 0.0, 20, STEPS, 0.7)
+        x, y = text.batch(B, T, rng)
+        mg.cross_entropy(model(x, w, H), y).backward()
+        mg.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if (step + 1) % EVERY:
+            continue
+        seconds = time.perf_counter() - started
+        with mg.no_grad():
+            loss = mg.cross_entropy(model(ids, w, H), targets).item()
+        tell(f"step {step + 1} of {STEPS}: loss {loss:.3f}")
+        for name in [name for name, counted in wanted.items() if loss < counted]:
+            said.append(f"After {seconds:.0f} seconds, step {step + 1}: loss {loss:.3f}, below "
+                        f"the counted {name} ({wanted.pop(name):.3f}).")
+        if not wanted or seconds > SECONDS:
+            break
     if not wanted:
         return True, [*said, "It writes:\n" + textwrap.indent(written(model, w, text), "    "),
                       "That is a transformer.  python train.py trains a larger one."]

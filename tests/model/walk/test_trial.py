@@ -20,7 +20,9 @@ def counted(monkeypatch, *losses):
 
 def test_a_model_below_both_counts_is_right_and_writes(monkeypatch):
     counted(monkeypatch, 9.0, 9.0, 8.0)
-    right, said = trial.run(model)
+    told = []
+    right, said = trial.run(model, told.append)
+    assert told == [f"step 2 of 6: loss {said[1].partition(': loss ')[2][:5]}"]
     assert right and said[0].startswith("The model is causal")
     assert "step 2: loss 5." in said[1] and said[1].endswith("below the counted bigram (9.000).")
     assert said[2].endswith("below the counted trigram (8.000).")
@@ -29,7 +31,7 @@ def test_a_model_below_both_counts_is_right_and_writes(monkeypatch):
 
 def test_a_model_that_stays_above_is_not_right(monkeypatch):
     counted(monkeypatch, 6.0, 6.0, 0.1)
-    right, said = trial.run(model)
+    right, said = trial.run(model, str)
     assert not right and "step 6 of 6, the loss is " in said[-1]
     assert "not below the counted trigram.  The values are right" in said[-1]
 
@@ -37,7 +39,7 @@ def test_a_model_that_stays_above_is_not_right(monkeypatch):
 def test_training_ends_with_its_time(monkeypatch):
     counted(monkeypatch, 6.0, 0.2, 0.1)
     monkeypatch.setattr(trial, "SECONDS", 0)
-    right, said = trial.run(model)
+    right, said = trial.run(model, str)
     assert not right and "step 2 of 6, the loss is " in said[-1]
     assert said[-1].endswith("not below the counted bigram and trigram.  The computer is slow, or "
                              "a loop in the model.")
@@ -46,7 +48,7 @@ def test_training_ends_with_its_time(monkeypatch):
 def test_a_model_that_sees_the_future_is_not_trained():
     def seeing(ids, w, heads):
         return model(ids, w, heads) + w["tokens"][ids][..., ::-1, :].mean(axis=-1, keepdims=True)
-    right, said = trial.run(seeing)
+    right, said = trial.run(seeing, str)
     assert not right and len(said) == 1 and "the model sees the future" in said[0]
 
 
@@ -54,7 +56,7 @@ def test_training_makes_the_loss_smaller(monkeypatch):
     for name, size in dict(B=8, WINDOWS=16, STEPS=60, EVERY=10).items():
         monkeypatch.setattr(trial, name, size)
     counted(monkeypatch, 6.0, 3.8, 3.4)
-    right, said = trial.run(model)
+    right, said = trial.run(model, str)
     assert right and len(said) == 5
 
 

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from model.walk import __main__ as command
-from model.walk import judge
+from model.walk import process
+from model.walk.judge import Verdict
 from model.walk.practice import exercises
 from model.walk.stations import STATIONS
 
@@ -68,7 +69,7 @@ def test_it_writes_the_exercises_and_says_what_comes_next(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize("right", [True, False])
 def test_its_status_says_whether_a_file_is_right(right, monkeypatch, capsys):
-    monkeypatch.setattr(judge, "check", lambda path: judge.Verdict(right, [f"{path}.", "So."]))
+    monkeypatch.setattr(process, "check", lambda path: Verdict(right, [f"{path}.", "So."]))
     assert status("--check", "file") == (not right) and capsys.readouterr().out == "file.\nSo.\n"
 
 
