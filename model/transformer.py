@@ -6,7 +6,7 @@ alternatives.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
 """
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, make_dataclass, replace
 from functools import cached_property
 
@@ -131,6 +131,21 @@ def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "
         fits = [str(n) for n in range(1, min(H, 1000) + 1) if H % n == 0]
         found.append(f"--n_head {H} heads cannot share --n_kv_head {H_kv} evenly; take "
                      f"--n_kv_head {any_of(fits)}")
+    return found
+
+
+def unknown_options(config: TransformerConfig, known: Mapping[str, Sequence[str] | None]
+                    ) -> list[str]:
+    """Return the options of a configuration, or their choices, that are not among those known: for
+    each option its choices, or None if it has none.  Whatever computes the model anew asks this, so
+    that it does not compute another one."""
+    found = []
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name not in known:
+            found.append(f"the option {field.name}")
+        elif known[field.name] and value not in known[field.name]:
+            found.append(f"{field.name} {value}")
     return found
 
 

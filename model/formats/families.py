@@ -22,7 +22,7 @@ import numpy as np
 
 from model.console.words import any_of, shown
 from model.formats.found import FormatError, Lazy
-from model.transformer import TransformerConfig, meant, parameter_shapes
+from model.transformer import TransformerConfig, meant, parameter_shapes, unknown_options
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu2": "relu2"}       # ours: theirs
 OTHER_NAMES = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}    # of the same functions
@@ -97,6 +97,12 @@ ARCEE = LLAMA._replace(
     model_type="arcee", architecture="ArceeForCausalLM", activations=ACTIVATIONS,
     usual=LLAMA.usual | {"rms_norm_eps": 1e-5, "hidden_act": "relu2"})
 FAMILIES = {family.model_type: family for family in (GPT2, LLAMA, ARCEE)}
+# The options of TransformerConfig that are written into a config.json, or seen in the weights, or
+# refused by `family_of` where no class has them, or that shape training alone.
+OPTIONS = dict.fromkeys([*GPT2.keys.values(), *LLAMA.keys.values(), "bias", "rotary_base", "ngrams",
+                         "qk_norm", "ngram_rows", "ngram_dropout", "dropout", "zero_init"])
+OPTIONS |= {"position": ("learned", "sinusoidal", "rotary", "alibi", "none"),
+            "norm": ("layer", "rms", "rms_gain"), "activation": (*ACTIVATIONS, "swiglu")}
 
 
 def family_of(config: TransformerConfig) -> Family:
@@ -106,6 +112,9 @@ def family_of(config: TransformerConfig) -> Family:
     ------
     FormatError : there is none; the message names each part that the classes lack.
     """
+    if unknown := unknown_options(config, OPTIONS):
+        raise FormatError(f"no class of Hugging Face is known to have {any_of(unknown)}; convert "
+                          "the model to a .safetensors file, which has all its parts")
     lacking = {}        # what, and the flags to train without it
     if config.ngrams > 1:
         lacking["n-grams"] = "--ngrams 1"

@@ -9,10 +9,19 @@ from minigrad import kernels, no_grad
 from minigrad.kernels.build.tiles import empty_panels, pack, put
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import ACTIVATIONS, NORM_EPS
-from model.transformer import Transformer
+from model.console.words import any_of
+from model.transformer import Transformer, unknown_options
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
 ROOM = 512          # characters for which there are keys and values from the beginning
+# The options of TransformerConfig that a Decoder computes, or finds in the weights, or that shape
+# training alone.  A new one is for `Decoder` and `kernels.decode` to compute before it stands here.
+OPTIONS = dict.fromkeys("""
+    vocab_size block_size n_layer n_head n_embd dropout bias n_kv_head qk_norm zero_init ngrams
+    ngram_rows ngram_dropout norm_eps n_inner attention_bias mlp_bias rotary_base tied""".split())
+OPTIONS |= {"position": ("learned", "sinusoidal", "rotary", "alibi", "none"),
+            "norm": ("layer", "rms", "rms_gain"),
+            "activation": ("gelu", "gelu_tanh", "relu2", "swiglu")}
 
 
 def window_step(block_size: int, slide: bool = False) -> int:
@@ -92,9 +101,16 @@ class Decoder:
     """A transformer that keeps the keys and values of what it has read, for B sequences.
 
     It uses copies of the weights, made at the beginning.
+
+    Raises
+    ------
+    ValueError : the model has an option that is not in OPTIONS, so that another model would draw.
     """
 
     def __init__(self, model: Transformer, batch: int = 1) -> None:
+        if unknown := unknown_options(model.config, OPTIONS):
+            raise ValueError(f"the cache of sampling does not know {any_of(unknown)}; sample with "
+                             "cache=False (--no-cache)")
         self.config = model.config
         self.length = 0             # characters read, T
         self._ids = np.zeros((batch, self.config.block_size + 1), np.int64)     # and drawn

@@ -1,5 +1,6 @@
 """The classes of Hugging Face: their numbers make our models compute what theirs compute, and what
 they do not know is named."""
+import dataclasses
 import json
 import pathlib
 from dataclasses import replace
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from model import Transformer, TransformerConfig
+from model.console.options import flag
 from model.formats import families
 from model.formats.families import FormatError
 from model.transformer import parameter_shapes
@@ -131,9 +133,30 @@ def test_what_no_class_computes_is_named_with_the_flags_to_train_without_it(opti
     if "--no-qk_norm" in flags:
         flags.remove("--no-qk_norm")
         options |= {"qk_norm": False}
-    for flag, value in zip(flags[::2], flags[1::2]):
-        options = options | {flag[2:]: int(value) if value.isdigit() else value}
+    for name, value in zip(flags[::2], flags[1::2]):
+        options = options | {name[2:]: int(value) if value.isdigit() else value}
     assert families.family_of(TransformerConfig(**SIZES | options))
+
+
+def test_converting_knows_each_option_of_the_transformer_and_each_choice():
+    for field in dataclasses.fields(TransformerConfig):
+        assert field.name in families.OPTIONS
+        assert set(families.OPTIONS[field.name] or ()) == set(field.metadata["choices"]), field.name
+
+
+@dataclasses.dataclass(frozen=True)
+class WiderConfig(TransformerConfig):
+    """Has an option more."""
+    window: int = flag(0, "keys that a query sees")
+
+
+@pytest.mark.parametrize("config, says", [
+    (WiderConfig(**SIZES), "no class of Hugging Face is known to have the option window; convert"),
+    (TransformerConfig(**SIZES, position="rotary", norm="rms"), "known to have norm rms; convert")])
+def test_a_model_with_what_is_not_known_here_is_not_converted(config, says, monkeypatch):
+    monkeypatch.setitem(families.OPTIONS, "norm", ("layer", "rms_gain"))
+    with pytest.raises(FormatError, match=says):
+        families.family_of(config)
 
 
 def llama(**keys):

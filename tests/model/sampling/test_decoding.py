@@ -1,11 +1,14 @@
 """Logits by the cache are those of the window computed anew: bit for bit, at every length."""
+import dataclasses
+
 import numba
 import numpy as np
 import pytest
 
 from minigrad import kernels
 from model import Transformer, TransformerConfig
-from model.sampling.decoding import Decoder, Reader, window_start
+from model.console.options import flag
+from model.sampling.decoding import OPTIONS, Decoder, Reader, window_start
 from tests import plain
 
 SHAPES = [      # as TransformerConfig has them, without dropout
@@ -217,6 +220,31 @@ def test_a_decoder_keeps_the_weights_that_it_was_made_with(shape):
     for p in model.parameters():
         p.data *= 2
     assert_equal(decoder.read(ids[:, 4:5], after=4), before)
+
+
+def test_the_decoder_knows_each_option_of_the_transformer_and_each_choice():
+    for field in dataclasses.fields(TransformerConfig):
+        assert field.name in OPTIONS
+        assert set(OPTIONS[field.name] or ()) == set(field.metadata["choices"]), field.name
+
+
+@dataclasses.dataclass(frozen=True)
+class WiderConfig(TransformerConfig):
+    """Has an option more."""
+    window: int = flag(0, "keys that a query sees")
+
+
+@pytest.mark.parametrize("config, says", [
+    (WiderConfig(5), "the cache of sampling does not know the option window; sample with cache=F"),
+    (TransformerConfig(5, activation="relu2"), "does not know activation relu2; sample"),
+    (TransformerConfig(5, norm="rms"), "does not know norm rms; sample")])
+def test_a_model_with_what_the_decoder_does_not_know_is_not_drawn_from(config, says, monkeypatch):
+    monkeypatch.setitem(OPTIONS, "activation", ("gelu",))
+    monkeypatch.setitem(OPTIONS, "norm", ("layer",))
+    model, ids = Transformer(config), np.zeros((1, 2), int)
+    with pytest.raises(ValueError, match=says):
+        Reader(model, ids)
+    assert np.array_equal(Reader(model, ids, cache=False).logits(), model(ids).data[:, -1])
 
 
 def test_reading_anew_forgets_what_was_read():
