@@ -3,14 +3,17 @@
 (Rotary positions are an op, `mg.rotary`, since they act on queries and keys within attention.)
 Shapes: T positions, C channels, H heads.
 """
+from functools import lru_cache
+
 import numpy as np
 
 from minigrad.ops.attention import ROTARY_BASE
 
 
+@lru_cache(maxsize=8)
 def sinusoids(T: int, C: int) -> np.ndarray:
     """Return (T, C) float64: sines in even channels, cosines in odd ones, with wavelengths from 2
-    pi to 10,000 times that.
+    pi to 10,000 times that.  The array is cached; do not change it.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
     """

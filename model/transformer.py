@@ -8,7 +8,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, make_dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -241,10 +240,9 @@ class Transformer(Module):
             x = block.update(x, qkv)
             yield qkv, x
 
-    @cached_property
-    def sinusoids(self) -> np.ndarray:
-        """The positions that are added to the embeddings, (block_size, C)."""
-        table = SINUSOID_SIZE * sinusoids(self.config.block_size, self.config.n_embd)
+    def sinusoids(self, T: int) -> np.ndarray:
+        """Return the positions that are added to the embeddings of T characters, (T, C)."""
+        table = SINUSOID_SIZE * sinusoids(T, self.config.n_embd)
         return table.astype(self.token_embedding.weight.dtype)
 
     def output(self, x: Tensor) -> Tensor:
@@ -268,7 +266,7 @@ class Transformer(Module):
         if self.config.position == "learned":
             return x + self.position_embedding(np.arange(T))
         if self.config.position == "sinusoidal":
-            return x + self.sinusoids[:T]
+            return x + self.sinusoids(T)
         return x            # attention knows the positions, or nothing does
 
     def attention_maps(self, ids: np.ndarray) -> np.ndarray:

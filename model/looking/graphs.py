@@ -11,6 +11,7 @@ from model.attention import attention, causal_mask
 from model.transformer import Transformer, TransformerConfig
 
 BATCH = 12          # sequences, as in training, so that it runs on the same kernels
+LONGEST = 1024      # characters of each: a block may be of millions
 VOCABULARY = 62     # of the model that is shown by default
 
 
@@ -58,7 +59,7 @@ def one_block(config: TransformerConfig = TransformerConfig(VOCABULARY)) -> Reco
     compile_ahead()
     model = Transformer(config)
     windows = np.random.default_rng(0).integers(config.vocab_size,
-                                                size=(BATCH, config.block_size + 1))
+                                                size=(BATCH, 1 + min(LONGEST, config.block_size)))
     ids, targets = windows[:, :-1], windows[:, 1:]
     with Recorder(ids=ids, targets=targets, **dict(model.named_parameters())) as r:
         logits = model(ids)

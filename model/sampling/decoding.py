@@ -113,8 +113,14 @@ class Decoder:
                              "cache=False (--no-cache)")
         self.config = model.config
         self.length = 0             # characters read, T
-        self._ids = np.zeros((batch, self.config.block_size + 1), np.int64)     # and drawn
+        self._ids = np.zeros((batch, 1), np.int64)      # and drawn
+        self._dtype = model.token_embedding.weight.dtype
         self._weights = _weights(model)
+        self._cos = self._sin = np.zeros((0, 0), self._dtype)
+        self._positions = (model.position_embedding.weight.data.copy()
+                           if self.config.position == "learned" else
+                           np.zeros((0, self.config.n_embd), self._dtype))
+        self._sinusoids = model.sinusoids
         self._keys, self._values = self._empty(0)
 
     def read(self, ids: np.ndarray, after: int = 0) -> np.ndarray:
@@ -138,13 +144,14 @@ class Decoder:
         if not all([0 <= x < config.vocab_size for x in ids.ravel().tolist()]):
             raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
                              f"{ids.ravel().tolist()}")
-        self._ids[:, after:after + T] = ids
         self._make_room(length)
+        self._ids[:, after:after + T] = ids
         for begin in range(after, after + T, AT_ONCE):
             count = min(AT_ONCE, after + T - begin)
             last = begin + count == after + T
             logits = kernels.decode(
-                *self._weights, self._keys, self._values, self._ids, u if last else u[:, :0].copy(),
+                self._cos, self._sin, *self._weights, self._positions, self._keys, self._values,
+                self._ids, u if last else u[:, :0].copy(),
                 config.vocab_size, count, begin, config.ngrams, config.norm_eps,
                 NORM_EPS if config.qk_norm else 0.0, config.norm == "layer",
                 ACTIVATIONS.index(config.activation), *settings)
@@ -154,44 +161,48 @@ class Decoder:
     def _empty(self, room):
         """Return keys and values of a number of characters."""
         sizes = self.config.n_layer, len(self._ids), self.config.kv_heads
-        D, dtype = self.config.d_head, self._weights[0].dtype
-        return (empty_panels(*sizes, D, room, dtype=dtype),
-                empty_panels(*sizes, room, D, dtype=dtype))
+        D = self.config.d_head
+        return (empty_panels(*sizes, D, room, dtype=self._dtype),
+                empty_panels(*sizes, room, D, dtype=self._dtype))
 
     def _make_room(self, length):
-        """Let keys and values be those of `length` characters at least: a large block is seldom
-        filled, and its memory is not taken before."""
-        room = self._values.shape[-2]
-        if length > room:
-            keys, values = self._empty(min(self.config.block_size, max(ROOM, 2 * length)))
-            keys[:, :, :, :self._keys.shape[3]] = self._keys
-            values[..., :room, :] = self._values
-            self._keys, self._values = keys, values
+        """Let there be room for `length` characters at least: a large block is seldom filled, and
+        its memory is not taken before."""
+        config, room = self.config, self._values.shape[-2]
+        if length <= room:
+            return
+        larger = min(config.block_size, max(ROOM, 2 * length))
+        ids, (keys, values) = self._ids, self._empty(larger)
+        keys[:, :, :, :self._keys.shape[3]] = self._keys
+        values[..., :room, :] = self._values
+        self._keys, self._values = keys, values
+        self._ids = np.zeros((len(ids), larger + 1), np.int64)
+        self._ids[:, :ids.shape[1]] = ids
+        if config.position == "rotary":
+            self._cos, self._sin = rotary_angles(larger, config.d_head, self._dtype,
+                                                 base=config.rotary_base)
+        else:
+            self._cos = self._sin = np.zeros((larger, 0), self._dtype)
+        if config.position == "sinusoidal":
+            self._positions = self._sinusoids(larger)
 
 
 def _weights(model):
-    """Return the model's weights as `kernels.decode` takes them."""
+    """Return the model's weights as `kernels.decode` takes them, from slopes to ngrams."""
     config, dtype = model.config, model.token_embedding.weight.dtype
-    cos, sin = (np.zeros((config.block_size, 0), dtype) for _ in range(2))
     slopes = np.zeros(config.n_head, dtype)
-    if config.position == "rotary":
-        cos, sin = rotary_angles(config.block_size, config.d_head, dtype,
-                                 base=config.rotary_base)
-    elif config.position == "alibi":
+    if config.position == "alibi":
         slopes = model.blocks[0].attention.slopes
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
     of_blocks = [[[b.attention.qkv], [b.attention.out],
                   [b.mlp.up] if b.mlp.gate is None else [b.mlp.gate, b.mlp.up], [b.mlp.down]]
                  for b in model.blocks]
-    none = np.empty((0, config.n_embd), dtype)
-    positions = (model.position_embedding.weight.data.copy() if config.position == "learned" else
-                 model.sinusoids if config.position == "sinusoidal" else none)
 
     def given(parameter, size, otherwise):
         return np.full(size, otherwise, dtype) if parameter is None else parameter.data
 
     head = pack(model.output_weight.data.T)
-    return (cos, sin, slopes,
+    return (slopes,
             np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
             np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
             np.stack([np.concatenate([given(linear.bias, len(linear.weight.data), 0)
@@ -199,7 +210,8 @@ def _weights(model):
                       for block in of_blocks]),
             *map(_in_panels, zip(*of_blocks)),
             head, head if config.tied else pack(model.token_embedding.weight.data.T),
-            model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else none, positions)
+            model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else
+            np.empty((0, config.n_embd), dtype))
 
 
 def _in_panels(of_blocks):

@@ -36,7 +36,8 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
     if len(ids) < 2:
         raise ValueError("a text needs two characters or tokens to have one to predict, and this "
                          f"has {len(ids)}")
-    block, N = model.config.block_size, len(ids) - 1
+    N = len(ids) - 1
+    block = min(model.config.block_size, N)
     step = window_step(block, slide)
     starts = step * np.arange(1 + math.ceil(max(0, N - block) / step))      # all full but the last
     groups = np.array_split(starts[:-1], math.ceil(len(starts) * block / AT_ONCE)) + [starts[-1:]]
