@@ -75,6 +75,9 @@ class TransformerConfig:
         if found := problems(self) or problems_of_heads(self.n_embd, self.n_head, self.n_kv_head,
                                                         self.position):
             raise ValueError(found[0].replace("--", ""))       # as Python names them
+        for field in fields(self):      # NumPy's numbers round otherwise, and make float64 of more
+            if isinstance(value := getattr(self, field.name), np.generic):
+                object.__setattr__(self, field.name, value.item())
 
     @property
     def kv_heads(self) -> int:

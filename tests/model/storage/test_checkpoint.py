@@ -270,6 +270,7 @@ def test_without_training_there_is_an_empty_record(path):
 def test_a_configuration_of_numpy_numbers_can_be_saved(path):
     config = TransformerConfig(np.int64(CONFIG.vocab_size), np.int32(4), 1, 1, np.int64(4),
                                np.float32(0.25))
+    assert {type(number) for number in vars(config).values()} <= {int, float, bool, str, type(None)}
     save_checkpoint(path, Transformer(config), TOKENIZER)
     assert load_checkpoint(path).model.config == config
 
