@@ -59,7 +59,7 @@ class TransformerConfig:
     # section 3).
     zero_init: bool = flag(False, "each block begins by passing on what it reads")
     ngrams: int = flag(1, "n-grams of up to so many characters have embeddings too; 1 for none",
-                       at_least=1)
+                       at_least=1, at_most=1000)
     ngram_rows: int = flag(8192, "rows of the table that they share", at_least=1)
     ngram_dropout: float = flag(0.0, "share of n-grams left out in training", at_least=0, below=1)
     norm_eps: float = flag(NORM_EPS, "added before the root is taken, in the norms of the blocks "

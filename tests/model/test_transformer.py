@@ -371,7 +371,7 @@ def test_ids_that_the_model_cannot_take_are_refused_by_name():
 
 
 @pytest.mark.parametrize("name", ["vocab_size", "block_size", "n_layer", "n_head", "n_embd",
-                                  "n_kv_head", "n_inner", "ngrams", "ngram_rows"])
+                                  "n_kv_head", "n_inner", "ngram_rows"])
 @pytest.mark.parametrize("value, says", [
     (0, "is at least 1, not 0"), (-4, "is at least 1, not -4"),
     (2.0, "takes a whole number, not 2.0"), (True, "takes a whole number, not True"),

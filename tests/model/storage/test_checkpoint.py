@@ -631,7 +631,8 @@ def test_a_configuration_that_makes_no_model_is_refused(saved, config):
     ({"n_embd": 10 ** 9, "n_head": 1}, "none"), ({"vocab_size": 10 ** 9}, "rotary"),
     ({"block_size": 10 ** 9}, "learned"), ({"block_size": 10 ** 9}, "sinusoidal"),
     ({"block_size": 10 ** 9}, "rotary"), ({"block_size": 10 ** 9}, "alibi"),
-    ({"n_layer": 10 ** 300}, "none"), ({"n_layer": 1}, "none")], ids=str)
+    ({"n_layer": 10 ** 300}, "none"), ({"n_layer": 1}, "none"), ({"ngrams": 10 ** 9}, "none")],
+    ids=str)
 def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, changed, position):
     config = asdict(CONFIG) | {"position": position}
     save_checkpoint(path, Transformer(TransformerConfig(**config)), TOKENIZER)

@@ -49,7 +49,7 @@ TEXT = Text("to be or not to be\n" * 100)
     (dict(activation="relu"),
      "--activation is gelu, relu2, gelu_tanh or swiglu, not relu; did you mean relu2?"),
     (dict(ngram_dropout=-0.1), "--ngram_dropout is at least 0 and below 1, not -0.1"),
-    (dict(ngrams=0), "--ngrams is at least 1, not 0")])
+    (dict(ngrams=0), "--ngrams is at least 1 and at most 1000, not 0")])
 def test_what_cannot_work_is_named_with_its_flag_and_the_remedy(given, says):
     assert Settings(**given).problems() == [says]
 
