@@ -4,8 +4,8 @@ import difflib
 import math
 import numbers
 import operator
+import sys
 from collections.abc import Sequence
-from typing import get_origin
 
 from model.console.words import any_of, shown
 
@@ -40,9 +40,8 @@ def problems(settings: object) -> list[str]:
 
 def problem(field: dataclasses.Field, value: object) -> str | None:
     """Return what a setting should be instead of this value; None if it can be used."""
-    kind, choices, bounds = (KINDS[field.type][0], field.metadata["choices"],
-                             field.metadata["bounds"])
-    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+    choices, bounds = field.metadata["choices"], field.metadata["bounds"]
+    if not _is_of(field.type, value):
         return of_another_type(field.type, value)
     if choices and value not in choices:
         near = difflib.get_close_matches(value, choices, n=1)
@@ -58,6 +57,13 @@ def problem(field: dataclasses.Field, value: object) -> str | None:
         return f"is a finite number, not {shown(str(value))}"
 
 
+def _is_of(type, value):
+    """Whether a value is one of an option's type, and no whole number beyond all floats."""
+    if type is float and isinstance(value, int) and abs(value) > sys.float_info.max:
+        return False
+    return isinstance(value, KINDS[type][0]) and isinstance(value, bool) == (type is bool)
+
+
 def of_another_type(type: type, value: object) -> str:
     """Return what an option of a type takes, and that it is not this value."""
     return f"takes {KINDS[type][1]}, not {shown(repr(value))}"
@@ -67,7 +73,7 @@ def mistyped(settings: type, values: dict[str, object]) -> list[str]:
     """Return the names of settings whose values, such as those in a file, have a wrong type."""
     fields = {field.name: field for field in dataclasses.fields(settings)}
     return [name for name, value in values.items() if name in fields
-            and type(value) is not (get_origin(fields[name].type) or fields[name].type)
+            and not _is_of(fields[name].type, value)
             and (value is not None or fields[name].default is not None)]
 
 

@@ -7,12 +7,12 @@
     tokenizer                   tokenizer.json, in UTF-8 bytes
     end                         the id of the token that ends a text; -1 for none
     model/<parameter>           weights, all float32 or all float64
-    optimizer/<kind>/<parameter>    the optimiser's state, in a checkpoint to resume from: AdamW's
-                                m and v, Muon's momentum
+    optimizer/<kind>/<parameter>    the optimiser's state, in a checkpoint to resume from, such as
+                                AdamW's m and v; each array has its parameter's shape and dtype
     training                    JSON: settings, iteration, generators, ...; whatever train.py keeps
 
-model/storage/archive.py seals the file and reads it with care.  This module checks that the
-arrays agree with each other before it makes a model of them.
+model/storage/archive.py seals the file and reads it with care.  `_contents` is the one rule for
+what a checkpoint may hold: what is loaded has passed it, and so has what `save_checkpoint` writes.
 """
 import contextlib
 import functools
@@ -30,7 +30,6 @@ import numpy as np
 from data import remedy
 from data.tokenizer import CharTokenizer
 from data.tokens import TokenizersMissing, TokenTokenizer
-from minigrad import AdamW, Muon
 from minigrad.module import check_state
 from minigrad.optim import Optimizer
 from model.console.words import shown
@@ -44,20 +43,20 @@ VERSION = 2
 NAMES = ("version", "config", "training")
 OF_CHARACTERS, OF_TOKENS = ("vocabulary",), ("tokenizer", "end")        # a tokenizer's arrays
 KIND = "encoder-decoder"
-KINDS = (*AdamW.STATE, *Muon.STATE)         # of an optimiser's state
+NUMBER = (float, int)
 RECORD = {          # the types of the entries of `training` that other programs than its own read
-    "settings": {"data": (str, [str]), "optimizer": str, "learning_rate": float,
-                 "warmup_iters": int, "grad_clip": float, "task": str},
-    "text": str, "state": {"iteration": int, "best": float}, "nan": dict,
+    "settings": {"data": (str, [str]), "optimizer": str, "learning_rate": NUMBER,
+                 "warmup_iters": int, "grad_clip": NUMBER, "task": str},
+    "text": str, "state": {"iteration": int, "best": NUMBER}, "nan": dict,
     "right": int, "judged": int}
 REMEDY = "take another, such as last.npz or ckpt.npz beside it, or train anew"
-UNPROVEN = 1 << 20      # largest block_size * n_embd of a model without such weights
 # Of a run, in its folder
 BEST, LAST, PREVIOUS, DAMAGED = "ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz"
 
 
 class CheckpointError(ValueError):
-    """A file is not a whole checkpoint; the message says what is wrong and what to do."""
+    """A file is not a whole checkpoint, or what was to be saved could not be loaded again; the
+    message says what is wrong and what to do."""
 
 
 class Checkpoint(NamedTuple):
@@ -86,31 +85,57 @@ def texts_of(training: dict[str, Any]) -> tuple[str, ...]:
 def save_checkpoint(path: str | os.PathLike, model: Transformer | EncoderDecoder,
                     tokenizer: CharTokenizer | TokenTokenizer,
                     training: dict[str, Any] | None = None, optimizer: Optimizer | None = None,
-                    before: str | os.PathLike | None = None) -> None:
+                    before: str | os.PathLike | None = None, finite: bool = True) -> None:
     """Write a checkpoint; whatever happens, `path` is the old file or the new one, whole.
 
-    With `before`, the old file is kept under that name (see `replacing`).
+    With `before`, the old file is kept under that name (see `replacing`).  `finite` is that of
+    `load_checkpoint`.
+
+    Raises
+    ------
+    CheckpointError : the new file could not be loaded; nothing is written.
+    """
+    contents = contents_of(model, tokenizer, training, optimizer)
+    check(contents, finite)
+    save_contents(path, contents, before)
+
+
+def contents_of(model: Transformer | EncoderDecoder, tokenizer: CharTokenizer | TokenTokenizer,
+                training: dict[str, Any] | None = None, optimizer: Optimizer | None = None
+                ) -> Contents:
+    """Return what a checkpoint of these holds.
+
+    Raises
+    ------
+    CheckpointError : the optimiser steps what is no parameter of the model.
     """
     weights = {name: p.data for name, p in model.named_parameters()}
     state = {} if optimizer is None else dict(_named_state(optimizer, model))
-    save_contents(path, Contents(model.config, weights, tokenizer, training or {}, state), before)
+    return Contents(model.config, weights, tokenizer, training or {}, state)
+
+
+def check(contents: Contents, finite: bool = True) -> None:
+    """Refuse contents that could not be loaded again, by the rule of loading.
+
+    Raises
+    ------
+    CheckpointError : the message says what of them is wrong.
+    """
+    try:
+        _contents(_arrays(contents), finite)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise CheckpointError("no checkpoint is written, as it could not be loaded again: "
+                              f"{_short(error)}; change that, then save") from error
 
 
 def save_contents(path: str | os.PathLike, contents: Contents,
                   before: str | os.PathLike | None = None) -> None:
-    """Write a checkpoint as `save_checkpoint` does, of arrays that may be made one at a time."""
-    config = asdict(contents.config)
-    if isinstance(contents.config, EncoderDecoderConfig):
-        config = {"kind": KIND} | config
-    others = {"version": np.array(VERSION),
-              "config": np.array(json.dumps(config, default=np.generic.item)),
-              **_stored(contents.tokenizer),
-              "training": np.array(json.dumps(contents.training))}
+    """Write a checkpoint of arrays that may be made one at a time.  They are not checked: whoever
+    calls this did that, or loads the file."""
+    arrays = _arrays(contents)
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, before) as file:
-        archive.write(file, archive.Lazy(_makers("model/", contents.weights)
-                                         | _makers("optimizer/", contents.optimizer)
-                                         | _makers("", others)))
+        archive.write(file, arrays)
 
 
 def load_checkpoint(path: str | os.PathLike, finite: bool = True,
@@ -176,16 +201,29 @@ def _answering(path):
                               f"{REMEDY}") from error
 
 
+def _arrays(contents):
+    """Return the arrays of a checkpoint with these contents."""
+    config = asdict(contents.config)
+    if isinstance(contents.config, EncoderDecoderConfig):
+        config = {"kind": KIND} | config
+    others = {"version": np.array(VERSION), "config": _text(config), **_stored(contents.tokenizer),
+              "training": _text(contents.training)}
+    return archive.Lazy(_makers("model/", contents.weights)
+                        | _makers("optimizer/", contents.optimizer) | _makers("", others))
+
+
 def _contents(arrays, finite):
-    """Return what arrays contain, after checking that they agree with each other."""
-    weights, state = _below("model/", arrays), _below("optimizer/", arrays)
+    """Return the contents of a checkpoint with these arrays: refuse what none may hold."""
     stored = OF_TOKENS if OF_TOKENS[0] in arrays else OF_CHARACTERS
     names = NAMES + stored
+    like = {}       # arrays of the same shapes and dtypes without memory: a lazy one is made once
     for name in arrays:
         if name not in names and not name.startswith(("model/", "optimizer/")):
             raise ValueError(f"unknown {name}")
-        if finite and (a := arrays[name]).dtype.kind == "f" and not np.isfinite(a).all():
+        a = arrays[name]
+        if finite and a.dtype.kind == "f" and not np.isfinite(a).all():
             raise ValueError(f"{name} holds nan or inf; its training may have diverged")
+        like[name] = np.broadcast_to(np.empty((), a.dtype), a.shape)
     if missing := set(names) - arrays.keys():
         raise ValueError(f"missing {', '.join(sorted(missing))}")
     if not np.array_equal(arrays["version"], VERSION):
@@ -196,34 +234,30 @@ def _contents(arrays, finite):
         config = EncoderDecoderConfig(**config)
     else:
         config = TransformerConfig(**config)
-    dtype = _check_weights(config, weights)
-    for name, a in state.items():
-        kind, _, path = name.partition("/")
-        if kind not in KINDS or path not in weights:
-            raise ValueError(f"unknown optimizer/{name}")
-        if a.shape != weights[path].shape or a.dtype != dtype:
-            raise ValueError(f"optimizer/{name} is {dtype}{list(weights[path].shape)} in this "
-                             f"model, and {a.dtype}{list(a.shape)} in the file")
+    _check_arrays(config, _below("model/", like), _below("optimizer/", like))
     tokenizer = _tokenizer(config, *(arrays[name] for name in stored))
     training = _json("training", arrays)
     if not _is_of_kind(training, RECORD):
         raise ValueError("its record of the run is not of the kind that train.py writes")
-    return Contents(config, weights, tokenizer, training, state)
+    return Contents(config, _below("model/", arrays), tokenizer, training,
+                    _below("optimizer/", arrays))
 
 
-def _check_weights(config, weights):
-    """Refuse weights that are not those of this model; return their dtype."""
+def _check_arrays(config, weights, state):
+    """Refuse weights that are not those of this model, and a state that is not of its weights."""
     # No more than is there is looked at: a file can claim 10^12 layers.
     check_state(dict(itertools.islice(_shapes(config, len(weights)), len(weights) + 1)), weights)
     dtypes = {a.dtype for a in weights.values()}
     if dtypes not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
-        raise ValueError(f"its weights are {', '.join(map(str, dtypes))}, and not all float32 or "
-                         "all float64")
-    if getattr(config, "position", "learned") != "learned":
-        size = sum(a.size for a in weights.values())
-        if config.block_size * config.n_embd > max(UNPROVEN, 4 * size):
-            raise ValueError(f"a block_size of {config.block_size} is not that of so small a model")
-    return dtypes.pop()
+        raise ValueError(f"its weights are {', '.join(sorted(map(str, dtypes)))}, and not all "
+                         "float32 or all float64")
+    for name, a in state.items():
+        weight = weights.get(name.partition("/")[2])
+        if weight is None:
+            raise ValueError(f"unknown optimizer/{name}")
+        if (a.shape, a.dtype) != (weight.shape, weight.dtype):
+            raise ValueError(f"optimizer/{name} is {a.dtype}{list(a.shape)}, and its parameter "
+                             f"{weight.dtype}{list(weight.shape)}")
 
 
 def _shapes(config, count):
@@ -261,6 +295,15 @@ def _tokenizer(config, stored, end=None):
     if stored.ndim != 1 or stored.dtype.kind != "u":
         raise ValueError("its vocabulary is no row of characters")
     return CharTokenizer.of("".join(map(chr, stored)), config.vocab_size)
+
+
+def _text(value):
+    """Return an array of the JSON text of a value; NumPy's numbers become Python's."""
+    def plain(other):
+        if isinstance(other, np.generic):
+            return other.item()
+        raise TypeError(f"JSON cannot hold a value of the type {type(other).__name__}")
+    return np.array(json.dumps(value, default=plain))
 
 
 def _json(name, arrays):
@@ -335,7 +378,8 @@ def restore_optimizer(optimizer: Optimizer, model: Transformer, state: dict[str,
 
     Raises
     ------
-    CheckpointError : an array is missing or has not its parameter's shape.
+    CheckpointError : an array is missing or has not its parameter's shape, or the optimiser steps
+        what is no parameter of the model.
     """
     for key, array in _named_state(optimizer, model):
         if key not in state or state[key].shape != array.shape:
@@ -348,7 +392,13 @@ def restore_optimizer(optimizer: Optimizer, model: Transformer, state: dict[str,
 def _named_state(optimizer, model):
     """Return ("<kind>/<parameter>", array) for all state of an optimiser of the model."""
     names = {id(p): name for name, p in model.named_parameters()}
-    return [(f"{kind}/{names[id(p)]}", array) for kind, p, array in optimizer.state()]
+    found = []
+    for kind, p, array in optimizer.state():
+        if id(p) not in names:
+            raise CheckpointError(f"the optimiser steps a parameter of the shape {list(p.shape)} "
+                                  "that the model has not; make it of model.parameters()")
+        found.append((f"{kind}/{names[id(p)]}", array))
+    return found
 
 
 def _below(prefix, arrays):

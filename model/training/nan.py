@@ -156,7 +156,7 @@ def _explained(run, case, before, kept):
     _, finding = case.again(run.model, run.state.dropout)
     tqdm.write(f"\n{case}\n{finding or '   taken again, all of it is finite'}\n", sys.stderr)
     if kept:
-        run.save(NAN, {"nan": case.saved()}, optimizer=run.optimizer)
+        run.save(NAN, {"nan": case.saved()}, optimizer=run.optimizer, finite=False)
     run.state.restore(now)
     return advice(finding, dataclasses.asdict(run.settings))
 

@@ -18,8 +18,8 @@ from minigrad.kernels.build import compiling
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from model.ranks.ranks import Ranks
 from model.sampling.scoring import evaluate
-from model.storage.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError,
-                                      restore_optimizer, save_checkpoint)
+from model.storage.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, check,
+                                      contents_of, restore_optimizer, save_checkpoint)
 from model.training.folder import LOG, Folder
 from model.training.log import Log
 from model.training.settings import Settings
@@ -169,9 +169,15 @@ class Run:
         return train_loss
 
     def begin(self, resumed: Checkpoint | None) -> None:
-        """Make the folder ready: for a new run, or to go on in.  Only the first rank writes."""
+        """Make the folder ready: for a new run, or to go on in.  Only the first rank writes.
+
+        Raises
+        ------
+        CheckpointError : what the run would save could not be loaded again.
+        """
         if not self.ranks.first:
             return
+        check(contents_of(self.model, self.text.tokenizer, self.record(), self.optimizer))
         skips = self.settings.on_nan == "skip" or self.state.skipped > 0
         if resumed is None:
             earlier, began = self.folder.begin(), pathlib.Path(self.settings.init_from)
@@ -189,23 +195,27 @@ class Run:
         self.log = Log(self.folder / LOG, self.state.evaluated, skips)
 
     def save(self, name: str, also: dict | None = None, **more) -> None:
-        """Write a checkpoint into the folder, if this is the first rank; `also` and `more` go to
-        save_checkpoint."""
-        if not self.ranks.first:
-            return
+        """Write a checkpoint into the folder, if this is the first rank; `also` is added to its
+        record, and `more` goes to save_checkpoint."""
+        if self.ranks.first:
+            save_checkpoint(self.folder / name, self.model, self.text.tokenizer,
+                            self.record() | (also or {}), **more)
+
+    def record(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the run, beside model and optimiser."""
         s = self.settings
         kept = dataclasses.asdict(s) | {"profile": 0}
         texts = [name if name in data.KNOWN_TEXTS else os.path.abspath(name) for name in s.data]
         kept["data"] = texts if len(texts) > 1 else texts[0]
-        training = dict(settings=kept, text=self.text.digest, state=self.state.saved())
-        save_checkpoint(self.folder / name, self.model, self.text.tokenizer,
-                        training | (also or {}), **more)
+        return dict(settings=kept, text=self.text.digest, state=self.state.saved())
 
     def save_last(self) -> None:
         """Write last.npz, from which the run can be resumed, and keep the one before it.  Write
-        neither if the last step was skipped or made a weight nan or inf."""
-        if self.state.skipped_in_row or not all(np.isfinite(p.data).all()
-                                                for p in self.model.parameters()):
+        neither if the last step was skipped, or made a weight or the optimiser's state nan or
+        inf."""
+        arrays = [p.data for p in self.model.parameters()]
+        arrays += [a for *_, a in self.optimizer.state()]
+        if self.state.skipped_in_row or not all(np.isfinite(a).all() for a in arrays):
             return
         self.save(LAST, optimizer=self.optimizer, before=self.folder / PREVIOUS)
         self.kept, self.saved = self.state.iteration, time.monotonic()

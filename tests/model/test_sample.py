@@ -152,7 +152,7 @@ def test_without_the_training_text_the_score_stands_alone_and_says_why(trained, 
 def test_a_model_that_has_diverged_is_refused_in_words(trained, capsys, tmp_path):
     model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
     model.norm.weight.data[0] = math.nan
-    save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer)
+    save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer, finite=False)
     (tmp_path / "t.txt").write_text("the dog", encoding="utf-8")
     for flags in (["--score", str(tmp_path / "t.txt")], []):
         with pytest.raises(SystemExit) as caught:

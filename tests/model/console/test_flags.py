@@ -243,7 +243,9 @@ def test_what_stands_on_the_command_line_cannot_break_the_line(argv, capsys):
 
 def test_settings_from_a_file_are_held_to_the_types_of_their_flags():
     assert mistyped(Settings, {}) == mistyped(Settings, dataclasses.asdict(Settings())) == []
-    assert mistyped(Settings, {"max_iters": "3", "fast": 0, "rate": 1, "table": True,
+    assert mistyped(Settings, {"max_iters": "3", "fast": 0, "rate": True, "table": True,
                                "output": None, "data": ["a"], "unknown": []}) == [
         "max_iters", "fast", "rate", "table", "output", "data"]
     assert mistyped(Settings, {"rate": 1.0}) == mistyped(Settings, {"rate": None}) == []
+    assert mistyped(Settings, {"rate": 1}) == []        # as Python may have given it
+    assert mistyped(Settings, {"rate": 10 ** 400}) == ["rate"]

@@ -9,7 +9,7 @@ import pathlib
 import sys
 import tracemalloc
 import zipfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,8 @@ import pytest
 import minigrad as mg
 from data.tokens import TokenTokenizer
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
-                   load_checkpoint, save_checkpoint)
+                   generate, load_checkpoint, save_checkpoint)
+from model.sampling.scoring import text_losses
 from model.storage import archive
 from model.storage.checkpoint import (REMEDY, load_contents, load_last, restore_optimizer,
                                       save_contents, texts_of)
@@ -125,7 +126,8 @@ def test_contents_are_checked_like_a_model(saved):
 
 def with_tokens(path, end=0, V=270):
     """The arrays of a checkpoint of a model of tokens, whose library need not be there."""
-    save_checkpoint(path, Transformer(TransformerConfig(V, 4, 1, 1, 4)), TOKENIZER)
+    save_checkpoint(path, Transformer(TransformerConfig(V, 4, 1, 1, 4)),
+                    CharTokenizer("".join(map(chr, range(V)))))
     arrays = {name: a for name, a in arrays_of(path).items() if name != "vocabulary"}
     return arrays | {"tokenizer": np.frombuffer(byte_level().encode(), np.uint8),
                      "end": np.array(end)}
@@ -236,7 +238,7 @@ def test_special_floats_among_the_weights_come_back(path):
     model = Transformer(CONFIG)
     odd = np.array([math.nan, math.inf, -math.inf, -0.0], np.float32)
     model.norm.weight.data[...] = odd
-    save_checkpoint(path, model, TOKENIZER)
+    save_checkpoint(path, model, TOKENIZER, finite=False)
     found = load_checkpoint(path, finite=False)
     assert found.model.norm.weight.data.tobytes() == odd.tobytes()
     assert "model/norm.weight holds nan or inf; its training may have diverged" in refusal(path)
@@ -401,11 +403,47 @@ def test_a_first_write_that_fails_leaves_no_file(path, monkeypatch):
     assert os.listdir(path.parent) == []
 
 
-def test_what_cannot_be_kept_is_refused_before_anything_is_written(saved):
+def with_weight(change):
+    """A model whose norm has another weight."""
+    model = Transformer(CONFIG)
+    model.norm.weight.data = change(model.norm.weight.data)
+    return model
+
+
+def with_state(number):
+    """A model and its optimiser, of whose state one number is changed."""
+    model = Transformer(CONFIG)
+    optimizer = mg.SGD(model.parameters())
+    optimizer.momentum_buffers[0][0] = number
+    return dict(model=model, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("given, says", [
+    (dict(training={"model": object()}), "cannot hold a value of the type object"),
+    (dict(training={"settings": {"learning_rate": "1"}}), "its record of the run"),
+    (dict(training={"settings": {"learning_rate": True}}), "its record of the run"),
+    (dict(training=["a"]), "its training is no JSON object"),
+    (dict(tokenizer=CharTokenizer("abc")), "has 3 characters, for a model of 14"),
+    (dict(model=with_weight(lambda a: a * math.nan)), "model/norm.weight holds nan or inf"),
+    (dict(model=with_weight(lambda a: a.astype(np.float64))), "float32, float64, and not all"),
+    (dict(model=with_weight(lambda a: np.append(a, a))), "norm.weight has shape [4]"),
+    (dict(model=Transformer(CONFIG, dtype=np.float16)), "weights are float16, and not all"),
+    (with_state(math.inf), "optimizer/momentum_buffers/token_embedding.weight holds nan or inf"),
+    (dict(optimizer=mg.AdamW(Transformer(CONFIG).parameters())), "that the model has not")],
+    ids=str)
+def test_what_could_not_be_loaded_is_refused_before_anything_is_written(saved, given, says):
     before = saved.read_bytes()
-    with pytest.raises(TypeError):
-        save_checkpoint(saved, Transformer(CONFIG), TOKENIZER, {"model": object()})
+    with pytest.raises(CheckpointError) as caught:
+        save_checkpoint(saved, **dict(model=Transformer(CONFIG), tokenizer=TOKENIZER) | given)
+    assert says in str(caught.value) and "\n" not in str(caught.value)
     assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
+
+
+def test_an_optimiser_of_another_model_is_not_restored(saved):
+    model = Transformer(CONFIG)
+    optimizer = mg.AdamW(Transformer(CONFIG).parameters())
+    with pytest.raises(CheckpointError, match="that the model has not"):
+        restore_optimizer(optimizer, model, {}, 0)
 
 
 def test_a_second_write_replaces_the_first(saved):
@@ -574,8 +612,8 @@ def test_a_model_comes_back_in_its_own_precision(path):
 @pytest.mark.parametrize("name,a,why", [
     ("m/norm.weight", np.full(4, np.nan, np.float32), "optimizer/m/norm.weight holds nan or inf"),
     ("v/norm.weight", np.full(4, np.inf, np.float32), "optimizer/v/norm.weight holds nan or inf"),
-    ("m/norm.weight", np.ones(4), "optimizer/m/norm.weight is float32[4] in this model"),
-    ("m/norm.weight", np.ones(5, np.float32), "and float32[5] in the file"),
+    ("m/norm.weight", np.ones(4), "m/norm.weight is float64[4], and its parameter float32[4]"),
+    ("m/norm.weight", np.ones(5, np.float32), "is float32[5], and its parameter float32[4]"),
     ("m/norm", np.ones(4, np.float32), "unknown optimizer/m/norm"),
     ("norm.weight", np.ones(4, np.float32), "unknown optimizer/norm.weight")])
 def test_a_state_of_the_optimiser_that_is_not_the_models_is_named(path, name, a, why):
@@ -629,8 +667,7 @@ def test_a_configuration_that_makes_no_model_is_refused(saved, config):
 @pytest.mark.parametrize("changed,position", [
     ({"n_layer": 10 ** 12}, "learned"), ({"n_embd": 10 ** 6}, "learned"),
     ({"n_embd": 10 ** 9, "n_head": 1}, "none"), ({"vocab_size": 10 ** 9}, "rotary"),
-    ({"block_size": 10 ** 9}, "learned"), ({"block_size": 10 ** 9}, "sinusoidal"),
-    ({"block_size": 10 ** 9}, "rotary"), ({"block_size": 10 ** 9}, "alibi"),
+    ({"block_size": 10 ** 9}, "learned"),
     ({"n_layer": 10 ** 300}, "none"), ({"n_layer": 1}, "none"), ({"ngrams": 10 ** 9}, "none")],
     ids=str)
 def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, changed, position):
@@ -638,6 +675,21 @@ def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, 
     save_checkpoint(path, Transformer(TransformerConfig(**config)), TOKENIZER)
     write(path, arrays_of(path) | {"config": np.array(json.dumps(config | changed))})
     assert is_refused_in_little_memory(path)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("position", ["sinusoidal", "rotary", "alibi", "none"])
+def test_a_block_without_end_takes_memory_only_as_far_as_it_is_filled(path, position, cache):
+    config = replace(CONFIG, block_size=10 ** 15, position=position)
+    save_checkpoint(path, Transformer(config), TOKENIZER)
+    tracemalloc.start()
+    try:
+        model, tokenizer, *_ = load_checkpoint(path)
+        assert len(generate(model, tokenizer, "a", 9, cache=cache)) == 10
+        assert text_losses(model, tokenizer.encode("aaaa")).shape == (3,)
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("training", [

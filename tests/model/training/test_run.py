@@ -20,7 +20,7 @@ from conftest import TINY
 from minigrad.kernels.build import threads
 from model import (CharTokenizer, EncoderDecoder, Transformer, generate, load_checkpoint,
                    save_checkpoint)
-from model.storage import archive
+from model.storage import archive, checkpoint
 from model.storage.files import claimed
 from model.training import run as runs
 from model.training.log import read_log
@@ -535,6 +535,32 @@ def test_weights_that_are_not_finite_never_take_the_place_of_a_checkpoint(small_
         assert load_checkpoint(tmp_path / name).training["state"]["iteration"] == 0
 
 
+def test_an_optimiser_that_is_not_finite_never_takes_the_place_of_a_checkpoint(
+        small_text, tmp_path, monkeypatch):
+    real = mg.AdamW.step
+
+    def step(optimizer):
+        real(optimizer)
+        if optimizer.steps == 7:
+            optimizer.v[0][...] = math.inf      # whose weights are nan after one step more
+    monkeypatch.setattr(mg.AdamW, "step", step)
+    with pytest.raises(SystemExit, match="the loss of step 9 is nan"):
+        run(small_text, tmp_path, "--max_iters", "10", "--checkpoint_interval", "1e-9")
+    assert load_checkpoint(tmp_path / "last.npz").training["state"]["iteration"] == 6
+
+
+def test_what_a_run_could_not_load_again_ends_it_before_the_first_step(
+        small_text, trained, tmp_path, capsys, monkeypatch):
+    out_dir = tmp_path / "out"
+    shutil.copytree(trained, out_dir)
+    before = {path.name: path.read_bytes() for path in out_dir.iterdir()}
+    monkeypatch.setitem(checkpoint.RECORD, "text", int)
+    monkeypatch.setattr(mg.AdamW, "step", None)
+    line = refused(capsys, "--data", str(small_text), "--out_dir", str(out_dir), *TINY)
+    assert "no checkpoint is written, as it could not be loaded again: its record" in line
+    assert {path.name: path.read_bytes() for path in out_dir.iterdir()} == before
+
+
 @pytest.mark.parametrize("on_nan", ["stop", "skip"])
 def test_a_validation_loss_that_is_not_finite_ends_the_run_and_is_not_logged(
         small_text, tmp_path, capsys, monkeypatch, on_nan):
@@ -787,9 +813,9 @@ def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch):
 
 
 @pytest.mark.parametrize("name,value", [
-    ("settings", {}), ("settings", {"n_layer": "1"}), ("settings", {"learning_rate": 1}),
+    ("settings", {}), ("settings", {"n_layer": "1"}), ("settings", {"learning_rate": -1}),
     ("settings", {"bias": None}), ("settings", {"unknown": 1}), ("settings", {"batch_size": 0}),
-    ("settings", {"data": "no such\nfile"}), ("settings", []), ("settings", None), ("text", None),
+    ("settings", {"data": "no such\nfile"}), ("settings", None), ("text", None),
     ("text", "0"), ("state", None), ("state", {"iteration": 1, "note_step": 1}),
     ("state", {"iteration": 10 ** 300}), ("state", {}), ("state", {"batches": {}, "iteration": 1})],
     ids=str)
