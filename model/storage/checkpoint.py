@@ -125,7 +125,7 @@ def check(contents: Contents, finite: bool = True) -> None:
         _contents(_arrays(contents), finite)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CheckpointError("no checkpoint is written, as it could not be loaded again: "
-                              f"{_short(error)}; change that, then save") from error
+                              f"{shown(error)}; change that, then save") from error
 
 
 def save_contents(path: str | os.PathLike, contents: Contents,

@@ -12,6 +12,10 @@ and compute everything in processes that compile and that load, and compare all 
 
     python -m tests.reliability bits --rounds 10 --cpu haswell
 
+and save, load, resume and sample whatever settings are accepted:
+
+    python -m tests.reliability saves --count 1000
+
 and hand the program what is damaged, or was never meant for it:
 
     python -m tests.reliability damage --count 100000
@@ -32,17 +36,17 @@ def main(argv: list[str] | None = None) -> None:
     """The command."""
     # One thread, so that a process may be forked; the result does not depend on it.
     os.environ |= {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    from tests.reliability import bits, damage, fuzz, kills, ranks, soak, writes
+    from tests.reliability import bits, damage, fuzz, kills, ranks, saves, soak, writes
     parser = argparse.ArgumentParser("python -m tests.reliability", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="WHAT")
-    for module in (writes, kills, ranks, soak, bits, damage, fuzz):
+    for module in (writes, kills, ranks, soak, bits, saves, damage, fuzz):
         name = module.__name__.split(".")[-1]
         command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
         module.add_flags(command)
         command.set_defaults(run=module.run)
     options, options.train = parser.parse_known_args(argv)
-    if options.train and options.run in (bits.run, damage.run, fuzz.run):
+    if options.train and options.run in (bits.run, saves.run, damage.run, fuzz.run):
         parser.error(f"there is no flag {options.train[0]}")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         sys.exit(0 if options.run(options, pathlib.Path(folder)) else 1)
