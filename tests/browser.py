@@ -81,8 +81,8 @@ def press(driver: Any, key: str) -> None:
     driver.switch_to.active_element.send_keys(KEYS[key])
 
 
-def main() -> None:
-    """Take a picture of a page."""
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The settings on the command line."""
     parser = argparse.ArgumentParser(prog="tests.browser", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", type=pathlib.Path)
@@ -93,7 +93,12 @@ def main() -> None:
     parser.add_argument("--theme", choices=("light", "dark"), default="light")
     parser.add_argument("--at", help="id of what the picture begins with")
     parser.add_argument("--run", default="", help="JavaScript to run before, as chooseHead(1, 2)")
-    s = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    """Take a picture of a page."""
+    s = parse()
     with browser() as driver:
         resize(driver, s.width, 1000, s.scale)
         open_page(driver, s.page)

@@ -36,6 +36,13 @@ def main(argv: list[str] | None = None) -> None:
     """The command."""
     # One thread, so that a process may be forked; the result does not depend on it.
     os.environ |= {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    options = parse(argv)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        sys.exit(0 if options.run(options, pathlib.Path(folder)) else 1)
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """The settings on the command line; those of train.py, as `train`, in words."""
     from tests.reliability import bits, damage, fuzz, kills, ranks, saves, soak, writes
     parser = argparse.ArgumentParser("python -m tests.reliability", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -48,8 +55,7 @@ def main(argv: list[str] | None = None) -> None:
     options, options.train = parser.parse_known_args(argv)
     if options.train and options.run in (bits.run, saves.run, damage.run, fuzz.run):
         parser.error(f"there is no flag {options.train[0]}")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        sys.exit(0 if options.run(options, pathlib.Path(folder)) else 1)
+    return options
 
 
 if __name__ == "__main__":
