@@ -75,7 +75,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.benchmarks", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("what", nargs="*", choices=WHAT, metavar="WHAT", help="one or more of the above")
+    add("what", nargs="*", metavar="WHAT", help="one or more of the above")
     add("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES), metavar="SIZE",
         help="; ".join(f"{name}: {size}" for name, size in SIZES.items()) + " (default: both)")
     add("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE",
@@ -113,6 +113,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--resume", action="store_true", help="go on with a board that was interrupted: take the "
         "runs that are not in its JSON file, and add them there")
     options = parser.parse_args(argv)
+    if unknown := [what for what in options.what if what not in WHAT]:
+        parser.error(f"there is no {unknown[0]} to measure; name one or more of {', '.join(WHAT)}")
     if options.earlier and options.resume:
         parser.error("--from trains nothing, and --resume trains on; give one of them")
     flag = "--from" if options.earlier else "--resume" if options.resume else None

@@ -6,6 +6,7 @@ import sys
 from unittest import mock
 
 import numpy as np
+import pytest
 
 import minigrad as mg
 from minigrad import kernels
@@ -62,7 +63,8 @@ def test_the_command_prints_tables_and_writes_them_as_json(tmp_path, monkeypatch
     assert said.count("median ms") == len(titles) and written["machine"]
 
 
-def test_a_mistake_on_the_command_line_is_answered_in_words():
-    said = subprocess.run([sys.executable, "-m", "tests.benchmarks", "--sizes", "huge"],
+@pytest.mark.parametrize("words", [["--sizes", "huge"], ["huge"]])
+def test_a_mistake_on_the_command_line_is_answered_in_words(words):
+    said = subprocess.run([sys.executable, "-m", "tests.benchmarks", *words],
                           capture_output=True, text=True)
     assert said.returncode == 2 and "huge" in said.stderr and "Traceback" not in said.stderr
