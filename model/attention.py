@@ -1,10 +1,13 @@
 """Attention, from the plain formula to the layer that the transformer trains with.
 
-Shapes: B batch, T queries (time), S keys and values, H heads, D channels of a query or key, E of a
-value; C = H D channels in all.
-`attention` is the paper's formula.  The layers call `mg.scaled_dot_product_attention`, which
-computes the same in blocks; the tests compare the two.  `model/attention_forms.py` has other ways
-to write attention.
+Shapes: B batch, T queries (time), S keys and values, H heads of queries, G of keys and values, D
+channels of a query or key, E of a value; W = H D + G D + G E channels of all of them, packed;
+C channels of the model.
+`attention` is the paper's formula.  `MultiHeadAttention`, the transformer's layer, calls
+`mg.self_attention` on packed heads.  The single heads, which the encoder-decoder and the walk use,
+call `mg.scaled_dot_product_attention`.  Both ops run minigrad/kernels/attention.py, which computes
+the formula in blocks; the tests compare all three.  `model/attention_forms.py` has other ways to
+write attention.
 """
 import math
 from collections.abc import Callable, Sequence
@@ -37,7 +40,10 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: np.ndarray | None
 
 
 def causal_mask(T: int, S: int | None = None, dtype: type = np.float32) -> np.ndarray:
-    """Return a (T, S) mask: 0 where query t may attend to key s <= t, -inf where s > t."""
+    """Return a (T, S) mask: 0 where query t may attend to key s <= t, -inf where s > t.
+
+    It is for the plain formula.  Training makes no mask: the kernel compares indices.
+    """
     return np.triu(np.full((T, T if S is None else S), -math.inf, dtype), k=1)
 
 
@@ -148,8 +154,8 @@ class StackedHeads(Module):
 
 
 def _answering_the_books_call(init: Callable) -> Callable:
-    """Let a constructor of MultiHeadAttention answer a call in the form of Raschka 2024, section
-    3.6.2, by the one that works."""
+    """Turn a call of MultiHeadAttention with the arguments of Raschka 2024, section 3.6.2, into an
+    error that shows the right call."""
     @wraps(init)
     def checked(self, *args, **named):
         fifth = len(args) > 4 and type(args[4]) is int          # here a bool, the bias
