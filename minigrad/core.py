@@ -5,7 +5,7 @@ This file knows NumPy arrays and no particular op.
 import inspect
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -58,7 +58,7 @@ class Rows(NamedTuple):
     length = property(lambda self: math.prod(self.values.shape[1:]))
     size = property(lambda self: (len(self.places) - 1) * self.length)      # of the table
 
-    def table(self) -> np.ndarray:
+    def __array__(self, *dtype, **copy) -> np.ndarray:
         """Return the table."""
         table = np.zeros((len(self.places) - 1, *self.values.shape[1:]), self.dtype)
         table[np.diff(self.places) > 0] = self.values
@@ -285,7 +285,7 @@ def _rows(added, table):
 
 
 def _whole(g):
-    return g.table() if isinstance(g, Rows) else g
+    return np.asarray(g) if isinstance(g, Rows) else g
 
 
 def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -297,6 +297,17 @@ def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         raise ValueError(f"the vjp gave {list(g.shape)} for an argument of shape {list(shape)}")
     repeated = tuple(range(extra)) + tuple(extra + i for i, n in enumerate(shape) if n == 1)
     return g.sum(axis=repeated, keepdims=True).reshape(shape)
+
+
+def one_type(*arrays: np.ndarray | None) -> Sequence[np.ndarray | None]:
+    """Cast the arrays (None stays None) to the float type to which NumPy promotes them; integers
+    alone become float64."""
+    dtypes = [a.dtype for a in arrays if a is not None]
+    if dtypes.count(dtypes[0]) == len(dtypes) and dtypes[0].kind == "f":
+        return arrays
+    dtype = np.result_type(*dtypes)
+    dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+    return [None if a is None else a.astype(dtype) for a in arrays]
 
 
 def op(f: Callable) -> Callable:

@@ -2,7 +2,7 @@
 import math
 from collections.abc import Iterable
 
-from minigrad import kernels
+from minigrad import formulas
 from minigrad.core import timed
 from minigrad.optim import Optimizer, by_type
 
@@ -13,7 +13,7 @@ class Muon(Optimizer):
 
     It is for matrices that multiply activations.  A step of a given length changes their outputs
     equally in every direction; without it, the largest directions of the gradient would dominate.
-    Embeddings, norms and biases belong to AdamW.  `kernels.muon` approximates U V^T: its singular
+    Embeddings, norms and biases belong to AdamW.  `formulas.muon` approximates U V^T: its singular
     values lie between 0.7 and 1.2.  The state: `momentum`, one array for each parameter.
 
     Parameters
@@ -51,7 +51,7 @@ class Muon(Optimizer):
     def step_matrices(self, matrices: list[tuple]) -> None:
         """Update matrices in place, each given as (p, g, m, settings)."""
         for of_one_type in by_type(matrices):
-            kernels.muon(*of_one_type, self.ns_steps)
+            formulas.muon(*of_one_type, self.ns_steps)
 
 
 def _sections(group, p, m):

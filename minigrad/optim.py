@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from minigrad import kernels
+from minigrad import formulas
 from minigrad.core import Rows, Tensor, timed
 
 
@@ -109,7 +109,7 @@ class AdamW(Optimizer):
                         1 - beta1 ** self.steps, 1 - beta2 ** self.steps)
             stepped.append((p.data, p.node.grad, m, v, settings))
         for of_one_type in by_type(stepped):
-            kernels.adamw(*of_one_type)
+            formulas.adamw(*of_one_type)
 
 
 class Optimizers(Optimizer):
@@ -147,7 +147,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     """Scale all gradients so that their common L2 norm is at most `max_norm`; return the norm
     before.  If that is not finite, the gradients stay as they are."""
     gradients = [p.node.grad for p in parameters if p.node and p.node.grad is not None]
-    norm = math.sqrt(sum(kernels.sum_of_squares([g for g in gradients if g.dtype == dtype])
+    norm = math.sqrt(sum(formulas.sum_of_squares([g for g in gradients if g.dtype == dtype])
                          for dtype in {g.dtype for g in gradients}))
     if max_norm < norm < math.inf:
         for g in gradients:

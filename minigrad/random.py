@@ -1,4 +1,5 @@
-"""Random streams: one generator for each purpose, all from one seed, independent of each other."""
+"""Random streams: one generator for each purpose, all from one seed, independent of each other; the
+mask of dropout; and the draw of an id."""
 import numpy as np
 
 # The position here is part of the seed: add new purposes at the end, or runs would change.
@@ -21,3 +22,42 @@ class RowsFrom(np.random.Generator):
     def __init__(self, rng: np.random.Generator, first_row: int) -> None:
         super().__init__(rng.bit_generator)
         self.first_row = first_row
+
+
+def dropout_mask(n, p, seed, first=0):
+    """Return which of n elements are kept, (n,), from number `first` on.  The bits of element i are
+    a hash of i and of each half of the seed, which has 64 bits: on every platform the same.
+
+    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 2; the hash,
+    lowbias32: Wellons 2018, "Prospecting for Hash Functions".
+    """
+    if p == 0:
+        return np.ones(n, bool)
+    bits = np.arange(first, first + n).astype(np.uint32)
+    for half in (seed & 0xFFFFFFFF, seed >> 32):
+        bits = bits ^ np.uint32(half)
+        bits = (bits ^ bits >> np.uint32(16)) * np.uint32(0x7FEB352D)
+        bits = (bits ^ bits >> np.uint32(15)) * np.uint32(0x846CA68B)
+        bits = bits ^ bits >> np.uint32(16)
+    return bits >= np.uint32(min(p * 2**32, 2**32 - 1))
+
+
+def draw(logits, u, temperature, top_k, top_p):
+    """Return an id for each row of logits, (B, V), and u from [0, 1), (B,); and the probabilities
+    from which it is drawn, (B, V), float64.  A temperature of 0 takes the likeliest.  The id is -1
+    if a logit is nan or inf, or all are -inf  (top_p: Holtzman et al. 2020, section 3.1)."""
+    drawn, probabilities = np.full(len(logits), -1), np.zeros(logits.shape)
+    for b, row in enumerate(logits.astype(np.float64)):
+        ranked = np.argsort(-row, kind="stable")[:1 if temperature == 0 else top_k]
+        if not (row < np.inf).all() or row[ranked[0]] == -np.inf:
+            continue
+        p = np.exp((row[ranked] - row[ranked[0]]) / (temperature or 1.0))
+        if top_p is not None and top_p < 1:
+            reached = np.cumsum(p)
+            fewest = int(np.searchsorted(reached, top_p * reached[-1])) + 1
+            ranked, p = ranked[:fewest], p[:fewest]
+        probabilities[b, ranked] = p / p.sum()
+        likely = np.flatnonzero(probabilities[b])
+        reached = np.cumsum(probabilities[b, likely])
+        drawn[b] = likely[min(np.searchsorted(reached, u[b], side="right"), likely.size - 1)]
+    return drawn, probabilities

@@ -7,7 +7,7 @@ with a standard deviation of 0.02.
 import numpy as np
 
 import minigrad as mg
-from minigrad import Tensor, kernels
+from minigrad import Tensor, formulas
 from minigrad.module import Module
 from minigrad.ops.network import NORM_EPS
 
@@ -86,7 +86,7 @@ class NGramEmbedding(Module):
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """Return the rows to sum: (..., T) -> (..., T, n - 1)."""
-        return kernels.ngram_rows(ids, self.n, len(self.weight.data))
+        return formulas.ngram_rows(ids, self.n, len(self.weight.data))
 
 
 class LayerNorm(Module):

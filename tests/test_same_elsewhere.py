@@ -10,7 +10,6 @@ import numba
 import numpy as np
 import pytest
 
-from minigrad import kernels
 from minigrad.kernels.build import processor
 from model.training.recipes import RECIPES
 from tests import plain
@@ -23,8 +22,7 @@ PUBLISHED = json.loads(FILE.read_text(encoding="utf-8"))
 def every_kernel(request, monkeypatch):
     """The kernels that run here, and then those that run where Numba does not compile."""
     if request.param == "plain NumPy":
-        for name in kernels.__all__:
-            monkeypatch.setattr(kernels, name, getattr(plain, name))
+        plain.use(monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -1,11 +1,16 @@
 """The kernels: loops that Numba compiles.  They take and return arrays, and know no Tensor.
 
-Above each stands what it computes in plain NumPy, which runs instead if Numba may not compile
-(NUMBA_DISABLE_JIT=1), or cannot.
+Each but `decode` stands in for a formula of `minigrad/formulas.py`, or for `minigrad.random.draw`,
+which run if Numba is not there, may not compile (NUMBA_DISABLE_JIT=1), or cannot.
 """
+import minigrad.kernels.build.environment     # noqa: F401  before Numba is loaded
+
+import numba
+
 from minigrad.kernels.activations import gelu, gelu_vjp, swiglu, swiglu_vjp
 from minigrad.kernels.adamw import adamw, sum_of_squares
 from minigrad.kernels.attention import attention, attention_vjp
+from minigrad.kernels.build import compiling
 from minigrad.kernels.build.memory import keep_freed_memory
 from minigrad.kernels.decoding import decode
 from minigrad.kernels.dropout import dropout
@@ -17,6 +22,19 @@ from minigrad.kernels.rotary import norm_heads, norm_heads_vjp, rotate
 from minigrad.kernels.sampling import draw
 from minigrad.kernels.softmax import cross_entropy, softmax, softmax_vjp
 
-__all__ = [name for name, f in list(globals().items()) if hasattr(f, "plain")]
+__all__ = ["add_rows", "adamw", "attention", "attention_vjp", "cross_entropy", "decode", "draw",
+           "dropout", "gelu", "gelu_vjp", "matmul", "muon", "ngram_rows", "norm", "norm_heads",
+           "norm_heads_vjp", "norm_vjp", "rotate", "softmax", "softmax_vjp", "sum_of_squares",
+           "sum_rows", "swiglu", "swiglu_vjp"]
 
 keep_freed_memory()
+
+
+def stand_in() -> bool:
+    """Have every kernel stand in for its formula, unless Numba may not compile; return whether they
+    do."""
+    if numba.config.DISABLE_JIT:
+        return False
+    for formula, function in compiling.STAND_INS.items():
+        compiling.put_in_place_of(formula, function)
+    return True

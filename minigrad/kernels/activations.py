@@ -2,49 +2,26 @@
 section 2), exact and by tanh; the squared ReLU (So et al. 2021, "Primer", section 3.2); and SwiGLU,
 the SiLU of one product times another (Shazeer 2020, "GLU Variants Improve Transformer", section 2).
 """
-import math
-
 import numpy as np
 
-from minigrad.kernels.build.compiling import (dense, inlined, instead_of, kernel, serial,
-                                              threads_for)
+from minigrad import formulas
+from minigrad.formulas import CUBIC, DENSITY_0, GELU, GELU_TANH, RELU2, SLOPE
+from minigrad.kernels.build.compiling import (dense, inlined, kernel, serial,
+                                              stands_in_for, threads_for)
 from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.build.parallel import on_threads, portion
 from minigrad.kernels.build.vector_math import exp, normal_cdf, tanh
 
-ACTIVATIONS = "gelu", "relu2", "gelu_tanh", "swiglu"
-GELU, RELU2, GELU_TANH, SWIGLU = range(len(ACTIVATIONS))     # as kernels know them
-DENSITY_0 = 1 / math.sqrt(2 * math.pi)
-SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715
 
-_erf = np.vectorize(math.erf, otypes=[float])
-
-
-def plain_gelu(x, by_tanh):
-    if by_tanh:
-        return x / 2 * (1 + np.tanh(SLOPE * (x + CUBIC * x**3)))
-    return x / 2 * (1 + _erf(x * math.sqrt(0.5)).astype(x.dtype))
-
-
-@instead_of(plain_gelu)
+@stands_in_for(formulas.gelu)
 def gelu(x: np.ndarray, by_tanh: bool) -> np.ndarray:
-    """Return x Phi(x) of every element."""
     out = np.empty(x.shape, x.dtype)
     gelu_kernel(dense(x).reshape(-1), out.reshape(-1), by_tanh, threads_for(x.size))
     return out
 
 
-def plain_gelu_vjp(g, x, by_tanh):
-    if by_tanh:
-        t = np.tanh(SLOPE * (x + CUBIC * x**3))
-        return g * (1 + t + x * (1 - t * t) * SLOPE * (1 + 3 * CUBIC * x * x)) / 2
-    Phi = (1 + _erf(x * math.sqrt(0.5)).astype(x.dtype)) / 2
-    return g * (Phi + x * np.exp(-x * x / 2) * DENSITY_0)
-
-
-@instead_of(plain_gelu_vjp)
+@stands_in_for(formulas.gelu_vjp)
 def gelu_vjp(g: np.ndarray, x: np.ndarray, by_tanh: bool) -> np.ndarray:
-    """Return g times the derivative of `gelu` at x."""
     out = np.empty(x.shape, x.dtype)
     gelu_vjp_kernel(dense(g).reshape(-1), dense(x).reshape(-1), out.reshape(-1), by_tanh,
                     threads_for(x.size))
@@ -97,21 +74,6 @@ def value_and_slope_by_tanh(x, real):
     return half * x * (real(1) + t), half * fma(x * fma(-t, t, real(1)), steep, real(1) + t)
 
 
-def plain_activation(x, activation):
-    """Apply an activation of a single argument."""
-    if activation == RELU2:
-        return np.square(np.maximum(x, 0))
-    return plain_gelu(x, activation == GELU_TANH)
-
-
-def plain_slope(kept, activation):
-    """Return the derivative of an activation from what backward keeps: the squared ReLU's value, or
-    the GELU's argument."""
-    if activation == RELU2:
-        return 2 * np.sqrt(kept)
-    return plain_gelu_vjp(np.ones_like(kept), kept, activation == GELU_TANH)
-
-
 @inlined
 def activate(x, activation, out):
     """Write the activation of each number of a row to `out`, which may be x."""
@@ -152,28 +114,17 @@ def squared_relu(x, real):
     return positive * positive
 
 
-def plain_swiglu(gate, up):
-    return gate * (1 + np.tanh(gate / 2)) / 2 * up
-
-
-@instead_of(plain_swiglu)
+@stands_in_for(formulas.swiglu)
 def swiglu(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
-    """Return silu(gate) * up, with silu(x) = x / (1 + e^-x), of arrays of one shape."""
     out = np.empty(gate.shape, gate.dtype)
     swiglu_kernel(dense(gate).reshape(-1), dense(up).reshape(-1), out.reshape(-1),
                   threads_for(gate.size))
     return out
 
 
-def plain_swiglu_vjp(g, gate, up):
-    s = (1 + np.tanh(gate / 2)) / 2
-    return g * up * s * (1 + gate * (1 - s)), g * gate * s, gate * s * up
-
-
-@instead_of(plain_swiglu_vjp)
+@stands_in_for(formulas.swiglu_vjp)
 def swiglu_vjp(g: np.ndarray, gate: np.ndarray, up: np.ndarray
                ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the gradients to gate and up, and the value of `swiglu`."""
     dgate, dup, out = (np.empty(gate.shape, gate.dtype) for _ in range(3))
     swiglu_vjp_kernel(dense(g).reshape(-1), dense(gate).reshape(-1), dense(up).reshape(-1),
                       dgate.reshape(-1), dup.reshape(-1), out.reshape(-1), threads_for(gate.size))

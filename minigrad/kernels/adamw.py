@@ -11,7 +11,8 @@ import functools
 
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial, threads_for
+from minigrad import formulas
+from minigrad.kernels.build.compiling import dense, kernel, serial, stands_in_for, threads_for
 from minigrad.kernels.build.lanes import LANES, fma
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import array_at, part
@@ -23,50 +24,25 @@ _Bytes = ctypes.c_char * 0      # of any buffer, which may be empty
 _ONE_ROW = np.array([0, 1])     # its places
 
 
-def plain_adamw(ps, gs, ms, vs, settings):
-    for p, g, m, v, row in zip(ps, gs, ms, vs, settings.tolist()):
-        lr, beta1, beta2, eps, weight_decay, correction1, correction2 = row
-        g = plain_table(g)
-        m += (1 - beta1) * (g - m)
-        v += (1 - beta2) * (g * g - v)
-        p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
-
-
-@instead_of(plain_adamw)
+@stands_in_for(formulas.adamw)
 def adamw(ps: list, gs: list, ms: list, vs: list, settings: np.ndarray) -> None:
-    """Update every p, m and v in place; all are dense and of one float type.  A g is an array or
-    `core.Rows`.
-
-    `settings` (float64) has a row for each: lr, beta1, beta2, eps, weight_decay, correction1,
-    correction2.
-    """
     at, gs = rows_of(gs)
     at = np.column_stack((at, *map(addresses, (ps, ms, vs))))
     sizes = tuple([p.size for p in ps])
     adamw_kernel(ps[0].reshape(-1), at, pieces(sizes), settings, threads_for(sum(sizes)))
 
 
-def plain_sum_of_squares(xs):
-    return float(sum(np.square(plain_table(x), dtype=np.float64).sum() for x in xs))
-
-
-@instead_of(plain_sum_of_squares)
+@stands_in_for(formulas.sum_of_squares)
 def sum_of_squares(xs: list) -> float:
-    """Return the sum of the squares of all elements of all arrays, or of tables given as
-    `core.Rows`; they have one float type."""
     # Rows that are all zero can be left out if each row begins in the first lane of a sum.
     xs = [x if isinstance(x, np.ndarray) or x.length % (2 * LANES) == PIECE % (x.length or 1) == 0
-          else x.table() for x in xs]
+          else np.asarray(x) for x in xs]
     sizes = tuple([x.size for x in xs])
     at, xs = rows_of(xs)
     sums = np.zeros(len(pieces(sizes)))
     like = np.empty(0, xs[0].dtype)
     sum_of_squares_kernel(like, at, pieces(sizes), sums, threads_for(sum(sizes)))
     return float(sums.sum())
-
-
-def plain_table(x):
-    return x if isinstance(x, np.ndarray) else x.table()
 
 
 def rows_of(xs: list) -> tuple[np.ndarray, list]:

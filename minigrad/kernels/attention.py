@@ -15,7 +15,8 @@ section 3.1), and the dropout mask from its seed.
 """
 import numpy as np
 
-from minigrad.kernels.build.compiling import (dense, instead_of, kernel, serial, threads_for,
+from minigrad import formulas
+from minigrad.kernels.build.compiling import (dense, kernel, serial, stands_in_for, threads_for,
                                               writable)
 from minigrad.kernels.build.lanes import LANES, larger, load, spread, store
 from minigrad.kernels.build.parallel import on_threads, share
@@ -23,51 +24,17 @@ from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.sums import dot
 from minigrad.kernels.build.tiles import MR, TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.build.vector_math import exp, log
-from minigrad.kernels.dropout import keeps, mask_of, plain_dropout
+from minigrad.kernels.dropout import keeps, mask_of
 from minigrad.kernels.matmul import ADD, SET, multiply_tiles, pack_columns
 from minigrad.kernels.rotary import copy_row
 
 QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
 
 
-def plain_attention(q, k, v, mask, slopes, causal, scale, p, seed, first=0):
-    P, log_sum = _weights(q, k, mask, slopes, causal, scale)
-    return plain_dropout(P, p, seed, first=first) @ _for_each_head(v, q), log_sum
-
-
-def _for_each_head(x, q):
-    """Repeat keys or values (B, groups, S, D) for each head of the queries, (B, H, S, D)."""
-    return np.repeat(x, q.shape[1] // x.shape[1], axis=1)
-
-
-def _weights(q, k, mask, slopes, causal, scale):
-    scores = q @ _for_each_head(k, q).swapaxes(-1, -2) * scale          # (B, H, T, S)
-    if slopes is not None:
-        T, S = scores.shape[-2:]
-        distances = abs(np.arange(T)[:, None] - np.arange(S)).astype(q.dtype)
-        scores = scores - slopes[:, None, None] * distances
-    if mask is not None:
-        scores = scores + mask
-    if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf).astype(q.dtype)
-    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    e = np.exp(scores - np.where(top > -np.inf, top, 0))
-    total = e.sum(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        log_sum = np.where(top > -np.inf, top + np.log(total), -np.inf)[..., 0]
-    return e / np.where(total > 0, total, 1), log_sum.astype(q.dtype)
-
-
-@instead_of(plain_attention)
+@stands_in_for(formulas.attention)
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None,
               slopes: np.ndarray | None, causal: bool, scale: float, p: float, seed: int,
               first: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """(B, H, T, D), (B, groups, S, D), (B, groups, S, E) -> (B, H, T, E), and log_sum, (B, H, T).
-
-    `log_sum` is log(sum(exp(scores))) of each row.  `mask` is added to the scores and has their
-    shape (B, H, T, S); strides of 0 are allowed.  `slopes` is (H,).  A query without keys gets 0.
-    Weights are dropped as `dropout` drops elements, from number `first` on.
-    """
     B, H, T, D = q.shape
     out = _like(q, v.shape[3])
     log_sum = np.full((B, H, T), -np.inf, q.dtype)
@@ -80,27 +47,9 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     return out, log_sum
 
 
-def plain_attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, first=0,
-                        into=None):
-    P, _ = _weights(q, k, mask, slopes, causal, scale)
-    dP = plain_dropout(g @ _for_each_head(v, q).swapaxes(-1, -2), p, seed, first=first)
-    dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * scale
-    gradients = [dS @ _for_each_head(k, q)]
-    dropped = plain_dropout(P, p, seed, first=first)
-    for dx in (dS.swapaxes(-1, -2) @ q, dropped.swapaxes(-1, -2) @ g):
-        gradients.append(dx.reshape(*k.shape[:2], q.shape[1] // k.shape[1], *dx.shape[2:])
-                         .sum(axis=2))
-    if into is None:
-        return gradients
-    for room, gradient in zip(into, gradients):
-        room[...] = gradient
-    return into
-
-
-@instead_of(plain_attention_vjp)
+@stands_in_for(formulas.attention_vjp)
 def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, first=0,
                   into=None):
-    """Return the gradients to q, k and v, written to the three arrays `into` if they are given."""
     dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
     if k.shape[2] == 0:
         dq[...] = 0

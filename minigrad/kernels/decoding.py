@@ -11,78 +11,24 @@ training kernels, so that the logits are equal to the last bit.
 """
 import numpy as np
 
-from minigrad.kernels.activations import (SWIGLU, activate, plain_activation, plain_swiglu,
-                                          sigmoid)
-from minigrad.kernels.build.compiling import FEW, instead_of, kernel, serial, threads_for
+from minigrad.formulas import SWIGLU
+from minigrad.kernels.activations import activate, sigmoid
+from minigrad.kernels.build.compiling import FEW, kernel, serial, threads_for
 from minigrad.kernels.build.lanes import LANES
 from minigrad.kernels.build.parallel import in_stages, on_threads, share
 from minigrad.kernels.build.sums import largest
-from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel, put, unpack
-from minigrad.kernels.embedding import plain_ngram_rows, rows_at
+from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel
+from minigrad.kernels.embedding import rows_at
 from minigrad.kernels.matmul import KC
-from minigrad.kernels.norm import normalise, plain_norm
-from minigrad.kernels.rotary import (copy_row, norm_head, plain_norm_heads, plain_rotate,
-                                     rotate_row)
-from minigrad.kernels.sampling import draw_one, limits, plain_draw
-from minigrad.kernels.softmax import plain_softmax, softmax_row
+from minigrad.kernels.norm import normalise
+from minigrad.kernels.rotary import copy_row, norm_head, rotate_row
+from minigrad.kernels.sampling import draw_one, limits
+from minigrad.kernels.softmax import softmax_row
 
 QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages of a step: five in each layer, the last,
 STAGES = HEAD                                   # and before them the embedding
 
 
-def plain_decode(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens, ngrams,
-                 positions, keys, values, ids, u, V, T, t, longest, eps, qk_eps, centred,
-                 activation, temperature=0.0, top_k=None, top_p=None):
-    for step in range(max(1, u.shape[1])):
-        x = unpack(tokens, V).T[ids[:, t:t + T]]                        # (B, T, C)
-        if longest > 1:
-            rows = plain_ngram_rows(ids[:, :t + T], longest, len(ngrams))[:, t:]
-            x = x + ngrams[rows].sum(axis=2)
-        if len(positions):
-            x = x + positions[t:t + T]
-        logits = _plain_logits(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head,
-                               keys, values, x, V, t, eps, qk_eps, centred, activation)
-        t, T = t + T, 1
-        if u.shape[1]:
-            ids[:, t] = plain_draw(logits, u[:, step], temperature, top_k, top_p)[0]
-    return logits
-
-
-def _plain_logits(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, keys, values,
-                  x, V, t, eps, qk_eps, centred, activation):
-    (B, T, C), (L, _, groups, _, D, NR), H = x.shape, keys.shape, slopes.size
-    W, F, S = (H + 2 * groups) * D, down.shape[2], t + T
-    distance = np.arange(t, S)[:, None] - np.arange(S)                  # (T, S)
-    bias_to_key = np.where(distance < 0, np.inf, slopes.reshape(groups, -1, 1, 1) * distance)
-
-    def normed(x, i):
-        return plain_norm(x, gains[i], shifts[i], eps, centred)[0]
-
-    for i in range(L):
-        of_qkv, of_out, of_up, of_down = np.split(biases[i], [W, W + C, -C])
-        packed = normed(x, 2 * i) @ unpack(qkv[i], W) + of_qkv          # (B, T, W)
-        angles = (np.tile(angle[t:S], H + groups) for angle in (cos, sin))
-        packed = (plain_norm_heads(packed, *angles, H + groups, D, qk_eps)[0] if qk_eps
-                  else plain_rotate(packed, *angles))
-        q, k, v = np.split(packed.reshape(B, T, -1, D).swapaxes(1, 2), [H, H + groups], axis=1)
-        for s in range(t, S):
-            keys[i, :, :, s // NR, :, s % NR] = k[:, :, s - t]
-        put(v, values[i, :, :, :, t:])
-        past = unpack(keys[i], S), unpack(values[i], D)[:, :, :S]
-        q = q.reshape(B, groups, -1, T, D)                              # G heads to each group
-        P = plain_softmax(q @ past[0][:, :, None] * D ** -0.5 - bias_to_key.astype(q.dtype))
-        mixed = (P @ past[1][:, :, None]).reshape(B, H, T, D).swapaxes(1, 2).reshape(B, T, C)
-        x = x + (mixed @ unpack(out[i], C) + of_out)
-        read, parts = normed(x, 2 * i + 1), 1 + (activation == SWIGLU)
-        hidden = [read @ unpack(panels, F) + bias for panels, bias      # (B, T, F) each
-                  in zip(np.split(up[i], parts), np.split(of_up, parts))]
-        hidden = (plain_swiglu(*hidden) if activation == SWIGLU else
-                  plain_activation(*hidden, activation))
-        x = x + (hidden @ unpack(down[i], C) + of_down)
-    return normed(x[:, -1], 2 * L) @ unpack(head, V)
-
-
-@instead_of(plain_decode)
 def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarray,
            shifts: np.ndarray, biases: np.ndarray, qkv: np.ndarray, out: np.ndarray,
            up: np.ndarray, down: np.ndarray, head: np.ndarray, tokens: np.ndarray,

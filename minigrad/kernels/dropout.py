@@ -7,36 +7,15 @@ Functions").
 """
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial, threads_for
+from minigrad import formulas
+from minigrad.kernels.build.compiling import dense, kernel, serial, stands_in_for, threads_for
 from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.build.parallel import on_threads, portion, share
 
 
-def plain_keep(n, p, seed, first=0):
-    """Return which of n elements, from number `first` on, dropout keeps, (n,)."""
-    if p == 0:
-        return np.ones(n, bool)
-    bits = np.arange(first, first + n).astype(np.uint32)
-    for half in (seed & 0xFFFFFFFF, seed >> 32):
-        bits = bits ^ np.uint32(half)
-        bits = (bits ^ bits >> np.uint32(16)) * np.uint32(0x7FEB352D)
-        bits = (bits ^ bits >> np.uint32(15)) * np.uint32(0x846CA68B)
-        bits = bits ^ bits >> np.uint32(16)
-    return bits >= np.uint32(min(p * 2**32, 2**32 - 1))
-
-
-def plain_dropout(x, p, seed, residual=None, first=0):
-    kept = plain_keep(x.size, p, seed, first).reshape(x.shape)
-    y = np.where(kept, x * (1 / (1 - p)), 0).astype(x.dtype)
-    return y if residual is None else residual + y
-
-
-@instead_of(plain_dropout)
+@stands_in_for(formulas.dropout)
 def dropout(x: np.ndarray, p: float, seed: int, residual: np.ndarray | None = None, first: int = 0
             ) -> np.ndarray:
-    """Zero elements of x with probability p, scale others by 1 / (1 - p), and add a residual of the
-    same shape; `seed` has 64 bits.  `first` is the number of x's first element, where x is a part
-    of a larger array."""
     out = np.empty(x.shape, x.dtype)
     flat = dense(x).reshape(-1)
     dropout_kernel(flat, flat[:0] if residual is None else dense(residual).reshape(-1),

@@ -3,30 +3,23 @@ the n-grams that end at each character of a sequence.
 """
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, instead_of, kernel, rows, serial, threads_for
+from minigrad import formulas
+from minigrad.formulas import FNV_BASIS, FNV_PRIME
+from minigrad.kernels.build.compiling import (dense, kernel, rows, serial, stands_in_for,
+                                              threads_for)
 from minigrad.kernels.build.lanes import LANES, fma, load, spread, store
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.tiles import prefetch
-from minigrad.kernels.dropout import keeps, mask_of, plain_keep
+from minigrad.kernels.dropout import keeps, mask_of
 
-FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
 FOLD = np.uint64(32)
 AHEAD = 2       # rows are prefetched so many sums before their own
 
 
-def plain_sum_rows(table, ids, p=0.0, seed=0, first=0):
-    if (ids < 0).any():
-        raise IndexError("an id is below 0")
-    kept = plain_keep(ids.size, p, seed, first).reshape(*ids.shape, 1)
-    return np.where(kept, table[ids], 0).sum(axis=1, dtype=table.dtype) * (1 / (1 - p))
-
-
-@instead_of(plain_sum_rows)
+@stands_in_for(formulas.sum_rows)
 def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0, first: int = 0
              ) -> np.ndarray:
-    """Return sums of n rows each, (V, C), (N, n) -> (N, C), with rows dropped as `dropout` drops
-    elements, from number `first` on.  Raise an IndexError if there is no such row."""
     out = np.empty((len(ids), table.shape[1]), table.dtype)
     sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *mask_of(p, seed, first),
                     1 / (1 - p), threads_for(ids.size * table.shape[1] // 8))
@@ -70,16 +63,9 @@ def kept_rows(ids, r, low, high, bound, first, found):
     return count
 
 
-def plain_add_rows(total, ids, g, p=0.0, seed=0, first=0):
-    of, at = np.nonzero(plain_keep(ids.size, p, seed, first).reshape(ids.shape))
-    np.add.at(total, ids[of, at], g[of] * (1 / (1 - p)))
-
-
-@instead_of(plain_add_rows)
+@stands_in_for(formulas.add_rows)
 def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, seed: int = 0,
              first: int = 0) -> None:
-    """Add g[r] to total[ids[r, i]] for every r and i, repeated ids too, except dropped rows, which
-    are numbered from `first` on: (V, C), (N, n), (N, C)."""
     if ids.size:
         add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *mask_of(p, seed, first),
                         1 / (1 - p), threads_for(ids.size * g.shape[1] // 8))
@@ -104,25 +90,8 @@ def add_rows_of_thread(thread, threads, total, ids, g, low, high, bound, first, 
                     into[c] = fma(factor, row[c], into[c])
 
 
-def plain_ngram_rows(ids, n, count):
-    T = ids.shape[-1]
-    begun = np.zeros((*ids.shape[:-1], n - 1 + T), np.uint64)
-    begun[..., n - 1:] = ids.astype(np.uint64) + np.uint64(1)
-    found, state = [], FNV_BASIS
-    for back in range(n):
-        state = (state ^ begun[..., n - 1 - back:n - 1 - back + T]) * FNV_PRIME
-        found.append(state)                                     # of back + 1 characters
-    states = np.stack(found[1:], axis=-1)
-    return ((states ^ states >> FOLD) % np.uint64(count)).astype(np.int64)
-
-
-@instead_of(plain_ngram_rows)
+@stands_in_for(formulas.ngram_rows)
 def ngram_rows(ids: np.ndarray, n: int, count: int) -> np.ndarray:
-    """Return a row below `count` for each n-gram, from pairs on: (..., T) -> (..., T, n - 1).
-
-    The hash is Fowler, Noll & Vo's FNV-1a of 64 bits, folded, over the characters of an n-gram from
-    the last to the first.  Characters before the sequence count as 0, and id i as i + 1.
-    """
     found = np.empty((*ids.shape, n - 1), np.int64)
     flat = rows(np.ascontiguousarray(ids, np.int64))
     ngram_rows_kernel(flat, count, found.reshape(*flat.shape, n - 1))

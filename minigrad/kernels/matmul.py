@@ -11,9 +11,10 @@ import functools
 
 import numpy as np
 
-from minigrad.kernels.activations import (GELU, RELU2, activate, multiply_by_slope,
-                                          plain_activation, plain_slope)
-from minigrad.kernels.build.compiling import (dense, instead_of, kernel, serial, threads_for,
+from minigrad import formulas
+from minigrad.formulas import GELU, RELU2
+from minigrad.kernels.activations import activate, multiply_by_slope
+from minigrad.kernels.build.compiling import (dense, kernel, serial, stands_in_for, threads_for,
                                               writable)
 from minigrad.kernels.build.parallel import in_stages, on_threads
 from minigrad.kernels.build.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
@@ -27,34 +28,11 @@ AHEAD = 8               # columns of A that are prefetched before they are packe
 SET, ADD = np.bool_(False), np.bool_(True)
 
 
-def plain_matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activated=None,
-                 activation=GELU):
-    c = a @ b
-    if out is not None:
-        out += c
-        c = out
-    for added in (bias, residual):
-        if added is not None:
-            c += added
-    if slope_at is not None:
-        c *= plain_slope(slope_at, activation)
-    elif activation == RELU2:
-        c[...] = plain_activation(c, activation)
-    if activated is not None:
-        activated[...] = plain_activation(c if slope_at is None else slope_at, activation)
-    return c
-
-
-@instead_of(plain_matmul)
+@stands_in_for(formulas.matmul)
 def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
            bias: np.ndarray | None = None, residual: np.ndarray | None = None,
            slope_at: np.ndarray | None = None, activated: np.ndarray | None = None,
            activation: int = GELU) -> np.ndarray:
-    """(N, M, K) @ (N, K, P) -> (N, M, P), or (M, K) @ (K, P) -> (M, P); added to `out` if given.
-
-    The further steps, which `plain_matmul` states, need a bias (P,), and dense arrays of the
-    product's shape.  `slope_at` is the GELU's argument, or the squared ReLU's value.
-    """
     add = out is not None
     if not add:
         out = np.empty(a.shape[:-1] + b.shape[-1:], a.dtype)

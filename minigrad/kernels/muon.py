@@ -15,8 +15,10 @@ import math
 
 import numpy as np
 
+from minigrad import formulas
+from minigrad.formulas import A, B, C, TINY
 from minigrad.kernels.adamw import addresses
-from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial, threads_for
+from minigrad.kernels.build.compiling import dense, kernel, serial, stands_in_for, threads_for
 from minigrad.kernels.build.lanes import fma
 from minigrad.kernels.build.parallel import on_threads
 from minigrad.kernels.build.simd import array_at, part
@@ -24,34 +26,15 @@ from minigrad.kernels.build.sums import dot
 from minigrad.kernels.build.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
 from minigrad.kernels.matmul import KC, multiply, pack_columns
 
-A, B, C = 3.4445, -4.7750, 2.0315
 SCALE = C ** 0.25
 SHIFT = B / (2 * math.sqrt(C))
 REST = A - B * B / (4 * C)
-TINY = 1e-7         # added to the norm
 STRIP = 4 * MR      # rows of a product at a time; whole tiles, and columns of whole vectors
 FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literals compile it twice
 
 
-def plain_muon(ps, gs, ms, settings, steps):
-    for p, g, m, (momentum, decay, lr) in zip(ps, gs, ms, settings.tolist()):
-        m *= momentum
-        m += g
-        z = g + momentum * m
-        z /= np.sqrt(np.square(z).sum()) + TINY
-        for _ in range(steps):
-            gram = z @ z.T
-            z = A * z + (B * gram + C * gram @ gram) @ z
-        p *= decay
-        p -= lr * z
-
-
-@instead_of(plain_muon)
+@stands_in_for(formulas.muon)
 def muon(ps: list, gs: list, ms: list, settings: np.ndarray, steps: int) -> None:
-    """Update every matrix p and its m in place; all are dense and of one float type.
-
-    `settings` (float64) has a row for each: momentum, decay, lr.
-    """
     gs = [dense(g) for g in gs]
     places = np.stack([addresses(arrays) for arrays in (ps, gs, ms)], axis=1)
     shapes = np.array([p.shape for p in ps], np.int64)

@@ -1,12 +1,11 @@
 """Layer norm (Ba, Kiros & Hinton 2016, section 3), and RMS norm, which does not centre (Zhang &
 Sennrich 2019, section 4).
 """
-import math
-
 import numpy as np
 
-from minigrad.kernels.build.compiling import (dense, inlined, instead_of, kernel, rows, serial,
-                                              threads_for)
+from minigrad import formulas
+from minigrad.kernels.build.compiling import (dense, inlined, kernel, rows, serial,
+                                              stands_in_for, threads_for)
 from minigrad.kernels.build.lanes import LANES, fma, load, spread, store, total
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
@@ -15,19 +14,9 @@ from minigrad.kernels.build.sums import row_sum, squares
 CHUNKS = 16     # of rows; each has its own sums of dweight and dbias, so threads change nothing
 
 
-def plain_norm(x, weight, bias, eps, centred):
-    flat = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    mean = flat.mean(axis=1) if centred else np.zeros(len(flat), x.dtype)
-    rstd = 1 / np.sqrt(np.square(flat - mean[:, None]).mean(axis=1) + eps)
-    unit = (flat - mean[:, None]) * rstd[:, None]
-    return (unit * weight + bias).reshape(x.shape), np.stack([mean, rstd], axis=1).astype(x.dtype)
-
-
-@instead_of(plain_norm)
+@stands_in_for(formulas.norm)
 def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float, centred: bool
          ) -> tuple[np.ndarray, np.ndarray]:
-    """Normalise the last axis, (..., C) -> (..., C); also return mean and 1 / std of each row,
-    (R, 2)."""
     flat = rows(x)
     out, moments = np.empty(flat.shape, x.dtype), np.empty((len(flat), 2), x.dtype)
     if len(flat):
@@ -36,20 +25,9 @@ def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float, centre
     return out.reshape(x.shape), moments
 
 
-def plain_norm_vjp(g, x, weight, moments, centred):
-    flat, g_flat = x.reshape(-1, x.shape[-1]), g.reshape(-1, x.shape[-1])
-    mean, rstd = moments[:, :1], moments[:, 1:]
-    unit, d = (flat - mean) * rstd, g_flat * weight
-    dx = rstd * (d - unit * (d * unit).mean(axis=1, keepdims=True))
-    if centred:
-        dx -= rstd * d.mean(axis=1, keepdims=True)
-    return dx.reshape(x.shape), (g_flat * unit).sum(axis=0), g_flat.sum(axis=0)
-
-
-@instead_of(plain_norm_vjp)
+@stands_in_for(formulas.norm_vjp)
 def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarray, centred: bool
              ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the gradients to x, weight and bias."""
     flat = rows(x)
     dx = np.empty(flat.shape, x.dtype)
     sums = np.zeros((2 * CHUNKS, x.shape[-1]), x.dtype)

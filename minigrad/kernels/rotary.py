@@ -4,24 +4,17 @@ by the opposite angle; and, in the same pass, heads divided by their root mean s
 """
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, instead_of, kernel, rows, serial, threads_for
+from minigrad import formulas
+from minigrad.kernels.build.compiling import (dense, kernel, rows, serial, stands_in_for,
+                                              threads_for)
 from minigrad.kernels.build.lanes import LANES, fma, load, store
 from minigrad.kernels.build.parallel import on_threads, share
 from minigrad.kernels.build.simd import part
 from minigrad.kernels.build.sums import dot
 
 
-def plain_rotate(x, cos, sin):
-    y, turned = x.copy(), 2 * cos.shape[-1]
-    a, b = x[..., :turned:2], x[..., 1:turned:2]
-    y[..., :turned:2], y[..., 1:turned:2] = a * cos - b * sin, b * cos + a * sin
-    return y
-
-
-@instead_of(plain_rotate)
+@stands_in_for(formulas.rotate)
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
-    """Turn the first channels and copy the others: (..., T, W), (T, pairs), (T, pairs) ->
-    (..., T, W)."""
     y = np.empty(x.shape, x.dtype)
     rotate_kernel(rows(x), dense(cos), dense(sin), rows(y), threads_for(x.size // 16))
     return y
@@ -56,39 +49,18 @@ def copy_row(source, target):
         target[c] = source[c]
 
 
-def plain_norm_heads(x, cos, sin, heads, D, eps):
-    y, of_heads = plain_rotate(x, cos, sin), x[..., :heads * D].reshape(*x.shape[:-1], heads, D)
-    rstd = 1 / np.sqrt(np.square(of_heads).mean(axis=-1) + eps)
-    y[..., :heads * D] *= np.repeat(rstd, D, axis=-1)
-    return y, rstd.reshape(-1, heads)
-
-
-@instead_of(plain_norm_heads)
+@stands_in_for(formulas.norm_heads)
 def norm_heads(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, heads: int, D: int, eps: float
                ) -> tuple[np.ndarray, np.ndarray]:
-    """Turn each of the first heads, divide it by its root mean square, and copy the other channels:
-    (..., T, W), (T, pairs), (T, pairs) -> (..., T, W); also return each 1 / rms, (R, heads).
-
-    The angles are those of all heads, or (T, 0) to turn nothing.
-    """
     y, flat = np.empty(x.shape, x.dtype), rows(x)
     rstd = np.empty((len(flat), heads), x.dtype)
     norm_heads_kernel(flat, dense(cos), dense(sin), rows(y), rstd, D, eps, threads_for(x.size // 8))
     return y, rstd
 
 
-def plain_norm_heads_vjp(g, y, rstd, cos, sin, D):
-    dx, heads = g.copy(), rstd.shape[1]
-    g, y = (a[..., :heads * D].reshape(*a.shape[:-1], heads, D) for a in (g, y))
-    d = (g - y * (g * y).mean(axis=-1, keepdims=True)) * rstd.reshape(*g.shape[:-1], 1)
-    dx[..., :heads * D] = d.reshape(*g.shape[:-2], heads * D)
-    return plain_rotate(dx, cos, -sin)
-
-
-@instead_of(plain_norm_heads_vjp)
+@stands_in_for(formulas.norm_heads_vjp)
 def norm_heads_vjp(g: np.ndarray, y: np.ndarray, rstd: np.ndarray, cos: np.ndarray, sin: np.ndarray,
                    D: int) -> np.ndarray:
-    """Return the gradient to the x of `norm_heads`, from its outputs."""
     dx = np.empty(g.shape, g.dtype)
     norm_heads_vjp_kernel(rows(g), rows(y), rstd, dense(cos), dense(-sin), rows(dx), D,
                           threads_for(g.size // 8))

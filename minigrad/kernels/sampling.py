@@ -6,34 +6,13 @@ import math
 
 import numpy as np
 
-from minigrad.kernels.build.compiling import dense, instead_of, kernel, serial
+from minigrad import random
+from minigrad.kernels.build.compiling import dense, kernel, serial, stands_in_for
 
 
-def plain_draw(logits, u, temperature, top_k, top_p):
-    drawn, probabilities = np.full(len(logits), -1), np.zeros(logits.shape)
-    for b, row in enumerate(logits.astype(np.float64)):
-        ranked = np.argsort(-row, kind="stable")[:1 if temperature == 0 else top_k]
-        if not (row < np.inf).all() or row[ranked[0]] == -np.inf:
-            continue
-        p = np.exp((row[ranked] - row[ranked[0]]) / (temperature or 1.0))
-        if top_p is not None and top_p < 1:
-            reached = np.cumsum(p)
-            fewest = int(np.searchsorted(reached, top_p * reached[-1])) + 1
-            ranked, p = ranked[:fewest], p[:fewest]
-        probabilities[b, ranked] = p / p.sum()
-        likely = np.flatnonzero(probabilities[b])
-        reached = np.cumsum(probabilities[b, likely])
-        drawn[b] = likely[min(np.searchsorted(reached, u[b], side="right"), likely.size - 1)]
-    return drawn, probabilities
-
-
-@instead_of(plain_draw)
+@stands_in_for(random.draw)
 def draw(logits: np.ndarray, u: np.ndarray, temperature: float, top_k: int | None,
          top_p: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids (B,), and the probabilities (B, V) from which they were drawn, from logits (B, V).
-
-    An id is -1 where logits are nan or inf, or all of them are -inf.
-    """
     drawn, p = np.empty(len(logits), np.int64), np.empty(logits.shape)
     draw_kernel(dense(logits), u, drawn, p, temperature, *limits(logits.shape[1], top_k, top_p))
     return drawn, p

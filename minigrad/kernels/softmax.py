@@ -1,7 +1,8 @@
 """Softmax over rows, and the cross-entropy of rows of logits against one class each."""
 import numpy as np
 
-from minigrad.kernels.build.compiling import (inlined, instead_of, kernel, rows, serial,
+from minigrad import formulas
+from minigrad.kernels.build.compiling import (inlined, kernel, rows, serial, stands_in_for,
                                               threads_for)
 from minigrad.kernels.build.lanes import LANES, load, spread, store, total
 from minigrad.kernels.build.parallel import on_threads, share
@@ -10,29 +11,16 @@ from minigrad.kernels.build.sums import dot, largest
 from minigrad.kernels.build.vector_math import exp, log
 
 
-def plain_softmax(x):
-    if x.size == 0:
-        return np.empty_like(x)
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
-
-
-@instead_of(plain_softmax)
+@stands_in_for(formulas.softmax)
 def softmax(x: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis, (..., C) -> (..., C)."""
     out = np.empty(x.shape, x.dtype)
     if x.size:
         softmax_kernel(rows(x), rows(out), threads_for(x.size))
     return out
 
 
-def plain_softmax_vjp(g, y):
-    return y * (g - (g * y).sum(axis=-1, keepdims=True))
-
-
-@instead_of(plain_softmax_vjp)
+@stands_in_for(formulas.softmax_vjp)
 def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """y * (g - sum(g * y)) over the last axis: the gradient of `softmax`, from its output y."""
     out = np.empty(y.shape, y.dtype)
     if y.size:
         softmax_vjp_kernel(rows(g), rows(y), rows(out), threads_for(y.size // 4))
@@ -88,29 +76,9 @@ def softmax_row_vjp(g, y, out):
         store(out, i, load(y, i, 0) * (load(g, i, 0) - along))
 
 
-def plain_cross_entropy(logits, targets, ignored):
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    counted = targets != ignored
-    if (counted & (targets < 0)).any():
-        raise IndexError("a target is below 0")
-    chosen = np.arange(len(targets)), np.where(counted, targets, 0)
-    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[chosen]
-    slopes = plain_softmax(logits)
-    slopes[chosen] -= 1
-    return ((losses * counted).astype(logits.dtype), slopes * counted[:, None],
-            int(np.count_nonzero(counted)))
-
-
-@instead_of(plain_cross_entropy)
+@stands_in_for(formulas.cross_entropy)
 def cross_entropy(logits: np.ndarray, targets: np.ndarray, ignored: int
                   ) -> tuple[np.ndarray, np.ndarray, int]:
-    """-log softmax(logits)[target] in nats, (R, C), (R,) -> (R,), and its gradient, (R, C), in the
-    same pass; both are 0 where the target is ignored.  Also return how many are not.
-
-    Raises
-    ------
-    IndexError : a target is no class, and is not ignored.
-    """
     losses, slopes = np.empty(len(targets), logits.dtype), np.empty(logits.shape, logits.dtype)
     counted = np.zeros(1, np.int64)
     if targets.size:

@@ -1,5 +1,5 @@
 """The ops of attention: for separate queries, keys and values, for packed heads, rotary positions,
-and normalised queries and keys.
+and normalised queries and keys.  For sources, see `formulas.py`.
 
 Axes: B batch, T queries (time), S keys, H heads, D channels of a query or key, E of a value.
 """
@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from minigrad import kernels
-from minigrad.core import Array, Rule, Together, op
-from minigrad.ops.network import NORM_EPS, check_row, dropout_settings, one_type
+from minigrad import formulas
+from minigrad.core import Array, Rule, Together, one_type, op
+from minigrad.ops.network import NORM_EPS, check_row, dropout_settings
 
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
 
@@ -27,9 +27,6 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     query t attends to keys up to t.  A query that may attend to no key gets 0.  Weights are dropped
     if and only if an rng is given.  With `enable_gqa`, key and value may have fewer heads (the
     axis before the last two): each of theirs serves several consecutive heads of the query.
-
-    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1; Ainslie et al. 2023,
-    "GQA", section 2.2.
     """
     q, k, v = one_type(query, key, value)
     lead, kv_lead = q.shape[:-2], k.shape[:-2]
@@ -48,11 +45,11 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     scale = D ** -0.5 if scale is None else scale
     settings = is_causal, scale, *dropout_settings(dropout_p, rng, (*lead, T, S), below_1=True)
     heads = [_four_axes(x) for x in (q, k, v)]
-    out, log_sum = kernels.attention(*heads, mask, None, *settings)
+    out, log_sum = formulas.attention(*heads, mask, None, *settings)
 
     def vjp(g):
-        gradients = kernels.attention_vjp(_four_axes(g), *heads, mask, None, out, log_sum,
-                                          *settings)
+        gradients = formulas.attention_vjp(_four_axes(g), *heads, mask, None, out, log_sum,
+                                           *settings)
         return [dx.reshape(x.shape) for dx, x in zip(gradients, (q, k, v))]
     return out.reshape(*lead, T, v.shape[-1]), Together(vjp)
 
@@ -95,12 +92,12 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
         k, v = H * D, (H + G) * D           # where keys and values begin
         return heads(x[..., :k], D), heads(x[..., k:v], D), heads(x[..., v:], E)
     packed = parts(qkv)
-    out, log_sum = kernels.attention(*packed, None, slopes, *settings)
+    out, log_sum = formulas.attention(*packed, None, slopes, *settings)
 
     def vjp(g):
         dqkv = np.empty(qkv.shape, qkv.dtype)
-        kernels.attention_vjp(heads(g, E), *packed, None, slopes, out, log_sum, *settings,
-                              into=parts(dqkv))
+        formulas.attention_vjp(heads(g, E), *packed, None, slopes, out, log_sum, *settings,
+                               into=parts(dqkv))
         return dqkv,
     return out.swapaxes(1, 2).reshape(*lead, T, H * E), Together(vjp)
 
@@ -113,13 +110,11 @@ def rotary(x: Array, num_heads: int, d_key: int | None = None,
 
     The first num_heads D channels are rotated, D = d_key (by default all, W / num_heads).  Later
     channels, such as packed values, are passed on.  Back:  rotate by the opposite angle.
-
-    Source: Su et al. 2021, "RoFormer", section 3.4.2.
     """
     x, = one_type(x)
     D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
     cos, sin = rotary_angles(x.shape[-2], D, x.dtype, num_heads, base)
-    return kernels.rotate(x, cos, sin), (lambda g: kernels.rotate(g, cos, -sin),)
+    return formulas.rotate(x, cos, sin), (lambda g: formulas.rotate(g, cos, -sin),)
 
 
 @op
@@ -141,8 +136,8 @@ def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | No
     D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
     cos, sin = ([np.empty((T, 0), x.dtype)] * 2 if base is None else
                 rotary_angles(T, D, x.dtype, num_heads, base))
-    y, rstd = kernels.norm_heads(x, cos, sin, num_heads, D, eps)
-    return y, (lambda g: kernels.norm_heads_vjp(g, y, rstd, cos, sin, D),)
+    y, rstd = formulas.norm_heads(x, cos, sin, num_heads, D, eps)
+    return y, (lambda g: formulas.norm_heads_vjp(g, y, rstd, cos, sin, D),)
 
 
 def _channels_of_a_head(W, num_heads, d_key, base):

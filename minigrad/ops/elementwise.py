@@ -4,9 +4,8 @@ Arguments broadcast and types promote as in NumPy.  A vjp keeps the arrays alive
 """
 import numpy as np
 
-from minigrad import kernels
-from minigrad.core import Array, Rule, op
-from minigrad.ops.network import one_type
+from minigrad import formulas
+from minigrad.core import Array, Rule, one_type, op
 
 
 @op
@@ -111,7 +110,7 @@ def gelu(x: Array, approximate: str = "none") -> Rule:
         raise ValueError(f'approximate is "none" or "tanh", not {approximate!r}')
     x, = one_type(x)
     by_tanh = approximate == "tanh"
-    return kernels.gelu(x, by_tanh), (lambda g: kernels.gelu_vjp(g, x, by_tanh),)
+    return formulas.gelu(x, by_tanh), (lambda g: formulas.gelu_vjp(g, x, by_tanh),)
 
 
 @op

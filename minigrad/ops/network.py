@@ -1,15 +1,14 @@
-"""Ops of neural networks, on the compiled kernels: each returns the value and its vjps.
+"""Ops of neural networks, by the formulas of `formulas.py`: each returns the value and its vjps.
 
-Shapes: C channels, V classes; `...` any leading axes.
+Shapes: C channels, V classes; `...` any leading axes.  For sources, see `formulas.py`.
 """
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from minigrad import kernels
-from minigrad.core import Added, Array, Rule, Together, op
-from minigrad.kernels.activations import ACTIVATIONS, RELU2
+from minigrad import formulas
+from minigrad.core import Added, Array, Rule, Together, one_type, op
+from minigrad.formulas import ACTIVATIONS, RELU2
 
 NORM_EPS = 1e-5     # added to a variance
 
@@ -37,7 +36,7 @@ def matmul(x: Array, y: Array) -> Rule:
     def dy(g):
         g = np.expand_dims(g, dropped)
         if y.ndim == 2:             # one matrix for the whole batch: one product of rows sums it
-            return kernels.matmul(_rows(x).T, _rows(g)).reshape(shapes[1])
+            return formulas.matmul(_rows(x).T, _rows(g)).reshape(shapes[1])
         return _product(x.swapaxes(-1, -2), g)
     return np.squeeze(_product(x, y), dropped), (dx, dy)
 
@@ -46,11 +45,11 @@ def _product(x, y):
     if x.dtype.kind != "f":
         return x @ y
     if y.ndim == 2:
-        return kernels.matmul(_rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
+        return formulas.matmul(_rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     x, y = (np.broadcast_to(a, batch + a.shape[-2:]).reshape(math.prod(batch), *a.shape[-2:])
             for a in (x, y))
-    return kernels.matmul(x, y).reshape(*batch, x.shape[-2], y.shape[-1])
+    return formulas.matmul(x, y).reshape(*batch, x.shape[-2], y.shape[-1])
 
 
 @op
@@ -65,10 +64,10 @@ def linear(x: Array, weight: Array, bias: Array = None, residual: Array = None) 
     x, weight, bias, residual = one_type(x, weight, bias, residual)
     shape = *x.shape[:-1], len(weight)
     _check_added(shape, bias, residual)
-    y = kernels.matmul(_rows(x), weight.T, bias=bias, residual=_rows(residual))
+    y = formulas.matmul(_rows(x), weight.T, bias=bias, residual=_rows(residual))
     return y.reshape(shape), (
-        lambda g: kernels.matmul(_rows(g), weight).reshape(x.shape),
-        lambda g: kernels.matmul(_rows(g).T, _rows(x)),
+        lambda g: formulas.matmul(_rows(g), weight).reshape(x.shape),
+        lambda g: formulas.matmul(_rows(g).T, _rows(x)),
         lambda g: _rows(g).sum(axis=0),
         lambda g: g)
 
@@ -86,10 +85,6 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     It is one op so that only one of h and f(h) is kept.  The GELU keeps h, and backward computes
     f(h) again with the derivative.  The squared ReLU keeps f(h), whose derivative is 2 sqrt(f(h)).
     SwiGLU keeps what it multiplies.
-
-    Source: Vaswani et al. 2017, section 3.3, with Hendrycks & Gimpel's GELU; So et al. 2021,
-    "Primer", section 3.2 (squared ReLU); Shazeer 2020, "GLU Variants Improve Transformer",
-    section 2 (SwiGLU).
     """
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}")
@@ -112,12 +107,12 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     _check_added(shape, down_bias, residual)
     hidden, back = (_gated(flat, up, up_bias, gate, gate_bias) if gate is not None else
                     _activated(flat, up, up_bias, ACTIVATIONS.index(activation)))
-    y = kernels.matmul(hidden, down.T, bias=down_bias, residual=_rows(residual))
+    y = formulas.matmul(hidden, down.T, bias=down_bias, residual=_rows(residual))
 
     def vjp(g):
         rows = _rows(g)
         dx, dup, dup_bias, dgate, dgate_bias, hidden = back(rows, down)
-        return (dx.reshape(x.shape), dup, kernels.matmul(rows.T, hidden), dup_bias,
+        return (dx.reshape(x.shape), dup, formulas.matmul(rows.T, hidden), dup_bias,
                 None if down_bias is None else rows.sum(axis=0), g, None, dgate, dgate_bias)
     return y.reshape(shape), Together(vjp)
 
@@ -126,31 +121,31 @@ def _activated(x, up, bias, activation):
     """Return f(h) of h = linear(x, up, bias), and the function from g and the product's next factor
     to the gradients of x, up and bias, two for a gate, and f(h)."""
     hidden = None if activation == RELU2 else np.empty((len(x), len(up)), x.dtype)
-    kept = kernels.matmul(x, up.T, bias=bias, activated=hidden, activation=activation)
+    kept = formulas.matmul(x, up.T, bias=bias, activated=hidden, activation=activation)
 
     def back(g, down):
         hidden = kept if activation == RELU2 else np.empty_like(kept)
-        dh = kernels.matmul(g, down, slope_at=kept, activation=activation,
-                            activated=None if activation == RELU2 else hidden)
-        return kernels.matmul(dh, up), *_to_weights(dh, x, bias), None, None, hidden
+        dh = formulas.matmul(g, down, slope_at=kept, activation=activation,
+                             activated=None if activation == RELU2 else hidden)
+        return formulas.matmul(dh, up), *_to_weights(dh, x, bias), None, None, hidden
     return kept if activation == RELU2 else hidden, back
 
 
 def _gated(x, up, bias, gate, gate_bias):
     """Return the same for silu(a) * h, with a = linear(x, gate, gate_bias)."""
-    a = kernels.matmul(x, gate.T, bias=gate_bias)
-    h = kernels.matmul(x, up.T, bias=bias)
+    a = formulas.matmul(x, gate.T, bias=gate_bias)
+    h = formulas.matmul(x, up.T, bias=bias)
 
     def back(g, down):
-        da, dh, hidden = kernels.swiglu_vjp(kernels.matmul(g, down), a, h)
-        dx = kernels.matmul(dh, up, out=kernels.matmul(da, gate))
+        da, dh, hidden = formulas.swiglu_vjp(formulas.matmul(g, down), a, h)
+        dx = formulas.matmul(dh, up, out=formulas.matmul(da, gate))
         return dx, *_to_weights(dh, x, bias), *_to_weights(da, x, gate_bias), hidden
-    return kernels.swiglu(a, h), back
+    return formulas.swiglu(a, h), back
 
 
 def _to_weights(g, x, bias):
     """Return the gradients of weight and bias of linear(x, weight, bias)."""
-    return kernels.matmul(g.T, x), None if bias is None else g.sum(axis=0)
+    return formulas.matmul(g.T, x), None if bias is None else g.sum(axis=0)
 
 
 def _check_added(shape, bias=None, residual=None):
@@ -193,7 +188,7 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
         p, ids = 0.0, ids[..., :0]      # no row is left to sum
     bags = _rows(_integers(ids, "id"))
     try:
-        value = kernels.sum_rows(weight, bags, p, seed, first)
+        value = formulas.sum_rows(weight, bags, p, seed, first)
     except IndexError:
         raise _beyond(ids, len(weight), "id") from None
     return (value.reshape(*ids.shape[:-1], weight.shape[1]),
@@ -203,16 +198,16 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
 def _rows_added(bags, p=0.0, seed=0, first=0):
     """Return the vjp to a table of the sums of rows, (R, n): each row gets g of its sums."""
     return lambda g: Added(
-        lambda total, ids=bags: kernels.add_rows(total, ids, _rows(g), p, seed, first), bags)
+        lambda total, ids=bags: formulas.add_rows(total, ids, _rows(g), p, seed, first), bags)
 
 
 @op
 def softmax(x: Array, axis: int = -1) -> Rule:
     """e^x / sum(e^x) along an axis; -inf gives 0.  Back:  dx = y (g - <g, y>)."""
     x, = one_type(x)
-    y = kernels.softmax(x.swapaxes(axis, -1))
+    y = formulas.softmax(x.swapaxes(axis, -1))
     return y.swapaxes(axis, -1), (
-        lambda g: kernels.softmax_vjp(g.swapaxes(axis, -1), y).swapaxes(axis, -1),)
+        lambda g: formulas.softmax_vjp(g.swapaxes(axis, -1), y).swapaxes(axis, -1),)
 
 
 @op
@@ -237,7 +232,7 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
     shape, logits = logits.shape, _rows(logits)
     flat = _integers(targets, "target").reshape(-1)
     try:
-        losses, slopes, counted = kernels.cross_entropy(logits, flat, ignore_index)
+        losses, slopes, counted = formulas.cross_entropy(logits, flat, ignore_index)
     except IndexError:
         raise _beyond(targets, shape[-1], "target", ignore_index) from None
     if counted == 0:
@@ -249,19 +244,13 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
 
 @op
 def layer_norm(x: Array, weight: Array = None, bias: Array = None, eps: float = NORM_EPS) -> Rule:
-    """Bring the last axis to mean 0, variance 1; scale and shift: (..., C), (C,), (C,) -> (..., C).
-
-    Source: Ba, Kiros & Hinton 2016, "Layer Normalization", section 3.
-    """
+    """Bring the last axis to mean 0, variance 1; scale, shift: (..., C), (C,), (C,) -> (..., C)."""
     return _norm(x, weight, bias, eps, centred=True)
 
 
 @op
 def rms_norm(x: Array, weight: Array = None, eps: float = NORM_EPS) -> Rule:
-    """Divide the last axis by its root mean square, then scale: (..., C), (C,) -> (..., C).
-
-    Source: Zhang & Sennrich 2019, "Root Mean Square Layer Normalization", section 4.
-    """
+    """Divide the last axis by its root mean square, then scale: (..., C), (C,) -> (..., C)."""
     return _norm(x, weight, None, eps, centred=False)
 
 
@@ -272,8 +261,8 @@ def _norm(x, weight, bias, eps, centred):
     weight = np.ones(C, x.dtype) if weight is None else weight
     bias = np.zeros(C, x.dtype) if bias is None else bias
     x, weight, bias = one_type(x, weight, bias)
-    y, moments = kernels.norm(x, weight, bias, eps, centred)
-    return y, Together(lambda g: kernels.norm_vjp(g, x, weight, moments, centred))
+    y, moments = formulas.norm(x, weight, bias, eps, centred)
+    return y, Together(lambda g: formulas.norm_vjp(g, x, weight, moments, centred))
 
 
 @op
@@ -283,7 +272,6 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
     A residual of x's shape is added.
 
     The rng gives one seed.  The mask depends on that alone, and is the same on every platform.
-    Source: Srivastava et al. 2014, "Dropout", section 4.
     """
     _check_added(x.shape, residual=residual)
     p, seed, first = dropout_settings(p, rng, x.shape)
@@ -294,7 +282,7 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
     def drop(x, residual=None):
         if p == 1:
             return np.zeros_like(x) if residual is None else residual
-        return kernels.dropout(x, p, seed, residual, first)
+        return formulas.dropout(x, p, seed, residual, first)
     return drop(x, residual), (drop, None, None, lambda g: g)
 
 
@@ -319,17 +307,6 @@ def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int
 def _rows(x):
     """Fold all axes but the last into one, (..., C) -> (R, C); None stays None."""
     return None if x is None else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-
-
-def one_type(*arrays: np.ndarray | None) -> Sequence[np.ndarray | None]:
-    """Cast the arrays (None stays None) to the float type to which NumPy promotes them; integers
-    alone become float64."""
-    dtypes = [a.dtype for a in arrays if a is not None]
-    if dtypes.count(dtypes[0]) == len(dtypes) and dtypes[0].kind == "f":
-        return arrays
-    dtype = np.result_type(*dtypes)
-    dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-    return [None if a is None else a.astype(dtype) for a in arrays]
 
 
 def _integers(ids, what):

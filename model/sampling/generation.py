@@ -6,7 +6,7 @@ import numpy as np
 
 from data.tokenizer import CharStream, CharTokenizer
 from data.tokens import TokenStream, TokenTokenizer
-from minigrad import kernels
+from minigrad import random
 from minigrad.random import generator
 from model.sampling.decoding import Reader
 from model.transformer import Transformer
@@ -33,7 +33,7 @@ def next_probabilities(logits: np.ndarray, temperature: float = 1.0, top_k: int 
     if logits.ndim != 1 or not logits.size:
         raise ValueError("logits are one row of numbers, one for each id of the vocabulary; "
                          f"these have the shape {list(logits.shape)}")
-    drawn, p = kernels.draw(logits[None], np.zeros(1), temperature, top_k, top_p)
+    drawn, p = random.draw(logits[None], np.zeros(1), temperature, top_k, top_p)
     _usable(drawn)
     return p[0]
 

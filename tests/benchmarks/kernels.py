@@ -14,7 +14,7 @@ from types import ModuleType
 import numpy as np
 
 import minigrad as mg
-from minigrad import kernels
+from minigrad import formulas
 from minigrad.kernels.build import compiling
 from model import Transformer
 from tests import plain
@@ -79,7 +79,7 @@ def products(size: Size, torch: ModuleType | None) -> Iterator[Line]:
                        ("head", C, VOCABULARY)):
         x, W, g = (rng.standard_normal(shape, np.float32) for shape in ((N, K), (P, K), (N, P)))
         for form, a, b in (("x W'", x, W.T), ("g W", g, W), ("g' x", g.T, x)):
-            calls = [partial(kernels.matmul, a, b), partial(np.matmul, a, b)]
+            calls = [partial(formulas.matmul, a, b), partial(np.matmul, a, b)]
             if torch:
                 calls.append(partial(torch.matmul, *map(torch.from_numpy, (a, b))))
             yield (f"{name + ',':5} {form:4} {len(a):6,} x {len(b):6,} x {b.shape[1]:5,}",

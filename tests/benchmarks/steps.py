@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 import train
-from minigrad import kernels
+from minigrad import formulas
 from model import CharTokenizer, Transformer
 from model.sampling.generation import stream_many
 from model.training.recipes import completed
@@ -83,7 +83,7 @@ def agreement(size: Size) -> str:
 def timed_products() -> list[Timed]:
     """A large float32 product by NumPy's library and by ours."""
     a, b = np.random.default_rng(0).standard_normal((2, PRODUCT, PRODUCT), np.float32)
-    return timed({"NumPy": partial(np.matmul, a, b), "minigrad": partial(kernels.matmul, a, b)})
+    return timed({"NumPy": partial(np.matmul, a, b), "minigrad": partial(formulas.matmul, a, b)})
 
 
 def show_steps(report: Report, size: Size, contestants: list[Timed], products: list[Timed],

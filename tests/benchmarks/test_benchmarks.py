@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import kernels
+from minigrad import formulas
 from minigrad.ops import network
 from model import Transformer
 from tests.benchmarks import steps, timing
@@ -28,15 +28,15 @@ def test_the_flops_of_a_step_are_those_of_its_products(monkeypatch):
             return f(*args, **settings)
         return counted_f
 
-    monkeypatch.setattr(kernels, "matmul", counting(
-        kernels.matmul, lambda a, b, **rest: 2 * a.shape[0] * a.shape[1] * b.shape[1]))
-    monkeypatch.setattr(kernels, "attention", counting(     # half of two products, forward
-        kernels.attention, lambda q, *rest: 2 * q.size * size.block))
-    monkeypatch.setattr(kernels, "attention_vjp", counting(     # half of four, back
-        kernels.attention_vjp, lambda g, *rest: 4 * g.size * size.block))
+    monkeypatch.setattr(formulas, "matmul", counting(
+        formulas.matmul, lambda a, b, **rest: 2 * a.shape[0] * a.shape[1] * b.shape[1]))
+    monkeypatch.setattr(formulas, "attention", counting(     # half of two products, forward
+        formulas.attention, lambda q, *rest: 2 * q.size * size.block))
+    monkeypatch.setattr(formulas, "attention_vjp", counting(     # half of four, back
+        formulas.attention_vjp, lambda g, *rest: 4 * g.size * size.block))
     ids, targets = random_batch(size)
     mg.cross_entropy(Transformer(config_of(size))(ids), targets).backward()
-    assert network.kernels is kernels and sum(counted) == step_flops(size)
+    assert network.formulas is formulas and sum(counted) == step_flops(size)
 
 
 def test_an_exponent_is_that_of_the_upper_half():

@@ -6,7 +6,7 @@ import pytest
 
 from data.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, save_checkpoint
-from model.sampling.decoding import Decoder
+from model.sampling.decoder import Decoder
 from token_files import of_words
 
 pytestmark = [pytest.mark.needs("interop"), pytest.mark.filterwarnings("default")]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import kernels
+from minigrad import formulas
 from minigrad.core import Tensor
 
 r = np.random.default_rng(0).standard_normal
@@ -56,13 +56,13 @@ def dropped_branch_of_a_product(x, w):
 
 @planted(r((4, 5)))
 def softmax_without_its_mean_term(x):
-    y = kernels.softmax(x)
+    y = formulas.softmax(x)
     return y, (lambda g: y * g,)
 
 
 @planted(r((4, 5)))
 def softmax_with_its_diagonal_only(x):
-    y = kernels.softmax(x)
+    y = formulas.softmax(x)
     return y, (lambda g: g * y * (1 - y),)
 
 
@@ -73,10 +73,10 @@ def log_softmax_without_its_sum(x):
 
 
 def attention(q, k, v):
-    P = kernels.softmax(q @ k.T / math.sqrt(q.shape[1]))
+    P = formulas.softmax(q @ k.T / math.sqrt(q.shape[1]))
 
     def back(g):
-        dS = kernels.softmax_vjp(g @ v.T, P) / math.sqrt(q.shape[1])
+        dS = formulas.softmax_vjp(g @ v.T, P) / math.sqrt(q.shape[1])
         return dS, P
     return P @ v, back
 
@@ -107,28 +107,28 @@ def attention_weights_untransposed_for_the_values(q, k, v):
 
 @planted(r((1, 1, 5, 4)), r((1, 1, 5, 4)), r((1, 1, 5, 4)))
 def causal_mask_lost_going_back(q, k, v):
-    out, log_sum = kernels.attention(q, k, v, None, None, True, 0.5, 0.0, 0)
-    return out, lambda g: kernels.attention_vjp(g, q, k, v, None, None, out, log_sum, False, 0.5,
-                                                0.0, 0)
+    out, log_sum = formulas.attention(q, k, v, None, None, True, 0.5, 0.0, 0)
+    return out, lambda g: formulas.attention_vjp(g, q, k, v, None, None, out, log_sum, False, 0.5,
+                                                 0.0, 0)
 
 
 @planted(r((1, 1, 9, 4)), r((1, 1, 9, 4)), r((1, 1, 9, 4)))
 def attention_dropout_drawn_anew_going_back(q, k, v):
-    out, log_sum = kernels.attention(q, k, v, None, None, True, 0.5, 0.3, 1)
-    return out, lambda g: kernels.attention_vjp(g, q, k, v, None, None, out, log_sum, True, 0.5,
-                                                0.3, 2)
+    out, log_sum = formulas.attention(q, k, v, None, None, True, 0.5, 0.3, 1)
+    return out, lambda g: formulas.attention_vjp(g, q, k, v, None, None, out, log_sum, True, 0.5,
+                                                 0.3, 2)
 
 
 @planted(r((1, 2, 5, 4)), r((1, 1, 5, 4)), r((1, 1, 5, 4)))
 def shared_keys_with_the_gradient_of_one_head_alone(q, k, v):
     settings = True, 0.5, 0.0, 0
-    out, log_sum = kernels.attention(q, k, v, None, None, *settings)
+    out, log_sum = formulas.attention(q, k, v, None, None, *settings)
 
     def vjp(g):
-        dq, _, dv = kernels.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings)
+        dq, _, dv = formulas.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings)
         first = q[:, :1], k, v, None, None
-        _, dk, _ = kernels.attention_vjp(g[:, :1], *first, *kernels.attention(*first, *settings),
-                                         *settings)
+        _, dk, _ = formulas.attention_vjp(g[:, :1], *first, *formulas.attention(*first, *settings),
+                                          *settings)
         return dq, dk, dv
     return out, vjp
 
@@ -137,14 +137,14 @@ def shared_keys_with_the_gradient_of_one_head_alone(q, k, v):
 def linear_bias_lost_going_back(q, k, v):
     settings = True, 0.5, 0.0, 0
     slopes = np.array([0.5, 0.25])
-    out, log_sum = kernels.attention(q, k, v, None, slopes, *settings)
-    return out, lambda g: kernels.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings)
+    out, log_sum = formulas.attention(q, k, v, None, slopes, *settings)
+    return out, lambda g: formulas.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings)
 
 
 @planted(r((5, 4)))
 def positions_not_turned_back(x):
     cos, sin = np.cos(np.ones((5, 2))), np.sin(np.ones((5, 2)))
-    return kernels.rotate(x, cos, sin), (lambda g: kernels.rotate(g, cos, sin),)
+    return formulas.rotate(x, cos, sin), (lambda g: formulas.rotate(g, cos, sin),)
 
 
 @planted(r((3, 3, 3)))
@@ -155,33 +155,33 @@ def transpose_by_the_same_axes_not_the_inverse(x):
 
 @planted(r((4, 6)))
 def layer_norm_without_the_gradient_of_the_mean(x):
-    y, moments = kernels.norm(x, np.ones(6), np.zeros(6), 1e-5, True)
-    return y, (lambda g: (kernels.norm_vjp(g, x, np.ones(6), moments, True)[0]
+    y, moments = formulas.norm(x, np.ones(6), np.zeros(6), 1e-5, True)
+    return y, (lambda g: (formulas.norm_vjp(g, x, np.ones(6), moments, True)[0]
                           + g.mean(axis=1, keepdims=True)),)
 
 
 @planted(r((4, 6)))
 def layer_norm_without_the_gradient_of_the_variance(x):
-    y, moments = kernels.norm(x, np.ones(6), np.zeros(6), 1e-5, True)
+    y, moments = formulas.norm(x, np.ones(6), np.zeros(6), 1e-5, True)
     return y, (lambda g: (g - g.mean(axis=1, keepdims=True)) * moments[:, 1:],)
 
 
 @planted(r((4, 6)), r(6))
 def norm_gain_forgotten_going_back(x, w):
-    y, moments = kernels.norm(x, w, np.zeros(6), 1e-5, False)
-    return y, lambda g: (kernels.norm_vjp(g, x, np.ones(6), moments, False)[0],
-                         kernels.norm_vjp(g, x, w, moments, False)[1])
+    y, moments = formulas.norm(x, w, np.zeros(6), 1e-5, False)
+    return y, lambda g: (formulas.norm_vjp(g, x, np.ones(6), moments, False)[0],
+                         formulas.norm_vjp(g, x, w, moments, False)[1])
 
 
 @planted(r((4, 6)))
 def gelu_with_its_first_term_only(x):
-    Phi = kernels.gelu(x, False) / x
+    Phi = formulas.gelu(x, False) / x
     return x * Phi, (lambda g: g * Phi,)
 
 
 @planted(r((4, 6)))
 def gelu_exact_going_on_and_by_tanh_going_back(x):
-    return kernels.gelu(x, False), (lambda g: kernels.gelu_vjp(g, x, True),)
+    return formulas.gelu(x, False), (lambda g: formulas.gelu_vjp(g, x, True),)
 
 
 def silu(x):
@@ -197,19 +197,19 @@ def gate_with_the_first_term_of_its_silu_only(gate, up):
 
 @planted(r((4, 6)), r((4, 6)))
 def product_multiplied_by_its_gate_before_the_silu_going_back(gate, up):
-    return kernels.swiglu(gate, up), (lambda g: kernels.swiglu_vjp(g, gate, up)[0],
-                                      lambda g: g * gate)
+    return formulas.swiglu(gate, up), (lambda g: formulas.swiglu_vjp(g, gate, up)[0],
+                                       lambda g: g * gate)
 
 
 @planted(r((4, 6)))
 def dropout_scale_forgotten_going_back(x):
-    y = kernels.dropout(x, 0.3, 5)
+    y = formulas.dropout(x, 0.3, 5)
     return y, (lambda g: np.where(y != 0, g, 0),)
 
 
 @planted(r((4, 6)))
 def dropout_mask_forgotten_going_back(x):
-    return kernels.dropout(x, 0.3, 5), (lambda g: g / 0.7,)
+    return formulas.dropout(x, 0.3, 5), (lambda g: g / 0.7,)
 
 
 @planted(r((5, 3)))
@@ -226,15 +226,15 @@ def repeated_rows_set_instead_of_added(x):
 @planted(r((4, 3)))
 def cross_entropy_averaged_over_ignored_targets_too(x):
     targets = np.array([0, -100, 2, 1])
-    losses, slopes, _ = kernels.cross_entropy(x, targets, -100)
+    losses, slopes, _ = formulas.cross_entropy(x, targets, -100)
     return losses.sum() / 3, (lambda g: slopes * float(g) / 4,)
 
 
 @planted(r((3, 4)))
 def cross_entropy_without_its_one_hot(x):
     targets = np.array([0, 2, 1])
-    losses, *_ = kernels.cross_entropy(x, targets, -100)
-    return losses.mean(), (lambda g: g * kernels.softmax(x) / 3,)
+    losses, *_ = formulas.cross_entropy(x, targets, -100)
+    return losses.mean(), (lambda g: g * formulas.softmax(x) / 3,)
 
 
 @planted(r((3, 4)), r((3, 4)))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import kernels
+from minigrad import formulas
 from minigrad.core import Tensor
 
 
@@ -24,7 +24,7 @@ def with_singular_values(values, rows, columns, seed=0):
 def orthogonalized(x, steps=5):
     """What a first step of size 1 goes by, from p = 0: about U V^T for x = U S V^T."""
     p = np.zeros_like(x)
-    kernels.muon([p], [x], [np.zeros_like(x)], np.array([[0.0, 1.0, -1.0]]), steps)
+    formulas.muon([p], [x], [np.zeros_like(x)], np.array([[0.0, 1.0, -1.0]]), steps)
     return p
 
 

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 import numba
 import numpy as np
 
-from minigrad import kernels
-from minigrad.kernels.activations import GELU_TANH, RELU2
+from minigrad import formulas
+from minigrad.random import draw
+from minigrad.formulas import GELU_TANH, RELU2
 from model import Transformer, TransformerConfig
-from model.sampling.decoding import Decoder
+from model.sampling.decoder import Decoder
 from tests.minigrad import test_ops
 
 # Rows and columns: ragged, with whole lanes, below and above what wakes threads.
@@ -76,67 +77,67 @@ def on_rows(R: int, C: int, dtype: type) -> Iterator[tuple[str, Callable]]:
     def computed(kernel, *shapes, **settings):
         return lambda rng: kernel(*[normal(rng, *shape) for shape in shapes], **settings)
 
-    yield "softmax", computed(kernels.softmax, (R, C))
-    yield "softmax_vjp", computed(kernels.softmax_vjp, (R, C), (R, C))
+    yield "softmax", computed(formulas.softmax, (R, C))
+    yield "softmax_vjp", computed(formulas.softmax_vjp, (R, C), (R, C))
     for centred in (False, True):
         def norm(rng):
             x, g, weight, bias = (normal(rng, *s) for s in ((R, C), (R, C), (C,), (C,)))
-            y, moments = kernels.norm(x, weight, bias, 1e-5, centred)
-            return y, moments, kernels.norm_vjp(g, x, weight, moments, centred)
+            y, moments = formulas.norm(x, weight, bias, 1e-5, centred)
+            return y, moments, formulas.norm_vjp(g, x, weight, moments, centred)
         yield f"norm and norm_vjp, {centred=}", norm
-    yield "cross_entropy", lambda rng: kernels.cross_entropy(
+    yield "cross_entropy", lambda rng: formulas.cross_entropy(
         normal(rng, R, C), np.where(rng.random(R) < 0.1, -1, rng.integers(C, size=R)), -1)
     for by_tanh in (False, True):
-        yield f"gelu, {by_tanh=}", computed(kernels.gelu, (R, C), by_tanh=by_tanh)
-        yield f"gelu_vjp, {by_tanh=}", computed(kernels.gelu_vjp, (R, C), (R, C), by_tanh=by_tanh)
-    yield "swiglu", computed(kernels.swiglu, (R, C), (R, C))
-    yield "swiglu_vjp", computed(kernels.swiglu_vjp, (R, C), (R, C), (R, C))
-    yield "dropout", computed(kernels.dropout, (R, C), p=0.3, seed=5)
-    yield "dropout, residual", lambda rng: kernels.dropout(normal(rng, R, C), 0.3, 5,
-                                                           normal(rng, R, C))
+        yield f"gelu, {by_tanh=}", computed(formulas.gelu, (R, C), by_tanh=by_tanh)
+        yield f"gelu_vjp, {by_tanh=}", computed(formulas.gelu_vjp, (R, C), (R, C), by_tanh=by_tanh)
+    yield "swiglu", computed(formulas.swiglu, (R, C), (R, C))
+    yield "swiglu_vjp", computed(formulas.swiglu_vjp, (R, C), (R, C), (R, C))
+    yield "dropout", computed(formulas.dropout, (R, C), p=0.3, seed=5)
+    yield "dropout, residual", lambda rng: formulas.dropout(normal(rng, R, C), 0.3, 5,
+                                                            normal(rng, R, C))
     P = 40
 
     def matmul(rng):
         a, b, bias, residual, h = (normal(rng, *s) for s in ((R, C), (C, P), (P,), (R, P), (R, P)))
         activated = np.empty_like(h)
-        return [kernels.matmul(a, b), kernels.matmul(b.T, a.T),
-                kernels.matmul(a, b, bias=bias, residual=residual),
-                kernels.matmul(a, b, activated=activated), activated.copy(),
-                kernels.matmul(a, b, slope_at=h, activated=activated), activated,
-                kernels.matmul(a, b, activation=RELU2),
-                kernels.matmul(a, b, slope_at=h * h, activation=RELU2),
-                kernels.matmul(a, b, activated=activated, activation=GELU_TANH), activated.copy(),
-                kernels.matmul(a, b, slope_at=h, activated=activated, activation=GELU_TANH)]
+        return [formulas.matmul(a, b), formulas.matmul(b.T, a.T),
+                formulas.matmul(a, b, bias=bias, residual=residual),
+                formulas.matmul(a, b, activated=activated), activated.copy(),
+                formulas.matmul(a, b, slope_at=h, activated=activated), activated,
+                formulas.matmul(a, b, activation=RELU2),
+                formulas.matmul(a, b, slope_at=h * h, activation=RELU2),
+                formulas.matmul(a, b, activated=activated, activation=GELU_TANH), activated.copy(),
+                formulas.matmul(a, b, slope_at=h, activated=activated, activation=GELU_TANH)]
     yield "matmul", matmul
 
     def rotated(rng):
         D, heads = 2 * C, 3
         x, g, cos, sin = (normal(rng, *s) for s in (
             (2, R, (heads + 1) * D), (2, R, (heads + 1) * D), (R, heads * C), (R, heads * C)))
-        y, rstd = kernels.norm_heads(x, cos, sin, heads, D, 1e-6)
-        return (kernels.rotate(x, cos, sin), y, rstd,
-                kernels.norm_heads_vjp(g, y, rstd, cos, sin, D))
+        y, rstd = formulas.norm_heads(x, cos, sin, heads, D, 1e-6)
+        return (formulas.rotate(x, cos, sin), y, rstd,
+                formulas.norm_heads_vjp(g, y, rstd, cos, sin, D))
     yield "rotate, norm_heads and norm_heads_vjp", rotated
 
     def rows_of_a_table(rng):
         table, g, ids = normal(rng, 50, C), normal(rng, R, C), rng.integers(50, size=(R, 3))
         total = np.zeros_like(table)
-        kernels.add_rows(total, ids, g, 0.3, 7)
-        return kernels.sum_rows(table, ids, 0.3, 7), total, kernels.ngram_rows(ids, 3, 1000)
+        formulas.add_rows(total, ids, g, 0.3, 7)
+        return formulas.sum_rows(table, ids, 0.3, 7), total, formulas.ngram_rows(ids, 3, 1000)
     yield "sum_rows, add_rows and ngram_rows", rows_of_a_table
 
     def stepped(rng):
         p, g, m, v = (normal(rng, R, C) for _ in range(4))
-        kernels.adamw([p], [g], [m], [v * v], np.array([[1e-3, 0.9, 0.99, 1e-8, 0.1, 0.1, 0.1]]))
-        return p, m, v, kernels.sum_of_squares([g, p[:1]])
+        formulas.adamw([p], [g], [m], [v * v], np.array([[1e-3, 0.9, 0.99, 1e-8, 0.1, 0.1, 0.1]]))
+        return p, m, v, formulas.sum_of_squares([g, p[:1]])
     yield "adamw and sum_of_squares", stepped
     if R <= 600:
         def orthogonalised(rng):
             p, g, m = ([normal(rng, R, C), normal(rng, C, 40)] for _ in range(3))
-            kernels.muon(p, g, m, np.array([[0.95, 0.99, 0.02]] * 2), 5)
+            formulas.muon(p, g, m, np.array([[0.95, 0.99, 0.02]] * 2), 5)
             return p, m
         yield "muon", orthogonalised
-    yield "draw", lambda rng: kernels.draw(normal(rng, R, C), rng.random(R), 0.8, None, 0.9)
+    yield "draw", lambda rng: draw(normal(rng, R, C), rng.random(R), 0.8, None, 0.9)
 
 
 def on_heads(B: int, H: int, groups: int, T: int, S: int, D: int, E: int, dtype: type
@@ -151,9 +152,9 @@ def on_heads(B: int, H: int, groups: int, T: int, S: int, D: int, E: int, dtype:
             mask = np.where(rng.random((B, H, T, S)) < 0.3, -np.inf, 0).astype(dtype)
             slopes = rng.random(H).astype(dtype) if biased else None
             settings = mask if masked else None, slopes
-            out, log_sum = kernels.attention(q, k, v, *settings, causal, D ** -0.5, p, 5)
-            return out, log_sum, kernels.attention_vjp(g, q, k, v, *settings, out, log_sum, causal,
-                                                       D ** -0.5, p, 5)
+            out, log_sum = formulas.attention(q, k, v, *settings, causal, D ** -0.5, p, 5)
+            return out, log_sum, formulas.attention_vjp(g, q, k, v, *settings, out, log_sum, causal,
+                                                        D ** -0.5, p, 5)
         yield f"attention and attention_vjp, {kind}", attended
 
 

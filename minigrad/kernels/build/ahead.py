@@ -4,6 +4,7 @@ This process compiles the two slowest kernels of the forward pass, and Muon's; a
 compiles the others.  Those are then loaded from disk or, if the second process failed, compiled
 when they are needed.
 """
+import contextlib
 import os
 import subprocess
 import sys
@@ -41,17 +42,20 @@ def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = Fals
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         _started.append(process)
         compiling.elsewhere.update(dict.fromkeys(missing, process))     # to be waited for
-    for name in own:
-        compiling.KERNELS[name].compile("float32")
+    _compile(own)
 
 
 def compile_in_turn(names: list[str], last: list[str]) -> None:
     """Compile these kernels, the last ones in the time that training leaves; the second process
     runs this.  The first one does not wait for the last ones, for which there may be little time;
     it compiles what is not on disk."""
-    for name in names:
-        compiling.KERNELS[name].compile("float32")
+    _compile(names)
     if hasattr(os, "nice"):             # Windows has none
         os.nice(10)
-    for name in last:
-        compiling.KERNELS[name].compile("float32")
+    _compile(last)
+
+
+def _compile(names):
+    for name in names:
+        with contextlib.suppress(compiling.CannotCompile):      # its first call says so
+            compiling.KERNELS[name].compile("float32")

@@ -37,10 +37,11 @@ INTEGERS = np.dtype(np.int64)
 FEW = 1 << 14       # elementary steps (one exp, 16 multiplications) not worth waking threads for
 SECONDS = "seconds"     # the file of how many kernels were compiled last, and how long it took
 CODE = "{}.ll.gz"       # the file of a kernel's code, for a float type, in its folder
-# An import from a file of kernels.  Parsing all files would take a second at every start.
-IMPORT = re.compile(r"^ *from (minigrad\.kernels[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
+# An import from a file of minigrad.  Parsing all files would take a second at every start.
+IMPORT = re.compile(r"^ *from (minigrad[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 KERNELS = {}        # name -> kernel
+STAND_INS = {}      # formula -> the function that runs kernels in its place
 seconds = 0.0       # this process has spent them on compiling and loading kernels
 elsewhere = {}      # name -> the process that is compiling it to disk; see ahead.py
 _say = None         # prints that kernels are compiled, if that is still to be announced
@@ -125,7 +126,7 @@ def kernel(signature: str) -> Callable:
                     _keep_code(kept_in, dtype, *dispatcher.inspect_llvm().values())
                 return dispatcher
             except Exception as error:          # Numba and LLVM have many ways to fail
-                return _refusing(f"{f.__name__}: {type(error).__name__}: {error}")
+                raise CannotCompile(f"{f.__name__}: {type(error).__name__}: {error}") from error
 
         @wraps(f)
         def call(*arguments):
@@ -164,35 +165,31 @@ class CannotCompile(RuntimeError):
     """Numba could not compile a kernel on this machine."""
 
 
-def _refusing(reason):
-    def refuse(*arguments):
-        raise CannotCompile(reason)
-    return refuse
-
-
-def instead_of(plain: Callable) -> Callable:
-    """Have a function run compiled kernels in place of one of plain NumPy.
-
-    The plain one, which is kept as its attribute `plain`, runs if Numba may not compile, and, with
-    a warning, if it cannot.
-    """
+def stands_in_for(formula: Callable) -> Callable:
+    """Have a function, which takes the same arguments, run kernels in place of a formula, once
+    `minigrad.use_kernels` is called.  If Numba cannot compile them, the formula is put back, with a
+    warning."""
     def decorate(compiled):
         @wraps(compiled)
         def call(*args, **settings):
-            if numba.config.DISABLE_JIT:
-                return plain(*args, **settings)
             try:
                 return compiled(*args, **settings)
             except CannotCompile as error:
-                warnings.warn(f"{compiled.__name__} is left to NumPy, which gives the same and "
+                put_in_place_of(formula, formula)
+                warnings.warn(f"{formula.__name__} is left to NumPy, which gives the same and "
                               f"takes longer, because Numba could not compile {error}",
                               RuntimeWarning, stacklevel=2)
-                return plain(*args, **settings)
+                return formula(*args, **settings)
 
-        call.plain = plain
+        STAND_INS[formula] = call
         return call
 
     return decorate
+
+
+def put_in_place_of(formula: Callable, function: Callable) -> None:
+    """Have a function be called under a formula's name."""
+    setattr(sys.modules[formula.__module__], formula.__name__, function)
 
 
 def threads_for(steps: int) -> int:
@@ -319,7 +316,7 @@ def _keep_code(kept_in, dtype, code):
 
 @cache
 def _sources(file):
-    """Return a digest of a file and of all files of kernels that it imports, directly or not."""
+    """Return a digest of a file and of all files of minigrad that it imports, directly or not."""
     found, new = {}, [pathlib.Path(file)]
     while new:
         path = new.pop()
@@ -328,7 +325,7 @@ def _sources(file):
         found[path] = path.read_text(encoding="utf-8")
         for module, names in IMPORT.findall(found[path]):
             for name in [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]:
-                new.append(_HERE.joinpath(*name.split(".")[2:]).with_suffix(".py"))
+                new.append(_HERE.parent.joinpath(*name.split(".")[1:]).with_suffix(".py"))
     return _digest(*(found[path] for path in sorted(found)))
 
 

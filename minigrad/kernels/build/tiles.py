@@ -356,12 +356,6 @@ def pack(b: np.ndarray) -> np.ndarray:
     return packed
 
 
-def unpack(packed: np.ndarray, P: int) -> np.ndarray:
-    """Unpack (..., panels, K, NR) -> (..., K, P): the inverse of `pack`.  It may be a view."""
-    *lead, panels, K, NR = packed.shape
-    return packed.swapaxes(-3, -2).reshape(*lead, K, panels * NR)[..., :P]
-
-
 def empty_panels(*shape: int, dtype: type) -> np.ndarray:
     """Return panels of zeros with room for a matrix (..., K, P)."""
     *lead, K, P = shape

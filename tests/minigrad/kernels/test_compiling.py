@@ -98,24 +98,29 @@ def test_a_kernel_that_cannot_be_kept_runs_all_the_same(kept_in, monkeypatch):
     assert list(x) == [2, 2, 2]
 
 
-# A kernel of three files: the second is what it calls, and the third is in nobody's way.
-SOURCES = {"of_tests.py": """
+# A kernel of four files: the second is what it calls, the third has its formula, and the fourth is
+# in nobody's way.
+SOURCES = {"kernels/of_tests.py": """
+from minigrad.formulas_of_tests import power
 from minigrad.kernels.build.compiling import kernel
 from minigrad.kernels.called_of_tests import factor
 @kernel("C1")
 def scale_kernel(x):
-    x[0] = factor() * x[0]
-""", "called_of_tests.py": """
+    x[0] = factor() * x[0] ** power
+""", "formulas_of_tests.py": """
+power = 2
+""", "kernels/called_of_tests.py": """
 from minigrad.kernels.build.compiling import serial
 @serial
 def factor():
     return 2
-""", "other_of_tests.py": "pass"}
+""", "kernels/other_of_tests.py": "pass"}
 
 
 def test_a_kernel_is_compiled_again_if_and_only_if_a_file_that_it_is_made_of_changes(
         kept_in, monkeypatch):
-    monkeypatch.setattr(compiling, "_HERE", kept_in)
+    monkeypatch.setattr(compiling, "_HERE", kept_in / "kernels")
+    (kept_in / "kernels").mkdir()
     for name, source in SOURCES.items():
         (kept_in / name).write_text(source)
 
@@ -125,16 +130,17 @@ def test_a_kernel_is_compiled_again_if_and_only_if_a_file_that_it_is_made_of_cha
         def scale_kernel():
             pass
         scale_kernel.__code__ = scale_kernel.__code__.replace(
-            co_filename=str(kept_in / "of_tests.py"))
+            co_filename=str(kept_in / "kernels/of_tests.py"))
         return compiling.folder(scale_kernel)
-    first, foreign = folder(), kept_in / "minigrad-users"
+    second, foreign = folder(), kept_in / "minigrad-users"
     foreign.mkdir()
-    (kept_in / "other_of_tests.py").write_text("# changed")
-    assert folder() == first and first.is_dir()
-    (kept_in / "called_of_tests.py").write_text(SOURCES["called_of_tests.py"].replace("2", "3"))
-    second = folder()
-    assert second != first and second.is_dir() and foreign.is_dir()
-    assert not first.exists()           # what is made of older sources is removed
+    (kept_in / "kernels/other_of_tests.py").write_text("# changed")
+    assert folder() == second and second.is_dir()
+    for changed in ("kernels/called_of_tests.py", "formulas_of_tests.py"):
+        (kept_in / changed).write_text(SOURCES[changed].replace("2", "3"))
+        first, second = second, folder()
+        assert second != first and second.is_dir() and foreign.is_dir()
+        assert not first.exists()       # what is made of older sources is removed
 
 
 def test_every_import_of_a_kernels_file_is_found_as_the_parser_finds_it():
@@ -144,7 +150,7 @@ def test_every_import_of_a_kernels_file_is_found_as_the_parser_finds_it():
             found |= {(module, name) for name in re.findall(r"\w+", names)}
         assert found == {(node.module, alias.name) for node in ast.walk(ast.parse(source))
                          if isinstance(node, ast.ImportFrom)
-                         and str(node.module).startswith("minigrad.kernels")
+                         and str(node.module).startswith("minigrad")
                          for alias in node.names}, path
 
 

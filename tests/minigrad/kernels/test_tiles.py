@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from minigrad import kernels
+from minigrad import formulas
 from minigrad.kernels.build import tiles as build_tiles
 from minigrad.kernels.build.tiles import SIZES, WIDE, Size, tiles_of
 from tests.benchmarks.tiles import FLOATS, PROCESSORS, loops, tiles_here
@@ -68,8 +68,8 @@ def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, by_columns
         for add in (False, True):
             c, width = rng.standard_normal((rows, P)).astype(dtype), vectors * lanes
             expected = c.copy()
-            expected[:, :width] = kernels.matmul(a[:rows], b[:, :width],
-                                                 c[:, :width].copy() if add else None)
+            expected[:, :width] = formulas.matmul(a[:rows], b[:, :width],
+                                                  c[:, :width].copy() if add else None)
             tiles(*places, panels.ctypes.data, K * NR, c.ctypes.data, P, K, add, rows, vectors)
             np.testing.assert_array_equal(c, expected)
 

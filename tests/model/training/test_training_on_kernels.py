@@ -8,7 +8,6 @@ import pytest
 
 import data
 import minigrad as mg
-from minigrad import kernels
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.training.optimizers import decayed_and_other
 from tests import plain
@@ -40,8 +39,7 @@ def losses(steps, batch=4, **config):
 def test_losses_of_200_steps_agree_with_those_on_plain_numpy(monkeypatch):
     config = dict(block_size=20, n_layer=2, n_head=2, n_embd=16, dropout=0.1, bias=True)
     compiled = losses(200, **config)
-    for name in kernels.__all__:
-        monkeypatch.setattr(kernels, name, getattr(plain, name))
+    plain.use(monkeypatch)
     assert np.abs(compiled - losses(200, **config)).max() < 1e-3
     assert compiled[-1] < compiled[0] - 1
 

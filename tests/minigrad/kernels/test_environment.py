@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from minigrad.environment import problem
+from minigrad.kernels.build.environment import problem
 
 
 def started(*words):
     """The end of a process that is told to have no thread."""
-    return subprocess.run([sys.executable, *words], cwd=pathlib.Path(__file__).parents[2],
+    return subprocess.run([sys.executable, *words], cwd=pathlib.Path(__file__).parents[3],
                           env=os.environ | {"NUMBA_NUM_THREADS": "0"}, capture_output=True,
                           text=True)
 

@@ -1,0 +1,260 @@
+"""Every formula of a transformer and its gradient in plain NumPy, in the order of their use.
+
+`f_vjp` is the vector-Jacobian product (VJP) of f: from g, the gradient of the loss with respect to
+the value of f, to the gradients of f's arguments.  An op looks a formula up at each call, as in
+`formulas.softmax(x)`, so that a faster function may stand in for it.  Shapes: B batch, T queries
+(time), S keys, H heads of queries, G of keys and values, D channels of a query or key, E of a
+value, C channels, V classes, R rows; `...` any leading axes.
+"""
+import math
+
+import numpy as np
+
+from minigrad.random import dropout_mask
+
+ACTIVATIONS = "gelu", "relu2", "gelu_tanh", "swiglu"
+GELU, RELU2, GELU_TANH, SWIGLU = range(len(ACTIVATIONS))        # as `matmul` takes them
+DENSITY_0 = 1 / math.sqrt(2 * math.pi)                          # of the normal distribution, at 0
+SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715                 # of the GELU by tanh
+FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
+A, B, C, TINY = 3.4445, -4.7750, 2.0315, 1e-7                   # of Muon
+
+erf = np.vectorize(math.erf, otypes=[float])
+
+
+def ngram_rows(ids, n, count):
+    """Give each n-gram, from pairs on, a row below `count`, (..., T) -> (..., T, n - 1), by Fowler,
+    Noll & Vo's hash FNV-1a of 64 bits, folded.  It begins with the last character.  Characters
+    before the sequence count as 0, and id i as i + 1."""
+    T = ids.shape[-1]
+    begun = np.zeros((*ids.shape[:-1], n - 1 + T), np.uint64)
+    begun[..., n - 1:] = ids.astype(np.uint64) + np.uint64(1)
+    found, state = [], FNV_BASIS
+    for back in range(n):
+        state = (state ^ begun[..., n - 1 - back:n - 1 - back + T]) * FNV_PRIME
+        found.append(state)                                     # of back + 1 characters
+    states = np.stack(found[1:], axis=-1)
+    return ((states ^ states >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
+
+
+def sum_rows(table, ids, p=0.0, seed=0, first=0):
+    """Sums of n rows, (V, C), (R, n) -> (R, C), where rows are dropped as `dropout` drops elements
+    of the ids' shape.  Raise an IndexError if there is no such row."""
+    if (ids < 0).any():
+        raise IndexError("an id is below 0")
+    kept = dropout_mask(ids.size, p, seed, first).reshape(*ids.shape, 1)
+    return np.where(kept, table[ids], 0).sum(axis=1, dtype=table.dtype) * (1 / (1 - p))
+
+
+def add_rows(total, ids, g, p=0.0, seed=0, first=0):
+    """The VJP of `sum_rows`: add g[r] to total[ids[r, i]], (V, C), also where ids repeat."""
+    of, at = np.nonzero(dropout_mask(ids.size, p, seed, first).reshape(ids.shape))
+    np.add.at(total, ids[of, at], g[of] * (1 / (1 - p)))
+
+
+def norm(x, weight, bias, eps, centred):
+    """(x - mean) / std * weight + bias, (..., C), (C,), (C,) -> (..., C); and the moments of rows,
+    mean and 1 / std, (R, 2)  (Ba, Kiros & Hinton 2016, "Layer Normalization", section 3).  An RMS
+    norm is not centred: its mean is 0  (Zhang & Sennrich 2019, section 4)."""
+    mean = x.mean(axis=-1, keepdims=True) if centred else np.zeros_like(x[..., :1])
+    rstd = 1 / np.sqrt(np.square(x - mean).mean(axis=-1, keepdims=True) + eps)
+    return (x - mean) * rstd * weight + bias, np.concatenate([mean, rstd], axis=-1).reshape(-1, 2)
+
+
+def norm_vjp(g, x, weight, moments, centred):
+    """Return the gradients of x, weight and bias."""
+    rows, g_rows = x.reshape(-1, x.shape[-1]), g.reshape(-1, x.shape[-1])
+    mean, rstd = moments[:, :1], moments[:, 1:]
+    unit, d = (rows - mean) * rstd, g_rows * weight
+    dx = rstd * (d - unit * (d * unit).mean(axis=1, keepdims=True))
+    if centred:
+        dx -= rstd * d.mean(axis=1, keepdims=True)
+    return dx.reshape(x.shape), (g_rows * unit).sum(axis=0), g_rows.sum(axis=0)
+
+
+def matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activated=None,
+           activation=GELU):
+    """a @ b, (M, K), (K, P) -> (M, P) or stacks of them, added to `out`; plus a bias (P,) and a
+    residual (M, P).  Its VJPs are products as well:  da = g b^T, db = a^T g.  Forward, an MLP
+    applies the squared ReLU  (So et al. 2021, section 3.2), or writes the GELU to `activated`.
+    Back, it multiplies by the slope, at the squared ReLU's value or the GELU's argument."""
+    c = a @ b
+    if out is not None:
+        c = np.add(out, c, out=out)
+    for added in (bias, residual):
+        if added is not None:
+            c += added
+    if activated is not None:
+        activated[...] = gelu(c if slope_at is None else slope_at, activation == GELU_TANH)
+    if slope_at is not None:
+        c[...] = (c * 2 * np.sqrt(slope_at) if activation == RELU2 else
+                  gelu_vjp(c, slope_at, activation == GELU_TANH))
+    elif activation == RELU2:
+        c[...] = np.square(np.maximum(c, 0))
+    return c
+
+
+def rotate(x, cos, sin):
+    """Rotate the first channels in pairs, (..., T, C), (T, pairs), (T, pairs) -> (..., T, C); back,
+    by the opposite angles  (Su et al. 2021, "RoFormer", section 3.4.2)."""
+    y, turned = x.copy(), 2 * cos.shape[-1]
+    a, b = x[..., :turned:2], x[..., 1:turned:2]
+    y[..., :turned:2], y[..., 1:turned:2] = a * cos - b * sin, b * cos + a * sin
+    return y
+
+
+def norm_heads(x, cos, sin, heads, D, eps):
+    """Rotate the first heads of D channels, and divide each by its root mean square; also return
+    1 / rms, (R, heads)  (Henry et al. 2020, "Query-Key Normalization", section 3)."""
+    y, of_heads = rotate(x, cos, sin), x[..., :heads * D].reshape(*x.shape[:-1], heads, D)
+    rstd = 1 / np.sqrt(np.square(of_heads).mean(axis=-1) + eps)
+    y[..., :heads * D] *= np.repeat(rstd, D, axis=-1)
+    return y, rstd.reshape(-1, heads)
+
+
+def norm_heads_vjp(g, y, rstd, cos, sin, D):
+    """Return the gradient of x, from the values of `norm_heads`."""
+    dx, heads = g.copy(), rstd.shape[1]
+    g, y = (a[..., :heads * D].reshape(*a.shape[:-1], heads, D) for a in (g, y))
+    d = (g - y * (g * y).mean(axis=-1, keepdims=True)) * rstd.reshape(*g.shape[:-1], 1)
+    dx[..., :heads * D] = d.reshape(*g.shape[:-2], heads * D)
+    return rotate(dx, cos, -sin)
+
+
+def attention(q, k, v, mask, slopes, causal, scale, p, seed, first=0):
+    """dropout(softmax(q k^T scale - slopes |t - s| + mask)) v:  (B, H, T, D), (B, G, S, D),
+    (B, G, S, E), mask (B, H, T, S) or None, slopes (H,) or None -> (B, H, T, E); and the logarithm
+    of each softmax's sum, (B, H, T).  The causal mask hides keys after t.  A query without
+    keys gets 0  (Vaswani et al. 2017, section 3.2.1; slopes: Press et al. 2022, "ALiBi", section 3;
+    fewer heads of keys and values: Ainslie et al. 2023, "GQA", section 2.2)."""
+    P, log_sum = attention_weights(q, k, mask, slopes, causal, scale)
+    return dropout(P, p, seed, first=first) @ for_each_head(v, q), log_sum
+
+
+def for_each_head(x, q):
+    """Repeat keys or values for each head of the queries, (B, G, S, D) -> (B, H, S, D)."""
+    return np.repeat(x, q.shape[1] // x.shape[1], axis=1)
+
+
+def attention_weights(q, k, mask, slopes, causal, scale):
+    """Return the softmax, (B, H, T, S), and the logarithms of its sums, (B, H, T)."""
+    scores = q @ for_each_head(k, q).swapaxes(-1, -2) * q.dtype.type(scale)
+    T, S = scores.shape[-2:]
+    if slopes is not None:
+        scores -= slopes[:, None, None] * abs(np.arange(T)[:, None] - np.arange(S)).astype(q.dtype)
+    if mask is not None:
+        scores += mask
+    if causal:
+        scores[..., ~np.tri(T, S, dtype=bool)] = -np.inf
+    top = scores.max(axis=-1, keepdims=True, initial=np.finfo(q.dtype).min)     # never -inf
+    e = np.exp(scores - top)
+    total = e.sum(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        log_sum = top + np.log(total)
+    return e / np.where(total > 0, total, 1), log_sum[..., 0]
+
+
+def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, first=0,
+                  into=None):
+    """Return the gradients of q, k and v, in the arrays `into` if they are given."""
+    P, _ = attention_weights(q, k, mask, slopes, causal, scale)
+    dP = dropout(g @ for_each_head(v, q).swapaxes(-1, -2), p, seed, first=first)
+    dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * q.dtype.type(scale)
+    dropped = dropout(P, p, seed, first=first)
+    B, G = k.shape[:2]
+    into = into or [np.empty_like(x) for x in (q, k, v)]
+    into[0][...] = dS @ for_each_head(k, q)
+    for dx, of_heads in zip(into[1:], (dS.swapaxes(-1, -2) @ q, dropped.swapaxes(-1, -2) @ g)):
+        dx[...] = of_heads.reshape(B, G, q.shape[1] // G, *dx.shape[2:]).sum(axis=2)
+    return into
+
+
+def gelu(x, by_tanh):
+    """x Phi(x), exactly, or by tanh as in GPT-2  (Hendrycks & Gimpel 2016, section 2)."""
+    if by_tanh:
+        return x / 2 * (1 + np.tanh(SLOPE * (x + CUBIC * x**3)))
+    return x / 2 * (1 + erf(x * math.sqrt(0.5)).astype(x.dtype))
+
+
+def gelu_vjp(g, x, by_tanh):
+    """Return g times the derivative of the GELU at x."""
+    if by_tanh:
+        t = np.tanh(SLOPE * (x + CUBIC * x**3))
+        return g * (1 + t + x * (1 - t * t) * SLOPE * (1 + 3 * CUBIC * x * x)) / 2
+    Phi = (1 + erf(x * math.sqrt(0.5)).astype(x.dtype)) / 2
+    return g * (Phi + x * np.exp(-x * x / 2) * DENSITY_0)
+
+
+def swiglu(gate, up):
+    """silu(gate) * up, with silu(x) = x / (1 + e^-x)  (Shazeer 2020, section 2)."""
+    return gate * (1 + np.tanh(gate / 2)) / 2 * up
+
+
+def swiglu_vjp(g, gate, up):
+    """Return the gradients of gate and up, and the value of `swiglu`."""
+    s = (1 + np.tanh(gate / 2)) / 2
+    return g * up * s * (1 + gate * (1 - s)), g * gate * s, gate * s * up
+
+
+def dropout(x, p, seed, residual=None, first=0):
+    """Zero elements with probability p, scale the others by 1 / (1 - p), and add a residual; back,
+    do the same to g  (Srivastava et al. 2014, section 4)."""
+    kept = dropout_mask(x.size, p, seed, first).reshape(x.shape)
+    y = np.where(kept, x * (1 / (1 - p)), 0).astype(x.dtype)
+    return y if residual is None else residual + y
+
+
+def softmax(x):
+    """e^x / sum(e^x) over the last axis, (..., C) -> (..., C)."""
+    e = np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def softmax_vjp(g, y):
+    """Return the gradient of x, from the softmax y of it."""
+    return y * (g - (g * y).sum(axis=-1, keepdims=True))
+
+
+def cross_entropy(logits, targets, ignored):
+    """-log softmax(logits)[target] in nats, (R, V), (R,) -> (R,), and its gradient, (R, V), both 0
+    where the target is `ignored`; and how many are not.  Raise an IndexError if one is no class."""
+    counted = targets != ignored
+    if (counted & (targets < 0)).any():
+        raise IndexError("a target is below 0")
+    chosen = np.arange(len(targets)), np.where(counted, targets, 0)
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[chosen]
+    slopes = softmax(logits)
+    slopes[chosen] -= 1
+    return losses * counted, slopes * counted[:, None], int(np.count_nonzero(counted))
+
+
+def sum_of_squares(xs):
+    """Return the sum of the squares of all elements of all arrays, of which some may be `Rows`."""
+    return float(sum(np.square(np.asarray(x), dtype=np.float64).sum() for x in xs))
+
+
+def adamw(ps, gs, ms, vs, settings):
+    """Update every p, m and v in place; a g may be `Rows`.  Each has a row of settings: lr, beta1,
+    beta2, eps, weight_decay, 1 - beta1^steps and 1 - beta2^steps  (Loshchilov & Hutter 2019,
+    "Decoupled Weight Decay Regularization", algorithm 2)."""
+    for p, g, m, v, row in zip(ps, map(np.asarray, gs), ms, vs, settings.tolist()):
+        lr, beta1, beta2, eps, weight_decay, correction1, correction2 = row
+        m += (1 - beta1) * (g - m)
+        v += (1 - beta2) * (g * g - v)
+        p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
+
+
+def muon(ps, gs, ms, settings, steps):
+    """Update every matrix p and its m in place.  Each has a row of settings: momentum, decay, lr.
+    Newton-Schulz steps make z nearly orthogonal  (Jordan et al. 2024, "Muon")."""
+    for p, g, m, (momentum, decay, lr) in zip(ps, gs, ms, settings.tolist()):
+        m *= momentum
+        m += g
+        z = g + momentum * m
+        z /= np.sqrt(np.square(z).sum()) + TINY
+        for _ in range(steps):
+            gram = z @ z.T
+            z = A * z + (B * gram + C * gram @ gram) @ z
+        p *= decay
+        p -= lr * z

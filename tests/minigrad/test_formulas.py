@@ -1,0 +1,167 @@
+"""What stands in for a formula gives what the formula gives; and the formulas do without it."""
+import inspect
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import formulas
+from minigrad.kernels.build import compiling
+from tests import plain
+from tests.minigrad.test_ops import (EXAMPLES, applied, call, flattened, frozen, in_another_layout,
+                                     learnt, r, rng, tensors_of)
+
+TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
+compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+
+
+def some_hidden(H, T, S):
+    """A mask of 0 and -inf that lets one query see nothing."""
+    mask = np.where(rng.random((H, T, S)) < 0.3, -np.inf, 0)
+    mask[:, T // 2:T // 2 + 1] = -np.inf
+    return mask
+
+
+FAR = np.concatenate([np.linspace(-12, 12, 50_001), [0, -0.0, 1e-30, 1e4, -1e4]])
+TARGETS = rng.integers(65, size=300)
+TARGETS[::5] = -100
+# Beside the examples: rows that fill no whole vector or tile, more than one block, and none at all.
+RAGGED = [
+    *[call("softmax", 5 * r(shape)) for shape in ((1, 1), (3, 0), (5, 7), (2, 3, 33), (300, 65))],
+    *[call("gelu", FAR, approximate=how) for how in ("none", "tanh")],
+    *[call("mlp", r((M, K)), r((F, K)) / 9, r((P, F)) / 9, r(F), r(P), r((M, P)), activation)
+      for M, K, F, P in ((1, 1, 1, 1), (50, 0, 7, 3), (7, 900, 40, 65), (300, 60, 65, 30))
+      for activation in ("gelu", "gelu_tanh", "relu2")],
+    *[call("mlp", r((M, 4)), r((F, 4)), r((3, F)) / 300, r(F), None, None, "swiglu", r((F, 4)),
+           300 * r(F)) for M, F in ((1, 1), (7, 33), (700, 65))],   # whose exponentials overflow
+    call("linear", r((7, 900)), r((40, 900)), None, r((7, 40))),
+    *[call("layer_norm", r(shape), r(shape[-1]), r(shape[-1]), eps=1e-3)
+      for shape in ((1, 1), (5, 7), (2, 3, 33), (300, 65))],
+    *[call("rms_norm", r(shape), r(shape[-1]), eps=1e-3)
+      for shape in ((1, 1), (2, 3, 33), (300, 65))],
+    *[call("scaled_dot_product_attention", r((B, H, T, D)), r((B, G, S, D)), r((B, G, S, E)),
+           some_hidden(H, T, S) if masked else None, p, causal, None, True, frozen)
+      for B, H, G, T, S, D, E in (
+          (1, 1, 1, 1, 1, 1, 1), (2, 3, 3, 50, 50, 5, 5), (1, 2, 1, 7, 130, 8, 3),
+          (2, 1, 1, 100, 20, 16, 20), (2, 4, 4, 64, 64, 32, 32), (2, 6, 2, 30, 30, 8, 8),
+          (3, 4, 1, 60, 60, 4, 7), (2, 2, 1, 5, 0, 4, 3), (2, 2, 2, 0, 5, 4, 4),
+          (0, 4, 2, 5, 5, 4, 4), (1, 2, 2, 0, 0, 4, 4))
+      for causal, masked, p in ((True, False, 0), (False, True, 0), (True, True, 0.3))],
+    *[call("self_attention", r((2, T, 24)), 4, None, None, rng.uniform(0.01, 0.5, 4), p, causal,
+           frozen) for T in (7, 70) for causal, p in ((False, 0), (True, 0.3))],
+    call("rotary", r((3, 5, 20)), 3, 4), call("rotary", r((2, 2, 70, 48)), 6),
+    call("rotary", r((5, 90, 300)), 5, 40),
+    *[call("qk_norm", r(shape), heads, D, base, 1e-3) for base in (None, 1e3)
+      for shape, heads, D in (((1, 2), 1, 2), ((3, 5, 20), 3, 6), ((2, 2, 70, 48), 4, 8),
+                              ((5, 90, 300), 6, 32))],
+    call("cross_entropy", 4 * r((300, 65)), TARGETS),
+    call("cross_entropy", r((1, 1)), np.array([0])),
+    *[call("embedding_bag", rng.integers(V, size=(R, n)), r((V, C)) * (1 - p), p, frozen)
+      for V, R, n, C in ((5, 200, 1, 3), (1, 30, 7, 1), (5, 3, 2, 0), (65, 1400, 3, 64))
+      for p in (0.0, 0.4, 0.999)],
+]
+
+
+def computed(name, args, settings, dtype, layout):
+    """The value and the gradients of an example."""
+    _, with_arrays = flattened(args)
+    tensors = tensors_of(name, args, lambda a: layout(a.astype(dtype)))
+    out = applied(name, with_arrays(tensors), settings)
+    out.backward(layout(np.cos(np.arange(out.size)).reshape(out.shape).astype(dtype)))
+    return [out.data, *[tensors[i].grad for i in learnt(name, args)]]
+
+
+@compiled_only
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name,args,settings", EXAMPLES + RAGGED)
+def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(name, args, settings, dtype,
+                                                                   monkeypatch):
+    with monkeypatch.context() as patched:
+        plain.use(patched)
+        expected = computed(name, args, settings, dtype, np.array)
+    monkeypatch.setattr(compiling, "FEW", 1)        # so that a few numbers are shared by threads
+    for layout in (np.array, in_another_layout):
+        for threads in {1, numba.get_num_threads()}:
+            numba.set_num_threads(threads)
+            for ours, stated in zip(computed(name, args, settings, dtype, layout), expected,
+                                    strict=True):
+                assert ours.dtype == stated.dtype == dtype and ours.shape == stated.shape
+                scale = max(1, np.abs(stated).max(initial=0))
+                assert np.abs(ours - stated).max(initial=0) <= TOLERANCE[dtype] * scale
+        numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+
+
+def test_what_stands_in_for_a_formula_takes_the_same_arguments():
+    for formula, function in compiling.STAND_INS.items():
+        expected = list(inspect.signature(formula).parameters)
+        assert list(inspect.signature(function).parameters) == expected, formula
+
+
+@compiled_only
+def test_a_kernel_stands_in_for_every_formula_but_the_parts_of_others():
+    parts = {"attention_weights", "for_each_head"}
+    stated = {name for name, f in vars(plain).items() if inspect.isfunction(f)
+              and f.__code__.co_filename == formulas.__file__}
+    assert {f.__name__ for f in compiling.STAND_INS} == stated - parts | {"draw"}
+    assert all(getattr(formulas, name).__module__.startswith("minigrad.kernels.")
+               for name in stated - parts)
+
+
+@compiled_only
+def test_a_kernel_that_cannot_be_compiled_puts_the_formula_back_and_says_so_once(monkeypatch):
+    def broken(f):
+        raise RuntimeError("no such instruction")
+    monkeypatch.setattr(compiling, "_njit", broken)
+    monkeypatch.setattr(compiling, "STAND_INS", {})
+
+    @compiling.kernel("C2 C2 threads")
+    def never_compiled(x, out, threads):
+        out[:] = 0
+
+    def softmax(x):
+        return plain.softmax(x)
+    softmax.__module__ = formulas.__name__
+
+    @compiling.stands_in_for(softmax)
+    def by_kernel(x):
+        never_compiled(x, np.empty_like(x), 1)
+    monkeypatch.setattr(formulas, "softmax", by_kernel)
+    x = r((3, 4))
+    with pytest.warns(RuntimeWarning, match="softmax is left to NumPy.*no such instruction"):
+        assert np.array_equal(mg.softmax(x).data, plain.softmax(x))
+    assert np.array_equal(mg.softmax(x).data, plain.softmax(x)) and formulas.softmax is softmax
+
+
+WITHOUT_NUMBA = """
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None       # neither can be imported
+import numpy as np
+import minigrad as mg
+from model import CharTokenizer, Transformer, TransformerConfig, generate
+assert not mg.COMPILED and "minigrad.kernels" not in sys.modules
+assert not any(name.startswith("minigrad.watch") for name in sys.modules)
+model = Transformer(TransformerConfig(3, 8, 1, 2, 8, 0.1, ngrams=2, qk_norm=True), 0, np.float64)
+mlps = [p for p in model.parameters() if p.ndim == 2 and p.shape[1] == 8]
+optimizer = mg.Optimizers([mg.Muon(mlps[2:]), mg.AdamW(model.parameters(), 0.02)])
+rng, ids, losses = np.random.default_rng(0), np.arange(16).reshape(2, 8) % 3, []
+for _ in range(40):
+    loss = mg.cross_entropy(model(ids, rng=rng), (ids + 1) % 3)
+    loss.backward()
+    mg.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+assert losses[-1] < losses[0] / 2, losses
+assert generate(model, CharTokenizer("abc"), "abc", 20, temperature=0) == "abc" * 7 + "ab"
+assert mg.gradcheck(mg.softmax, rng.random((2, 3)))
+assert mg.Recorder and mg.Profile
+"""
+
+
+def test_all_of_training_and_sampling_works_where_there_is_no_numba():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_NUMBA], capture_output=True, text=True,
+                          cwd=mg.__path__[0] + "/..")
+    assert done.stderr == "" and done.returncode == 0
