@@ -24,10 +24,7 @@ from model import Transformer
 from model.console.flags import prepare_output
 from model.console.interrupts import Interrupts
 from model.looking.explain import explain
-from model.ranks.alike import check_alike
-from model.ranks.launch import joined
-from model.ranks.mean import mean_of
-from model.ranks.ranks import Ranks
+from model.processes import Ranks, joined
 from model.sampling.scoring import yardstick
 from model.storage.beginning import take_weights
 from model.storage.checkpoint import Checkpoint
@@ -50,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
             first, *_ = ranks.of_each(mistakes)
             if not first:               # then those of another rank end all
                 parser.refuse(mistakes)
-            check_alike(ranks, given)
+            ranks.check_alike(given)
             if "replay" in given:
                 parser.refuse(mistakes)
                 return replay(given["replay"])
@@ -96,7 +93,7 @@ def steps(run: Run) -> Iterator[Step]:
     """Take the steps of a run to its end; yield each one when it is done."""
     s, model, optimizer, state = run.settings, run.model, run.optimizer, run.state
     parameters = model.parameters()
-    mean = mean_of(run.ranks, parameters, s.reduce == "exact")
+    mean = run.ranks.mean(parameters, s.batch_size, s.reduce == "exact")
     while not run.is_over():
         with run.step() as step:
             step.batches = run.batches()
@@ -104,8 +101,10 @@ def steps(run: Run) -> Iterator[Step]:
                 logits = model(x, rng=rng)                                          # (B, T, V)
                 loss = mg.cross_entropy(logits, y) / len(step.batches)
                 loss.backward()
+                mean.add_gradients()
                 step.loss += loss.item()
-            step.loss = mean.over_ranks(step.loss)
+            mean.average_gradients()
+            step.loss = mean.average_loss(step.loss)
             step.norm = mg.clip_grad_norm_(parameters, s.grad_clip or math.inf)
             if step.is_finite():
                 run.set_learning_rates()

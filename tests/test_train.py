@@ -16,7 +16,7 @@ from conftest import TINY
 from data.tokens import TokenTokenizer
 from model import Transformer, load_checkpoint
 from model.console.flags import Parser
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 from model.sampling.scoring import evaluate
 from model.training.folder import Folder
 from model.training.recipes import MODERN

@@ -7,7 +7,7 @@ import numba
 import numpy as np
 
 from model.console.startup import ROOT
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 
 # What a rank may be given otherwise: only the first one reads and writes.
 OWN = ("data", "out_dir", "threads")
@@ -21,7 +21,7 @@ def check_alike(ranks: Ranks, given: dict[str, object]) -> None:
     ValueError : says which rank, and what it has.
     """
     mine = {f"--{name}": value for name, value in given.items() if name not in OWN}
-    first, *others = ranks.of_each(mine | program() if ranks.size > 1 else {})
+    first, *others = ranks.of_each(mine | program())
     for number, its in enumerate(others, start=1):
         for name in sorted(first.keys() | its.keys()):
             here, there = (found.get(name, "left out") for found in (its, first))

@@ -1,4 +1,4 @@
-"""How a process finds the other ranks, if a launcher of MPI has started several."""
+"""How a process that a launcher of MPI has started joins the other ranks, and ends with them."""
 import contextlib
 import io
 import os
@@ -7,37 +7,17 @@ import traceback
 from collections.abc import Iterator
 
 from model.console.words import in_a_line
-from model.ranks.ranks import EndedElsewhere, Ranks
+from model.ranks.mpi import EndedElsewhere, MPIRanks
 
-# What launchers tell a rank, its number and how many there are: MPICH's and most others;
-# Open MPI's; and SLURM's by PMIx, which itself tells no size.
-TOLD = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"))
 REMEDY = ("install both with python -m pip install -e '.[mpi]' and start with the mpiexec of that "
           "environment, or build mpi4py with the MPI of this system (docs/ranks.md)")
 
 
-def told() -> tuple[int, int | None] | None:
-    """Return the number of this rank and how many there are (None if unknown), as the launcher
-    tells; None if there is no launcher."""
-    for number, size in TOLD:
-        if os.environ.get(number, "").isdecimal():
-            return int(os.environ[number]), int(os.environ[size]) if size in os.environ else None
-    return None
-
-
 @contextlib.contextmanager
-def joined(command: str) -> Iterator[Ranks]:
-    """Join the other ranks, if there are any.  Only the first one prints.  If one fails, all end
-    with its status, and the first says why.
-
-    mpi4py is imported only where a launcher has started more than one process.
-    """
-    rank = told()
-    if rank is None or rank[1] == 1:
-        yield Ranks()
-        return
-    ranks, errors = _ranks(command, *rank), io.StringIO()
+def joined(command: str, number: int, size: int | None) -> Iterator[MPIRanks]:
+    """Join the other ranks, as the rank of this number.  Only the first one prints.  If one fails,
+    all end with its status, and the first says why."""
+    ranks, errors = _ranks(command, number, size), io.StringIO()
     with contextlib.ExitStack() as silence:
         if not ranks.first:
             nowhere = silence.enter_context(open(os.devnull, "w", encoding="utf-8"))
@@ -68,7 +48,6 @@ def _ranks(command, number, size):
         import mpi4py
         mpi4py.rc.thread_level = "funneled"     # one thread of a rank sends messages
         from mpi4py import MPI
-        from model.ranks.mpi import MPIRanks
     except (ImportError, RuntimeError) as error:
         sys.exit(1 if number else f"{command}: this is one of several ranks, and mpi4py or its MPI "
                                   f"cannot be used ({in_a_line(error)}); {REMEDY}")

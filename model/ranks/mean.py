@@ -2,78 +2,42 @@
 
 Shapes: B rows of a batch, T time; n numbers in all parameters together.
 """
-from collections.abc import Iterable, Iterator
-
 import numpy as np
 
 from minigrad import Tensor
 from minigrad.core import timed
 from minigrad.random import RowsFrom
-from model.ranks.ranks import Ranks
+from model.processes import Mean, Ranks
 
-Batch = tuple[np.ndarray, np.ndarray]       # ids and targets, (B, T) each
 # `Exact` adds up multiples of COARSE and, of what is left over, multiples of FINE.  A float64 has
 # 53 bits: the first are exact below 2^21, the others for 2^12 rows.
 COARSE, FINE = 2.0**-32, 2.0**-74
 AT_ONCE = 1 << 12       # numbers that stay in the first-level cache
 
 
-class Mean:
-    """The mean over batches that this process has for itself.
-
-    Parameters
-    ----------
-    parameters : those whose gradients are averaged.
-    """
-
-    def __init__(self, ranks: Ranks, parameters: list[Tensor]) -> None:
-        self.ranks, self.parameters = ranks, parameters
-
-    def rows(self, batches: Iterable[Batch], rng: np.random.Generator
-             ) -> Iterator[tuple[np.ndarray, np.ndarray, np.random.Generator]]:
-        """Yield what this rank is to go forward and back with, in turn: ids and targets of rows of
-        a batch, and the generator for their dropout."""
-        for x, y in batches:
-            yield x, y, rng
-
-    def over_ranks(self, loss: float) -> float:
-        """Return the mean loss over the rows of all ranks.  Replace each gradient, which is that of
-        this rank's rows, by the mean over all rows."""
-        return loss
-
-    def _flat(self, kinds, dtype):
-        """Return zeros (kinds, n), and for each parameter its part, (kinds, *shape)."""
-        flat = np.zeros((kinds, sum(p.size for p in self.parameters)), dtype)
-        ends = np.cumsum([p.size for p in self.parameters])[:-1]
-        return flat, [part.reshape(kinds, *p.shape)
-                      for p, part in zip(self.parameters, np.split(flat, ends, axis=1))]
-
-
 class OverRanks(Mean):
     """The mean of the ranks' means, weighted by their rows, of which some ranks have one more than
     others.  A rank that would have none takes one, with the weight 0."""
 
-    def __init__(self, ranks, parameters):
-        super().__init__(ranks, parameters)
-        self.flat, self.parts = self._flat(1, parameters[0].dtype)
+    def __init__(self, ranks: Ranks, parameters: list[Tensor], batch_size: int) -> None:
+        start, stop = (batch_size * n // ranks.size for n in (ranks.number, ranks.number + 1))
+        self.ranks, self.parameters = ranks, parameters
+        self.own, self.weight = slice(start, max(stop, start + 1)), (stop - start) / batch_size
+        self.flat, self.parts = flat(parameters, 1, parameters[0].dtype)
 
     def rows(self, batches, rng):
-        number, size = self.ranks.number, self.ranks.size
         for x, y in batches:
-            B = len(x)
-            start, stop = B * number // size, B * (number + 1) // size
-            self.weight = (stop - start) / B
-            own = slice(start, max(stop, start + 1))
-            yield x[own], y[own], RowsFrom(rng, start)
+            yield x[self.own], y[self.own], RowsFrom(rng, self.own.start)
 
     @timed("summing over ranks")
-    def over_ranks(self, loss):
+    def average_gradients(self):
         for p, (part,) in zip(self.parameters, self.parts):
             np.multiply(p.grad, self.weight, out=part)
             p.grad = part
-        loss = self.ranks.total(loss * self.weight)
         self.ranks.sum(self.flat[0])
-        return loss
+
+    def average_loss(self, loss):
+        return self.ranks.total(loss * self.weight)
 
 
 class Exact(Mean):
@@ -83,29 +47,40 @@ class Exact(Mean):
     does not matter.  This holds while all sums stay below 2^21.
     """
 
-    def __init__(self, ranks, parameters):
-        super().__init__(ranks, parameters)
-        self.sums, self.parts = self._flat(2, np.float64)
+    def __init__(self, ranks: Ranks, parameters: list[Tensor], batch_size: int) -> None:
+        self.ranks, self.parameters, self.batch_size = ranks, parameters, batch_size
+        self.sums, self.parts = flat(parameters, 2, np.float64)
 
     def rows(self, batches, rng):
         for x, y in batches:
-            self.B = len(x)
             before = rng.bit_generator.state
-            for row in range(self.B)[self.ranks.number::self.ranks.size]:
+            for row in range(self.batch_size)[self.ranks.number::self.ranks.size]:
                 rng.bit_generator.state = before        # one seed for all rows of a mask
                 yield x[row:row + 1], y[row:row + 1], RowsFrom(rng, row)
-                for p, sums in zip(self.parameters, self.parts):
-                    add_exactly(p.grad.reshape(-1), sums.reshape(2, -1))
-                    p.grad = None
+
+    def add_gradients(self):
+        for p, sums in zip(self.parameters, self.parts):
+            add_exactly(p.grad.reshape(-1), sums.reshape(2, -1))
+            p.grad = None
 
     @timed("summing over ranks")
-    def over_ranks(self, loss):
+    def average_gradients(self):
         self.ranks.sum(self.sums.reshape(-1))
         for p, (coarse, fine) in zip(self.parameters, self.parts):
-            p.grad = ((coarse + fine) / self.B).astype(p.dtype)
+            p.grad = ((coarse + fine) / self.batch_size).astype(p.dtype)
         self.sums[:] = 0
+
+    def average_loss(self, loss):
         # Losses of float32 are added up in float64 without rounding, unless they differ vastly.
-        return self.ranks.total(loss) / self.B
+        return self.ranks.total(loss) / self.batch_size
+
+
+def flat(parameters: list[Tensor], kinds: int, dtype: type) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return zeros (kinds, n), and for each parameter its part, (kinds, *shape)."""
+    row = np.zeros((kinds, sum(p.size for p in parameters)), dtype)
+    ends = np.cumsum([p.size for p in parameters])[:-1]
+    return row, [part.reshape(kinds, *p.shape)
+                 for p, part in zip(parameters, np.split(row, ends, axis=1))]
 
 
 def add_exactly(x: np.ndarray, sums: np.ndarray) -> None:
@@ -122,9 +97,3 @@ def add_exactly(x: np.ndarray, sums: np.ndarray) -> None:
             rounded -= 1.5 * 2**52 * unit
             total[at:at + AT_ONCE] += rounded
             rest -= rounded
-
-
-def mean_of(ranks: Ranks, parameters: list[Tensor], exact: bool = False) -> Mean:
-    """Return how the mean over all rows is taken."""
-    kind = Exact if exact else OverRanks if ranks.size > 1 else Mean
-    return kind(ranks, parameters)

@@ -14,11 +14,22 @@ from typing import Any
 import numpy as np
 
 from minigrad.kernels.build import threads
-from model.ranks.ranks import EndedElsewhere, Ranks
+from model.processes import Ranks
+from model.ranks.alike import check_alike
+from model.ranks.mean import OverRanks
+from model.ranks.muon import SharedMuon
 
 _let_others_run = getattr(os, "sched_yield", lambda: time.sleep(0))     # Windows has none
 INTERRUPTED = 130   # the status after a second Ctrl-C
 PATIENCE = 10.0     # seconds that a rank that has failed waits for the others to meet
+
+
+class EndedElsewhere(SystemExit):
+    """Other ranks have failed; `number` is that of the first of them."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(1)
+        self.number = number
 
 
 class MPIRanks(Ranks):
@@ -43,6 +54,17 @@ class MPIRanks(Ranks):
                 else set(range(os.cpu_count() or 1)))
         of_node = self.comm.Split_type(MPI.COMM_TYPE_SHARED).allgather(mine)
         return max(1, threads.limit()[0] // sum([not mine.isdisjoint(its) for its in of_node]))
+
+    def check_alike(self, given: dict[str, object]) -> None:
+        check_alike(self, given)
+
+    def mean(self, parameters, batch_size, exact=False):
+        if exact:
+            return super().mean(parameters, batch_size, exact)
+        return OverRanks(self, parameters, batch_size)
+
+    def muon(self, *args, **settings) -> SharedMuon:
+        return SharedMuon(self, *args, **settings)
 
     def meet(self) -> None:
         self._meet()
@@ -83,6 +105,8 @@ class MPIRanks(Ranks):
             self.summing += time.perf_counter() - started
 
     def exchange(self, arrays: list[list[np.ndarray]]) -> None:
+        """Copy arrays of one float type between the ranks: all get the first list of arrays from
+        the first rank, the second list from the second, and so on."""
         from mpi4py import MPI
         every = [a for its in arrays for a in its]
         ends = np.cumsum([a.size for a in every])

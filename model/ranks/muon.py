@@ -1,6 +1,6 @@
 """Muon's matrices shared out among ranks."""
 import minigrad as mg
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 
 
 class SharedMuon(mg.Muon):

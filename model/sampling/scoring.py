@@ -7,7 +7,7 @@ from tqdm import tqdm
 import minigrad as mg
 from data import IGNORE, Text, digest, ngram_losses, read_texts
 from data.tokenizer import CharTokenizer
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 from model.sampling.decoding import window_step
 from model.storage.checkpoint import texts_of
 from model.transformer import Transformer

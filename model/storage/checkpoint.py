@@ -34,7 +34,7 @@ from minigrad.module import check_state
 from minigrad.optim import Optimizer
 from model.console.words import shown
 from model.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 from model.storage import archive
 from model.storage.files import replacing
 from model.transformer import Transformer, TransformerConfig, parameter_shapes

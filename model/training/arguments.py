@@ -10,7 +10,7 @@ from minigrad.kernels.build import threads
 from model.console.flags import Parser, answering
 from model.console.options import mistyped
 from model.console.words import first_of, shown
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 from model.storage.beginning import beginning, load_beginning, told, with_characters_of
 from model.storage.checkpoint import Checkpoint, read_by_first, texts_of
 from model.training.folder import Folder

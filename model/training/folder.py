@@ -6,7 +6,7 @@ import pathlib
 import shlex
 from collections.abc import Sequence
 
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 from model.storage.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
                                       load_checkpoint, load_last, read_by_first)
 from model.storage.files import claimed

@@ -1,9 +1,6 @@
 """The optimisers of a run, and which parameters each of them gets."""
-import functools
-
 import minigrad as mg
-from model.ranks.muon import SharedMuon
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 from model.training.settings import Settings
 from model.transformer import Transformer
 
@@ -18,9 +15,8 @@ def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
     if not matrices:
         return adamw
     # Three Newton-Schulz steps train as well as the published five, and take less time.
-    muon = mg.Muon if ranks.size == 1 else functools.partial(SharedMuon, ranks)
-    return mg.Optimizers([adamw, muon(matrices, s.muon_lr, weight_decay=s.weight_decay,
-                                      ns_steps=3)])
+    return mg.Optimizers([adamw, ranks.muon(matrices, s.muon_lr, weight_decay=s.weight_decay,
+                                            ns_steps=3)])
 
 
 def decayed_and_other(model: Transformer, without: list[dict] = ()) -> list[dict]:

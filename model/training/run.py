@@ -16,7 +16,7 @@ import minigrad as mg
 from minigrad.core import timed
 from minigrad.kernels.build import compiling
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 from model.sampling.scoring import evaluate
 from model.storage.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, check,
                                       contents_of, restore_optimizer, save_checkpoint)

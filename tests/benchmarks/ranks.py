@@ -33,7 +33,7 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
     import data
     import train
     from model import Transformer
-    from model.ranks.launch import joined
+    from model.processes import joined
     from model.training.optimizers import optimizer_of
     from model.training.recipes import RECIPES
     from model.training.run import Run

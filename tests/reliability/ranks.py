@@ -19,7 +19,7 @@ from tests.reliability.outcome import checkpoint, contents, differences
 TELLING = """
 import os, pathlib, sys
 import train
-from model.ranks.launch import told
+from model.processes import told
 from model.training.state import State
 
 folder, note = pathlib.Path(sys.argv.pop(1)), State.note_step

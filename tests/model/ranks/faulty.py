@@ -10,12 +10,12 @@ import sys
 import numpy as np
 
 import train
-from model.ranks.launch import told
+from model.processes import told
 from model.ranks.mean import OverRanks
 from model.training import run
 
 STEP = 7        # in which it comes
-real, steps = OverRanks.over_ranks, iter(range(1, 10**6))
+real, steps = OverRanks.average_gradients, iter(range(1, 10**6))
 
 
 def killed(mean):
@@ -41,14 +41,14 @@ def full_disk(mean):
     run.save_checkpoint = save
 
 
-def over_ranks(mean, loss):
+def average_gradients(mean):
     if next(steps) == STEP:
         fault(mean)
-    return real(mean, loss)
+    real(mean)
 
 
 if __name__ == "__main__":
     number, fault = int(sys.argv.pop(1)), globals()[sys.argv.pop(1)]
     if told()[0] == number:
-        OverRanks.over_ranks = over_ranks
+        OverRanks.average_gradients = average_gradients
     train.main()

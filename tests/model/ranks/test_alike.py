@@ -3,7 +3,7 @@ import pytest
 
 from model.ranks import alike
 from model.ranks.alike import check_alike
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 
 
 class Pair(Ranks):
@@ -18,7 +18,7 @@ class Pair(Ranks):
 
 
 def test_ranks_that_are_alike_pass_wherever_their_files_are():
-    check_alike(Ranks(), {"beta1": 0.5})
+    Ranks().check_alike({"beta1": 0.5})
     pair, sent = Pair(), []
     pair.of_each = lambda value: sent.append(value) or [value, value]
     check_alike(pair, {"beta1": 0.5, "threads": 3, "out_dir": "a", "data": "b"})

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ROOT
-from model.ranks import launch
-from model.ranks.launch import joined, told
+from model import processes
+from model.processes import joined, told
 
 
 @pytest.fixture
 def launcher(monkeypatch):
     """Have no launcher, or one that tells what it is given."""
-    for names in launch.TOLD:
+    for names in processes.TOLD:
         for name in names:
             monkeypatch.delenv(name, raising=False)
     return lambda **told: [monkeypatch.setenv(name, value) for name, value in told.items()]
@@ -36,7 +36,8 @@ def test_a_process_alone_imports_no_mpi4py(launcher, environment, monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)        # an import would fail
     with joined("train.py") as ranks:
         assert (ranks.number, ranks.size, ranks.threads, ranks.first) == (0, 1, 0, True)
-    loaded = "import sys, train; sys.exit(bool({'mpi4py', 'model.ranks.mpi'} & sys.modules.keys()))"
+    loaded = ("import sys, train; sys.exit(bool({'mpi4py', 'model.ranks'} "
+              "& sys.modules.keys()))")
     assert subprocess.run([sys.executable, "-c", loaded], cwd=ROOT).returncode == 0
 
 

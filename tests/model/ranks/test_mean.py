@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from minigrad.core import Tensor
-from model.ranks.mean import COARSE, FINE, add_exactly, mean_of
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
+from model.ranks.mean import COARSE, FINE, add_exactly
 from tests.model.ranks import together
 
 
@@ -62,9 +62,12 @@ def test_a_wrong_mean_is_noticed(by_ranks, wrong):
 
 def test_a_process_alone_takes_its_batches_and_gradients_as_they_are():
     rng, batches = np.random.default_rng(0), [(np.zeros((2, 3)), np.ones((2, 3)))]
-    mean = mean_of(Ranks(), [])
+    w = Tensor(np.ones(2), requires_grad=True)
+    mean, w.grad = Ranks().mean([w], batch_size=2), (g := np.ones(2))
     (x, y, its), = mean.rows(batches, rng)
-    assert x is batches[0][0] and y is batches[0][1] and its is rng and mean.over_ranks(0.1) == 0.1
+    assert x is batches[0][0] and y is batches[0][1] and its is rng
+    mean.add_gradients(), mean.average_gradients()
+    assert w.grad is g and mean.average_loss(0.1) == 0.1
 
 
 def test_exact_sums_do_not_depend_on_their_order():
@@ -93,8 +96,10 @@ def test_exact_sums_of_what_is_not_finite_are_not():
 def test_an_exact_mean_alone_is_the_mean_of_the_rows_gradients():
     w = Tensor(np.array([1.0, 2.0], np.float32), requires_grad=True)
     x = np.array([[1.0], [2.0], [4.0]])
-    mean = mean_of(Ranks(), [w], exact=True)
+    mean = Ranks().mean([w], batch_size=3, exact=True)
     for row, _, _ in mean.rows([(x, x)], np.random.default_rng(0)):
         (w * row.item()).sum().backward()
-    assert mean.over_ranks(6.0) == 2.0
+        mean.add_gradients()
+    mean.average_gradients()
+    assert mean.average_loss(6.0) == 2.0
     assert w.grad.dtype == np.float32 and np.allclose(w.grad, 7 / 3)

@@ -6,7 +6,7 @@ import pytest
 from minigrad import Muon
 from minigrad.core import Tensor
 from model.ranks.muon import SharedMuon, shared_out
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 
 
 @pytest.mark.parametrize("costs, size, expected", [

@@ -3,7 +3,7 @@ import math
 
 import data
 from model import Transformer
-from model.ranks.ranks import Ranks
+from model.processes import Ranks
 from model.training.folder import Folder
 from model.training.optimizers import optimizer_of
 from model.training.report import stopped

@@ -16,9 +16,9 @@ import minigrad as mg
 import train
 from minigrad.random import RowsFrom
 from model import Transformer
-from model.ranks import mean
-from model.ranks.launch import joined, told
-from model.ranks.ranks import Ranks
+from model.processes import Ranks, joined, told
+from model.ranks import mpi
+from model.ranks.mean import OverRanks
 from model.training.optimizers import optimizer_of
 from model.training.recipes import RECIPES
 from model.training.run import Run
@@ -66,39 +66,37 @@ def digest(results: dict[str, np.ndarray]) -> str:
     return hashlib.sha256(b"".join(a.tobytes() for a in results.values())).hexdigest()
 
 
-class MeanOfMeans(mean.OverRanks):
-    def rows(self, batches, rng):
-        for part in super().rows(batches, rng):
-            self.weight = 1 / self.ranks.size
-            yield part
+class MeanOfMeans(OverRanks):
+    def __init__(self, ranks, *of):
+        super().__init__(ranks, *of)
+        self.weight = 1 / ranks.size
 
 
-class CountedTwice(mean.OverRanks):
-    def rows(self, batches, rng):
-        for part in super().rows(batches, rng):
-            self.weight *= 1 + (self.ranks.number == 1)
-            yield part
+class CountedTwice(OverRanks):
+    def __init__(self, ranks, *of):
+        super().__init__(ranks, *of)
+        self.weight *= 1 + (ranks.number == 1)
 
 
-class DropoutByOwnRow(mean.OverRanks):
+class DropoutByOwnRow(OverRanks):
     def rows(self, batches, rng):
         return ((x, y, RowsFrom(rows, 0)) for x, y, rows in super().rows(batches, rng))
 
 
-class ClippedBefore(mean.OverRanks):
-    def over_ranks(self, loss):
+class ClippedBefore(OverRanks):
+    def average_gradients(self):
         mg.clip_grad_norm_(self.parameters, 0.1)
-        return super().over_ranks(loss)
+        super().average_gradients()
 
 
-class LeftOut(mean.OverRanks):
-    def __init__(self, ranks, parameters):
-        super().__init__(ranks, parameters[:-1])
+class LeftOut(OverRanks):
+    def __init__(self, ranks, parameters, batch_size):
+        super().__init__(ranks, parameters[:-1], batch_size)
 
 
-class LossOfOwnRows(mean.OverRanks):
-    def over_ranks(self, loss):
-        super().over_ranks(loss)
+class LossOfOwnRows(OverRanks):
+    def average_loss(self, loss):
+        super().average_loss(loss)
         return loss
 
 
@@ -108,7 +106,7 @@ WRONG = MeanOfMeans, CountedTwice, DropoutByOwnRow, ClippedBefore, LeftOut, Loss
 @contextlib.contextmanager
 def planted(wrong: type):
     """Have ranks take the mean in a wrong way."""
-    with mock.patch.object(mean, "OverRanks", wrong):
+    with mock.patch.object(mpi, "OverRanks", wrong):
         yield
 
 
