@@ -23,7 +23,6 @@ import minigrad as mg
 from model import Transformer
 from model.console.flags import prepare_output
 from model.console.interrupts import Interrupts
-from model.looking.explain import explain
 from model.processes import Ranks, joined
 from model.sampling.scoring import yardstick
 from model.storage.beginning import take_weights
@@ -31,11 +30,11 @@ from model.storage.checkpoint import Checkpoint
 from model.training.arguments import answered, parsed, prepared
 from model.training.causality import prove_causality
 from model.training.folder import Folder
-from model.training.nan import replay, stop_at_evaluation, stop_or_skip
 from model.training.optimizers import optimizer_of
 from model.training.report import Progress, describe, report, stopped
 from model.training.run import Run, Step
 from model.training.settings import Settings
+from model.transformer import loss_of
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -49,6 +48,7 @@ def main(argv: list[str] | None = None) -> None:
                 parser.refuse(mistakes)
             ranks.check_alike(given)
             if "replay" in given:
+                from model.replay.nan import replay
                 parser.refuse(mistakes)
                 return replay(given["replay"])
             train(*prepared(given, mistakes, parser, folder, ranks), folder, ranks)
@@ -68,18 +68,20 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
     counted = yardstick(text.train, text.val, text.tokenizer.vocab_size)
     describe(run, counted)
     if s.explain:
+        from model.looking.explain import explain
         return explain(run, steps(run), counted)
     prove_causality(model, text.tokenizer.vocab_size, s.block_size)
-    run.begin(resumed)
+    run.begin()
 
     with Progress(run, counted) as progress, Interrupts() as interrupts:
-        evaluate_when_due(run, progress)
+        if run.is_time_to_evaluate():
+            progress.show_evaluation(*run.evaluate_and_save())
         for step in steps(run):
             stop = ranks.any(interrupts.came)       # a later one is for the next step
-            if not step.is_finite():
-                stop_or_skip(run, step)
             progress.show(step)
-            if not evaluate_when_due(run, progress) and (stop or run.is_time_to_save(step)):
+            if run.is_time_to_evaluate():
+                progress.show_evaluation(*run.evaluate_and_save())
+            elif stop or run.is_time_to_save(step):
                 run.save_last()
             if stop:
                 break
@@ -95,11 +97,11 @@ def steps(run: Run) -> Iterator[Step]:
     parameters = model.parameters()
     mean = run.ranks.mean(parameters, s.batch_size, s.reduce == "exact")
     while not run.is_over():
-        with run.step() as step:
+        step = Step(state.iteration + 1, before=state.saved())
+        with run.measure(step):
             step.batches = run.batches()
             for x, y, rng in mean.rows(step.batches, state.dropout):                # (B, T) each
-                logits = model(x, rng=rng)                                          # (B, T, V)
-                loss = mg.cross_entropy(logits, y) / len(step.batches)
+                loss = loss_of(model, x, y, rng) / len(step.batches)
                 loss.backward()
                 mean.add_gradients()
                 step.loss += loss.item()
@@ -109,19 +111,10 @@ def steps(run: Run) -> Iterator[Step]:
             if step.is_finite():
                 run.set_learning_rates()
                 optimizer.step()
+                step.taken = True
             optimizer.zero_grad()
+        run.count(step)
         yield step
-
-
-def evaluate_when_due(run: Run, progress: Progress) -> bool:
-    """Evaluate, log and save if it is time to; return whether it was."""
-    if not run.is_time_to_evaluate():
-        return False
-    val_loss = run.evaluate()
-    if not math.isfinite(val_loss):
-        stop_at_evaluation(run)
-    progress.show_evaluation(run.note_evaluation(val_loss), val_loss)
-    return True
 
 
 if __name__ == "__main__":

@@ -72,11 +72,6 @@ class Text:
                             "over and over, so there is nothing to learn; give a text of different "
                             "ones")
 
-    def batch(self, batch_size: int, block_size: int, rng: np.random.Generator
-              ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw windows from the training part: ids and the ids that follow them, (B, T) each."""
-        return batches.random_batch(self.train, batch_size, block_size, rng)
-
     def windows(self, block_size: int, wanted: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return windows over the validation part, (N, T) each: all, or `wanted` of them, evenly
         spaced and always the same."""

@@ -281,3 +281,10 @@ class Transformer(Module):
         with mg.no_grad():
             return np.stack([block.attention.weights(qkv.data)
                              for block, (qkv, _) in zip(self.blocks, self.layers(ids))])
+
+
+def loss_of(model: Transformer, ids: np.ndarray, targets: np.ndarray, rng: Rng = None) -> Tensor:
+    """Return the loss that training lowers: the mean of -log p of the targets, in nats,
+    (B, T), (B, T) -> ().  Dropout is applied if and only if `rng` is given."""
+    logits = model(ids, rng)                                                    # (B, T, V)
+    return mg.cross_entropy(logits, targets)

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # that are named stand apart, and all others are the last.
 ROOMS = ["train",
          "model.sample model.look model.count model.reverse model.walk model.convert",
-         "model.looking model.ranks",
+         "model.looking model.replay model.ranks",
          "model.training",
          "model.sampling",
          "model.formats",

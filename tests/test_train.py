@@ -12,15 +12,17 @@ import pytest
 
 import data
 import train
-from conftest import TINY
+from conftest import ROOT, TINY
 from data.tokens import TokenTokenizer
 from model import Transformer, load_checkpoint
 from model.console.flags import Parser
 from model.processes import Ranks
 from model.sampling.scoring import evaluate
 from model.training.folder import Folder
-from model.training.recipes import MODERN
+from model.training.optimizers import optimizer_of
+from model.training.recipes import MODERN, RECIPES
 from model.training.report import standing as standing_of
+from model.training.run import Run
 from model.training.settings import Settings
 from model.training.state import State
 from running import losses, refused, rows, run, same_arrays
@@ -94,6 +96,24 @@ def test_evaluations_take_the_same_part_of_the_split_and_the_report_takes_all_of
     assert len(part) < len(x) and said == round(evaluate(best.model, x, y, batch_size=7), 3)
     assert abs(evaluate(last.model, x[part], y[part], batch_size=7)
                - float(rows(tmp_path)[-1][2])) < 1e-5
+
+
+def test_a_training_step_visits_few_files():
+    text = data.Text(data.read_text("lantern")[:20_000])
+    s = Settings(**RECIPES["modern"] | dict(n_layer=1, n_head=2, n_embd=16, block_size=8,
+                                            ngram_rows=50, max_iters=10))
+    model, visited = Transformer(s.model_config(text.tokenizer.vocab_size)), set()
+    steps = train.steps(Run(s, text, model, optimizer_of(model, s)))
+    next(steps)
+    sys.setprofile(lambda frame, *_: visited.add(frame.f_code.co_filename))
+    next(steps)
+    sys.setprofile(None)
+    ours = [ROOT / "train.py", *(path for folder in ("data", "minigrad", "model")
+                                 for path in (ROOT / folder).rglob("*.py"))]
+    visited = {path.relative_to(ROOT).as_posix() for path in ours if str(path) in visited}
+    outside_kernels = {name for name in visited if not name.startswith("minigrad/kernels")}
+    assert "model/attention.py" in visited and len(outside_kernels) <= 15, sorted(outside_kernels)
+    assert len(visited) <= 26, sorted(visited)
 
 
 def test_the_same_seed_gives_the_same_losses_and_weights_bit_for_bit(small_text, tmp_path):

@@ -22,9 +22,8 @@ from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.watch.events import Watcher, arguments, gradients, owner, passes_on
 from minigrad.watch.source import Line, callers, definition, line_of, meaning
 from minigrad.watch.text import aligned, norm, rms
-from model.training.nan import Case
 from model.training.run import Run, Step
-from model.transformer import Transformer
+from model.transformer import Transformer, loss_of
 
 WIDTH = 98          # of the tour, in characters
 FIRST = 12          # positions of the first sequence that are shown with their ids
@@ -44,9 +43,6 @@ def explain(run: Run, steps: Iterator[Step], counted: dict[str, float]) -> None:
     same_dropout = copy.deepcopy(run.state.dropout)
     with witness:
         step = next(steps)
-    if not step.is_finite():
-        raise ValueError(f"{Case.of_step(step)}, so the step is not taken; without --explain, "
-                         "train.py names the op that made it so")
     number = step.number
     which = (f"{number:,}" if s.steps == math.inf else
              f"{number:,} of {s.steps:,}" if number <= s.steps else
@@ -227,7 +223,7 @@ def show_loss_again(loss: float, model: Transformer, batches: list[tuple[np.ndar
     """Show the loss after the step on its own batches, with the same dropout from `rng`."""
     stage(f"The same {unit}s again")
     with mg.no_grad():
-        again = float(np.mean([mg.cross_entropy(model(ids, rng=rng), targets).item()
+        again = float(np.mean([loss_of(model, ids, targets, rng).item()
                                for ids, targets in batches]))
     say(f"The loss was {loss:.4f}; with the changed weights it is "
         + (f"{again:.4f}, {abs(again - loss):.4f} {'lower' if again < loss else 'higher'}."

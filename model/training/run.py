@@ -5,11 +5,13 @@ import functools
 import math
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 import data
 import minigrad as mg
@@ -20,13 +22,15 @@ from model.processes import Ranks
 from model.sampling.scoring import evaluate
 from model.storage.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, check,
                                       contents_of, restore_optimizer, save_checkpoint)
-from model.training.folder import LOG, Folder
+from model.training.folder import LOG, NAN, Folder
 from model.training.log import Log
+from model.training.nan import Case
 from model.training.settings import Settings
 from model.training.state import State
 from model.transformer import Transformer
 
 WARM_UP = 5             # steps before a profile begins
+SKIPS_IN_A_ROW = 20     # after this many the run ends
 
 
 @dataclasses.dataclass
@@ -38,6 +42,7 @@ class Step:
     batches: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
     loss: float = 0.0                   # nats per character
     norm: float = math.nan              # of the gradient, before clipping
+    taken: bool = False                 # or it has changed neither weights nor optimiser
     usual: float | None = None          # loss, where this one is far above it
     seconds: float = 0.0
 
@@ -55,6 +60,7 @@ class Run:
         self.settings, self.text, self.model, self.optimizer = settings, text, model, optimizer
         self.highest = [group["lr"] for group in optimizer.param_groups]
         self.state, self.folder, self.ranks = State(settings.seed), folder, ranks
+        self.resumed, self.log = resumed, None      # `begin` opens the log, on the first rank
         self.profile = mg.Profile()
         self.kept = None        # the iteration in last.npz
         self.saved = time.monotonic()
@@ -77,26 +83,34 @@ class Run:
         return self.progress >= 1 and not self.settings.explain
 
     @contextlib.contextmanager
-    def step(self) -> Iterator[Step]:
-        """Time the next step, profile it if that is asked for, and count it."""
-        state = self.state
-        step = Step(state.iteration + 1, state.saved())
-        measured = WARM_UP <= state.iteration - self.first < WARM_UP + self.settings.profile
+    def measure(self, step: Step) -> Iterator[None]:
+        """Time a step, and its ops if a profile is asked for."""
+        profiled = WARM_UP < step.number - self.first <= WARM_UP + self.settings.profile
         started = clock()
-        with self.profile if measured else contextlib.nullcontext():
-            yield step
+        with self.profile if profiled else contextlib.nullcontext():
+            yield
         step.seconds = self.ranks.firsts(clock() - started)     # one clock ends the run for all
-        if step.is_finite():
-            step.usual = state.spike(step.loss)
-            state.note_step(step.loss, step.seconds)
+
+    def count(self, step: Step) -> None:
+        """Count a step that is done.  One that was not taken is skipped or ends the run, as
+        --on_nan says.
+
+        Raises
+        ------
+        ValueError : the run ends.
+        """
+        if step.taken:
+            step.usual = self.state.spike(step.loss)
+            self.state.note_step(step.loss, step.seconds)
         else:
-            state.note_skip(step.seconds)
+            self.state.note_skip(step.seconds)
+            self._skip_or_end(step)
 
     @timed("batches")
     def batches(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Draw the batches of a step: ids and targets, (B, T) each."""
         s = self.settings
-        return [self.text.batch(s.batch_size, s.block_size, self.state.batches)
+        return [data.random_batch(self.text.train, s.batch_size, s.block_size, self.state.batches)
                 for _ in range(s.gradient_accumulation_steps)]
 
     def set_learning_rates(self) -> None:
@@ -153,10 +167,18 @@ class Run:
         """Return the loss over the chosen windows of the validation part."""
         return evaluate(self.model, *self.windows, self.settings.batch_size, self.ranks)
 
-    def note_evaluation(self, val_loss: float) -> float | None:
-        """Write an evaluation to the log, and the checkpoints; return the mean training loss since
-        the one before."""
-        s, state = self.settings, self.state
+    def evaluate_and_save(self) -> tuple[float | None, float]:
+        """Evaluate; write the log and the checkpoints.  Return the mean training loss since the
+        evaluation before, and the validation loss.
+
+        Raises
+        ------
+        ValueError : the loss is not finite, and the run ends.
+        """
+        s, state, val_loss = self.settings, self.state, self.evaluate()
+        if not math.isfinite(val_loss):
+            case = Case.of_validation(state.iteration, self.model, *self.windows, s.batch_size)
+            self._end(str(case), self._find_op(case, state.saved(), keep=True))
         train_loss, tokens_per_s = state.since_evaluation(s.characters)
         improved = state.note_evaluation(val_loss)
         if self.ranks.first:
@@ -166,9 +188,46 @@ class Run:
         if improved or s.always_save_checkpoint:
             self.save(BEST)
         self.save_last()
-        return train_loss
+        return train_loss, val_loss
 
-    def begin(self, resumed: Checkpoint | None) -> None:
+    def _skip_or_end(self, step):
+        on_nan, state = self.settings.on_nan, self.state
+        case = Case("training", step.number, step.loss, step.norm, step.batches)
+        if self.settings.explain:
+            raise ValueError(f"{case}, so the step is not taken; without --explain, train.py names "
+                             "the op that made it so")
+        first, gives_up = state.skipped == 1, state.skipped_in_row == SKIPS_IN_A_ROW
+        if on_nan == "skip" and not first and not gives_up:
+            return
+        remedy = self._find_op(case, step.before, keep=first or on_nan == "stop")
+        if on_nan == "stop":
+            self._end(str(case), remedy)
+        if gives_up:
+            self._end(f"{SKIPS_IN_A_ROW} steps in a row were to be skipped; {case}", remedy,
+                      "that of the first skipped step")
+        tqdm.write(f"step {step.number:,} is skipped, and those like it will be: weights and "
+                   f"optimiser stay as they were.  {remedy}.  To see this again:\n"
+                   f"    {self.folder.replay_command()}\n", sys.stderr)
+
+    def _find_op(self, case, before, keep):
+        """Name the op that made a case, and write the case to nan.npz if it is to be kept; return
+        what to do about it.  `before` is the state before it."""
+        from model.replay.nan import find_op
+        remedy = find_op(case, self.model, before, dataclasses.asdict(self.settings))
+        if keep:
+            self.save(NAN, {"nan": case.saved(), "state": before}, optimizer=self.optimizer,
+                      finite=False)
+        return remedy
+
+    def _end(self, why, remedy, shown="again"):
+        kept, folder = "nothing had been saved yet", self.folder
+        if (step := folder.kept_step()) is not None:
+            kept = (f"the best model so far is in {folder / BEST}, and {folder.resume_command()} "
+                    f"goes on after step {step:,}, with other settings if you give them")
+        raise ValueError(f"{why}, so the run ends; the op that made it is named above, and {shown} "
+                         f"by {folder.replay_command()}.  {remedy}; {kept}")
+
+    def begin(self) -> None:
         """Make the folder ready: for a new run, or to go on in.  Only the first rank writes.
 
         Raises
@@ -179,14 +238,14 @@ class Run:
             return
         check(contents_of(self.model, self.text.tokenizer, self.record(), self.optimizer))
         skips = self.settings.on_nan == "skip" or self.state.skipped > 0
-        if resumed is None:
+        if self.resumed is None:
             earlier, began = self.folder.begin(), pathlib.Path(self.settings.init_from)
             if earlier and not began.exists() and (moved := earlier / began.name).exists():
                 self.settings = dataclasses.replace(self.settings, init_from=str(moved.absolute()))
             self.log = Log(self.folder / LOG, None, skips)
             return
         try:
-            self.state.best = min(self.state.best, self.folder.best_of(resumed))
+            self.state.best = min(self.state.best, self.folder.best_of(self.resumed))
         except CheckpointError as error:
             print(f"warning     {error}; until the next evaluation the model that is gone on from "
                   "takes its place")

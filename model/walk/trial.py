@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 import minigrad as mg
+from data.batches import random_batch
 from data.ngrams import ngram_losses
 from data.text import Text
 from minigrad.optim import warmup_linear
@@ -44,7 +45,7 @@ def run(model: Callable, tell: Callable[[str], object]) -> tuple[bool, list[str]
         if step == 1:               # the first one compiles
             started = time.perf_counter()
         optimizer.param_groups[0]["lr"] = warmup_linear(step, RATE, 0.0, 20, STEPS, 0.7)
-        x, y = text.batch(B, T, rng)
+        x, y = random_batch(text.train, B, T, rng)
         mg.cross_entropy(model(x, w, H), y).backward()
         mg.clip_grad_norm_(parameters, 1.0)
         optimizer.step()

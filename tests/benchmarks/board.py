@@ -184,7 +184,7 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
                     twin.keep()
             if run.is_over():
                 break
-            batch = text.batch(s.batch_size, s.block_size, state.batches)
+            batch = data.random_batch(text.train, s.batch_size, s.block_size, state.batches)
             state.note_step(*twin.step_at(batch, run.learning_rate, run.rate_below(s.muon_lr)))
         twin.go_back()
         loss = twin.evaluate(*text.windows(s.block_size), s.batch_size)

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+import data
 import train
 from minigrad import formulas
 from model import CharTokenizer, Transformer
@@ -116,7 +117,8 @@ def measure_recipes(options: argparse.Namespace, report: Report) -> None:
         try:
             if has_pytorch():
                 twin = PyTorch(run.model, **training_of(s))
-                batch = text.batch(s.batch_size, s.block_size, run.state.batches)
+                batch = data.random_batch(text.train, s.batch_size, s.block_size,
+                                          run.state.batches)
                 rates = run.learning_rate, run.rate_below(s.muon_lr)
                 calls["PyTorch eager"] = lambda: Seconds(twin.step_at(batch, *rates)[1])
             rounds, steps = plan(options, *RECIPE_STEPS)

@@ -42,7 +42,7 @@ def test_a_text_is_read_once_however_much_is_asked_of_it(tmp_path, monkeypatch):
 
 def test_a_batch_is_from_the_training_part_and_windows_are_from_the_other():
     text = Text("a" * 900 + "b" * 100)
-    x, y = text.batch(5, 7, np.random.default_rng(0))
+    x, y = data.random_batch(text.train, 5, 7, np.random.default_rng(0))
     assert x.shape == y.shape == (5, 7) and not x.any() and not y.any()
     x, y = text.windows(7)
     assert x.all() and len(x) == 15 and len(text.windows(7, wanted=4)[0]) == 4

@@ -278,7 +278,7 @@ def text(content: bytes) -> str:
         return in_a_line(error)
     x, y = found.windows(block_size)
     assert np.array_equal(y[y != data.IGNORE], found.val[1:]) and x.shape == y.shape
-    found.batch(2, block_size, np.random.default_rng(0))
+    data.random_batch(found.train, 2, block_size, np.random.default_rng(0))
     data.repetition_warning(train, val)
     counted = data.ngram_losses(found.train, found.val, found.tokenizer.vocab_size, orders=2)
     assert np.isfinite(counted).all()

@@ -10,7 +10,7 @@ from minigrad.core import op
 from minigrad.module import Module
 from minigrad.watch.detective import Detective
 from model import Transformer, TransformerConfig
-from model.training.nan import advice
+from model.replay.nan import advice
 from running import forward_backward
 
 HERE = "tests/minigrad/watch/test_detective.py"

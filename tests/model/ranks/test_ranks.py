@@ -26,10 +26,10 @@ def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path):
         model, ranks = Transformer(s.model_config(text.tokenizer.vocab_size)), Rank(number)
         with Folder(tmp_path / str(number), ranks) as folder:
             run = Run(s, text, model, optimizer_of(model, s, ranks), folder, ranks=ranks)
-            run.begin(None)
-            run.note_evaluation(1.0)
+            run.begin()
+            _, loss = run.evaluate_and_save()
             run.save("ckpt.npz")
-            assert run.state.evaluated == 0 and math.isclose(run.state.best, 1.0)
+            assert run.state.evaluated == 0 and math.isclose(run.state.best, loss)
             assert "; all is kept in " in stopped(run)
         left.append({path.name for path in tmp_path.glob(f"{number}/*")})
     assert left == [{"ckpt.npz", "last.npz", "log.csv", ".lock"}, set()]

@@ -20,6 +20,7 @@ from conftest import TINY
 from minigrad.kernels.build import threads
 from model import (CharTokenizer, EncoderDecoder, Transformer, generate, load_checkpoint,
                    save_checkpoint)
+from model.replay.nan import again
 from model.storage import archive, checkpoint
 from model.storage.files import claimed
 from model.training import run as runs
@@ -484,8 +485,8 @@ def test_a_skipped_step_leaves_weights_and_optimiser_as_they_were(small_text, tm
     model, tokenizer, training, _ = load_checkpoint(tmp_path / "skipped" / "nan.npz")
     case, state = Case.restored(training["nan"]), State(seed=0)
     state.restore(training["state"])
-    again, _ = case.again(model, state.dropout)
-    assert (case.step, state.iteration) == (3, 2) and again.loss == true_losses[2]
+    now, _ = again(case, model, state.dropout)
+    assert (case.step, state.iteration) == (3, 2) and now.loss == true_losses[2]
     ids, _ = data.split(tokenizer.encode(data.read_text(str(small_text))))
     drawn = data.random_batch(ids, 4, 16, state.batches)
     assert all(np.array_equal(a, b) for a, b in zip(drawn, *case.batches, strict=True))

@@ -9,7 +9,8 @@ import pytest
 import minigrad as mg
 from minigrad.kernels.build import ahead, compiling
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
-from model.training.nan import Case, advice, replay
+from model.replay.nan import advice, again, replay
+from model.training.nan import Case
 from model.training.state import State
 from running import forward_backward, run
 
@@ -33,8 +34,8 @@ def test_a_weight_that_is_nan_is_named_with_the_part_of_the_model_that_met_it(ac
     model = small(activation=activation, mlp_bias=True)
     weight = dict(model.named_parameters())[f"blocks.1.mlp.{name}"]
     weight.data[2] = math.nan
-    _, finding = Case("training", 7, math.nan, math.nan, batches()).again(
-        model, np.random.default_rng(0))
+    _, finding = again(Case("training", 7, math.nan, math.nan, batches()), model,
+                       np.random.default_rng(0))
     assert (finding.op, finding.direction, finding.cause) == ("mlp", "forward", "weight")
     assert finding.module == "blocks.1.mlp" and finding.line.file == "model/layers.py"
     assert "mg.mlp(" in finding.line.text
@@ -57,8 +58,8 @@ def test_a_case_taken_again_from_its_file_is_the_same_bit_for_bit(tmp_path, caps
     norm = mg.clip_grad_norm_(model.parameters(), math.inf)
     state.restore(before)
     case = Case("training", 12, loss, norm, step)
-    again, _ = case.again(model, state.dropout)
-    assert again[:4] == case[:4] and state.saved() == before
+    now, _ = again(case, model, state.dropout)
+    assert now[:4] == case[:4] and state.saved() == before
     for moved, said in ((0, "the same bit for bit"), (1, "not the same")):
         state.dropout.random(moved)
         nan_file(tmp_path / "nan.npz", model, case, state)
@@ -95,8 +96,8 @@ def test_a_replay_needs_the_whole_record(tmp_path):
 def test_a_replay_shows_the_finding_and_what_to_do(tmp_path, capsys):
     model = small()
     model.blocks[0].norm1.weight.data[0] = 1e30
-    case, finding = Case("training", 12, 0.0, 0.0, batches(2)).again(model,
-                                                                     np.random.default_rng(0))
+    case, finding = again(Case("training", 12, 0.0, 0.0, batches(2)), model,
+                          np.random.default_rng(0))
     assert finding.cause == "overflow" and finding.module == "blocks.0.attention"
     nan_file(tmp_path / "nan.npz", model, case, State(seed=0))
     replay(tmp_path / "nan.npz")
