@@ -16,10 +16,9 @@ import math
 import sys
 from collections.abc import Iterator
 
-import numba
-
 import data
 import minigrad as mg
+from minigrad import compiled
 from model import Transformer
 from model.console.flags import prepare_output
 from model.console.interrupts import Interrupts
@@ -58,7 +57,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
           folder: Folder, ranks: Ranks) -> None:
     """Train a model on a text: from nothing, or from a checkpoint, in a new run or in its own."""
     if s.threads or ranks.threads:
-        numba.set_num_threads(s.threads or ranks.threads)
+        compiled.set_threads(s.threads or ranks.threads)
     model = (resumed.model if resumed else
              Transformer(s.model_config(text.tokenizer.vocab_size), s.seed))
     if begun:

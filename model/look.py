@@ -16,7 +16,7 @@ import pathlib
 import sys
 from typing import BinaryIO
 
-from minigrad.kernels.build import compiling
+from minigrad import compiled
 from model.console.flags import Parser, answering, prepare_output, text_or_file
 from model.console.options import flag
 from model.console.waiting import told_if_slow
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--of says which graph is shown; give --graph too")
     if s.graph is not None and (others := given.keys() & {"text", "output"}):
         parser.error(f"--graph shows no page; leave out --{min(others)}")
-    compiling.announce("compiling", sys.stderr)
+    compiled.announce("compiling", sys.stderr)
     with answering("model.look"):
         with told_if_slow(f"reading the model in {s.out_dir} and computing what it shows"):
             if s.graph is None:

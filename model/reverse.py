@@ -17,13 +17,12 @@ import time
 import zlib
 from collections.abc import Iterator
 
-import numba
 import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
 from data.tokenizer import CharTokenizer
-from minigrad.kernels.build import compiling
+from minigrad import compiled
 from minigrad.optim import warmup_cosine
 from model.console.flags import Parser, answering, prepare_output
 from model.console.options import flag, problems
@@ -95,7 +94,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(s: Settings, folder: Folder) -> None:
     """Train a model, judge it, save it, and show examples."""
-    numba.set_num_threads(s.threads)
+    compiled.set_threads(s.threads)
     model = new_model(s)
     print(f"task        {s.task} strings of 1 to {s.block_size} letters\n"
           f"model       {sum(p.size for p in model.parameters()):,} parameters: "
@@ -103,7 +102,7 @@ def run(s: Settings, folder: Folder) -> None:
           f"{number_of(s.n_head, 'head')}, {number_of(s.n_embd, 'channel')}\n"
           f"training    {number_of(s.max_iters, 'step')} of {number_of(s.batch_size, 'string')}; "
           "one in ten of all strings is kept out")
-    compiling.announce("compiling  ")
+    compiled.announce("compiling  ")
     print(flush=True)
     judged = unseen_strings(s)
     started = time.perf_counter()

@@ -17,7 +17,7 @@ import numpy as np
 import data
 from data.tokenizer import CharTokenizer, UnknownCharacterError
 from data.tokens import TokenTokenizer
-from minigrad.kernels.build import compiling
+from minigrad import compiled
 from model.console.flags import Parser, answering, prepare_output, text_or_file
 from model.console.options import flag, problems
 from model.console.waiting import told_if_slow
@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> None:
         path = pathlib.Path(s.out_dir) / "ckpt.npz"
         with told_if_slow(f"reading {path}"):
             checkpoint = load_checkpoint(path)
-        compiling.announce("compiling", sys.stderr)
+        compiled.announce("compiling", sys.stderr)
         if s.score is not None:
             score(s, checkpoint)
             return

@@ -25,7 +25,7 @@ ROOMS = ["train",
          "minigrad.optim minigrad.muon minigrad.gradcheck minigrad.module",
          "minigrad.ops",
          "minigrad.core minigrad.formulas",
-         "minigrad.random minigrad.machine",
+         "minigrad.random minigrad.machine minigrad.compiled",
          "data"]
 MOST_FILES = 14
 # What is plugged into a package: no file of it imports these when it is loaded.

@@ -6,7 +6,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Recorder, Tensor
-from minigrad.kernels.build.ahead import compile_ahead
+from minigrad import compiled
 from model.attention import attention, causal_mask
 from model.transformer import Transformer, TransformerConfig
 
@@ -56,7 +56,7 @@ def one_block(config: TransformerConfig = TransformerConfig(VOCABULARY)) -> Reco
     is both input and output, and each value that a residual passes around a layer.
     """
     config = dataclasses.replace(config, n_layer=1)
-    compile_ahead()
+    compiled.compile_ahead()
     model = Transformer(config)
     windows = np.random.default_rng(0).integers(config.vocab_size,
                                                 size=(BATCH, 1 + min(LONGEST, config.block_size)))

@@ -3,9 +3,9 @@ import hashlib
 import pathlib
 import platform
 
-import numba
 import numpy as np
 
+from minigrad import compiled
 from model.console.startup import ROOT
 from model.processes import Ranks
 
@@ -37,4 +37,4 @@ def program() -> dict[str, str]:
     files.append(pathlib.Path(ROOT, "train.py"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     return {"Python": platform.python_version(), "NumPy": np.__version__,
-            "Numba": numba.__version__, "the program with the digest": digest[:12]}
+            "Numba": compiled.version(), "the program with the digest": digest[:12]}

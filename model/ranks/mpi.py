@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.kernels.build import threads
+from minigrad import compiled
 from model.processes import Ranks
 from model.ranks.alike import check_alike
 from model.ranks.mean import OverRanks
@@ -53,7 +53,8 @@ class MPIRanks(Ranks):
         mine = (os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity")
                 else set(range(os.cpu_count() or 1)))
         of_node = self.comm.Split_type(MPI.COMM_TYPE_SHARED).allgather(mine)
-        return max(1, threads.limit()[0] // sum([not mine.isdisjoint(its) for its in of_node]))
+        sharing = sum([not mine.isdisjoint(its) for its in of_node])
+        return max(1, compiled.thread_limit()[0] // sharing)
 
     def check_alike(self, given: dict[str, object]) -> None:
         check_alike(self, given)

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 import minigrad as mg
 from minigrad.core import OPS
-from minigrad.kernels.build import ahead, compiling
+from minigrad import compiled
 from minigrad.watch.detective import Detective, Finding
 from minigrad.watch.source import definition
 from model.sampling.scoring import evaluate
@@ -81,9 +81,9 @@ def replay(path: str | os.PathLike) -> None:
     try:
         state.restore(checkpoint.training["state"])
         then = Case.restored(checkpoint.training["nan"])
-        compiling.announce("compiling  ")
-        ahead.compile_ahead(qk_norm=config.qk_norm, ngrams=config.ngrams > 1,
-                            gated=config.activation == "swiglu")
+        compiled.announce("compiling  ")
+        compiled.compile_ahead(qk_norm=config.qk_norm, ngrams=config.ngrams > 1,
+                               gated=config.activation == "swiglu")
         now, finding = again(then, checkpoint.model, state.dropout)
     except (IndexError, ValueError) as error:
         raise CheckpointError(f"{path} holds no step that can be taken again: {error}") from error

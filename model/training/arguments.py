@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 import data
-from minigrad.kernels.build import threads
+from minigrad import compiled
 from model.console.flags import Parser, answering
 from model.console.options import mistyped
 from model.console.words import first_of, shown
@@ -101,7 +101,7 @@ def resumed_settings(given: dict[str, object], resumed: Checkpoint, folder: Fold
         raise ValueError(f"the run in {folder} has settings that this version does not know "
                          f"({first_of([*map(shown, sorted(unknown))])}); train anew into another "
                          "--out_dir")
-    earlier["threads"] = min(earlier["threads"], threads.limit()[0])    # of this machine
+    earlier["threads"] = min(earlier["threads"], compiled.thread_limit()[0])    # of this machine
     for name, other in (("minutes", "max_iters"), ("max_iters", "minutes")):
         if name in given and other not in given:        # the end that was meant before
             earlier[other] = None

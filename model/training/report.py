@@ -5,7 +5,7 @@ import sys
 from tqdm import tqdm
 
 import data
-from minigrad.kernels.build import ahead, compiling, threads
+from minigrad import compiled
 from model.console.waiting import told_if_slow
 from model.console.words import first_of, in_a_line, number_of
 from model.sampling.generation import generate
@@ -42,15 +42,15 @@ def describe(run: Run, counted: dict[str, float]) -> None:
                  f"{s.max_iters * s.characters / len(text.train):.1f} times the text"
                  + (f", or {minutes} of them" if minutes else ""))
     ranks = "" if run.ranks.size == 1 else f" of each of {run.ranks.size} ranks"
-    print(f"training    {steps}, on {number_of(threads.count(), 'thread')}{ranks}"
+    print(f"training    {steps}, on {number_of(compiled.thread_count(), 'thread')}{ranks}"
           + (f"; going on after step {run.first:,}" if run.first else "") + skips(run.state))
     if s.minutes is not None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + f" nats a {unit}")
-    compiling.announce("compiling  ")
-    ahead.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, s.activation == "swiglu",
-                        sample=not s.explain)
+    compiled.announce("compiling  ")
+    compiled.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, s.activation == "swiglu",
+                           sample=not s.explain)
     print(flush=True)
 
 
@@ -152,7 +152,7 @@ def report(run: Run, counted: dict[str, float]) -> None:
         print(f"\nwarning     {len(text):,} {unit}s are too few to learn from: counting single "
               f"{unit}s predicts the rest of the text better than the model does; give it a "
               f"longer text, of thousands of {unit}s at least")
-    compiling.announce("\ncompiling  ")     # of a short run, what draws a sample
+    compiled.announce("\ncompiling  ")     # of a short run, what draws a sample
     sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=s.seed)
     print(f"\na sample:\n\n{sample}\n\n"
           f"more of it:\n    python -m model.sample --out_dir {shlex.quote(str(folder))}")

@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 import data
 import minigrad as mg
+from minigrad import compiled
 from minigrad.core import timed
-from minigrad.kernels.build import compiling
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from model.processes import Ranks
 from model.sampling.scoring import evaluate
@@ -282,4 +282,4 @@ class Run:
 
 def clock() -> float:
     """Return the seconds of a clock that stops while kernels are compiled."""
-    return time.perf_counter() - compiling.seconds
+    return time.perf_counter() - compiled.seconds_compiling()

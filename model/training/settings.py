@@ -7,7 +7,7 @@ import pathlib
 
 import data
 from data import Text
-from minigrad.kernels.build import threads
+from minigrad import compiled
 from minigrad.machine import memory_limit
 from model.console.options import Words, flag, problems
 from model.console.words import scaled
@@ -183,7 +183,7 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
 
 def problems_of_threads(wanted: int) -> list[str]:
     """Return a line if this process cannot have so many threads."""
-    most, why = threads.limit()
+    most, why = compiled.thread_limit()
     return [f"--threads is at most {most} here, not {wanted}: {why}"] if wanted > most else []
 
 

@@ -10,7 +10,7 @@ import pathlib
 import shlex
 import sys
 
-from minigrad.kernels.build import compiling
+from minigrad import compiled
 from model.console.flags import Parser, answering, prepare_output
 from model.console.options import flag
 from model.console.words import number_of
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def walk(only: int | None) -> None:
     """Show one station, or all of them; at a terminal, wait after each."""
-    compiling.announce("compiling", sys.stderr)
+    compiled.announce("compiling", sys.stderr)
     waits = only is None and sys.stdin.isatty() and sys.stdout.isatty()
     for number in range(1, len(STATIONS) + 1) if only is None else [only]:
         print(screen(STATIONS, number))
@@ -71,7 +71,7 @@ def write_page(path: str) -> None:
     """Write the page, and say where it is."""
     if not path.lower().endswith((".html", ".htm")):
         raise ValueError(f"--page is a file whose name ends in .html; this is {path!r}")
-    compiling.announce("compiling", sys.stderr)
+    compiled.announce("compiling", sys.stderr)
     with opened(path) as file:
         written = page(STATIONS, {crossed: pictures()}).encode()
         file.write(written)

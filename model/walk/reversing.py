@@ -2,8 +2,7 @@
 import sys
 from typing import Any
 
-import numba
-
+from minigrad import compiled
 from model.looking.crossed import answer_and_maps
 from model.reverse import VOCABULARY, Settings, new_model, train, unseen_strings
 from model.storage.checkpoint import Checkpoint
@@ -16,7 +15,7 @@ def pictures(s: Settings = SETTINGS, text: str = TEXT) -> list[dict[str, Any]]:
     """Train a model to reverse strings, in some ten seconds.  Return a map of the sharpest head
     each: the answer looks at the text, the text at itself, and the answer at itself."""
     print("training a model that reverses strings, for the maps of station 10", file=sys.stderr)
-    numba.set_num_threads(s.threads)
+    compiled.set_threads(s.threads)
     model = new_model(s)
     train(s, model, unseen_strings(s))
     answer, sections = answer_and_maps(Checkpoint(model, VOCABULARY, {}, {}), text)

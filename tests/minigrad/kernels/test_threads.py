@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad import compiled
 from minigrad.kernels.build import compiling, threads
 from model import Transformer, TransformerConfig, reverse
 from model.training.optimizers import decayed_and_other
@@ -114,7 +115,7 @@ def test_a_python_thread_may_ask_for_fewer_threads_and_never_gets_more(monkeypat
 
 @pytest.mark.parametrize("settings", [Settings, reverse.Settings])
 def test_too_many_threads_are_refused_with_the_reason(settings, monkeypatch):
-    monkeypatch.setattr(threads, "limit", lambda: (2, "that is how it is"))
+    monkeypatch.setattr(compiled, "thread_limit", lambda: (2, "that is how it is"))
     assert settings(threads=2).problems() == []
     assert settings(threads=3).problems() == [
         "--threads is at most 2 here, not 3: that is how it is"]

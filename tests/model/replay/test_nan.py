@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.kernels.build import ahead, compiling
+from minigrad import compiled
+from minigrad.kernels.build import compiling
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.replay.nan import advice, again, replay
 from model.training.nan import Case
@@ -108,12 +109,12 @@ def test_a_replay_shows_the_finding_and_what_to_do(tmp_path, capsys):
 
 def test_compiling_is_announced_in_the_words_of_a_run_and_done_as_for_one(
         small_text, tmp_path, monkeypatch, capsys):
-    compiled = []
+    asked = []
 
     def compile_ahead(*step, **parts):
-        compiled.append((*step, *parts.values()))
+        asked.append((*step, *parts.values()))
         compiling.say_compiling("3 kernels")
-    monkeypatch.setattr(ahead, "compile_ahead", compile_ahead)
+    monkeypatch.setattr(compiled, "compile_ahead", compile_ahead)
     run(small_text, tmp_path / "out", "--max_iters", "0", "--activation", "swiglu")
     words = re.search("^compiling [^;\n]*", capsys.readouterr().out, re.M).group()
     nan_file(tmp_path / "nan.npz", small(activation="swiglu"),
@@ -121,7 +122,7 @@ def test_compiling_is_announced_in_the_words_of_a_run_and_done_as_for_one(
     with pytest.raises(ValueError, match="is finite here"):
         replay(tmp_path / "nan.npz")
     assert capsys.readouterr().out.startswith(words)    # the last time may be another by now
-    assert compiled == [(False, False, False, True, True), (False, False, True)]
+    assert asked == [(False, False, False, True, True), (False, False, True)]
 
 
 def test_a_case_survives_json_exactly():

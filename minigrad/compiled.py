@@ -1,0 +1,40 @@
+"""What a program asks of compiled kernels.  In plain NumPy nothing is compiled, and these answer.
+
+`minigrad.kernels` has functions that stand in for them, as others do for `minigrad.formulas`.
+"""
+from typing import TextIO
+
+
+def version() -> str:
+    """Return the compiler's version."""
+    return "none"
+
+
+def seconds_compiling() -> float:
+    """Return the seconds that this process has spent on compiling and loading kernels."""
+    return 0.0
+
+
+def announce(label: str | None, file: TextIO | None = None) -> None:
+    """Print a line that begins with `label`, once, when kernels must be compiled that are not on
+    disk; without a label print none."""
+
+
+def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = False,
+                  gated: bool = False, sample: bool = False) -> None:
+    """Compile, for float32, the kernels of a training step with Muon, normed queries and keys,
+    n-gram embeddings and gated MLPs, if it has them; and those that draw a sample."""
+
+
+def thread_count() -> int:
+    """Return how many threads a kernel called now may use."""
+    return 1
+
+
+def thread_limit() -> tuple[int, str]:
+    """Return the most threads that this process may use, and the reason for that limit."""
+    return 1, "without compiled kernels, NumPy computes on one thread"
+
+
+def set_threads(count: int) -> None:
+    """Have kernels use this many threads, at most the limit."""
