@@ -200,8 +200,9 @@ def test_a_mistake_in_what_is_written_is_seen_in_their_logits(tmp_path, monkeypa
     if name == "halves":
         monkeypatch.setattr(families, "halves", lambda rows, D: rows)
     else:
-        lost = {"eps": {"rms_norm_eps": 1e-5}, "rotary_base": {"rope_parameters": {
-            "rope_type": "default", "rope_theta": 10_000.0}}}[name]
+        lost = {"eps": {"rms_norm_eps": 1e-5}, "rotary_base": {
+            "rope_theta": 10_000.0, "rope_parameters": {    # of versions before 5, and since
+                "rope_type": "default", "rope_theta": 10_000.0}}}[name]
         real = families.settings
         monkeypatch.setattr(families, "settings", lambda *args: real(*args) | lost)
     hugging_face.write(tmp_path, hugging_face.Found("", config, model.state_dict(), TOKENIZER))
