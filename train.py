@@ -67,7 +67,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
     counted = yardstick(text.train, text.val, text.tokenizer.vocab_size)
     describe(run, counted)
     if s.explain:
-        from model.looking.explain import explain
+        from model.look.explain import explain
         return explain(run, steps(run), counted)
     prove_causality(model, text.tokenizer.vocab_size, s.block_size)
     run.begin()

@@ -8,7 +8,7 @@ from data import batches
 from data.errors import TextError
 from data.reading import read_text
 from data.tokenizer import CharTokenizer
-from data.tokens import TokenTokenizer
+from model.convert.tokens import TokenTokenizer
 
 
 class Text:

@@ -6,7 +6,7 @@ C channels of the model.
 `attention` is the paper's formula.  `MultiHeadAttention`, the transformer's layer, calls
 `mg.self_attention` on packed heads.  The single heads, which the encoder-decoder and the walk use,
 call `mg.scaled_dot_product_attention`.  Both ops run minigrad/kernels/attention.py, which computes
-the formula in blocks; the tests compare all three.  `model/attention_forms.py` has other ways to
+the formula in blocks; the tests compare all three.  `model/variants/forms.py` has other ways to
 write attention.
 """
 import math

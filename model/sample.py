@@ -16,7 +16,7 @@ import numpy as np
 
 import data
 from data.tokenizer import CharTokenizer, UnknownCharacterError
-from data.tokens import TokenTokenizer
+from model.convert.tokens import TokenTokenizer
 from minigrad import compiled
 from model.console.flags import Parser, answering, prepare_output, text_or_file
 from model.console.options import flag, problems

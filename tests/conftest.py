@@ -15,7 +15,7 @@ import numba    # noqa: E402
 import pytest   # noqa: E402
 
 import train    # noqa: E402
-from minigrad.kernels.build import compiling    # noqa: E402
+from minigrad.kernels.compiler import compiling    # noqa: E402
 from tests.extras import lacking    # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -29,18 +29,18 @@ TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
 FIRST = (
     "data/", "minigrad/kernels/test_lanes.py", "minigrad/kernels/test_loops.py",
     "minigrad/kernels/test_processor.py", "minigrad/test_machine.py", "minigrad/watch/test_svg.py",
-    "model/console/", "model/formats/test_gguf.py", "model/formats/test_torch_file.py",
-    "model/looking/test_maps.py", "model/ranks/test_launch.py", "model/storage/test_archive.py",
+    "model/console/", "model/convert/test_gguf.py", "model/convert/test_torch_file.py",
+    "model/look/test_maps.py", "model/ranks/test_launch.py", "model/storage/test_archive.py",
     "model/storage/test_files.py", "model/test_convert.py", "model/training/test_settings.py",
-    "test_floors.py", "minigrad/kernels/test_tiles.py", "model/formats/",
-    "model/looking/test_crossed.py", "model/looking/test_page_in_browser.py", "model/storage/",
+    "test_floors.py", "minigrad/kernels/test_tiles.py", "model/convert/",
+    "model/look/test_crossed.py", "model/look/test_page_in_browser.py", "model/storage/",
     "model/test_reverse.py", "model/walk/test_reversing.py", "model/ranks/test_mpi.py",
-    "model/looking/", "model/test_sample.py", "model/test_count.py", "model/training/",
+    "model/look/", "model/test_sample.py", "model/test_count.py", "model/training/",
     "test_train.py")
 LONGEST = 600       # seconds, after which a process is one that hangs
 COMPILE = """
 import itertools, minigrad
-from minigrad.kernels.build.compiling import KERNELS
+from minigrad.kernels.compiler.compiling import KERNELS
 first = ["matmul", "attention", "norm", "softmax"]      # of what tests come to need
 names = first + sorted(KERNELS.keys() - set(first))
 for dtype, name in itertools.product("fd", names):

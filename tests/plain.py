@@ -4,7 +4,7 @@ import sys
 
 import minigrad.formulas
 import minigrad.random
-from minigrad.kernels.build.compiling import STAND_INS
+from minigrad.kernels.compiler.compiling import STAND_INS
 
 for _module in (minigrad.formulas, minigrad.random):
     exec(compile(inspect.getsource(_module), _module.__file__, "exec"))

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import pytest
 
-from minigrad.kernels.build import processor
+from minigrad.kernels.compiler import processor
 from model.training.recipes import RECIPES
 from tests import plain
 from tests.reference.make_short_run import FILE, digest, float32_run, masks, short_run

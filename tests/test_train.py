@@ -13,7 +13,7 @@ import pytest
 import data
 import train
 from conftest import ROOT, TINY
-from data.tokens import TokenTokenizer
+from model.convert.tokens import TokenTokenizer
 from model import Transformer, load_checkpoint
 from model.console.flags import Parser
 from model.processes import Ranks

@@ -3,7 +3,7 @@
 Each but `decode` stands in for a formula of `minigrad/formulas.py`, or for `minigrad.random.draw`,
 which run if Numba is not there, may not compile (NUMBA_DISABLE_JIT=1), or cannot.
 """
-import minigrad.kernels.build.environment     # noqa: F401  before Numba is loaded
+import minigrad.kernels.compiler.environment     # noqa: F401  before Numba is loaded
 
 import numba
 
@@ -11,8 +11,8 @@ from minigrad.kernels.activations import gelu, gelu_vjp, swiglu, swiglu_vjp
 from minigrad.kernels.adamw import adamw, sum_of_squares
 from minigrad.kernels.attention import attention, attention_vjp
 from minigrad import compiled
-from minigrad.kernels.build import ahead, compiling, threads
-from minigrad.kernels.build.memory import keep_freed_memory
+from minigrad.kernels.compiler import ahead, compiling, threads
+from minigrad.kernels.compiler.memory import keep_freed_memory
 from minigrad.kernels.decoding import decode
 from minigrad.kernels.dropout import dropout
 from minigrad.kernels.embedding import add_rows, ngram_rows, sum_rows

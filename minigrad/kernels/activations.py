@@ -6,11 +6,11 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import CUBIC, DENSITY_0, GELU, GELU_TANH, RELU2, SLOPE
-from minigrad.kernels.build.compiling import (dense, inlined, kernel, serial,
-                                              stands_in_for, threads_for)
-from minigrad.kernels.build.lanes import fma
-from minigrad.kernels.build.parallel import on_threads, portion
-from minigrad.kernels.build.vector_math import exp, normal_cdf, tanh
+from minigrad.kernels.compiler.compiling import (dense, inlined, kernel, serial, stands_in_for,
+                                                 threads_for)
+from minigrad.kernels.compiler.lanes import fma
+from minigrad.kernels.compiler.parallel import on_threads, portion
+from minigrad.kernels.compiler.vector_math import exp, normal_cdf, tanh
 
 
 @stands_in_for(formulas.gelu)

@@ -12,11 +12,11 @@ import functools
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.build.compiling import dense, kernel, serial, stands_in_for, threads_for
-from minigrad.kernels.build.lanes import LANES, fma
-from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.simd import array_at, part
-from minigrad.kernels.build.sums import dot
+from minigrad.kernels.compiler.compiling import dense, kernel, serial, stands_in_for, threads_for
+from minigrad.kernels.compiler.lanes import LANES, fma
+from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.simd import array_at, part
+from minigrad.kernels.compiler.sums import dot
 
 PIECE = 1 << 14
 

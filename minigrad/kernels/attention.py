@@ -16,14 +16,14 @@ section 3.1), and the dropout mask from its seed.
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.build.compiling import (dense, kernel, serial, stands_in_for, threads_for,
-                                              writable)
-from minigrad.kernels.build.lanes import LANES, larger, load, spread, store
-from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.simd import part
-from minigrad.kernels.build.sums import dot
-from minigrad.kernels.build.tiles import MR, TILE_BYTES, VECTOR_BYTES
-from minigrad.kernels.build.vector_math import exp, log
+from minigrad.kernels.compiler.compiling import (dense, kernel, serial, stands_in_for, threads_for,
+                                                 writable)
+from minigrad.kernels.compiler.lanes import LANES, larger, load, spread, store
+from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.simd import part
+from minigrad.kernels.compiler.sums import dot
+from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES
+from minigrad.kernels.compiler.vector_math import exp, log
 from minigrad.kernels.dropout import keeps, mask_of
 from minigrad.kernels.matmul import ADD, SET, multiply_tiles, pack_columns
 from minigrad.kernels.rotary import copy_row

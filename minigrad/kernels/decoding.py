@@ -13,11 +13,11 @@ import numpy as np
 
 from minigrad.formulas import SWIGLU
 from minigrad.kernels.activations import activate, sigmoid
-from minigrad.kernels.build.compiling import FEW, kernel, serial, threads_for
-from minigrad.kernels.build.lanes import LANES
-from minigrad.kernels.build.parallel import in_stages, on_threads, share
-from minigrad.kernels.build.sums import largest
-from minigrad.kernels.build.tiles import MR, NV, WIDE, micro_kernel
+from minigrad.kernels.compiler.compiling import FEW, kernel, serial, threads_for
+from minigrad.kernels.compiler.lanes import LANES
+from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
+from minigrad.kernels.compiler.sums import largest
+from minigrad.kernels.compiler.tiles import MR, NV, WIDE, micro_kernel
 from minigrad.kernels.embedding import rows_at
 from minigrad.kernels.matmul import KC
 from minigrad.kernels.norm import normalise

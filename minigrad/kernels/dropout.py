@@ -8,9 +8,9 @@ Functions").
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.build.compiling import dense, kernel, serial, stands_in_for, threads_for
-from minigrad.kernels.build.lanes import fma
-from minigrad.kernels.build.parallel import on_threads, portion, share
+from minigrad.kernels.compiler.compiling import dense, kernel, serial, stands_in_for, threads_for
+from minigrad.kernels.compiler.lanes import fma
+from minigrad.kernels.compiler.parallel import on_threads, portion, share
 
 
 @stands_in_for(formulas.dropout)

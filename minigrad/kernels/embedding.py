@@ -5,12 +5,12 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import FNV_BASIS, FNV_PRIME
-from minigrad.kernels.build.compiling import (dense, kernel, rows, serial, stands_in_for,
-                                              threads_for)
-from minigrad.kernels.build.lanes import LANES, fma, load, spread, store
-from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.simd import part
-from minigrad.kernels.build.tiles import prefetch
+from minigrad.kernels.compiler.compiling import (dense, kernel, rows, serial, stands_in_for,
+                                                 threads_for)
+from minigrad.kernels.compiler.lanes import LANES, fma, load, spread, store
+from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.simd import part
+from minigrad.kernels.compiler.tiles import prefetch
 from minigrad.kernels.dropout import keeps, mask_of
 
 FOLD = np.uint64(32)

@@ -18,12 +18,12 @@ import numpy as np
 from minigrad import formulas
 from minigrad.formulas import A, B, C, TINY
 from minigrad.kernels.adamw import addresses
-from minigrad.kernels.build.compiling import dense, kernel, serial, stands_in_for, threads_for
-from minigrad.kernels.build.lanes import fma
-from minigrad.kernels.build.parallel import on_threads
-from minigrad.kernels.build.simd import array_at, part
-from minigrad.kernels.build.sums import dot
-from minigrad.kernels.build.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
+from minigrad.kernels.compiler.compiling import dense, kernel, serial, stands_in_for, threads_for
+from minigrad.kernels.compiler.lanes import fma
+from minigrad.kernels.compiler.parallel import on_threads
+from minigrad.kernels.compiler.simd import array_at, part
+from minigrad.kernels.compiler.sums import dot
+from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
 from minigrad.kernels.matmul import KC, multiply, pack_columns
 
 SCALE = C ** 0.25

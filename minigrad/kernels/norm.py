@@ -4,12 +4,12 @@ Sennrich 2019, section 4).
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.build.compiling import (dense, inlined, kernel, rows, serial,
-                                              stands_in_for, threads_for)
-from minigrad.kernels.build.lanes import LANES, fma, load, spread, store, total
-from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.simd import part
-from minigrad.kernels.build.sums import row_sum, squares
+from minigrad.kernels.compiler.compiling import (dense, inlined, kernel, rows, serial,
+                                                 stands_in_for, threads_for)
+from minigrad.kernels.compiler.lanes import LANES, fma, load, spread, store, total
+from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.simd import part
+from minigrad.kernels.compiler.sums import row_sum, squares
 
 CHUNKS = 16     # of rows; each has its own sums of dweight and dbias, so threads change nothing
 

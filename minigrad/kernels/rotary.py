@@ -5,12 +5,12 @@ by the opposite angle; and, in the same pass, heads divided by their root mean s
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.build.compiling import (dense, kernel, rows, serial, stands_in_for,
-                                              threads_for)
-from minigrad.kernels.build.lanes import LANES, fma, load, store
-from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.simd import part
-from minigrad.kernels.build.sums import dot
+from minigrad.kernels.compiler.compiling import (dense, kernel, rows, serial, stands_in_for,
+                                                 threads_for)
+from minigrad.kernels.compiler.lanes import LANES, fma, load, store
+from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.simd import part
+from minigrad.kernels.compiler.sums import dot
 
 
 @stands_in_for(formulas.rotate)

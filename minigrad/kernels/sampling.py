@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from minigrad import random
-from minigrad.kernels.build.compiling import dense, kernel, serial, stands_in_for
+from minigrad.kernels.compiler.compiling import dense, kernel, serial, stands_in_for
 
 
 @stands_in_for(random.draw)

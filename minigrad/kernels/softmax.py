@@ -2,13 +2,13 @@
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.build.compiling import (inlined, kernel, rows, serial, stands_in_for,
-                                              threads_for)
-from minigrad.kernels.build.lanes import LANES, load, spread, store, total
-from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.simd import part
-from minigrad.kernels.build.sums import dot, largest
-from minigrad.kernels.build.vector_math import exp, log
+from minigrad.kernels.compiler.compiling import (inlined, kernel, rows, serial, stands_in_for,
+                                                 threads_for)
+from minigrad.kernels.compiler.lanes import LANES, load, spread, store, total
+from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.simd import part
+from minigrad.kernels.compiler.sums import dot, largest
+from minigrad.kernels.compiler.vector_math import exp, log
 
 
 @stands_in_for(formulas.softmax)

@@ -44,7 +44,7 @@ class Reader:
         self.decoder = None
         # A model that is no Transformer, or a subclass of it, is called as a whole.
         if cache and mg.COMPILED and type(model) is Transformer:
-            from model.sampling.decoder import decoder_of
+            from model.kv_cache.decoder import decoder_of
             self.decoder = decoder_of(model, len(ids))
 
     def logits(self) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from data.tokenizer import CharStream, CharTokenizer
-from data.tokens import TokenStream, TokenTokenizer
+from model.convert.tokens import TokenStream, TokenTokenizer
 from minigrad import random
 from minigrad.random import generator
 from model.sampling.decoding import Reader

@@ -4,7 +4,7 @@ import os
 import pathlib
 
 from data.tokenizer import CharTokenizer
-from data.tokens import TokenTokenizer
+from model.convert.tokens import TokenTokenizer
 from model.console.words import first_of, in_a_line, number_of
 from model.storage.archive import ArchiveError
 from model.storage.checkpoint import BEST, Checkpoint, CheckpointError, load_checkpoint

@@ -29,11 +29,11 @@ import numpy as np
 
 from data import remedy
 from data.tokenizer import CharTokenizer
-from data.tokens import TokenizersMissing, TokenTokenizer
+from model.convert.tokens import TokenizersMissing, TokenTokenizer
 from minigrad.module import check_state
 from minigrad.optim import Optimizer
 from model.console.words import shown
-from model.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from model.reverse.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from model.processes import Ranks
 from model.storage import archive
 from model.storage.files import replacing

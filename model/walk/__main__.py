@@ -14,7 +14,7 @@ from minigrad import compiled
 from model.console.flags import Parser, answering, prepare_output
 from model.console.options import flag
 from model.console.words import number_of
-from model.look import opened
+from model.look.__main__ import opened
 from model.walk import practice, process
 from model.walk.page import page
 from model.walk.reversing import pictures

@@ -6,8 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from model.console.words import number_of
-from model.looking.maps import FILES, HINT, labelled
-from model.looking.shell import shell
+from model.look.maps import FILES, HINT, labelled
+from model.look.shell import shell
 from model.walk.screen import END, number
 from model.walk.station import Station, Table, code, paragraphs
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from minigrad.kernels.build import compiling
+from minigrad.kernels.compiler import compiling
 from model.console import startup
 from model.console.interrupts import AtOnce
 from model.console.words import in_a_line

@@ -3,8 +3,8 @@ import sys
 from typing import Any
 
 from minigrad import compiled
-from model.looking.crossed import answer_and_maps
-from model.reverse import VOCABULARY, Settings, new_model, train, unseen_strings
+from model.look.crossed import answer_and_maps
+from model.reverse.__main__ import VOCABULARY, Settings, new_model, train, unseen_strings
 from model.storage.checkpoint import Checkpoint
 
 TEXT = "minigrad"

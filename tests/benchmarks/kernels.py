@@ -15,7 +15,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import formulas
-from minigrad.kernels.build import compiling
+from minigrad.kernels.compiler import compiling
 from model import Transformer
 from tests import plain
 from tests.benchmarks.peers import config_of

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from model import Transformer
-from model.formats import checkpoint, hugging_face
+from model.convert import checkpoint, hugging_face
 from model.training.settings import Settings
 from tests.benchmarks.sizes import ENVIRONMENT, MAX_NORM, OPTIMIZER
 from tests.benchmarks.timing import Seconds

@@ -20,8 +20,8 @@ import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
-from minigrad.kernels.build import processor
-from minigrad.kernels.build.tiles import HERE, SIZES, Size, tiles_of
+from minigrad.kernels.compiler import processor
+from minigrad.kernels.compiler.tiles import HERE, SIZES, Size, tiles_of
 from tests.benchmarks.report import Report
 
 X86, APPLE, ARM = "x86_64-unknown-linux-gnu", "arm64-apple-macosx", "aarch64-unknown-linux-gnu"

@@ -4,9 +4,9 @@ checkpoint."""
 import numpy as np
 import pytest
 
-from data.tokens import TokenTokenizer
+from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, save_checkpoint
-from model.sampling.decoder import Decoder
+from model.kv_cache.decoder import Decoder
 from token_files import of_words
 
 pytestmark = [pytest.mark.needs("interop"), pytest.mark.filterwarnings("default")]

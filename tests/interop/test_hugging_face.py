@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data.tokens import TokenTokenizer
-from model import (CharTokenizer, Transformer, TransformerConfig, convert, generate,
-                   load_checkpoint, save_checkpoint)
-from model.formats import families, hugging_face
+from model.convert.tokens import TokenTokenizer
+from model import (CharTokenizer, Transformer, TransformerConfig, generate, load_checkpoint,
+                   save_checkpoint)
+from model.convert import __main__ as convert
+from model.convert import families, hugging_face
 from model.sampling.scoring import text_losses
 from tests.extras import lacking
 from token_files import byte_level

@@ -9,7 +9,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import formulas
-from minigrad.kernels.build import compiling
+from minigrad.kernels.compiler import compiling
 from tests import plain
 from tests.minigrad.test_ops import (EXAMPLES, applied, call, flattened, frozen, in_another_layout,
                                      learnt, r, rng, tensors_of)

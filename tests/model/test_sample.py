@@ -9,9 +9,8 @@ import sys
 import pytest
 
 import data
-from data.tokens import TokenTokenizer
-from model import (Transformer, TransformerConfig, generate, load_checkpoint, sample,
-                   save_checkpoint)
+from model.convert.tokens import TokenTokenizer
+from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
 from model.sampling.scoring import text_losses
 from token_files import byte_fallback, byte_level, of_words
 

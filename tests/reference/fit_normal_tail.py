@@ -1,4 +1,4 @@
-"""Fit the polynomial by which minigrad/kernels/build/vector_math.py computes the normal CDF.
+"""Fit the polynomial by which minigrad/kernels/compiler/vector_math.py computes the normal CDF.
 
     python -m tests.reference.fit_normal_tail
 
@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.polynomial import Polynomial, chebyshev
 
-from minigrad.kernels.build.vector_math import TAIL_SLOPE as SLOPE
+from minigrad.kernels.compiler.vector_math import TAIL_SLOPE as SLOPE
 
 DEGREE, FARTHEST, POINTS, ROUNDS = 7, 14.0, 400, 400      # float32 holds no exp(-z^2 / 2) farther
 

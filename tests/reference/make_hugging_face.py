@@ -1,5 +1,5 @@
 """Writes hugging_face.npz: small models of GPT-2's, Llama's and Arcee's class with random weights,
-as transformers stores them, and the logits that it computes.  The tests of model/formats then need
+as transformers stores them, and the logits that it computes.  The tests of model/convert then need
 no transformers.
 
     python tests/reference/make_hugging_face.py         with '.[interop]'
@@ -12,7 +12,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM
 
-from model.formats.families import FAMILIES
+from model.convert.families import FAMILIES
 
 SHARED = dict(bos_token_id=None, eos_token_id=None)
 GPT2 = dict(vocab_size=13, n_positions=9, n_layer=1, n_head=2, n_embd=6, layer_norm_epsilon=1e-2)

@@ -1,4 +1,4 @@
-"""What nanoGPT writes, for tests/model/formats/test_nanogpt.py to read: the folder nanogpt/.
+"""What nanoGPT writes, for tests/model/convert/test_nanogpt.py to read: the folder nanogpt/.
 
 Run by hand, in an environment that has PyTorch too:
 

@@ -18,7 +18,7 @@ from minigrad import formulas
 from minigrad.random import draw
 from minigrad.formulas import GELU_TANH, RELU2
 from model import Transformer, TransformerConfig
-from model.sampling.decoder import Decoder
+from model.kv_cache.decoder import Decoder
 from tests.minigrad import test_ops
 
 # Rows and columns: ragged, with whole lanes, below and above what wakes threads.

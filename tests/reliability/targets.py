@@ -22,12 +22,14 @@ import numpy as np
 import data
 import train
 from data.tokenizer import UnknownCharacterError
-from data.tokens import TokenizersMissing
-from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, count,
-                   load_checkpoint, look, sample)
+from model.convert.tokens import TokenizersMissing
+from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, load_checkpoint,
+                   sample)
+from model.count import __main__ as count
+from model.look import __main__ as look
 from model.console.options import mistyped
-from model.formats import hugging_face, nanogpt
-from model.formats.found import FormatError, Found
+from model.convert import hugging_face, nanogpt
+from model.convert.found import FormatError, Found
 from model.storage import archive
 from model.storage.checkpoint import Checkpoint
 from model.training import arguments, settings

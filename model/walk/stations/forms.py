@@ -2,11 +2,10 @@
 import numpy as np
 
 from model.attention import CrossAttention, attention
-from model.attention_forms import ColumnAttention, IterativeAttention
+from model.variants.forms import ColumnAttention, IterativeAttention
 from model.walk.published import WORDS
 from model.walk.station import Question, Table, Trace, station
-from model.walk.stations.one_head import (CHANNELS, HOLDS, LOOKS, NAMES, published_head,
-                                          single)
+from model.walk.stations.one_head import CHANNELS, HOLDS, LOOKS, NAMES, published_head, single
 
 
 @station("Columns or rows", minutes=4)

@@ -3,9 +3,8 @@ import numpy as np
 
 import minigrad as mg
 from model.attention import MultiHeadAttention, attention, causal_mask
-from model.attention_forms import LowRankValueAttention
-from model.walk.published import (KEY_WEIGHT, OUT_BIAS, OUT_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT,
-                                  WORDS)
+from model.variants.forms import LowRankValueAttention
+from model.walk.published import KEY_WEIGHT, OUT_BIAS, OUT_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT, WORDS
 from model.walk.station import Question, Table, Trace, station
 from model.walk.stations.one_head import CHANNELS, HOLDS, NAMES, published_head, single
 

@@ -9,7 +9,7 @@ The one loop that is not counted as such is that of `on_threads` over the number
 import re
 
 import minigrad.kernels     # noqa: F401, registers them
-from minigrad.kernels.build import compiling, processor
+from minigrad.kernels.compiler import compiling, processor
 
 TASK, OVER_THREADS = "minigrad_task", "for.body"
 _NAME = r'"[^"]+"|[\w.$-]+'

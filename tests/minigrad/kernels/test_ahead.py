@@ -4,7 +4,7 @@ import subprocess
 import numba
 import pytest
 
-from minigrad.kernels.build import ahead, compiling, threads
+from minigrad.kernels.compiler import ahead, compiling, threads
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT or threads.count() == 1,
                                 reason="nothing is compiled ahead on one processor")
@@ -13,7 +13,7 @@ STEP = """
 import sys
 import numpy as np
 import minigrad as mg
-from minigrad.kernels.build import ahead, compiling
+from minigrad.kernels.compiler import ahead, compiling
 from model import CharTokenizer, Transformer, TransformerConfig, generate
 modern = sys.argv[1] == "modern"
 ahead.compile_ahead(modern, modern, modern, sample=True)    # in two processes, which is quicker

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numba.core.codegen import JITCodeLibrary
 
-from minigrad.kernels.build import compiling
-from minigrad.kernels.build.parallel import on_threads, share
+from minigrad.kernels.compiler import compiling
+from minigrad.kernels.compiler.parallel import on_threads, share
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 FLAGS = {"reassoc", "contract", "fast", "arcp", "afn", "nnan", "ninf", "nsz"}
@@ -102,7 +102,7 @@ def test_a_kernel_that_cannot_be_kept_runs_all_the_same(kept_in, monkeypatch):
 # in nobody's way.
 SOURCES = {"kernels/of_tests.py": """
 from minigrad.formulas_of_tests import power
-from minigrad.kernels.build.compiling import kernel
+from minigrad.kernels.compiler.compiling import kernel
 from minigrad.kernels.called_of_tests import factor
 @kernel("C1")
 def scale_kernel(x):
@@ -110,7 +110,7 @@ def scale_kernel(x):
 """, "formulas_of_tests.py": """
 power = 2
 """, "kernels/called_of_tests.py": """
-from minigrad.kernels.build.compiling import serial
+from minigrad.kernels.compiler.compiling import serial
 @serial
 def factor():
     return 2

@@ -81,7 +81,7 @@ def test_softmax_gives_0_for_minus_inf_and_keeps_nan(dtype):
 
 @compiled_only
 def test_vector_functions_are_right_to_the_last_digits_of_float32():
-    from minigrad.kernels.build.vector_math import exp, log, normal_cdf, tanh
+    from minigrad.kernels.compiler.vector_math import exp, log, normal_cdf, tanh
 
     @numba.njit(error_model="numpy")
     def all_four(x, density, out):
@@ -116,7 +116,7 @@ def test_vector_functions_are_right_to_the_last_digits_of_float32():
 
 @compiled_only
 def test_the_normal_distributions_polynomial_is_the_fitted_one():
-    from minigrad.kernels.build import vector_math
+    from minigrad.kernels.compiler import vector_math
     from tests.reference.fit_normal_tail import fit
     coefficients, error = fit()
     assert error < 1.5e-7
@@ -349,7 +349,7 @@ def test_integers_and_half_floats_are_refused_by_name():
 
 @compiled_only
 def test_a_kernel_of_integers_alone_has_one_version_whatever_it_is_compiled_for():
-    from minigrad.kernels.build.compiling import kernel
+    from minigrad.kernels.compiler.compiling import kernel
 
     @kernel("ids1 I1")
     def squares(ids, out):
@@ -363,7 +363,7 @@ def test_a_kernel_of_integers_alone_has_one_version_whatever_it_is_compiled_for(
 
 @compiled_only
 def test_the_time_that_compiling_takes_is_known(monkeypatch):
-    from minigrad.kernels.build import compiling
+    from minigrad.kernels.compiler import compiling
     monkeypatch.setattr(compiling, "seconds", 0.0)
     monkeypatch.setattr(compiling, "time", Ticking(1000.0))
 

@@ -3,12 +3,12 @@ import numba
 import numpy as np
 import pytest
 
-from minigrad.kernels.build import processor
-from minigrad.kernels.build.lanes import (LANES, clamp, fma, larger, largest_lane, load, spread,
-                                          store, total)
-from minigrad.kernels.build.simd import part
-from minigrad.kernels.build.sums import dot
-from minigrad.kernels.build.vector_math import exp
+from minigrad.kernels.compiler import processor
+from minigrad.kernels.compiler.lanes import (LANES, clamp, fma, larger, largest_lane, load, spread,
+                                             store, total)
+from minigrad.kernels.compiler.simd import part
+from minigrad.kernels.compiler.sums import dot
+from minigrad.kernels.compiler.vector_math import exp
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 FLOATS = [np.float32, np.float64]

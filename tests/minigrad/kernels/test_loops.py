@@ -2,9 +2,9 @@
 import numba
 import pytest
 
-from minigrad.kernels.build import compiling, processor
-from minigrad.kernels.build.parallel import on_threads, share
-from minigrad.kernels.build.simd import part
+from minigrad.kernels.compiler import compiling, processor
+from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.simd import part
 from tests.minigrad.kernels.loops import counted, vector_bits
 
 # They slice whole blocks, heads or matrices.  Arrays that `on_threads` hands out have no owner, so

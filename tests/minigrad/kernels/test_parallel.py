@@ -5,8 +5,8 @@ import numba
 import numpy as np
 import pytest
 
-from minigrad.kernels.build import compiling, threads
-from minigrad.kernels.build.parallel import in_stages, on_threads, share
+from minigrad.kernels.compiler import compiling, threads
+from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 on_many = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")

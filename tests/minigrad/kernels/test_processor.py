@@ -7,7 +7,7 @@ import sys
 import pytest
 from numba.core import config
 
-from minigrad.kernels.build import processor
+from minigrad.kernels.compiler import processor
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import pytest
 
 import minigrad as mg
 from minigrad import compiled
-from minigrad.kernels.build import compiling, threads
-from model import Transformer, TransformerConfig, reverse
+from minigrad.kernels.compiler import compiling, threads
+from model import Transformer, TransformerConfig
+from model.reverse import __main__ as reverse
 from model.training.optimizers import decayed_and_other
 from model.training.settings import Settings
 
@@ -25,7 +26,7 @@ COMPUTE = """
 import os, sys, threading, zlib
 import numpy as np
 import minigrad as mg
-from minigrad.kernels.build import threads
+from minigrad.kernels.compiler import threads
 
 def computed():
     rng = np.random.default_rng(1)
@@ -292,7 +293,7 @@ def test_a_child_forked_after_kernels_ran_computes_the_same_on_one_thread(said):
 @compiled_only
 @by(FORK + """
 import signal
-from minigrad.kernels.build import compiling
+from minigrad.kernels.compiler import compiling
 from tests.minigrad.kernels.test_threads import Slow
 begun = threading.Event()
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from minigrad import formulas
-from minigrad.kernels.build import tiles as build_tiles
-from minigrad.kernels.build.tiles import SIZES, WIDE, Size, tiles_of
+from minigrad.kernels.compiler import tiles as build_tiles
+from minigrad.kernels.compiler.tiles import SIZES, WIDE, Size, tiles_of
 from tests.benchmarks.tiles import FLOATS, PROCESSORS, loops, tiles_here
 
 SMALL = Size(16, 1, 1)       # is soon compiled

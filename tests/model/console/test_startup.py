@@ -11,7 +11,10 @@ import sys
 import pytest
 
 import train
-from model import count, look, reverse, sample
+from model import sample
+from model.count import __main__ as count
+from model.look import __main__ as look
+from model.reverse import __main__ as reverse
 from model.console import startup
 from model.console.flags import answering
 

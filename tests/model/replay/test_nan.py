@@ -8,7 +8,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import compiled
-from minigrad.kernels.build import compiling
+from minigrad.kernels.compiler import compiling
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.replay.nan import advice, again, replay
 from model.training.nan import Case

@@ -8,7 +8,7 @@ import pytest
 import minigrad as mg
 from minigrad import Tensor
 from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacterError, generate
-from data.tokens import TokenTokenizer
+from model.convert.tokens import TokenTokenizer
 from model.sampling.decoding import Reader, window_start
 from model.sampling.generation import AT_ONCE, SMALL, beginning, next_probabilities, stream_many
 from token_files import END, byte_fallback, byte_level

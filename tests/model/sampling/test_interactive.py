@@ -9,9 +9,8 @@ import time
 
 import pytest
 
-from data.tokens import TokenTokenizer
-from model import (Transformer, TransformerConfig, generate, load_checkpoint, sample,
-                   save_checkpoint)
+from model.convert.tokens import TokenTokenizer
+from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
 from token_files import byte_level
 
 ROOT = pathlib.Path(__file__).parents[3]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from data.tokens import TokenTokenizer
+from model.convert.tokens import TokenTokenizer
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
                    generate, load_checkpoint, save_checkpoint)
 from model.sampling.scoring import text_losses

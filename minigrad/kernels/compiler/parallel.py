@@ -1,0 +1,191 @@
+"""Run a function on several threads at once, from inside a kernel.
+
+A kernel is compiled once, for one thread and for many: it hands the address of a small function to
+the threads that Numba keeps for `prange`.  With `prange` itself there would be two versions.
+"""
+from collections.abc import Callable
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from minigrad.kernels.compiler.compiling import serial
+from minigrad.kernels.compiler.simd import address, part
+from minigrad.kernels.compiler.threads import PARALLEL_FOR, YIELD
+
+LOOKS = 1000    # at what others have done, about a microsecond, before a thread lets others run
+
+_byte, _i64 = cgutils.voidptr_t, ir.IntType(64)
+# void task(char **args, size_t *dims, size_t *steps, void *data), as for NumPy's ufuncs.
+_TASK = ir.FunctionType(ir.VoidType(), [_byte.as_pointer(), *[_i64.as_pointer()] * 2, _byte])
+# void parallel_for(task, args, dims, steps, data, size_t inner_ndim, array_count, threads).
+_LOOP = ir.FunctionType(ir.VoidType(), [_byte] * 5 + [_i64] * 3)
+
+
+@intrinsic
+def on_threads(typingctx, threads, function, *arguments):
+    """Call function(thread, threads, *arguments) for every thread, at the same time.
+
+    If there is one thread only, this is a plain call.
+    """
+    arguments = types.StarArgTuple.from_types(tuple(map(types.unliteral, arguments)))
+    called = function.get_call_type(typingctx, (types.intp, types.intp, *arguments), {})
+
+    def codegen(context, builder, signature, values):
+        threads, _, packed = values
+        packed = _without_owners(context, builder, arguments, packed)
+        shared = cgutils.alloca_once_value(builder, cgutils.make_anonymous_struct(
+            builder, [packed, threads, cgutils.false_bit]))
+        task = _task(context, builder.module, function, called, shared.type)
+        # An array of bytes from address 0 on: each thread gets the address of its own number.
+        args, dims, steps = (cgutils.alloca_once_value(builder, value) for value in (
+            cgutils.get_null_value(_byte), threads, _i64(1)))
+        data = builder.bitcast(shared, _byte)
+        with builder.if_else(builder.icmp_signed(">", threads, _i64(1))) as (many, one):
+            with many:
+                address = builder.load(context.get_c_value(builder, _byte, PARALLEL_FOR))
+                builder.call(builder.bitcast(address, _LOOP.as_pointer()), [
+                    *(builder.bitcast(x, _byte) for x in (task, args, dims, steps)), data,
+                    _i64(0), _i64(1), threads])
+            with one:
+                builder.call(task, [args, dims, steps, data])
+        failed = builder.load(cgutils.gep_inbounds(builder, shared, 0, 2))
+        with cgutils.if_unlikely(builder, failed):
+            context.call_conv.return_user_exc(builder, MemoryError, (
+                f"{function.dispatcher.__name__} found no memory",))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, function, arguments), codegen
+
+
+def _without_owners(context, builder, kinds, packed):
+    """Return the same arguments, with arrays that do not know what owns their memory: threads would
+    wait for each other to count the views that they make of an array."""
+    for i, kind in enumerate(kinds):
+        if isinstance(kind, types.Array):
+            array = context.make_array(kind)(context, builder, builder.extract_value(packed, i))
+            array.meminfo = cgutils.get_null_value(array.meminfo.type)
+            array.parent = cgutils.get_null_value(array.parent.type)
+            packed = builder.insert_value(packed, array._getvalue(), i)
+    return packed
+
+
+def _task(context, module, function, signature, pointer):
+    """Define a task that calls the function for each of its threads' numbers, and notes if one
+    fails; `pointer` is the type of a pointer to (arguments, threads, failed)."""
+    task = ir.Function(module, _TASK, module.get_unique_name("minigrad_task"))
+    task.linkage = "internal"
+    task.attributes.add("noinline")     # a copy in the direct call would be compiled, too
+    args, dims, _, data = task.args
+    builder = ir.IRBuilder(task.append_basic_block("entry"))
+    packed, threads, failed = (
+        cgutils.gep_inbounds(builder, builder.bitcast(data, pointer), 0, i) for i in range(3))
+    arguments = cgutils.unpack_tuple(builder, builder.load(packed))
+    if isinstance(signature.args[-1], (types.StarArgTuple, types.StarArgUniTuple)):
+        named = len(signature.args) - 3         # besides thread, threads and the tuple
+        arguments[named:] = [context.make_tuple(builder, signature.args[-1], arguments[named:])]
+    first = builder.ptrtoint(builder.load(args), _i64)
+    with cgutils.for_range(builder, builder.load(dims)) as loop:
+        fails = _fails(context, builder, function.dispatcher, signature, [
+            builder.add(first, loop.index), builder.load(threads), *arguments])
+        with cgutils.if_unlikely(builder, fails):
+            builder.store(cgutils.true_bit, failed)
+    builder.ret_void()
+    return task
+
+
+def _fails(context, builder, function, signature, arguments):
+    """Call a function; return whether it raises an error."""
+    compiled = function.get_compile_result(signature)
+    context.add_linking_libs([compiled.library])
+    status, _ = context.call_internal_no_propagate(builder, compiled.fndesc, signature, arguments)
+    return status.is_error
+
+
+def failing(run: Callable) -> Callable:
+    """Return a function that calls run(*arguments), and returns whether it raises an error."""
+    @intrinsic
+    def fails(typingctx, *arguments):
+        arguments = types.StarArgTuple.from_types(tuple(map(types.unliteral, arguments)))
+        called = types.Dispatcher(run).get_call_type(typingctx, tuple(arguments), {})
+
+        def codegen(context, builder, signature, values):
+            return _fails(context, builder, run, called, cgutils.unpack_tuple(builder, values[0]))
+        return types.boolean(arguments), codegen
+    return fails
+
+
+def in_stages(run: Callable) -> Callable:
+    """Return a function for `on_threads` that calls run(part, parts, stage, *arguments) for each
+    part of each stage, a stage after the other.
+
+    Its first two arguments are int64 zeros, (stages, parts) and (stages,): which parts a thread
+    has begun, and how many are done.  A thread takes the parts of its own share, then any that no
+    thread has begun, and at the end of a stage waits for parts that others have begun.  So nobody
+    waits for a thread that has not started, and one thread alone does everything.
+    """
+    fails = failing(run)
+
+    @serial
+    def run_stages(thread, threads, begun, done, *arguments):
+        parts, failed = begun.shape[1], False
+        for stage in range(done.size):
+            for i in range(parts):
+                part = (thread * parts // threads + i) % parts
+                at = stage * parts + part
+                if counted(begun, at) == 0 and count_up(begun, at) == 0:
+                    if fails(part, parts, stage, *arguments):
+                        failed = True           # but go on, or others would wait for this part
+                    count_up(done, stage)
+            looks = 0
+            while counted(done, stage) < parts:
+                looks += 1
+                if looks > LOOKS:
+                    let_others_run()
+        if failed:
+            raise MemoryError
+    return run_stages
+
+
+@intrinsic
+def count_up(typingctx, counters, at):
+    """Add 1 to a counter that threads share; return what it was before.  Who sees the sum, sees
+    whatever this thread has written."""
+    def codegen(context, builder, signature, values):
+        place = address(context, builder, signature, values, 0, values[1])
+        return builder.atomic_rmw("add", place, _i64(1), "acq_rel")
+    return types.int64(counters, types.intp), codegen
+
+
+@intrinsic
+def counted(typingctx, counters, at):
+    """Return a counter that threads share."""
+    def codegen(context, builder, signature, values):
+        place = address(context, builder, signature, values, 0, values[1])
+        return builder.load_atomic(place, "acquire", align=8)
+    return types.int64(counters, types.intp), codegen
+
+
+@intrinsic
+def let_others_run(typingctx):
+    """Give the processor to another thread, of any program, if one waits for it."""
+    def codegen(context, builder, signature, values):
+        builder.call(cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.IntType(32), []), YIELD), [])
+        return context.get_dummy_value()
+    return types.void(), codegen
+
+
+@serial
+def share(n, thread, threads):
+    """Return a thread's share of the numbers below n."""
+    return range(thread * n // threads, (thread + 1) * n // threads)
+
+
+@serial
+def portion(x, thread, threads):
+    """Return a thread's share of a dense row, as an array of its own: loops over it start at 0.
+    LLVM does not vectorise a loop whose start might be negative."""
+    mine = share(x.size, thread, threads)
+    return part(x, mine.start, len(mine))

@@ -1,0 +1,131 @@
+"""Elementary functions that LLVM can vectorise: branch-free polynomials for float32.
+
+They state explicitly where a product and a sum are fused, so that they give the same bits wherever
+they are compiled.  float64, used to check gradients, calls libm's functions one number at a time.
+"""
+import math
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from minigrad.kernels.compiler.lanes import LANES, Lanes, clamp, fma, lane, power_of_two, with_lane
+
+ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
+LOG2_E = np.float32(1 / math.log(2))
+# Their sum is ln 2; the first has 9 bits.
+LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+ROUND = np.float32(1.5 * 2**23)     # above it, floats of moderate size have no fraction
+# e^x is 0 at the first, where 2^n leaves float32's normal numbers, and inf at the second.
+EXP_LOW, EXP_HIGH = np.float32(-127 * math.log(2)), np.float32(128 * math.log(2))
+# Minimax polynomial of (e^r - 1 - r) / r^2 on [-ln 2 / 2, ln 2 / 2]; Cephes, expf.c.
+E0, E1, E2, E3, E4, E5 = (np.float32(c) for c in (
+    5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3,
+    1.9875691500e-4))
+# Phi(-z) = exp(-z^2 / 2) t P(t) with t = 1 / (1 + TAIL_SLOPE z), off by 1.5e-7 of itself; fitted by
+# tests/reference/fit_normal_tail.py.
+TAIL_SLOPE = np.float32(0.3)
+P0, P1, P2, P3, P4, P5, P6, P7 = (np.float32(c) for c in (
+    1.196293036e-01, 1.207539608e-01, 9.991349562e-02, 1.285616266e-01, -5.368364407e-02,
+    2.063535024e-01, -1.572031017e-01, 3.567478400e-02))
+
+# Polynomial of (log(1 + r) - r + r^2 / 2) / r^3 for 1 + r in [sqrt(1/2), sqrt(2)); Cephes, logf.c.
+L0, L1, L2, L3, L4, L5, L6, L7, L8 = (np.float32(c) for c in (
+    3.3333331174e-1, -2.4999993993e-1, 2.0000714765e-1, -1.6668057665e-1, 1.4249322787e-1,
+    -1.2420140846e-1, 1.1676998740e-1, -1.1514610310e-1, 7.0376836292e-2))
+HALF, SQRT_HALF_BITS = np.float32(0.5), np.int32(0x3F3504F3)
+
+THIRD, NEAR_ZERO = np.float32(1 / 3), np.float32(0.02)      # tanh z = z - z^3 / 3 for small z
+
+
+def exp(x):
+    """Return e^x of a number or of Lanes; nan stays nan.  In float32, it is 0 below -87.7 and inf
+    above 88.4."""
+    return math.exp(x)
+
+
+def log(x):
+    """Return the natural logarithm of a number that is at least 1, or nan."""
+    return math.log(x)
+
+
+def normal_cdf(x, density):
+    """Return Phi(x), the normal distribution up to x; `density` is exp(-x * x / 2)."""
+    return math.erfc(-x * math.sqrt(0.5)) / 2
+
+
+def tanh(x):
+    """Return the hyperbolic tangent."""
+    return math.tanh(x)
+
+
+def _exp_float32(x):
+    x = clamp(x, EXP_LOW, EXP_HIGH)
+    shifted = fma(x, LOG2_E, ROUND)
+    n = shifted - ROUND                         # the nearest whole number
+    r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
+    p = fma(fma(fma(fma(fma(E5, r, E4), r, E3), r, E2), r, E1), r, E0)
+    return fma(p, r * r, r + ONE) * power_of_two(shifted)
+
+
+def _exp_one_by_one(x):
+    for i in range(LANES):
+        x = with_lane(x, i, math.exp(lane(x, i)))
+    return x
+
+
+def _log_float32(x):
+    if not x < np.inf:
+        return x
+    # x = (1 + r) 2^n; the first has the bits of x but for its exponent.
+    above = np.float32(x).view(np.int32) - SQRT_HALF_BITS
+    n = np.float32(above >> 23)
+    r = np.int32((above & 0x7FFFFF) + SQRT_HALF_BITS).view(np.float32) - ONE
+    p = fma(fma(fma(fma(L8, r, L7), r, L6), r, L5), r, L4)
+    p = fma(fma(fma(fma(p, r, L3), r, L2), r, L1), r, L0)
+    low = fma(n, LN2_LOW, fma(p, r * r * r, -HALF * (r * r)))
+    return fma(n, LN2_HIGH, r + low)
+
+
+def _normal_cdf_float32(x, density):
+    t = ONE / fma(TAIL_SLOPE, abs(x), ONE)
+    p = fma(fma(fma(P7, t, P6), t, P5), t, P4)
+    p = fma(fma(fma(fma(p, t, P3), t, P2), t, P1), t, P0)
+    tail = density * t * p
+    return tail if x < ZERO else ONE - tail
+
+
+def _tanh_float32(x):
+    z = abs(x)
+    q = exp(-TWO * z)
+    far = (ONE - q) / (ONE + q)
+    near = z - z * z * z * THIRD    # where the quotient would lose digits
+    y = near if z < NEAR_ZERO else far
+    return -y if x < ZERO else y
+
+
+NUMPYS = {"error_model": "numpy"}
+
+
+@overload(exp, jit_options=NUMPYS)
+def _exp(x):
+    if getattr(x, "dtype", x) == types.float32:
+        return _exp_float32
+    return _exp_one_by_one if isinstance(x, Lanes) else lambda x: math.exp(x)
+
+
+@overload(log, jit_options=NUMPYS)
+def _log(x):
+    return _log_float32 if x == types.float32 else lambda x: math.log(x)
+
+
+@overload(normal_cdf, jit_options=NUMPYS)
+def _normal_cdf(x, density):
+    if x == types.float32:
+        return _normal_cdf_float32
+    return lambda x, density: math.erfc(-x * math.sqrt(0.5)) / 2
+
+
+@overload(tanh, jit_options=NUMPYS)
+def _tanh(x):
+    return _tanh_float32 if x == types.float32 else lambda x: math.tanh(x)

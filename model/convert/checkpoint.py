@@ -1,0 +1,30 @@
+"""Our own checkpoints, read and written one array at a time."""
+import os
+
+import numpy as np
+
+from model.convert.found import Found, FormatError
+from model.storage.checkpoint import Contents, load_contents, save_contents
+from model.transformer import TransformerConfig
+
+
+def read(path: str | os.PathLike) -> Found:
+    """Read a checkpoint.
+
+    Raises
+    ------
+    CheckpointError, FormatError : it is damaged, or holds what no other format has.
+    """
+    found = load_contents(path)
+    if not isinstance(found.config, TransformerConfig):
+        raise FormatError(f"{path} holds an encoder-decoder, from python -m model.reverse, which "
+                          "cannot be converted; give a model of train.py")
+    if (dtype := next(iter(found.weights.values())).dtype) != np.float32:
+        raise FormatError(f"{path} has weights of {dtype}, and models are exchanged in float32; "
+                          "save it from a Transformer(..., dtype=np.float32)")
+    return Found("checkpoint", found.config, found.weights, found.tokenizer)
+
+
+def write(path: str | os.PathLike, found: Found) -> None:
+    """Write a checkpoint without a record of training: other files have none."""
+    save_contents(path, Contents(found.config, found.weights, found.tokenizer, {}, {}))

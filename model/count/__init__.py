@@ -1,0 +1,1 @@
+"""Where a transformer's parameters are, and what a token costs."""

@@ -1,0 +1,176 @@
+"""The KV cache: a transformer that keeps the keys and values of what it has read, for a compiled
+kernel that draws further characters.
+
+Shapes: B sequences, T characters, L layers, H heads of queries, G of keys and values, C = H D
+channels, V vocabulary.
+"""
+import functools
+import warnings
+
+import numpy as np
+
+from minigrad.formulas import ACTIVATIONS
+from minigrad.kernels.compiler.compiling import CannotCompile
+from minigrad.kernels.compiler.tiles import empty_panels, pack, put
+from minigrad.kernels.decoding import decode, decode_kernel
+from minigrad.ops.attention import rotary_angles
+from minigrad.ops.network import NORM_EPS
+from model.console.words import any_of
+from model.transformer import Transformer, unknown_options
+
+AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
+ROOM = 512          # characters for which there are keys and values from the beginning
+# The options of TransformerConfig that a Decoder computes, or finds in the weights, or that shape
+# training alone.  A new one is for `Decoder` and its kernel to compute before it stands here.
+OPTIONS = dict.fromkeys("""
+    vocab_size block_size n_layer n_head n_embd dropout bias n_kv_head qk_norm zero_init ngrams
+    ngram_rows ngram_dropout norm_eps n_inner attention_bias mlp_bias rotary_base tied""".split())
+OPTIONS |= {"position": ("learned", "sinusoidal", "rotary", "alibi", "none"),
+            "norm": ("layer", "rms", "rms_gain"),
+            "activation": ("gelu", "gelu_tanh", "relu2", "swiglu")}
+
+
+def decoder_of(model: Transformer, batch: int = 1) -> "Decoder | None":
+    """Return a Decoder for B sequences; None if Numba cannot compile its kernel."""
+    return Decoder(model, batch) if _compiles(model.token_embedding.weight.dtype) else None
+
+
+@functools.cache
+def _compiles(dtype):
+    """Whether Numba can compile the kernel; it warns if not."""
+    try:
+        decode_kernel.compile(dtype)
+    except CannotCompile as error:
+        warnings.warn("the window is read anew for each character, which takes longer, because "
+                      f"Numba could not compile {error}", RuntimeWarning, stacklevel=2)
+        return False
+    return True
+
+
+class Decoder:
+    """A transformer that keeps the keys and values of what it has read, for B sequences.
+
+    It uses copies of the weights, made at the beginning.
+
+    Raises
+    ------
+    ValueError : the model has an option that is not in OPTIONS, so that another model would draw.
+    """
+
+    def __init__(self, model: Transformer, batch: int = 1) -> None:
+        if unknown := unknown_options(model.config, OPTIONS):
+            raise ValueError(f"the cache of sampling does not know {any_of(unknown)}; sample with "
+                             "cache=False (--no-cache)")
+        self.config = model.config
+        self.length = 0             # characters read, T
+        self._ids = np.zeros((batch, 1), np.int64)      # and drawn
+        self._dtype = model.token_embedding.weight.dtype
+        self._weights = _weights(model)
+        self._cos = self._sin = np.zeros((0, 0), self._dtype)
+        self._positions = (model.position_embedding.weight.data.copy()
+                           if self.config.position == "learned" else
+                           np.zeros((0, self.config.n_embd), self._dtype))
+        self._sinusoids = model.sinusoids
+        self._keys, self._values = self._empty(0)
+
+    def read(self, ids: np.ndarray, after: int = 0) -> np.ndarray:
+        """Read ids (B, T) after the first `after` characters of those that have been read; return
+        the logits after the last, (B, V)."""
+        return self._decode(ids, after, np.empty((len(ids), 0)))
+
+    def draw(self, ids: np.ndarray, after: int, u: np.ndarray, *settings: float | None
+             ) -> np.ndarray:
+        """Read ids, then draw a character for each column of u (B, n), and read all but the last;
+        return ids of u's shape.  u and the settings are those of `random.draw`."""
+        self._decode(ids, after, u, *settings)
+        return self._ids[:, after + ids.shape[1]:self.length + 1].copy()
+
+    def _decode(self, ids, after, u, *settings):
+        config, T = self.config, ids.shape[1]
+        length = after + T + max(0, u.shape[1] - 1)
+        if not (0 <= after <= self.length and T >= 1 and length <= config.block_size):
+            raise ValueError(f"after {after} of {self.length} characters that were read, "
+                             f"{length - after} more are no window of at most {config.block_size}")
+        if not all([0 <= x < config.vocab_size for x in ids.ravel().tolist()]):
+            raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
+                             f"{ids.ravel().tolist()}")
+        self._make_room(length)
+        self._ids[:, after:after + T] = ids
+        for begin in range(after, after + T, AT_ONCE):
+            count = min(AT_ONCE, after + T - begin)
+            last = begin + count == after + T
+            logits = decode(
+                self._cos, self._sin, *self._weights, self._positions, self._keys, self._values,
+                self._ids, u if last else u[:, :0].copy(),
+                config.vocab_size, count, begin, config.ngrams, config.norm_eps,
+                NORM_EPS if config.qk_norm else 0.0, config.norm == "layer",
+                ACTIVATIONS.index(config.activation), *settings)
+        self.length = length
+        return logits
+
+    def _empty(self, room):
+        """Return keys and values of a number of characters."""
+        sizes = self.config.n_layer, len(self._ids), self.config.kv_heads
+        D = self.config.d_head
+        return (empty_panels(*sizes, D, room, dtype=self._dtype),
+                empty_panels(*sizes, room, D, dtype=self._dtype))
+
+    def _make_room(self, length):
+        """Let there be room for `length` characters at least: a large block is seldom filled, and
+        its memory is not taken before."""
+        config, room = self.config, self._values.shape[-2]
+        if length <= room:
+            return
+        larger = min(config.block_size, max(ROOM, 2 * length))
+        ids, (keys, values) = self._ids, self._empty(larger)
+        keys[:, :, :, :self._keys.shape[3]] = self._keys
+        values[..., :room, :] = self._values
+        self._keys, self._values = keys, values
+        self._ids = np.zeros((len(ids), larger + 1), np.int64)
+        self._ids[:, :ids.shape[1]] = ids
+        if config.position == "rotary":
+            self._cos, self._sin = rotary_angles(larger, config.d_head, self._dtype,
+                                                 base=config.rotary_base)
+        else:
+            self._cos = self._sin = np.zeros((larger, 0), self._dtype)
+        if config.position == "sinusoidal":
+            self._positions = self._sinusoids(larger)
+
+
+def _weights(model):
+    """Return the model's weights as `decode` takes them, from slopes to ngrams."""
+    config, dtype = model.config, model.token_embedding.weight.dtype
+    slopes = np.zeros(config.n_head, dtype)
+    if config.position == "alibi":
+        slopes = model.blocks[0].attention.slopes
+    norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
+    of_blocks = [[[b.attention.qkv], [b.attention.out],
+                  [b.mlp.up] if b.mlp.gate is None else [b.mlp.gate, b.mlp.up], [b.mlp.down]]
+                 for b in model.blocks]
+
+    def given(parameter, size, otherwise):
+        return np.full(size, otherwise, dtype) if parameter is None else parameter.data
+
+    head = pack(model.output_weight.data.T)
+    return (slopes,
+            np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
+            np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
+            np.stack([np.concatenate([given(linear.bias, len(linear.weight.data), 0)
+                                      for linears in block for linear in linears])
+                      for block in of_blocks]),
+            *map(_in_panels, zip(*of_blocks)),
+            head, head if config.tied else pack(model.token_embedding.weight.data.T),
+            model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else
+            np.empty((0, config.n_embd), dtype))
+
+
+def _in_panels(of_blocks):
+    """Pack the weights of one or more linear layers of each block, side by side:
+    (L, panels, K, NR)."""
+    P, K = of_blocks[0][0].weight.shape
+    packed = empty_panels(len(of_blocks), len(of_blocks[0]), K, P,
+                          dtype=of_blocks[0][0].weight.dtype)
+    for block, linears in enumerate(of_blocks):
+        for i, linear in enumerate(linears):
+            put(linear.weight.data.T, packed[block, i])
+    return packed.reshape(len(of_blocks), -1, *packed.shape[-2:])

@@ -1,0 +1,135 @@
+"""See a trained model's attention at work:  python -m model.look --text "MARA:" -o look.html
+
+Writes one HTML file, which opens from disk in any browser, without a network: what each head of
+each layer looks at, what the model expected of each character, how the run went, and the shapes of
+every step.  Of a model of model.reverse it shows where each letter of an answer came from.
+
+    python -m model.look --graph                what backward goes through, of a neuron, printed
+    python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
+"""
+import contextlib
+import dataclasses
+import errno
+import inspect
+import os
+import pathlib
+import sys
+from typing import BinaryIO
+
+from minigrad import compiled
+from model.console.flags import Parser, answering, prepare_output, text_or_file
+from model.console.options import flag
+from model.console.waiting import told_if_slow
+from model.reverse.encoder_decoder import EncoderDecoder
+from model.look import crossed
+from model.look.graphs import GRAPHS
+from model.look.page import gather, html
+from model.sampling.generation import generate
+from model.sampling.scoring import training_text
+from model.storage.checkpoint import Checkpoint, load_checkpoint
+from model.storage.files import replacing
+from model.transformer import Transformer
+
+PASSAGE = 192       # characters, where no text is given
+WRITTEN = {"character": PASSAGE, "token": PASSAGE // 4}     # about as many, by the model itself
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of the command."""
+    out_dir: str = flag("out", "folder of the run, with its ckpt.npz and log.csv")
+    text: str = flag(None, "what to read, or FILE:path to take it from a file (default: a passage "
+                           "of the text's end, which was not trained on)")
+    output: str = flag("look.html", "the file to write", short="-o")
+    graph: str = flag(None, "instead of the page, print a recorded graph in backward's order, or "
+                            "draw it if the path of an .svg follows", alone="")
+    of: str = flag("expression", f"which graph: {', '.join(GRAPHS)}, with the shapes of the run "
+                                 "in out_dir if there is one")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command."""
+    prepare_output()
+    parser = Parser("python -m model.look", __doc__, Settings)
+    given = parser.given(argv)
+    s = Settings(**given)
+    if s.graph is None and "of" in given:
+        parser.error("--of says which graph is shown; give --graph too")
+    if s.graph is not None and (others := given.keys() & {"text", "output"}):
+        parser.error(f"--graph shows no page; leave out --{min(others)}")
+    compiled.announce("compiling", sys.stderr)
+    with answering("model.look"):
+        with told_if_slow(f"reading the model in {s.out_dir} and computing what it shows"):
+            if s.graph is None:
+                write(s)
+            else:
+                show_graph(s)
+        sys.stdout.flush()
+
+
+def write(s: Settings) -> None:
+    """Write the page, and say where it is."""
+    out_dir, output = pathlib.Path(s.out_dir), pathlib.Path(s.output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
+    with opened(output) as file:
+        checkpoint = load_checkpoint(out_dir / "ckpt.npz", kinds=(Transformer, EncoderDecoder))
+        if s.text is None:
+            text, source = passage(checkpoint)
+        else:
+            text, source = text_or_file(s.text), "The text is the one given with --text."
+        page = (crossed.html(checkpoint, text) if isinstance(checkpoint.model, EncoderDecoder) else
+                html(*gather(checkpoint, text, source, out_dir))).encode("utf-8")
+        file.write(page)
+    print(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser")
+
+
+def show_graph(s: Settings) -> None:
+    """Print or draw a graph; that of a block has the shapes of the run's model, if there is one."""
+    if s.of not in GRAPHS:
+        raise ValueError(f"there is a graph of {', '.join(GRAPHS)}, not of {s.of!r}")
+    if s.graph and not s.graph.lower().endswith(".svg"):
+        raise ValueError(f"a graph is drawn as SVG: give a file that ends in .svg, not {s.graph!r}")
+    with opened(s.graph) if s.graph else contextlib.nullcontext() as file:
+        checkpoint, given = pathlib.Path(s.out_dir) / "ckpt.npz", []
+        if s.of == "block" and checkpoint.exists():
+            given = [load_checkpoint(checkpoint).model.config]
+        recorder = GRAPHS[s.of](*given)
+        title, _, more = (inspect.getdoc(GRAPHS[s.of]) or s.of).partition("\n\n")
+        if file:
+            file.write(recorder.svg(title).encode("utf-8"))
+        else:
+            print(title, more, recorder.text(), sep="\n\n")
+    if s.graph:
+        print(f"drawn in {s.graph}; a browser shows it")
+
+
+def opened(path: str | os.PathLike) -> contextlib.AbstractContextManager[BinaryIO]:
+    """Open a file before the work begins, so that one that cannot be written is refused at once."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return replacing(path)
+
+
+def passage(checkpoint: Checkpoint) -> tuple[str, str]:
+    """Return a text to read when none is given, and its source: part of the validation split of the
+    run's own text if that is at hand, else a text that the model writes; for an encoder-decoder, a
+    word."""
+    model, tokenizer, training, _ = checkpoint
+    if isinstance(model, EncoderDecoder):
+        return crossed.EXAMPLE[:model.config.block_size - 1], ""
+    try:
+        _, val = training_text(training, tokenizer).parts()
+    except ValueError:
+        return (generate(model, tokenizer, "", WRITTEN[tokenizer.unit], temperature=0.8, seed=1337),
+                "The text was written by the model itself (temperature 0.8), since the one that it "
+                "was trained on is not at hand.")
+    # Begin at a paragraph, or else a line, that is followed by at least two characters.
+    start = next((at + len(end) for end in ("\n\n", "\n")
+                  if 0 <= (at := val.find(end)) < len(val) - PASSAGE), 0)
+    return val[start:start + PASSAGE], ("The text is a passage of the part of the run's text that "
+                                        "was kept for validation: the model was not trained on it.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""An encoder-decoder that learns to reverse strings."""

@@ -1,0 +1,207 @@
+"""Train an encoder-decoder to reverse strings, or to sort their letters:  python -m model.reverse
+
+    --task sort         the same letters in the order of the alphabet
+    --text hello        a string of your own, once it is trained
+    --out_dir out_reverse       save the model; python -m model.look --out_dir out_reverse shows it
+
+Strings are random letters of every length up to --block_size.  One in ten, by the remainder of its
+CRC-32, is kept out of training; on such strings alone the model is judged.
+"""
+import dataclasses
+import itertools
+import math
+import shlex
+import string
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+from tqdm import tqdm
+
+import minigrad as mg
+from data.tokenizer import CharTokenizer
+from minigrad import compiled
+from minigrad.optim import warmup_cosine
+from model.console.flags import Parser, answering, prepare_output
+from model.console.options import flag, problems
+from model.console.words import number_of
+from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
+from model.layers import Rng
+from model.storage.checkpoint import BEST, save_checkpoint
+from model.training.folder import Folder
+from model.training.settings import problems_of_threads
+from model.transformer import problems_of_heads
+
+TASKS = {"reverse": lambda letters: letters[::-1],
+         "sort": lambda letters: "".join(sorted(letters))}
+LETTERS = CharTokenizer(string.ascii_lowercase)
+NUL, STX, ETX = "\0\2\3"        # ASCII's padding, start of text, end of text: PAD, BEGIN, END
+VOCABULARY = CharTokenizer(NUL + STX + ETX + LETTERS.vocabulary)
+JUDGED = 2000                   # unseen strings, all different
+QUICKLY = 200                   # of these, while training goes on
+SHOWN = 5
+SIZES = {field.name: field for field in dataclasses.fields(EncoderDecoderConfig)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of the command; the names are nanoGPT's where it has one."""
+    task: str = flag("reverse", "reverse or sort", choices=tuple(TASKS))
+    text: str = flag(None, "a string of your own to show: letters from a to z")
+    max_iters: int = flag(800, "optimiser steps", at_least=0)
+    batch_size: int = flag(64, "strings of a batch, B", at_least=1)
+    block_size: int = flag(10, "letters of the longest string", at_least=4)
+    n_layer: int = SIZES["n_layer"]
+    n_head: int = SIZES["n_head"]
+    n_embd: int = SIZES["n_embd"]
+    dropout: float = SIZES["dropout"]
+    bias: bool = SIZES["bias"]
+    learning_rate: float = flag(1e-2, "the highest that AdamW gets", above=0)
+    warmup_iters: int = flag(100, "steps over which the learning rate rises; it then falls to 0",
+                             at_least=0)
+    eval_interval: int = flag(200, "steps between looks at how many strings are right", at_least=1)
+    out_dir: str = flag(None, "folder to save the model in", unset="it is not saved")
+    seed: int = flag(1337, "of the initial weights, the strings and dropout", at_least=0)
+    threads: int = flag(1, "processors to use", at_least=1)
+
+    def problems(self) -> list[str]:
+        """Return the settings that cannot work, one line each."""
+        found = [*problems(self), *problems_of_heads(self.n_embd, self.n_head),
+                 *problems_of_threads(self.threads)]
+        try:
+            LETTERS.encode(self.text or "")
+        except ValueError as error:
+            found.append(f"--text takes letters from a to z: {error}")
+        if self.text is not None and not 1 <= len(self.text) <= self.block_size:
+            found.append(f"--text has from 1 to --block_size={self.block_size} letters, and not "
+                         f"{len(self.text)}")
+        return found
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command."""
+    prepare_output()
+    parser = Parser("python -m model.reverse", __doc__, Settings)
+    s = Settings(**parser.given(argv))
+    parser.refuse(s.problems())
+    with answering("model.reverse"), Folder(s.out_dir or "") as folder:
+        if s.out_dir:
+            folder.begin()
+        run(s, folder)
+
+
+def run(s: Settings, folder: Folder) -> None:
+    """Train a model, judge it, save it, and show examples."""
+    compiled.set_threads(s.threads)
+    model = new_model(s)
+    print(f"task        {s.task} strings of 1 to {s.block_size} letters\n"
+          f"model       {sum(p.size for p in model.parameters()):,} parameters: "
+          f"{number_of(s.n_layer, 'layer')} to read, {s.n_layer} to write, "
+          f"{number_of(s.n_head, 'head')}, {number_of(s.n_embd, 'channel')}\n"
+          f"training    {number_of(s.max_iters, 'step')} of {number_of(s.batch_size, 'string')}; "
+          "one in ten of all strings is kept out")
+    compiled.announce("compiling  ")
+    print(flush=True)
+    judged = unseen_strings(s)
+    started = time.perf_counter()
+    train(s, model, judged)
+    seconds = time.perf_counter() - started
+    right = count_right(model, s.task, judged)
+    print(f"\n{right:,} of {len(judged):,} unseen strings are right, {right / len(judged):.2%}, "
+          f"after {seconds:.0f} seconds of training\n")
+    shown = judged[:SHOWN] + [s.text] * bool(s.text)
+    for text, answer in zip(shown, answers(model, shown)):
+        wanted = TASKS[s.task](text)
+        visible = answer.replace(NUL, "?").replace(STX, "?")
+        print(f"    {text:{s.block_size}}  ->  {visible}"
+              + (f"   wrong: {wanted}" if answer != wanted else ""))
+    if s.out_dir:
+        save_checkpoint(folder / BEST, model, VOCABULARY,
+                        {"settings": dataclasses.asdict(s), "right": right, "judged": len(judged)})
+        print("\nwhere its heads look:\n"
+              f"    python -m model.look --out_dir {shlex.quote(str(folder))}")
+
+
+def new_model(s: Settings) -> EncoderDecoder:
+    """Return an untrained model with these settings."""
+    return EncoderDecoder(VOCABULARY.vocab_size, s.block_size + 1, s.n_layer, s.n_head, s.n_embd,
+                          s.dropout, s.bias, s.seed)
+
+
+def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
+    """Train on strings that are not kept out; report now and then how many test strings are
+    right."""
+    optimizer = mg.AdamW(model.parameters(), s.learning_rate, betas=(0.9, 0.99))
+    rng, seen = np.random.default_rng([s.seed, 1]), random_strings(s, kept_out=False)
+    with tqdm(total=s.max_iters, unit="step", dynamic_ncols=True, disable=None) as bar:
+        for iteration in range(s.max_iters):
+            optimizer.param_groups[0]["lr"] = warmup_cosine(
+                iteration, s.learning_rate, 0.0, s.warmup_iters, s.max_iters)
+            loss = loss_of(model, s.task, list(itertools.islice(seen, s.batch_size)), rng)
+            if not math.isfinite(loss.item()):
+                raise ValueError(f"the loss became {loss.item()} at step {iteration + 1:,}; train "
+                                 "again with a lower --learning_rate")
+            loss.backward()
+            mg.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            bar.update()
+            if (iteration + 1) % s.eval_interval == 0:
+                right = count_right(model, s.task, judged[:QUICKLY])
+                bar.write(f"step {iteration + 1:6,}   loss {loss.item():.3f}   "
+                          f"right {right} of {QUICKLY} unseen strings", sys.stdout)
+
+
+def loss_of(model: EncoderDecoder, task: str, texts: list[str], rng: Rng = None) -> mg.Tensor:
+    """Return the mean -log p of every letter of the answers and of their end, in nats."""
+    target = as_ids([STX + TASKS[task](text) + ETX for text in texts])              # (B, T + 1)
+    logits = model(as_ids(texts), target[:, :-1], rng)                              # (B, T, V)
+    return mg.cross_entropy(logits, target[:, 1:], ignore_index=PAD)
+
+
+def answers(model: EncoderDecoder, texts: list[str]) -> list[str]:
+    """Return the model's answer to each string, up to the end token."""
+    return [VOCABULARY.decode(ids).split(ETX)[0] for ids in model.write(as_ids(texts))]
+
+
+def count_right(model: EncoderDecoder, task: str, texts: list[str]) -> int:
+    """Count the strings whose answer is right in every letter and in its end."""
+    return sum(a == TASKS[task](text) for text, a in zip(texts, answers(model, texts)))
+
+
+def is_kept_out(text: str) -> bool:
+    """Whether training must not see a string; true for one in ten."""
+    return zlib.crc32(text.encode()) % 10 == 0
+
+
+def random_strings(s: Settings, kept_out: bool) -> Iterator[str]:
+    """Yield strings without end, every length equally likely, that are kept out or are not."""
+    rng = np.random.default_rng([s.seed, 2 + kept_out])
+    while True:
+        letters = rng.integers(LETTERS.vocab_size, size=rng.integers(1, s.block_size + 1))
+        text = LETTERS.decode(letters)
+        if is_kept_out(text) == kept_out:
+            yield text
+
+
+def unseen_strings(s: Settings, count: int = JUDGED) -> list[str]:
+    """Return `count` different strings that training keeps out."""
+    different = {}
+    for text in random_strings(s, kept_out=True):
+        different[text] = True
+        if len(different) == count:
+            return list(different)
+
+
+def as_ids(texts: list[str]) -> np.ndarray:
+    """Return one row for each string, padded to the longest: (B, T)."""
+    lengths = np.array([len(text) for text in texts])
+    ids = np.full((len(texts), lengths.max()), PAD)
+    ids[np.arange(lengths.max()) < lengths[:, None]] = VOCABULARY.encode("".join(texts))
+    return ids
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Other forms of attention, each written like its formula."""

@@ -1,0 +1,324 @@
+"""The command that converts: what it reads and writes, what it says, and that nothing is lost."""
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from model.convert.tokens import TokenTokenizer
+from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
+from model.convert import __main__ as convert
+from model.console.interrupts import Interrupts
+from model.convert.__main__ import main
+from model.convert import checkpoint, hugging_face, safetensors
+from token_files import byte_level
+
+NANOGPT = pathlib.Path(__file__).parents[1] / "reference" / "nanogpt" / "ckpt.pt"
+TOKENIZER = CharTokenizer.of("b\n'aé漢🙂")
+CONFIG = TransformerConfig(TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The current folder, with the checkpoint of a run."""
+    monkeypatch.chdir(tmp_path)
+    save_checkpoint("out/ckpt.npz", Transformer(CONFIG, seed=3), TOKENIZER, {"text": "x"})
+    return tmp_path
+
+
+def weights(path):
+    return {name: a.tobytes() for name, a in checkpoint.read(path).weights.items()}
+
+
+def refused(capsys, *words):
+    """What is said of a mistake in one line on standard error, or to be put there."""
+    before = everything()
+    with pytest.raises(SystemExit) as caught:
+        main(list(map(str, words)))
+    out, err = capsys.readouterr()
+    said = err if isinstance(caught.value.code, int) else caught.value.code
+    assert caught.value.code != 0 and "\n" not in said.strip() and everything() == before
+    return said
+
+
+def everything():
+    """Every file below the current folder, with its contents."""
+    return {path: path.read_bytes() if path.is_file() else None
+            for path in pathlib.Path().rglob("*")}
+
+
+@pytest.mark.needs("convert")
+def test_a_checkpoint_goes_round_by_each_kind_of_file_to_the_bit(here, capsys):
+    for words in (["out", "hf"], ["hf", "a"], ["out/ckpt.npz", "a.safetensors"],
+                  ["a.safetensors", "b"], ["hf", "c/d.npz"], ["hf", "hf.safetensors"]):
+        main(words)
+    assert weights("out/ckpt.npz") == weights("a/ckpt.npz") == weights("b/ckpt.npz") == weights(
+        "c/d.npz")
+    assert safetensors.read("hf.safetensors").config == CONFIG
+    assert {path.name for path in here.iterdir()} == {
+        "out", "hf", "a", "b", "c", "a.safetensors", "hf.safetensors"}
+
+
+def test_it_says_what_it_read_what_it_wrote_and_what_to_do_next(here, capsys):
+    main(["out", "small.npz"])
+    size = (here / "small.npz").stat().st_size
+    assert capsys.readouterr().out == f"""\
+read        out/ckpt.npz, a checkpoint
+model       452 parameters: 2 layers, 2 heads, 4 channels, block of 5
+            learned positions, layer norm, gelu MLPs of 16
+vocabulary  7 characters
+written     small.npz, {size / 1000:#.4g} kB
+compared    all 452 numbers, the configuration and the vocabulary, read back: they are the same
+
+use it:
+    python train.py --init_from small.npz --data my_text.txt
+"""
+    written = np.load("small.npz")
+    assert TransformerConfig(**json.loads(str(written["config"]))) == CONFIG
+    assert str(written["training"]) == "{}"
+
+
+@pytest.mark.needs("convert")
+def test_the_next_command_is_one_that_the_shell_reads(here, capsys):
+    main(["out", "my hf"])
+    *_, command = capsys.readouterr().out.splitlines()
+    python, c, code = shlex.split(command)
+    assert (python, c) == ("python", "-c") and "'text-generation', 'my hf')('\\n', " in code
+    assert '"' in command       # which Windows' shell reads too
+    compile(code, "", "exec")
+    main(["out", "$x"])
+    *_, command = capsys.readouterr().out.splitlines()
+    assert "'text-generation', '$x')('\\n', " in shlex.split(command)[2] and '"$' not in command
+    assert "-c 'from" in command
+    main(["my hf", "my out"])
+    assert capsys.readouterr().out.endswith("python -m model.sample --out_dir 'my out'\n")
+    main(["out", "x.safetensors"])
+    assert capsys.readouterr().out.endswith("python -m model.convert x.safetensors out_x\n")
+
+
+def test_a_file_is_known_by_its_first_bytes_too(here, capsys):
+    for path in NANOGPT.parent.iterdir():
+        shutil.copy(path, here)
+    (here / "ckpt.pt").rename("weights.bin")
+    main(["weights.bin", "nano"])
+    assert "weights.bin, a nanoGPT checkpoint" in capsys.readouterr().out
+
+
+def test_a_model_of_other_parts_is_described():
+    config = TransformerConfig(7, block_size=9, n_layer=1, n_head=4, n_embd=8, n_kv_head=2,
+                               tied=False, activation="swiglu", n_inner=5)
+    found = convert.Found("", config, {}, TOKENIZER, ["from a friend"])
+    assert convert.described(found) == """\
+model       520 parameters: 1 layer, 4 heads (2 of keys and values), \
+8 channels, block of 9
+            learned positions, layer norm, swiglu MLPs of 5, an output of its own
+vocabulary  7 characters
+            from a friend"""
+
+
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("V, says", [
+    (266, "266 tokens"),
+    (272, "272 tokens; the tokenizer has no text for 6 of them")])
+def test_a_model_of_more_ids_than_its_tokenizer_has_is_described(V, says):
+    config = TransformerConfig(V, block_size=5, n_layer=1, n_head=2, n_embd=4)
+    found = convert.Found("", config, {}, TokenTokenizer(byte_level(), vocab_size=V))
+    assert convert.described(found).splitlines()[-1] == f"vocabulary  {says}"
+
+
+def test_what_came_meanwhile_is_not_written_over(here, capsys, monkeypatch):
+    def write(path, found):
+        real(path, found)
+        (here / "a.npz").write_text("another's")
+    real = checkpoint.write
+    monkeypatch.setattr(checkpoint, "write", write)
+    with pytest.raises(SystemExit, match="a.npz is there already, and nothing is written over it"):
+        main(["out", "a.npz"])
+    assert (here / "a.npz").read_text() == "another's"
+    assert {path.name for path in here.iterdir()} == {"a.npz", "out"}
+
+
+def test_nothing_is_written_over(here, capsys):
+    for target in ("out", "out/ckpt.npz", "."):
+        assert "nothing is written over it; give another name" in refused(capsys, "out", target)
+    (here / "x.npz").mkdir()
+    assert "x.npz is there already" in refused(capsys, "out", "x.npz")
+    (here / "gone").symlink_to("nowhere")
+    assert "gone is there already" in refused(capsys, "out", "gone")
+
+
+@pytest.mark.needs("convert")
+def test_an_empty_folder_may_be_filled(here):
+    (here / "hf").mkdir()
+    main(["out", "hf"])
+    (here / "back").mkdir()
+    main(["hf", "back"])
+    assert weights("back/ckpt.npz") == weights("out/ckpt.npz")
+
+
+@pytest.mark.parametrize("target", [".", "../link"])
+def test_an_empty_folder_is_filled_and_not_replaced(here, monkeypatch, target):
+    (here / "empty").mkdir()
+    (here / "link").symlink_to("empty")
+    monkeypatch.chdir(here / "empty")
+    number = (here / "empty").stat().st_ino
+    main([str(NANOGPT), target])
+    assert (here / "empty").stat().st_ino == number
+    assert [path.name for path in (here / "empty").iterdir()] == ["ckpt.npz"]
+
+
+@pytest.mark.parametrize("words, says", [
+    (["out"], "the following arguments are required: TO"),
+    (["", "a"], "FROM takes a value, and an empty one was given"),
+    (["out", ""], "TO takes a value, and an empty one was given"),
+    ([], "the following arguments are required: FROM, TO"),
+    (["out", "a", "b"], "no flag stands before 'b'"),
+    (["out", "--tokenizer", "t.json", "a"], "ckpt.npz has its own vocabulary; leave out --tok"),
+    (["x.safetensors", "a", "--tokenizer", "t.json"], "x.safetensors has its own vocabulary; "),
+    (["--tokenizer", "t.json", "out", "a"], "ckpt.npz has its own vocabulary; leave out --tok"),
+    (["out", "a", "--to", "b"], "there is no flag --to"),
+    (["nowhere", "a"], "there is no nowhere; give a file or folder that holds a model"),
+    (["empty", "a"], "empty holds none of config.json, ckpt.npz, ckpt.pt; give the folder"),
+    (["text.txt", "a"], "text.txt is of no kind that is read here: a folder of Hugging Face, or a "
+                        "file that ends in .npz, .safetensors, .gguf, .pt, .pth; give one"),
+    (["broken.npz", "a"], "broken.npz is damaged or no checkpoint"),
+    (["nothing.gguf", "a"], "nothing.gguf is empty; give a file that holds a model"),
+    (["out", "a.gguf"], "a.gguf would be a file of a kind that is not written; give a name that"),
+    (["out", "a.pt"], "a.pt would be a file of a kind that is not written")])
+def test_mistakes_are_answered_in_one_line(here, capsys, words, says):
+    (here / "empty").mkdir()
+    (here / "text.txt").write_text("hello")
+    (here / "broken.npz").write_bytes(b"PK\3\4")
+    (here / "x.safetensors").write_bytes(b"{}")
+    (here / "nothing.gguf").touch()
+    assert says in refused(capsys, *words)
+
+
+@pytest.mark.parametrize("options, says", [
+    ({"ngrams": 2}, "has n-grams; train a model with --ngrams 1, or convert this one to"),
+    ({"position": "none"}, "has layer norm without positions; train a model with --position l")])
+def test_what_cannot_be_expressed_is_refused_with_the_flags_to_train_without(
+        here, capsys, options, says):
+    config = TransformerConfig(7, block_size=5, n_layer=1, n_head=2, n_embd=4, **options)
+    save_checkpoint("other/ckpt.npz", Transformer(config), TOKENIZER)
+    assert says in refused(capsys, "other", "hf")
+    main(["other", "other.npz"])
+    assert weights("other.npz") == weights("other/ckpt.npz")
+
+
+def test_a_model_of_64_bits_and_an_encoder_decoder_are_refused(here, capsys):
+    save_checkpoint("f64/ckpt.npz", Transformer(CONFIG, dtype=np.float64), TOKENIZER)
+    assert "has weights of float64, and models are exchanged in float32" in refused(
+        capsys, "f64", "a")
+    from model import EncoderDecoder
+    save_checkpoint("reverse/ckpt.npz", EncoderDecoder(7, 6, 2, 1, 4), TOKENIZER)
+    assert "holds an encoder-decoder" in refused(capsys, "reverse", "a")
+
+
+@pytest.mark.parametrize("target", ["a.npz", "new/a.npz", "a.safetensors", "hf"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()],
+                         ids=["full disk", "Ctrl-C"])
+def test_a_full_disk_and_an_interrupt_leave_nothing(here, capsys, monkeypatch, target, error):
+    def fail(descriptor):
+        raise error
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        said = refused(capsys, "out", target) if isinstance(error, OSError) else ""
+        if not said:
+            with pytest.raises(SystemExit) as caught:
+                main(["out", target])
+            assert caught.value.code == 130
+            assert capsys.readouterr().err == "\nstopped; nothing was written\n"
+    assert not said or f"cannot use {target}: No space left on device; make room" in said
+    assert [path.name for path in here.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("name", [name for name in Interrupts.NAMES if hasattr(signal, name)])
+def test_a_conversion_that_is_asked_to_stop_leaves_nothing(here, monkeypatch, name):
+    number, noted = getattr(signal, name), []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: signal.raise_signal(number))
+    (here / "empty").mkdir()
+    before = signal.signal(number, lambda *_: noted.append(number))
+    try:
+        with pytest.raises(SystemExit) as caught:
+            main(["out", "empty"])
+        signal.raise_signal(number)
+    finally:
+        signal.signal(number, before)
+    assert caught.value.code == 130 and not list((here / "empty").iterdir()) and len(noted) == 1
+
+
+@pytest.mark.needs("convert")
+def test_what_a_killed_conversion_left_is_removed_and_in_the_way_of_none(here, capsys):
+    left, running = (here / "hf" / f".convert.{n}.part" for n in (2 ** 22 + 1, os.getppid()))
+    for part in (left, running):
+        (part / "whole").mkdir(parents=True)
+    main(["out", "hf"])
+    assert not left.exists() and running.exists() and (here / "hf" / "config.json").exists()
+
+
+@pytest.mark.parametrize("module, target", [
+    (checkpoint, "a.npz"),
+    pytest.param(hugging_face, "hf", marks=pytest.mark.needs("convert")),
+    pytest.param(safetensors, "a.safetensors", marks=pytest.mark.needs("convert"))])
+@pytest.mark.parametrize("spoil, says", [
+    (lambda found: found._replace(weights={
+        name: a + (np.float32(1e-7) if name == "norm.weight" else 0)
+        for name, a in found.weights.items()}), "other numbers in norm.weight, so nothing is kept"),
+    (lambda found: found._replace(tokenizer=CharTokenizer("abcdefg")), "another vocabulary"),
+    (lambda found: found._replace(config=TransformerConfig(7, n_layer=2, n_embd=4)),
+     "another configuration"),
+    (lambda found: found._replace(weights={}), "other names")],
+    ids=["numbers", "vocabulary", "configuration", "names"])
+def test_what_does_not_come_back_as_it_was_is_not_kept(here, capsys, monkeypatch, module, target,
+                                                       spoil, says):
+    source, real = here / "out" / "ckpt.npz", module.read
+    monkeypatch.setattr(module, "read", lambda path: real(path) if path.samefile(source) else
+                        spoil(real(path)))
+    assert f"what was written came back with {says}" in refused(capsys, source, target)
+
+
+@pytest.mark.needs("convert")
+def test_weights_that_are_no_numbers_are_refused_under_the_name_of_their_model(here, capsys):
+    main(["out", "hf"])
+    tensors = {name: t.read() for name, t in safetensors.opened("hf/model.safetensors")[0].items()}
+    tensors["transformer.ln_f.weight"][0] = np.nan
+    safetensors.write_tensors("hf/model.safetensors", {n: a.shape for n, a in tensors.items()},
+                              tensors, {})
+    capsys.readouterr()
+    said = refused(capsys, "hf", "bad")
+    assert said.startswith("model.convert: hf cannot become a checkpoint: model/norm.weight holds "
+                           "nan or inf; ")
+
+
+@pytest.mark.needs("convert")
+def test_a_model_is_never_in_memory_as_a_whole(here):
+    config = TransformerConfig(7, block_size=5, n_layer=12, n_head=2, n_embd=128)
+    save_checkpoint("large/ckpt.npz", Transformer(config), CharTokenizer("abcdefg"))
+    size = os.path.getsize("large/ckpt.npz")
+    for words in (["large", "hf"], ["hf", "back"], ["large", "x.safetensors"],
+                  ["x.safetensors", "again"]):
+        tracemalloc.start()
+        try:
+            main(words)
+            assert tracemalloc.get_traced_memory()[1] < size / 3, words
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.needs("convert")
+def test_a_model_of_tokens_goes_round(here):
+    tokenizer = TokenTokenizer(byte_level(), end=0)
+    config = TransformerConfig(tokenizer.vocab_size, block_size=5, n_layer=1, n_head=2, n_embd=4)
+    found = convert.Found("", config, Transformer(config).state_dict(), tokenizer)
+    safetensors.write("a.safetensors", found)
+    back = safetensors.read("a.safetensors")
+    assert (back.tokenizer.json, back.tokenizer.end) == (byte_level(), 0)
+    with pytest.raises(ValueError, match="another vocabulary"):
+        convert.compare(found, back._replace(tokenizer=TokenTokenizer(byte_level(), end=1)))
+    assert convert.compare(found, back) == sum(a.size for a in found.weights.values())

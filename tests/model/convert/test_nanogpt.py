@@ -1,0 +1,273 @@
+"""Checkpoints of nanoGPT: the model that was saved comes out, whatever else is in the file."""
+import pathlib
+import pickle
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from model import Transformer, TransformerConfig
+from model.convert import nanogpt
+from model.convert.families import GPT2, stored_as, stored_shapes
+from model.convert.found import FormatError
+from model.convert.torch_file import TorchFile
+from model.convert.unpickling import unpickled
+from model.transformer import parameter_shapes
+from tests.model.convert.test_torch_file import name, number, rebuilt, text, zipped
+from tests.model.convert.test_unpickling import HOSTILE
+from tests.reliability.mutations import mutated
+from tests.reliability.targets import TARGETS
+from tests.token_files import byte_level
+
+FOLDER = pathlib.Path(__file__).parents[2] / "reference" / "nanogpt"
+CHARACTERS = "\n !aehlortw"
+CONFIG = TransformerConfig(11, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.1, bias=True)
+
+
+def model_of(found):
+    model = Transformer(found.config)
+    model.load_state_dict(dict(found.weights))
+    return model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the folder that PyTorch wrote."""
+    for path in FOLDER.iterdir():
+        shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+def test_the_logits_of_what_torch_saved_are_those_of_torch():
+    found = nanogpt.read(FOLDER / "ckpt.pt")
+    assert found.kind == "nanoGPT checkpoint" and found.config == CONFIG
+    assert found.said == ["written after 250 iterations",
+                          f"its characters are those of {FOLDER / 'meta.pkl'}"]
+    with np.load(FOLDER / "logits.npz") as reference:
+        logits = model_of(found)(reference["ids"]).data
+        np.testing.assert_allclose(logits, reference["logits"], atol=1e-5, rtol=1e-5)
+    assert found.tokenizer.vocabulary == CHARACTERS
+
+
+def test_an_array_is_read_when_it_is_asked_for(monkeypatch):
+    read = []
+    monkeypatch.setattr(TorchFile, "array", lambda _, view: read.append(view))
+    found = nanogpt.read(FOLDER / "ckpt.pt")
+    assert not read
+    found.weights["norm.bias"]
+    assert [view.shape for view in read] == [(8,)]
+
+
+def test_characters_keep_the_ids_that_meta_gives_them(folder):
+    order = CHARACTERS[::-1]
+    (folder / "meta.pkl").write_bytes(pickle.dumps({"itos": dict(enumerate(order))}))
+    assert nanogpt.read(folder / "ckpt.pt").tokenizer.vocabulary == order
+
+
+def test_the_characters_are_found_where_nanogpt_keeps_them(folder):
+    (folder / "data" / "hello").mkdir(parents=True)
+    (folder / "meta.pkl").rename(folder / "data" / "hello" / "meta.pkl")
+    (folder / "out").mkdir()
+    (folder / "ckpt.pt").rename(folder / "out" / "ckpt.pt")
+    found = nanogpt.read(folder / "out" / "ckpt.pt")
+    assert found.tokenizer.vocabulary == CHARACTERS
+
+
+def test_without_a_tokenizer_the_message_says_how_to_give_one(folder):
+    (folder / "meta.pkl").unlink()
+    with pytest.raises(FormatError, match=r"put its meta\.pkl \(data/hello/meta\.pkl of nanoGPT\) "
+                                          "beside .*--tokenizer"):
+        nanogpt.read(folder / "ckpt.pt")
+
+
+@pytest.mark.parametrize("meta, why", [
+    (pickle.dumps([1]), "no itos"), (pickle.dumps({"itos": ["a"]}), "no itos"),
+    (pickle.dumps({"itos": {0: "ab"}}), "no itos"), (pickle.dumps({"itos": {0: 5}}), "no itos"),
+    (pickle.dumps({"itos": {0: "a"}}), "1 characters, and the model 11"),
+    (pickle.dumps({"itos": dict(enumerate(CHARACTERS, 1))}), "11 characters, and the model 11"),
+    (pickle.dumps({"itos": dict.fromkeys(range(11), "a")}), "'a' is in it twice"),
+    (bytes(1 << 22), "more than the 2,097,152 bytes"), (b"", "damaged"),
+    (HOSTILE["eval"][0], r"__builtin__\.eval")], ids=range(10))
+def test_a_meta_pkl_that_is_not_of_this_model_is_refused(meta, why, folder):
+    (folder / "meta.pkl").write_bytes(meta)
+    with pytest.raises(FormatError, match=why) as error:
+        nanogpt.read(folder / "ckpt.pt")
+    assert "\n" not in str(error.value)
+    error.match("meta.pkl is not the meta.pkl of this checkpoint: ")
+
+
+# Checkpoints written here, without torch
+
+def dict_of(items):
+    return b"}(" + b"".join(text(key) + value for key, value in items.items()) + b"u"
+
+
+def plain(value):
+    return pickle.dumps(value, 2)[2:-1]
+
+
+WTE, NORM, HEAD = "transformer.wte.weight", "transformer.ln_f.weight", "lm_head.weight"
+ARGUMENTS = dict(n_layer=1, n_head=2, n_embd=4, block_size=5, bias=False, vocab_size=3, dropout=0.0)
+
+
+def tensor(key, count, shape, offset=0):
+    """The pickle of a tensor of a storage of so many numbers."""
+    storage = b"(" + text("storage") + name("torch.FloatStorage") + text(key) + text("cpu")
+    return rebuilt(storage + number(count) + b"tQ", offset, shape, (*shape[1:], 1))
+
+
+def saved(folder, arguments={}, names={}, keys={}, whole=None, shared=0, **built):
+    """Write a checkpoint of one block, or as `built`; `names` and `keys` replace tensors and
+    entries, and `shared` numbers are those of all tensors."""
+    draw, tensors, members = np.random.default_rng(0), {}, {}
+    config = TransformerConfig(**ARGUMENTS | built)
+    shapes = stored_shapes(stored_as(config, GPT2.names, dict(parameter_shapes(config))))
+    for i, (theirs, shape) in enumerate(shapes.items()):
+        key, count = ("0", shared) if shared else (str(i), int(np.prod(shape)))
+        tensors[theirs] = tensor(key, count, shape)
+        members[f"x/data/{key}"] = draw.standard_normal(count).astype("<f4").tobytes()
+    tensors = {WTE: None, HEAD: tensors[WTE]} | tensors | names
+    tensors = {key: value for key, value in tensors.items() if value}
+    entries = {"model": dict_of(tensors), "model_args": plain(ARGUMENTS | built | arguments)} | keys
+    content = whole or dict_of({key: value for key, value in entries.items() if value})
+    (folder / "ckpt.pt").write_bytes(zipped({"x/data.pkl": b"\x80\x02" + content + b"."} | members))
+    (folder / "meta.pkl").write_bytes(pickle.dumps({"itos": dict(enumerate("abc"))}))
+    return folder / "ckpt.pt"
+
+
+def test_a_checkpoint_written_by_hand_is_read(tmp_path):
+    found = nanogpt.read(saved(tmp_path))
+    assert found.config.tied and "lm_head.weight" not in found.weights
+    assert {name: array.shape for name, array in found.weights.items()} == dict(
+        parameter_shapes(found.config))
+
+
+def test_an_output_of_its_own_and_the_mask_of_old_versions_are_no_trouble(tmp_path):
+    names = {HEAD: tensor("1", 20, (3, 4), offset=8), "transformer.h.0.attn.bias": b"N"}
+    found = nanogpt.read(saved(tmp_path, names=names))
+    assert not found.config.tied
+    head, positions = (found.weights[f"{layer}.weight"]
+                       for layer in ("lm_head", "position_embedding"))
+    assert np.array_equal(head, positions.ravel()[8:].reshape(3, 4))
+
+
+@pytest.mark.parametrize("dataset", ["../private", "..", "", ".", "a\nb", 3])
+def test_a_dataset_that_is_no_name_of_a_folder_is_not_looked_for(dataset, tmp_path):
+    path = saved(tmp_path, keys={"config": plain({"dataset": dataset})})
+    for folder in ("data", "private"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(tmp_path / "meta.pkl", tmp_path / folder)
+    (tmp_path / "meta.pkl").unlink()
+    with pytest.raises(FormatError, match=r"put its meta\.pkl beside"):
+        nanogpt.read(path)
+
+
+REFUSED = {
+    "no dict": (dict(whole=b"]"), "holds no dict"),
+    "no model": (dict(keys={"model": None}), "no model, a dict"),
+    "a model that is a text": (dict(keys={"model": text("a")}), "no model, a dict"),
+    "no model_args": (dict(keys={"model_args": None}), "no model_args, a dict"),
+    "a setting too few": (dict(keys={"model_args": plain({"n_layer": 1})}), "lack bias"),
+    "a setting too many": (dict(arguments={"use_rmsnorm": True}), "use_rmsnorm, which"),
+    "a setting that is a text": (dict(arguments={"n_head": "2"}), "n_head of its model_args"),
+    "a setting that is a list": (dict(arguments={"n_head": [[]]}), "n_head of its model_args"),
+    "heads that do not fit": (dict(arguments={"n_head": 3}), "n_embd 4 does not split"),
+    "no layer": (dict(arguments={"n_layer": 0}), "n_layer is at least 1"),
+    "a number for a switch": (dict(arguments={"bias": 1}), "bias takes True or False"),
+    "10^12 layers": (dict(arguments={"n_layer": 10 ** 12}), r"lacks transformer\.h\.1\.attn"),
+    "10^30 channels": (dict(arguments={"n_embd": 10 ** 30}), r"wte\.weight of the shape \[3, 4"),
+    "biases that are not there": (dict(arguments={"bias": True}), r"lacks .*attn\.c_attn\.bias"),
+    "another vocabulary": (dict(arguments={"vocab_size": 4}), r"configuration asks for \[4, 4\]"),
+    "no tokens": (dict(names={WTE: None}), r"lacks transformer\.wte\.weight"),
+    "a tensor too few": (dict(names={NORM: None}), r"lacks transformer\.ln_f\.weight"),
+    "a tensor too many": (dict(names={"transformer.h.1.x": tensor("1", 20, (5, 4))}),
+                          r"has transformer\.h\.1\.x,"),
+    "no tensor": (dict(names={NORM: b"N"}), r"ln_f\.weight of its model cannot be read: it is no"),
+    "a tensor outside": (dict(names={NORM: rebuilt(offset=9 ** 9)}), r"ln_f.* beyond its storage"),
+    "a name without end": (dict(names={"x" * 9999: b"N"}), r": x{80}\.\.\. of its model cannot"),
+    "an evil optimiser": (dict(keys={"optimizer": HOSTILE["exec"][0][2:-1]}), r"builtins\.exec"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_file_that_holds_another_model_is_refused_in_a_line(case, tmp_path):
+    changes, why = REFUSED[case]
+    path = saved(tmp_path, **changes)
+    with pytest.raises(FormatError, match=why) as error:
+        nanogpt.read(path)
+    assert str(error.value).startswith(f"{path} ")
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+def test_weights_that_share_their_numbers_are_refused(tmp_path):
+    path = saved(tmp_path, shared=64 * 16, n_embd=16, n_layer=8)
+    with pytest.raises(FormatError, match="share their numbers"):
+        nanogpt.read(path)
+
+
+def test_a_checkpoint_that_is_changed_at_random_has_a_plain_answer():
+    target, draw = TARGETS["nanogpt"], random.Random(0)
+    seeds = target.seeds()
+    assert all(target.check(content) == "accepted" for content in seeds)
+    answers = {target.check(mutated(draw.choice(seeds), draw)) for _ in range(100)}
+    assert answers == {"accepted", "refused"}
+
+
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("V", (266, 272))
+def test_a_model_of_tokens_takes_its_tokenizer_from_a_file_and_keeps_its_rows(V, tmp_path):
+    path = saved(tmp_path, vocab_size=V)
+    json = byte_level().replace("<|end|>", nanogpt.END)
+    (tmp_path / "tokenizer.json").write_text(json, encoding="utf-8")
+    found = nanogpt.read(path, tmp_path / "tokenizer.json")
+    assert found.config.vocab_size == found.tokenizer.vocab_size == V
+    assert found.weights["token_embedding.weight"].shape == (V, 4) and found.tokenizer.end == 0
+    assert found.tokenizer.decode(found.tokenizer.encode("the é")) == "the é"
+    assert found.said == [f"its tokens are those of {tmp_path / 'tokenizer.json'}"]
+
+
+@pytest.mark.needs("convert")
+def test_a_tokenizer_without_the_token_that_ends_a_text_has_no_end(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(byte_level(), encoding="utf-8")
+    found = nanogpt.read(saved(tmp_path, vocab_size=266), tmp_path / "tokenizer.json")
+    assert found.tokenizer.end is None
+
+
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("content, why", [(byte_level(), "266 ids for a model of 3"),
+                                          ("{}", "none that the library"), ("", "none that the")])
+def test_a_tokenizer_of_another_model_is_refused(content, why, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
+    with pytest.raises(FormatError, match=why) as error:
+        nanogpt.read(saved(tmp_path), tmp_path / "tokenizer.json")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.needs("interop")
+@pytest.mark.parametrize("bias, dtype, compiled", [
+    (True, "float32", False), (False, "float16", True), (False, "bfloat16", False)])
+def test_logits_are_those_of_the_same_model_in_torch(bias, dtype, compiled, tmp_path):
+    import torch
+    from tests.reference import make_nanogpt
+    sizes = dict(n_layer=3, n_head=3, n_embd=15, block_size=9, bias=bias, vocab_size=11,
+                 dropout=0.0)
+    theirs, optimizer = make_nanogpt.trained(sizes, seed=1)
+    weights = {("_orig_mod." if compiled else "") + key: weight.to(getattr(torch, dtype))
+               for key, weight in theirs.state_dict().items()}
+    theirs.load_state_dict({key.removeprefix("_orig_mod."): weight.float()
+                            for key, weight in weights.items()})
+    torch.save(make_nanogpt.checkpoint(sizes, weights, optimizer), tmp_path / "ckpt.pt")
+    shutil.copy(FOLDER / "meta.pkl", tmp_path)
+    found = nanogpt.read(tmp_path / "ckpt.pt")
+    ids = np.random.default_rng(0).integers(11, size=(4, 9))
+    with torch.no_grad():
+        logits = theirs(torch.from_numpy(ids)).numpy()
+    np.testing.assert_allclose(model_of(found)(ids).data, logits, atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_committed_is_what_nanogpt_writes():
+    file = TorchFile(FOLDER / "ckpt.pt")
+    assert set(file.content) == {"model", "optimizer", "model_args", "iter_num", "best_val_loss",
+                                 "config"}
+    assert set(unpickled((FOLDER / "meta.pkl").read_bytes(), ())) == {"vocab_size", "itos", "stoi"}

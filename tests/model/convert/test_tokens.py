@@ -1,0 +1,218 @@
+"""Tokens to ids and back, whole and one by one; and what is said of files that are no tokenizer."""
+import json
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+from data.tokenizer import CharTokenizer, UnknownCharacterError
+from model.convert.tokens import TokenizersMissing, TokenTokenizer
+from token_files import END, MERGES, byte_fallback, byte_level, of_words, special, written
+
+KINDS = {"byte level": byte_level, "byte fallback": byte_fallback}
+TEXTS = ["", "a", "the quick the", " the  in\n\nre ", "so 🙂🙂 and 👩‍👩‍👧 é e\u0301", "Ἀχιλῆος, 漢字",
+         "\ufffd and more", "ends with \ufffd", "\0\x7f\u2028", "🙂"]
+by_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+pytestmark = pytest.mark.needs("convert")
+
+
+def streamed(tokenizer, ids, after=()):
+    stream = tokenizer.stream(after)
+    return [stream.add(i) for i in ids] + [stream.rest()]
+
+
+@by_kind
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_comes_back_whole_and_token_by_token(kind, text):
+    tokenizer = TokenTokenizer(kind())
+    ids = tokenizer.encode(text)
+    assert ids.dtype == np.int64 and ids.ndim == 1
+    assert tokenizer.decode(ids) == "".join(streamed(tokenizer, ids.tolist())) == text
+
+
+@by_kind
+def test_any_text_comes_back_token_by_token_after_any_beginning(kind):
+    tokenizer, rng = TokenTokenizer(kind()), np.random.default_rng(0)
+    alphabet = list("the qin \n") + ["é", "漢", "🙂", "\ufffd"]
+    for _ in range(200):
+        text = "".join(rng.choice(alphabet, size=rng.integers(0, 12)))
+        ids = tokenizer.encode(text).tolist()
+        n = rng.integers(len(ids) + 1)
+        before = tokenizer.decode(ids[:n])
+        if before.endswith("\ufffd"):       # within a character
+            continue
+        pieces = streamed(tokenizer, ids[n:], ids[:n])
+        assert before + "".join(pieces) == tokenizer.decode(ids) == text
+
+
+@by_kind
+def test_a_character_is_shown_when_its_last_byte_has_come(kind):
+    tokenizer = TokenTokenizer(kind())
+    ids = [tokenizer.vocabulary.index(name) for name in
+           (["ð", "Ł", "ĺ", "Ĥ", "Ã", "©"] if kind is byte_level else
+            ["<0xF0>", "<0x9F>", "<0x98>", "<0x82>", "<0xC3>", "<0xA9>"])]
+    assert streamed(tokenizer, ids) == ["", "", "", "😂", "", "é", ""]
+    assert streamed(tokenizer, ids[:2])[2:] == [tokenizer.decode(ids[:2])]
+
+
+@by_kind
+def test_bytes_that_are_no_character_do_not_hold_a_text_back(kind):
+    tokenizer = TokenTokenizer(kind())
+    byte = tokenizer.vocabulary.index("ÿ" if kind is byte_level else "<0xFF>")
+    pieces = streamed(tokenizer, [byte] * 50)
+    assert all(any(pieces[i:i + 16]) for i in range(35)) and set("".join(pieces)) == {"\ufffd"}
+
+
+def test_the_space_that_begins_a_token_is_dropped_at_the_beginning_of_a_text_only():
+    tokenizer = TokenTokenizer(byte_fallback())
+    the = tokenizer.vocabulary.index(" the")
+    assert streamed(tokenizer, [the, the]) == ["the", " the", ""]
+    assert streamed(tokenizer, [the], tokenizer.encode("re")) == [" the", ""]
+    assert tokenizer.decode([the]) == "the"
+
+
+@by_kind
+def test_special_tokens_are_understood_and_not_shown(kind):
+    tokenizer = TokenTokenizer(kind())
+    name = END if kind is byte_level else "</s>"
+    ids = tokenizer.encode(f"in{name}re").tolist()
+    assert tokenizer.vocabulary.index(name) in ids
+    assert name not in tokenizer.decode(ids)
+    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
+
+
+def test_an_added_token_that_is_not_special_is_shown():
+    parts = json.loads(byte_level())
+    parts["added_tokens"].append(special(266, "<think>") | {"special": False})
+    tokenizer = TokenTokenizer(json.dumps(parts))
+    ids = tokenizer.encode("in<think>re").tolist()
+    assert 266 in ids
+    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids) == "in<think>re"
+
+
+def test_a_text_begins_with_the_token_that_begins_every_text_and_does_not_end_with_one():
+    tokenizer = TokenTokenizer(byte_fallback(), end=2)
+    assert tokenizer.encode("").tolist() == [1]
+    assert tokenizer.encode("the").tolist() == [1, tokenizer.vocabulary.index(" the")]
+    assert TokenTokenizer(byte_level()).encode("").tolist() == []
+
+
+@by_kind
+def test_the_vocabulary_has_the_text_of_each_token(kind):
+    tokenizer = TokenTokenizer(kind())
+    assert len(tokenizer.vocabulary) == tokenizer.vocab_size
+    assert {" the", "he", "in", "a", "\n"} <= set(tokenizer.vocabulary) if kind is byte_level else {
+        " the", "he", "in", "a", " ", "<0xF0>", "</s>"} <= set(tokenizer.vocabulary)
+    assert all(tokenizer.vocabulary) and not any("\ufffd" in x for x in tokenizer.vocabulary)
+    for text in ("the in", "qthere"):
+        ids = tokenizer.encode(text)
+        assert "".join(tokenizer.vocabulary[i] for i in ids).removeprefix("<s>").strip() == text
+
+
+def test_ids_beyond_those_of_the_tokenizer_stand_for_an_empty_text():
+    tokenizer = TokenTokenizer(byte_level(), vocab_size=272)
+    assert tokenizer.vocab_size == len(tokenizer.vocabulary) == 272
+    assert tokenizer.vocabulary[266:] == [""] * 6
+    ids = [tokenizer.vocabulary.index("in"), 266, 271, tokenizer.vocabulary.index("re")]
+    assert tokenizer.decode(ids) == "".join(streamed(tokenizer, ids)) == "inre"
+    for ids in ([272], [-1]):
+        with pytest.raises(ValueError, match="ids lie between 0 and 271"):
+            tokenizer.decode(ids)
+
+
+def test_a_copy_in_another_process_is_the_same():
+    tokenizer = pickle.loads(pickle.dumps(TokenTokenizer(byte_level(), 0, 272)))
+    assert (tokenizer.json, tokenizer.end, tokenizer.vocab_size) == (byte_level(), 0, 272)
+
+
+def test_a_file_that_cuts_texts_short_or_fills_them_up_does_neither_here():
+    parts = json.loads(byte_level())
+    parts["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst",
+                           "stride": 0}
+    parts["padding"] = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None,
+                        "pad_id": 0, "pad_type_id": 0, "pad_token": END}
+    tokenizer = TokenTokenizer(json.dumps(parts))
+    assert tokenizer.encode("qqq").tolist() == [tokenizer.vocabulary.index("q")] * 3
+
+
+def test_what_no_token_stands_for_is_refused():
+    tokenizer = TokenTokenizer(of_words("a"))
+    with pytest.raises(UnknownCharacterError, match="cannot encode the text: .*UNK"):
+        tokenizer.encode("b")
+    with pytest.raises(UnknownCharacterError, match="cannot encode the text: .*surrogates"):
+        tokenizer.encode("a\ud800")
+    assert TokenTokenizer(of_words("a", "?")).encode("b").tolist() == [1]
+
+
+LYING = {
+    "nothing": "",
+    "half of one": byte_level()[:999],
+    "no object": "[]",
+    "deeply nested": "[" * 100_000,
+    "another kind": byte_level().replace('"BPE"', '"XYZ"'),
+    "an id below 0": byte_level().replace('"!": ', '"!": -'),
+    "a merge of what there is not": byte_level().replace(json.dumps(MERGES[0]), '"zz zz"'),
+    "a table that is none": written(
+        normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}, model={
+            "type": "BPE", "vocab": {"a": 0}, "merges": []}),
+    "a pattern that is none": written(
+        pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated",
+                       "invert": False}, model={"type": "BPE", "vocab": {"a": 0}, "merges": []}),
+    "a special token that there is not": of_words("a", post_processor={
+        "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "X", "type_id": 0}}],
+        "pair": [], "special_tokens": {}}),
+    "half of a character": '{"\ud800": 1}',
+}
+
+
+@pytest.mark.parametrize("file", LYING.values(), ids=LYING)
+def test_a_file_that_is_no_tokenizer_is_refused_without_a_word_elsewhere(file, capfd):
+    with pytest.raises(ValueError, match="^its tokenizer is none that the library tokenizers can"):
+        TokenTokenizer(file)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_tokens_that_the_library_cannot_decode_are_answered_in_a_line():
+    strip = {"type": "Strip", "content": " ", "start": 0, "stop": 1}
+    tokenizer = TokenTokenizer(of_words("a", "", "?", decoder=strip))
+    for decode in (tokenizer.decode, lambda ids: streamed(tokenizer, ids),
+                   lambda ids: tokenizer.vocabulary):
+        with pytest.raises(ValueError, match="cannot decode its tokens: index out of bounds"):
+            decode([1])
+
+
+def test_ids_that_do_not_fit_are_refused():
+    for why, file, *more in (
+            ("a tokenizer of 266 ids for a model of 265", byte_level(), None, 265),
+            ("a tokenizer of 266 ids for a model of 533; give", byte_level(), None, 533),
+            ("its end is the id 266, and ids lie between 0 and 265", byte_level(), 266),
+            ("its end is the id -1, and", byte_level(), -1),
+            ("has no tokens", written(model={"type": "BPE", "vocab": {}, "merges": []}))):
+        with pytest.raises(ValueError, match=why):
+            TokenTokenizer(file, *more)
+    sparse = written(model={"type": "BPE", "vocab": {"a": 2**32 - 1}, "merges": []})
+    with pytest.raises(ValueError, match=f"a tokenizer of {2**32} ids for a model of 10"):
+        TokenTokenizer(sparse, None, 10)
+    beyond = byte_fallback().replace('"ids": [1]', '"ids": [300]')
+    with pytest.raises(ValueError, match="ids lie between 0 and 292; these reach from 300 to 300"):
+        TokenTokenizer(beyond)
+    again = json.loads(byte_level())
+    again["added_tokens"].append(special(300, "<|more|>"))
+    assert TokenTokenizer(json.dumps(again)).vocab_size == 267      # the library numbers it anew
+
+
+@pytest.mark.needs()
+def test_a_missing_library_is_answered_with_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(TokenizersMissing) as caught:
+        TokenTokenizer(byte_level())
+    assert "python -m pip install -e '.[convert]'" in str(caught.value)
+    assert "\n" not in str(caught.value) and isinstance(caught.value, ValueError)
+
+
+def test_characters_come_one_by_one_like_tokens():
+    tokenizer = CharTokenizer("the 🙂")
+    assert (tokenizer.unit, tokenizer.end) == ("character", None)
+    assert (TokenTokenizer.unit, TokenTokenizer(byte_level(), 0).end) == ("token", 0)
+    assert streamed(tokenizer, tokenizer.encode("eh🙂"), [1]) == ["e", "h", "🙂", ""]

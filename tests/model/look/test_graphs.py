@@ -1,0 +1,75 @@
+"""The graphs to learn from: their numbers by hand, the block's by the model."""
+import math
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
+from model.look import __main__ as look
+from model.look import graphs
+
+
+def places(recorder):
+    return {place.name: place for place in recorder.places() if place.name}
+
+
+def test_the_neurons_numbers_are_those_that_its_text_promises():
+    p = places(graphs.neuron())
+    expected = {"loss": (0.25, 1), "error": (-0.5, -1), "y": (0.5, -1), "b": (1, -0.25),
+                "w": ([1, -1], [-0.5, -0.75])}
+    for name, (value, gradient) in expected.items():
+        assert np.array_equal(p[name].value, value), name
+        assert np.array_equal(p[name].gradient, gradient), name
+    assert [float(part) for part in p["error"].parts] == [-0.5, -0.5]
+    assert p["x"].gradient is None
+
+
+def test_two_words_share_out_their_look_as_the_text_promises():
+    p = places(graphs.two_words())
+    assert np.allclose(p["weights"].value, [[1, 0], [1 / 4, 3 / 4]], rtol=0, atol=1e-15)
+    assert np.allclose(p["mixed"].value, [[4], [7]], rtol=0, atol=1e-14)
+    assert np.allclose(p["value"].gradient, [[1.25], [0.75]], rtol=0, atol=1e-15)
+    assert np.allclose(p["key"].gradient, [[-0.75], [0.75]], rtol=0, atol=1e-14)
+    assert np.allclose(p["query"].gradient, [[0], [0.75 * math.log(3)]], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_block_is_the_first_step_of_a_model_of_that_configuration(bias):
+    config = TransformerConfig(11, block_size=8, n_layer=3, n_head=2, n_embd=12, dropout=0.1,
+                               bias=bias)
+    p = places(graphs.one_block(config))
+    model = Transformer(TransformerConfig(11, 8, 1, 2, 12, 0.1, bias))
+    ids, targets = p["ids"].value, p["targets"].value
+    assert ids.shape == targets.shape == (graphs.BATCH, 8)
+    assert np.array_equal(ids[:, 1:], targets[:, :-1])
+    loss = mg.cross_entropy(model(ids), targets)
+    loss.backward()
+    assert p["loss"].value == loss.data
+    names = dict(model.named_parameters())
+    assert names.keys() <= p.keys()
+    for name, parameter in names.items():
+        assert np.allclose(p[name].gradient, parameter.grad, rtol=1e-4, atol=1e-7), name
+    assert len(p["token_embedding.weight"].parts) == 2
+
+
+@pytest.mark.parametrize("of", graphs.GRAPHS)
+def test_a_graph_is_printed_in_80_columns_or_drawn(of, tmp_path, capsys):
+    flags = ["--of", of, "--out_dir", str(tmp_path)]
+    title = graphs.GRAPHS[of].__doc__.splitlines()[0]
+    config = TransformerConfig(11, block_size=8, n_layer=3, n_head=2, n_embd=12)
+    save_checkpoint(tmp_path / "ckpt.npz", Transformer(config), CharTokenizer("abcdefghijk"))
+    look.main(["--graph", *flags])
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80 and "\nRules of the ops" in said
+    assert said.startswith(f"{title}\n\n")
+    look.main(["--graph", str(tmp_path / "a.SVG"), *flags])
+    assert capsys.readouterr().out == f"drawn in {tmp_path / 'a.SVG'}; a browser shows it\n"
+    drawing = ET.fromstring((tmp_path / "a.SVG").read_text(encoding="utf-8"))
+    assert drawing[0].text == title
+
+
+def test_the_neuron_is_shown_by_default(capsys):
+    look.main(["--graph"])
+    assert "mg.sigmoid((w * x).sum() + b)" in capsys.readouterr().out

@@ -1,0 +1,101 @@
+"""A head in numbers: against loops over single weights, and the phrase that they give."""
+import math
+
+import numpy as np
+import pytest
+
+from model.look.heads import RULES, Head, describe, kind
+
+V = 5
+
+
+def random_maps(T, rng, layers=2, heads=3):
+    maps = np.tril(rng.random((layers, heads, T, T)) ** 6)
+    return (maps / maps.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def test_the_numbers_are_those_of_weights_taken_one_by_one():
+    rng = np.random.default_rng(0)
+    windows = [(rng.integers(V, size=T), random_maps(T, rng), fresh)
+               for T, fresh in ((9, 0), (9, 4), (6, 4))]
+    described = describe(windows)
+    for layer in range(2):
+        for head in range(3):
+            rows = [(ids, row, [float(x) for x in maps[layer, head, row, :row + 1]])
+                    for ids, maps, fresh in windows for row in range(len(ids))
+                    if row >= fresh and row > 0]
+
+            def mean(f):
+                return sum(f(ids, row, w) for ids, row, w in rows) / len(rows)
+
+            def on(character, even):
+                return mean(lambda ids, row, w: sum(
+                    1 / (row + 1) if even else x for k, x in enumerate(w) if ids[k] == character))
+            expected = dict(
+                entropy=mean(lambda ids, row, w: -sum(x * math.log2(x) for x in w if x)),
+                distance=mean(lambda ids, row, w: sum(x * (row - k) for k, x in enumerate(w))),
+                previous=mean(lambda ids, row, w: w[row - 1]),
+                itself=mean(lambda ids, row, w: w[row]),
+                first=mean(lambda ids, row, w: w[0]))
+            found = described[layer][head]
+            favourite = max(range(V), key=lambda c: on(c, False) - on(c, True))
+            assert found.favourite_id == favourite
+            assert found.numbers == pytest.approx(
+                expected | {"favourite": on(favourite, False)}, rel=1e-6)
+            assert found.even == pytest.approx(dict(
+                entropy=mean(lambda ids, row, w: math.log2(row + 1)),
+                distance=mean(lambda ids, row, w: row / 2),
+                previous=mean(lambda ids, row, w: 1 / (row + 1)),
+                itself=mean(lambda ids, row, w: 1 / (row + 1)),
+                first=mean(lambda ids, row, w: 1 / (row + 1)), favourite=on(favourite, True)))
+
+
+def test_the_favourite_is_an_id_whichever_ids_the_text_has():
+    rng = np.random.default_rng(0)
+    ids, maps = rng.integers(V, size=20), random_maps(20, rng)
+    for head, other in zip(describe([(ids, maps, 0)])[0], describe([(7 * ids + 9, maps, 0)])[0]):
+        assert other == head._replace(favourite_id=7 * head.favourite_id + 9)
+
+
+T = 24
+ROW, COLUMN = np.indices((T, T))
+IDS = np.arange(T) % 4                  # the character 4 never comes
+
+
+def kind_of(map, ids=IDS):
+    map = np.tril(map) / np.tril(map).sum(-1, keepdims=True)
+    return kind(describe([(ids, map[None, None], 0)])[0][0])
+
+
+@pytest.mark.parametrize("label,map", [
+    ("previous", (COLUMN == np.maximum(ROW - 1, 0)) + 0.01),
+    ("itself", (COLUMN == ROW) + 0.01),
+    ("first", (COLUMN == 0) + 0.01),
+    ("last few", np.exp((COLUMN - ROW) / 3)),
+    ("often {}", (IDS[COLUMN] == 2) + 0.05),
+    ("wide", np.ones((T, T))),
+    ("mixed", (COLUMN == ROW // 3) + (COLUMN == ROW // 2) + 1e-9)])
+def test_a_head_is_described_by_the_first_rule_that_holds(label, map):
+    assert kind_of(map)[0] == label
+
+
+def test_a_head_that_leans_to_a_character_gives_it_a_tenth_and_twice_an_even_look():
+    def head(share, even=0.01, entropy=1.0):
+        base = dict.fromkeys(("previous", "itself", "first"), 0.1)
+        return Head(base | {"entropy": entropy, "distance": 9, "favourite": share},
+                    base | {"entropy": 4.0, "distance": 10, "favourite": even}, 2)
+    assert kind(head(0.1))[0] == "leans to {}" and kind(head(0.0999))[0] == "mixed"
+    assert kind(head(0.19, 0.1))[0] == "mixed" and kind(head(0.25, 0.125))[0] == "often {}"
+    assert kind(head(0.1, entropy=3.0))[0] == "wide"
+
+
+def test_queries_with_nothing_before_them_say_nothing():
+    for windows in ([(np.array([1]), np.ones((1, 1, 1, 1)), 0)] * 3,
+                    [(np.array([1]), np.ones((1, 1, 1, 1), np.float32), 0)]):
+        head = describe(windows)[0][0]
+        assert all(math.isnan(x) for x in (*head.numbers.values(), *head.even.values()))
+        assert kind(head)[0] == "alone"
+
+
+def test_every_rule_says_what_it_demands():
+    assert all(does and when for _, does, _, when in RULES) and RULES[-1][3] == "none of these"

@@ -1,0 +1,366 @@
+"""What the page holds: every number against its direct computation, and no way out of the file."""
+import base64
+import configparser
+import csv
+import json
+import math
+import pathlib
+import re
+import tracemalloc
+import zlib
+
+import numpy as np
+import pytest
+
+import data
+from model.convert.tokens import TokenTokenizer
+from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, sample
+from model.look import heads, page
+from model.look.maps import FILES
+from model.look.page import (MOST_CHARACTERS, SCRIPTS, check_length, count_weights, gather, html,
+                             letters, pack, shown, sizes, step_facts, words_of)
+from model.look.reading import Window, read
+from model.sampling.decoding import window_start
+from model.sampling.scoring import text_losses, yardstick
+from model.storage.checkpoint import Checkpoint
+from model.transformer import POSITIONS
+from token_files import byte_fallback, byte_level
+
+TEXT = "the quick brown fox runs\nover the green wood"
+
+
+@pytest.fixture(scope="module")
+def found(trained):
+    """A checkpoint, and what its page holds of TEXT."""
+    checkpoint = load_checkpoint(trained / "ckpt.npz")
+    return checkpoint, *gather(checkpoint, TEXT, "from here", trained)
+
+
+def made(text, training=None, **config):
+    """A model that has not been trained, as if it came from a file."""
+    tokenizer = CharTokenizer(text)
+    settings = dict(block_size=8, n_layer=2, n_head=2, n_embd=8) | config
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, **settings))
+    for p in model.parameters():
+        p.data *= 8 if p.ndim > 1 else 1
+    return Checkpoint(model, tokenizer, training or {}, {})
+
+
+def test_what_was_expected_of_each_character_is_what_sampling_would_have_drawn_from(found):
+    (model, tokenizer, *_), facts, _ = found
+    ids, block = tokenizer.encode(TEXT), model.config.block_size
+    assert facts["ids"] == ids.tolist() and len(facts["characters"]) == len(ids) > 2 * block
+    losses = text_losses(model, ids)
+    for n, fact in enumerate(facts["characters"], 1):
+        start = window_start(n, block)
+        assert facts["windows"][fact["window"]] == {
+            "start": start, "length": min(block, len(ids) - start)}
+        logits = model(ids[start:n]).data[-1].astype(np.float64)
+        p = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        order = sorted(range(len(p)), key=lambda i: -p[i])[:8]
+        assert [i for i, _ in fact["top"]] == order
+        assert [x for _, x in fact["top"]] == pytest.approx(1e4 * p[order], abs=0.51)
+        if n < len(ids):
+            assert fact["came"] == pytest.approx(1e4 * p[ids[n]], abs=0.51)
+            assert fact["loss"] == pytest.approx(losses[n - 1], abs=5.1e-4)
+            assert fact["bits"] == pytest.approx(losses[n - 1] / math.log(2), abs=5.1e-4)
+            assert fact["rank"] == 1 + sum(p > p[ids[n]])
+        else:
+            assert not fact.keys() & {"came", "loss", "rank"}
+
+
+def test_the_mean_loss_and_the_n_grams_are_those_of_the_score(found, trained, tmp_path, capsys):
+    score = found[1]["score"]
+    (tmp_path / "t.txt").write_text(TEXT, encoding="utf-8")
+    sample.main(["--out_dir", str(trained), "--score", str(tmp_path / "t.txt")])
+    said = capsys.readouterr().out
+    assert f"    {score['loss']:.4f}  nats" in said and f"    {score['bits']:.4f}  bits" in said
+    printed = re.findall(r"^    ([0-9.]+)  (?:counted )?(.*)$", said.split("beside n-grams")[1],
+                         re.MULTILINE)
+    assert {name.replace("  <--", ""): float(x) for x, name in printed} == dict(score["ladder"])
+    assert len(score["ladder"]) == 6 and score["seen"] is False
+
+
+def test_a_text_that_was_trained_on_is_known_again(found, trained, small_text):
+    train, _ = data.split(small_text.read_text(encoding="utf-8"))
+    assert gather(found[0], train[50:90], "", trained)[0]["score"]["seen"]
+    assert not gather(found[0], train[50:80], "", trained)[0]["score"]["seen"]     # by chance
+
+
+def test_heads_are_described_over_the_rows_that_predict(found):
+    (model, tokenizer, *_), facts, _ = found
+    windows = read(model, tokenizer.encode(TEXT))
+    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
+    for layer, of_layer in zip(facts["heads"], described, strict=True):
+        for fact, head in zip(layer, of_layer, strict=True):
+            for mine, its in ((fact["numbers"], head.numbers), (fact["even"], head.even)):
+                assert mine == {name: round(x, 2) if name in ("entropy", "distance")
+                                else round(1e4 * x) for name, x in its.items()}
+            symbol = facts["vocabulary"][head.favourite_id][0]
+            assert fact["does"] == heads.kind(head)[1].format(f"‘{symbol}’")
+
+
+def unpacked(facts, weights):
+    """Maps in units of 0.01 %, as the page reads them: for each window (L, H, T (T + 1) / 2)."""
+    low, high = np.frombuffer(zlib.decompress(weights), np.uint8).reshape(2, -1).astype(int)
+    layers, each = len(facts["heads"]), len(facts["heads"][0])
+    sizes = [w["length"] * (w["length"] + 1) // 2 for w in facts["windows"]]
+    ends = np.cumsum([layers * each * size for size in sizes])
+    assert ends[-1] == len(low)
+    return [part.reshape(layers, each, -1) for part in np.split(low + 256 * high, ends[:-1])]
+
+
+def test_the_weights_are_those_of_the_plain_path_to_a_hundredth_of_a_percent(found):
+    (model, tokenizer, *_), facts, weights = found
+    ids = tokenizer.encode(TEXT)
+    for window, units in zip(facts["windows"], unpacked(facts, weights), strict=True):
+        maps = model.attention_maps(ids[window["start"]:window["start"] + window["length"]])
+        for row in range(window["length"]):
+            at = row * (row + 1) // 2
+            assert np.array_equal(units[..., at:at + row + 1],
+                                  np.rint(1e4 * maps[..., row, :row + 1].astype(float)))
+
+
+def test_each_block_shows_its_stream_and_what_it_would_predict(found):
+    (model, tokenizer, *_), facts, _ = found
+    ids, fact = tokenizer.encode(TEXT), facts["characters"][4]
+    x = model.token_embedding(ids[:5]) + model.position_embedding(np.arange(5))
+    for block, shown_of_block in zip([None, *model.blocks], fact["blocks"], strict=True):
+        x = x if block is None else block(x)
+        assert shown_of_block["norm"] == pytest.approx(np.linalg.norm(x.data[-1]), abs=0.006)
+        assert shown_of_block["channels"] == pytest.approx(x.data[-1, :4], abs=6e-4)
+        logits = (model.norm(x).data @ model.token_embedding.weight.data.T)[-1].astype(float)
+        p = np.exp(logits) / np.exp(logits).sum()
+        assert shown_of_block["came"] == pytest.approx(1e4 * p[ids[5]], abs=0.51)
+        assert shown_of_block["top"][0][1] == pytest.approx(1e4 * p.max(), abs=0.51)
+    assert fact["blocks"][-1]["came"] == fact["came"]
+
+
+def test_the_steps_count_every_parameter_once(found):
+    (model, *_), facts, _ = found
+    assert sum(step["count"] for step in facts["steps"]) == sum(p.size for p in model.parameters())
+    assert facts["steps"][0]["shape"] == (1, 16) and facts["steps"][0]["op"] == "encode"
+    assert facts["steps"][-1]["letters"] == ["B", "T", "V"] and facts["steps"][-1]["count"] == 0
+    assert [step["words"] for step in facts["steps"] if step["op"] == "self_attention"]
+    assert dict((letter, size) for letter, size, _ in facts["sizes"]) == {
+        "B": 1, "T": 16, "C": 16, "H": 2, "D": 8, "V": model.config.vocab_size}
+
+
+def test_axes_are_named_by_what_they_are_and_not_by_their_size():
+    config = TransformerConfig(16, block_size=8, n_layer=1, n_head=2, n_embd=16)    # V is C
+    assert letters((1, 8, 16), config, False) == ["B", "T", "C"]
+    assert letters((1, 8, 16), config, True) == ["B", "T", "V"]
+    assert letters((8, 48), config, False) == ["T", "3 C"]
+    assert letters((1, 8, 24), config, False) == ["B", "T", "24"]
+    grouped = TransformerConfig(16, block_size=8, n_layer=1, n_head=4, n_embd=16, n_kv_head=2)
+    assert letters((8, 32), grouped, False) == ["T", "(H + 2 G) D"]     # which is 2 C by chance
+
+
+def test_of_two_sums_the_one_of_the_n_grams_is_told_apart_from_that_of_the_places():
+    assert "rows of the n-grams" in words_of(TransformerConfig(
+        28, 16, 1, 2, 16, position="sinusoidal", ngrams=2))["add"]
+
+
+@pytest.mark.parametrize("n_kv_head", [None, 1])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_the_steps_of_a_model_with_options_are_told_as_they_are(position, n_kv_head):
+    config = TransformerConfig(28, 16, 1, 2, 16, bias=True, position=position, n_kv_head=n_kv_head)
+    steps = step_facts(read(Transformer(config), np.arange(10))[0].steps, config)
+    said = {step["op"]: step["words"] for step in steps}
+    assert set(words_of(config).values()) >= set(said.values()) - {steps[0]["words"]}
+    assert ("slope of the head" in said["self_attention"]) == (position == "alibi")
+    assert ("rotary" in said) == (position == "rotary")
+    assert ("add" in said) == (position in ("learned", "sinusoidal"))
+    assert ("Sines and cosines" in said.get("add", "")) == (position == "sinusoidal")
+    assert "n-grams" not in said.get("add", "")
+    assert "shifted by another" in said["layer_norm"]
+    qkv = next(step for step in steps if step["shape"][-1] != 16 and step["op"] == "linear")
+    assert ("keys and values for G" in qkv["words"]) == (n_kv_head == 1)
+    assert qkv["letters"][-1] == ("3 C" if n_kv_head is None else "(H + 2 G) D")
+    assert ("G" in dict(row[:2] for row in sizes(config, 10))) == (n_kv_head == 1)
+
+
+@pytest.mark.parametrize("options, says, never", [
+    (dict(norm="rms"), "root mean square; nothing is learnt", "variance"),
+    (dict(qk_norm=True), "only their directions count.", "turned"),
+    (dict(qk_norm=True, position="rotary"), "only their directions count; then they are turned",
+     "Queries and keys are turned"),
+    (dict(norm="rms_gain"), "each channel is then scaled by a learnt factor.", "nothing is learnt"),
+    (dict(activation="relu2"), "up to four times the channels, through ReLU and a square", "GELU"),
+    (dict(activation="gelu_tanh", n_inner=24), "up to 24 channels, through GELU (by tanh), and",
+     "four times"),
+    (dict(activation="swiglu"), "channels, twice, the one through SiLU as a gate", "GELU"),
+    (dict(tied=False), "row of C learnt numbers for every character, which is not",
+     "Compared with every row of the token table"),
+    (dict(ngrams=3), "The 2 to 3 characters that it ends have rows of learnt numbers", "Sines")])
+def test_the_parts_of_a_model_are_told_as_they_are(options, says, never):
+    config = TransformerConfig(28, 16, 1, 2, 16, **options)
+    steps = step_facts(read(Transformer(config), np.arange(10))[0].steps, config)
+    said = [step["words"] for step in steps[1:]]
+    assert set(words_of(config).values()) >= set(said)
+    assert any(says in words for words in said) and not any(never in words for words in said)
+    assert steps[-1]["letters"] == ["B", "T", "V"]
+
+
+def test_a_step_that_has_no_words_here_has_those_of_its_op(found, trained, monkeypatch):
+    def fewer(config, complete=words_of):
+        return {name: words for name, words in complete(config).items() if name != "self_attention"}
+    monkeypatch.setattr(page, "words_of", fewer)
+    steps = gather(found[0], TEXT, "", trained)[0]["steps"]
+    assert any("scaled_dot_product_attention of H heads" in step["words"] for step in steps)
+
+
+def test_the_run_is_its_log_and_the_n_grams_on_its_validation_text(found, trained, small_text):
+    (model, tokenizer, *_), facts, _ = found
+    with open(trained / "log.csv", encoding="utf-8") as file:
+        lines = list(csv.reader(file))[1:]
+    assert facts["log"] == [[float(x) if x else None for x in line] for line in lines]
+    assert facts["log"][0][1] is None and len(facts["log"]) == 5
+    train, val = data.split(tokenizer.encode(data.read_text(str(small_text))))
+    counted = yardstick(train, val, tokenizer.vocab_size)
+    assert facts["counted"] == [(name, round(x, 3)) for name, x in counted.items()]
+    assert ("trained", "40 steps on words.txt") in facts["about"]
+    assert ("folder", str(trained)) in facts["about"]
+
+
+@pytest.mark.parametrize("log,why", [(None, "cannot be read"), (b"iter,train_loss\n1,2",
+                                                                "is damaged")])
+def test_without_a_log_or_the_training_text_the_page_says_why(tmp_path, log, why):
+    checkpoint = made("abc ")
+    if log is not None:
+        (tmp_path / "log.csv").write_bytes(log)
+    facts, weights = gather(checkpoint, "abc abc", "", tmp_path)
+    assert facts["log"] is None and why in facts["no_log"] and "log.csv" in facts["no_log"]
+    assert facts["counted"] is None and "does not say which text" in facts["no_counts"]
+    assert html(facts, weights)
+
+
+def test_a_text_too_short_or_too_long_is_refused():
+    small = TransformerConfig(5, block_size=64, n_layer=4, n_head=4, n_embd=16)
+    large = TransformerConfig(5, block_size=1024, n_layer=12, n_head=12, n_embd=24)
+    for N in (0, 1):
+        with pytest.raises(ValueError, match=f"needs two characters .* and this has {N}"):
+            check_length(small, N)
+    check_length(small, 2), check_length(small, MOST_CHARACTERS), check_length(large, 256)
+    with pytest.raises(ValueError, match="has 1,001 characters, .* at most 1,000, .* shorter"):
+        check_length(small, 1001)
+    with pytest.raises(ValueError, match="has 900 characters, .* at most 372, "):
+        check_length(large, 900)
+
+
+@pytest.mark.parametrize("block,N", [(8, 3), (8, 8), (8, 9), (8, 30), (7, 30), (1, 4)])
+def test_the_weights_are_counted_before_they_are_computed(tmp_path, block, N):
+    checkpoint = made("abc", block_size=block)
+    facts, weights = gather(checkpoint, ("abc" * N)[:N], "", tmp_path)
+    assert sum(x.size for x in unpacked(facts, weights)) == count_weights(
+        checkpoint.model.config, N)
+
+
+def test_a_model_that_has_diverged_is_refused(tmp_path):
+    checkpoint = made("abc")
+    checkpoint.model.norm.weight.data[0] = math.nan
+    with pytest.raises(ValueError, match="its training may have diverged"):
+        gather(checkpoint, "abc", "", tmp_path)
+
+
+@pytest.mark.parametrize("character,symbol,name", [
+    ("e", "e", "e"), ("E", "E", "capital E"), ("7", "7", "7"), (".", ".", "full stop"),
+    (" ", "␣", "space"), ("\n", "⏎", "line break"), ("\t", "⇥", "tab"), ("\0", "␀", "U+0000"),
+    ("\x7f", "U+007F", "U+007F"), ("\u2028", "U+2028", "line separator"),
+    ("\u202e", "U+202E", "right-to-left override"), ("\ud800", "U+D800", "U+D800"),
+    ("\u0301", "◌\u0301", "combining acute accent"), ("\u00a0", "U+00A0", "no-break space"),
+    ("𝄞", "𝄞", "musical symbol g clef"), ("é", "é", "é"), ("<", "<", "less-than sign")])
+def test_every_character_has_a_symbol_that_can_be_seen_and_a_name(character, symbol, name):
+    assert shown(character) == (symbol, name)
+
+
+@pytest.mark.parametrize("token,symbol,name", [
+    (" the", "␣the", "space the"), ("the", "the", "the"), ("\n\n", "⏎⏎", "line break line break"),
+    ("\t\tx", "⇥⇥x", "tab tab x"), ("", "", ""), ("<s>", "<s>", "<s>"), ("e\u0301", "e◌\u0301",
+                                                                         "e\u0301"),
+    ("a\0b", "a␀b", "a b"), ("abcdefghijklmnopqrst", "abcdefghijklmno…", "abcdefghijklmnopqrst")])
+def test_every_token_has_a_symbol_that_can_be_seen_and_a_name(token, symbol, name):
+    assert shown(token) == (symbol, name)
+
+
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("kind", [byte_level, byte_fallback])
+def test_a_page_of_tokens_shows_tokens_and_speaks_of_them(tmp_path, kind):
+    tokenizer = TokenTokenizer(kind(), None, 300)
+    model = Transformer(TransformerConfig(300, 8, n_layer=2, n_head=2, n_embd=8))
+    for p in model.parameters():
+        p.data *= 20 if p.ndim > 1 else 1
+    checkpoint = Checkpoint(model, tokenizer, {}, {})
+    facts, weights = gather(checkpoint, "the in 🙂 the character", "", tmp_path)
+    ids = tokenizer.encode("the in 🙂 the character").tolist()
+    assert facts["ids"] == ids and facts["unit"] == "token" and facts["vocab_size"] == 300
+    assert set(ids) <= facts["vocabulary"].keys() and len(facts["vocabulary"]) < 300
+    assert facts["vocabulary"][tokenizer.vocabulary.index(" the")] == ("␣the", "space the")
+    tops = [part["top"] for fact in facts["characters"] for part in (fact, *fact["blocks"])]
+    assert {i for top in tops for i, _ in top} <= facts["vocabulary"].keys()
+    assert {("window", "8 tokens"), ("vocabulary", "300 tokens")} <= set(facts["about"])
+    page = html(facts, weights)
+    said = page[page.index("<h1>"):page.index("<script")]
+    assert "a token at a time" in said and "character" not in said
+    assert "character" not in json.dumps([facts[name] for name in ("rules", "sizes", "steps")])
+    with pytest.raises(ValueError, match="a text needs two tokens to have one to predict"):
+        gather(checkpoint, "", "", tmp_path)
+
+
+def test_a_page_of_many_tokens_is_as_small_as_of_few(tmp_path):
+    sizes, most = [], []
+    for V in (300, 30_000):
+        checkpoint = made("".join(map(chr, range(97, 97 + V))), block_size=64, n_layer=8)
+        tracemalloc.start()
+        page = html(*gather(checkpoint, "abc" * 20, "", tmp_path))
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        sizes.append(len(page))
+    assert sizes[1] < 1.2 * sizes[0]
+    assert most[1] < 4 * 8 * 60 * 30_000        # four times what float64 of one depth take
+
+
+def test_no_text_or_name_can_leave_the_json_that_holds_it(tmp_path, hostile_text):
+    out_dir = tmp_path / "<b>&'\""
+    checkpoint = made(hostile_text, {"settings": {"data": hostile_text}, "text": ""})
+    facts, weights = gather(checkpoint, hostile_text, "</script>{{weights}}", out_dir)
+    written = html(facts, weights)
+    parts = re.findall(r"<script([^>]*)>(.*?)</script>", written, re.DOTALL)
+    assert [kind for kind, _ in parts] == [' type="text/plain" id="weights"',
+                                           ' type="application/json" id="facts"', ""]
+    assert base64.b64decode(parts[0][1]) == weights
+    assert "<" not in parts[1][1] and parts[1][1].isascii()
+    assert json.loads(parts[1][1]) == json.loads(json.dumps(facts))
+    written.encode("utf-8")
+    assert "{{" not in written.replace(parts[1][1], "")
+
+
+def test_nothing_in_the_page_points_out_of_it(found):
+    written = html(*found[1:])
+    assert "default-src 'none'" in written and "img-src data:" in written
+    assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)|@import|url\(", written)
+    assert not re.findall(r"(?:src|href)=\"(?!#|data:,)", written)
+    assert "innerHTML" not in written and "insertAdjacentHTML" not in written
+
+
+def test_what_the_page_is_made_of_is_installed_with_the_package():
+    folder, config = pathlib.Path(page.__file__).parent, configparser.ConfigParser()
+    config.read(folder.parents[1] / "setup.cfg", encoding="utf-8")
+    patterns = config["options.package_data"]["model.look"].split()
+    installed = {path for pattern in patterns for path in folder.glob(pattern)}
+    parts = set((folder / "static").iterdir())
+    assert parts <= installed and {path.name for path in parts} == {
+        "shell.html", "page.html", "page.css", "elements.js", *SCRIPTS, *FILES}
+
+
+def test_256_characters_of_the_largest_usual_model_stay_below_two_megabytes(tmp_path):
+    checkpoint = made(data.read_text("lantern"), block_size=256, n_layer=6, n_head=6, n_embd=384)
+    facts, weights = gather(checkpoint, data.read_text("lantern")[:256], "", tmp_path)
+    beside, T, hardest = len(html(facts, b"").encode()), 256, 0
+    for sharpness in (1, 1.5, 2):       # among these are the weights that deflate least
+        scores = sharpness * np.random.default_rng(0).standard_normal((1, 6, T, T))
+        maps = np.tril(np.exp(scores))
+        maps /= maps.sum(-1, keepdims=True)
+        layer = Window(0, np.zeros(T, int), 0, None, maps, None, [])
+        hardest = max(hardest, 6 * len(base64.b64encode(pack([layer]))))
+    assert len(base64.b64encode(weights)) < hardest and 1_700_000 < beside + hardest < 2_000_000

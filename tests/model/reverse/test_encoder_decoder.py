@@ -1,0 +1,201 @@
+"""The encoder-decoder: its formula, its gradient, what each position sees, and what it writes."""
+import numpy as np
+import pytest
+
+import minigrad as mg
+from checking import check_gradients, close, frozen, random_weights
+from minigrad import Tensor
+from minigrad.core import watch_ops
+from model import EncoderDecoder
+from model.attention import attention, causal_mask
+from model.reverse.encoder_decoder import BEGIN, END, PAD
+
+V, C, H = 9, 8, 2
+rng = np.random.default_rng(0)
+SOURCE = rng.integers(3, V, size=(3, 5))                                # (B, S)
+SOURCE[1, 3:] = SOURCE[2, 1:] = PAD
+TARGET = np.concatenate([np.full((3, 1), BEGIN), rng.integers(3, V, size=(3, 5))], axis=1)  # (B, T)
+LENGTHS = 5, 3, 1
+
+
+def model_of(dtype=np.float64, dropout=0.0, bias=True):
+    """Small, with weights at which attention is far from uniform."""
+    model = EncoderDecoder(V, 6, 2, H, C, dropout, bias, dtype=dtype)
+    norms = {path: p.data.copy() for path, p in model.named_parameters() if "norm" in path}
+    random_weights(model, scale=0.5)
+    for path, p in model.named_parameters():
+        if path in norms:
+            p.data += norms[path]                                       # gains around 1
+    return model
+
+
+def test_the_model_is_what_its_description_says():
+    """Embeddings, then blocks in the order of figure 1, each branch after a norm and added."""
+    model = model_of()
+
+    def heads(attend, x, context, mask):
+        """The plain formula with the weights of each head, and the output projection."""
+        mixed = [attention(head.query(x), head.key(context), head.value(context), mask)[0]
+                 for head in attend.heads]
+        return attend.out(mg.concatenate(mixed, axis=-1))
+
+    def embedded(ids):
+        return Tensor(model.token_embedding.weight.data[ids]
+                      + model.position_embedding.weight.data[:ids.shape[1]])
+    seen = (SOURCE != PAD)[:, None]                                     # (B, 1, S)
+    x = embedded(SOURCE)
+    for block in model.encoder:
+        y = block.norm1(x)
+        x = x + heads(block.attention, y, y, seen)
+        x = x + block.mlp(block.norm2(x))
+    memory, x = model.memory_norm(x), embedded(TARGET)
+    for block in model.decoder:
+        qkv = block.attention.qkv(block.norm1(x)).data.reshape(3, 6, 3, H, C // H)
+        query, key, value = np.moveaxis(qkv, (2, 3), (0, 2))            # (B, H, T, D) each
+        mixed, _ = attention(Tensor(query), Tensor(key), Tensor(value),
+                             causal_mask(6, dtype=np.float64))
+        x = x + block.attention.out(mixed.swapaxes(1, 2).reshape(3, 6, C))
+        x = x + heads(block.across, block.norm2(x), memory, seen)
+        x = x + block.mlp(block.norm3(x))
+    logits = model.norm(x).data @ model.token_embedding.weight.data.T
+    assert close([model(SOURCE, TARGET).data], [logits])
+
+
+@pytest.mark.parametrize("bias, dropout", [(False, 0.0), (True, 0.3)], ids=["plain", "dropped"])
+def test_the_gradient_by_all_parameters_agrees_with_central_differences(bias, dropout):
+    model = model_of(dropout=dropout, bias=bias)
+    assert check_gradients(model, SOURCE, TARGET, rng=frozen)
+
+
+def test_every_parameter_gets_a_gradient():
+    model = model_of(np.float32)
+    mg.cross_entropy(model(SOURCE, TARGET), TARGET).backward()
+    for path, p in model.named_parameters():
+        assert p.grad is not None and (p.grad != 0).any() and p.grad.dtype == np.float32, path
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_decoder_sees_no_later_token_and_all_earlier_ones(dtype):
+    model = model_of(dtype)
+    before = model(SOURCE, TARGET).data
+    for cut in range(1, TARGET.shape[1]):
+        changed = TARGET.copy()
+        changed[:, cut:] = 3 + (changed[:, cut:] - 2) % (V - 3)
+        after = model(SOURCE, changed).data
+        assert np.array_equal(before[:, :cut], after[:, :cut]), cut
+        assert (before[:, cut:] != after[:, cut:]).any(axis=-1).all(), cut
+
+
+def test_every_position_sees_all_of_the_source():
+    model = model_of()
+    before = model(SOURCE, TARGET).data
+    for b, length in enumerate(LENGTHS):
+        for s in range(length):
+            changed = SOURCE.copy()
+            changed[b, s] = 3 + (changed[b, s] - 2) % (V - 3)
+            moved = (model(changed, TARGET).data != before).any(axis=-1)                # (B, T)
+            assert moved[b].all() and moved.sum() == len(moved[b])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_padding_holds_changes_no_bit(dtype):
+    model = model_of(dtype)
+    memory, mask = model.encode(SOURCE)
+    logits = model.decode(TARGET, memory, mask).data
+    other = np.where(mask.swapaxes(1, 2), memory.data, 7).astype(dtype)
+    assert not np.array_equal(other, memory.data)
+    assert np.array_equal(model.decode(TARGET, Tensor(other), mask).data, logits)
+    model.token_embedding.weight.data[PAD] = 7              # of all that is padded in the source
+    again, _ = model.encode(SOURCE)
+    for b, length in enumerate(LENGTHS):
+        assert np.array_equal(again.data[b, :length], memory.data[b, :length])
+        assert np.array_equal(again.data[b, length:], memory.data[b, length:]) == (length == 5)
+    assert np.array_equal(model(SOURCE, TARGET).data[..., 1:], logits[..., 1:])     # but PAD's own
+
+
+def test_a_padded_source_gives_what_it_gives_alone():
+    model = model_of()
+    for b, length in enumerate(LENGTHS):
+        alone = model(SOURCE[b:b + 1, :length], TARGET[b:b + 1]).data
+        assert close([model(SOURCE, TARGET).data[b]], alone)
+    ended = TARGET.copy()
+    ended[:, 3], ended[:, 4:] = END, PAD
+    assert np.array_equal(model(SOURCE, ended).data[:, :3], model(SOURCE, TARGET).data[:, :3])
+
+
+def test_dropout_happens_only_with_a_generator():
+    model, whole = model_of(dropout=0.4), model_of()
+    first = model(SOURCE, TARGET, frozen()).data
+    assert np.array_equal(model(SOURCE, TARGET).data, whole(SOURCE, TARGET).data)
+    assert np.array_equal(model(SOURCE, TARGET, frozen()).data, first)
+    assert not np.allclose(whole(SOURCE, TARGET).data, first, atol=1e-3)
+    assert np.array_equal(whole(SOURCE, TARGET, frozen()).data, whole(SOURCE, TARGET).data)
+
+
+def test_dropout_falls_on_both_embeddings_every_attention_and_every_branch():
+    class Counting(np.random.Generator):
+        """Each dropout draws one number."""
+        drawn = 0
+
+        def integers(self, *args, **settings):
+            self.drawn += 1
+            return super().integers(*args, **settings)
+    rng = Counting(np.random.PCG64(0))
+    model_of(dropout=0.3)(SOURCE, TARGET, rng)
+    encoder = 2 * (H + 2)                   # in each block: heads, and two branches
+    decoder = 2 * (1 + H + 3)               # heads at once, heads across, and three branches
+    assert rng.drawn == 2 + encoder + decoder
+
+
+def test_attention_maps_are_the_weights_that_the_layers_mix_values_with():
+    model, mixed = model_of(dropout=0.4), []
+
+    def note(event):
+        if event.op == "scaled_dot_product_attention":          # a head of its own
+            mixed.append((event.inputs[2].data, event.outputs[0].data))
+        elif event.op == "self_attention":                      # all heads, packed
+            value = event.inputs[0].data[..., -C:].reshape(3, 6, H, C // H).swapaxes(1, 2)
+            out = event.outputs[0].data.reshape(3, 6, H, C // H).swapaxes(1, 2)
+            mixed.extend((value[:, h], out[:, h]) for h in range(H))
+    with mg.no_grad(), watch_ops(note):
+        model(SOURCE, TARGET)
+    within_source, within_target, across = model.attention_maps(SOURCE, TARGET)
+    assert within_source.shape == (2, 3, H, 5, 5) and across.shape == (2, 3, H, 6, 5)
+    assert within_target.shape == (2, 3, H, 6, 6)
+    in_order = [*within_source, *(maps for layer in zip(within_target, across) for maps in layer)]
+    weights = [maps[:, h] for maps in in_order for h in range(H)]
+    for map, (value, out) in zip(weights, mixed, strict=True):
+        assert close([map @ value], [out]) and np.ptp(map) > 0.3
+        assert np.allclose(map.sum(axis=-1), 1, atol=1e-12)
+    for maps in (within_source, across):
+        assert not np.where((SOURCE == PAD)[:, None, None], maps, 0).any()      # (L, B, H, T, S)
+        assert (maps[:, 0] > 0).all()                       # both ways, where nothing is padded
+    assert np.array_equal(within_target > 0, np.broadcast_to(np.tri(6) > 0, within_target.shape))
+
+
+def test_what_is_written_is_the_likeliest_token_each_time_and_ends_with_end():
+    ends = 0
+    for seed in range(8):
+        model = EncoderDecoder(4, 6, 1, 1, 8, seed=seed)
+        random_weights(model, scale=seed)
+        written = model.write(SOURCE % 4)
+        assert 1 <= written.shape[1] <= 6
+        logits = model(SOURCE % 4, np.concatenate([np.full((3, 1), BEGIN), written], 1)[:, :-1])
+        for row, likeliest in zip(written, logits.data.argmax(axis=-1)):
+            length = [*row, END].index(END) + 1
+            assert np.array_equal(row[:length], likeliest[:length])
+            assert (row[length:] == PAD).all()
+            ends += length < len(row)
+    assert ends
+
+
+def test_sequences_that_the_model_cannot_take_are_refused():
+    model = model_of()
+    with pytest.raises(ValueError) as caught:
+        model(np.full((1, 7), 3), TARGET[:1])
+    assert str(caught.value) == ("a sequence has from 1 to block_size=6 tokens; these ids have the "
+                                 "shape [1, 7]")
+    with pytest.raises(ValueError, match=r"from 1 to block_size=6 tokens; .* shape \[1, 0\]"):
+        model(SOURCE[:1], TARGET[:1, :0])
+    with pytest.raises(ValueError, match="^8 channels do not split evenly into 3 heads"):
+        EncoderDecoder(V, 6, n_head=3, n_embd=8)

@@ -1,0 +1,165 @@
+"""Reversing and sorting: what is kept out of training, that it is learnt, and the command."""
+import dataclasses
+import itertools
+import re
+
+import numba
+import numpy as np
+import pytest
+
+import train
+from model import EncoderDecoder, load_checkpoint, sample
+from model.count import __main__ as count
+from model.reverse import __main__ as reverse
+from model.reverse.encoder_decoder import BEGIN, END, PAD
+from model.reverse.__main__ import (Settings, as_ids, is_kept_out, new_model, random_strings,
+                                    unseen_strings)
+
+SMALL = Settings(block_size=5, n_embd=24)
+SHORT = dataclasses.replace(SMALL, block_size=4, max_iters=200, warmup_iters=20)    # the shortest
+TINY = ["--max_iters", "4", "--eval_interval", "2", "--block_size", "4", "--n_embd", "8"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """What the command does for itself, and does to the process."""
+    numba.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def unseen():
+    """The strings by which SHORT is judged, and TINY, whose strings are as short."""
+    return unseen_strings(SHORT)
+
+
+def test_it_learns_to_reverse_99_percent_of_the_strings_that_it_has_not_seen(monkeypatch, unseen):
+    seen, loss_of = set(), reverse.loss_of
+
+    def noting(model, task, texts, rng):
+        seen.update(texts)
+        return loss_of(model, task, texts, rng)
+    monkeypatch.setattr(reverse, "loss_of", noting)
+    model = new_model(SHORT)
+    assert reverse.count_right(model, "reverse", unseen) == 0
+    reverse.train(SHORT, model, unseen)
+    assert len(set(unseen)) == 2000 and len(seen) > 6000 and not seen & set(unseen)
+    assert reverse.count_right(model, "reverse", unseen) >= 0.99 * len(unseen)
+
+
+def test_training_sees_no_string_that_is_kept_out_and_a_tenth_is():
+    drawn = {kept_out: list(itertools.islice(random_strings(SMALL, kept_out), count))
+             for kept_out, count in ((False, 3000), (True, 300))}
+    assert all(is_kept_out(text) == kept_out for kept_out in drawn for text in drawn[kept_out])
+    assert set(map(len, drawn[False])) == {1, 2, 3, 4, 5}
+    letters = np.random.default_rng(0).integers(26, size=(20_000, 6))
+    share = np.mean([is_kept_out("".join(chr(97 + i) for i in row)) for row in letters])
+    assert abs(share - 0.1) < 5 * 0.3 / len(letters) ** 0.5
+
+
+def test_unseen_strings_are_different_and_the_seed_s(unseen):
+    assert len(set(unseen)) == len(unseen) == 2000 and all(map(is_kept_out, unseen))
+    assert unseen_strings(SMALL, 50) == unseen_strings(SMALL, 60)[:50]
+    assert unseen_strings(SMALL, 50) != unseen_strings(dataclasses.replace(SMALL, seed=1), 50)
+
+
+def test_strings_become_padded_ids_and_back():
+    ids = as_ids(["\2ba\3", "c"])
+    assert ids.tolist() == [[BEGIN, 4, 3, END], [5, PAD, PAD, PAD]]
+    assert reverse.VOCABULARY.decode(ids[0]) == "\2ba\3"
+
+
+def test_the_loss_is_that_of_the_letters_and_their_end_and_of_nothing_else():
+    model, texts = new_model(SMALL), ["abc", "a", "zzzzz"]
+    each = [reverse.loss_of(model, "sort", [text]).item() * (len(text) + 1) for text in texts]
+    together = reverse.loss_of(model, "sort", texts).item()
+    assert np.isclose(together, sum(each) / (3 + 1 + 5 + 3), rtol=1e-5)
+    by_hand = model(as_ids(["ca"]), as_ids(["\2ac"])).data[0]           # logits after begin, a, c
+    logp = by_hand - np.log(np.exp(by_hand).sum(axis=-1, keepdims=True))
+    assert np.isclose(reverse.loss_of(model, "sort", ["ca"]).item(),
+                      -logp[[0, 1, 2], [3, 5, END]].mean(), rtol=1e-5)
+
+
+def test_the_command_says_what_it_does_and_shows_strings(capsys, monkeypatch, unseen):
+    monkeypatch.setattr(reverse, "unseen_strings", lambda s: unseen)
+    reverse.main([*TINY, "--n_layer", "1", "--text", "dcba", "--task", "sort"])
+    said = capsys.readouterr().out
+    assert "sort strings of 1 to 4 letters" in said
+    assert " parameters: 1 layer to read, 1 to write, 2 heads, 8 channels\n" in said
+    assert re.search(r"^step      2   loss \d\.\d{3}   right \d+ of 200 unseen strings$", said,
+                     re.M)
+    assert re.search(r"^[\d,]+ of 2,000 unseen strings are right, [\d.]+%, after \d+ seconds of "
+                     r"training$", said, re.M)
+    shown = re.findall(r"^    (\w+) +->  ([a-z?]*)(?:   wrong: (\w+))?$", said, re.M)
+    assert len(shown) == 6 and shown[-1][0] == "dcba"
+    for text, answer, wanted in shown:
+        assert (wanted or answer) == "".join(sorted(text)) and answer != wanted
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, unseen):
+    """The folder of a model that has hardly been trained, saved twice."""
+    folder = tmp_path_factory.mktemp("reverse") / "out reverse"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reverse, "unseen_strings", lambda s: unseen)
+        for seed in ("1", "2"):
+            reverse.main([*TINY, "--seed", seed, "--out_dir", str(folder)])
+    return folder
+
+
+def test_the_model_is_saved_and_an_earlier_one_is_kept(saved, unseen):
+    assert {path.name for path in saved.iterdir()} == {".lock", "ckpt.npz", "earlier.1"}
+    for path, seed in ((saved / "earlier.1" / "ckpt.npz", 1), (saved / "ckpt.npz", 2)):
+        found = load_checkpoint(path, kinds=EncoderDecoder)
+        assert found.tokenizer.vocabulary == reverse.VOCABULARY.vocabulary
+        assert found.training["settings"]["seed"] == seed and found.training["judged"] == 2000
+        assert found.training["right"] == reverse.count_right(found.model, "reverse", unseen)
+
+
+@pytest.mark.parametrize("command, flags", [
+    (sample, []), (count, []), (train, ["--init_from", "resume"]), (train, ["--replay"])])
+def test_a_command_for_transformers_says_what_the_file_is_and_what_to_do(saved, capsys, command,
+                                                                         flags):
+    with pytest.raises(SystemExit) as caught:
+        command.main(["--replay", str(saved / "ckpt.npz")] if "--replay" in flags else
+                     [*flags, "--out_dir", str(saved)])
+    said = str(caught.value.code)
+    assert capsys.readouterr() == ("", "") and "\n" not in said
+    assert f"{saved / 'ckpt.npz'} holds an encoder-decoder" in said
+    assert said.endswith(f"see it at work with python -m model.look --out_dir '{saved}'")
+
+
+def test_nothing_is_trained_if_the_folder_cannot_be_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reverse, "run", None)               # not to be called
+    (tmp_path / "file").write_text("theirs")
+    with pytest.raises(SystemExit) as caught:
+        reverse.main([*TINY, "--out_dir", str(tmp_path / "file")])
+    assert str(caught.value.code).startswith(f"model.reverse: cannot use {tmp_path / 'file'}: ")
+    assert (tmp_path / "file").read_text() == "theirs"
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")       # of plain NumPy
+def test_a_loss_that_is_no_number_ends_the_training_in_one_line(monkeypatch, unseen):
+    monkeypatch.setattr(reverse, "unseen_strings", lambda s: unseen)
+    with pytest.raises(SystemExit) as caught:
+        reverse.main([*TINY, "--learning_rate", "1e30"])
+    assert re.fullmatch(r"model.reverse: the loss became nan at step \d; train again with a lower "
+                        "--learning_rate", str(caught.value.code))
+
+
+@pytest.mark.parametrize("flags, says", [
+    (("--text", "Hi"), "--text takes letters from a to z: the character 'H' (LATIN CAPITAL"),
+    (("--text", ""), "--text takes a value, and an empty one was given"),
+    (("--text", "a" * 11), "--text has from 1 to --block_size=10 letters, and not 11"),
+    (("--task", "double"), "--task is reverse or sort, not double"),
+    (("--block_size", "3"), "--block_size is at least 4, not 3"),
+    (("--max_iters", "-1", "--dropout", "1"), "--dropout is at least 0 and below 1, not 1.0"),
+    (("--learning_rate", "nan"), "--learning_rate is above 0, not nan"),
+    (("--threads", "999"), "--threads is at most"),
+    (("--n_head", "3"), "--n_embd 32 does not split into --n_head 3 heads; take --n_embd 30 or 33"),
+    (("--itres", "3"), "there is no flag --itres")])
+def test_a_mistake_is_answered_in_one_line(capsys, flags, says):
+    with pytest.raises(SystemExit) as caught:
+        reverse.main(list(flags))
+    out, err = capsys.readouterr()
+    line = str(caught.value.code) if err == "" else err.strip().splitlines()[-1]
+    assert out == "" and line.startswith("model.reverse: ") and says in line
