@@ -7,8 +7,7 @@ import numpy as np
 from data import batches
 from data.errors import TextError
 from data.reading import read_text
-from data.tokenizer import CharTokenizer
-from model.convert.tokens import TokenTokenizer
+from data.tokenizer import CharTokenizer, Tokenizer
 
 
 class Text:
@@ -27,7 +26,7 @@ class Text:
     """
 
     def __init__(self, characters: str, name: str = "",
-                 tokenizer: CharTokenizer | TokenTokenizer | None = None) -> None:
+                 tokenizer: Tokenizer | None = None) -> None:
         self.characters, self.name = characters, name
         self.tokenizer = CharTokenizer(characters) if tokenizer is None else tokenizer
         self.train, self.val = map(self.tokenizer.encode, self.parts())

@@ -1,7 +1,8 @@
 """Characters to ids and back."""
+import pkgutil
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -13,20 +14,60 @@ class UnknownCharacterError(ValueError):
     """A text has a character that the vocabulary lacks."""
 
 
-class CharTokenizer:
+class MissingLibrary(ValueError):
+    """The library that reads a tokenizer is not installed; the message says how to install it."""
+
+
+class Tokenizer:
+    """Text to ids and back.
+
+    Attributes
+    ----------
+    unit : what an id stands for, "character" or "token".
+    end : the id that ends a text, or None.
+    vocabulary : the text of each id.
+    vocab_size : the number of ids, V.
+    ARRAYS : the names of the arrays that a checkpoint keeps of it.
+    """
+
+    unit, end = "character", None
+    ARRAYS = ()
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Return the arrays with the names in ARRAYS."""
+        raise NotImplementedError
+
+    @classmethod
+    def restored(cls, vocab_size: int, *arrays: np.ndarray) -> "Tokenizer":
+        """Return the tokenizer of a model of `vocab_size` ids, from its arrays.
+
+        Raises
+        ------
+        ValueError : the arrays are damaged, or do not fit.
+        """
+        raise NotImplementedError
+
+
+# Each kind of tokenizer, by the name of the first array that a checkpoint keeps of it.
+KINDS = {"vocabulary": "data.tokenizer:CharTokenizer",
+         "tokenizer": "model.convert.tokens:TokenTokenizer"}
+
+
+def kind_of(names: Iterable[str]) -> type[Tokenizer]:
+    """Return the kind of tokenizer of a checkpoint with arrays of these names."""
+    found = [name for name in KINDS if name in names] or list(KINDS)
+    return pkgutil.resolve_name(KINDS[found[0]])
+
+
+class CharTokenizer(Tokenizer):
     """One id for each character of a vocabulary.
 
     Parameters
     ----------
     text : any text; its distinct characters are the vocabulary, in the order of their code points.
-
-    Attributes
-    ----------
-    unit : what an id stands for.
-    end : the id that ends a text, or None.
     """
 
-    unit, end = "character", None
+    ARRAYS = ("vocabulary",)
 
     def __init__(self, text: str) -> None:
         self._set_vocabulary("".join(map(chr, np.unique(_code_points(text)))))
@@ -46,6 +87,18 @@ class CharTokenizer:
         tokenizer = cls(vocabulary)
         tokenizer._set_vocabulary(vocabulary)
         return tokenizer
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Return the code point of each id, (V,)."""
+        return self._points,
+
+    @classmethod
+    def restored(cls, vocab_size: int, *arrays: np.ndarray) -> "CharTokenizer":
+        """Return the tokenizer of these code points."""
+        points, = arrays
+        if points.ndim != 1 or points.dtype.kind != "u":
+            raise ValueError("its vocabulary is no row of characters")
+        return cls.of("".join(map(chr, points)), vocab_size)
 
     def _set_vocabulary(self, vocabulary):
         if not vocabulary:
@@ -97,9 +150,9 @@ class CharTokenizer:
         """Decode ids as a text."""
         return "".join(map(chr, self._points[check_ids(ids, self.vocab_size)]))
 
-    def stream(self, after: Iterable[int] = ()) -> "CharStream":
+    def stream(self, after: Iterable[int] = ()) -> "Stream":
         """Return what decodes ids one by one; the ids before them do not matter."""
-        return CharStream(self.vocabulary)
+        return Stream(self.vocabulary)
 
     def _near(self, character):
         """Return known characters: the other case, without the accent, then the nearest code
@@ -110,10 +163,10 @@ class CharTokenizer:
         return list(dict.fromkeys(alike + by_distance))[:NEAREST]
 
 
-class CharStream:
+class Stream:
     """Decodes ids one by one: add(id) returns a character, and `rest` what is left of a text."""
 
-    def __init__(self, vocabulary: str) -> None:
+    def __init__(self, vocabulary: Sequence[str]) -> None:
         self.add = vocabulary.__getitem__
 
     def rest(self) -> str:

@@ -1,18 +1,27 @@
 """A transformer on minigrad: its layers, training, checkpoints, sampling, and views into it."""
+import importlib
+
 from model.console import startup       # noqa: F401  before NumPy and Numba are loaded
-from model.attention import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention,
-                             StackedHeads)
-from model.variants.forms import (ColumnAttention, IterativeAttention, LowRankValueAttention,
-                                  WeightlessAttention)
-from model.storage.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from model.reverse.encoder_decoder import EncoderDecoder
-from model.sampling.generation import generate
 from data.tokenizer import CharTokenizer, UnknownCharacterError
-from model.convert.tokens import TokenTokenizer
+from model.attention import MultiHeadAttention
+from model.sampling.generation import generate
+from model.storage.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from model.transformer import Transformer, TransformerConfig
 
-__all__ = ["CausalAttention", "CharTokenizer", "CheckpointError", "ColumnAttention",
-           "CrossAttention", "EncoderDecoder", "IterativeAttention", "LowRankValueAttention",
-           "MultiHeadAttention", "SelfAttention", "StackedHeads", "TokenTokenizer", "Transformer",
-           "TransformerConfig", "UnknownCharacterError", "WeightlessAttention", "generate",
-           "load_checkpoint", "save_checkpoint"]
+# The names that rooms add: each is imported when it is first asked for.
+ROOMS = {"CausalAttention": "variants.heads", "CrossAttention": "variants.heads",
+         "SelfAttention": "variants.heads", "StackedHeads": "variants.heads",
+         "ColumnAttention": "variants.forms", "IterativeAttention": "variants.forms",
+         "LowRankValueAttention": "variants.forms", "WeightlessAttention": "variants.forms",
+         "EncoderDecoder": "reverse.encoder_decoder", "TokenTokenizer": "convert.tokens"}
+__all__ = ["CharTokenizer", "CheckpointError", "MultiHeadAttention", "Transformer",
+           "TransformerConfig", "UnknownCharacterError", "generate", "load_checkpoint",
+           "save_checkpoint", *ROOMS]
+
+
+def __getattr__(name: str) -> object:
+    """Return a name that a room adds."""
+    if name not in ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"model.{ROOMS[name]}"), name)
+    return found

@@ -15,8 +15,7 @@ import time
 import numpy as np
 
 import data
-from data.tokenizer import CharTokenizer, UnknownCharacterError
-from model.convert.tokens import TokenTokenizer
+from data.tokenizer import Tokenizer, UnknownCharacterError
 from minigrad import compiled
 from model.console.flags import Parser, answering, prepare_output, text_or_file
 from model.console.options import flag, problems
@@ -154,7 +153,7 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
     try:
         ids = tokenizer.encode(text)
     except UnknownCharacterError as error:
-        if isinstance(tokenizer, TokenTokenizer):       # whose own way with these is the only one
+        if tokenizer.unit == "token":       # whose own way with these is the only one
             raise
         raise ValueError(f"{error}; --skip_unknown leaves such characters out") from error
     loss = text_losses(model, ids, s.slide, bar=True).mean()
@@ -179,7 +178,7 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
         print("this very text, or most of it, was trained on and counted", file=sys.stderr)
 
 
-def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: CharTokenizer | TokenTokenizer
+def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: Tokenizer
             ) -> list[tuple[float, str]]:
     """Return a mean loss in bits a character and, of tokens, a byte of UTF-8.  What the first id
     stands for is not counted: nothing predicts it."""
@@ -190,7 +189,7 @@ def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: CharTokenizer | 
     return found
 
 
-def known_part(text: str, tokenizer: CharTokenizer | TokenTokenizer) -> str:
+def known_part(text: str, tokenizer: Tokenizer) -> str:
     """Return the text without characters that the model does not know, and say which these were."""
     known, unknown = tokenizer.without_unknown(text)
     if unknown:

@@ -79,6 +79,16 @@ class TransformerConfig:
             if isinstance(value := getattr(self, field.name), np.generic):
                 object.__setattr__(self, field.name, value.item())
 
+    kind = None         # that a checkpoint names
+
+    def model(self) -> "Transformer":
+        """Return a new model, of parameters that have shapes and no memory."""
+        return Transformer(self, dtype=None)
+
+    def shapes(self, count: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the names and shapes of its parameters, of which a file holds `count`."""
+        return parameter_shapes(self)
+
     @property
     def kv_heads(self) -> int:
         """The number of heads of keys and values."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from model.convert.tokens import TokenizersMissing, TokenTokenizer
+from model.convert.tokens import MissingLibrary, TokenTokenizer
 from model.console.words import shown
 from model.convert.families import as_ours, stored_as, stored_shapes
 from model.convert.found import FormatError, Found, Lazy, check_shapes, shapes_of, text_of
@@ -81,7 +81,7 @@ def _naming(path: pathlib.Path, what: Callable, *arguments: object) -> Any:
     """Call a function; name the file in the error that it raises."""
     try:
         return what(*arguments)
-    except TokenizersMissing:
+    except MissingLibrary:
         raise
     except ValueError as error:
         said = error if isinstance(error, FormatError) else shown(error)    # ours are bounded

@@ -11,7 +11,7 @@ from collections import ChainMap
 from dataclasses import asdict, replace
 
 from data.tokenizer import CharTokenizer
-from model.convert.tokens import TokenizersMissing, TokenTokenizer
+from model.convert.tokens import MissingLibrary, TokenTokenizer
 from model.console.words import shown
 from model.convert import families, safetensors
 from model.convert.found import Found, FormatError, Lazy, check_shapes, shapes_of, some, text_of
@@ -34,7 +34,7 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     Raises
     ------
     FormatError : it is damaged, or of another class, or asks for what our models do not compute.
-    TokenizersMissing : its tokenizer is of tokens, and the library is not installed.
+    MissingLibrary : its tokenizer is of tokens, and the library is not installed.
     """
     folder = pathlib.Path(path)
     said = _json(folder / "config.json")
@@ -149,7 +149,7 @@ def _tokenizer(path, said, config):
         if vocabulary := characters(found):
             return CharTokenizer.of(vocabulary, config.vocab_size), []
         return TokenTokenizer(text, end, config.vocab_size), lines
-    except TokenizersMissing:
+    except MissingLibrary:
         raise
     except (TypeError, ValueError) as error:
         raise FormatError(f"{path} is no tokenizer of this model: {shown(error)}; take the "

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from data.tokenizer import CharTokenizer
-from model.convert.tokens import TokenizersMissing, TokenTokenizer
+from model.convert.tokens import MissingLibrary, TokenTokenizer
 from model.console.words import number_of, shown
 from model.convert.families import GPT2, as_ours, stored_as, stored_shapes
 from model.convert.found import FormatError, Found, Lazy, check_shapes, shapes_of, text_of
@@ -116,7 +116,7 @@ def _tokenizer(path, content, V, given):
         tokens = TokenTokenizer(text, vocab_size=V)
         end = tokens.encode(END).tolist()
         tokens.end = end[0] if len(end) == 1 else None
-    except TokenizersMissing:
+    except MissingLibrary:
         raise
     except ValueError as error:
         raise FormatError(f"{given} is not the tokenizer.json of {path}: {shown(error)}; give "

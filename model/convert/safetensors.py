@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data.tokenizer import CharTokenizer
-from model.convert.tokens import TokenizersMissing, TokenTokenizer
+from model.convert.tokens import MissingLibrary, TokenTokenizer
 from model.console.words import shown
 from model.convert.found import (FormatError, Found, Lazy, check_shapes, missing_library,
                                  numbers_at, of_bfloat16, shapes_of)
@@ -124,7 +124,7 @@ def read(path: str | os.PathLike) -> Found:
     try:
         config = TransformerConfig(**json.loads(metadata["config"]))
         tokenizer = _tokenizer(metadata, config)
-    except TokenizersMissing:
+    except MissingLibrary:
         raise
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} has metadata that python -m model.convert does not write: "

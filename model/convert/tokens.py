@@ -9,18 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
-from data.tokenizer import UnknownCharacterError, check_ids
+from data.tokenizer import MissingLibrary, Stream, Tokenizer, UnknownCharacterError, check_ids
 
 REPLACED = "\ufffd"     # what the library makes of bytes that are no character
 MOST_IDS = 2            # of a model, for each of its tokenizer; none is filled up by as many
 MOST_HELD = 16          # tokens that may be parts of a character; it has four bytes at most
 
 
-class TokenizersMissing(ValueError):
-    """The library `tokenizers` is not installed; the message says how to install it."""
-
-
-class TokenTokenizer:
+class TokenTokenizer(Tokenizer):
     """The tokens of a tokenizer.json.
 
     Parameters
@@ -32,17 +28,18 @@ class TokenTokenizer:
 
     Raises
     ------
-    TokenizersMissing : the library is not installed.
+    MissingLibrary : `tokenizers` is not installed.
     ValueError : the file is damaged, or the ids do not fit.
     """
 
     unit = "token"
+    ARRAYS = "tokenizer", "end"
 
     def __init__(self, json: str, end: int | None = None, vocab_size: int | None = None) -> None:
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
-            raise TokenizersMissing(
+            raise MissingLibrary(
                 "its vocabulary is of tokens, which the library tokenizers reads, and that is not "
                 "installed; install it with python -m pip install -e '.[convert]'") from error
         self.json, self.end = json, end
@@ -72,6 +69,19 @@ class TokenTokenizer:
         self._first = whole.ids[:mask.index(0)] if 0 in mask else []
         check_ids(self._first, self.vocab_size)
         self._special = {i for i, token in added.items() if token.special}
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Return tokenizer.json as UTF-8 bytes, and `end`, -1 for none."""
+        return (np.frombuffer(self.json.encode(), np.uint8),
+                np.array(-1 if self.end is None else self.end))
+
+    @classmethod
+    def restored(cls, vocab_size: int, *arrays: np.ndarray) -> "TokenTokenizer":
+        """Return the tokenizer of these arrays."""
+        json, end = arrays
+        if json.ndim != 1 or json.dtype != np.uint8 or end.shape != () or end.dtype.kind != "i":
+            raise ValueError("its tokenizer and end are no text and number")
+        return cls(json.tobytes().decode(), None if end == -1 else int(end), vocab_size)
 
     def __reduce__(self):
         return TokenTokenizer, (self.json, self.end, self.vocab_size)
@@ -120,7 +130,7 @@ class TokenTokenizer:
                 raise
 
 
-class TokenStream:
+class TokenStream(Stream):
     """Decodes ids one by one as the continuation of others, and shows no text of hidden ids.  The
     text of a token depends on those around it: it may be a part of a character, or begin with a
     space that is dropped at the beginning of a text."""

@@ -15,8 +15,7 @@ import numpy as np
 
 import data
 import minigrad as mg
-from data.tokenizer import CharTokenizer
-from model.convert.tokens import TokenTokenizer
+from data.tokenizer import Tokenizer
 from minigrad.core import Tensor
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.watch.events import Watcher, arguments, gradients, owner, passes_on
@@ -106,7 +105,7 @@ class Witness(Watcher):
 
 
 def show_batch(batches: list[tuple[np.ndarray, np.ndarray]],
-               tokenizer: CharTokenizer | TokenTokenizer) -> None:
+               tokenizer: Tokenizer) -> None:
     """Show characters or tokens as ids, and the one that follows each of them."""
     stage("From the text to a batch", definition(data.random_batch))
     (ids, targets), n, unit = batches[0], len(batches), tokenizer.unit

@@ -6,7 +6,8 @@ sequences and is the output's weights (section 3.4).
 Shapes: B batch, S source, T target, C = n_embd channels, H heads, V = vocab_size.
 """
 import math
-from dataclasses import MISSING, dataclass
+from collections.abc import Iterator
+from dataclasses import MISSING, asdict, dataclass
 
 import numpy as np
 
@@ -14,7 +15,8 @@ import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
 from minigrad.random import generator
-from model.attention import CrossAttention, MultiHeadAttention, SelfAttention, StackedHeads
+from model.attention import MultiHeadAttention
+from model.variants.heads import CrossAttention, SelfAttention, StackedHeads
 from model.console.options import flag, problems
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, Rng
 
@@ -32,9 +34,22 @@ class EncoderDecoderConfig:
     dropout: float = flag(0.0, "share of activations dropped in training", at_least=0, below=1)
     bias: bool = flag(False, "biases in linear layers and norms")
 
+    kind = "encoder-decoder"        # that a checkpoint names
+
     def __post_init__(self) -> None:
         if found := problems(self):
             raise ValueError(found[0].replace("--", ""))
+
+    def model(self) -> "EncoderDecoder":
+        """Return a new model, of parameters that have shapes and no memory."""
+        return EncoderDecoder(**asdict(self), dtype=None)
+
+    def shapes(self, count: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the names and shapes of its parameters, of which a file holds `count`."""
+        if self.n_layer * self.n_head > count:
+            raise ValueError(f"it claims {self.n_layer} layers of {self.n_head} heads, and holds "
+                             f"{count} weights")
+        return ((name, p.shape) for name, p in self.model().named_parameters())
 
 
 class EncoderBlock(Module):

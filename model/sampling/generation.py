@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from data.tokenizer import CharStream, CharTokenizer
-from model.convert.tokens import TokenStream, TokenTokenizer
+from data.tokenizer import Stream, Tokenizer
 from minigrad import random
 from minigrad.random import generator
 from model.sampling.decoding import Reader
@@ -55,7 +54,7 @@ def _usable(drawn):
     return drawn
 
 
-def stream_many(model: Transformer, tokenizer: CharTokenizer | TokenTokenizer, prompt: str,
+def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
                 seeds: Sequence[int | None], max_new_tokens: int = 500, temperature: float = 1.0,
                 top_k: int | None = None, top_p: float | None = None, stop: str | None = None,
                 cache: bool = True, slide: bool = False) -> Iterator[list[str]]:
@@ -78,7 +77,7 @@ def stream_many(model: Transformer, tokenizer: CharTokenizer | TokenTokenizer, p
     return _continue(reader, generators, texts, max_new_tokens, (temperature, top_k, top_p))
 
 
-def beginning(tokenizer: CharTokenizer | TokenTokenizer, prompt: str) -> np.ndarray:
+def beginning(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
     """Return the ids of a prompt.  An empty one begins where a text does: with the token that
     begins every text, if the tokenizer has one, else with that which ends one, else with a line
     break, else with the first id."""
@@ -123,8 +122,7 @@ class Text:
     stop : what ends the text if it is about to be written, or None.
     """
 
-    def __init__(self, stream: CharStream | TokenStream, end: int | None, stop: str | None
-                 ) -> None:
+    def __init__(self, stream: Stream, end: int | None, stop: str | None) -> None:
         self.stream, self.end, self.stop = stream, end, stop
         self.held = ""
         self.ended = False
@@ -164,7 +162,7 @@ class Text:
                     if self.held.endswith(self.stop[:n]))
 
 
-def generate(model: Transformer, tokenizer: CharTokenizer | TokenTokenizer, prompt: str = "",
+def generate(model: Transformer, tokenizer: Tokenizer, prompt: str = "",
              max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
              top_p: float | None = None, seed: int | None = None, stop: str | None = None,
              cache: bool = True, slide: bool = False) -> str:

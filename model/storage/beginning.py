@@ -3,8 +3,7 @@ import difflib
 import os
 import pathlib
 
-from data.tokenizer import CharTokenizer
-from model.convert.tokens import TokenTokenizer
+from data.tokenizer import CharTokenizer, Tokenizer
 from model.console.words import first_of, in_a_line, number_of
 from model.storage.archive import ArchiveError
 from model.storage.checkpoint import BEST, Checkpoint, CheckpointError, load_checkpoint
@@ -47,8 +46,7 @@ def load_beginning(name: str) -> Checkpoint:
                                                  "give one that is there"))
 
 
-def with_characters_of(text: str, tokenizer: CharTokenizer | TokenTokenizer
-                       ) -> tuple[CharTokenizer | TokenTokenizer, dict[str, int]]:
+def with_characters_of(text: str, tokenizer: Tokenizer) -> tuple[Tokenizer, dict[str, int]]:
     """Return a tokenizer that knows all characters of a text, those that it lacked at the end; and
     how often the text has each of these."""
     _, unknown = tokenizer.without_unknown(text)

@@ -1,8 +1,8 @@
 """A model as one file: an .npz of weights, vocabulary, configuration, and what resuming needs.
 
     version                     of this list
-    config                      JSON: the TransformerConfig; or "kind", which is KIND, and the
-                                EncoderDecoderConfig
+    config                      JSON: the TransformerConfig; or "kind", one of KINDS, and
+                                the configuration of that kind
     vocabulary                  the code point of each id, (V,); or, where ids are tokens:
     tokenizer                   tokenizer.json, in UTF-8 bytes
     end                         the id of the token that ends a text; -1 for none
@@ -20,6 +20,7 @@ import itertools
 import json
 import os
 import pathlib
+import pkgutil
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -28,21 +29,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import remedy
-from data.tokenizer import CharTokenizer
-from model.convert.tokens import TokenizersMissing, TokenTokenizer
-from minigrad.module import check_state
+from data.tokenizer import MissingLibrary, Tokenizer, kind_of
+from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
 from model.console.words import shown
-from model.reverse.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from model.processes import Ranks
 from model.storage import archive
 from model.storage.files import replacing
-from model.transformer import Transformer, TransformerConfig, parameter_shapes
+from model.transformer import Transformer
 
 VERSION = 2
 NAMES = ("version", "config", "training")
-OF_CHARACTERS, OF_TOKENS = ("vocabulary",), ("tokenizer", "end")        # a tokenizer's arrays
-KIND = "encoder-decoder"
+# The configurations of each kind of model, by the kind that its config names.
+KINDS = {None: "model.transformer:TransformerConfig",
+         "encoder-decoder": "model.reverse.encoder_decoder:EncoderDecoderConfig"}
 NUMBER = (float, int)
 RECORD = {          # the types of the entries of `training` that other programs than its own read
     "settings": {"data": (str, [str]), "optimizer": str, "learning_rate": NUMBER,
@@ -61,17 +61,17 @@ class CheckpointError(ValueError):
 
 class Checkpoint(NamedTuple):
     """The contents that `load_checkpoint` returns."""
-    model: Transformer | EncoderDecoder
-    tokenizer: CharTokenizer | TokenTokenizer
+    model: Module
+    tokenizer: Tokenizer
     training: dict[str, Any]                    # empty if none was saved
     optimizer: dict[str, np.ndarray]            # "<kind>/<parameter>"; empty likewise
 
 
 class Contents(NamedTuple):
     """The same without the model: what it is made of, each array read when it is asked for."""
-    config: TransformerConfig | EncoderDecoderConfig
+    config: object              # of one of KINDS
     weights: Mapping[str, np.ndarray]
-    tokenizer: CharTokenizer | TokenTokenizer
+    tokenizer: Tokenizer
     training: dict[str, Any]
     optimizer: Mapping[str, np.ndarray]
 
@@ -82,8 +82,8 @@ def texts_of(training: dict[str, Any]) -> tuple[str, ...]:
     return (texts,) if isinstance(texts, str) else tuple(texts)
 
 
-def save_checkpoint(path: str | os.PathLike, model: Transformer | EncoderDecoder,
-                    tokenizer: CharTokenizer | TokenTokenizer,
+def save_checkpoint(path: str | os.PathLike, model: Module,
+                    tokenizer: Tokenizer,
                     training: dict[str, Any] | None = None, optimizer: Optimizer | None = None,
                     before: str | os.PathLike | None = None, finite: bool = True) -> None:
     """Write a checkpoint; whatever happens, `path` is the old file or the new one, whole.
@@ -100,7 +100,7 @@ def save_checkpoint(path: str | os.PathLike, model: Transformer | EncoderDecoder
     save_contents(path, contents, before)
 
 
-def contents_of(model: Transformer | EncoderDecoder, tokenizer: CharTokenizer | TokenTokenizer,
+def contents_of(model: Module, tokenizer: Tokenizer,
                 training: dict[str, Any] | None = None, optimizer: Optimizer | None = None
                 ) -> Contents:
     """Return what a checkpoint of these holds.
@@ -156,7 +156,7 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True,
     with _answering(path):
         with open(path, "rb") as file:
             found = _contents(archive.read(file), finite)
-        model = _model(found.config)
+        model = found.config.model()
         if not isinstance(model, kinds):
             raise CheckpointError(f"{path} holds an encoder-decoder, from python -m model.reverse, "
                                   "and not a transformer, from train.py; see it at work with "
@@ -192,7 +192,7 @@ def _answering(path):
     except MemoryError as error:
         raise CheckpointError(f"there is not enough memory for {path}; end other programs, or take "
                               "a smaller model") from error
-    except TokenizersMissing as error:
+    except MissingLibrary as error:
         raise CheckpointError(f"{path} cannot be used: {error}") from error
     except archive.ArchiveError as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint: {error}; {REMEDY}") from error
@@ -203,10 +203,11 @@ def _answering(path):
 
 def _arrays(contents):
     """Return the arrays of a checkpoint with these contents."""
-    config = asdict(contents.config)
-    if isinstance(contents.config, EncoderDecoderConfig):
-        config = {"kind": KIND} | config
-    others = {"version": np.array(VERSION), "config": _text(config), **_stored(contents.tokenizer),
+    tokenizer, config = contents.tokenizer, asdict(contents.config)
+    if contents.config.kind:
+        config = {"kind": contents.config.kind} | config
+    others = {"version": np.array(VERSION), "config": _text(config),
+              **dict(zip(tokenizer.ARRAYS, tokenizer.arrays())),
               "training": _text(contents.training)}
     return archive.Lazy(_makers("model/", contents.weights)
                         | _makers("optimizer/", contents.optimizer) | _makers("", others))
@@ -214,8 +215,8 @@ def _arrays(contents):
 
 def _contents(arrays, finite):
     """Return the contents of a checkpoint with these arrays: refuse what none may hold."""
-    stored = OF_TOKENS if OF_TOKENS[0] in arrays else OF_CHARACTERS
-    names = NAMES + stored
+    tokenizers = kind_of(arrays)
+    names = NAMES + tokenizers.ARRAYS
     like = {}       # arrays of the same shapes and dtypes without memory: a lazy one is made once
     for name in arrays:
         if name not in names and not name.startswith(("model/", "optimizer/")):
@@ -229,13 +230,13 @@ def _contents(arrays, finite):
     if not np.array_equal(arrays["version"], VERSION):
         raise ValueError(f"it is of another version than {VERSION}, which this program reads")
     config = _json("config", arrays)
-    if config.get("kind") == KIND:
-        del config["kind"]
-        config = EncoderDecoderConfig(**config)
-    else:
-        config = TransformerConfig(**config)
+    kind = config.pop("kind", None)
+    if kind not in KINDS:
+        raise ValueError(f"its model is of an unknown kind, {shown(kind)}")
+    config = pkgutil.resolve_name(KINDS[kind])(**config)
     _check_arrays(config, _below("model/", like), _below("optimizer/", like))
-    tokenizer = _tokenizer(config, *(arrays[name] for name in stored))
+    tokenizer = tokenizers.restored(config.vocab_size,
+                                    *(arrays[name] for name in tokenizers.ARRAYS))
     training = _json("training", arrays)
     if not _is_of_kind(training, RECORD):
         raise ValueError("its record of the run is not of the kind that train.py writes")
@@ -246,7 +247,8 @@ def _contents(arrays, finite):
 def _check_arrays(config, weights, state):
     """Refuse weights that are not those of this model, and a state that is not of its weights."""
     # No more than is there is looked at: a file can claim 10^12 layers.
-    check_state(dict(itertools.islice(_shapes(config, len(weights)), len(weights) + 1)), weights)
+    shapes = itertools.islice(config.shapes(len(weights)), len(weights) + 1)
+    check_state(dict(shapes), weights)
     dtypes = {a.dtype for a in weights.values()}
     if dtypes not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
         raise ValueError(f"its weights are {', '.join(sorted(map(str, dtypes)))}, and not all "
@@ -258,43 +260,6 @@ def _check_arrays(config, weights, state):
         if (a.shape, a.dtype) != (weight.shape, weight.dtype):
             raise ValueError(f"optimizer/{name} is {a.dtype}{list(a.shape)}, and its parameter "
                              f"{weight.dtype}{list(weight.shape)}")
-
-
-def _shapes(config, count):
-    """Return the names and shapes of a model's parameters, of which a file holds `count`."""
-    if isinstance(config, TransformerConfig):
-        return parameter_shapes(config)
-    if config.n_layer * config.n_head > count:
-        raise ValueError(f"it claims {config.n_layer} layers of {config.n_head} heads, and holds "
-                         f"{count} weights")
-    return ((name, p.shape) for name, p in _model(config).named_parameters())
-
-
-def _model(config):
-    """Return a new model, of parameters that have shapes and no memory."""
-    if isinstance(config, TransformerConfig):
-        return Transformer(config, dtype=None)
-    return EncoderDecoder(**asdict(config), dtype=None)
-
-
-def _stored(tokenizer):
-    """Return the arrays that stand for a tokenizer."""
-    if isinstance(tokenizer, TokenTokenizer):
-        return {"tokenizer": np.frombuffer(tokenizer.json.encode(), np.uint8),
-                "end": np.array(-1 if tokenizer.end is None else tokenizer.end)}
-    return {"vocabulary": np.array([ord(c) for c in tokenizer.vocabulary], np.uint32)}
-
-
-def _tokenizer(config, stored, end=None):
-    """Return the tokenizer for which arrays stand."""
-    if end is not None:
-        if stored.ndim != 1 or stored.dtype != np.uint8 or end.shape != () or end.dtype.kind != "i":
-            raise ValueError("its tokenizer and end are no text and number")
-        return TokenTokenizer(stored.tobytes().decode(), None if end == -1 else int(end),
-                              config.vocab_size)
-    if stored.ndim != 1 or stored.dtype.kind != "u":
-        raise ValueError("its vocabulary is no row of characters")
-    return CharTokenizer.of("".join(map(chr, stored)), config.vocab_size)
 
 
 def _text(value):
@@ -344,7 +309,7 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     try:
         return load_checkpoint(last), ""
     except CheckpointError as error:
-        may_be_whole = isinstance(error.__cause__, (OSError, MemoryError, TokenizersMissing))
+        may_be_whole = isinstance(error.__cause__, (OSError, MemoryError, MissingLibrary))
         if may_be_whole or not previous.exists():
             raise
     try:
@@ -367,7 +332,7 @@ def read_by_first(ranks: Ranks, read: Callable[[], Checkpoint]) -> Checkpoint:
         found = read()
         return found.model.config, found.model.state_dict(), *found[1:]
     config, weights, *others = ranks.made_by_first(parts)
-    model = _model(config)
+    model = config.model()
     model.load_state_dict(weights, assign=True)
     return Checkpoint(model, *others)
 

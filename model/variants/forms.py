@@ -12,8 +12,9 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
-from model.attention import SelfAttention, causal_mask
+from model.attention import causal_mask
 from model.layers import Linear, Rng
+from model.variants.heads import SelfAttention
 
 
 class WeightlessAttention(Module):

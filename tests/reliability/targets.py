@@ -22,7 +22,7 @@ import numpy as np
 import data
 import train
 from data.tokenizer import UnknownCharacterError
-from model.convert.tokens import TokenizersMissing
+from model.convert.tokens import MissingLibrary
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, load_checkpoint,
                    sample)
 from model.count import __main__ as count
@@ -183,7 +183,7 @@ def hugging_face_folder(content: bytes) -> str:
         pathlib.Path(folder, FOLDER[kind]).write_bytes(rest)
         try:
             return is_whole(hugging_face.read(folder))
-        except (FormatError, TokenizersMissing) as error:
+        except (FormatError, MissingLibrary) as error:
             return in_a_line(error)
 
 

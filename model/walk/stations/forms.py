@@ -1,7 +1,8 @@
 """Stations 8 to 10: the same attention by columns, key by key, and from another sequence."""
 import numpy as np
 
-from model.attention import CrossAttention, attention
+from model.attention import attention
+from model.variants.heads import CrossAttention
 from model.variants.forms import ColumnAttention, IterativeAttention
 from model.walk.published import WORDS
 from model.walk.station import Question, Table, Trace, station

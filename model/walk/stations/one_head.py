@@ -5,7 +5,8 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
-from model.attention import CausalAttention, causal_mask
+from model.attention import causal_mask
+from model.variants.heads import CausalAttention
 from model.walk.published import (KEY_WEIGHT, QUERY_WEIGHT, SENTENCE, VALUE_WEIGHT, W_KEY, W_QUERY,
                                   W_VALUE, WORDS)
 from model.walk.station import Question, Table, Trace, station

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data.tokenizer import CharTokenizer, UnknownCharacterError
-from model.convert.tokens import TokenizersMissing, TokenTokenizer
+from model.convert.tokens import MissingLibrary, TokenTokenizer
 from token_files import END, MERGES, byte_fallback, byte_level, of_words, special, written
 
 KINDS = {"byte level": byte_level, "byte fallback": byte_fallback}
@@ -205,7 +205,7 @@ def test_ids_that_do_not_fit_are_refused():
 @pytest.mark.needs()
 def test_a_missing_library_is_answered_with_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(TokenizersMissing) as caught:
+    with pytest.raises(MissingLibrary) as caught:
         TokenTokenizer(byte_level())
     assert "python -m pip install -e '.[convert]'" in str(caught.value)
     assert "\n" not in str(caught.value) and isinstance(caught.value, ValueError)
