@@ -32,7 +32,7 @@ FIRST = (
     "model/console/", "model/convert/test_gguf.py", "model/convert/test_torch_file.py",
     "model/look/test_maps.py", "model/ranks/test_launch.py", "model/storage/test_archive.py",
     "model/storage/test_files.py", "model/test_convert.py", "model/training/test_settings.py",
-    "test_floors.py", "minigrad/kernels/test_tiles.py", "model/convert/",
+    "test_house.py", "minigrad/kernels/test_tiles.py", "model/convert/",
     "model/look/test_crossed.py", "model/look/test_page_in_browser.py", "model/storage/",
     "model/test_reverse.py", "model/walk/test_reversing.py", "model/ranks/test_mpi.py",
     "model/look/", "model/test_sample.py", "model/test_count.py", "model/training/",

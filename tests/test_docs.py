@@ -18,7 +18,7 @@ from model import Transformer, TransformerConfig
 from model.console.flags import Parser
 from model.console.options import problems
 from model.storage.checkpoint import save_checkpoint
-from tests.test_floors import FLOOR, floor
+from tests.test_house import CHAPTERS, ROOMS
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
@@ -141,13 +141,28 @@ def test_each_figure_has_the_command_that_draws_it_in_its_section(page):
             assert f"docs/{pathlib.Path(picture).name}" in drawn
 
 
-def test_the_drawing_in_the_readme_has_the_rooms_from_the_top_down():
+def drawn_in_the_readme():
     drawing = next(block for _, block in parts(TEXTS["README.md"])[0] if "\nminigrad/\n" in block)
-    folders, floors = [], []
+    folders = []
     for names in (row[:25] for row in drawing.splitlines()):    # what they are stands beside them
         for name in re.findall(r"\w+", names.replace(".py", "")):
             folders[re.match(" *", names).end() // 2:] = [name]
-            path = ROOT.joinpath(*folders)
-            assert path.is_dir() or path.with_suffix(".py").exists(), path
-            floors += [floor(".".join(folders))] if name != "tests" else []
-    assert floors == sorted(floors, reverse=True) and {*floors} == {*FLOOR.values()}
+            yield ".".join(folders)
+
+
+def test_the_drawing_in_the_readme_has_every_room_and_each_file_that_it_names():
+    drawn = set(drawn_in_the_readme())
+    for name in drawn:
+        path = ROOT.joinpath(*name.split("."))
+        assert path.is_dir() or path.with_suffix(".py").exists(), path
+    assert {*ROOMS, *CHAPTERS} <= drawn
+
+
+def test_the_table_in_the_readme_says_which_room_imports_which():
+    said = {}
+    for rooms, imports in re.findall(r"^\| (`m[\w/`, ]+) \| (`m[\w/`, ]+) \|$", TEXTS["README.md"],
+                                     re.M):
+        names = [[path.strip("/").replace("/", ".") for path in re.findall(r"`([^`]+)`", cell)]
+                 for cell in (rooms, imports)]
+        said |= dict.fromkeys(names[0], names[1])
+    assert said == {room: to.split() for room, to in ROOMS.items() if to}

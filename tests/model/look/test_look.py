@@ -96,7 +96,7 @@ def test_mistakes_are_answered_in_one_line(trained, capsys, tmp_path):
     assert "there is no checkpoint" in refused(capsys, "--out_dir", str(tmp_path))
     assert "there is no flag --txt; did you mean --text?" in refused(capsys, "--txt", "a")
     assert "'É' (LATIN CAPITAL LETTER E WITH ACUTE)" in refused(capsys, *given, "--text", "the É")
-    assert "needs two characters" in refused(capsys, *given, "--text", "")
+    assert "an empty one was given" in refused(capsys, *given, "--text", "")
     assert "needs two characters" in refused(capsys, *given, "--text", "t")
     assert "at most 1,000" in refused(capsys, *given, "--text", "the " * 251)
     assert "nor a file" in refused(capsys, *given, "--text", f"FILE:{tmp_path / 'none'}")

@@ -295,8 +295,8 @@ def test_the_smallest_block_and_vocabulary_draw_too(driver, tmp_path):
 
 @pytest.mark.needs("browser", "convert")
 def test_a_page_of_tokens_draws_them_in_words_and_speaks_of_tokens(driver, tmp_path):
-    tokenizer = TokenTokenizer(byte_level(), None, 3000)
-    model = Transformer(TransformerConfig(3000, 16, n_layer=2, n_head=2, n_embd=8))
+    tokenizer = TokenTokenizer(byte_level(), None, 500)
+    model = Transformer(TransformerConfig(500, 16, n_layer=2, n_head=2, n_embd=8))
     text = "the in\n\nthe 🙂 there the character"
     facts, weights = gather(Checkpoint(model, tokenizer, {}, {}), text, "", tmp_path)
     (tmp_path / "t.html").write_text(html(facts, weights), encoding="utf-8")
@@ -311,7 +311,7 @@ def test_a_page_of_tokens_draws_them_in_words_and_speaks_of_tokens(driver, tmp_p
     page.execute_script("chooseCharacter(1)")
     assert of(page, "$('#prediction-title').textContent") == (
         "In place of token 2 the model expected")
-    assert "of 3,000;" in of(page, "$('#outcome').textContent")
+    assert "of 500;" in of(page, "$('#outcome').textContent")
     said = of(page, "document.body.innerText").replace("␣character", "")
     assert "character" not in said
 

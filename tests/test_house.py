@@ -1,0 +1,150 @@
+"""Files are the book, folders are rooms that are plugged into it; both keep within a budget.
+
+The book is a complete program in plain NumPy.  Nothing of it imports a room when it is loaded.
+"""
+import ast
+import functools
+import graphlib
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).parents[1]
+# Folders of the book; all others of `minigrad` and `model` are rooms.
+CHAPTERS = ("minigrad.ops", "model.training", "model.sampling", "model.storage", "model.console",
+            "data")
+# What each room imports from other rooms.
+ROOMS = {"minigrad.kernels": "", "minigrad.watch": "",
+         "model.kv_cache": "minigrad.kernels", "model.ranks": "", "model.variants": "",
+         "model.convert": "", "model.count": "minigrad.watch", "model.replay": "minigrad.watch",
+         "model.reverse": "model.variants", "model.look": "minigrad.watch model.reverse",
+         "model.walk": "minigrad.kernels minigrad.watch model.look model.reverse model.variants"}
+# In the book, a file imports only from its own row and the rows below it.
+ROWS = ["train model.sample", "model.training", "model", "model.sampling", "model.storage",
+        "model.transformer", "model.attention", "model.layers model.positions",
+        "model.processes", "model.console", "minigrad", "minigrad.optim minigrad.muon "
+        "minigrad.gradcheck minigrad.module", "minigrad.ops", "minigrad.core minigrad.formulas",
+        "minigrad.random minigrad.machine minigrad.compiled", "data"]
+FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
+READING_PATH = ("minigrad/core.py", "minigrad/formulas.py", "minigrad/ops/*.py", "model/layers.py",
+                "model/positions.py", "model/attention.py", "model/transformer.py",
+                "minigrad/optim.py", "minigrad/muon.py", "train.py")
+# Lines of Python, at most.  These numbers only ever fall; a new room brings a row of its own.
+BUDGET = {"reading path": 2520, "book": 7345, "product": 19730, "tests": 26680}
+MOST_FILES = 14         # of a folder
+MOST_LINES = 60         # of a function
+# Longer ones, which are to become shorter, or to go from this list.
+LONGER = {"_tile": 100, "kernel": 90, "decorate": 76, "_run": 70, "run_stage": 61, "alike": 61}
+
+
+def name_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {name_of(path): path for folder in ("minigrad", "model", "data")
+         for path in (ROOT / folder).rglob("*.py")} | {"train": ROOT / "train.py"}
+
+
+@functools.cache
+def tree_of(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def imports_when_loaded(path):
+    """Every module that a file imports when it is loaded."""
+    found = set()
+    inside = {node for f in ast.walk(tree_of(path)) if isinstance(f, ast.FunctionDef)
+              for node in ast.walk(f)}
+    for node in ast.walk(tree_of(path)):
+        if node in inside:
+            continue
+        if isinstance(node, ast.ImportFrom):
+            found |= ({f"{node.module}.{a.name}" for a in node.names} & FILES.keys()
+                      or {node.module})
+        elif isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+    return found
+
+
+def room_of(name):
+    """The room that a file is in; None for the book."""
+    return next((room for room in ROOMS if f"{name}.".startswith(f"{room}.")), None)
+
+
+def floor(name):
+    """The row of a file of the book."""
+    while name not in FLOOR:
+        name = name.rpartition(".")[0]
+    return FLOOR[name]
+
+
+BOOK = {name: path for name, path in FILES.items() if room_of(name) is None}
+
+
+def lines(paths):
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def test_every_folder_is_a_room_or_a_chapter_of_the_book():
+    for name, path in FILES.items():
+        folder = ".".join(path.relative_to(ROOT).parent.parts)
+        assert folder in ("", "minigrad", "model", *CHAPTERS) or room_of(name), folder
+
+
+def test_nothing_of_the_book_imports_a_room_or_numba_when_it_is_loaded():
+    for name, path in BOOK.items():
+        for target in imports_when_loaded(path):
+            assert room_of(target) is None, f"{name} imports {target}"
+            assert target.split(".")[0] not in ("numba", "llvmlite"), f"{name} imports {target}"
+
+
+def test_a_room_imports_other_rooms_only_as_the_table_says():
+    for name in FILES.keys() - BOOK.keys():
+        rooms = {room_of(target) for target in imports_when_loaded(FILES[name])} - {None}
+        assert rooms <= {room_of(name), *ROOMS[room_of(name)].split()}, f"{name} imports {rooms}"
+
+
+def test_in_the_book_imports_only_go_down():
+    for name, path in BOOK.items():
+        for target in imports_when_loaded(path) & FILES.keys():
+            assert floor(target) <= floor(name), f"{name} must not import {target}"
+
+
+def test_no_file_imports_in_a_circle():
+    graph = {name: imports_when_loaded(path) & FILES.keys() for name, path in FILES.items()}
+    assert list(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_every_folder_says_in_its_first_line_what_it_is_for():
+    for path in FILES.values():
+        if path.name == "__init__.py":
+            first = ast.get_docstring(tree_of(path)) or ""
+            assert first.partition("\n")[0].endswith((".", ":")), path
+
+
+def test_nothing_but_numpy_numba_and_tqdm_is_needed():
+    allowed = ({"numpy", "numba", "llvmlite", "tqdm", "minigrad", "model", "data"}
+               | sys.stdlib_module_names)
+    for name, path in FILES.items():
+        for target in imports_when_loaded(path):
+            assert target.split(".")[0] in allowed, f"{name} imports {target}"
+
+
+def test_all_keep_within_their_budgets():
+    path = [file for pattern in READING_PATH for file in ROOT.glob(pattern)]
+    found = {"reading path": lines(path), "book": lines(BOOK.values()),
+             "product": lines(FILES.values()), "tests": lines((ROOT / "tests").rglob("*.py"))}
+    print(found)
+    assert not {what: n for what, n in found.items() if n > BUDGET[what]}
+
+
+def test_no_folder_and_no_function_is_too_long_to_take_in():
+    for folder in {path.parent for path in FILES.values()}:
+        files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(files) <= MOST_FILES, f"{folder} has {len(files)} files; part it"
+    for path in FILES.values():
+        for f in ast.walk(tree_of(path)):
+            if isinstance(f, ast.FunctionDef):
+                length = f.end_lineno - f.lineno + 1
+                assert length <= LONGER.get(f.name, MOST_LINES), f"{path}: {f.name} has {length}"
