@@ -49,14 +49,14 @@ class Tokenizer:
 
 
 # Each kind of tokenizer, by the name of the first array that a checkpoint keeps of it.
-KINDS = {"vocabulary": "data.tokenizer:CharTokenizer",
-         "tokenizer": "model.convert.tokens:TokenTokenizer"}
+KINDS = {"tokenizer": "model.convert.tokens:TokenTokenizer",
+         "vocabulary": "data.tokenizer:CharTokenizer"}
 
 
 def kind_of(names: Iterable[str]) -> type[Tokenizer]:
     """Return the kind of tokenizer of a checkpoint with arrays of these names."""
-    found = [name for name in KINDS if name in names] or list(KINDS)
-    return pkgutil.resolve_name(KINDS[found[0]])
+    return pkgutil.resolve_name(next((KINDS[name] for name in KINDS if name in names),
+                                     KINDS["vocabulary"]))
 
 
 class CharTokenizer(Tokenizer):

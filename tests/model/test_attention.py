@@ -1,5 +1,4 @@
 """Attention: the plain formula, the op and the layers, against each other and against NumPy."""
-import inspect
 import math
 
 import numpy as np
@@ -485,28 +484,6 @@ def test_the_output_matrix_may_have_a_bias_where_queries_have_none(bias, out_bia
         layer.out.bias.data[...] = np.arange(4)
         assert close([layer(Tensor(X)).data], [before + np.arange(4)])
         assert check_gradients(random_weights(layer), X)
-
-
-@pytest.mark.parametrize("args, named, works", [
-    ((6, 4, 7, 0.1, 2), {}, "d_in=6, d_out=4, dropout=0.1, num_heads=2, out_bias=True"),
-    ((6, 4, 7, 0.1, 2, True), {},
-     "d_in=6, d_out=4, dropout=0.1, num_heads=2, bias=True, out_bias=True"),
-    ((6, 4, 7, 0.1), dict(num_heads=2, qkv_bias=False),
-     "d_in=6, d_out=4, dropout=0.1, num_heads=2, bias=False, out_bias=True"),
-    ((), dict(d_in=6, d_out=4, context_length=7, dropout=0.1, num_heads=2),
-     "d_in=6, d_out=4, dropout=0.1, num_heads=2, out_bias=True"),
-    ((6, 4, 2), dict(context_length=7, causal=False),
-     "d_in=6, d_out=4, num_heads=2, causal=False, out_bias=True"),
-    ((6, 4, 2), dict(qkv_bias=True, out_bias=False),
-     "d_in=6, d_out=4, num_heads=2, bias=True, out_bias=False")], ids=str)
-def test_a_call_in_the_books_form_is_answered_by_the_one_that_works(args, named, works):
-    with pytest.raises(TypeError) as caught:
-        MultiHeadAttention(*args, **named)
-    assert str(caught.value).endswith(f"; write MultiHeadAttention({works})")
-    layer = eval(str(caught.value).split("; write ")[1])
-    assert layer.heads == 2 and layer(Tensor(X.astype(np.float32))).shape == (2, T, 4)
-    assert list(inspect.signature(MultiHeadAttention).parameters)[:3] == [
-        "d_in", "d_out", "num_heads"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

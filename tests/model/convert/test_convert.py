@@ -18,7 +18,7 @@ from model.convert.__main__ import main
 from model.convert import checkpoint, hugging_face, safetensors
 from token_files import byte_level
 
-NANOGPT = pathlib.Path(__file__).parents[1] / "reference" / "nanogpt" / "ckpt.pt"
+NANOGPT = pathlib.Path(__file__).parents[2] / "reference" / "nanogpt" / "ckpt.pt"
 TOKENIZER = CharTokenizer.of("b\n'aé漢🙂")
 CONFIG = TransformerConfig(TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4)
 
