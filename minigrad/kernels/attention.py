@@ -98,6 +98,9 @@ def attend(thread, threads, q, k, v, mask, slopes, out, log_sum, has_mask, causa
     H, T, groups, S, real = q.shape[1], q.shape[2], k.shape[1], k.shape[2], out.dtype.type
     v_rows, q_columns, scores = v_rows[thread], q_columns[thread], scores[thread]
     tops, inverses, sums, factors = room[thread, 0], room[thread, 1], sums[thread], factors[thread]
+    # A block of few queries leaves vectors as they are: zeros, or what other queries left.  Lanes
+    # that are no query's cost no time then, and reach no result, as each query has its own.
+    q_columns[:] = 0
     factors[:] = 1
     for group in share(k.shape[0] * groups, thread, threads):
         b, h_k, G = group // groups, group % groups, H // groups
@@ -150,6 +153,8 @@ def attend_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, 
     q_columns, g_columns = q_columns[thread], g_columns[thread]
     weights, back, dk_sum, dv_sum = weights[thread], back[thread], dk_sum[thread], dv_sum[thread]
     log_totals, alongs, factors = room[thread, 0], room[thread, 1], factors[thread]
+    q_columns[:] = 0        # as in `attend`
+    g_columns[:] = 0
     factors[:] = 1
     for group in share(k.shape[0] * groups, thread, threads):
         b, h_k, G = group // groups, group % groups, H // groups

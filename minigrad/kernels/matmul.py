@@ -17,7 +17,7 @@ from minigrad.kernels.activations import activate, multiply_by_slope
 from minigrad.kernels.compiler.compiling import (dense, kernel, serial, stands_in_for, threads_for,
                                                  writable)
 from minigrad.kernels.compiler.parallel import in_stages, on_threads
-from minigrad.kernels.compiler.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_tile_row,
+from minigrad.kernels.compiler.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_vector,
                                              micro_kernel, prefetch, transpose_square)
 
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
@@ -141,31 +141,32 @@ def cuts(K):
 
 @serial
 def pack_columns(b, packed):
-    """Copy b (depth, P) into panels of NR columns: packed[panel, k, NR]; a panel that is not full
-    repeats its last column."""
+    """Copy b (depth, P) into panels of NR columns: packed[panel, k, NR].  A vector that is not full
+    repeats the last column; vectors after it, which `multiply_tiles` does not read for so few
+    columns, keep what they held."""
     depth, P = b.shape
     NR = TILE_BYTES // b.itemsize
-    full, lanes = P // NR, NR // NV
+    lanes, size = NR // NV, packed.shape[1] * NR        # of a vector, of a panel
+    full, vectors = P // lanes, (P + lanes - 1) // lanes
     b_row, b_column = b.strides[0] // b.itemsize, b.strides[1] // b.itemsize
-    done = 0        # rows of the full panels copied a vector at a time
+    done = 0        # rows of the full vectors that are copied whole
     if b_column == 1:
         done = depth
-        for k in range(done):
-            for panel in range(full):
-                copy_tile_row(b, k * b_row + panel * NR,
-                              packed, (panel * packed.shape[1] + k) * NR)
+        for k in range(depth):
+            for v in range(full):
+                copy_vector(b, k * b_row + v * lanes,
+                            packed, v // NV * size + k * NR + v % NV * lanes)
     elif b_row == 1:
         done = depth // lanes * lanes
-        for panel in range(full):
+        for v in range(full):
             for k in range(0, done, lanes):
-                for v in range(NV):
-                    transpose_square(b, k + (panel * NR + v * lanes) * b_column, b_column,
-                                     packed, (panel * packed.shape[1] + k) * NR + v * lanes, NR)
-    for panel in range(len(packed)):
-        width = min(NR, P - panel * NR)
-        for k in range(done if panel < full else 0, depth):
-            for j in range(NR):
-                packed[panel, k, j] = b[k, panel * NR + min(j, width - 1)]
+                transpose_square(b, k + v * lanes * b_column, b_column,
+                                 packed, v // NV * size + k * NR + v % NV * lanes, NR)
+    for v in range(full if done == depth else 0, vectors):
+        width, left = min(lanes, P - v * lanes), v % NV * lanes
+        for k in range(done if v < full else 0, depth):
+            for j in range(lanes):
+                packed[v // NV, k, left + j] = b[k, v * lanes + min(j, width - 1)]
 
 
 @serial

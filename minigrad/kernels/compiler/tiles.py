@@ -292,9 +292,9 @@ def _copier(count):
     return copy
 
 
-# Copy as many adjacent floats as a tile has columns, or rows, from a place in one array to another.
-copy_tile_row, copy_tile_column = (_copier(lambda itemsize: TILE_BYTES // itemsize),
-                                   _copier(lambda itemsize: MR))
+# Copy as many adjacent floats as a vector has, or a tile rows, from one array to another.
+copy_vector, copy_tile_column = (_copier(lambda itemsize: VECTOR_BYTES // itemsize),
+                                 _copier(lambda itemsize: MR))
 
 
 @intrinsic

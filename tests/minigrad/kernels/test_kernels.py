@@ -2,6 +2,7 @@
 
 What ops show is in test_formulas.py.
 """
+import importlib
 import math
 
 import numba
@@ -10,8 +11,11 @@ import pytest
 
 from minigrad import formulas, random
 from minigrad.formulas import RELU2
+from minigrad.kernels.compiler.tiles import SIZES
 from tests import plain
+from tests.benchmarks.tiles import PROCESSORS
 
+matmul = importlib.import_module("minigrad.kernels.matmul")     # the kernel has its name
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
 
@@ -69,6 +73,71 @@ def test_matmul_does_not_depend_on_the_threads():
     both = formulas.matmul(a, b)
     numba.set_num_threads(1)
     assert np.array_equal(both, formulas.matmul(a, b))
+
+
+class Counting(np.ndarray):
+    """An array that counts the elements that are written one by one."""
+    written = 0
+
+    def __setitem__(self, at, value):
+        self.written += 1
+        super().__setitem__(at, value)
+
+
+def along(x, at, count):
+    """`count` numbers of memory, from place `at` of an array on."""
+    return np.lib.stride_tricks.as_strided(x, (at + count,), (x.itemsize,))[at:].view(np.ndarray)
+
+
+@pytest.mark.parametrize("D", [8, 16, 24, 32, 48, 64, 80, 128])
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_packing_heads_copies_at_most_a_vector_at_each_edge_one_by_one(monkeypatch, name, D):
+    size = SIZES[PROCESSORS[name][1]]
+    lanes, NR = size.vector_bytes // 4, size.vector_bytes // 4 * size.NV
+
+    def copy_vector(source, source_at, target, target_at):
+        along(target, target_at, lanes)[:] = along(source, source_at, lanes)
+
+    def transpose_square(source, source_at, source_row, target, target_at, target_row):
+        for i in range(lanes):
+            along(target, target_at + i * target_row, lanes)[:] = [
+                along(source, source_at + j * source_row + i, 1)[0] for j in range(lanes)]
+
+    monkeypatch.setattr(matmul, "NV", size.NV)
+    monkeypatch.setattr(matmul, "TILE_BYTES", size.vector_bytes * size.NV)
+    monkeypatch.setattr(matmul, "copy_vector", copy_vector)
+    monkeypatch.setattr(matmul, "transpose_square", transpose_square)
+    pack_columns = getattr(matmul.pack_columns, "py_func", matmul.pack_columns)
+    heads = normal(np.random.default_rng(0), 40, 3, D, dtype=np.float32)
+    for queries in (40, 32, 5):
+        head = heads[:queries, 1]
+        for b, edges in ((head, [(D, queries)]),
+                         (head.T, [(queries, D), (D, queries)])):
+            depth, P = b.shape
+            packed = np.zeros((math.ceil(P / NR), depth, NR), np.float32).view(Counting)
+            pack_columns(b, packed)
+            whole = packed.view(np.ndarray).swapaxes(0, 1).reshape(depth, -1)
+            assert np.array_equal(whole[:, :P], b)
+            assert packed.written <= sum(lanes * long for wide, long in edges if wide % lanes)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_in_a_query_reaches_no_other_query(dtype):
+    """Also where the last block has fewer queries, and vectors hold what others left there."""
+    rng = np.random.default_rng(0)
+    q, k, v, g = normal(rng, 4, 1, 2, 69, 24, dtype=dtype)
+    settings = True, 0.2, 0.0, 0
+    broken = q.copy()
+    broken[0, 0, 10:50] = np.nan
+    (out, log_sum), (found, found_sum) = (formulas.attention(x, k, v, None, None, *settings)
+                                          for x in (q, broken))
+    dq, dk, dv = formulas.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings)
+    dq_, dk_, dv_ = formulas.attention_vjp(g, broken, k, v, None, None, found, found_sum, *settings)
+    for whole, with_nan in ((out, found), (dq, dq_)):
+        assert np.isnan(with_nan[0, 0, 10:50]).all()
+        with_nan[0, 0, 10:50] = whole[0, 0, 10:50]
+        assert np.array_equal(with_nan, whole)
+    assert np.array_equal((dk[0, 1], dv[0, 1]), (dk_[0, 1], dv_[0, 1]))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
