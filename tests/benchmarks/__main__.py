@@ -23,6 +23,7 @@ import math
 import os
 import pathlib
 import sys
+from functools import partial
 
 from tests.benchmarks.sizes import MODES, RECIPES, SIZES
 
@@ -82,6 +83,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         help=f"of PyTorch's training step: {', '.join(MODES)} (default: all)")
     add("--rounds", type=whole, metavar="N", help="everything compared has a turn in each")
     add("--steps", type=whole, metavar="N", help="of a turn: steps, characters or calls")
+    add("--gap", type=partial(above_0, or_equal=True), default=0.0, metavar="US",
+        help="of kernels: microseconds of other work before each call, such as 50, 100 or 400 "
+        "(default: %(default)g)")
     add("--threads", type=whole, default=available(), metavar="N",
         help="of every library (default: %(default)s, all that this process may use)")
     add("--quick", action="store_true", help="few rounds and steps, and a short growth")
@@ -136,14 +140,15 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def above_0(text: str) -> float:
-    """A finite number above 0."""
+def above_0(text: str, or_equal: bool = False) -> float:
+    """A finite number above 0, or equal to it."""
     try:
-        if 0 < float(text) < math.inf:
+        if 0 < float(text) < math.inf or or_equal and float(text) == 0:
             return float(text)
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"a number above 0 is needed, not {text}")
+    least = "of at least" if or_equal else "above"
+    raise argparse.ArgumentTypeError(f"a number {least} 0 is needed, not {text}")
 
 
 def available() -> int:

@@ -2,6 +2,7 @@
 
 Through public ops but for the products, so that what is timed is what a model waits for.  All in
 one process, where minigrad has the C library keep freed memory; PyTorch's ops profit from that too.
+Calls follow each other at once, or after a gap in which threads may fall asleep, as in a step.
 """
 import argparse
 import importlib
@@ -22,7 +23,7 @@ from tests.benchmarks.peers import config_of
 from tests.benchmarks.remote import has_pytorch
 from tests.benchmarks.report import Report
 from tests.benchmarks.sizes import OPTIMIZER, VOCABULARY, Size
-from tests.benchmarks.timing import Timed, plan, take_turns, timed
+from tests.benchmarks.timing import Timed, dropped_turns, plan, take_turns, timed
 from tests.minigrad.kernels.loops import vector_bits
 
 TURNS = 5, 20       # rounds, calls of a turn
@@ -47,12 +48,13 @@ def measure(title: str, form: str, lines: Iterator[Line], options: argparse.Name
             report: Report) -> None:
     """A row for each line, and the geometric means of the speed-ups."""
     rounds, repeats = plan(options, *TURNS)
-    rows, raw = [], []
+    rows, raw, taken = [], [], []
     try:
         for name, kernel, gflop, contestants in lines:
             for t in contestants:
-                t.repeats, t.patience = repeats, PATIENCE
-            take_turns(contestants, rounds, name)
+                t.repeats, t.patience, t.gap = repeats, PATIENCE, options.gap * 1e-6
+            taken += contestants
+            take_turns(contestants, rounds, name, only_quiet=True)
             seconds = [*(t.median for t in contestants), math.nan][:3]
             rows.append([name, *(1e3 * t if math.isnan(gflop) else gflop / t for t in seconds),
                          *(t / seconds[0] for t in seconds[1:]), bits_of(kernel)])
@@ -61,9 +63,11 @@ def measure(title: str, form: str, lines: Iterator[Line], options: argparse.Name
         if rows:
             means = np.exp(np.log([row[4:6] for row in rows]).mean(axis=0)).tolist()
             rows.append(["geometric mean", math.nan, math.nan, math.nan, *means, math.nan])
-        report.table(title, {"": "{}", **dict.fromkeys(NAMES, form),
-                             "over NumPy": "{:.2f} x", "over PyTorch": "{:.2f} x",
-                             "vectors": "{:.0f} bits"}, rows, raw=raw)
+        report.table(f"{title}, {options.gap:g} us after the call before",
+                     {"": "{}", **dict.fromkeys(NAMES, form), "over NumPy": "{:.2f} x",
+                      "over PyTorch": "{:.2f} x", "vectors": "{:.0f} bits"}, rows,
+                     [dropped_turns(taken, rounds * len(raw) // len(contestants))] if raw else [],
+                     raw)
 
 
 def bits_of(kernel: str) -> float:

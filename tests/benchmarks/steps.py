@@ -20,7 +20,7 @@ from tests.benchmarks.peers import Minigrad, config_of, random_batch
 from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch, training_of
 from tests.benchmarks.report import Report
 from tests.benchmarks.sizes import Size, step_flops
-from tests.benchmarks.timing import Seconds, Timed, plan, say, take_turns, timed
+from tests.benchmarks.timing import Seconds, Timed, dropped_turns, plan, say, take_turns, timed
 
 STEPS = {"small": (10, 10), "baby": (3, 1)}         # rounds, steps of a turn
 RECIPE_STEPS = 8, 10                                # the same
@@ -124,7 +124,7 @@ def measure_recipes(options: argparse.Namespace, report: Report) -> None:
             rounds, steps = plan(options, *RECIPE_STEPS)
             contestants = timed(calls, steps)
             try:
-                take_turns(contestants, rounds, f"recipe {recipe}", warmup=2)
+                take_turns(contestants, rounds, f"recipe {recipe}", warmup=2, only_quiet=True)
             finally:
                 report.table(
                     f"A training step of --recipe {recipe}, {s.batch_size} x {s.block_size} "
@@ -133,8 +133,8 @@ def measure_recipes(options: argparse.Namespace, report: Report) -> None:
                      "tokens/s": "{:,.0f}", "minigrad is": FASTER},
                     [[t.name, *t.milliseconds(), s.characters / t.median,
                       t.median / contestants[0].median] for t in contestants],
-                    [f"{len(contestants[0].times)} steps of each."] + ([] if twin else [ABSENT]),
-                    contestants)
+                    [f"{len(contestants[0].times)} steps of minigrad.",
+                     dropped_turns(contestants, rounds)] + ([] if twin else [ABSENT]), contestants)
         finally:
             if twin:
                 twin.close()

@@ -2,6 +2,7 @@
 import argparse
 import math
 import multiprocessing
+import os
 import pathlib
 import sys
 import time
@@ -15,6 +16,8 @@ from tqdm import tqdm
 PAUSE = 0.1         # seconds, in which the threads of the turn before stop waiting for work
 LONG = 1.0          # seconds of a call to which waking the threads adds nothing that counts
 WAKING = 0.15       # seconds of calls that do not count, while threads wake and find their cores
+QUIET = 0.15        # of a core: a turn in which other programs use more may be dropped
+TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else math.nan
 
 
 class Seconds(float):
@@ -30,12 +33,16 @@ class Timed:
     prepare : makes, untimed, the call that is timed.
     repeats : calls in one turn.
     patience : seconds after which a turn ends early.
+    gap : seconds that this thread computes something else before each call.
+    dropped : turns that were not counted, because other programs were at work.
     """
     name: str
     prepare: Callable[[], Callable[[], object]]
     repeats: int = 1
     patience: float = math.inf
     times: list[float] = field(default_factory=list)
+    gap: float = 0.0
+    dropped: int = 0
 
     def turn(self) -> None:
         """Time some calls, one by one, after others that do not count unless they are long."""
@@ -53,7 +60,9 @@ class Timed:
 
     def _call(self):
         call = self.prepare()
-        started = time.perf_counter()
+        end = time.perf_counter() + self.gap
+        while (started := time.perf_counter()) < end:
+            pass
         result = call()
         took = time.perf_counter() - started
         return float(result) if isinstance(result, Seconds) else took
@@ -78,8 +87,14 @@ def timed(calls: dict[str, Callable[[], object]], *repeats_and_patience) -> list
             for name, call in calls.items()]
 
 
-def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 1) -> None:
-    """Fill the times: A B C, A B C, ...; an interruption leaves in them what came before it."""
+def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 1,
+               only_quiet: bool = False) -> None:
+    """Fill the times: A B C, A B C, ...; an interruption leaves in them what came before it.
+
+    With `only_quiet`, a turn in which other programs used more than QUIET of a core is dropped, as
+    far as the system tells, unless all turns of a contestant would be.
+    """
+    loud = {contestant.name: [] for contestant in contestants}
     with tqdm(total=rounds, desc=label, unit="round", leave=False, disable=None) as bar:
         for contestant in contestants:
             for _ in range(warmup):
@@ -87,8 +102,45 @@ def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 
         for _ in range(rounds):
             for contestant in contestants:
                 time.sleep(PAUSE)
+                before, started, used = len(contestant.times), time.perf_counter(), by_others()
                 contestant.turn()
+                used = (by_others() - used) / (time.perf_counter() - started)
+                if only_quiet and used > QUIET:
+                    loud[contestant.name] += contestant.times[before:]
+                    del contestant.times[before:]
+                    contestant.dropped += 1
             bar.update()
+    for contestant in contestants:
+        contestant.times += [] if contestant.times else loud[contestant.name]
+
+
+def by_others() -> float:
+    """Return how many seconds of processor time other programs have used since the system started;
+    nan where nothing can tell.  Processes that this one has started are not others."""
+    try:
+        user, nice, system, _, _, *interrupts = _ticks("/proc/stat", 1, 8)
+        own = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
+        return (user + nice + system + sum(interrupts)
+                - sum(sum(_ticks(f"/proc/{pid}/stat", -39, 2)) for pid in own)) / TICKS
+    except (OSError, ValueError):
+        return math.nan
+
+
+def _ticks(path, first, count):
+    """Return some of the numbers of a file's first line."""
+    line = pathlib.Path(path).read_text(encoding="utf-8").split("\n")[0].split()
+    return [int(word) for word in line[first:][:count]]
+
+
+def dropped_turns(contestants: list[Timed], turns: int) -> str:
+    """A note of how many turns were not counted, by name, of so many in all."""
+    dropped = {}
+    for t in contestants:
+        dropped[t.name] = dropped.get(t.name, 0) + t.dropped
+    return (f"Of {turns} turns of each, these were dropped because other programs used more than "
+            f"{QUIET:.0%} of a core: "
+            + ", ".join(f"{name} {count}" for name, count in dropped.items())
+            + ".  Where all turns of one would be, none is.")
 
 
 def plan(options: argparse.Namespace, rounds: int, steps: int) -> tuple[int, int]:
