@@ -28,10 +28,6 @@ from minigrad.kernels.compiler import processor, threads
 from minigrad.kernels.compiler.linking import Linked
 from minigrad.kernels.compiler.tiles import define_tiles, tiles_of
 
-# A waiting thread of GNU's OpenMP spins for milliseconds.  If another program needs the processor,
-# each of a step's hundred waits may take as long.  Set this before Numba loads that library.
-os.environ.setdefault("GOMP_SPINCOUNT", "4000")
-
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
 INTEGERS = np.dtype(np.int64)
 FEW = 1 << 14       # elementary steps (one exp, 16 multiplications) not worth waking threads for
@@ -133,11 +129,7 @@ def kernel(signature: str) -> Callable:
             dtype = arguments[0].dtype
             if dtype not in versions:
                 compile_version(dtype)
-            if words[-1] == "threads" and arguments[-1] > 1:
-                with threads.guard():
-                    versions[dtype](*arguments)
-            else:
-                versions[dtype](*arguments)
+            versions[dtype](*arguments)
 
         def on_disk(dtype=np.float32):
             kept_in = folder(f)

@@ -1,10 +1,13 @@
 """Run a function on several threads at once, from inside a kernel.
 
 A kernel is compiled once, for one thread and for many: it hands the address of a small function to
-the threads that Numba keeps for `prange`.  With `prange` itself there would be two versions.
+the workers.  With Numba's `prange` there would be two versions.
 """
+import ctypes
+import os
 from collections.abc import Callable
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -12,15 +15,18 @@ from numba.extending import intrinsic
 
 from minigrad.kernels.compiler.compiling import serial
 from minigrad.kernels.compiler.simd import address, part
-from minigrad.kernels.compiler.threads import PARALLEL_FOR, YIELD
+from minigrad.kernels.compiler.workers import RUN
 
 LOOKS = 1000    # at what others have done, about a microsecond, before a thread lets others run
 
+# The symbol of the system's function by which a thread lets others run.
+YIELD = "minigrad_yield"
+_yield = ctypes.windll.kernel32.SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
+llvm.add_symbol(YIELD, ctypes.cast(_yield, ctypes.c_void_p).value)
+
 _byte, _i64 = cgutils.voidptr_t, ir.IntType(64)
-# void task(char **args, size_t *dims, size_t *steps, void *data), as for NumPy's ufuncs.
-_TASK = ir.FunctionType(ir.VoidType(), [_byte.as_pointer(), *[_i64.as_pointer()] * 2, _byte])
-# void parallel_for(task, args, dims, steps, data, size_t inner_ndim, array_count, threads).
-_LOOP = ir.FunctionType(ir.VoidType(), [_byte] * 5 + [_i64] * 3)
+_TASK = ir.FunctionType(ir.VoidType(), [_i64, _byte])            # task(part, data)
+_RUN = ir.FunctionType(ir.VoidType(), [_TASK.as_pointer(), _byte, _i64])
 
 
 @intrinsic
@@ -38,18 +44,13 @@ def on_threads(typingctx, threads, function, *arguments):
         shared = cgutils.alloca_once_value(builder, cgutils.make_anonymous_struct(
             builder, [packed, threads, cgutils.false_bit]))
         task = _task(context, builder.module, function, called, shared.type)
-        # An array of bytes from address 0 on: each thread gets the address of its own number.
-        args, dims, steps = (cgutils.alloca_once_value(builder, value) for value in (
-            cgutils.get_null_value(_byte), threads, _i64(1)))
         data = builder.bitcast(shared, _byte)
         with builder.if_else(builder.icmp_signed(">", threads, _i64(1))) as (many, one):
             with many:
-                address = builder.load(context.get_c_value(builder, _byte, PARALLEL_FOR))
-                builder.call(builder.bitcast(address, _LOOP.as_pointer()), [
-                    *(builder.bitcast(x, _byte) for x in (task, args, dims, steps)), data,
-                    _i64(0), _i64(1), threads])
+                builder.call(cgutils.get_or_insert_function(builder.module, _RUN, RUN),
+                             [task, data, threads])
             with one:
-                builder.call(task, [args, dims, steps, data])
+                builder.call(task, [_i64(0), data])
         failed = builder.load(cgutils.gep_inbounds(builder, shared, 0, 2))
         with cgutils.if_unlikely(builder, failed):
             context.call_conv.return_user_exc(builder, MemoryError, (
@@ -72,12 +73,12 @@ def _without_owners(context, builder, kinds, packed):
 
 
 def _task(context, module, function, signature, pointer):
-    """Define a task that calls the function for each of its threads' numbers, and notes if one
-    fails; `pointer` is the type of a pointer to (arguments, threads, failed)."""
+    """Define a task that calls the function for a thread's number, and notes if that fails;
+    `pointer` is the type of a pointer to (arguments, threads, failed)."""
     task = ir.Function(module, _TASK, module.get_unique_name("minigrad_task"))
     task.linkage = "internal"
     task.attributes.add("noinline")     # a copy in the direct call would be compiled, too
-    args, dims, _, data = task.args
+    part, data = task.args
     builder = ir.IRBuilder(task.append_basic_block("entry"))
     packed, threads, failed = (
         cgutils.gep_inbounds(builder, builder.bitcast(data, pointer), 0, i) for i in range(3))
@@ -85,12 +86,10 @@ def _task(context, module, function, signature, pointer):
     if isinstance(signature.args[-1], (types.StarArgTuple, types.StarArgUniTuple)):
         named = len(signature.args) - 3         # besides thread, threads and the tuple
         arguments[named:] = [context.make_tuple(builder, signature.args[-1], arguments[named:])]
-    first = builder.ptrtoint(builder.load(args), _i64)
-    with cgutils.for_range(builder, builder.load(dims)) as loop:
-        fails = _fails(context, builder, function.dispatcher, signature, [
-            builder.add(first, loop.index), builder.load(threads), *arguments])
-        with cgutils.if_unlikely(builder, fails):
-            builder.store(cgutils.true_bit, failed)
+    fails = _fails(context, builder, function.dispatcher, signature, [
+        part, builder.load(threads), *arguments])
+    with cgutils.if_unlikely(builder, fails):
+        builder.store(cgutils.true_bit, failed)
     builder.ret_void()
     return task
 

@@ -3,36 +3,19 @@
 A step wakes its threads a hundred times, and each time waits for the last of them.  So more threads
 than processors cost more than they gain, however many processors the machine seems to have.
 """
-import contextlib
 import ctypes
 import functools
 import math
 import os
 import pathlib
-import threading
 
 import llvmlite.binding as llvm
 import numba
 
+from minigrad.kernels.compiler import workers
 from minigrad.machine import control_groups
 
-FORKED = ("this process was forked from one that had threads at work, and a fork does not copy "
-          "them; start it with multiprocessing's spawn, or fork before anything is computed")
 OPENMP = "OMP_NUM_THREADS", "OMP_THREAD_LIMIT"
-
-# The symbol at which kernels find the address of the function that runs Numba's threads.  Compiled
-# code on disk holds the symbol and not the address, which differs between processes.
-PARALLEL_FOR = "minigrad_parallel_for"
-_parallel_for = ctypes.c_void_p()
-llvm.add_symbol(PARALLEL_FOR, ctypes.addressof(_parallel_for))
-
-# The symbol of the system's function by which a thread lets others run.
-YIELD = "minigrad_yield"
-_yield = ctypes.windll.kernel32.SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
-llvm.add_symbol(YIELD, ctypes.cast(_yield, ctypes.c_void_p).value)
-
-_forked = False
-_one_at_a_time, _nothing = threading.RLock(), contextlib.nullcontext()
 
 
 def count() -> int:
@@ -41,19 +24,14 @@ def count() -> int:
     most, _ = limit()
     if most == 1:
         return 1
-    asked = _launched()()
-    if asked > most:
-        numba.set_num_threads(most)
-    return min(asked, most)
-
-
-def limit() -> tuple[int, str]:
-    """Return the most threads that this process may use, and the reason for that limit."""
-    return (1, FORKED) if _forked else _limit()
+    count = min(_asked()(), most)
+    workers.start(count - 1)
+    return count
 
 
 @functools.cache
-def _limit():
+def limit() -> tuple[int, str]:
+    """Return the most threads that this process may use, and the reason for that limit."""
     machine = os.cpu_count() or 1
     bounds = [(machine, f"this machine has {_processors(machine)}")]
     if hasattr(os, "sched_getaffinity"):
@@ -100,37 +78,8 @@ def _share(group):
 
 
 @functools.cache
-def guard() -> contextlib.AbstractContextManager:
-    """Return a context for calls of kernels on threads, so that several Python threads may call
-    them at once.  OpenMP and TBB allow that; Numba's own work queue, used without those, would end
-    the process."""
-    _launched()
-    return _one_at_a_time if _layer() == "workqueue" else _nothing
-
-
-@functools.cache
-def _launched():
-    """Start Numba's threads, and let kernels find them.  Return Numba's function for how many of
-    them this Python thread has set: numba.get_num_threads takes two locks before it calls that."""
+def _asked():
+    """Return Numba's function for how many threads this Python thread has set:
+    numba.get_num_threads takes two locks before it calls that."""
     numba.get_num_threads()
-    _parallel_for.value = llvm.address_of_symbol("numba_parallel_for")
     return ctypes.PYFUNCTYPE(ctypes.c_int)(llvm.address_of_symbol("get_num_threads"))
-
-
-def _layer():
-    """Return the library that runs Numba's threads; None until they are started."""
-    try:
-        return numba.threading_layer()
-    except ValueError:
-        return None
-
-
-def _note_fork():
-    """In a child, record whether its parent had started threads.  If asked for them again, GNU's
-    OpenMP would end the child or wait for ever."""
-    global _forked
-    _forked = _forked or _layer() is not None
-
-
-if hasattr(os, "register_at_fork"):     # Windows has no fork
-    os.register_at_fork(after_in_child=_note_fork)

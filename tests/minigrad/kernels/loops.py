@@ -4,14 +4,12 @@ compute on vectors of some width.
     python -m tests.minigrad.kernels.loops      # a line for each kernel
 
 A block is in a loop if the program can come back to it, or if its function is called from a loop.
-The one loop that is not counted as such is that of `on_threads` over the numbers of threads.
 """
 import re
 
 import minigrad.kernels     # noqa: F401, registers them
 from minigrad.kernels.compiler import compiling, processor
 
-TASK, OVER_THREADS = "minigrad_task", "for.body"
 _NAME = r'"[^"]+"|[\w.$-]+'
 
 
@@ -23,8 +21,6 @@ def loops(code: str) -> list[tuple[str, str]]:
     for name, block in blocks.items():
         after = {label: re.findall(rf"label %({_NAME})", "\n".join(lines))
                  for label, lines in block.items()}
-        if name.startswith(TASK):
-            after[OVER_THREADS] = []
         found += [(name, line) for label in block if label in _reached(after, after[label])
                   for line in block[label]]
     calls = {name: _called("\n".join(sum(block.values(), [])), blocks)

@@ -1,11 +1,13 @@
 """Functions that a kernel runs on several threads at once."""
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
 import pytest
 
-from minigrad.kernels.compiler import compiling, threads
+from minigrad.kernels.compiler import compiling, threads, workers
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
@@ -64,11 +66,38 @@ def need_memory_once_kernel(x, begun, done, threads):
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 1000])
 def test_every_number_is_in_the_share_of_one_thread(size, dtype):
     x, most = np.arange(size, dtype=dtype), threads.count()
-    for n in {1, most}:
+    for n in {1, most, most + 7}:       # some of these without a worker
         noted = np.zeros((2, size), dtype)
         note_kernel(x, noted, 0.5, True, n)
         assert np.array_equal(noted[0], np.sort(noted[0])) and np.array_equal(noted[1], -x / 2)
         assert size < n or set(noted[0]) == set(range(1, n + 1))
+
+
+@on_many
+def test_workers_that_find_nothing_sleep_until_a_kernel_wakes_them():
+    x, most = np.arange(1000.0), threads.count()
+    for _ in range(3):
+        deadline = time.monotonic() + 60
+        while not all(workers.asleep[1:most]):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        noted = np.zeros((2, x.size))
+        note_kernel(x, noted, 1.0, True, most)
+        assert np.array_equal(noted[1], -x) and noted[0].max() == most
+
+
+@on_many
+def test_kernels_that_several_python_threads_start_at_once_run_every_part_once():
+    def repeat(seed):
+        x = np.random.default_rng(seed).standard_normal(1000)
+        for _ in range(300):
+            noted = np.zeros((2, x.size))
+            note_kernel(x, noted, 1.0, False, 5)
+            assert np.array_equal(noted[1], x)
+        return True
+    note_kernel(np.ones(3), np.zeros((2, 3)), 1.0, False, 1)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(repeat, range(4)))
 
 
 @pytest.mark.parametrize("several", [False, pytest.param(True, marks=on_many)])

@@ -26,7 +26,7 @@ COMPUTE = """
 import os, sys, threading, zlib
 import numpy as np
 import minigrad as mg
-from minigrad.kernels.compiler import threads
+from minigrad.kernels.compiler import threads, workers
 
 def computed():
     rng = np.random.default_rng(1)
@@ -65,7 +65,7 @@ def large_machine(monkeypatch):
 
 
 def limit_now():
-    return threads._limit.__wrapped__()
+    return threads.limit.__wrapped__()
 
 
 def test_nothing_but_the_machine_is_a_bound_where_nothing_else_is_set(large_machine):
@@ -106,10 +106,9 @@ def test_numbas_variable_is_a_bound_and_no_wish_for_more(large_machine):
 
 def test_a_python_thread_may_ask_for_fewer_threads_and_never_gets_more(monkeypatch):
     numbas = [8]                                                # as many as Numba would run
-    monkeypatch.setattr(threads, "_launched", lambda: lambda: numbas[-1])
-    monkeypatch.setattr(numba, "set_num_threads", numbas.append)
+    monkeypatch.setattr(threads, "_asked", lambda: lambda: numbas[-1])
     monkeypatch.setattr(threads, "limit", lambda: (3, ""))
-    assert threads.count() == 3 and numbas == [8, 3]
+    assert threads.count() == 3
     numbas[:] = [2]
     assert threads.count() == 2 and numbas == [2]
 
@@ -127,10 +126,10 @@ def test_too_many_threads_are_refused_with_the_reason(settings, monkeypatch):
 @by("""
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 computed()
-print(threads.count(), threads._layer(), threads.limit()[1])
+print(threads.count(), workers._workers.value, threads.limit()[1])
 """)
 def test_a_process_on_one_processor_starts_no_threads(said):
-    assert said == ["1 None this process may run on 1 processor only"]
+    assert said == ["1 0 this process may run on 1 processor only"]
 
 
 # Linux's control groups
@@ -210,22 +209,6 @@ def test_two_models_trained_at_once_become_what_each_becomes_alone():
     assert np.array_equal(alone, together) and not np.array_equal(*alone)
 
 
-@compiled_only
-@on_threads
-@by(before='import os; os.environ["NUMBA_THREADING_LAYER"] = "workqueue"', script="""
-print(computed())
-workers = [threading.Thread(target=lambda: print(computed())) for _ in range(2)]
-for worker in workers:
-    worker.start()
-for worker in workers:
-    worker.join()
-print(threads._layer())
-""")
-def test_numbas_own_work_queue_serves_two_python_threads(said):
-    alone, *together = said
-    assert together == [alone, alone, "workqueue"]
-
-
 class Slow:
     """What stands for a kernel whose compilation takes a while."""
     made, stats = 0, SimpleNamespace(cache_hits=1)
@@ -272,21 +255,15 @@ def in_child(f):
 @on_threads
 @compiled_only
 @by(FORK + """
-most = threads.limit()[0]
-in_child(lambda: [threads.count() == most > 1])     # no thread has been started yet
-print(computed(), threads.count() == most)
-in_child(lambda: [computed(), threads.count()])
-in_child(lambda: in_child(lambda: [computed(), threads.count()]) or ["and its parent"])
-print(computed(), threads.count() == most)
-in_child(lambda: [threads.limit()[1]])
+print(computed(), workers._workers.value)
+in_child(lambda: [computed(), workers._workers.value])
+in_child(lambda: in_child(lambda: [computed(), workers._workers.value]) or ["and its parent"])
+print(computed(), workers._workers.value)
 """)
-def test_a_child_forked_after_kernels_ran_computes_the_same_on_one_thread(said):
-    before, parent, child, grandchild, _, again, why = said
-    assert before == "True"
-    value, on_all = parent.split()
-    assert on_all == "True" and again == parent
-    assert child == grandchild == f"{value} 1"
-    assert why == threads.FORKED
+def test_a_child_forked_after_kernels_ran_computes_the_same_on_workers_of_its_own(said):
+    parent, child, grandchild, _, again = said
+    assert parent == child == grandchild == again
+    assert parent.split()[1] == str(threads.limit()[0] - 1)
 
 
 @by_fork
