@@ -38,8 +38,8 @@ def main(argv: list[str] | None = None) -> None:
     """The command."""
     options = parse(argv)
     os.environ.update(dict.fromkeys(THREADS, str(options.threads)))     # before these libraries
-    # PyTorch first, so that its threads wait for work as they would without minigrad, which changes
-    # how OpenMP's do.  Whole steps run in a process without minigrad.
+    # PyTorch first, as a program of its own would load it.  Whole steps run in a process without
+    # minigrad.
     if "kernels" in (options.what or DEFAULT):
         with contextlib.suppress(ImportError):
             import torch        # noqa: F401

@@ -1,7 +1,7 @@
 """The number of threads for kernels, and the cases in which they use one.
 
-A step wakes its threads a hundred times, and each time waits for the last of them.  So more threads
-than processors cost more than they gain, however many processors the machine seems to have.
+A step runs a hundred kernels on threads, and each ends with its last part.  So more threads than
+processors cost more than they gain, however many processors the machine seems to have.
 """
 import ctypes
 import functools
