@@ -49,7 +49,8 @@ def test_a_second_signal_at_any_of_these_does_no_harm(said):
              "SMALL_TEXT", *TINY)
 def test_a_run_killed_at_random_moments_ends_as_if_left_alone(said):
     kills, _, lost, equal = said
-    assert kills.split()[1] == "3," and equal.endswith("1 of 1 runs")
+    assert kills.split()[1] == "3,"     # a run may end before its kill, and another is then begun
+    assert re.fullmatch(r"bit-equal at the end +([1-9]\d*) of \1 runs", equal)
 
 
 @reliability("bits", "--rounds", "0", "--only", "softmax", "norm", "cross_entropy")
