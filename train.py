@@ -10,7 +10,7 @@
     python train.py --explain                   one step, explained from the text to the weights
     python train.py --replay out/nan.npz        what made a loss nan, in a run that met one
 """
-from model.console import startup       # noqa: F401  first: Ctrl-C may come while the rest loads
+from model import startup       # noqa: F401  first: Ctrl-C may come while the rest loads
 
 import math
 import sys
@@ -20,19 +20,15 @@ import data
 import minigrad as mg
 from minigrad import compiled
 from model import Transformer
-from model.console.flags import prepare_output
-from model.console.interrupts import Interrupts
+from model.command import Interrupts, prepare_output
 from model.processes import Ranks, joined
-from model.sampling.scoring import yardstick
-from model.storage.beginning import take_weights
-from model.storage.checkpoint import Checkpoint
-from model.training.arguments import answered, parsed, prepared
-from model.training.causality import prove_causality
-from model.training.folder import Folder
-from model.training.optimizers import optimizer_of
-from model.training.report import Progress, describe, report, stopped
-from model.training.run import Run, Step
-from model.training.settings import Settings
+from model.scoring import yardstick
+from model.checkpoint import Checkpoint, take_weights
+from model.arguments import answered, parsed, prepared
+from model.causality import prove_causality
+from model.run import Folder, Run, Step, optimizer_of
+from model.report import Progress, describe, report, stopped
+from model.settings import Settings
 from model.transformer import loss_of
 
 

@@ -1,11 +1,11 @@
 """A transformer on minigrad: its layers, training, checkpoints, sampling, and views into it."""
 import importlib
 
-from model.console import startup       # noqa: F401  before NumPy and Numba are loaded
+from model import startup       # noqa: F401  before NumPy and Numba are loaded
 from data.tokenizer import CharTokenizer, UnknownCharacterError
 from model.attention import MultiHeadAttention
-from model.sampling.generation import generate
-from model.storage.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from model.generation import generate
+from model.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from model.transformer import Transformer, TransformerConfig
 
 # The names that rooms add: each is imported when it is first asked for.

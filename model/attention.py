@@ -18,8 +18,7 @@ import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
 from minigrad.ops.attention import ROTARY_BASE
-from model.layers import STD, Dropout, Linear, Rng
-from model.positions import alibi_bias, alibi_slopes
+from model.layers import STD, Dropout, Linear, Rng, alibi_bias, alibi_slopes
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: np.ndarray | None = None,

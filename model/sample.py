@@ -17,14 +17,12 @@ import numpy as np
 import data
 from data.tokenizer import Tokenizer, UnknownCharacterError
 from minigrad import compiled
-from model.console.flags import Parser, answering, prepare_output, text_or_file
-from model.console.options import flag, problems
-from model.console.waiting import told_if_slow
-from model.console.words import first_of, in_a_line
-from model.sampling.generation import AT_ONCE, USELESS, check_settings, stream_many
-from model.sampling.interactive import interact
-from model.sampling.scoring import ladder, text_losses, training_text, yardstick
-from model.storage.checkpoint import Checkpoint, load_checkpoint
+from model.command import (Parser, answering, first_of, flag, in_a_line, prepare_output, problems,
+                           text_or_file, told_if_slow)
+from model.generation import AT_ONCE, USELESS, check_settings, stream_many
+from model.interactive import interact
+from model.scoring import ladder, text_losses, training_text, yardstick
+from model.checkpoint import Checkpoint, load_checkpoint
 
 TOGETHER = 16       # samples that are made at once
 RULE = "-" * 20     # between them

@@ -18,11 +18,9 @@ from minigrad.ops.attention import ROTARY_BASE
 from minigrad.ops.network import ACTIVATIONS, NORM_EPS
 from minigrad.random import generator
 from model.attention import MultiHeadAttention
-from model.console.options import flag, problems
-from model.console.words import any_of
-from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding,
-                          RMSNorm, Rng)
-from model.positions import sinusoids
+from model.command import any_of, flag, problems
+from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm,
+                          Rng, sinusoids)
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
 NORMS = ("layer", "rms", "rms_gain")

@@ -15,9 +15,8 @@ import pytest
 import minigrad as mg
 from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig
-from model.console.flags import Parser
-from model.console.options import problems
-from model.storage.checkpoint import save_checkpoint
+from model.command import Parser, problems
+from model.checkpoint import save_checkpoint
 from tests.test_house import CHAPTERS, ROOMS
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -19,18 +19,20 @@ ROOMS = {"minigrad.kernels": "", "minigrad.watch": "",
          "model.reverse": "model.variants", "model.look": "minigrad.watch model.reverse",
          "model.walk": "minigrad.kernels minigrad.watch model.look model.reverse model.variants"}
 # In the book, a file imports only from its own row and the rows below it.
-ROWS = ["train model.sample", "model.training", "model", "model.sampling", "model.storage",
-        "model.transformer", "model.attention", "model.layers model.positions",
-        "model.processes", "model.console", "minigrad", "minigrad.optim minigrad.muon "
-        "minigrad.gradcheck minigrad.module", "minigrad.ops", "minigrad.core minigrad.formulas",
+ROWS = ["train model.sample", "model.arguments", "model.report", "model.run", "model.settings",
+        "model", "model.causality model.interactive", "model.generation model.scoring",
+        "model.checkpoint", "model.transformer model.sizes", "model.attention", "model.layers",
+        "model.processes model.archive", "model.command", "model.files model.startup", "minigrad",
+        "minigrad.optim minigrad.muon minigrad.gradcheck minigrad.module", "minigrad.ops",
+        "minigrad.core minigrad.formulas",
         "minigrad.random minigrad.machine minigrad.compiled", "data"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
 READING_PATH = ("minigrad/core.py", "minigrad/formulas.py", "minigrad/ops/*.py", "model/layers.py",
-                "model/positions.py", "model/attention.py", "model/transformer.py",
+                "model/attention.py", "model/transformer.py",
                 "minigrad/optim.py", "minigrad/muon.py", "train.py")
 # Lines of Python, at most.  These numbers only ever fall; a new room brings a row of its own.
 BUDGET = {"reading path": 2520, "book": 7345, "product": 19900, "tests": 26820}
-MOST_FILES = 14         # of a folder
+MOST_FILES = 19         # of a folder
 MOST_LINES = 60         # of a function
 # Longer ones, which are to become shorter, or to go from this list.
 LONGER = {"_tile": 100, "kernel": 90, "decorate": 76, "_run": 70, "run_stage": 61, "alike": 61}

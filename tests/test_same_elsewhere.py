@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minigrad.kernels.compiler import processor
-from model.training.recipes import RECIPES
+from model.settings import RECIPES
 from tests import plain
 from tests.reference.make_short_run import FILE, digest, float32_run, masks, short_run
 

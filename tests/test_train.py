@@ -15,16 +15,12 @@ import train
 from conftest import ROOT, TINY
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, load_checkpoint
-from model.console.flags import Parser
+from model.command import Parser
 from model.processes import Ranks
-from model.sampling.scoring import evaluate
-from model.training.folder import Folder
-from model.training.optimizers import optimizer_of
-from model.training.recipes import MODERN, RECIPES
-from model.training.report import standing as standing_of
-from model.training.run import Run
-from model.training.settings import Settings
-from model.training.state import State
+from model.scoring import evaluate
+from model.run import Folder, Run, State, optimizer_of
+from model.settings import MODERN, RECIPES, Settings
+from model.report import standing as standing_of
 from running import losses, refused, rows, run, same_arrays
 from token_files import byte_level
 

@@ -30,14 +30,11 @@ import numpy as np
 
 from data.tokenizer import CharTokenizer
 from model.convert.tokens import TokenTokenizer
-from model.console.flags import Parser, answering, prepare_output
-from model.console.interrupts import AtOnce
-from model.console.options import flag
-from model.console.waiting import told_if_slow
-from model.console.words import number_of, scaled
+from model.command import (AtOnce, Parser, answering, flag, number_of, prepare_output, scaled,
+                           told_if_slow)
 from model.convert.found import Found, FormatError
-from model.storage.checkpoint import BEST, CheckpointError
-from model.storage.files import remove_if_left
+from model.checkpoint import BEST, CheckpointError
+from model.files import remove_if_left
 from model.transformer import parameter_shapes
 
 # The reader of a file by the end of its name; else by its first bytes.

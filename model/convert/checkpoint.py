@@ -4,7 +4,7 @@ import os
 import numpy as np
 
 from model.convert.found import Found, FormatError
-from model.storage.checkpoint import Contents, load_contents, save_contents
+from model.checkpoint import Contents, load_contents, save_contents
 from model.transformer import TransformerConfig
 
 

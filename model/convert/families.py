@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from model.console.words import any_of, shown
+from model.command import any_of, shown
 from model.convert.found import FormatError, Lazy
 from model.transformer import TransformerConfig, meant, parameter_shapes, unknown_options
 

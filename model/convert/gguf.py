@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from model.convert.tokens import MissingLibrary, TokenTokenizer
-from model.console.words import shown
+from model.command import shown
 from model.convert.families import as_ours, stored_as, stored_shapes
 from model.convert.found import FormatError, Found, Lazy, check_shapes, shapes_of, text_of
 from model.convert.gguf_file import GGUFFile

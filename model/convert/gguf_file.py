@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.console.words import shown
+from model.command import shown
 from model.convert.found import FormatError, missing_library, numbers_at
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)

@@ -12,10 +12,10 @@ from dataclasses import asdict, replace
 
 from data.tokenizer import CharTokenizer
 from model.convert.tokens import MissingLibrary, TokenTokenizer
-from model.console.words import shown
+from model.command import shown
 from model.convert import families, safetensors
 from model.convert.found import Found, FormatError, Lazy, check_shapes, shapes_of, some, text_of
-from model.storage.files import replacing
+from model.files import replacing
 from model.transformer import TransformerConfig, parameter_shapes
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -11,7 +11,7 @@ from functools import partial
 
 from data.tokenizer import CharTokenizer
 from model.convert.tokens import MissingLibrary, TokenTokenizer
-from model.console.words import number_of, shown
+from model.command import number_of, shown
 from model.convert.families import GPT2, as_ours, stored_as, stored_shapes
 from model.convert.found import FormatError, Found, Lazy, check_shapes, shapes_of, text_of
 from model.convert.torch_file import TorchFile, View

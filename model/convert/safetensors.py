@@ -17,10 +17,10 @@ import numpy as np
 
 from data.tokenizer import CharTokenizer
 from model.convert.tokens import MissingLibrary, TokenTokenizer
-from model.console.words import shown
+from model.command import shown
 from model.convert.found import (FormatError, Found, Lazy, check_shapes, missing_library,
                                  numbers_at, of_bfloat16, shapes_of)
-from model.storage.files import replacing
+from model.files import replacing
 from model.transformer import TransformerConfig, parameter_shapes
 
 MOST = 1 << 16      # tensors in a file; checking and taking up ten times as many takes seconds

@@ -12,7 +12,7 @@ import pickletools
 from collections.abc import Container
 from dataclasses import dataclass
 
-from model.console.words import shown
+from model.command import shown
 from model.convert.found import FormatError
 
 LARGEST = 1 << 21       # bytes of a pickle; what it makes is at most some 80 times larger

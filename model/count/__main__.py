@@ -12,14 +12,10 @@ import dataclasses
 import pathlib
 
 from minigrad.watch.text import aligned
-from model.console.flags import Parser, answering, prepare_output
-from model.console.options import flag
-from model.console.words import number_of, scaled
-from model.storage.checkpoint import BEST, load_checkpoint
-from model.training.recipes import MODERN, RECIPES, recipe
-from model.training.settings import ARCHITECTURE, Settings
-from model.training.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
-                                  state)
+from model.command import Parser, answering, flag, number_of, prepare_output, scaled
+from model.checkpoint import BEST, load_checkpoint
+from model.settings import ARCHITECTURE, MODERN, RECIPES, Settings, recipe
+from model.sizes import cached, forward_flops, of_a_layer, outside_layers, parameters, state
 from model.transformer import Architecture, TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default

@@ -15,7 +15,7 @@ from minigrad.kernels.compiler.tiles import empty_panels, pack, put
 from minigrad.kernels.decoding import decode, decode_kernel
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
-from model.console.words import any_of
+from model.command import any_of
 from model.transformer import Transformer, unknown_options
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once

@@ -17,17 +17,15 @@ import sys
 from typing import BinaryIO
 
 from minigrad import compiled
-from model.console.flags import Parser, answering, prepare_output, text_or_file
-from model.console.options import flag
-from model.console.waiting import told_if_slow
+from model.command import Parser, answering, flag, prepare_output, text_or_file, told_if_slow
 from model.reverse.encoder_decoder import EncoderDecoder
 from model.look import crossed
 from model.look.graphs import GRAPHS
 from model.look.page import gather, html
-from model.sampling.generation import generate
-from model.sampling.scoring import training_text
-from model.storage.checkpoint import Checkpoint, load_checkpoint
-from model.storage.files import replacing
+from model.generation import generate
+from model.scoring import training_text
+from model.checkpoint import Checkpoint, load_checkpoint
+from model.files import replacing
 from model.transformer import Transformer
 
 PASSAGE = 192       # characters, where no text is given

@@ -1,11 +1,11 @@
 """An encoder-decoder at work on a string: the maps of all its heads, on one page."""
 import numpy as np
 
-from model.console.words import number_of
+from model.command import number_of
 from model.reverse.encoder_decoder import BEGIN, END, PAD
 from model.look.maps import Section, labelled, page
-from model.sampling.generation import USELESS
-from model.storage.checkpoint import Checkpoint
+from model.generation import USELESS
+from model.checkpoint import Checkpoint
 
 EXAMPLE = "backwards"
 MOST_LETTERS = 100      # of which a page stays light enough for a browser

@@ -21,7 +21,7 @@ from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.watch.events import Watcher, arguments, gradients, owner, passes_on
 from minigrad.watch.source import Line, callers, definition, line_of, meaning
 from minigrad.watch.text import aligned, norm, rms
-from model.training.run import Run, Step
+from model.run import Run, Step
 from model.transformer import Transformer, loss_of
 
 WIDTH = 98          # of the tour, in characters

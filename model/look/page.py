@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 
 from minigrad import OPS
-from model.console.words import number_of
+from model.command import number_of
 from model.look import heads
 from model.look.reading import Step, Window, lens, log_probabilities, read
 from model.look.shell import shell, static
-from model.sampling.decoding import window_start, window_step
-from model.sampling.generation import USELESS
-from model.sampling.scoring import text_losses, training_text, yardstick
-from model.storage.checkpoint import Checkpoint, texts_of
-from model.training.log import read_log
+from model.generation import USELESS, window_start, window_step
+from model.scoring import text_losses, training_text, yardstick
+from model.checkpoint import Checkpoint, texts_of
+from model.run import read_log
 from model.transformer import Transformer, TransformerConfig
 
 MOST_CHARACTERS = 1000      # or tokens

@@ -10,7 +10,7 @@ import minigrad as mg
 from minigrad.core import watch_ops
 from minigrad.watch.events import owner, passes_on
 from minigrad.watch.source import callers
-from model.sampling.decoding import window_start, window_step
+from model.generation import window_start, window_step
 from model.transformer import Transformer
 
 

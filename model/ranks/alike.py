@@ -6,7 +6,7 @@ import platform
 import numpy as np
 
 from minigrad import compiled
-from model.console.startup import ROOT
+from model.startup import ROOT
 from model.processes import Ranks
 
 # What a rank may be given otherwise: only the first one reads and writes.

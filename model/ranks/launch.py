@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from model.console.words import in_a_line
+from model.command import in_a_line
 from model.ranks.mpi import EndedElsewhere, MPIRanks
 
 REMEDY = ("install both with python -m pip install -e '.[mpi]' and start with the mpiexec of that "

@@ -19,10 +19,9 @@ from minigrad.core import OPS
 from minigrad import compiled
 from minigrad.watch.detective import Detective, Finding
 from minigrad.watch.source import definition
-from model.sampling.scoring import evaluate
-from model.storage.checkpoint import CheckpointError, load_checkpoint
-from model.training.nan import Case
-from model.training.state import State
+from model.scoring import evaluate
+from model.checkpoint import CheckpointError, load_checkpoint
+from model.run import Case, State
 from model.transformer import Transformer, loss_of
 
 

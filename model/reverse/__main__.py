@@ -24,14 +24,12 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad import compiled
 from minigrad.optim import warmup_cosine
-from model.console.flags import Parser, answering, prepare_output
-from model.console.options import flag, problems
-from model.console.words import number_of
+from model.command import Parser, answering, flag, number_of, prepare_output, problems
 from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
 from model.layers import Rng
-from model.storage.checkpoint import BEST, save_checkpoint
-from model.training.folder import Folder
-from model.training.settings import problems_of_threads
+from model.checkpoint import BEST, save_checkpoint
+from model.run import Folder
+from model.settings import problems_of_threads
 from model.transformer import problems_of_heads
 
 TASKS = {"reverse": lambda letters: letters[::-1],

@@ -17,7 +17,7 @@ from minigrad.module import Module
 from minigrad.random import generator
 from model.attention import MultiHeadAttention
 from model.variants.heads import CrossAttention, SelfAttention, StackedHeads
-from model.console.options import flag, problems
+from model.command import flag, problems
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, Rng
 
 PAD, BEGIN, END = 0, 1, 2       # the first three tokens of every vocabulary

@@ -11,9 +11,7 @@ import shlex
 import sys
 
 from minigrad import compiled
-from model.console.flags import Parser, answering, prepare_output
-from model.console.options import flag
-from model.console.words import number_of
+from model.command import Parser, answering, flag, number_of, prepare_output
 from model.look.__main__ import opened
 from model.walk import practice, process
 from model.walk.page import page

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import Tensor
-from model.console.words import any_of, first_of, in_a_line
+from model.command import any_of, first_of, in_a_line
 from model.walk import trial
 from model.walk.outcomes import (Outcome, agree, as_array, broken, cut, described, difference,
                                  differentiated, expected, gradient_of, listed, named, outcome)

@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 
 import minigrad as mg
-from model.storage.files import replacing
+from model.files import replacing
 
 PACKAGE = "model.walk.exercises"
 EMPTY = 'raise NotImplementedError("write it here")'

@@ -19,9 +19,8 @@ import time
 from collections.abc import Iterator
 
 from minigrad.kernels.compiler import compiling
-from model.console import startup
-from model.console.interrupts import AtOnce
-from model.console.words import in_a_line
+from model import startup
+from model.command import AtOnce, in_a_line
 from model.walk.judge import Fault, Verdict, judge, source_of
 
 OURS = 300          # seconds for what is not the student's, such as compiling

@@ -5,7 +5,7 @@ from typing import Any
 from minigrad import compiled
 from model.look.crossed import answer_and_maps
 from model.reverse.__main__ import VOCABULARY, Settings, new_model, train, unseen_strings
-from model.storage.checkpoint import Checkpoint
+from model.checkpoint import Checkpoint
 
 TEXT = "minigrad"
 SETTINGS = Settings(block_size=len(TEXT), max_iters=400, warmup_iters=50, eval_interval=100)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from minigrad.watch.text import aligned
-from model.console.words import number_of
+from model.command import number_of
 from model.walk.station import Question, Station, Table, code, paragraphs
 
 WIDTH = 78

@@ -21,14 +21,11 @@ from dataclasses import dataclass
 import data
 from data import Text
 from model import Transformer, load_checkpoint
-from model.console.flags import Parser
-from model.console.words import in_a_line
-from model.sampling.scoring import evaluate, yardstick
-from model.storage.checkpoint import BEST, LAST
-from model.training.optimizers import optimizer_of
-from model.training.recipes import completed
-from model.training.run import Run
-from model.training.settings import Settings
+from model.command import Parser, in_a_line
+from model.scoring import evaluate, yardstick
+from model.checkpoint import BEST, LAST
+from model.run import Run, optimizer_of
+from model.settings import Settings, completed
 from tests.benchmarks import plot
 from tests.benchmarks.remote import (ABSENT, PyTorch, environment_before_minigrad, has_pytorch,
                                      training_of)

@@ -3,7 +3,7 @@ import numpy as np
 
 import minigrad as mg
 from model import Transformer, TransformerConfig
-from model.training.optimizers import decayed_and_other
+from model.run import decayed_and_other
 from tests.benchmarks.sizes import MAX_NORM, OPTIMIZER, VOCABULARY, Size
 
 

@@ -34,10 +34,10 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
     import train
     from model import Transformer
     from model.processes import joined
-    from model.training.optimizers import optimizer_of
-    from model.training.recipes import RECIPES
-    from model.training.run import Run
-    from model.training.settings import Settings
+    from model.run import optimizer_of
+    from model.settings import RECIPES
+    from model.run import Run
+    from model.settings import Settings
     from tests.benchmarks.sizes import SIZES
     with joined("tests.benchmarks.ranks") as ranks:
         size = SIZES.get(name)

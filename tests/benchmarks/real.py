@@ -15,7 +15,7 @@ import numpy as np
 import data
 from model import Transformer
 from model.kv_cache.decoder import Decoder
-from model.storage.checkpoint import BEST, load_checkpoint
+from model.checkpoint import BEST, load_checkpoint
 from tests.benchmarks.processes import WARM_STARTS, seconds_until
 from tests.benchmarks.remote import Transformers
 from tests.benchmarks.report import Report

@@ -13,7 +13,7 @@ import numpy as np
 
 from model import Transformer
 from model.convert import checkpoint, hugging_face
-from model.training.settings import Settings
+from model.settings import Settings
 from tests.benchmarks.sizes import ENVIRONMENT, MAX_NORM, OPTIMIZER
 from tests.benchmarks.timing import Seconds
 

@@ -12,9 +12,8 @@ import data
 import train
 from minigrad import formulas
 from model import CharTokenizer, Transformer
-from model.sampling.generation import stream_many
-from model.training.recipes import completed
-from model.training.settings import Settings
+from model.generation import stream_many
+from model.settings import Settings, completed
 from tests.benchmarks.board import read_text, run_of
 from tests.benchmarks.peers import Minigrad, config_of, random_batch
 from tests.benchmarks.remote import ABSENT, PyTorch, has_pytorch, training_of

@@ -7,9 +7,8 @@ from unittest import mock
 import pytest
 
 from conftest import TINY
-from model.console.flags import Parser
-from model.training.recipes import RECIPES, completed
-from model.training.settings import Settings
+from model.command import Parser
+from model.settings import RECIPES, Settings, completed
 from tests.benchmarks import board, plot, sizes
 from tests.benchmarks.__main__ import main, parse
 from tests.benchmarks.report import Report

@@ -7,9 +7,8 @@ import pytest
 import minigrad as mg
 from conftest import TINY
 from model import Transformer
-from model.training.optimizers import optimizer_of
-from model.training.recipes import completed
-from model.training.settings import Settings
+from model.run import optimizer_of
+from model.settings import Settings, completed
 from tests.benchmarks import board
 from tests.benchmarks.remote import training_of
 from tests.extras import lacking

@@ -15,7 +15,7 @@ from model import (CharTokenizer, Transformer, TransformerConfig, generate, load
                    save_checkpoint)
 from model.convert import __main__ as convert
 from model.convert import families, hugging_face
-from model.sampling.scoring import text_losses
+from model.scoring import text_losses
 from tests.extras import lacking
 from token_files import byte_level
 

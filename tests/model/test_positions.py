@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from model.positions import alibi_bias, alibi_slopes, sinusoids
+from model.layers import alibi_bias, alibi_slopes, sinusoids
 
 
 def test_sinusoids_are_the_papers_formula():

@@ -11,7 +11,7 @@ import pytest
 import data
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
-from model.sampling.scoring import text_losses
+from model.scoring import text_losses
 from token_files import byte_fallback, byte_level, of_words
 
 

@@ -12,8 +12,7 @@ from checking import put
 from minigrad import Tensor
 from minigrad.random import RowsFrom, generator
 from model import Transformer, TransformerConfig
-from model.layers import STD
-from model.positions import sinusoids
+from model.layers import STD, sinusoids
 from model.transformer import POSITIONS, SINUSOID_SIZE, STANDS_FOR, parameter_shapes
 from tests.pairwise import pairwise
 

@@ -30,11 +30,8 @@ import minigrad as mg
 import train
 from minigrad.random import generator
 from model import CharTokenizer, Transformer, TransformerConfig, generate
-from model.training.optimizers import decayed_and_other, optimizer_of
-from model.training.recipes import RECIPES
-from model.training.run import Run
-from model.training.settings import Settings
-from model.training.state import State
+from model.run import Run, State, decayed_and_other, optimizer_of
+from model.settings import RECIPES, Settings
 
 FILE = pathlib.Path(__file__).with_name("short_run.json")
 SEED, STEPS, BATCH = 1337, 30, 4

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import minigrad as mg
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, load_checkpoint,
                    save_checkpoint)
-from model.training.state import State
+from model.run import State
 from tests.reliability.mutations import mutated
 
 

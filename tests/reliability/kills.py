@@ -11,13 +11,13 @@ import sys
 import time
 from typing import NamedTuple
 
-from model.storage.checkpoint import LAST
+from model.checkpoint import LAST
 from tests.reliability.outcome import ROOT, checkpoint, contents, differences
 
 TELLING = """
 import sys
 import train
-from model.training.state import State
+from model.run import State
 
 steps, note = open(sys.argv.pop(1), "w"), State.note_step
 

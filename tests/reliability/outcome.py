@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from model.storage.checkpoint import BEST, LAST, PREVIOUS
+from model.checkpoint import BEST, LAST, PREVIOUS
 
 ROOT = pathlib.Path(__file__).parents[2]
 OF_THE_CLOCK = ("seconds", "evaluated_at")      # in the state; and tokens_per_s in the log

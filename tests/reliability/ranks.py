@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from model.storage.checkpoint import CheckpointError, load_last
+from model.checkpoint import CheckpointError, load_last
 from tests.model.ranks.mpiexec import MPIEXEC, OPEN_MPI, ROOT
 from tests.reliability.outcome import checkpoint, contents, differences
 
@@ -20,7 +20,7 @@ TELLING = """
 import os, pathlib, sys
 import train
 from model.processes import told
-from model.training.state import State
+from model.run import State
 
 folder, note = pathlib.Path(sys.argv.pop(1)), State.note_step
 (folder / f"process.{told()[0]}").write_text(str(os.getpid()))

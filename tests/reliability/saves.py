@@ -12,9 +12,9 @@ import minigrad as mg
 import train
 from model import (CharTokenizer, Transformer, TransformerConfig, generate, load_checkpoint, sample,
                    save_checkpoint)
-from model.storage.checkpoint import restore_optimizer
-from model.training.optimizers import packed_and_other_matrices
-from model.training.settings import Settings
+from model.checkpoint import restore_optimizer
+from model.run import packed_and_other_matrices
+from model.settings import Settings
 
 TEXT = "the quick brown fox\njumps over the lazy dog. " * 60
 # What is small, where the bounds of a field allow more than a moment.

@@ -23,20 +23,16 @@ import data
 import train
 from data.tokenizer import UnknownCharacterError
 from model.convert.tokens import MissingLibrary
-from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, load_checkpoint,
-                   sample)
+from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, archive,
+                   arguments, load_checkpoint, sample, settings)
 from model.count import __main__ as count
 from model.look import __main__ as look
-from model.console.options import mistyped
+from model.command import mistyped
 from model.convert import hugging_face, nanogpt
 from model.convert.found import FormatError, Found
-from model.storage import archive
-from model.storage.checkpoint import Checkpoint
-from model.training import arguments, settings
-from model.training.folder import Folder
-from model.training.nan import Case
-from model.training.settings import Settings
-from model.training.state import State
+from model.checkpoint import Checkpoint
+from model.run import Case, Folder, State
+from model.settings import Settings
 from model.transformer import parameter_shapes
 from tests.reliability.damage import save_small
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 import train
-from model.storage import files
+from model import files
 from tests.reliability.outcome import checkpoint, differences
 
 # An evaluation that is the best, steps without one that write last.npz, and a last evaluation.

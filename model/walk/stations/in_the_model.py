@@ -3,7 +3,7 @@ import numpy as np
 
 import minigrad as mg
 from model.variants.heads import SelfAttention
-from model.positions import alibi_bias, alibi_slopes, sinusoids
+from model.layers import alibi_bias, alibi_slopes, sinusoids
 from model.transformer import Block, Transformer, TransformerConfig
 from model.walk.published import KEY_WEIGHT, OUT_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT, WORDS
 from model.walk.station import Question, Table, Trace, station

@@ -14,8 +14,8 @@ from minigrad import compiled
 from minigrad.kernels.compiler import compiling, threads
 from model import Transformer, TransformerConfig
 from model.reverse import __main__ as reverse
-from model.training.optimizers import decayed_and_other
-from model.training.settings import Settings
+from model.run import decayed_and_other
+from model.settings import Settings
 
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 on_threads = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 import train
-from model import sample
+from model import sample, settings
 from model.convert import __main__ as convert
 from model.count import __main__ as count
 from model.look import __main__ as look
 from model.reverse import __main__ as reverse
-from model.console.flags import NO_FLAG, OTHER_NAMES, Parser, answering, text_or_file
-from model.console.options import Words, as_flags, flag, mistyped, problems
-from model.training import settings
+from model.command import (NO_FLAG, OTHER_NAMES, Parser, Words, answering, as_flags, flag, mistyped,
+                           problems, text_or_file)
 from model.walk import __main__ as walk
 
 

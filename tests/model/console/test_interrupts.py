@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from model.console.interrupts import Interrupts
+from model.command import Interrupts
 
 
 def test_an_interrupt_is_remembered_and_a_second_one_stops_at_once():

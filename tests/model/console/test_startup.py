@@ -11,12 +11,11 @@ import sys
 import pytest
 
 import train
-from model import sample
+from model import sample, startup
 from model.count import __main__ as count
 from model.look import __main__ as look
 from model.reverse import __main__ as reverse
-from model.console import startup
-from model.console.flags import answering
+from model.command import answering
 
 ROOT = pathlib.Path(__file__).parents[3]
 PROGRAMS = [["train.py"], ["-m", "model.sample"], ["-m", "model.look"], ["-m", "model.count"],

@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from model.console import waiting
-from model.console.waiting import told_if_slow
+from model import command as waiting
+from model.command import told_if_slow
 
 
 @pytest.mark.parametrize("slow", [False, True])

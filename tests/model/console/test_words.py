@@ -1,7 +1,7 @@
 """Numbers, lists and messages as users read them."""
 import pytest
 
-from model.console.words import any_of, first_of, in_a_line, number_of, scaled, shown
+from model.command import any_of, first_of, in_a_line, number_of, scaled, shown
 
 
 def test_one_of_a_thing_is_no_plural():

@@ -13,7 +13,7 @@ import pytest
 from model.convert.tokens import TokenTokenizer
 from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
 from model.convert import __main__ as convert
-from model.console.interrupts import Interrupts
+from model.command import Interrupts
 from model.convert.__main__ import main
 from model.convert import checkpoint, hugging_face, safetensors
 from token_files import byte_level

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from model import Transformer, TransformerConfig
-from model.console.options import flag
+from model.command import flag
 from model.convert import families
 from model.convert.families import FormatError
 from model.transformer import parameter_shapes

@@ -12,8 +12,8 @@ from minigrad import Tensor
 from minigrad.core import watch_ops
 from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
 from model.count import __main__ as count
-from model.training.optimizers import optimizer_of
-from model.training.settings import Settings
+from model.run import optimizer_of
+from model.settings import Settings
 from model.transformer import ACTIVATIONS, NORMS, POSITIONS
 from tests.benchmarks.sizes import SIZES, VOCABULARY, step_flops
 from tests.pairwise import pairwise

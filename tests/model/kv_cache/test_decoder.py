@@ -8,9 +8,9 @@ import pytest
 from minigrad import random
 from minigrad.kernels.compiler.compiling import CannotCompile
 from model import Transformer, TransformerConfig
-from model.console.options import flag
+from model.command import flag
 from model.kv_cache.decoder import OPTIONS, Decoder, _compiles
-from model.sampling.decoding import Reader
+from model.generation import Reader
 from tests import plain
 from tests.model.sampling.test_decoding import SHAPES, assert_equal, opinionated
 

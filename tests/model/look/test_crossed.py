@@ -11,7 +11,7 @@ from model.reverse.encoder_decoder import BEGIN, END
 from model.look.__main__ import main
 from model.look.crossed import html
 from model.reverse.__main__ import VOCABULARY, as_ids
-from model.storage.checkpoint import Checkpoint
+from model.checkpoint import Checkpoint
 from tests.browser import of, opened
 
 TEXT = "hello"

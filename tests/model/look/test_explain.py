@@ -12,11 +12,10 @@ import train
 from conftest import TINY
 from minigrad.optim import Optimizer, warmup_cosine
 from model import CharTokenizer, Transformer, load_checkpoint
-from model.console.flags import Parser
+from model.command import Parser
 from model.look.explain import WIDTH, grouped, norm
-from model.training.optimizers import decayed_and_other
-from model.training.settings import Settings
-from model.training.state import State
+from model.run import State, decayed_and_other
+from model.settings import Settings
 
 ROOT = pathlib.Path(__file__).parents[3]
 SETTINGS = {

@@ -20,9 +20,9 @@ from model.look.maps import FILES
 from model.look.page import (MOST_CHARACTERS, SCRIPTS, check_length, count_weights, gather, html,
                              letters, pack, shown, sizes, step_facts, words_of)
 from model.look.reading import Window, read
-from model.sampling.decoding import window_start
-from model.sampling.scoring import text_losses, yardstick
-from model.storage.checkpoint import Checkpoint
+from model.generation import window_start
+from model.scoring import text_losses, yardstick
+from model.checkpoint import Checkpoint
 from model.transformer import POSITIONS
 from token_files import byte_fallback, byte_level
 

@@ -12,7 +12,7 @@ from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint
 from model.look import heads
 from model.look.page import gather, html, shown
 from model.look.reading import log_probabilities, read
-from model.storage.checkpoint import Checkpoint
+from model.checkpoint import Checkpoint
 from tests import browser
 from tests.browser import of, opened, prefer, press
 from token_files import byte_level

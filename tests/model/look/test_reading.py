@@ -5,7 +5,7 @@ import pytest
 import minigrad as mg
 from model import Transformer, TransformerConfig
 from model.look.reading import lens, log_probabilities, read, watch
-from model.sampling.decoding import window_start
+from model.generation import window_start
 
 
 def enlarged(**config):

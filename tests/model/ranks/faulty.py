@@ -12,7 +12,7 @@ import numpy as np
 import train
 from model.processes import told
 from model.ranks.mean import OverRanks
-from model.training import run
+from model import run
 
 STEP = 7        # in which it comes
 real, steps = OverRanks.average_gradients, iter(range(1, 10**6))

@@ -4,11 +4,9 @@ import math
 import data
 from model import Transformer
 from model.processes import Ranks
-from model.training.folder import Folder
-from model.training.optimizers import optimizer_of
-from model.training.report import stopped
-from model.training.run import Run
-from model.training.settings import Settings
+from model.run import Folder, Run, optimizer_of
+from model.report import stopped
+from model.settings import Settings
 
 
 class Rank(Ranks):

@@ -19,10 +19,8 @@ from model import Transformer
 from model.processes import Ranks, joined, told
 from model.ranks import mpi
 from model.ranks.mean import OverRanks
-from model.training.optimizers import optimizer_of
-from model.training.recipes import RECIPES
-from model.training.run import Run
-from model.training.settings import Settings
+from model.run import Run, optimizer_of
+from model.settings import RECIPES, Settings
 from tests.model.ranks.mpiexec import ranks as in_ranks
 
 STEPS = 50

@@ -11,8 +11,7 @@ from minigrad import compiled
 from minigrad.kernels.compiler import compiling
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.replay.nan import advice, again, replay
-from model.training.nan import Case
-from model.training.state import State
+from model.run import Case, State
 from running import forward_backward, run
 
 SETTINGS = dict(learning_rate=0.01, warmup_iters=5, grad_clip=0.0)

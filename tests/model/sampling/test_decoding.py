@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from model import Transformer, TransformerConfig
-from model.sampling.decoding import Reader, window_start
+from model.generation import Reader, window_start
 
 SHAPES = [      # as TransformerConfig has them, without dropout
     (65, 16, 2, 4, 32, False), (11, 8, 1, 2, 16, True), (7, 9, 3, 1, 6, True),

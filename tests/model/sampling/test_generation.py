@@ -9,8 +9,8 @@ import minigrad as mg
 from minigrad import Tensor
 from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacterError, generate
 from model.convert.tokens import TokenTokenizer
-from model.sampling.decoding import Reader, window_start
-from model.sampling.generation import AT_ONCE, SMALL, beginning, next_probabilities, stream_many
+from model.generation import (AT_ONCE, SMALL, Reader, beginning, next_probabilities, stream_many,
+                              window_start)
 from token_files import END, byte_fallback, byte_level
 
 INF = math.inf
@@ -537,7 +537,7 @@ def test_a_large_model_shows_each_token_as_it_comes(monkeypatch, model):
     monkeypatch.setattr(Reader, "draw", draw)
     texts = []
     for small in (SMALL, 2 * 16 * (12 * 16 + TOKENIZER.vocab_size) // AT_ONCE, 1):
-        monkeypatch.setattr("model.sampling.generation.SMALL", small)
+        monkeypatch.setattr("model.generation.SMALL", small)
         drawn.clear()
         texts.append(generate(model, TOKENIZER, "a", 7, seed=0))
         assert drawn == {SMALL: [7], 1: [1] * 7}.get(small, [2, 2, 2, 1])

@@ -7,8 +7,8 @@ import pytest
 import data
 from data import IGNORE
 from model import CharTokenizer, Transformer, TransformerConfig
-from model.sampling.decoding import Reader
-from model.sampling.scoring import evaluate, ladder, text_losses, training_text
+from model.generation import Reader
+from model.scoring import evaluate, ladder, text_losses, training_text
 
 
 def losses_one_by_one(model, ids, slide):
@@ -39,7 +39,7 @@ def test_windows_that_go_through_at_once_do_not_change_the_losses(monkeypatch):
     ids = np.random.default_rng(0).integers(13, size=300)
     together = text_losses(model, ids)
     for few in ("AT_ONCE", "LOGITS"):
-        monkeypatch.setattr(f"model.sampling.scoring.{few}", 1)
+        monkeypatch.setattr(f"model.scoring.{few}", 1)
         assert np.allclose(text_losses(model, ids), together, atol=1e-6)
 
 
@@ -47,7 +47,7 @@ def test_many_tokens_take_no_more_memory_than_few(monkeypatch):
     model, most = Transformer(TransformerConfig(50_000, 64, n_layer=1, n_head=1, n_embd=2)), []
     ids = np.random.default_rng(0).integers(50_000, size=300)
     for logits in (1 << 18, 1 << 24):
-        monkeypatch.setattr("model.sampling.scoring.LOGITS", logits)
+        monkeypatch.setattr("model.scoring.LOGITS", logits)
         tracemalloc.start()
         text_losses(model, ids)
         most.append(tracemalloc.get_traced_memory()[1])

@@ -10,8 +10,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from model.storage import archive
-from model.storage.archive import ArchiveError
+from model import archive
+from model.archive import ArchiveError
 
 ARRAYS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b/c": np.array("é\n漢"),
           "d": np.array(7), "e": np.array([1, 2], np.uint32)}

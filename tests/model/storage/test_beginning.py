@@ -5,8 +5,7 @@ import pytest
 import minigrad as mg
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
                    UnknownCharacterError, save_checkpoint)
-from model.storage.beginning import (beginning, load_beginning, take_weights, told,
-                                     with_characters_of)
+from model.checkpoint import beginning, load_beginning, take_weights, told, with_characters_of
 
 CONFIG = TransformerConfig(5, block_size=6, n_layer=1, n_head=2, n_embd=8)
 

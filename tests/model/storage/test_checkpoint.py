@@ -17,11 +17,10 @@ import pytest
 import minigrad as mg
 from model.convert.tokens import TokenTokenizer
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
-                   generate, load_checkpoint, save_checkpoint)
-from model.sampling.scoring import text_losses
-from model.storage import archive
-from model.storage.checkpoint import (REMEDY, load_contents, load_last, restore_optimizer,
-                                      save_contents, texts_of)
+                   archive, generate, load_checkpoint, save_checkpoint)
+from model.scoring import text_losses
+from model.checkpoint import (REMEDY, load_contents, load_last, restore_optimizer, save_contents,
+                              texts_of)
 from token_files import byte_level
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from model.storage import files
-from model.storage.files import FolderInUse, claimed, replacing
+from model import files
+from model.files import FolderInUse, claimed, replacing
 
 ROOT = pathlib.Path(__file__).parents[3]
 HOLD = """
 import pathlib, sys, time
-from model.storage.files import claimed
+from model.files import claimed
 with claimed(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

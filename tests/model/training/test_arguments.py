@@ -3,8 +3,8 @@ import pathlib
 
 import pytest
 
-from model.training.arguments import begun_settings, problems_of_ranks
-from model.training.settings import Settings
+from model.arguments import begun_settings, problems_of_ranks
+from model.settings import Settings
 from model.transformer import TransformerConfig
 
 

@@ -9,7 +9,7 @@ import minigrad as mg
 from minigrad import Tensor
 from model import Transformer, TransformerConfig
 from model.attention import attention, causal_mask
-from model.training.causality import LONG, SHORT, TOKENS, CausalityError, prove_causality
+from model.causality import LONG, SHORT, TOKENS, CausalityError, prove_causality
 from model.transformer import POSITIONS
 from tests.pairwise import pairwise
 
@@ -62,10 +62,10 @@ def test_many_tokens_are_tried_at_as_many_positions_and_few_at_once(monkeypatch)
     prove_causality(counted, V, 100)
     together = tried.copy()
     tried.clear()
-    monkeypatch.setattr("model.training.causality.LOGITS", 10 * SHORT * V)
+    monkeypatch.setattr("model.causality.LOGITS", 10 * SHORT * V)
     prove_causality(counted, V, 100)
     assert together == [63, 63, 40, 40] and sum(tried) == sum(together) and max(tried) == 9
-    monkeypatch.setattr("model.training.causality.LOGITS", 1)
+    monkeypatch.setattr("model.causality.LOGITS", 1)
     prove_causality(counted, V, 3)
 
 

@@ -1,7 +1,7 @@
 """The folder of a run: the commands that go on from it.  test_run.py has what runs do in one."""
 import pytest
 
-from model.training.folder import Folder
+from model.run import Folder
 
 
 @pytest.mark.parametrize("text, more", [

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from model.training.log import Log, read_log
+from model.run import Log, read_log
 
 
 def test_a_resumed_log_has_no_line_twice_and_keeps_the_earlier_ones(tmp_path):

@@ -2,7 +2,7 @@
 import pytest
 
 from model import Transformer, TransformerConfig
-from model.training.optimizers import decayed_and_other, packed_and_other_matrices
+from model.run import decayed_and_other, packed_and_other_matrices
 
 
 def test_weight_decay_falls_on_matrices_only():

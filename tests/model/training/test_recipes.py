@@ -6,10 +6,9 @@ import shlex
 import pytest
 
 from data import Text
-from model.console.flags import Parser
-from model.training.recipes import GPT2, LEAST_STEPS, MODERN, RECIPES, completed, told
-from model.training.settings import RECIPES as NAMES
-from model.training.settings import Settings
+from model.command import Parser
+from model.settings import (GPT2, LEAST_STEPS, MODERN, RECIPES, RECIPE_NAMES as NAMES, Settings,
+                            completed, told)
 
 BUILT_IN = 1_137_238        # characters of the plays
 

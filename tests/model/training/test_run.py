@@ -18,17 +18,12 @@ import minigrad as mg
 import train
 from conftest import TINY
 from minigrad import compiled
-from model import (CharTokenizer, EncoderDecoder, Transformer, generate, load_checkpoint,
-                   save_checkpoint)
+from model import (CharTokenizer, EncoderDecoder, Transformer, archive, checkpoint, generate,
+                   load_checkpoint, run as runs, save_checkpoint)
 from model.replay.nan import again
-from model.storage import archive, checkpoint
-from model.storage.files import claimed
-from model.training import run as runs
-from model.training.log import read_log
-from model.training.nan import Case
-from model.training.optimizers import decayed_and_other
-from model.training.report import listed
-from model.training.state import State
+from model.files import claimed
+from model.run import Case, State, decayed_and_other, read_log
+from model.report import listed
 from running import arrays, losses, refused, rows, run, same_arrays
 
 

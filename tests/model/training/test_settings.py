@@ -7,9 +7,9 @@ import random
 import pytest
 
 from data import Text
-from model.training import settings
-from model.training.settings import Settings
-from model.training.sizes import training_bytes
+from model import settings
+from model.settings import Settings
+from model.sizes import training_bytes
 
 TEXT = Text("to be or not to be\n" * 100)
 

@@ -7,8 +7,8 @@ import pytest
 
 import minigrad as mg
 from model import Transformer, TransformerConfig
-from model.training.optimizers import decayed_and_other
-from model.training.sizes import training_bytes
+from model.run import decayed_and_other
+from model.sizes import training_bytes
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="plain NumPy keeps the (T, T) of attention")

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from model.training.state import State
+from model.run import State
 
 
 def test_a_state_survives_json_exactly():

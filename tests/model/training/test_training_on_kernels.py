@@ -9,7 +9,7 @@ import pytest
 import data
 import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig
-from model.training.optimizers import decayed_and_other
+from model.run import decayed_and_other
 from tests import plain
 
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")

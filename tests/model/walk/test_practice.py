@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from model.console.flags import answering
+from model.command import answering
 from model.walk import practice
 from model.walk.outcomes import differentiated, expected
 from model.walk.practice import EMPTY, exercises, op, write

@@ -6,14 +6,12 @@ from tqdm import tqdm
 
 import data
 from minigrad import compiled
-from model.console.waiting import told_if_slow
-from model.console.words import first_of, in_a_line, number_of
-from model.sampling.generation import generate
-from model.sampling.scoring import evaluate, ladder
-from model.storage.checkpoint import LAST
-from model.training.recipes import USUAL_PASSES, is_short, told
-from model.training.run import WARM_UP, Run, Step
-from model.training.state import State
+from model.checkpoint import LAST
+from model.command import first_of, in_a_line, number_of, told_if_slow
+from model.generation import generate
+from model.run import WARM_UP, Run, State, Step
+from model.scoring import evaluate, ladder
+from model.settings import USUAL_PASSES, is_short, told
 
 LISTED = 100    # files of a text that are named
 

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 
 
 def is_program() -> bool:

@@ -7,16 +7,13 @@ from collections.abc import Iterable, Iterator
 
 import data
 from minigrad import compiled
-from model.console.flags import Parser, answering
-from model.console.options import mistyped
-from model.console.words import first_of, shown
+from model.checkpoint import (Checkpoint, beginning, load_beginning, read_by_first, texts_of, told,
+                              with_characters_of)
+from model.command import Parser, answering, first_of, mistyped, shown
 from model.processes import Ranks
-from model.storage.beginning import beginning, load_beginning, told, with_characters_of
-from model.storage.checkpoint import Checkpoint, read_by_first, texts_of
-from model.training.folder import Folder
-from model.training.recipes import MINUTES, MODERN, completed
-from model.training.report import listed
-from model.training.settings import ARCHITECTURE, OF_MODEL, Settings
+from model.report import listed
+from model.run import Folder
+from model.settings import ARCHITECTURE, MINUTES, MODERN, OF_MODEL, Settings, completed
 from model.transformer import TransformerConfig, meant
 
 

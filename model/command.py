@@ -1,17 +1,207 @@
-"""Settings as flags on a command line: nanoGPT's names, and help for mistakes."""
+"""Numbers, lists and messages in words.
+
+Options: dataclass fields that say their default, their help and what they can be.
+
+A line for whoever waits.
+
+Ctrl-C and similar signals, on which a loop stops between its steps.
+
+Settings as flags on a command line: nanoGPT's names, and help for mistakes.
+"""
 import argparse
 import contextlib
 import dataclasses
 import difflib
 import itertools
+import math
+import numbers
+import operator
 import os
+import signal
+import stat
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 
 from data import read_text, remedy
-from model.console import startup
-from model.console.options import Words, of_another_type, problem
-from model.console.words import in_a_line
+from model import startup
+
+OF_VALUE, OF_ERROR = 80, 200    # characters of a value of a file, and of an error, in a message
+
+
+def number_of(n: float, what: str) -> str:
+    """Return a count with its noun, as "1 layer" or "2,000 layers"."""
+    return f"{n:,}".removesuffix(".0") + f" {what}" + "s" * (n != 1)
+
+
+def scaled(n: float, unit: str) -> str:
+    """Return four digits of a number, with one of the prefixes k, M, G, T, P."""
+    for prefix in ("", "k", "M", "G", "T", "P"):
+        if n < 999.95 or prefix == "P":
+            return f"{n:#.4g} {prefix}{unit}".rstrip()
+        n /= 1000
+
+
+def any_of(words: list[str]) -> str:
+    """Return words as "a, b or c"."""
+    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def first_of(words: list[str], most: int = 5) -> str:
+    """Return words as "a, b and 1,000 more"."""
+    return ", ".join(words[:most]) + f" and {len(words) - most:,} more" * (len(words) > most)
+
+
+def shown(value: object) -> str:
+    """Return a value of a file, or an error that may quote one, as a message can hold it: in a
+    line, and not long."""
+    longest = OF_ERROR if isinstance(value, Exception) else OF_VALUE
+    said = str(value) if isinstance(value, str | Exception) else repr(value)
+    line = in_a_line(said[:longest + 1])
+    return line if len(line) <= longest else f"{line[:longest]}..."
+
+
+def in_a_line(message: object) -> str:
+    """Return a message with line breaks and the like escaped; they may come from a file's name or
+    the command line."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(message))
+
+
+Words = tuple[str, ...]
+KINDS = {bool: (bool, "True or False"), int: (numbers.Integral, "a whole number"),
+         float: (numbers.Real, "a number"), str: (str, "a text"), Words: (tuple, "texts")}
+BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
+          "below": operator.lt}
+
+
+def flag(default: object, help: str, *, unset: str = "", alone: object = None, short: str = "",
+         choices: Sequence[str] = (), finite: bool = True, **bounds: float) -> dataclasses.Field:
+    """Return a dataclass field for a setting: its default, its text in --help, and its check.
+
+    `unset` says what a default of None stands for.  `alone` is the value of a flag that stands
+    alone, if it can; `short` another spelling, such as -o.  A text is one of `choices`, and empty
+    only if `default` or `alone` is.  A number is finite, if `finite`, and within bounds, by the
+    names in BOUNDS.
+    """
+    return dataclasses.field(default=default, metadata=dict(
+        help=help, unset=unset, alone=alone, short=short, choices=choices, finite=finite,
+        bounds=bounds))
+
+
+def problems(settings: object) -> list[str]:
+    """Return a line for each setting of a dataclass that cannot have its value."""
+    found = ((field, getattr(settings, field.name)) for field in dataclasses.fields(settings))
+    return [f"--{field.name} {said}" for field, value in found
+            if (value is not None or field.default is not None)
+            and (said := problem(field, value))]
+
+
+def problem(field: dataclasses.Field, value: object) -> str | None:
+    """Return what a setting should be instead of this value; None if it can be used."""
+    choices, bounds = field.metadata["choices"], field.metadata["bounds"]
+    if not _is_of(field.type, value):
+        return of_another_type(field.type, value)
+    if choices and value not in choices:
+        near = difflib.get_close_matches(value, choices, n=1)
+        return (f"is {any_of(choices)}, not {shown(value)}"
+                + (f"; did you mean {near[0]}?" if near else ""))
+    if (value == "" or field.type == Words and "" in value) and "" not in (
+            field.default, field.metadata["alone"]):
+        return "takes a value, and an empty one was given"
+    if not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
+        said = [f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items()]
+        return f"is {' and '.join(said)}, not {shown(str(value))}"
+    if field.metadata["finite"] and value == math.inf:
+        return f"is a finite number, not {shown(str(value))}"
+
+
+def _is_of(type, value):
+    """Whether a value is one of an option's type, and no whole number beyond all floats."""
+    if type is float and isinstance(value, int) and abs(value) > sys.float_info.max:
+        return False
+    return isinstance(value, KINDS[type][0]) and isinstance(value, bool) == (type is bool)
+
+
+def of_another_type(type: type, value: object) -> str:
+    """Return what an option of a type takes, and that it is not this value."""
+    return f"takes {KINDS[type][1]}, not {shown(repr(value))}"
+
+
+def mistyped(settings: type, values: dict[str, object]) -> list[str]:
+    """Return the names of settings whose values, such as those in a file, have a wrong type."""
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    return [name for name, value in values.items() if name in fields
+            and not _is_of(fields[name].type, value)
+            and (value is not None or fields[name].default is not None)]
+
+
+def as_flags(values: dict[str, object]) -> list[str]:
+    """Return settings as they are typed, except those that are None."""
+    return [f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else
+            f"--{name} {str(value).removesuffix('.0')}"
+            for name, value in values.items() if value is not None]
+
+
+PATIENCE = 2.5      # seconds
+
+
+@contextlib.contextmanager
+def told_if_slow(what: str) -> Iterator[None]:
+    """Say on standard error what is done, once, if it takes long."""
+    timer = threading.Timer(PATIENCE, lambda: print(f"{what} ...", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class Interrupts:
+    """Records Ctrl-C and similar signals, so that a loop can stop between steps; a second one stops
+    at once.  Python sends signals to its main thread only; in another thread this does nothing."""
+    NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")     # a closed terminal; Windows' Ctrl-Break
+
+    def __enter__(self) -> "Interrupts":
+        self.came = False
+        numbers = [getattr(signal, name) for name in self.NAMES if hasattr(signal, name)
+                   and threading.current_thread() is threading.main_thread()]
+        # A signal that the caller ignores, as nohup does with SIGHUP, stays ignored.
+        self.before = {number: signal.signal(number, self._note) for number in numbers
+                       if signal.getsignal(number) is not signal.SIG_IGN}
+        return self
+
+    def __exit__(self, *error) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number, frame):
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+        if number == getattr(signal, "SIGHUP", None):
+            _let_go_of_terminal()
+        print("\nstopping after this step; once more stops at once", file=sys.stderr)
+
+
+class AtOnce(Interrupts):
+    """Ends what runs on any of these signals as Ctrl-C does, so that it removes what it began."""
+
+    def _note(self, number, frame):
+        if number == getattr(signal, "SIGHUP", None):
+            _let_go_of_terminal()
+        raise KeyboardInterrupt
+
+
+def _let_go_of_terminal():
+    """Discard output to a terminal that was closed, instead of failing."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            if stat.S_ISCHR(os.fstat(number).st_mode) and not os.isatty(number):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+
 
 ALIKE = 0.75        # at this ratio of difflib, a name may be another one mistyped
 # Flags as other programs name them.  A name may be in several lines: the first line whose flags the

@@ -7,9 +7,9 @@ from tqdm import tqdm
 import minigrad as mg
 from data import IGNORE, Text, digest, ngram_losses, read_texts
 from data.tokenizer import CharTokenizer
+from model.checkpoint import texts_of
+from model.generation import window_step
 from model.processes import Ranks
-from model.sampling.decoding import window_step
-from model.storage.checkpoint import texts_of
 from model.transformer import Transformer
 
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram", "5-gram")

@@ -1,1 +1,0 @@
-"""Command lines: flags, and one-line answers to mistakes."""

@@ -1,1 +1,0 @@
-"""Files on disk: checkpoints, and files that are whole or absent."""

@@ -1,1 +1,0 @@
-"""Training: settings, recipes, a run and its state, and the checks before and during a run."""
