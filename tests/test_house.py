@@ -10,8 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Folders of the book; all others of `minigrad` and `model` are rooms.
-CHAPTERS = ("minigrad.ops", "model.training", "model.sampling", "model.storage", "model.console",
-            "data")
+CHAPTERS = ("minigrad.ops", "data")
 # What each room imports from other rooms.
 ROOMS = {"minigrad.kernels": "", "minigrad.watch": "",
          "model.kv_cache": "minigrad.kernels", "model.ranks": "", "model.variants": "",
