@@ -1,0 +1,151 @@
+"""A user's mistake is answered in one line that names it, without a traceback or a file.
+
+    (command, flags, words)         the line has these words; of several mistakes, a list for each
+    (function, exception, words)    the exception has them
+
+A word in CAPITALS stands for a text (SMALL_TEXT), the folder of a run (TRAINED), or an empty folder
+(EMPTY).  The commands run in a folder that holds FILES.
+"""
+import importlib
+import math
+import shlex
+
+import numpy as np
+import pytest
+
+from model.generation import next_probabilities
+
+COMMANDS = {"train": "train", "sample": "model.sample",
+            **{name: f"model.{name}.__main__" for name in ("convert", "count", "look", "reverse",
+                                                           "walk")}}
+FILES = {"short.txt": b"too short", "latin1.txt": b"caf\xe9", "empty.txt": b"", "one.txt": b"t",
+         "same.txt": b"\n" * 3000, "accent.txt": "the \xe9".encode()}
+# Settings of train.py that cannot work, and what is said of each.
+SETTINGS = [
+    ("--batch_size 0", ["at least 1", "not 0"]), ("--learning_rate -1", ["at least 0", "not -1.0"]),
+    ("--learning_rate nan", ["at least 0", "not nan"]), ("--learning_rate inf", ["finite", "inf"]),
+    ("--muon_lr -1", ["at least 0"]), ("--optimizer moun", ["adamw or muon", "did you mean muon?"]),
+    ("--max_iters -1", ["at least 0"]), ("--minutes 0", ["above 0"]), ("--minutes nan", ["nan"]),
+    ("--minutes inf", ["finite"]), ("--decay_share 1.5", ["above 0 and at most 1", "1.5"]),
+    ("--schedule cosin", ["did you mean cosine?"]), ("--min_lr -0.1", ["at least 0"]),
+    ("--weight_decay inf", ["finite"]), ("--beta1 1.5", ["at least 0 and below 1"]),
+    ("--beta1 1", ["below 1"]), ("--dropout 1", ["below 1"]), ("--grad_clip nan", ["at least 0"]),
+    ("--n_embd 30", ["--n_head 4", "--n_embd 24 or 32"]), ("--n_embd 3", ["take --n_embd 8"]),
+    ("--n_embd 36 --position none --n_head 8", ["take --n_embd 32 or 40"]),
+    ("--n_kv_head 3", ["--n_head 4", "take --n_kv_head 1, 2 or 4"]),
+    ("--n_kv_head 2 --n_head 1", ["take --n_kv_head 1"]), ("--n_kv_head 0", ["at least 1"]),
+    ("--on_nan go_on", ["stop or skip"]), ("--position rotory", ["alibi", "did you mean rotary?"]),
+    ("--norm rmsnorm", ["layer, rms or rms_gain", "did you mean rms?"]),
+    ("--activation relu", ["swiglu", "did you mean relu2?"]), ("--ngrams 0", ["at most 1000"]),
+    ("--ngram_dropout -0.1", ["at least 0 and below 1"]), ("--seed -1", ["at least 0"]),
+    ("--threads 100000", ["at most", "not 100000"]), ("--recipe modem", ["did you mean modern?"])]
+ROWS = [
+    *[("train", flags, [flags.split()[0], *words]) for flags, words in SETTINGS],
+    ("train", "--max_itres 3", ["no flag --max_itres", "did you mean --max_iters?"]),
+    ("train", "--max_iters many", ["--max_iters", "whole number", "many"]),
+    ("train", "--lr 1", ["no flag --lr", "did you mean --learning_rate?"]),
+    ("train", "--replay nan.npz --seed 1", ["--replay", "leave out --seed"]),
+    ("train", "--replay nan.npz", ["nan.npz is no file"]),
+    ("train", "--data lanten", ['did you mean "lantern"?']),
+    ("train", "--data lantern lantern", ["read twice"]),
+    ("train", "--data EMPTY", [".txt or .md"]),
+    ("train", "--data latin1.txt", ["byte 0xe9 at position 3"]),
+    ("train", "--data short.txt --recipe gpt2", ["--block_size 64 needs 65 characters"]),
+    ("train", "--data same.txt", ["one character only", "nothing to learn"]),
+    ("train", "--batch_size 1000000000000 --data SMALL_TEXT", ["--batch_size", "of memory"]),
+    ("train", "--n_embd 4000000 --data SMALL_TEXT", ["--n_embd 4000000", "of memory", "less"]),
+    ("train", "--n_inner 1000000000", ["--n_inner 1000000000", "of memory"]),
+    ("train", "--gradient_accumulation_steps 1000000000", ["of memory", "take fewer"]),
+    ("train", "--out_dir short.txt", ["--out_dir short.txt", "is a file", "give a folder"]),
+    ("train", "--out_dir short.txt/out", ["short.txt is a file"]),
+    ("train", f"--out_dir {300 * 'x'}", ["--out_dir x", "File name too long"]),
+    ("train", "--recipe gpt2 --max_itres 3 --learning_rate fast --batch_size 0 --n_embd 30 "
+              "--data short.txt --out_dir one.txt",
+     [["--learning_rate", "a number", "fast"], ["--batch_size"], ["--max_itres"], ["--n_embd 30"],
+      ["--out_dir one.txt"], ["--block_size 64", "65 characters"]]),
+    ("train", "--init_from resume --out_dir EMPTY", ["no checkpoint"]),
+    ("train", "--init_from resume --out_dir TRAINED --n_layer 2",
+     ["--n_layer 1", "cannot become 2", "leave the flag out"]),
+    ("train", "--init_from resume --out_dir TRAINED --data lantern", ["not the one", "--data"]),
+    ("train", "--init_from TRAINED --n_embd 8", ["--n_embd 16", "cannot become 8"]),
+    ("train", "--init_from TRAINED --block_size 17", ["--block_size 17", "16 positions"]),
+    ("sample", "--out_dir EMPTY", ["no checkpoint"]),
+    ("sample", "--out_dir TRAINED --start 'the \xc9'",
+     ["'\xc9'", "LATIN CAPITAL LETTER E WITH ACUTE", "position 4", "nearest are 'e'"]),
+    ("sample", "--temperature -1", ["temperature", "at least 0", "-1"]),
+    ("sample", "--top_k 0", ["top_k", "at least 1"]),
+    ("sample", "--top_p 2", ["top_p", "at most 1"]),
+    ("sample", "--start -x", [["--start", "hyphen", "equals sign"], ["no flag -x"]]),
+    ("sample", "--num_samples 0", ["--num_samples", "at least 1"]),
+    ("sample", "--max_new_tokens 0", ["--max_new_tokens", "at least 1"]),
+    ("sample", "--top_p", ["--top_p", "takes a value"]),
+    ("sample", "--out_dir TRAINED --start FILE:no.txt", ["no.txt", "nor a file"]),
+    ("sample", "--out_dir TRAINED --start FILE:latin1.txt", ["latin1.txt", "UTF-8"]),
+    ("sample", "--out_dir TRAINED --start FILE:empty.txt", ["empty.txt", "is empty"]),
+    ("sample", "--out_dir TRAINED --score one.txt", ["two characters", "has 1"]),
+    ("sample", "--out_dir TRAINED --score empty.txt", ["is empty"]),
+    ("sample", "--out_dir TRAINED --score no.txt", ["nor a file"]),
+    ("sample", "--out_dir TRAINED --score accent.txt",
+     ["LATIN SMALL LETTER E WITH ACUTE", "position 4", "--skip_unknown"]),
+    ("sample", "--score a --interactive --seed 3", ["leave out --interactive, --seed"]),
+    ("sample", "--skip_unknown", ["--score"]),
+    *[(command, f"{flags} {name} ''".strip(), [name, "an empty one was given"])
+      for command, name, flags in (
+          ("walk", "--exercise", ""), ("walk", "--page", ""), ("walk", "--check", ""),
+          ("reverse", "--out_dir", "--max_iters 0"), ("convert", "--tokenizer", "a b"),
+          ("look", "--output", ""), ("look", "--out_dir", ""), ("sample", "--out_dir", ""),
+          ("sample", "--score", ""), ("count", "--out_dir", ""), ("train", "--replay", ""),
+          ("train", "--out_dir", "--explain"))],
+    *[(lambda settings=settings: next_probabilities(np.zeros(4), **settings), ValueError, words)
+      for settings, words in [
+          *[(dict(temperature=t), ["temperature", "at least 0", f"not {t}"])
+            for t in (-0.1, -math.inf, math.inf, math.nan)],
+          *[(dict(top_k=k), ["top_k", "whole number of at least 1", f"not {k}"])
+            for k in (0, -3, 2.5, 2.0, math.inf)],
+          *[(dict(top_p=p), ["top_p", "above 0 and at most 1", f"not {p}"])
+            for p in (0, -0.1, 1.0001, math.nan, math.inf)]]],
+    *[(lambda logits=logits: next_probabilities(np.array(logits)), ValueError, ["one row"])
+      for logits in ([], 1.0, [[0.0, 1.0]])],
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command, flags, words", [row for row in ROWS if not callable(row[0])],
+                         ids=lambda value: value[:60] if isinstance(value, str) else "")
+def test_a_mistake_is_answered_in_a_line_and_leaves_no_file(command, flags, words, folder, request,
+                                                            tmp_path_factory, capsys):
+    paths = {"SMALL_TEXT": lambda: request.getfixturevalue("small_text"),
+             "TRAINED": lambda: request.getfixturevalue("trained"),
+             "EMPTY": lambda: tmp_path_factory.mktemp("empty")}
+    argv = [str(paths[word]()) if word in paths else word for word in shlex.split(flags)]
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        importlib.import_module(COMMANDS[command]).main(argv)
+    out, err = capsys.readouterr()
+    status = caught.value.code
+    lines = (f"{err}{status}\n" if isinstance(status, str) else err).split("\n")[:-1]
+    program = "train.py" if command == "train" else f"model.{command}"
+    if status == 2:
+        program += ": error"
+    else:
+        assert isinstance(status, str)
+    expected = words if isinstance(words[0], list) else [words]
+    assert out == "" and len(lines) == len(expected), (out, lines)
+    for line, parts in zip(lines, expected):
+        assert line.startswith(f"{program}: ") and line.isprintable()
+        assert all(part in line for part in parts), line
+    assert {path.name for path in folder.iterdir()} == FILES.keys()
+
+
+@pytest.mark.parametrize("call, error, words", [row for row in ROWS if callable(row[0])])
+def test_what_python_cannot_do_raises_an_exception_that_says_why(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert all(word in str(caught.value) for word in words), caught.value
