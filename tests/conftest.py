@@ -1,7 +1,6 @@
 """What several test files share: a small text and a run on it."""
 import contextlib
 import os
-import pathlib
 import re
 import signal
 import sys
@@ -17,13 +16,10 @@ import pytest   # noqa: E402
 import train    # noqa: E402
 from minigrad.kernels.compiler import compiling    # noqa: E402
 from tests.extras import lacking    # noqa: E402
+from tests.kit import ROOT, TINY    # noqa: E402
 
-ROOT = pathlib.Path(__file__).parents[1]
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
          "by the river").split()
-TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
-        "--block_size", "16", "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
-        "--warmup_iters", "5", "--learning_rate", "1e-2"]
 # The order of the first tests: they need no kernels, and then some in float32 only, while another
 # process compiles all.
 FIRST = (

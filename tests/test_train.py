@@ -12,7 +12,6 @@ import pytest
 
 import data
 import train
-from conftest import ROOT, TINY
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, load_checkpoint
 from model.command import Parser
@@ -21,7 +20,7 @@ from model.scoring import evaluate
 from model.run import Folder, Run, State, optimizer_of
 from model.settings import MODERN, RECIPES, Settings
 from model.report import standing as standing_of
-from running import losses, refused, rows, run, same_arrays
+from tests.kit import ROOT, TINY, losses, refused, rows, run, same_arrays
 from token_files import byte_level
 
 

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from conftest import TINY
+from tests.kit import TINY
 from model.command import Parser
 from model.settings import RECIPES, Settings, completed
 from tests.benchmarks import board, plot, sizes

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from conftest import TINY
+from tests.kit import TINY
 from model import Transformer
 from model.run import optimizer_of
 from model.settings import Settings, completed

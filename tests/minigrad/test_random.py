@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import train
-from conftest import TINY
+from tests.kit import TINY
 from minigrad.random import PURPOSES, RowsFrom, generator
 from model import load_checkpoint
 

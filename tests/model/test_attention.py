@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from checking import check_gradients, close, frozen, gradients, leaf, random_weights
+from checking import check_gradients, close, frozen, gradients, random_weights
 from minigrad import Tensor
 from model import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAttention, StackedHeads,
                    WeightlessAttention)
@@ -13,6 +13,7 @@ from model.attention import attention, causal_mask
 from model.layers import Linear
 from model.walk.published import (KEY_WEIGHT, OUT_BIAS, OUT_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT,
                                   W_KEY, W_QUERY, W_VALUE, WORDS)
+from tests.kit import leaf
 
 r = np.random.default_rng(0).standard_normal
 T, C = 7, 6

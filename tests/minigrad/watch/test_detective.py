@@ -11,7 +11,7 @@ from minigrad.module import Module
 from minigrad.watch.detective import Detective
 from model import Transformer, TransformerConfig
 from model.replay.nan import advice
-from running import forward_backward
+from tests.kit import forward_backward
 
 HERE = "tests/minigrad/watch/test_detective.py"
 SETTINGS = dict(learning_rate=0.01, warmup_iters=5, grad_clip=0.0)

@@ -9,7 +9,7 @@ import pytest
 import data
 import minigrad as mg
 import train
-from conftest import TINY
+from tests.kit import TINY
 from minigrad.optim import Optimizer, warmup_cosine
 from model import CharTokenizer, Transformer, load_checkpoint
 from model.command import Parser

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT
+from tests.kit import ROOT
 from model import processes
 from model.processes import joined, told
 

@@ -12,7 +12,7 @@ from minigrad.kernels.compiler import compiling
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.replay.nan import advice, again, replay
 from model.run import Case, State
-from running import forward_backward, run
+from tests.kit import forward_backward, run
 
 SETTINGS = dict(learning_rate=0.01, warmup_iters=5, grad_clip=0.0)
 # Where NumPy stands in for the kernels, it warns of what these tests make.

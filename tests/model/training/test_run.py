@@ -16,7 +16,6 @@ import pytest
 import data
 import minigrad as mg
 import train
-from conftest import TINY
 from minigrad import compiled
 from model import (CharTokenizer, EncoderDecoder, Transformer, archive, checkpoint, generate,
                    load_checkpoint, run as runs, save_checkpoint)
@@ -24,7 +23,7 @@ from model.replay.nan import again
 from model.files import claimed
 from model.run import Case, State, decayed_and_other, read_log
 from model.report import listed
-from running import arrays, losses, refused, rows, run, same_arrays
+from tests.kit import TINY, arrays, losses, refused, rows, run, same_arrays
 
 
 def stop_after(patch, iteration):

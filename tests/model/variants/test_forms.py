@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from checking import check_gradients, close, frozen, gradients, leaf, random_weights
+from checking import check_gradients, close, frozen, gradients, random_weights
 from minigrad import Tensor
 from model import (CausalAttention, ColumnAttention, IterativeAttention, LowRankValueAttention,
                    MultiHeadAttention, SelfAttention)
 from model.attention import attention, causal_mask
+from tests.kit import leaf
 
 r = np.random.default_rng(0).standard_normal
 T, C, D = 7, 6, 4

@@ -1,0 +1,108 @@
+"""What test files share: arrays, tensors and models; files; runs of train.py; refusals."""
+import csv
+import hashlib
+import pathlib
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+import train
+from model import Transformer
+
+ROOT = pathlib.Path(__file__).parents[1]
+TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
+        "--block_size", "16", "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
+        "--warmup_iters", "5", "--learning_rate", "1e-2"]
+
+
+# Arrays and tensors
+
+def normal(*shape, seed=0, dtype=np.float64):
+    """Standard normal numbers of this shape; the seed may be a generator."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def leaf(values, dtype=None):
+    """A copy of the values as a Tensor that requires a gradient."""
+    return mg.Tensor(np.array(values, dtype), requires_grad=True)
+
+
+# Models
+
+def model_of(config, weights, dtype=np.float32):
+    """A Transformer with these weights, a mapping from names to arrays."""
+    model = Transformer(config, dtype=dtype)
+    model.load_state_dict(dict(weights))
+    return model
+
+
+def forward_backward(model, batches, rng):
+    """The mean loss of batches (ids, targets); their gradients are left in the parameters."""
+    losses = [mg.cross_entropy(model(x, rng=rng), y) / len(batches) for x, y in batches]
+    for loss in losses:
+        loss.backward()
+    return sum(loss.item() for loss in losses)
+
+
+# Files
+
+def written(path, content):
+    """Write bytes, or text as UTF-8; returns the path."""
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def sealed(content):
+    """The bytes with the digest at the end by which a checkpoint proves that it is whole."""
+    return content + hashlib.sha256(content).hexdigest().encode()
+
+
+def arrays(path):
+    """Every array of an .npz file, by name."""
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+# Runs of train.py, and refusals
+
+def run(text, out_dir, *flags):
+    """Train a tiny model on the text of this path."""
+    train.main(["--data", str(text), "--out_dir", str(out_dir), *TINY, *flags])
+
+
+def rows(out_dir):
+    """The lines of a run's log.csv, split."""
+    with open(out_dir / "log.csv", newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def losses(out_dir):
+    """iter, train_loss, val_loss and lr of each line: all that does not depend on the clock."""
+    return [row[:4] for row in rows(out_dir)]
+
+
+def same_arrays(a, b):
+    """Whether two checkpoints hold the same arrays; their records of the run may differ."""
+    a, b = ({**arrays(path), "training": None} for path in (a, b))
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def refused(capsys, *words, main=train.main):
+    """The line with which a command refuses these words; its usage may stand before it."""
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    code = caught.value.code
+    said = code if isinstance(code, str) else capsys.readouterr().err
+    line = said.strip().splitlines()[-1]
+    assert code not in (0, None) and "Traceback" not in said
+    assert main is not train.main or line.startswith("train.py: ")
+    return line
+
+
+def refusal(error, f, *args, **settings):
+    """The message, of one line, of the error that a call raises."""
+    with pytest.raises(error) as caught:
+        f(*args, **settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
