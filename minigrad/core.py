@@ -1,5 +1,13 @@
 """Reverse-mode differentiation: Tensor, Node, the @op decorator, backward.
 
+The way of a value: y = mg.exp(x) calls exp on x.data, an array.  The op returns its value and, for
+each argument, a vjp (vector-Jacobian product): the function from d(loss)/d(value) to
+d(loss)/d(argument).  @op wraps the value in a Tensor and, if an argument requires a gradient, gives
+it a Node, which holds the vjps and the Nodes of the arguments.  loss.backward() starts with 1 at
+the loss.  It takes the youngest Node that waits, calls its vjps, and adds what they return to the
+gradients of the arguments' Nodes.  At the end only the leaves are left; their gradients are added
+to `.grad`.
+
 This file knows NumPy arrays and no particular op.
 """
 import inspect
@@ -8,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from heapq import heappop, heappush
 from itertools import count, zip_longest
 from time import perf_counter
@@ -19,14 +27,14 @@ import numpy as np
 OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
 
 Array = Any     # an argument of an op: a Tensor, an ndarray or a number
-Rule = tuple    # what the function below @op returns: its value and its vjps
+Rule = tuple    # what a function under @op returns: its value and its vjps
 
 _births = count()
 
 
 class _Mode(threading.local):
     recording = True
-    note = None         # called after every op; see watch_ops
+    watcher = None      # called after every op; see watch_ops
 
 
 _mode = _Mode()
@@ -42,38 +50,22 @@ class Together:
 class Added:
     """A gradient that is mostly zero, as the function that adds it to an array in place.
 
-    If it adds to rows of a table, `ids` are their numbers; add(array, others) then adds to rows of
-    other numbers, given in the place of these.
+    If it adds to rows of a table, `ids` are their numbers.  Then add(array, places) adds to rows
+    with other numbers, `places`, instead.
     """
     add: Callable[..., None]
     ids: np.ndarray | None = None
 
 
-class Rows(NamedTuple):
-    """Those rows of a table of V rows that may differ from zero."""
-    values: np.ndarray      # these rows
-    places: np.ndarray      # (V + 1,): how many of them are above each row of the table, and in all
-
-    dtype = property(lambda self: self.values.dtype)
-    length = property(lambda self: math.prod(self.values.shape[1:]))
-    size = property(lambda self: (len(self.places) - 1) * self.length)      # of the table
-
-    def __array__(self, *dtype, **copy) -> np.ndarray:
-        """Return the table."""
-        table = np.zeros((len(self.places) - 1, *self.values.shape[1:]), self.dtype)
-        table[np.diff(self.places) > 0] = self.values
-        return table
-
-
 class Node:
     """A place in the graph.  It holds no value, only where a gradient goes next."""
-    __slots__ = ("op", "shape", "dtype", "sources", "vjps", "birth", "grad")
+    __slots__ = ("op", "shape", "dtype", "parents", "vjps", "birth", "grad")
 
-    def __init__(self, op, value, sources, vjps):
+    def __init__(self, op, value, parents, vjps):
         self.op = op                    # name of the op that made it; "leaf" for an input
         self.shape = value.shape
         self.dtype = value.dtype
-        self.sources = sources          # nodes of the inputs, None for a constant
+        self.parents = parents          # nodes of the inputs, None for a constant
         self.vjps = vjps                # one function per input, or Together; None once used
         self.birth = next(_births)      # a node is younger than everything that it was made from
         self.grad = None                # filled for leaves only: an array, or Rows of it
@@ -112,7 +104,8 @@ class Tensor:
 
     @property
     def grad(self) -> np.ndarray | None:
-        """d(loss)/d(self), summed over the backward passes since it was last None; leaves only."""
+        """d(loss)/d(self), summed over the backward passes since it was last None; leaves only.
+        Reading it makes a whole array of a gradient that was kept as `Rows`."""
         if self.node is None:
             return None
         self.node.grad = _whole(self.node.grad)
@@ -179,21 +172,106 @@ class Tensor:
         if g.shape != self.shape:
             raise ValueError(f"the gradient to start from has shape {list(g.shape)}, "
                              f"the tensor {list(self.shape)}")
-        leaves = _walk(self.node, g.astype(self.dtype, copy=False))
-        for node, g in leaves:          # only now, so that a walk that fails changes no gradient
+        leaves = _run_backward(self.node, g.astype(self.dtype, copy=False))
+        for node, g in leaves:          # only now, so that an error changes no gradient
             node.grad = g if node.grad is None else np.asarray(_whole(node.grad) + _whole(g))
 
 
-def _walk(root, g):
+def op(f: Callable | None = None, *, register: bool = True) -> Callable:
+    """Make `f(*arrays, settings) -> value, vjps` a differentiable op on Tensors, listed in OPS.
+
+    `vjps` has one function for each array, in the order of the arguments.  It maps d(loss)/d(value)
+    to d(loss)/d(argument); it is None where there is no derivative.  Where arguments share work,
+    `vjps` is one function that returns all gradients, see `Together`.  An argument may be a list of
+    arrays; each then counts as one.  A vjp may return
+
+    - an array of the argument's shape, or of the shape to which NumPy broadcast the argument (it is
+      summed back here, once for all ops): g itself, a view or a new array, but no array that
+      anything else holds;
+    - or, where most of the gradient is zero, `Added` with the function that adds it in place to a
+      given array.
+
+    An op with several values returns a list of them, and a list of their vjps.  With
+    `@op(register=False)` it is not listed.
+    """
+    if f is None:
+        return partial(op, register=register)
+    name, signature = f.__name__, inspect.signature(f).replace(return_annotation=Tensor)
+
+    @wraps(f)
+    def on_tensors(*args, **settings):
+        if settings and any(isinstance(v, (Tensor, list, tuple)) for v in settings.values()):
+            # Tensors given by keyword become positional arguments.
+            bound = signature.bind(*args, **settings)
+            bound.apply_defaults()
+            args, settings = bound.args, bound.kwargs
+        arrays, parents = [], []
+        for arg in args:
+            if isinstance(arg, Tensor):
+                arrays.append(arg.data)
+                parents.append(arg.node)
+            elif isinstance(arg, (list, tuple)) and any(isinstance(part, Tensor) for part in arg):
+                arrays.append(type(arg)(part.data if isinstance(part, Tensor) else part
+                                        for part in arg))
+                parents.extend(part.node if isinstance(part, Tensor) else None for part in arg)
+            else:
+                arrays.append(arg)
+                parents.append(None)
+        started = perf_counter()
+        try:
+            value, vjps = f(*arrays, **settings)
+        except Exception as error:
+            error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
+            raise
+        seconds = perf_counter() - started
+        if isinstance(value, list):
+            out = [_record(name, *each, parents) for each in zip(value, vjps, strict=True)]
+        else:
+            out = _record(name, value, vjps, parents)
+        if _mode.watcher:
+            _mode.watcher(Event(name, "forward", seconds, None, list(args),
+                                out if isinstance(out, list) else [out]))
+        return out
+
+    on_tensors.__signature__ = signature
+    if register:
+        # Defining an op again in its own module, as in a notebook, replaces it.
+        if name in OPS and OPS[name].__module__ != f.__module__:
+            raise ValueError(f"there is already an op called {name}, in {OPS[name].__module__}")
+        OPS[name] = on_tensors
+    return on_tensors
+
+
+def _record(name, value, vjps, parents):
+    """Return the value as a Tensor, with a node if one of its parents can get a gradient."""
+    out = Tensor(value)
+    if not _mode.recording or out.data.dtype.kind != "f" or not any(parents):
+        return out
+    if callable(vjps):
+        vjps = Together(vjps)
+    if not isinstance(vjps, Together):      # keep only the vjps that will be called
+        if any(parents[len(vjps):]):
+            raise ValueError(f"{name} has {len(vjps)} vjps, and none for a later argument "
+                             "that requires a gradient")
+        needed = [(parent, vjp) for parent, vjp in zip(parents, vjps)
+                  if parent is not None and vjp is not None]
+        if not needed:
+            return out
+        parents, vjps = zip(*needed)
+    out.node = Node(name, out.data, parents, vjps)
+    return out
+
+
+def _run_backward(root, g):
     """Send g from the root to the leaves; return (leaf, gradient) pairs and free the graph."""
-    sums = {root: (g, False)}           # node -> its gradient so far, whether we may write to it
-    waiting = [(-root.birth, root)]
+    sums = {root: (g, False)}           # node -> its gradient so far, and whether that is owned:
+    waiting = [(-root.birth, root)]     # nothing else holds the array, so it may be written into
     leaves = []
     while waiting:                      # youngest first: every user of a node is younger and done,
         _, node = heappop(waiting)      # so the gradient taken here is a finished sum
-        g, ours = sums.pop(node)
+        g, owned = sums.pop(node)
         if node.op == "leaf":
-            leaves.append((node, g if ours else g.copy()))
+            leaves.append((node, g if owned else g.copy()))
             continue
         if node.vjps is None:
             raise RuntimeError(f"the graph below this {node.op} was freed by an earlier "
@@ -201,19 +279,19 @@ def _walk(root, g):
                                "back once")
         started, sent = perf_counter(), []
         try:
-            for source, dx, fresh in _pull(node, g):
-                if _mode.note:
-                    sent.append((source, dx))
-                    fresh = False       # so that a sum is an array of its own
-                if source not in sums:
-                    heappush(waiting, (-source.birth, source))
-                sums[source] = _add(*sums.get(source, (None, False)), dx, fresh, source)
+            for parent, dx, dx_owned in _pull(node, g):
+                if _mode.watcher:
+                    sent.append((parent, dx))
+                    dx_owned = False    # the watcher may keep it
+                if parent not in sums:
+                    heappush(waiting, (-parent.birth, parent))
+                sums[parent] = _add(*sums.get(parent, (None, False)), dx, dx_owned, parent)
         except Exception as error:
             error.add_note(f"in the gradient of {node.op}, from {_brief(g)}")
             raise
-        node.vjps = node.sources = None     # and with them the arrays that the vjps kept
-        if _mode.note:
-            _mode.note(Event(node.op, "backward", perf_counter() - started, node, [g], sent))
+        node.vjps = node.parents = None     # and with them the arrays that the vjps kept
+        if _mode.watcher:
+            _mode.watcher(Event(node.op, "backward", perf_counter() - started, node, [g], sent))
     return leaves
 
 
@@ -223,54 +301,75 @@ def _pull(node, g):
     parts = vjps.vjp(g) if isinstance(vjps, Together) else [vjp(g) for vjp in vjps]
     if not isinstance(parts, (tuple, list)):
         raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
-    owners = [id(_owner(x)) for x in (*parts, g)]       # of the memory that each is in
-    for source, dx in zip_longest(node.sources, parts):
-        if source is None:
+    memories = [id(_memory(x)) for x in (*parts, g)]
+    for parent, dx in zip_longest(node.parents, parts):
+        if parent is None:
             continue
         if dx is None:
             raise ValueError("there is no vjp for an argument that requires a gradient")
         if isinstance(dx, Added):
-            yield source, dx, True
+            yield parent, dx, True
             continue
         if callable(dx):
             raise TypeError("a vjp returns an array, or mg.Added, not a function")
-        fresh = owners.count(id(_owner(dx))) == 1 and _is_whole(dx)
-        if type(dx) is not np.ndarray or dx.shape != source.shape or dx.dtype != source.dtype:
-            cast = unbroadcast(np.asarray(dx), source.shape).astype(source.dtype, copy=False)
-            fresh = fresh or cast is not dx
+        # Owned: dx is all of an array that is neither g nor another part.
+        owned = memories.count(id(_memory(dx))) == 1 and _is_whole(dx)
+        if type(dx) is not np.ndarray or dx.shape != parent.shape or dx.dtype != parent.dtype:
+            cast = unbroadcast(np.asarray(dx), parent.shape).astype(parent.dtype, copy=False)
+            owned = owned or cast is not dx
             dx = cast
-        yield source, dx, fresh
+        yield parent, dx, owned
 
 
-def _is_whole(x):
-    """Whether x owns its memory, or is all of an array in another shape."""
-    return _owner(x) is x or x.flags.carray and x.size == getattr(x.base, "size", None)
-
-
-def _owner(x):
+def _memory(x):
+    """Return the array whose memory x is in: x itself, or the one that it is a view of."""
     base = getattr(x, "base", None)
     return x if base is None else base
 
 
-def _add(held, ours, dx, fresh, source):
-    """Return the gradient that a source holds, None at first, plus dx; and whether nothing else
-    holds that sum.  An array that nothing else holds is added to in place."""
-    held = _whole(held)
+def _is_whole(x):
+    """Whether x owns its memory, or is all of an array in another shape."""
+    return _memory(x) is x or x.flags.carray and x.size == getattr(x.base, "size", None)
+
+
+def _add(total, owned, dx, dx_owned, parent):
+    """Return total + dx, and whether nothing else holds the sum.  The total is None at first."""
     if isinstance(dx, Added):
-        if (held is None and source.op == "leaf" and dx.ids is not None
-                and dx.ids.size < source.shape[0]):
-            return _rows(dx, source), True
-        if not (ours and held.flags.c_contiguous):      # as kernels write into it
-            held = np.zeros(source.shape, source.dtype) if held is None else held.copy()
-        dx.add(held)
-        return held, True
-    if held is None:
-        return dx, fresh
-    if not (ours or fresh):
-        return np.asarray(held + dx), True      # NumPy makes a scalar of two 0-d arrays
-    total, part = (held, dx) if ours else (dx, held)
+        if (total is None and parent.op == "leaf" and dx.ids is not None
+                and dx.ids.size < parent.shape[0]):
+            return _rows(dx, parent), True
+        total = _whole(total)
+        if not (owned and total.flags.c_contiguous):        # as kernels write into it
+            total = np.zeros(parent.shape, parent.dtype) if total is None else total.copy()
+        dx.add(total)
+        return total, True
+    if total is None:
+        return dx, dx_owned
+    total = _whole(total)
+    if not (owned or dx_owned):
+        return np.asarray(total + dx), True     # NumPy makes a scalar of two 0-d arrays
+    total, part = (total, dx) if owned else (dx, total)
     total += part
     return total, True
+
+
+class Rows(NamedTuple):
+    """The gradient of a table with V rows, most of them zero: only the rows that may not be.
+
+    Row v of the table is values[places[v]], if places[v + 1] is larger; else it is zero.
+    """
+    values: np.ndarray      # the rows that are kept, (N, ...)
+    places: np.ndarray      # (V + 1,): how many rows are kept before each row, and in all
+
+    dtype = property(lambda self: self.values.dtype)
+    length = property(lambda self: math.prod(self.values.shape[1:]))
+    size = property(lambda self: (len(self.places) - 1) * self.length)      # of the table
+
+    def __array__(self, *dtype, **copy) -> np.ndarray:
+        """Return the table."""
+        table = np.zeros((len(self.places) - 1, *self.values.shape[1:]), self.dtype)
+        table[np.diff(self.places) > 0] = self.values
+        return table
 
 
 def _rows(added, table):
@@ -310,88 +409,6 @@ def one_type(*arrays: np.ndarray | None) -> Sequence[np.ndarray | None]:
     return [None if a is None else a.astype(dtype) for a in arrays]
 
 
-def op(f: Callable) -> Callable:
-    """Make `f(*arrays, settings) -> value, vjps` a differentiable op on Tensors, listed in OPS.
-
-    `vjps` has one function for each array, in the order of the arguments.  It maps d(loss)/d(value)
-    to d(loss)/d(argument); it is None where there is no derivative.  Where arguments share work,
-    `vjps` is one function that returns all gradients, see `Together`.  An argument may be a list of
-    arrays; each then counts as one.  A vjp may return
-
-    - an array of the argument's shape, or of the shape to which NumPy broadcast the argument (it is
-      summed back here, once for all ops): g itself, a view or a new array, but no array that
-      anything else holds;
-    - or, where most of the gradient is zero, `Added` with the function that adds it in place to a
-      given array.
-
-    An op with several values returns a list of them, and a list of their vjps.
-    """
-    name = f.__name__
-    if name in OPS and OPS[name].__module__ != f.__module__:    # to define one anew is no mistake
-        raise ValueError(f"there is already an op called {name}, in {OPS[name].__module__}")
-    signature = inspect.signature(f).replace(return_annotation=Tensor)
-
-    @wraps(f)
-    def lifted(*args, **settings):
-        if settings and any(isinstance(v, (Tensor, list, tuple)) for v in settings.values()):
-            # Tensors given by keyword become positional arguments.
-            bound = signature.bind(*args, **settings)
-            bound.apply_defaults()
-            args, settings = bound.args, bound.kwargs
-        arrays, sources = [], []
-        for arg in args:
-            if isinstance(arg, Tensor):
-                arrays.append(arg.data)
-                sources.append(arg.node)
-            elif isinstance(arg, (list, tuple)) and any(isinstance(part, Tensor) for part in arg):
-                arrays.append(type(arg)(part.data if isinstance(part, Tensor) else part
-                                        for part in arg))
-                sources.extend(part.node if isinstance(part, Tensor) else None for part in arg)
-            else:
-                arrays.append(arg)
-                sources.append(None)
-        started = perf_counter()
-        try:
-            value, vjps = f(*arrays, **settings)
-        except Exception as error:
-            error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
-            raise
-        seconds = perf_counter() - started
-        if isinstance(value, list):
-            out = [_record(name, each, sources, its_vjps)
-                   for each, its_vjps in zip(value, vjps, strict=True)]
-        else:
-            out = _record(name, value, sources, vjps)
-        if _mode.note:
-            _mode.note(Event(name, "forward", seconds, None, list(args),
-                             out if isinstance(out, list) else [out]))
-        return out
-
-    lifted.__signature__ = signature
-    OPS[name] = lifted
-    return lifted
-
-
-def _record(name, value, sources, vjps):
-    """Return the value as a Tensor, with a node if one of its sources can get a gradient."""
-    out = Tensor(value)
-    if not _mode.recording or out.data.dtype.kind != "f" or not any(sources):
-        return out
-    if callable(vjps):
-        vjps = Together(vjps)
-    if not isinstance(vjps, Together):      # keep only the vjps that will be called
-        if any(sources[len(vjps):]):
-            raise ValueError(f"{name} has {len(vjps)} vjps, and none for a later argument "
-                             "that requires a gradient")
-        needed = [(source, vjp) for source, vjp in zip(sources, vjps)
-                  if source is not None and vjp is not None]
-        if not needed:
-            return out
-        sources, vjps = zip(*needed)
-    out.node = Node(name, out.data, sources, vjps)
-    return out
-
-
 @contextmanager
 def no_grad() -> Iterator[None]:
     """Compute values without recording the graph, in this thread."""
@@ -405,45 +422,45 @@ def no_grad() -> Iterator[None]:
 class Event(NamedTuple):
     """An op that has run forward, or has passed its gradient on; or another part of a step.
 
-    A watcher may keep these arrays: nothing writes into them later.  A part of one may be `Added`.
+    A watcher may keep these arrays: nothing writes into them later.  An output may be `Added`.
     """
     op: str
     direction: str          # "forward", "backward", or "part" for what is no op
     seconds: float
     node: Node | None       # backward: whose gradient it was
     inputs: list            # forward: positional arguments; backward: d(loss)/d(value)
-    outputs: list           # forward: Tensors; backward: (source, its part of the gradient)
+    outputs: list           # forward: Tensors; backward: (parent, its part of the gradient)
 
 
 def timed(part: str) -> Callable:
-    """Make a function a part of a training step: those who watch ops are told its time, too, in an
-    event without arrays.  It calls no op."""
+    """Make a function a part of a training step, whose time watchers of ops are told.  The function
+    calls no op."""
     def decorate(f):
         @wraps(f)
-        def told(*args, **settings):
+        def timed_part(*args, **settings):
             started = perf_counter()
             value = f(*args, **settings)
-            if _mode.note:
-                _mode.note(Event(part, "part", perf_counter() - started, None, [], []))
+            if _mode.watcher:
+                _mode.watcher(Event(part, "part", perf_counter() - started, None, [], []))
             return value
-        return told
+        return timed_part
     return decorate
 
 
 @contextmanager
-def watch_ops(note: Callable[[Event], None]) -> Iterator[None]:
-    """Call `note(event)` after every op and its gradient, in this thread.  Watchers that are
+def watch_ops(watcher: Callable[[Event], None]) -> Iterator[None]:
+    """Call `watcher(event)` after every op and its gradient, in this thread.  Watchers that are
     already active are still called."""
-    before = _mode.note
+    before = _mode.watcher
 
     def both(event):
         before(event)
-        note(event)
-    _mode.note = both if before else note
+        watcher(event)
+    _mode.watcher = both if before else watcher
     try:
         yield
     finally:
-        _mode.note = before
+        _mode.watcher = before
 
 
 def _brief(a):

@@ -1,4 +1,4 @@
-"""Optimisers that update parameters in place, gradient clipping, and learning rate schedules."""
+"""Optimisers that update parameters in place, gradient clipping, and learning-rate schedules."""
 import math
 from collections.abc import Iterable, Iterator
 
@@ -11,13 +11,14 @@ from minigrad.core import Rows, Tensor, timed
 class Optimizer:
     """The base of optimisers: parameters in groups with their own settings, as in PyTorch.
 
-    `param_groups[0]["lr"]` may be changed between steps.
+    `param_groups[0]["lr"]` may be changed between steps.  `parts` are the optimisers that step as
+    this one: itself, or those of `Optimizers`.
     """
     steps = 0           # the number taken, where the next step depends on it
     STATE = ()          # names of attributes, each a list of one array for each parameter, first 0
 
     def __init__(self, parameters, defaults):
-        groups = list(parameters)
+        groups, self.parts = list(parameters), [self]
         if not groups:
             raise ValueError("there is no parameter to optimise")
         if not isinstance(groups[0], dict):
@@ -41,11 +42,6 @@ class Optimizer:
         for group, p, *arrays in zip(groups, self._parameters(), *states):
             if p.node.grad is not None:
                 yield group, p, *arrays
-
-    @property
-    def parts(self) -> list["Optimizer"]:
-        """The optimisers that step as this one."""
-        return [self]
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
         """Yield its state: (kind, parameter, array)."""
@@ -116,29 +112,25 @@ class Optimizers(Optimizer):
     """Several optimisers of different parameters that step as one."""
 
     def __init__(self, parts: Iterable[Optimizer]) -> None:
-        self._parts = list(parts)
-        self.param_groups = [group for part in self._parts for group in part.param_groups]
-
-    @property
-    def parts(self) -> list[Optimizer]:
-        return self._parts
+        self.parts = list(parts)
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
 
     @property
     def steps(self) -> int:
-        return max(part.steps for part in self._parts)
+        return max(part.steps for part in self.parts)
 
     @steps.setter
     def steps(self, steps: int) -> None:
-        for part in self._parts:
+        for part in self.parts:
             part.steps = steps
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
-        for part in self._parts:
+        for part in self.parts:
             yield from part.state()
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        for part in self._parts:
+        for part in self.parts:
             part.step()
 
 

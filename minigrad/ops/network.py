@@ -105,41 +105,46 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     _check_added(up.shape[:1], up_bias)
     _check_added(up.shape[:1], gate_bias)
     _check_added(shape, down_bias, residual)
-    hidden, back = (_gated(flat, up, up_bias, gate, gate_bias) if gate is not None else
-                    _activated(flat, up, up_bias, ACTIVATIONS.index(activation)))
+    hidden, back = (_activated(flat, up, up_bias, activation) if gate is None else
+                    _gated(flat, up, up_bias, gate, gate_bias))
     y = formulas.matmul(hidden, down.T, bias=down_bias, residual=_rows(residual))
 
     def vjp(g):
         rows = _rows(g)
-        dx, dup, dup_bias, dgate, dgate_bias, hidden = back(rows, down)
+        hidden, dx, dup, dup_bias, *dgate = back(rows, down)
         return (dx.reshape(x.shape), dup, formulas.matmul(rows.T, hidden), dup_bias,
-                None if down_bias is None else rows.sum(axis=0), g, None, dgate, dgate_bias)
+                None if down_bias is None else rows.sum(axis=0), g, None, *dgate)
     return y.reshape(shape), Together(vjp)
 
 
 def _activated(x, up, bias, activation):
-    """Return f(h) of h = linear(x, up, bias), and the function from g and the product's next factor
-    to the gradients of x, up and bias, two for a gate, and f(h)."""
-    hidden = None if activation == RELU2 else np.empty((len(x), len(up)), x.dtype)
-    kept = formulas.matmul(x, up.T, bias=bias, activated=hidden, activation=activation)
+    """Return f(h) of h = linear(x, up, bias), and back(g, down), which gives f(h) again and the
+    gradients of x, up and bias."""
+    kind = ACTIVATIONS.index(activation)
+    if kind == RELU2:
+        hidden = kept = formulas.matmul(x, up.T, bias=bias, activation=kind)
+    else:
+        hidden = np.empty((len(x), len(up)), x.dtype)
+        kept = formulas.matmul(x, up.T, bias=bias, activated=hidden, activation=kind)
 
     def back(g, down):
-        hidden = kept if activation == RELU2 else np.empty_like(kept)
-        dh = formulas.matmul(g, down, slope_at=kept, activation=activation,
-                             activated=None if activation == RELU2 else hidden)
-        return formulas.matmul(dh, up), *_to_weights(dh, x, bias), None, None, hidden
-    return kept if activation == RELU2 else hidden, back
+        hidden = kept if kind == RELU2 else np.empty_like(kept)
+        dh = formulas.matmul(g, down, slope_at=kept, activation=kind,
+                             activated=None if kind == RELU2 else hidden)
+        return hidden, formulas.matmul(dh, up), *_to_weights(dh, x, bias)
+    return hidden, back
 
 
 def _gated(x, up, bias, gate, gate_bias):
-    """Return the same for silu(a) * h, with a = linear(x, gate, gate_bias)."""
+    """Return silu(a) * h for a = linear(x, gate, gate_bias) and h = linear(x, up, bias), and
+    back(g, down), which gives it again and the gradients of x, up, bias, gate and gate_bias."""
     a = formulas.matmul(x, gate.T, bias=gate_bias)
     h = formulas.matmul(x, up.T, bias=bias)
 
     def back(g, down):
         da, dh, hidden = formulas.swiglu_vjp(formulas.matmul(g, down), a, h)
         dx = formulas.matmul(dh, up, out=formulas.matmul(da, gate))
-        return dx, *_to_weights(dh, x, bias), *_to_weights(da, x, gate_bias), hidden
+        return hidden, dx, *_to_weights(dh, x, bias), *_to_weights(da, x, gate_bias)
     return formulas.swiglu(a, h), back
 
 

@@ -229,7 +229,7 @@ def arrays_held(node):
         if isinstance(thing, np.ndarray):
             held[id(thing)] = thing
         elif isinstance(thing, Node):
-            waiting += [thing.vjps, *(thing.sources or ())]
+            waiting += [thing.vjps, *(thing.parents or ())]
         elif isinstance(thing, Together):
             waiting.append(thing.vjp)
         elif isinstance(thing, (tuple, list)):
