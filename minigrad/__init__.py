@@ -13,8 +13,7 @@ from minigrad.core import OPS, Added, Tensor, Together, no_grad, op
 from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.ops import *      # noqa: F401, F403
 from minigrad.ops import __all__ as _op_names
-from minigrad.muon import Muon
-from minigrad.optim import SGD, AdamW, Optimizers, clip_grad_norm_
+from minigrad.optim import SGD, AdamW, Muon, Optimizers, clip_grad_norm_
 
 __version__ = "0.1.0"
 LAZY = {"Profile": "minigrad.watch.profiling", "Recorder": "minigrad.watch.graph"}

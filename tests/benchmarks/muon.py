@@ -1,6 +1,6 @@
 """minigrad's Muon on PyTorch: the same steps, of all matrices of a shape in one batch.
 
-Nothing of minigrad is loaded, and what is computed how often is the same (see minigrad/muon.py and
+Nothing of minigrad is loaded, and what is computed how often is the same (see minigrad/optim.py and
 minigrad/kernels/muon.py).  Shapes: N matrices, M rows, no more than K columns.
 """
 import torch

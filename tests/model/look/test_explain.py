@@ -286,4 +286,4 @@ def test_each_optimiser_of_a_step_is_told_with_its_rate(small_text, tmp_path, ca
     adamw, muon = text.split("The step of AdamW")[1].split("The step of Muon")
     assert "The learning rate is 0.001667, 16.7% of the highest" in " ".join(adamw.split())
     assert "The learning rate is 0.01, 16.7% of the highest" in " ".join(muon.split())
-    assert "minigrad/muon.py" in muon and "its sign remains" not in muon
+    assert "minigrad/optim.py" in muon and "its sign remains" not in muon
