@@ -1,13 +1,10 @@
-"""Positions without learnt parameters: sinusoids, and a bias by distance.
+"""The layers around attention: Linear, Embedding, NGramEmbedding, LayerNorm, RMSNorm, Dropout, MLP;
+and positions without learnt parameters: sinusoids, and ALiBi's bias by distance.
 
 (Rotary positions are an op, `mg.rotary`, since they act on queries and keys within attention.)
-Shapes: T positions, C channels, H heads.
-
-The layers around attention: Linear, Embedding, NGramEmbedding, LayerNorm, RMSNorm, Dropout, MLP.
-
-Shapes: B batch, T time, C channels.  Each layer draws its weights from the generator that it is
-given, as in GPT-2 (Radford et al. 2019, section 2.3; the figures from its published code): normal
-with a standard deviation of 0.02.
+Each layer draws its weights from the generator that it is given, as GPT-2 does: normal, with a
+standard deviation of 0.02  (Radford et al. 2019, section 2.3; the figure is from its code).
+Shapes: B batch, T time, C channels, H heads.
 """
 from functools import lru_cache
 
@@ -20,39 +17,12 @@ from minigrad.ops.attention import ROTARY_BASE
 from minigrad.ops.network import NORM_EPS
 
 
-@lru_cache(maxsize=8)
-def sinusoids(T: int, C: int) -> np.ndarray:
-    """Return (T, C) float64: sines in even channels, cosines in odd ones, with wavelengths from 2
-    pi to 10,000 times that.  The array is cached; do not change it.
-
-    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
-    """
-    table = np.empty((T, C))
-    angles = np.arange(T)[:, None] / ROTARY_BASE ** (np.arange(0, C, 2) / C)
-    table[:, ::2], table[:, 1::2] = np.sin(angles), np.cos(angles)[:, :C // 2]
-    return table
-
-
-def alibi_slopes(H: int, dtype: type = np.float32) -> np.ndarray:
-    """Return (H,), how fast each head's attention falls with distance: 2^(-8 h / H), h from 1 to H.
-
-    Source: Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases", section 3.
-    """
-    return (2.0 ** (-8 * np.arange(1, H + 1) / H)).astype(dtype)
-
-
-def alibi_bias(slopes: np.ndarray, T: int) -> np.ndarray:
-    """Return (H, T, T), the bias added to the score of query t and key s: -slope |t - s|."""
-    t = np.arange(T, dtype=slopes.dtype)
-    return -slopes[:, None, None] * abs(t[:, None] - t)
-
-
 STD = 0.02
 Rng = np.random.Generator | None        # a call without one drops nothing
 
 
 class Unallocated(Tensor):
-    """A parameter with a shape and, until `load_state_dict` assigns it one, without an array."""
+    """A parameter that has a shape, but no array until `load_state_dict` assigns one."""
     __slots__ = ("shape",)
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -104,9 +74,9 @@ class NGramEmbedding(Module):
     (..., T) integers -> (..., T, channels).
 
     There are more n-grams than rows: a hash gives each n-gram its row, and some share one.  Most
-    n-grams are rare, and a row learnt from one case is wrong for the next text.  Dropout leaves
-    out whole n-grams, so that the model does not rely on them (Gal & Ghahramani 2016, "A
-    Theoretically Grounded Application of Dropout in Recurrent Neural Networks", section 4.2).
+    n-grams are rare, and a row learnt from one example is wrong for another text.  Dropout drops
+    whole n-grams, so that the model does not rely on them  (Gal & Ghahramani 2016, "A Theoretically
+    Grounded Application of Dropout in Recurrent Neural Networks", section 4.2).
 
     Source: Pagnoni et al. 2024, "Byte Latent Transformer", section 3.2.1; Huang et al. 2025,
     "Over-Tokenized Transformer", section 3.
@@ -141,8 +111,8 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Divide by the root mean square over the channels: (..., C) -> (..., C).
 
-    It needs no gain: the weights that read the output can learn that factor for each column.  Given
-    the number of channels, it learns one all the same, as Llama does.
+    It needs no gain, because the weights that read its output can learn that factor.  With a number
+    of channels it learns a gain all the same, as Llama does.
     """
     bias = None
 
@@ -165,8 +135,8 @@ class Dropout(Module):
         return mg.dropout(x, self.p, rng, residual)
 
     def after(self, layer: Module, x: Tensor, rng: Rng, residual: Tensor | None) -> Tensor:
-        """Return dropout(layer(x)) + residual.  If nothing is dropped, the layer's product adds the
-        residual, which costs next to nothing."""
+        """Return dropout(layer(x)) + residual.  If nothing is dropped, the layer adds the residual
+        within its product, which costs next to nothing."""
         if rng is None or self.p == 0:
             return layer(x, residual)
         return self(layer(x), rng, residual)
@@ -196,3 +166,30 @@ class MLP(Module):
         gate = (self.gate.weight, self.gate.bias) if self.gate else ()
         return mg.mlp(x, self.up.weight, self.down.weight, self.up.bias, self.down.bias, residual,
                       self.activation, *gate)
+
+
+@lru_cache(maxsize=8)
+def sinusoids(T: int, C: int) -> np.ndarray:
+    """Return (T, C) float64: sines in even channels, cosines in odd ones, with wavelengths from 2
+    pi to 10,000 times that.  The array is cached; do not change it.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
+    """
+    table = np.empty((T, C))
+    angles = np.arange(T)[:, None] / ROTARY_BASE ** (np.arange(0, C, 2) / C)
+    table[:, ::2], table[:, 1::2] = np.sin(angles), np.cos(angles)[:, :C // 2]
+    return table
+
+
+def alibi_slopes(H: int, dtype: type = np.float32) -> np.ndarray:
+    """Return (H,), how fast each head's attention falls with distance: 2^(-8 h / H), h from 1 to H.
+
+    Source: Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases", section 3.
+    """
+    return (2.0 ** (-8 * np.arange(1, H + 1) / H)).astype(dtype)
+
+
+def alibi_bias(slopes: np.ndarray, T: int) -> np.ndarray:
+    """Return (H, T, T), the bias added to the score of query t and key s: -slope |t - s|."""
+    t = np.arange(T, dtype=slopes.dtype)
+    return -slopes[:, None, None] * abs(t[:, None] - t)

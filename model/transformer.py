@@ -24,8 +24,8 @@ from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGram
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
 NORMS = ("layer", "rms", "rms_gain")
-# The paper's 1 suits embeddings of size 1.  These begin at STD and grow: sinusoids of size 1 drown
-# them, those of size STD are drowned.  This size trains as well as learnt positions.
+# Vaswani et al. add sinusoids of amplitude 1 to embeddings of about that size.  Ours start at STD:
+# amplitude 1 would swamp them, and STD would be swamped.  This one trains as well as learnt ones.
 SINUSOID_SIZE = 4 * STD
 
 
@@ -179,7 +179,10 @@ def norm(config: TransformerConfig, dtype: type) -> Module:
 
 
 class Block(Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C)."""
+    """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C).
+
+    Each sum is taken within the last product of its part, to which x is given as the residual.
+    """
 
     def __init__(self, config: TransformerConfig, rng: np.random.Generator,
                  dtype: type = np.float32) -> None:
@@ -188,10 +191,10 @@ class Block(Module):
         std_out = 0.0 if config.zero_init else STD / math.sqrt(2 * config.n_layer)
         self.norm1 = norm(config, dtype)
         self.attention = MultiHeadAttention(
-            C, C, config.n_head, config.dropout, meant(config, "attention_bias"), True, rng,
-            std_out, dtype, config.n_kv_head, rotary=config.position == "rotary",
-            alibi=config.position == "alibi", qk_norm=config.qk_norm,
-            rotary_base=config.rotary_base)
+            C, C, config.n_head, config.dropout, meant(config, "attention_bias"), causal=True,
+            rng=rng, std_out=std_out, dtype=dtype, num_kv_heads=config.n_kv_head,
+            rotary=config.position == "rotary", alibi=config.position == "alibi",
+            qk_norm=config.qk_norm, rotary_base=config.rotary_base)
         self.norm2 = norm(config, dtype)
         self.mlp = MLP(C, meant(config, "mlp_bias"), rng, std_out, dtype, config.activation,
                        config.inner)
