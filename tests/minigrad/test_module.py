@@ -186,6 +186,7 @@ BAD_STATES = [
      "first has shape [] in this model, and was given [1]"),
     (lambda s: s | {"last": np.ones(())},
      "last has shape [4] in this model, and was given []"),
+    (lambda s: s | {"first": np.array("seven")}, "first was given <U5, which are no numbers"),
 ]
 
 
@@ -197,13 +198,4 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(spoil, message
     with pytest.raises(ValueError) as caught:
         module.load_state_dict(state)
     assert str(caught.value) == message
-    assert unchanged(module, before)
-
-
-def test_an_array_that_holds_no_numbers_is_refused_and_changes_nothing():
-    module = Outer()
-    before = values(module)
-    state = {name: array + 100 for name, array in module.state_dict().items()}
-    with pytest.raises((ValueError, TypeError)):
-        module.load_state_dict(state | {"first": np.array("seven")})
     assert unchanged(module, before)

@@ -6,7 +6,8 @@ import pytest
 
 from minigrad import Tensor
 from model import MultiHeadAttention, Transformer, TransformerConfig
-from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm
+from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm,
+                          alibi_bias, alibi_slopes, sinusoids)
 
 r = np.random.default_rng(0).standard_normal
 X = r((2, 3, 8))                                            # (B, T, C)
@@ -80,58 +81,40 @@ def test_few_ngrams_share_a_row_while_there_are_rows():
     assert 0.95 < len(np.unique(rows)) / (65 * 65) <= 1             # by chance: 0.97
 
 
+@pytest.mark.parametrize("eps", [1e-5, 0.1])
 @pytest.mark.parametrize("bias", [False, True])
-def test_layer_norm_is_the_standardised_row_times_gain_plus_shift(bias):
-    layer = with_random_parameters(LayerNorm(8, bias, np.float64))
-    unit = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 1e-5)
+def test_layer_norm_is_the_standardised_row_times_gain_plus_shift(bias, eps):
+    layer = with_random_parameters(LayerNorm(8, bias, np.float64, eps))
+    unit = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + eps)
     assert (layer.bias is not None) == bias
     assert close(layer(Tensor(X)), unit * layer.weight.data + (layer.bias.data if bias else 0))
 
 
-def test_rms_norm_is_the_row_by_its_root_mean_square_and_learns_nothing():
-    assert close(RMSNorm()(Tensor(X)), X / np.sqrt((X * X).mean(-1, keepdims=True) + 1e-5))
-    assert RMSNorm().parameters() == []
-
-
-def test_rms_norm_of_channels_scales_them_by_a_gain_that_it_learns():
+def test_rms_norm_is_the_row_by_its_root_mean_square_with_a_gain_if_it_knows_the_channels():
     layer = with_random_parameters(RMSNorm(8, np.float64, eps=0.1))
-    unit = X / np.sqrt((X * X).mean(-1, keepdims=True) + 0.1)
-    assert close(layer(Tensor(X)), unit * layer.weight.data)
+    square = (X * X).mean(-1, keepdims=True)
+    assert close(layer(Tensor(X)), X / np.sqrt(square + 0.1) * layer.weight.data)
     assert (RMSNorm(8).weight.data == 1).all() and layer.bias is None
+    assert close(RMSNorm()(Tensor(X)), X / np.sqrt(square + 1e-5)) and not RMSNorm().parameters()
 
 
-def test_layer_norm_adds_its_own_epsilon_to_the_variance():
-    unit = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 0.1)
-    assert close(LayerNorm(8, False, np.float64, eps=0.1)(Tensor(X)), unit)
+ACTIVATIONS = {"gelu": lambda h: h / 2 * (1 + erf(h / math.sqrt(2))),
+               "relu2": lambda h: np.square(np.maximum(h, 0)),
+               "swiglu": lambda h, a: a / (1 + np.exp(-a)) * h}
 
 
+@pytest.mark.parametrize("activation, inner", [("gelu", None), ("relu2", None), ("swiglu", 5)])
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_gated_mlp_is_down_of_silu_of_gate_times_up(bias):
-    layer = with_random_parameters(MLP(8, bias, fresh(), dtype=np.float64, activation="swiglu",
-                                       inner=5))
-    (gate, b_gate), (up, b_up), (down, b_down) = (
-        (part.weight.data, part.bias.data if bias else 0)
-        for part in (layer.gate, layer.up, layer.down))
-    assert gate.shape == up.shape == down.T.shape == (5, 8)
-    a = X @ gate.T + b_gate
-    assert close(layer(Tensor(X)), a / (1 + np.exp(-a)) * (X @ up.T + b_up) @ down.T + b_down)
-
-
-def test_an_mlp_may_have_another_activation():
-    layer = with_random_parameters(MLP(8, False, fresh(), dtype=np.float64, activation="relu2"))
-    hidden = np.square(np.maximum(X @ layer.up.weight.data.T, 0))
-    assert close(layer(Tensor(X)), hidden @ layer.down.weight.data.T)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_mlp_is_down_of_gelu_of_up(bias):
-    layer = with_random_parameters(MLP(8, bias, fresh(), dtype=np.float64))
-    up, down = layer.up, layer.down
-    b_up, b_down = (up.bias.data, down.bias.data) if bias else (0, 0)
-    h = X @ up.weight.data.T + b_up
-    gelu = h / 2 * (1 + erf(h / math.sqrt(2)))
-    assert h.shape[-1] == 4 * 8
-    assert close(layer(Tensor(X)), gelu @ down.weight.data.T + b_down)
+def test_an_mlp_is_down_of_the_activation_of_up_and_of_a_gate_if_it_has_one(bias, activation,
+                                                                            inner):
+    layer = with_random_parameters(MLP(8, bias, fresh(), dtype=np.float64, activation=activation,
+                                       inner=inner))
+    hidden = [X @ part.weight.data.T + (part.bias.data if bias else 0)
+              for part in (layer.up, layer.gate) if part]
+    assert hidden[0].shape[-1] == (inner or 4 * 8)
+    down = layer.down.bias.data if bias else 0
+    assert close(layer(Tensor(X)),
+                 ACTIVATIONS[activation](*hidden) @ layer.down.weight.data.T + down)
 
 
 def test_mlp_sees_each_position_by_itself():
@@ -234,3 +217,41 @@ def test_layers_compute_in_the_type_of_their_input_and_weights():
     for dtype in (np.float32, np.float64):
         assert Transformer(CONFIG, dtype=dtype)(ids).dtype == dtype
         assert MLP(8, True, fresh(), dtype=dtype)(Tensor(X.astype(dtype))).dtype == dtype
+
+
+def test_sinusoids_are_the_papers_formula():
+    for T, C in ((1, 1), (5, 2), (9, 7), (64, 16)):
+        table = sinusoids(T, C)
+        assert table.shape == (T, C)
+        for t in range(T):
+            for c in range(C):
+                angle = t / 10000 ** ((c - c % 2) / C)
+                assert abs(table[t, c] - (math.cos if c % 2 else math.sin)(angle)) < 1e-12
+
+
+def test_the_sinusoids_of_a_fixed_offset_are_a_turn_of_each_pair():
+    """The reason that the paper gives for them."""
+    table = sinusoids(60, 8)
+    pairs = table[:, 1::2] + 1j * table[:, ::2]
+    turns = pairs[7:] / pairs[:-7]
+    assert np.allclose(turns, turns[0], rtol=1e-10)
+
+
+def test_slopes_of_eight_heads_are_the_printed_ones():
+    assert np.array_equal(alibi_slopes(8), [1 / 2**n for n in range(1, 9)])
+    assert np.allclose(alibi_slopes(16)[:4], [2**-0.5, 2**-1, 2**-1.5, 2**-2], rtol=1e-7)
+    assert np.allclose(alibi_slopes(6)[1:] / alibi_slopes(6)[:-1], 2 ** (-8 / 6), rtol=1e-6)
+
+
+def test_the_bias_is_the_slope_times_the_distance():
+    bias = alibi_bias(alibi_slopes(2, np.float64), 4)
+    assert bias.shape == (2, 4, 4)
+    assert np.array_equal(bias[0] * 16, [[0, -1, -2, -3], [-1, 0, -1, -2],
+                                         [-2, -1, 0, -1], [-3, -2, -1, 0]])
+    assert np.array_equal(bias[1], bias[0] / 16)
+
+
+def test_slopes_and_bias_are_of_the_type_that_is_asked_for():
+    for dtype in (np.float32, np.float64):
+        slopes = alibi_slopes(3, dtype)
+        assert slopes.dtype == alibi_bias(slopes, 5).dtype == dtype
