@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import data
 from minigrad import compiled
-from model.checkpoint import (Checkpoint, beginning, load_beginning, read_by_first, texts_of, told,
-                              with_characters_of)
+from model.checkpoint import (Checkpoint, describe_initial, initial_path, load_initial,
+                              read_by_first, texts_of, with_characters_of)
 from model.command import Parser, answering, first_of, mistyped, shown
 from model.processes import Ranks
 from model.report import listed
@@ -42,8 +42,8 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
         given, wrong = resumed_settings(given, resumed, folder)
         mistakes = mistakes + wrong
     elif init_from != "scratch":
-        begun = read_by_first(ranks, lambda: load_beginning(init_from))
-        given, wrong = begun_settings(given, begun.model.config, beginning(init_from))
+        begun = read_by_first(ranks, lambda: load_initial(init_from))
+        given, wrong = begun_settings(given, begun.model.config, initial_path(init_from))
         mistakes = mistakes + wrong
     try:
         texts = ranks.made_by_first(lambda: data.read_texts(given.get("data", Settings.data)))
@@ -68,7 +68,8 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
     if said := listed(texts):
         print("files       " + said)
     if begun:
-        print("begins      " + told(beginning(init_from), begun.model.config, s.block_size, new))
+        print("begins      " + describe_initial(initial_path(init_from), begun.model.config,
+                                                s.block_size, new))
     for warning in s.warnings():
         print(f"warning     {warning}")
     return s, text, begun, resumed

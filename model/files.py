@@ -1,16 +1,28 @@
-"""Files that are whole or absent, and a folder into which one run at a time writes.
+"""Files that are whole or absent, arrays in sealed files, and a lock on a folder.
 
 This module knows nothing of models and runs.
+
+A sealed file is an .npz as np.savez writes it.  Its seal is the comment that ends a zip file: the
+sha256 of all bytes before it, in 64 hexadecimal digits.  The seal shows that no byte is missing or
+changed.  Every size that the file states is compared with the size of the file before memory is
+allocated, and nothing is unpickled.  np.load(path, allow_pickle=False) reads the file too.
 """
 import contextlib
 import errno
+import functools
+import hashlib
+import math
 import os
 import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+import zipfile
+from collections import UserDict
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
+
+import numpy as np
 
 try:
     import fcntl
@@ -20,16 +32,26 @@ except ImportError:         # Windows
 
 LOCK = ".lock"
 NO_SUCH_CALL = {errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+SEAL = 64           # bytes
+CHUNK = 1 << 20     # bytes read at a time
 
 
 class FolderInUse(ValueError):
-    """Another run writes into the folder; the message says which one, and what to do, in a line."""
+    """Another run writes into the folder; the message names it and says what to do, in a line."""
+
+
+class Lazy(UserDict):
+    """Arrays by name, made of functions that return them.  Each function is called when its array
+    is asked for, so that few arrays are in memory at a time."""
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.data[name]()
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
               ) -> Iterator[BinaryIO]:
-    """Open a file to write and read, which replaces `path` once it is on the disk.
+    """Open a new file to write and read.  It replaces `path` once it is on the disk.
 
     Whatever happens, `path` is the old file or the new one, whole.  With `before`, the old file is
     renamed to that, and for a moment `path` does not exist.
@@ -66,14 +88,96 @@ def _sync_folder(folder):
         os.close(number)
 
 
+def write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays, one at a time, and a seal into an empty file that is also open for reading."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in arrays:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(arrays[name]), allow_pickle=False)
+        archive.comment = bytes(SEAL)       # the place of the seal
+    size = file.seek(-SEAL, os.SEEK_END)
+    seal = _sha256(file, size)
+    file.seek(size)
+    file.write(seal)
+
+
+def read_arrays(path: str | os.PathLike, lazy: bool = False) -> Mapping[str, np.ndarray]:
+    """Return the arrays in a sealed file, by name; if `lazy`, each is read when it is asked for.
+
+    Raises
+    ------
+    ValueError : the file is damaged, or claims more than it holds, or has been replaced since it
+        was opened.  Where somebody has changed a file and sealed it anew, errors of other kinds.
+    """
+    with open(path, "rb") as file:
+        identity, members = _identity(file), _members(file)
+        if not lazy:
+            return {name: _read(file, *place) for name, place in members.items()}
+
+    def read(start, size):
+        with open(path, "rb") as file:
+            if _identity(file) != identity:
+                raise ValueError(f"{path} has changed while it was read; read it again")
+            return _read(file, start, size)
+    return Lazy({name: functools.partial(read, *place) for name, place in members.items()})
+
+
+def _identity(file):
+    """Return what changes when a file is replaced or written."""
+    status = os.fstat(file.fileno())
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _members(file):
+    """Check the seal of a file.  Return where each array begins, and its number of bytes."""
+    size = file.seek(0, os.SEEK_END) - SEAL
+    file.seek(max(size, 0))
+    seal = file.read()
+    if seal != _sha256(file, size):
+        raise ValueError("its seal is missing or does not match, so it is cut short or changed, or "
+                         "not of this program, or of one of its first versions")
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+    if sum(member.file_size for member in members) > size:
+        raise ValueError("its arrays claim more bytes than it has")
+    found = {}
+    for member in members:
+        file.seek(member.header_offset + 26)        # the lengths of its name and of what follows
+        lengths = np.frombuffer(file.read(4), "<u2")
+        start = member.header_offset + 30 + int(lengths.sum())
+        found[member.filename.removesuffix(".npy")] = start, member.file_size
+    return found
+
+
+def _read(file, start, size):
+    """Return the array that np.save wrote there, if it has this number of bytes."""
+    file.seek(start)
+    np.lib.format.read_magic(file)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    if file.tell() - start + math.prod(shape) * max(dtype.itemsize, 1) != size:
+        raise ValueError("one of its arrays claims another size than it has")
+    file.seek(start)
+    return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _sha256(file, size):
+    """Return the sha256 of the first `size` bytes of a file, in hexadecimal."""
+    found = hashlib.sha256()
+    file.seek(0)
+    while chunk := file.read(min(size, CHUNK)):
+        found.update(chunk)
+        size -= len(chunk)
+    return found.hexdigest().encode()
+
+
 @contextlib.contextmanager
 def claimed(folder: pathlib.Path) -> Iterator[None]:
-    """Lock a folder for this process; the lock ends with the process, however it ends.  Remove
+    """Lock a folder for this process.  The lock ends with the process, however it ends.  Remove
     files that dead processes left half written.
 
     Raises
     ------
-    FolderInUse : another process has claimed it.
+    FolderInUse : another process has locked it.
     """
     # Open it for reading too, without truncating it: it may say who holds the folder.
     with open(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
@@ -90,7 +194,7 @@ def claimed(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _lock(file):
-    """Lock an open file; return whether this process has it.  True if the file system has no
+    """Lock an open file.  Return whether this process has it; True where the file system has no
     locks."""
     try:
         if fcntl:
@@ -105,7 +209,7 @@ def _lock(file):
     except OSError as error:
         if error.errno not in NO_SUCH_CALL:
             raise
-        print(f"warning: the file system of {file.name} has no locks ({error.strerror}); see to it "
+        print(f"warning: the file system of {file.name} has no locks ({error.strerror}); make sure "
               "that no other run writes there", file=sys.stderr)
     return True
 

@@ -37,7 +37,7 @@ from minigrad import compiled
 from minigrad.core import timed
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.random import generator
-from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError, check,
+from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
                               contents_of, load_checkpoint, load_last, read_by_first,
                               restore_optimizer, save_checkpoint)
 from model.files import claimed, replacing
@@ -637,7 +637,7 @@ class Run:
         """
         if not self.ranks.first:
             return
-        check(contents_of(self.model, self.text.tokenizer, self.record(), self.optimizer))
+        contents_of(self.model, self.text.tokenizer, self.record(), self.optimizer)
         skips = self.settings.on_nan == "skip" or self.state.skipped > 0
         if self.resumed is None:
             earlier, began = self.folder.begin(), pathlib.Path(self.settings.init_from)

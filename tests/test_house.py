@@ -21,7 +21,7 @@ ROOMS = {"minigrad.kernels": "", "minigrad.watch": "",
 ROWS = ["train model.sample", "model.arguments", "model.report", "model.run", "model.settings",
         "model", "model.causality model.interactive", "model.generation model.scoring",
         "model.checkpoint", "model.transformer model.sizes", "model.attention", "model.layers",
-        "model.processes model.archive", "model.command", "model.files model.startup", "minigrad",
+        "model.processes", "model.command", "model.files model.startup", "minigrad",
         "minigrad.optim minigrad.gradcheck minigrad.module", "minigrad.ops",
         "minigrad.core minigrad.formulas",
         "minigrad.random minigrad.machine minigrad.compiled", "data"]

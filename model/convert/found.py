@@ -15,7 +15,7 @@ import numpy as np
 from data.tokenizer import CharTokenizer
 from model.convert.tokens import TokenTokenizer
 from model.command import first_of, shown
-from model.archive import Lazy    # noqa: F401  readers take it from here
+from model.files import Lazy      # noqa: F401  readers take it from here
 from model.transformer import TransformerConfig, parameter_shapes
 
 MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter

@@ -48,7 +48,7 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     tokenizer, lines = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said,
                                   config)
     if own := _as_it_was(said.get(NOTE), config, family, weights):
-        config, weights = own, Lazy({n: weights.makers[n] for n, _ in parameter_shapes(own)})
+        config, weights = own, Lazy({n: weights.data[n] for n, _ in parameter_shapes(own)})
     return Found("Hugging Face folder", config, weights, tokenizer, lines)
 
 

@@ -23,7 +23,7 @@ import data
 import train
 from data.tokenizer import UnknownCharacterError
 from model.convert.tokens import MissingLibrary
-from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, archive,
+from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
                    arguments, load_checkpoint, sample, settings)
 from model.count import __main__ as count
 from model.look import __main__ as look
@@ -35,6 +35,8 @@ from model.run import Case, Folder, State
 from model.settings import Settings
 from model.transformer import parameter_shapes
 from tests.reliability.damage import save_small
+
+SEALED = b"\x40\0"       # the end of a zip whose comment has 64 bytes: the seal
 
 
 class Target(NamedTuple):
@@ -74,14 +76,14 @@ def checkpoint(content: bytes) -> str:
     if kind[0] % 4 == 0:
         scratch().write_bytes(rest)
     elif kind[0] % 4 == 1:
-        scratch().write_bytes(sealed(rest[:-2] + archive.SEALED))
+        scratch().write_bytes(sealed(rest[:-2] + SEALED))
     else:
         names = list(members())
         name, body = names[(rest[:1] or b"\0")[0] % len(names)], rest[1:]
         if kind[0] % 4 == 3:        # a text
             name = ("config.npy", "training.npy")[(rest[:1] or b"\0")[0] % 2]
             body = npy(np.array(body.decode("utf-8", "replace")))
-        scratch().write_bytes(sealed(zipped(members() | {name: body})[:-2] + archive.SEALED))
+        scratch().write_bytes(sealed(zipped(members() | {name: body})[:-2] + SEALED))
     try:
         found = load_checkpoint(scratch())
     except CheckpointError as error:

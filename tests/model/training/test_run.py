@@ -17,10 +17,10 @@ import data
 import minigrad as mg
 import train
 from minigrad import compiled
-from model import (CharTokenizer, EncoderDecoder, Transformer, archive, checkpoint, generate,
+from model import (CharTokenizer, EncoderDecoder, Transformer, checkpoint, generate,
                    load_checkpoint, run as runs, save_checkpoint)
 from model.replay.nan import again
-from model.files import claimed
+from model.files import claimed, write_arrays
 from model.run import Case, State, decayed_and_other, read_log
 from model.report import listed
 from tests.kit import TINY, arrays, losses, refused, rows, run, same_arrays
@@ -154,7 +154,7 @@ def test_a_last_checkpoint_that_is_no_good_is_named_and_the_one_before_it_used(
     capsys.readouterr()
     train.main(resume)
     said = capsys.readouterr().out
-    assert (f"warning     {last} is {'damaged' if damaged else 'not there'}; going on from "
+    assert (f"warning     {last} is {'damaged' if damaged else 'not there'}; resuming from "
             f"{out_dir / 'previous.npz'}, the one before it, at step 30\n") in said
     assert losses(out_dir) == losses(trained)
     assert same_arrays(last, trained / "last.npz")
@@ -681,7 +681,7 @@ def test_a_run_of_a_version_without_the_options_goes_on_without_them(trained, tm
     del training["settings"]["optimizer"], training["settings"]["muon_lr"]
     older |= {"config": np.array(json.dumps(config)), "training": np.array(json.dumps(training))}
     with open(tmp_path / "last.npz", "w+b") as file:
-        archive.write(file, older)
+        write_arrays(file, older)
     train.main(["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "50",
                 "--n_kv_head", "2", "--n_inner", "64", "--no-mlp_bias"])    # which it has unset
     assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"
