@@ -156,7 +156,8 @@ def load_contents(path: str | os.PathLike, finite: bool = True, lazy: bool = Tru
     except (CheckpointError, MemoryError):
         raise
     except (OSError, MissingLibrary) as error:
-        raise CheckpointError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
+        why = getattr(error, "strerror", None) or error
+        raise CheckpointError(f"cannot read {path}: {why}") from error
     except Exception as error:          # of many kinds, depending on the damage
         raise CheckpointError(f"{path} is damaged or no checkpoint: {shown(error)}; take another, "
                               "such as last.npz or ckpt.npz beside it, or train anew") from error

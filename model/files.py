@@ -130,8 +130,8 @@ def _identity(file):
 
 def _members(file):
     """Check the seal of a file.  Return where each array begins, and its number of bytes."""
-    size = file.seek(0, os.SEEK_END) - SEAL
-    file.seek(max(size, 0))
+    size = max(file.seek(0, os.SEEK_END) - SEAL, 0)
+    file.seek(size)
     seal = file.read()
     if seal != _sha256(file, size):
         raise ValueError("its seal is missing or does not match, so it is cut short or changed, or "

@@ -1,0 +1,681 @@
+"""Checkpoints: all of it comes back, a failed write harms nothing, and what is damaged or does not
+fit is refused in a line."""
+import errno
+import json
+import math
+import os
+import pathlib
+import sys
+import tracemalloc
+import zipfile
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
+                   UnknownCharacterError, checkpoint, generate, load_checkpoint, save_checkpoint)
+from model.checkpoint import (describe_initial, initial_path, load_contents, load_initial,
+                              load_last, restore_optimizer, save_contents, take_weights, texts_of,
+                              with_characters_of)
+from model.convert.tokens import TokenTokenizer
+from model.files import SEAL, write_arrays
+from model.scoring import text_losses
+from tests.kit import arrays, refusal, sealed, written
+from token_files import byte_level
+
+TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
+TOKENIZER = CharTokenizer(TEXT)
+CONFIG = TransformerConfig(TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4,
+                           dropout=0.1, bias=True)
+V = CONFIG.vocab_size
+IDS, TARGETS = np.random.default_rng(0).integers(V, size=(2, 3, 5))
+DAMAGED = "is damaged or no checkpoint: "
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ckpt.npz"
+
+
+@pytest.fixture
+def saved(path):
+    """The path of a sound checkpoint."""
+    save_checkpoint(path, Transformer(CONFIG, seed=1), TOKENIZER, {"iteration": 7})
+    return path
+
+
+def same(state, other):
+    return list(state) == list(other) and all(
+        a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(state.values(),
+                                                                          other.values()))
+
+
+def refused(path, **settings):
+    """The one line that says why a file is not loaded."""
+    message = refusal(CheckpointError, load_checkpoint, path, **settings)
+    assert str(path) in message and message.isprintable() and len(message) < 400 + len(str(path))
+    return message
+
+
+def write(path, arrays):
+    """A sealed file of these arrays."""
+    with open(path, "w+b") as file:
+        write_arrays(file, arrays)
+    return path
+
+
+def changed(path, **changed):
+    """The same file, with other arrays; None for one that it is to lack."""
+    found = arrays(path) | changed
+    return write(path, {name: a for name, a in found.items() if a is not None})
+
+
+# What comes back
+
+def test_weights_configuration_and_vocabulary_come_back_bit_for_bit(saved):
+    model, tokenizer, training, optimizer = load_checkpoint(saved)
+    assert same(model.state_dict(), Transformer(CONFIG, seed=1).state_dict())
+    assert model.config == CONFIG
+    assert tokenizer.vocabulary == TOKENIZER.vocabulary
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+    assert training == {"iteration": 7} and optimizer == {}
+    assert np.array_equal(model(IDS).data, Transformer(CONFIG, seed=1)(IDS).data)
+
+
+def test_a_model_comes_back_in_its_own_precision_with_any_order_of_its_vocabulary(path):
+    model, vocabulary = Transformer(CONFIG, seed=1, dtype=np.float64), TOKENIZER.vocabulary[::-1]
+    save_checkpoint(path, model, CharTokenizer.of(vocabulary))
+    found = load_checkpoint(path)
+    assert same(found.model.state_dict(), model.state_dict()) and found.training == {}
+    assert found.tokenizer.vocabulary == vocabulary
+    assert found.tokenizer.encode(vocabulary[:3]).tolist() == [0, 1, 2]
+
+
+def test_loading_holds_the_weights_once_and_they_can_be_trained_on(path):
+    model = Transformer(TransformerConfig(8, 8, 2, 2, 256, bias=True), seed=1)
+    save_checkpoint(path, model, CharTokenizer("abcdefgh"))
+    size = sum(p.data.nbytes for p in model.parameters())
+    tracemalloc.start()
+    try:
+        found = load_checkpoint(path).model
+        assert tracemalloc.get_traced_memory()[1] < 1.3 * size
+    finally:
+        tracemalloc.stop()
+    before, ids = found.state_dict(), np.arange(8)
+    for trained in (found, model):
+        mg.cross_entropy(trained(ids), ids).backward()
+        mg.AdamW(trained.parameters(), lr=1e-3).step()
+    assert same(found.state_dict(), model.state_dict())
+    assert not any(np.array_equal(a, before[name]) for name, a in found.state_dict().items())
+
+
+def test_contents_come_back_without_a_model_and_can_be_written(saved):
+    model = Transformer(CONFIG, seed=4)
+    optimizer = mg.AdamW(model.parameters(), lr=1e-3)
+    save_checkpoint(saved, model, TOKENIZER, {"text": "x"}, optimizer)
+    found = load_contents(saved)
+    assert found.config == CONFIG and found.training == {"text": "x"}
+    assert found.tokenizer.vocabulary == TOKENIZER.vocabulary
+    assert same(found.weights, model.state_dict())
+    other = saved.with_name("other.npz")
+    save_contents(other, found)
+    assert other.read_bytes() == saved.read_bytes()
+
+
+def test_an_encoder_decoder_comes_back_bit_for_bit_where_it_is_asked_for(path):
+    model = EncoderDecoder(V, 6, 1, 2, 8, 0.1, True, seed=1)
+    training = {"settings": {"task": "sort"}, "right": 3, "judged": 4}
+    save_checkpoint(path, model, TOKENIZER, training)
+    found = load_checkpoint(path, kinds=(Transformer, EncoderDecoder))
+    assert type(found.model) is EncoderDecoder and found.model.config == model.config
+    assert same(found.model.state_dict(), model.state_dict()) and found.training == training
+    assert found.tokenizer.vocabulary == TOKENIZER.vocabulary
+    assert refused(path) == (f"{path} holds an encoder-decoder, from python -m model.reverse, and "
+                             "not a transformer, from train.py; see it at work with python -m "
+                             f"model.look --out_dir {path.parent}")
+
+
+def test_special_floats_among_the_weights_come_back_only_where_they_may(path):
+    model = Transformer(CONFIG)
+    odd = np.array([math.nan, math.inf, -math.inf, -0.0], np.float32)
+    model.norm.weight.data[...] = odd
+    save_checkpoint(path, model, TOKENIZER, finite=False)
+    found = load_checkpoint(path, finite=False)
+    assert found.model.norm.weight.data.tobytes() == odd.tobytes()
+    assert "model/norm.weight holds nan or inf; its training may have diverged" in refused(path)
+
+
+def test_whatever_training_keeps_comes_back(path):
+    rng = np.random.default_rng(5)
+    rng.random(3)
+    training = {"settings": {"data": "it’s \"here\"\\n", "learning_rate": 1e-3, "stop": None},
+                "best": math.inf, "iteration": 12, "rng": rng.bit_generator.state,
+                "losses": [0.1 + 0.2, 1e-300], "done": False, "seconds": np.float64(2)}
+    save_checkpoint(path, Transformer(CONFIG), TOKENIZER, training)
+    found = load_checkpoint(path).training
+    assert found == training
+    again = np.random.default_rng()
+    again.bit_generator.state = found["rng"]
+    assert np.array_equal(again.random(10), rng.random(10))
+
+
+def test_the_texts_of_a_run_are_one_or_several_or_not_named():
+    assert texts_of({"settings": {"data": "a b"}}) == ("a b",)
+    assert texts_of({"settings": {"data": ["a", "b"]}}) == ("a", "b")
+    assert texts_of({"settings": {}}) == texts_of({}) == ()
+
+
+def test_a_configuration_of_numpy_numbers_can_be_saved(path):
+    config = TransformerConfig(np.int64(V), np.int32(4), 1, 1, np.int64(4), np.float32(0.25))
+    assert {type(number) for number in vars(config).values()} <= {int, float, bool, str, type(None)}
+    save_checkpoint(path, Transformer(config), TOKENIZER)
+    assert load_checkpoint(path).model.config == config
+
+
+def test_a_checkpoint_is_plain_arrays_under_documented_names(path):
+    model = Transformer(CONFIG)
+    save_checkpoint(path, model, TOKENIZER, {"iteration": 1}, mg.AdamW(model.parameters()))
+    found, names = arrays(path), list(model.state_dict())       # which allows no pickle
+    assert set(found) == {"version", "config", "vocabulary", "training",
+                          *(f"model/{n}" for n in names),
+                          *(f"optimizer/{kind}/{n}" for kind in "mv" for n in names)}
+    assert not any(a.dtype.hasobject for a in found.values())
+    assert json.loads(str(found["config"])) == asdict(CONFIG) == {
+        "vocab_size": V, "block_size": 5, "n_layer": 2, "n_head": 2, "n_embd": 4,
+        "dropout": 0.1, "bias": True, "n_kv_head": None, "position": "learned", "norm": "layer",
+        "qk_norm": False, "activation": "gelu", "zero_init": False,
+        "ngrams": 1, "ngram_rows": 8192, "ngram_dropout": 0.0, "norm_eps": 1e-5, "n_inner": None,
+        "attention_bias": None, "mlp_bias": None, "rotary_base": 10000.0, "tied": True}
+    assert found["vocabulary"].tolist() == sorted(map(ord, set(TEXT)))
+    assert json.loads(str(found["training"])) == {"iteration": 1}
+
+
+def test_a_file_without_the_newer_options_is_read_with_their_defaults(path):
+    config = TransformerConfig(V, 5, 2, 2, 4)
+    save_checkpoint(path, Transformer(config, seed=1), TOKENIZER)
+    oldest = dict(list(asdict(config).items())[:7])
+    assert "n_kv_head" not in oldest
+    found = load_checkpoint(changed(path, config=np.array(json.dumps(oldest)))).model
+    assert found.config == config
+    assert same(found.state_dict(), Transformer(config, seed=1).state_dict())
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("position", ["sinusoidal", "rotary", "alibi", "none"])
+def test_a_block_without_end_takes_memory_only_as_far_as_it_is_filled(path, position, cache):
+    config = replace(CONFIG, block_size=10 ** 15, position=position)
+    save_checkpoint(path, Transformer(config), TOKENIZER)
+    tracemalloc.start()
+    try:
+        model, tokenizer, *_ = load_checkpoint(path)
+        assert len(generate(model, tokenizer, "a", 9, cache=cache)) == 10
+        assert text_losses(model, tokenizer.encode("aaaa")).shape == (3,)
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
+
+
+# A tokenizer of tokens
+
+def with_tokens(path, V=270):
+    """A checkpoint of a model of tokens, whose library need not be there."""
+    save_checkpoint(path, Transformer(TransformerConfig(V, 4, 1, 1, 4)),
+                    CharTokenizer("".join(map(chr, range(V)))))
+    return changed(path, vocabulary=None, end=np.array(0),
+                   tokenizer=np.frombuffer(byte_level().encode(), np.uint8))
+
+
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("end", [None, 0, 269])
+def test_a_tokenizer_of_tokens_comes_back_with_its_end(path, end):
+    tokenizer = TokenTokenizer(byte_level(), end, 270)
+    save_checkpoint(path, Transformer(TransformerConfig(270, 4, 1, 1, 4)), tokenizer)
+    assert np.array_equal(arrays(path)["end"], -1 if end is None else end)
+    assert not arrays(path).keys() & {"vocabulary"}
+    found = load_checkpoint(path).tokenizer
+    assert (found.json, found.end, found.vocab_size) == (byte_level(), end, 270)
+    assert found.decode(found.encode("the in")) == "the in"
+
+
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("change, why", [
+    ({"tokenizer": np.frombuffer(b"{}", np.uint8)}, "tokenizer"),
+    ({"tokenizer": np.frombuffer(b"\xff", np.uint8)}, "utf-8"),
+    ({"tokenizer": np.zeros(0, np.uint8)}, "tokenizer"),
+    ({"tokenizer": np.zeros((2, 2), np.uint8)}, "tokenizer and end"),
+    ({"tokenizer": np.zeros(2)}, "tokenizer and end"),
+    ({"end": np.zeros(1, int)}, "tokenizer and end"), ({"end": np.array(1.0)}, "tokenizer and end"),
+    ({"end": np.array(270)}, "270"), ({"end": np.array(-2)}, "-2"),
+    ({"end": None}, "missing end"), ({"V": 265}, "266 ids for a model of 265")], ids=str)
+def test_a_tokenizer_of_tokens_that_does_not_fit_is_refused(path, change, why, capfd):
+    changed(with_tokens(path, change.pop("V", 270)), **change)
+    assert why in refused(path) and capfd.readouterr() == ("", "")
+
+
+def test_where_the_library_of_tokens_is_missing_a_line_says_how_to_install_it(tmp_path,
+                                                                              monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    for name in ("last.npz", "previous.npz"):
+        with_tokens(tmp_path / name)
+    said = refused(tmp_path / "last.npz")
+    assert "python -m pip install -e '.[convert]'" in said and "train anew" not in said
+    with pytest.raises(CheckpointError, match="last.npz: its vocabulary is of tok"):
+        load_last(tmp_path)         # which is not damaged
+
+
+# Saving
+
+def test_folders_are_made_and_any_kind_of_path_is_taken(tmp_path):
+    for path in (tmp_path / "a" / "b" / "ckpt.npz", str(tmp_path / "c" / "model"),
+                 tmp_path / "no suffix.old"):
+        save_checkpoint(path, Transformer(CONFIG), TOKENIZER)
+        assert os.listdir(pathlib.Path(path).parent).count(pathlib.Path(path).name) == 1
+        assert load_checkpoint(path).model.config == CONFIG
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the rights of a file are told otherwise there")
+def test_whom_the_umask_lets_read_may_read_it(path):
+    before = os.umask(0o027)
+    try:
+        save_checkpoint(path, Transformer(CONFIG), TOKENIZER)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"),
+                                   KeyboardInterrupt(), MemoryError()], ids=str)
+def test_a_write_that_fails_leaves_the_old_file_whole_and_nothing_else(saved, monkeypatch, error):
+    def write_array(file, *_, **__):
+        file.write(bytes(100_000))
+        raise error
+    before = saved.read_bytes()
+    monkeypatch.setattr(np.lib.format, "write_array", write_array)
+    for path in (saved, saved.with_name("new.npz")):
+        with pytest.raises(type(error)) as caught:
+            save_checkpoint(path, Transformer(CONFIG, seed=9), TOKENIZER)
+        assert caught.value is error
+    assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
+
+
+def with_weight(change):
+    """A model whose norm has another weight."""
+    model = Transformer(CONFIG)
+    model.norm.weight.data = change(model.norm.weight.data)
+    return model
+
+
+def with_state(number):
+    """A model and its optimiser, of whose state one number is changed."""
+    model = Transformer(CONFIG)
+    optimizer = mg.SGD(model.parameters())
+    optimizer.momentum_buffers[0][0] = number
+    return dict(model=model, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("given, says", [
+    (dict(training={"model": object()}), "'object' object"),
+    (dict(training={"settings": ["a"]}), "its record of the run"),
+    (dict(training=["a"]), "its training is no JSON object"),
+    (dict(tokenizer=CharTokenizer("abc")), "has 3 characters, for a model of 14"),
+    (dict(model=with_weight(lambda a: a * math.nan)), "model/norm.weight holds nan or inf"),
+    (dict(model=with_weight(lambda a: a.astype(np.float64))), "float32, float64, and not all"),
+    (dict(model=with_weight(lambda a: np.append(a, a))), "norm.weight has shape [4]"),
+    (dict(model=Transformer(CONFIG, dtype=np.float16)), "weights are float16, and not all"),
+    (with_state(math.inf), "optimizer/momentum_buffers/token_embedding.weight holds nan or inf"),
+    (dict(optimizer=mg.AdamW(Transformer(CONFIG).parameters())), "that the model has not")],
+    ids=str)
+def test_what_could_not_be_loaded_is_refused_before_anything_is_written(saved, given, says):
+    before = saved.read_bytes()
+    given = dict(model=Transformer(CONFIG), tokenizer=TOKENIZER) | given
+    assert says in refusal(CheckpointError, save_checkpoint, saved, **given)
+    assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
+
+
+# The state of an optimiser
+
+def optimizer_of(model, reverse=False):
+    """AdamW in two groups, matrices decayed and the rest not, in one order or the other."""
+    parameters = model.parameters()
+    groups = [{"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.1},
+              {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0}]
+    if reverse:
+        groups = [group | {"params": group["params"][::-1]} for group in groups[::-1]]
+    return mg.AdamW(groups, lr=1e-2)
+
+
+def steps(model, optimizer, n):
+    for _ in range(n):
+        optimizer.zero_grad()
+        mg.cross_entropy(model(IDS), TARGETS).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("saved_reversed", [False, True])
+@pytest.mark.parametrize("restored_reversed", [False, True])
+def test_a_resumed_run_goes_on_as_if_never_stopped(path, saved_reversed, restored_reversed):
+    whole = Transformer(CONFIG, seed=2)
+    optimizer = optimizer_of(whole, saved_reversed)
+    steps(whole, optimizer, 3)
+    save_checkpoint(path, whole, TOKENIZER, {"iteration": 3}, optimizer)
+    steps(whole, optimizer, 3)
+    resumed, _, training, state = load_checkpoint(path)
+    optimizer = optimizer_of(resumed, restored_reversed)
+    restore_optimizer(optimizer, resumed, state, training["iteration"])
+    steps(resumed, optimizer, 3)
+    assert same(resumed.state_dict(), whole.state_dict())
+
+
+def test_the_state_of_the_optimiser_is_kept_under_the_names_of_the_parameters(path):
+    model = Transformer(CONFIG)
+    optimizer = optimizer_of(model, reverse=True)
+    steps(model, optimizer, 2)
+    save_checkpoint(path, model, TOKENIZER, optimizer=optimizer)
+    state = load_checkpoint(path).optimizer
+    ordered = [p for group in optimizer.param_groups for p in group["params"]]
+    places = {id(p): i for i, p in enumerate(ordered)}
+    assert set(state) == {f"{kind}/{name}" for kind in "mv" for name in model.state_dict()}
+    for name, p in model.named_parameters():
+        assert np.array_equal(state[f"m/{name}"], optimizer.m[places[id(p)]])
+        assert np.array_equal(state[f"v/{name}"], optimizer.v[places[id(p)]])
+
+
+def test_a_state_that_is_not_that_of_the_optimiser_is_not_restored():
+    model, other = Transformer(CONFIG), Transformer(CONFIG)
+    state = {f"{kind}/{name}": p.data for kind in "mv" for name, p in model.named_parameters()}
+    for given, stepped, says in (
+            (state, other, "that the model has not"), ({}, model, "no m/"),
+            (state | {"v/norm.weight": np.ones(5)}, model, "no v/norm.weight of the shape [4]")):
+        assert says in refusal(CheckpointError, restore_optimizer, mg.AdamW(stepped.parameters()),
+                               model, given, 0)
+
+
+# Files that are damaged, of another kind, or do not fit
+
+def test_a_checkpoint_that_is_not_there_is_missed_with_a_remedy(tmp_path):
+    for path in (tmp_path / "ckpt.npz", tmp_path / "no" / "such" / "folder"):
+        assert refused(path) == (f"there is no checkpoint {path}; train one with python train.py, "
+                                 "name its folder with --out_dir, or make one of another "
+                                 "program's model with python -m model.convert")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="this system has none of these")
+def test_what_is_no_file_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")                # which would be waited on for ever
+    for path in (tmp_path, tmp_path / "pipe", pathlib.Path("/dev/zero")):
+        assert f"{path} is no file, but a folder or a device" in refused(path)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), PermissionError(errno.EACCES, "denied")])
+def test_a_last_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path, monkeypatch,
+                                                                            error):
+    for name in ("last.npz", "previous.npz"):
+        save_checkpoint(tmp_path / name, Transformer(CONFIG), TOKENIZER)
+    real = checkpoint.read_arrays
+
+    def fail(path, lazy):
+        if path.name == "last.npz":
+            raise error
+        return real(path, lazy)
+    monkeypatch.setattr(checkpoint, "read_arrays", fail)
+    with pytest.raises(MemoryError if isinstance(error, MemoryError) else CheckpointError) as said:
+        load_last(tmp_path)
+    assert str(said.value) in ("", f"cannot read {tmp_path / 'last.npz'}: denied")
+
+
+def cut(whole):
+    """The file without its end, at places all over it."""
+    sizes = [int(share * len(whole)) for share in np.linspace(0, 1, 60, endpoint=False)]
+    return [whole[:size] for size in sizes] + [whole[:-missing] for missing in range(1, 40)]
+
+
+def with_a_byte_changed(whole):
+    rng = np.random.default_rng(1)
+    for place in rng.choice(len(whole), 400, replace=False):
+        spoilt = bytearray(whole)
+        spoilt[place] ^= rng.integers(1, 256, dtype=np.uint8)
+        yield bytes(spoilt)
+
+
+def of_other_kinds(_):
+    rng = np.random.default_rng(0)
+    return [b"", b"\n", b"ROMEO: what is it?\n" * 30, b"PK\5\6" + bytes(18), b"\x80\x04.",
+            b"\x93NUMPY\1\0", bytes(5000),
+            *(start + rng.bytes(size) for size in (1, 2, 4, 22, 100, 10_000)
+              for start in (b"", b"PK\3\4", b"\x93NUMPY"))]
+
+
+def sealed_anew(whole):
+    """A zip whose table of contents, and its end, somebody has changed."""
+    whole = whole[:-SEAL]
+    table = whole.index(b"PK\1\2")
+    for place in [*range(table, table + 80), *range(len(whole) - 24, len(whole))]:
+        for change in (0x01, 0x08, 0xff):
+            spoilt = bytearray(whole)
+            spoilt[place] ^= change
+            yield sealed(spoilt)
+
+
+@pytest.mark.parametrize("damage, says", [
+    (cut, "its seal is missing or does not match"), (of_other_kinds, "its seal is missing"),
+    (with_a_byte_changed, "its seal is missing or does not match"),
+    (lambda whole: [whole[:-SEAL], whole[:-SEAL - 2] + bytes(2)], "cut short"),
+    (sealed_anew, None)])
+def test_a_damaged_file_is_refused_in_a_line(saved, damage, says):
+    for content in damage(saved.read_bytes()):
+        saved.write_bytes(content)
+        try:
+            load_checkpoint(saved)
+            assert says is None         # of a field that nobody reads
+        except CheckpointError as error:
+            assert str(error).isprintable()
+            assert says is None or f"{saved} {DAMAGED}" in str(error) and says in str(error)
+
+
+def test_a_zip_of_other_things_is_refused(path):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("readme.txt", "hello")
+    refused(path)
+    assert "missing config" in refused(write(path, {"x": np.ones(3), "y": np.zeros(2)}))
+
+
+def test_a_missing_array_is_named(saved):
+    whole = arrays(saved)
+    for name in whole:
+        write(saved, {other: a for other, a in whole.items() if other != name})
+        assert name.removeprefix("model/") in refused(saved)
+
+
+NORM = "model/norm.weight"
+
+
+@pytest.mark.parametrize("name, a, says", [
+    ("model/blocks.2.norm1.weight", np.ones(4), "unknown blocks.2.norm1.weight"),
+    (NORM, np.ones(5, np.float32), "norm.weight has shape [4] in this model, and was given [5]"),
+    ("model/blocks.1.mlp.up.weight", np.ones((4, 16), np.float32), "up.weight has shape [16, 4]"),
+    (NORM, np.array(list("abcd")), "norm.weight was given <U1, which are no numbers"),
+    *[(NORM, np.ones(4, dtype), "") for dtype in ("i4", "f2", "f8", "c8", "?")],
+    *[("version", version, "another version than 2")
+      for version in (np.array(3), np.array([2, 2]), np.array("2"))],
+    ("vocabulary", np.arange(V - 1, dtype=np.uint32), f"{V - 1} characters, for a model of {V}"),
+    ("vocabulary", np.array([5] * V, np.uint32), "each character once"),
+    *[("vocabulary", np.array(points), "") for points in (
+        [], [0x110000] * V, [2**32 - 1] * V, [-1] * V, [0.5] * V, [[1] * V], ["a"] * V)],
+    *[("config", np.array(text), "") for text in (
+        "", "{", "[]", "3", "null", '"text"', "{}", '{"vocab_size": 0}', '{"vocab_size": "13"}',
+        '{"vocab_size": 13, "n_heads": 2}', '{"vocab_size": 13, "n_head": 3}',
+        '{"vocab_size": 13, "dropout": "none"}', '{"vocab_size": 13, "dropout": 2}',
+        '{"kind": ["a"]}', json.dumps({"a\nb": 1}), json.dumps({"a\nb" * 999: 1}))],
+    *[("training", np.array(text), "") for text in (
+        "", "{iteration", "[]", "null", '"' + "a" * 10_000, "[" * 100_000, '{"a":' * 100_000,
+        '{"a": 1' + "0" * 5_000 + "}", '{"settings": []}', '{"state": "7"}', '{"nan": "nan"}')]],
+    ids=lambda value: repr(value)[:30])
+def test_an_array_that_does_not_fit_is_named(saved, name, a, says):
+    said = refused(changed(saved, **{name: a}))
+    assert DAMAGED in said and says in said
+
+
+@pytest.mark.parametrize("position, change", [
+    *[("learned", change) for change in ({"n_layer": 10 ** 12}, {"n_embd": 10 ** 6},
+                                         {"block_size": 10 ** 9})],
+    *[("none", change) for change in ({"n_embd": 10 ** 9, "n_head": 1}, {"n_layer": 10 ** 300},
+                                      {"n_layer": 1}, {"ngrams": 10 ** 9})],
+    ("rotary", {"vocab_size": 10 ** 9}),
+    *[("reverse", change) for change in (
+        {"n_layer": 10 ** 12}, {"n_head": 10 ** 9, "n_embd": 10 ** 9}, {"n_embd": 10 ** 9},
+        {"n_embd": 0}, {"n_head": 3}, {"n_head": -2}, {"vocab_size": 10 ** 9},
+        {"block_size": 10 ** 9}, {"n_layer": "1"}, {"bias": True}, {"dropout": 2},
+        {"position": "none"}, {"kind": "encoder"})]], ids=str)
+def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, position, change):
+    model = (EncoderDecoder(V, 6, 1, 2, 8) if position == "reverse" else
+             Transformer(replace(CONFIG, position=position)))
+    save_checkpoint(path, model, TOKENIZER)
+    config = json.loads(str(arrays(path)["config"])) | change
+    changed(path, config=np.array(json.dumps(config)))
+    tracemalloc.start()
+    try:
+        assert DAMAGED in refused(path) and tracemalloc.get_traced_memory()[1] < 300_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_contents_are_checked_like_a_model(saved):
+    whole = saved.read_bytes()
+    for path in (written(saved.with_name("cut.npz"), whole[:-1]),
+                 changed(saved, **{NORM: np.ones(3, np.float32)})):
+        assert DAMAGED in refusal(CheckpointError, load_contents, path)
+
+
+class Trap:
+    """Leaves a mark where it is unpickled."""
+    sprung = False
+
+    @staticmethod
+    def spring():
+        Trap.sprung = True
+
+    def __reduce__(self):
+        return Trap.spring, ()
+
+
+@pytest.mark.parametrize("name", ["config", "vocabulary", "training", "model/norm.weight", "more"])
+def test_a_pickled_object_is_refused_and_never_run(saved, name):
+    np.savez(saved, **arrays(saved) | {name: np.array([Trap()], dtype=object)})
+    saved.write_bytes(sealed(saved.read_bytes()[:-2] + SEAL.to_bytes(2, "little")))
+    refused(saved)
+    assert not Trap.sprung
+    with np.load(saved, allow_pickle=True) as file:
+        assert file[name].shape == (1,) and Trap.sprung     # what a careless reader would do
+    Trap.sprung = False
+
+
+# Resuming
+
+def test_the_newest_good_checkpoint_is_taken_and_the_other_named(tmp_path):
+    last, previous = tmp_path / "last.npz", tmp_path / "previous.npz"
+    for iteration in (1, 2, 3):
+        save_checkpoint(last, Transformer(CONFIG), TOKENIZER, {"iteration": iteration},
+                        before=previous)
+    assert load_last(tmp_path)[0].training == {"iteration": 3} and not load_last(tmp_path)[1]
+    whole = last.read_bytes()
+    for damaged in (whole[:-100], b"", whole[:2000] + bytes(8) + whole[2008:]):
+        last.write_bytes(damaged)
+        found, warning = load_last(tmp_path)
+        assert found.training == {"iteration": 2}
+        assert warning.startswith(f"{last} is damaged; resuming from {previous}")
+    last.unlink()
+    found, warning = load_last(tmp_path)
+    assert found.training == {"iteration": 2} and f"{last} is not there" in warning
+    previous.write_bytes(b"")
+    last.write_bytes(b"")
+    said = refusal(CheckpointError, load_last, tmp_path)
+    assert said.startswith(f"cannot resume from {last} or {previous}: ") and "--out_dir" in said
+    previous.unlink()
+    assert f"{last} {DAMAGED}" in refusal(CheckpointError, load_last, tmp_path)
+    last.write_bytes(whole)
+    assert load_last(tmp_path)[0].training == {"iteration": 3}
+
+
+# Fine-tuning
+
+SMALL = TransformerConfig(5, block_size=6, n_layer=1, n_head=2, n_embd=8)
+
+
+def small(seed, **changed):
+    return Transformer(replace(SMALL, **changed), seed)
+
+
+def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    path, model = tmp_path / "out" / "ckpt.npz", small(1)
+    save_checkpoint(path, model, CharTokenizer("abcde"), {"text": "x"},
+                    mg.AdamW(model.parameters(), lr=0.1))
+    for name in (path.parent, path, "~/out"):
+        assert initial_path(str(name)) == path
+        found = load_initial(str(name))
+        assert found.model.config == SMALL and found.training == {"text": "x"}
+        assert found.optimizer == {}        # a new run has a new one
+
+
+@pytest.mark.parametrize("name, says", [
+    ("resum", "is neither scratch, resume, nor a checkpoint or a folder with a ckpt.npz; did you "
+              "mean resume?"),
+    *[(name, f"--init_from {name} is neither scratch, resume, nor a checkpoint or a folder with a "
+             "ckpt.npz; to start from another program's model, make a checkpoint of it with python "
+             "-m model.convert") for name in ("gpt2", "no/ckpt.npz", "", ".", 5000 * "a")],
+    ("gpt2.safetensors", "--init_from gpt2.safetensors is no checkpoint of this program; to start "
+                         "from another program's model, make a checkpoint of it with"),
+    ("cut.npz", f"cut.npz {DAMAGED}")])
+def test_a_name_that_stands_for_no_checkpoint_is_answered_with_what_would(name, says, tmp_path,
+                                                                          monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for other in ("gpt2.safetensors", "cut.npz"):
+        written(tmp_path / other, "other")
+    assert says in refusal(CheckpointError, load_initial, name)
+
+
+def test_characters_that_are_new_come_last_and_the_others_keep_their_ids():
+    known = CharTokenizer.of("zba")
+    tokenizer, new = with_characters_of("abcYca", known)
+    assert tokenizer.vocabulary == "zbaYc" and [*new.items()] == [("c", 2), ("Y", 1)]
+    assert known.vocabulary == "zba"
+    with pytest.raises(UnknownCharacterError):
+        known.encode("c")
+    assert with_characters_of("abba", known) == (known, {})
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_are_taken_and_the_rows_of_new_characters_stay_as_drawn(tied):
+    known, model, drawn = small(1, tied=tied), *(small(2, tied=tied, vocab_size=7) for _ in "ab")
+    take_weights(model, known)
+    theirs, fresh, taken = known.state_dict(), drawn.state_dict(), model.state_dict()
+    tables = {name for name in taken if taken[name].shape != theirs[name].shape}
+    assert tables == {"token_embedding.weight", *["lm_head.weight"] * (not tied)}
+    for name in taken:
+        assert np.array_equal(taken[name][:5] if name in tables else taken[name], theirs[name])
+    for name in tables:
+        assert np.array_equal(taken[name][5:], fresh[name][5:])
+    shared = dict(known.named_parameters())
+    for name, p in model.named_parameters():        # else a large model would need twice the memory
+        assert (p.data is shared[name].data) == (name not in tables)
+
+
+def test_of_the_positions_the_first_are_taken():
+    known, model = small(1), small(2, block_size=4)
+    take_weights(model, known)
+    ids = np.array([[0, 1, 2, 4]])
+    assert np.array_equal(model(ids).data, known(ids).data)
+
+
+def test_a_run_says_what_it_starts_from(tmp_path):
+    path = tmp_path / "a\nb.npz"
+    assert describe_initial(path, SMALL, 6, {}) == f"with the weights of {tmp_path}/a\\nb.npz"
+    assert describe_initial(path, SMALL, 4, dict.fromkeys("ABCDEFG", 1_000)).splitlines()[1:] == [
+        "            7 characters that it does not know, with new rows at the end of its table: "
+        "'A' (1,000), 'B' (1,000), 'C' (1,000), 'D' (1,000), 'E' (1,000) and 2 more",
+        "            of its 6 positions, the first 4"]
+    rotary = replace(SMALL, position="rotary")
+    assert "positions" not in describe_initial(path, rotary, 4, {})

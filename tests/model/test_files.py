@@ -1,0 +1,273 @@
+"""Files are whole or absent; arrays come back as they were written, and no file is believed beyond
+what it holds; one process at a time has a folder."""
+import errno
+import functools
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+
+from tests.kit import ROOT, refusal, sealed, written
+from model import files
+from model.files import FolderInUse, Lazy, claimed, read_arrays, replacing, write_arrays
+
+ARRAYS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b/c": np.array("é\n漢"),
+          "d": np.array(7), "e": np.array([1, 2], np.uint32)}
+HOLD = """
+import pathlib, sys, time
+from model.files import claimed
+with claimed(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+# Whole or absent
+
+def test_a_file_has_its_name_once_all_of_it_is_on_the_disk(tmp_path, monkeypatch):
+    calls, sync, rename = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda number: (calls.append("fsync"), sync(number)))
+    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("rename"), rename(*names)))
+    with replacing(tmp_path / "file") as file:
+        file.write(b"one")
+        assert not (tmp_path / "file").exists()
+    assert calls == ["fsync", "rename", "fsync"][:2 if os.name == "nt" else 3]
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"one"
+
+
+def test_the_file_before_is_kept_where_that_is_asked_for(tmp_path):
+    for content in (b"one", b"two", b"three"):
+        with replacing(tmp_path / "new", tmp_path / "old") as file:
+            file.write(content)
+    assert (tmp_path / "new").read_bytes() == b"three"
+    assert (tmp_path / "old").read_bytes() == b"two"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), MemoryError(),
+                                   OSError(28, "No space")])
+@pytest.mark.parametrize("where", ["in the body", "fsync", "replace"])
+def test_whatever_happens_the_old_file_is_whole_and_nothing_else_is_left(tmp_path, monkeypatch,
+                                                                         error, where):
+    def fail(*_):
+        raise error
+    path = written(tmp_path / "a.txt", "old")
+    if where != "in the body":
+        monkeypatch.setattr(os, where, fail)
+    with pytest.raises(type(error)) as caught:
+        with replacing(path) as file:
+            file.write(b"half")
+            if where == "in the body":
+                fail()
+    assert caught.value is error
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
+    assert getattr(error, "filename", str(path)) == str(path)
+
+
+def test_a_file_that_cannot_be_made_is_named_as_the_user_named_it(tmp_path):
+    with pytest.raises(OSError) as caught:
+        with replacing(tmp_path / "nowhere" / "a.txt"):
+            pass
+    assert caught.value.filename == str(tmp_path / "nowhere" / "a.txt")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="it tells files from folders there")
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_a_folder_need_not_be_synchronised_where_the_system_has_no_such_call(tmp_path, monkeypatch,
+                                                                             number):
+    def fsync(file):
+        if os.path.isdir(f"/proc/self/fd/{file}"):
+            raise OSError(number, os.strerror(number))
+    monkeypatch.setattr(os, "fsync", fsync)
+    try:
+        with replacing(tmp_path / "file") as file:
+            file.write(b"one")
+    except OSError:
+        assert number == errno.EIO
+    else:
+        assert number == errno.EINVAL
+    assert (tmp_path / "file").read_bytes() == b"one"
+
+
+# Arrays in a sealed file
+
+def content_of(arrays):
+    file = io.BytesIO()
+    write_arrays(file, arrays)
+    return file.getvalue()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return written(tmp_path / "a.npz", content_of(ARRAYS))
+
+
+@pytest.mark.parametrize("a", [
+    np.zeros((2, 0, 3)), np.float64(0.1), np.arange(3, dtype=">i2"), np.array(""),
+    np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.array([["ab", "c"]]),
+    np.arange(24, dtype=np.uint8).reshape(2, 3, 4)[:, ::2]], ids=repr)
+def test_an_array_of_any_shape_order_and_plain_dtype_comes_back(path, a):
+    for lazy in (False, True):
+        found = read_arrays(written(path, content_of({"a": a})), lazy)["a"]
+        assert found.shape == np.shape(a) and found.flags.writeable
+        assert np.array_equal(found, a) and found.dtype == np.asarray(a).dtype
+
+
+def test_without_its_seal_a_file_is_what_savez_writes():
+    file = io.BytesIO()
+    np.savez(file, **ARRAYS)
+    content = content_of(ARRAYS)
+    assert content[:-files.SEAL - 2] == file.getvalue()[:-2] and content == sealed(content[:-64])
+    with np.load(io.BytesIO(content), allow_pickle=False) as found:
+        assert all(np.array_equal(found[name], a) for name, a in ARRAYS.items())
+
+
+def test_arrays_are_made_one_at_a_time_to_be_written_and_to_be_read(tmp_path):
+    made = []
+
+    def ones(i):
+        made.append(i)
+        return np.full(100_000, i, np.float32)
+    lazy = Lazy({f"{i}": functools.partial(ones, i) for i in range(9)})
+    assert "3" in lazy and "9" not in lazy and len(lazy) == 9 and not made
+    tracemalloc.start()
+    try:
+        with open(tmp_path / "a.npz", "w+b") as file:
+            write_arrays(file, lazy)
+        found = read_arrays(tmp_path / "a.npz", lazy=True)
+        assert made == [*range(9)] and list(found) == list(lazy)
+        assert all((found[name] == lazy[name]).all() for name in lazy)
+        assert tracemalloc.get_traced_memory()[1] < 6 * 400_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_each_changed_byte_and_each_cut_is_noticed_when_the_file_is_opened(path, lazy):
+    whole = path.read_bytes()
+    for place in (*range(0, len(whole), 16), *range(len(whole) - 70, len(whole))):
+        spoilt = bytearray(whole)
+        spoilt[place] ^= 0xff
+        for content in (spoilt, whole[:place]):
+            path.write_bytes(content)
+            with pytest.raises(ValueError, match="its seal is missing or does not match"):
+                read_arrays(path, lazy)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_is_replaced_or_written_after_it_was_opened_is_refused(path, replaced):
+    other = content_of(ARRAYS | {"a": ARRAYS["a"] + 1})
+    found = read_arrays(path, lazy=True)
+    assert np.array_equal(found["a"], ARRAYS["a"])
+    if replaced:
+        os.replace(written(path.with_name("b.npz"), other), path)
+    else:
+        os.utime(written(path, other), (0, 0))      # which the clock may be too coarse to change
+    with pytest.raises(ValueError, match=r"a.npz has changed while it was read; read it again$"):
+        found["a"]
+
+
+def with_seal(file):
+    """The zip in a BytesIO as if it had been written so."""
+    return sealed(file.getvalue()[:-2] + files.SEAL.to_bytes(2, "little"))
+
+
+def with_member(header, body=b"", **options):
+    """A sealed file of one array, of which its header may lie."""
+    header = header.encode().ljust(117) + b"\n"
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", **options) as archive:
+        archive.writestr("a.npy", b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little")
+                         + header + body)
+    return with_seal(file)
+
+
+def claim(shape, dtype="<f4"):
+    return f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}"
+
+
+def shared():
+    """1,000 names for the same megabyte."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.npy", bytes(1_000_000))
+        archive.filelist += 999 * archive.filelist
+    return with_seal(file)
+
+
+LIES = {
+    "10^12 elements": with_member(claim("(1000000000000,)"), bytes(16)),
+    "sizes whose product overflows": with_member(claim(f"({2 ** 32}, {2 ** 32})"), bytes(16)),
+    "10^12 elements of no bytes": with_member(claim("(1000000000000,)", "<U0"), bytes(16)),
+    "fewer elements than bytes": with_member(claim("(3,)"), bytes(16)),
+    "a negative size": with_member(claim("(-4,)"), bytes(16)),
+    "objects": with_member(claim("(1,)", "|O"), b"cos\nsystem\n(S'true'\ntR."),
+    "code": with_member("{'descr': '<f4', 'fortran_order': False, 'shape': (print(1),), }"),
+    "a bomb": with_member(claim("(25000000,)"), bytes(100_000_000),
+                          compression=zipfile.ZIP_DEFLATED),
+    "one megabyte as a thousand": shared()}
+
+
+@pytest.mark.parametrize("content", LIES.values(), ids=LIES)
+def test_a_file_that_claims_more_than_it_holds_is_refused_before_memory_is_taken(path, content):
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError):
+            read_arrays(path)
+        assert tracemalloc.get_traced_memory()[1] < 1_500_000
+    finally:
+        tracemalloc.stop()
+
+
+# A folder for one process
+
+def test_a_folder_is_had_by_one_process_at_a_time_and_the_second_is_told_by_which(tmp_path):
+    with claimed(tmp_path):
+        said = refusal(FolderInUse, claimed(tmp_path).__enter__)
+        assert said.startswith(f"another run writes into {tmp_path} (process {os.getpid()}, since")
+        assert "--out_dir" in said
+        (tmp_path / ".lock").write_bytes(b"\xff" * 5000)        # which is not trusted
+        assert len(refusal(FolderInUse, claimed(tmp_path).__enter__)) < 500
+    with claimed(tmp_path):
+        pass
+
+
+def test_a_process_that_is_killed_holds_nothing_any_more(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE,
+                          cwd=ROOT) as process:
+        try:
+            assert process.stdout.readline().strip() == b"held"
+            with pytest.raises(FolderInUse, match=f"process {process.pid}, "), claimed(tmp_path):
+                pass
+            part = written(tmp_path / f"last.npz.{process.pid}.part", "half")
+            written(tmp_path / "mine.part", "of something else")
+        finally:
+            process.kill()
+    with claimed(tmp_path):
+        assert not part.exists() and (tmp_path / "mine.part").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there a file that is open cannot be removed")
+def test_what_a_living_process_writes_is_left_alone(tmp_path):
+    living, own = (written(tmp_path / f"last.npz.{number}.part", "half")
+                   for number in (os.getppid(), os.getpid()))       # and what is in the way
+    written(tmp_path / f"x.{10**30}.part", "")
+    with claimed(tmp_path):
+        assert set(os.listdir(tmp_path)) == {".lock", living.name} and not own.exists()
+
+
+@pytest.mark.skipif(files.fcntl is None, reason="Windows has locks everywhere")
+def test_a_file_system_without_locks_is_said_to_be_one(tmp_path, monkeypatch, capsys):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+    monkeypatch.setattr(files.fcntl, "flock", flock)
+    with claimed(pathlib.Path(tmp_path)):
+        pass
+    assert "has no locks (No locks available); make sure that no" in capsys.readouterr().err
