@@ -155,7 +155,7 @@ def answered(folder: Folder) -> Iterator[None]:
             what, otherwise = ((f"into {folder}", "give another folder with --out_dir")
                                if error.filename else ("what it has to say", "send that elsewhere"))
             raise ValueError(
-                f"cannot write {what}: {error.strerror or error}; " + data.remedy(error, otherwise)
+                f"cannot write {what}: {error.strerror or error}; {otherwise}"
                 + (f".  What was saved in {folder} before is whole; go on from it with "
                    f"{folder.resume_command()}" if folder.holds_run() else "")) from error
         except KeyboardInterrupt:

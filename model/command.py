@@ -23,7 +23,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from data import read_text, remedy
+from data import read_text
 from model import startup
 
 OF_VALUE, OF_ERROR = 80, 200    # characters of a value of a file, and of an error, in a message
@@ -394,8 +394,8 @@ def answering(command: str, unread: int = 1) -> Iterator[None]:
         sys.exit(unread)
     except OSError as error:
         what = f"use {error.filename}" if error.filename else "write what it has to say"
-        sys.exit(in_a_line(f"{command}: cannot {what}: {error.strerror or error}; "
-                           + remedy(error, "name another file")))
+        sys.exit(in_a_line(f"{command}: cannot {what}: {error.strerror or error}; name another "
+                           "file"))
     except KeyboardInterrupt:
         sys.exit(130)
 

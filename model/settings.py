@@ -112,8 +112,8 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
         try:
             there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
         except OSError as error:
-            return [f"--out_dir {self.out_dir} cannot be written: {error.strerror}; "
-                    + data.remedy(error, "give another folder")]
+            return [f"--out_dir {self.out_dir} cannot be written: {error.strerror}; give another "
+                    "folder"]
         if not there.is_dir():
             return [f"--out_dir {self.out_dir}: {there} is a file; give a folder"]
         if not os.access(there, os.W_OK | os.X_OK):

@@ -225,10 +225,9 @@ def test_every_mistake_has_its_line_and_what_is_right_is_read():
     (MemoryError("14.6 TiB"), "a.command: there is not enough memory (14.6 TiB); end other "
                               "programs, or take a smaller model or text"),
     (OSError(28, "No space left"),
-     "a.command: cannot write what it has to say: No space left; make room, or name another file"),
+     "a.command: cannot write what it has to say: No space left; name another file"),
     (FileNotFoundError(2, "No such file or directory", "no/x.txt"),
-     "a.command: cannot use no/x.txt: No such file or directory; make its folder first, or name "
-     "another file")])
+     "a.command: cannot use no/x.txt: No such file or directory; name another file")])
 def test_what_goes_wrong_in_a_command_is_answered_in_a_line(error, code):
     with pytest.raises(SystemExit) as caught:
         with answering("a.command"):

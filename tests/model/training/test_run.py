@@ -118,8 +118,8 @@ def test_a_full_disk_leaves_what_was_saved_and_says_what_to_do(trained, tmp_path
         cwd=os.path.dirname(train.__file__), capture_output=True, text=True)
     assert said.returncode == 1 and "Traceback" not in said.stderr
     assert said.stderr.strip().splitlines()[-1] == (
-        f"train.py: cannot write into {out_dir}: File too large; make room, or give another folder "
-        f"with --out_dir.  What was saved in {out_dir} before is whole; go on from it with python "
+        f"train.py: cannot write into {out_dir}: File too large; give another folder with "
+        f"--out_dir.  What was saved in {out_dir} before is whole; go on from it with python "
         f"train.py --init_from resume --out_dir {out_dir}")
     assert before == {name: (out_dir / name).read_bytes() for name in before}
     assert not list(out_dir.glob("*.part")) and "Exception ignored" not in said.stderr
