@@ -1,11 +1,9 @@
-"""Texts: find, verify, split and batch them, and count their n-grams."""
+"""Texts: read, check, split and batch them, and count their n-grams."""
 from data.batches import IGNORE, random_batch, spread, split, windows
-from data.errors import TextError, remedy
 from data.ngrams import ngram_losses
-from data.reading import KNOWN_TEXTS, Texts, cache_folder, read_text, read_texts
-from data.repetition import repetition_warning
-from data.text import Text, digest
+from data.reading import KNOWN_TEXTS, TextError, Texts, cache_folder, read_text, read_texts
+from data.text import Text, digest, repetition_warning
 
 __all__ = ["IGNORE", "KNOWN_TEXTS", "Text", "TextError", "Texts", "cache_folder", "digest",
-           "ngram_losses", "random_batch", "read_text", "read_texts", "remedy",
-           "repetition_warning", "split", "spread", "windows"]
+           "ngram_losses", "random_batch", "read_text", "read_texts", "repetition_warning",
+           "split", "spread", "windows"]

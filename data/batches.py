@@ -1,18 +1,15 @@
-"""From a row of character ids to the batches that a model sees.
+"""Batches of windows from a row of ids.
 
-This module knows no characters, files or models.  B is the batch size, T the block size, N a number
-of windows; x are ids and y the ids that follow them, both int64 and contiguous.
+B is the batch size, T the block size, N a number of windows.  x are ids, and y the ids that follow
+them, both int64 and contiguous.
 """
-from typing import TypeVar
-
 import numpy as np
 
 IGNORE = -100       # a target that does not count: cross_entropy's ignore_index
-Row = TypeVar("Row", np.ndarray, str)
 
 
-def split(ids: Row, share: float = 0.1) -> tuple[Row, Row]:
-    """Return the training part and, at the end, the validation part; a string is split likewise.
+def split(ids: np.ndarray | str, share: float = 0.1) -> tuple[np.ndarray | str, ...]:
+    """Return the training part and, at the end, the validation part, of ids or of a string.
 
     Source: nanoGPT, data/shakespeare_char/prepare.py, which rounds the same way.
     """
@@ -30,8 +27,8 @@ def random_batch(train: np.ndarray, batch_size: int, block_size: int,
 def windows(val: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return windows side by side over all the ids: x and y, (N, T) each.
 
-    The last window starts earlier, so that it is full.  Its targets that an earlier window has are
-    IGNORE: each id but the first is a target exactly once.
+    The last window starts earlier, so that it is full.  The targets that it shares with the window
+    before are IGNORE: each id but the first is a target exactly once.
     """
     n_targets = len(val) - 1
     if n_targets < block_size:
@@ -45,9 +42,9 @@ def windows(val: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spread(n: int, wanted: int) -> np.ndarray:
-    """Choose which of n things to use: `wanted` of them, always the same, or all if that is 0.
+    """Return `wanted` numbers below n, evenly spaced and ascending; all if `wanted` is 0.
 
-    The n are cut into equal stretches, and the middle of each is taken: ascending, none twice.
+    0 .. n-1 is cut into equal stretches, and the middle of each is taken.
     """
     if wanted == 0 or wanted >= n:
         return np.arange(n)

@@ -1,7 +1,4 @@
-"""The n-gram baseline: how well counts of the last few characters predict the next one.
-
-This module knows no characters, batches or trained models.
-"""
+"""The n-gram baseline: how well counts of the last few characters predict the next one."""
 import math
 from collections.abc import Iterator
 
@@ -16,8 +13,8 @@ SECONDS_TABLE, SECONDS_SORT = 2.5e-8, 2.5e-7
 
 def ngram_losses(train: np.ndarray, val: np.ndarray, vocab_size: int, orders: int = 5,
                  seconds: float = math.inf) -> list[float]:
-    """Return the loss of counted 1-grams, 2-grams, ... in nats per character, on the validation ids
-    except the first, which no model predicts either.
+    """Return the loss of counted 1-grams, 2-grams, ... in nats per character, on all validation ids
+    but the first, which no model predicts either.
 
     Parameters
     ----------
@@ -70,7 +67,7 @@ def ngram_probabilities(train: np.ndarray, val: np.ndarray, vocab_size: int, ord
 
 
 def _count_in_table(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what np.unique does: the different codes ascending, the rank of each code among them,
+    """Return the same as np.unique: the distinct codes in order, the rank of each code among them,
     and their counts.  It is faster, unless the table would be mostly empty."""
     table = np.bincount(codes)
     present = table > 0

@@ -1,30 +1,25 @@
-"""Find texts by their names or paths, and read them.
+"""Read texts: the built-in one, UTF-8 files, and what `data.sources` finds or downloads.
 
-This module does not know how a file is downloaded, and what is done with the characters.
+This module does not know what is done with the characters.
 """
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from data.download import download
-from data.errors import TextError, remedy
-from data.sources import sources
+
+class TextError(ValueError):
+    """A mistake with a text that the user can correct.  The message is one line: what was expected,
+    what came, what to do."""
 
 
-class KnownText(NamedTuple):
-    """A text that has a name."""
-
-    file: str
-    url: str | None = None      # None: the file stands beside this module
-    sha256: str | None = None
-
-
+# By name: a file beside this module; or a file to download once, its address and its sha256
 KNOWN_TEXTS = {
-    "lantern": KnownText("lantern_plays.txt"),
-    "shakespeare": KnownText(
+    "lantern": ("lantern_plays.txt",),
+    "shakespeare": (
         "tinyshakespeare.txt",
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),
@@ -32,7 +27,7 @@ KNOWN_TEXTS = {
 
 
 class Texts(NamedTuple):
-    """The characters of one text or several, and where they are from."""
+    """The characters of one or more texts, and where they come from."""
 
     characters: str
     taken: list[tuple[str, int]]    # each name, and the number of its characters
@@ -45,14 +40,18 @@ class Texts(NamedTuple):
 
 
 def read_texts(words: Sequence[str]) -> Texts:
-    """Return the characters of all texts that words stand for (see `sources`), one after another.
-    A line break is put between two where the first does not end with one.
+    """Return the characters of all texts that words stand for, one after another: known texts,
+    files, folders and patterns (see `data.sources.folders.expand`).  A line break is put between
+    two texts where the first does not end with one.
 
     Raises
     ------
     TextError : a word stands for no text, or one cannot be read (see `read_text`).
     """
-    names, left_out = sources(words, KNOWN_TEXTS)
+    names, left_out = [os.path.expanduser(word) for word in words], []
+    if len(words) > 1 or not (words[0] in KNOWN_TEXTS or os.path.isfile(names[0])):
+        from data.sources.folders import expand
+        names, left_out = expand(words, KNOWN_TEXTS)
     characters, taken = "", []
     for name in names:
         text = read_text(name)
@@ -64,69 +63,49 @@ def read_texts(words: Sequence[str]) -> Texts:
 
 
 def read_text(name_or_file: str) -> str:
-    """Return the characters of a known text, or of a UTF-8 file.
+    """Return the characters of a known text, which is downloaded once if necessary, or of a UTF-8
+    file.
 
     A known name wins over a file of the same name: "./lantern" means the file.  Line ends "\\r\\n"
     and "\\r" become "\\n", and a byte order mark at the start is dropped.
 
     Raises
     ------
-    TextError : there is no such text, or it cannot be fetched, read or decoded, or is empty
+    TextError : there is no such text, or it cannot be downloaded, read or decoded, or is empty
     """
-    known = KNOWN_TEXTS.get(name_or_file)
-    file = os.path.expanduser(name_or_file) if known is None else str(_located(known))
+    if name_or_file in KNOWN_TEXTS:
+        file = str(_path_of(*KNOWN_TEXTS[name_or_file]))
+    else:
+        file = os.path.expanduser(name_or_file)
     try:
-        kind = ("folder" if os.path.isdir(file) else
-                "device" if Path(file).is_char_device() else None)
-        if not kind:                    # a device such as /dev/zero has no end
-            with open(file, "rb") as stream:
-                raw = stream.read()
+        with open(file, "rb") as stream:
+            if stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
+                raise OSError("it is a device, which may have no end")
+            raw = stream.read()
     except FileNotFoundError as error:
-        raise TextError(_not_found(file)) from error
-    except OSError as error:
-        raise TextError(f'cannot read "{file}": {error.strerror or error}; '
-                        + remedy(error, "give another file")) from error
-    except ValueError as error:         # no file can have such a name
-        raise TextError(f'cannot read "{file}": {error}; give another file') from error
-    if kind:
-        raise TextError(f'"{file}" is a {kind}; give the path of a UTF-8 text file')
-    text = _decoded(raw, file).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+        near = get_close_matches(file.lower(), KNOWN_TEXTS, n=1)
+        raise TextError(f'"{file}" is neither a known text ({", ".join(KNOWN_TEXTS)}) nor a file; '
+                        + (f'did you mean "{near[0]}"?' if near else
+                           "give the path of a UTF-8 text file")) from error
+    except (OSError, ValueError) as error:          # a ValueError: no file can have such a name
+        raise TextError(f'cannot read "{file}": {getattr(error, "strerror", None) or error}; give '
+                        "the path of a UTF-8 text file") from error
+    text = _decode(raw, file).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if not text:
         raise TextError(f'"{file}" is empty; give a file with text in it')
     return text
 
 
-def cache_folder() -> Path:
-    """Return the folder of downloaded texts: MINIGRAD_CACHE, or the platform's own place."""
-    if chosen := os.environ.get("MINIGRAD_CACHE"):
-        return Path(chosen)
-    try:
-        return _platforms_place() / "minigrad"
-    except RuntimeError as error:       # the user has no home
-        raise TextError(f"there is no cache folder ({error}); name one in the environment "
-                        "variable MINIGRAD_CACHE") from error
-
-
-def _platforms_place():
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base)
-
-
-def _located(known: KnownText) -> Path:
-    """Return the path of a known text's file, after fetching it if necessary."""
-    if known.url is None:
-        return Path(__file__).with_name(known.file)
-    path = cache_folder() / known.file
-    download(known.url, path, known.sha256)
+def _path_of(file, url=None, sha256=None):
+    if url is None:
+        return Path(__file__).with_name(file)
+    from data.sources.download import download
+    path = cache_folder() / file
+    download(url, path, sha256)
     return path
 
 
-def _decoded(raw: bytes, file: str) -> str:
+def _decode(raw, file):
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -141,7 +120,15 @@ def _decoded(raw: bytes, file: str) -> str:
             f'iconv -f {likely} -t UTF-8 "{file}" > utf8.txt') from error
 
 
-def _not_found(file: str) -> str:
-    near = get_close_matches(file.lower(), KNOWN_TEXTS, n=1)
-    remedy = f'did you mean "{near[0]}"?' if near else "give the path of a UTF-8 text file"
-    return f'"{file}" is neither a known text ({", ".join(KNOWN_TEXTS)}) nor a file; {remedy}'
+def cache_folder() -> Path:
+    """Return the folder of downloaded texts: MINIGRAD_CACHE, or below the system's own folder."""
+    if chosen := os.environ.get("MINIGRAD_CACHE"):
+        return Path(chosen)
+    variable, usual = {"win32": ("LOCALAPPDATA", "AppData/Local"),
+                       "darwin": ("", "Library/Caches")}.get(sys.platform,
+                                                             ("XDG_CACHE_HOME", ".cache"))
+    try:
+        return Path(os.environ.get(variable) or Path.home() / usual) / "minigrad"
+    except RuntimeError as error:       # the user has no home
+        raise TextError(f"there is no cache folder ({error}); name one in the environment "
+                        "variable MINIGRAD_CACHE") from error

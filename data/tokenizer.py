@@ -1,4 +1,4 @@
-"""Characters to ids and back."""
+"""Tokenizers: text to ids and back, here with one id for each character."""
 import pkgutil
 import unicodedata
 from collections import Counter
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 NEAREST = 3     # known characters named in an error
-TYPED = dict(zip("‘’“”–—…", "''\"\"--."))      # word processors put these for what was typed
+TYPED = dict(zip("‘’“”–—…", "''\"\"--."))      # what was typed, where a word processor changed it
 
 
 class UnknownCharacterError(ValueError):
-    """A text has a character that the vocabulary lacks."""
+    """A text has a character that is not in the vocabulary."""
 
 
 class MissingLibrary(ValueError):
@@ -27,25 +27,13 @@ class Tokenizer:
     end : the id that ends a text, or None.
     vocabulary : the text of each id.
     vocab_size : the number of ids, V.
-    ARRAYS : the names of the arrays that a checkpoint keeps of it.
+    ARRAYS : the names of the arrays that a checkpoint keeps of it.  The method arrays() returns
+        them, and the class method restored(vocab_size, *arrays) makes the tokenizer of them, or
+        raises a ValueError if they are damaged or do not fit.
     """
 
     unit, end = "character", None
     ARRAYS = ()
-
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """Return the arrays with the names in ARRAYS."""
-        raise NotImplementedError
-
-    @classmethod
-    def restored(cls, vocab_size: int, *arrays: np.ndarray) -> "Tokenizer":
-        """Return the tokenizer of a model of `vocab_size` ids, from its arrays.
-
-        Raises
-        ------
-        ValueError : the arrays are damaged, or do not fit.
-        """
-        raise NotImplementedError
 
 
 # Each kind of tokenizer, by the name of the first array that a checkpoint keeps of it.
@@ -74,12 +62,12 @@ class CharTokenizer(Tokenizer):
 
     @classmethod
     def of(cls, vocabulary: str, vocab_size: int | None = None) -> "CharTokenizer":
-        """Return the tokenizer whose ids are the places of its characters in a vocabulary, which
-        may have any order.  `vocab_size` is the number of ids of the model that it is for.
+        """Return the tokenizer whose ids are the places of the characters in a vocabulary, in any
+        order.  `vocab_size` is the number of ids of the model that it is for.
 
         Raises
         ------
-        ValueError : a character is in it twice, there is none, or there are not `vocab_size`.
+        ValueError : a character occurs twice, there is none, or there are not `vocab_size`.
         """
         if vocab_size not in (None, len(vocabulary)):
             raise ValueError(f"the vocabulary has {len(vocabulary)} characters, for a model of "
@@ -119,22 +107,25 @@ class CharTokenizer(Tokenizer):
 
         Raises
         ------
-        UnknownCharacterError : names the first unknown character, its position, the nearest known.
+        UnknownCharacterError : it names the first unknown character, its position, and the most
+            similar known ones.
         """
         points = _code_points(text)
         ids = self._found(points)
-        unknown = ids < 0
-        if unknown.any():
+        if (unknown := ids < 0).any():
             position = int(unknown.argmax())
+            character = text[position]
+            name = unicodedata.name(character, f"U+{ord(character):04X}")
+            shown = repr(text) if len(text) <= 40 else f"the text ({len(text)} characters)"
             raise UnknownCharacterError(
-                f"the character {_named(text[position])} at position {position} of {_shown(text)} "
-                f"is not among the {self.vocab_size} that the model knows; the nearest are "
-                f"{', '.join(map(repr, self._near(text[position])))}")
+                f"the character {character!r} ({name}) at position {position} of {shown} is not "
+                f"among the {self.vocab_size} that the model knows; the nearest are "
+                f"{', '.join(map(repr, self._near(character)))}")
         return ids
 
     def without_unknown(self, text: str) -> tuple[str, dict[str, int]]:
-        """Return the text without the characters that the vocabulary lacks, and how often it has
-        each of these, the most frequent first."""
+        """Return the text without its unknown characters, and how often it has each of these, the
+        most frequent first."""
         points = _code_points(text)
         known = self._found(points) >= 0
         unknown, counts = np.unique(points[~known], return_counts=True)
@@ -151,7 +142,7 @@ class CharTokenizer(Tokenizer):
         return "".join(map(chr, self._points[check_ids(ids, self.vocab_size)]))
 
     def stream(self, after: Iterable[int] = ()) -> "Stream":
-        """Return what decodes ids one by one; the ids before them do not matter."""
+        """Return a decoder of one id at a time; the ids before them do not matter."""
         return Stream(self.vocabulary)
 
     def _near(self, character):
@@ -164,7 +155,7 @@ class CharTokenizer(Tokenizer):
 
 
 class Stream:
-    """Decodes ids one by one: add(id) returns a character, and `rest` what is left of a text."""
+    """Decode one id at a time: add(id) returns a character, and rest() what is left of a text."""
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
         self.add = vocabulary.__getitem__
@@ -175,7 +166,7 @@ class Stream:
 
 
 def check_ids(ids: Iterable[int], vocab_size: int) -> np.ndarray:
-    """Return ids as int64, (N,); refuse those that are outside of the vocabulary."""
+    """Return ids as int64, (N,).  Refuse ids outside the vocabulary."""
     ids = np.fromiter(ids, dtype=np.int64)
     if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
         raise ValueError(f"ids lie between 0 and {vocab_size - 1}; "
@@ -185,11 +176,3 @@ def check_ids(ids: Iterable[int], vocab_size: int) -> np.ndarray:
 
 def _code_points(text):
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-
-
-def _named(character):
-    return f"{character!r} ({unicodedata.name(character, f'U+{ord(character):04X}')})"
-
-
-def _shown(text):
-    return repr(text) if len(text) <= 40 else f"the text ({len(text)} characters)"

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Folders of the book; all others of `minigrad` and `model` are rooms.
 CHAPTERS = ("minigrad.ops", "data")
 # What each room imports from other rooms.
-ROOMS = {"minigrad.kernels": "", "minigrad.watch": "",
+ROOMS = {"data.sources": "", "minigrad.kernels": "", "minigrad.watch": "",
          "model.kv_cache": "minigrad.kernels", "model.ranks": "", "model.variants": "",
          "model.convert": "", "model.count": "minigrad.watch", "model.replay": "minigrad.watch",
          "model.reverse": "model.variants", "model.look": "minigrad.watch model.reverse",

@@ -1,12 +1,13 @@
-"""One text: its characters, and their ids in two parts."""
+"""One text: its characters, and their ids in two parts; what it repeats."""
 import hashlib
 
 import numpy as np
 import pytest
 
 import data
-from data import Text, TextError, digest
+from data import Text, TextError, digest, read_text, repetition_warning, split
 from data.tokenizer import CharTokenizer
+from tests.kit import refusal
 
 WORDS = "to be or not to be, that is the question\n" * 20
 
@@ -48,31 +49,59 @@ def test_a_batch_is_from_the_training_part_and_windows_are_from_the_other():
     assert x.all() and len(x) == 15 and len(text.windows(7, wanted=4)[0]) == 4
 
 
-def test_a_text_of_one_character_is_refused():
-    with pytest.raises(TextError, match="the text has one character only, 'a', over and over"):
-        Text("a" * 900).check(8)
+def test_a_text_of_one_character_is_refused_and_one_window_in_each_part_is_enough():
+    assert "the text has one character only, 'a', over and over" in refusal(
+        TextError, Text("a" * 900).check, 8)
     Text(WORDS).check(8)
-
-
-def test_one_window_in_each_part_is_enough():
     Text("to be or n" * 9).check(block_size=8)
 
 
-@pytest.mark.parametrize("length, message", [
-    (100, "--block_size 64 needs 65 characters in each part of the text, but 90 are for training "
-          "and 10 for validation; use --block_size 9 or less, or a longer text"),
-    (640, "--block_size 64 needs 65 characters in each part of the text, but 576 are for training "
-          "and 64 for validation; use --block_size 63 or less, or a longer text"),
-    (10, "--block_size 64 needs 65 characters in each part of the text, but 9 are for training "
-         "and 1 for validation; use a longer text")])
-def test_a_text_shorter_than_a_window_is_refused_with_what_would_do(length, message):
-    with pytest.raises(TextError) as caught:
-        Text("ab" * (length // 2)).check(block_size=64)
-    assert str(caught.value) == message
+@pytest.mark.parametrize("train, val, remedy", [
+    (90, 10, "use --block_size 9 or less, or a longer text"),
+    (576, 64, "use --block_size 63 or less, or a longer text"), (9, 1, "use a longer text"),
+    (8, 100, "use --block_size 7 or less, or a longer text")])
+def test_a_text_of_which_a_part_is_shorter_than_a_window_is_refused(train, val, remedy):
+    text = Text("ab" * 1000)
+    text.train, text.val = text.train[:train], text.val[:val]
+    assert refusal(TextError, text.check, 64) == (
+        f"--block_size 64 needs 65 characters in each part of the text, but {train} are for "
+        f"training and {val} for validation; {remedy}")
 
 
-def test_a_training_part_shorter_than_a_window_is_refused_too():
-    text = Text("ab" * 500)
-    text.train = text.train[:8]
-    with pytest.raises(TextError, match="8 are for training .*; use --block_size 7 or less"):
-        text.check(block_size=8)
+# Whether the validation text was seen in training
+
+@pytest.fixture(scope="module")
+def lantern():
+    return read_text("lantern")
+
+
+def percent(train_text, val_text):
+    """How much of the validation text is repeated, as the warning says it; 0 without one."""
+    warning = repetition_warning(train_text, val_text)
+    return 0 if warning is None else int(warning.partition("% of the validation text")[0])
+
+
+def test_ordinary_texts_and_random_letters_get_no_warning(lantern):
+    letters = "".join(np.random.default_rng(0).choice(list("ab"), size=20_000))
+    for text in (lantern, letters):
+        assert repetition_warning(*split(text)) is None
+
+
+def test_a_text_pasted_twice_gets_a_warning(lantern):
+    assert repetition_warning(*split(lantern * 2)) == (
+        "100% of the validation text (the last part of the text) stands word for word in the "
+        "training text too, so the validation loss will look better than it is; remove the "
+        "repetitions")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_the_share_is_about_what_was_repeated(lantern, share):
+    train, val = split(lantern)
+    repeated = int(share * len(val))
+    measured = percent(train, train[1000:1000 + repeated] + val[repeated:])
+    assert measured == pytest.approx(100 * share, abs=2)
+
+
+def test_what_follows_the_last_whole_probe_is_not_looked_at():
+    assert percent("x" * 500, "x" * 50 + "y" * 49) == 100
+    assert percent("x" * 500, "x" * 49) == 0

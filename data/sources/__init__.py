@@ -1,0 +1,1 @@
+"""A room: texts in folders and by patterns, and known texts that are downloaded."""

@@ -1,0 +1,80 @@
+"""What the words after --data stand for: known texts, files, folders and patterns."""
+import glob
+import os
+from collections.abc import Container, Iterator, Sequence
+from pathlib import Path
+
+from data.reading import TextError
+
+SUFFIXES = (".txt", ".md")      # of the files that are taken from a folder
+MAGIC = "*?["                   # a word with one of these may be a pattern
+
+
+def expand(words: Sequence[str], known: Container[str]) -> tuple[list[str], list[str]]:
+    """Return known names and paths of files, and the folders that are left out.
+
+    A word is a known name, a file or a folder.  A folder stands for its .txt and .md files in the
+    order of their names, but not for hidden files or those in its subfolders.  A word may also be a
+    pattern of files and folders as in a shell: `*`, `?`, `[a-z]`, and `**` for all subfolders.
+    What it matches is taken in the order of the names.
+
+    Raises
+    ------
+    TextError : a folder or a pattern stands for no file, or a file would be read twice.
+    """
+    found, left_out = {}, []        # names by their real paths
+    for word in words:
+        for name in [word] if word in known else _matches(word):
+            files = [name]
+            if name not in known and os.path.isdir(name):
+                files, folders = _in_folder(name)
+                left_out += folders
+            for file in files:
+                place = file if file in known else os.path.realpath(file)
+                if place in found:
+                    raise TextError(f'"{file}" would be read twice; give each text once')
+                found[place] = file
+    return list(found.values()), left_out
+
+
+def _matches(word):
+    """Return what a pattern matches, in order; another word as it is, but for the user's home."""
+    path = os.path.expanduser(word)
+    if not any(c in path for c in MAGIC) or os.path.lexists(path):
+        return [path]
+    parts, found = Path(path).parts, [os.curdir]
+    for part in (*parts, "*") if parts[-1] == "**" else parts:
+        if part == "**":
+            found = [folder for start in found for folder in _folders(start)]
+        else:
+            found = [path for start in found
+                     for path in glob.glob(os.path.join(glob.escape(start), part))]
+    if not found:
+        raise TextError(f'no file matches "{word}"; give another pattern, or the path of a UTF-8 '
+                        "text file")
+    return sorted({path.removeprefix(os.path.join(os.curdir, "")) for path in found})
+
+
+def _folders(top: str) -> Iterator[str]:
+    """Yield a folder and its subfolders that are not hidden, each once.  `glob` would follow a link
+    to a folder above it for ever."""
+    seen = {os.path.realpath(top)}
+    for folder, inside, _ in os.walk(top, followlinks=True):
+        yield folder
+        places = {os.path.realpath(os.path.join(folder, name)): name for name in sorted(inside)
+                  if not name.startswith(".")}
+        inside[:] = [name for place, name in places.items() if place not in seen]
+        seen |= places.keys()
+
+
+def _in_folder(folder):
+    """Return the files of a folder that are taken, and its subfolders, which are not."""
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*")))       # without hidden ones
+    folders = [path for path in paths if os.path.isdir(path)]
+    files = [path for path in paths if path.lower().endswith(SUFFIXES)
+             and (os.path.isfile(path) or not os.path.exists(path))]    # a broken link is refused
+    if not files:
+        raise TextError(f'the folder "{folder}" has no {" or ".join(SUFFIXES)} file to read'
+                        + (f', and its subfolders are not taken; give these, or "{folder}/**/*.txt"'
+                           if folders else "; give another one, or files"))
+    return files, folders

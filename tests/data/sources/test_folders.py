@@ -1,0 +1,95 @@
+"""What the words after --data stand for."""
+import os
+from pathlib import Path
+
+import pytest
+
+from data import KNOWN_TEXTS, TextError
+from data.sources.folders import expand
+from tests.kit import refusal
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path, monkeypatch):
+    """With plays/1.txt, plays/10.md, plays/2.TXT, and others that are not taken."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("plays/1.txt", "plays/2.TXT", "plays/10.md", "plays/x.py", "plays/.3.txt",
+                 "plays/old/4.txt", "plays/older/5.txt", "plays/.git/6.txt", "a[b]c.txt", "abc.txt",
+                 "empty/old/7.txt"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(name)
+
+
+def found(*words):
+    return [name.replace(os.sep, "/") for name in expand(words, KNOWN_TEXTS)[0]]
+
+
+def linked(to, path):
+    try:
+        os.symlink(to, path)
+    except OSError:
+        pytest.skip("this system does not let everybody make links")
+
+
+def test_a_folder_is_its_texts_in_the_order_of_their_names_and_nothing_else():
+    assert found("plays") == ["plays/1.txt", "plays/10.md", "plays/2.TXT"]
+    _, left_out = expand(["plays"], KNOWN_TEXTS)
+    assert [Path(folder).as_posix() for folder in left_out] == ["plays/old", "plays/older"]
+    assert expand(["plays/old", "abc.txt"], KNOWN_TEXTS)[1] == []
+
+
+@pytest.mark.parametrize("words, taken", [
+    ("plays/x.py shakespeare no.txt plays/old lantern",
+     "plays/x.py shakespeare no.txt plays/old/4.txt lantern"),
+    ("plays/*", "plays/1.txt plays/10.md plays/2.TXT plays/old/4.txt plays/older/5.txt plays/x.py"),
+    ("plays/[0-9].*", "plays/1.txt plays/2.TXT"),
+    ("plays/?.txt plays/??.md", "plays/1.txt plays/10.md"),
+    ("plays/**/*.txt", "plays/1.txt plays/old/4.txt plays/older/5.txt"),
+    ("**/4.txt", "plays/old/4.txt"), ("./**/old/4.*", "plays/old/4.txt"),
+    ("a[b]c.txt", "a[b]c.txt"), ("a[b]*.txt", "abc.txt"), ("plays/.git/..", None)])
+def test_words_and_patterns_are_taken_in_order_as_a_shell_would(words, taken):
+    if taken is None:
+        taken = "plays/.git/../1.txt plays/.git/../10.md plays/.git/../2.TXT"
+    assert found(*words.split()) == taken.split()
+
+
+def test_a_pattern_may_be_of_an_absolute_path_or_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert len(found("~/plays")) == 3 and len(found("~/plays/*.txt")) == 1
+    assert found(f"{tmp_path}/**/4.txt") == [(tmp_path / "plays/old/4.txt").as_posix()]
+
+
+def test_a_pattern_goes_through_each_folder_once_whatever_links_lead_to_it():
+    for link in ("plays/a", "plays/b", "plays/old/c"):
+        linked(os.path.abspath("plays"), link)
+    linked(os.path.abspath("empty"), "plays/older/d")
+    Path("empty/6.txt").write_text("6")
+    everywhere = ["plays/1.txt", "plays/old/4.txt", "plays/older/5.txt", "plays/older/d/6.txt",
+                  "plays/older/d/old/7.txt"]
+    assert found("plays/**/*.txt") == found(os.path.join("pl*", "**", "*.txt")) == everywhere
+
+
+@pytest.mark.parametrize("words, says", [
+    ("lantern lantern", '"lantern" would be read twice; give each text once'),
+    ("plays ./plays/../plays/1.txt", '"./plays/../plays/1.txt" would be read twice'),
+    ("plays/**", "would be read twice"), ("abc.txt link.txt", '"link.txt" would be read twice'),
+    ("*.md", 'no file matches "*.md"; give another pattern, or the path of a UTF-8 text file'),
+    ("plays/**/*.none", "no file matches"), ("a\0/*", "no file matches"),
+    ("empty", 'the folder "empty" has no .txt or .md file to read, and its subfolders are not '
+              'taken; give these, or "empty/**/*.txt"'),
+    ("nothing", 'the folder "nothing" has no .txt or .md file to read; give another one, or files'),
+    ("locked", 'the folder "locked" has no .txt or .md file to read')])
+def test_words_that_stand_for_no_text_or_for_one_twice_are_refused(words, says):
+    for folder, rights in (("nothing", 0o700), ("locked", 0)):
+        os.mkdir(folder, rights)
+    if "link" in words:
+        linked("abc.txt", "link.txt")
+    assert says in refusal(TextError, expand, words.split(), KNOWN_TEXTS)
+
+
+@pytest.mark.parametrize("leads_to", ["nowhere.txt", "link.txt"])
+def test_a_link_that_leads_nowhere_is_taken_so_that_it_is_refused_later(leads_to):
+    linked(leads_to, "plays/link.txt")
+    os.mkdir("plays/folder.txt")
+    assert found("plays")[3:] == ["plays/link.txt"]
