@@ -1,5 +1,4 @@
 """How much memory a process may use: what each limit says, and the least of them."""
-import functools
 import math
 import os
 import subprocess
@@ -7,37 +6,36 @@ import sys
 
 import pytest
 
-from minigrad import machine as limits
 from minigrad.machine import memory_limit
 
 PRINT = "from minigrad.machine import memory_limit; print(memory_limit())"
 
 
-def test_it_is_what_the_machine_has_where_nothing_less_is_allowed(monkeypatch):
-    assert 1e8 < memory_limit() < 1e14
-    for of in ("_of_groups", "_of_process"):
-        monkeypatch.setattr(limits, of, lambda: math.inf)
+@pytest.fixture
+def nowhere(tmp_path):
+    """Where no control group is."""
+    return tmp_path / "groups", tmp_path
+
+
+def test_it_is_what_the_machine_has_where_nothing_less_is_allowed(nowhere):
+    assert 1e8 < memory_limit() <= memory_limit(*nowhere) < 1e14
     if os.path.exists("/proc/meminfo"):
         with open("/proc/meminfo") as file:
-            assert memory_limit() == 1024 * int(file.readline().split()[1])
+            assert memory_limit(*nowhere) == 1024 * int(file.readline().split()[1])
 
 
-@pytest.mark.parametrize("says, limit", [
-    ("1048576\n", 2.0 ** 20), ("max\n", math.inf),
-    ("9223372036854771712\n", 9223372036854771712.0), (None, math.inf)])
+@pytest.mark.parametrize("says, limit", [("1048576\n", 2.0 ** 20), ("max\n", math.inf),
+                                         ("9223372036854771712\n", math.inf), (None, math.inf)])
 @pytest.mark.parametrize("groups, file", [
     ("0::/\n", "memory.max"), ("0::/a/b\n", "a/b/memory.max"), ("0::/a/b\n", "a/memory.max"),
     ("4:memory:/a\n0::/\n", "memory/a/memory.limit_in_bytes")])
-def test_a_control_group_is_believed(tmp_path, monkeypatch, groups, file, says, limit):
+def test_a_control_group_is_believed(nowhere, tmp_path, groups, file, says, limit):
+    whole = memory_limit(*nowhere)
     (tmp_path / "groups").write_text(groups)
     if says is not None:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(says)
-    of_groups = functools.partial(limits._of_groups, tmp_path / "groups", tmp_path)
-    monkeypatch.setattr(limits, "_of_groups", of_groups)
-    for of in ("_of_machine", "_of_process"):
-        monkeypatch.setattr(limits, of, lambda: math.inf)
-    assert memory_limit() == limit
+    assert memory_limit(*nowhere) == min(limit, whole)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no limits of a process")
@@ -50,8 +48,8 @@ def test_a_limit_of_the_process_is_believed():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="it has another way")
-def test_a_system_that_does_not_say_what_it_has_limits_nothing(monkeypatch):
+def test_a_system_that_does_not_say_what_it_has_limits_nothing(nowhere, monkeypatch):
     def sysconf(name):
         raise ValueError("unrecognized configuration name")
     monkeypatch.setattr(os, "sysconf", sysconf)
-    assert limits._of_machine() == math.inf
+    assert memory_limit(*nowhere) == math.inf
