@@ -41,7 +41,6 @@ VERSION = 2
 # The configuration of each kind of model, by the "kind" that is stored.
 KINDS = {None: "model.transformer:TransformerConfig",
          "encoder-decoder": "model.reverse.encoder_decoder:EncoderDecoderConfig"}
-OBJECTS = ("settings", "state", "nan")      # entries of `training` that are JSON objects
 # The checkpoints in the folder of a run
 BEST, LAST, PREVIOUS, DAMAGED = "ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz"
 
@@ -160,7 +159,8 @@ def load_contents(path: str | os.PathLike, finite: bool = True, lazy: bool = Tru
         raise CheckpointError(f"cannot read {path}: {why}") from error
     except Exception as error:          # of many kinds, depending on the damage
         raise CheckpointError(f"{path} is damaged or no checkpoint: {shown(error)}; take another, "
-                              "such as last.npz or ckpt.npz beside it, or train anew") from error
+                              "such as last.npz or ckpt.npz beside it, or train anew; python -m "
+                              "model.convert reads models of other programs") from error
 
 
 def _with_model(contents):
@@ -211,7 +211,7 @@ def _contents(arrays, finite):
     tokenizer = tokenizers.restored(config.vocab_size,
                                     *(arrays[name] for name in tokenizers.ARRAYS))
     training = _object("training", arrays)
-    if not all(isinstance(training.get(name, {}), dict) for name in OBJECTS):
+    if not all(isinstance(training.get(name, {}), dict) for name in ("settings", "state", "nan")):
         raise ValueError("its record of the run is not of the kind that train.py writes")
     return Contents(config, weights, tokenizer, training, _renamed(arrays, "optimizer/", ""))
 
@@ -282,8 +282,8 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     try:
         found = load_checkpoint(previous)
     except CheckpointError as error:
-        raise CheckpointError(f"cannot resume from {last} or {previous}: {error}, into another "
-                              "--out_dir") from error
+        raise CheckpointError(f"cannot resume from {last} or {previous}: {error}; train anew into "
+                              "another --out_dir") from error
     return found, (f"{last} is {'damaged' if last.exists() else 'not there'}; resuming from "
                    f"{previous}, the one before it")
 
@@ -315,20 +315,12 @@ def load_initial(name: str) -> Checkpoint:
     ------
     CheckpointError : there is none, or it is damaged, or of another kind.
     """
-    path = initial_path(name)
-    convert = ("to start from another program's model, make a checkpoint of it with python -m "
-               "model.convert")
-    if not name or not os.path.exists(path):
-        near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
-        raise CheckpointError(f"--init_from {name} is neither scratch, resume, nor a checkpoint or "
-                              f"a folder with a {BEST}; "
-                              + (f"did you mean {near[0]}?" if near else convert))
     try:
-        return load_checkpoint(path)._replace(optimizer={})
+        return load_checkpoint(initial_path(name))._replace(optimizer={})
     except CheckpointError as error:
-        if path.suffix == ".npz" or isinstance(error.__cause__, OSError):
-            raise
-        raise CheckpointError(f"--init_from {name} is no checkpoint of this program; {convert}"
+        near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
+        hint = f"did you mean {near[0]}?" if near else error
+        raise CheckpointError(f"--init_from {name} is neither scratch nor resume; {hint}"
                               ) from error
 
 

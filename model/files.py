@@ -8,7 +8,6 @@ changed.  Every size that the file states is compared with the size of the file 
 allocated, and nothing is unpickled.  np.load(path, allow_pickle=False) reads the file too.
 """
 import contextlib
-import errno
 import functools
 import hashlib
 import math
@@ -31,7 +30,6 @@ except ImportError:         # Windows
     import msvcrt
 
 LOCK = ".lock"
-NO_SUCH_CALL = {errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 SEAL = 64           # bytes
 CHUNK = 1 << 20     # bytes read at a time
 
@@ -66,7 +64,7 @@ def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
         if before is not None and path.exists():
             os.replace(path, before)
         os.replace(aside, path)
-        _sync_folder(path.parent)
+        _sync(path.parent)
     except BaseException as error:
         aside.unlink(missing_ok=True)
         if isinstance(error, OSError):
@@ -74,18 +72,14 @@ def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
         raise
 
 
-def _sync_folder(folder):
-    """Write the names in a folder to the disk, too."""
-    if os.name == "nt":     # Windows opens no folders
-        return
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    except OSError as error:
-        if error.errno not in NO_SUCH_CALL:
-            raise
-    finally:
-        os.close(number)
+def _sync(folder):
+    """Write the names in a folder to the disk, too, where the system can do that."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
@@ -94,10 +88,11 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
         for name in arrays:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(arrays[name]), allow_pickle=False)
-        archive.comment = bytes(SEAL)       # the place of the seal
-    size = file.seek(-SEAL, os.SEEK_END)
-    seal = _sha256(file, size)
-    file.seek(size)
+        archive.comment = bytes(SEAL)       # which the seal replaces
+    file.truncate(file.seek(-SEAL, os.SEEK_END))
+    file.seek(0)
+    seal = hashlib.file_digest(file, "sha256").hexdigest().encode()
+    file.seek(0, os.SEEK_END)
     file.write(seal)
 
 
@@ -130,10 +125,11 @@ def _identity(file):
 
 def _members(file):
     """Check the seal of a file.  Return where each array begins, and its number of bytes."""
-    size = max(file.seek(0, os.SEEK_END) - SEAL, 0)
-    file.seek(size)
-    seal = file.read()
-    if seal != _sha256(file, size):
+    size, sha256 = max(file.seek(0, os.SEEK_END) - SEAL, 0), hashlib.sha256()
+    file.seek(0)
+    while file.tell() < size:
+        sha256.update(file.read(min(size - file.tell(), CHUNK)))
+    if file.read() != sha256.hexdigest().encode():
         raise ValueError("its seal is missing or does not match, so it is cut short or changed, or "
                          "not of this program, or of one of its first versions")
     with zipfile.ZipFile(file) as archive:
@@ -158,16 +154,6 @@ def _read(file, start, size):
         raise ValueError("one of its arrays claims another size than it has")
     file.seek(start)
     return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _sha256(file, size):
-    """Return the sha256 of the first `size` bytes of a file, in hexadecimal."""
-    found = hashlib.sha256()
-    file.seek(0)
-    while chunk := file.read(min(size, CHUNK)):
-        found.update(chunk)
-        size -= len(chunk)
-    return found.hexdigest().encode()
 
 
 @contextlib.contextmanager
@@ -206,11 +192,9 @@ def _lock(file):
     except (BlockingIOError, PermissionError):      # the latter on Windows
         file.seek(0)
         return False
-    except OSError as error:
-        if error.errno not in NO_SUCH_CALL:
-            raise
-        print(f"warning: the file system of {file.name} has no locks ({error.strerror}); make sure "
-              "that no other run writes there", file=sys.stderr)
+    except OSError as error:        # some file systems have no locks
+        print(f"warning: {file.name} cannot be locked ({error.strerror}); make sure that no other "
+              "run writes there", file=sys.stderr)
     return True
 
 
