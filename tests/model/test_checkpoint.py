@@ -60,37 +60,52 @@ def refused(path, **settings):
 
 
 def write(path, arrays):
-    """A sealed file of these arrays."""
+    """A sealed file of these arrays, but for those that are None."""
     with open(path, "w+b") as file:
-        write_arrays(file, arrays)
+        write_arrays(file, {name: a for name, a in arrays.items() if a is not None})
     return path
 
 
-def changed(path, **changed):
+def changed(path, **others):
     """The same file, with other arrays; None for one that it is to lack."""
-    found = arrays(path) | changed
-    return write(path, {name: a for name, a in found.items() if a is not None})
+    return write(path, arrays(path) | others)
 
 
 # What comes back
 
-def test_weights_configuration_and_vocabulary_come_back_bit_for_bit(saved):
-    model, tokenizer, training, optimizer = load_checkpoint(saved)
-    assert same(model.state_dict(), Transformer(CONFIG, seed=1).state_dict())
-    assert model.config == CONFIG
-    assert tokenizer.vocabulary == TOKENIZER.vocabulary
-    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
-    assert training == {"iteration": 7} and optimizer == {}
-    assert np.array_equal(model(IDS).data, Transformer(CONFIG, seed=1)(IDS).data)
+def record():
+    """What a run may keep, its random generator among it."""
+    rng = np.random.default_rng(5)
+    rng.random(3)
+    return {"settings": {"data": "it’s \"here\"\\n", "learning_rate": 1e-3, "stop": None},
+            "best": math.inf, "iteration": 12, "rng": rng.bit_generator.state,
+            "losses": [0.1 + 0.2, 1e-300], "done": False, "seconds": np.float64(2)}
 
 
-def test_a_model_comes_back_in_its_own_precision_with_any_order_of_its_vocabulary(path):
-    model, vocabulary = Transformer(CONFIG, seed=1, dtype=np.float64), TOKENIZER.vocabulary[::-1]
-    save_checkpoint(path, model, CharTokenizer.of(vocabulary))
-    found = load_checkpoint(path)
-    assert same(found.model.state_dict(), model.state_dict()) and found.training == {}
-    assert found.tokenizer.vocabulary == vocabulary
-    assert found.tokenizer.encode(vocabulary[:3]).tolist() == [0, 1, 2]
+@pytest.mark.parametrize("model, tokenizer, training", [
+    (Transformer(CONFIG, seed=1), TOKENIZER, None),
+    (Transformer(CONFIG, seed=1, dtype=np.float64), CharTokenizer.of(TOKENIZER.vocabulary[::-1]),
+     record()),
+    (Transformer(TransformerConfig(np.int64(V), np.int32(4), 1, 1, np.int64(4), np.float32(0.25))),
+     TOKENIZER, {"iteration": 7}),
+    (EncoderDecoder(V, 6, 1, 2, 8, 0.1, True, seed=1), TOKENIZER,
+     {"settings": {"task": "sort"}, "right": 3, "judged": 4})], ids=[
+         "usual", "float64, vocabulary in any order, record", "NumPy's numbers", "encoder-decoder"])
+def test_all_of_a_checkpoint_comes_back_bit_for_bit(path, model, tokenizer, training):
+    save_checkpoint(path, model, tokenizer, training)
+    found = load_checkpoint(path, kinds=(Transformer, EncoderDecoder))
+    assert type(found.model) is type(model) and found.model.config == model.config
+    assert same(found.model.state_dict(), model.state_dict())
+    assert found.tokenizer.vocabulary == tokenizer.vocabulary
+    assert found.tokenizer.decode(found.tokenizer.encode(TEXT)) == TEXT
+    assert found.training == (training or {}) and found.optimizer == {}
+
+
+def test_an_encoder_decoder_is_refused_where_a_transformer_is_asked_for(path):
+    save_checkpoint(path, EncoderDecoder(V, 6, 1, 2, 8), TOKENIZER)
+    assert refused(path) == (f"{path} holds an encoder-decoder, from python -m model.reverse, and "
+                             "not a transformer, from train.py; see it at work with python -m "
+                             f"model.look --out_dir {path.parent}")
 
 
 def test_loading_holds_the_weights_once_and_they_can_be_trained_on(path):
@@ -111,32 +126,6 @@ def test_loading_holds_the_weights_once_and_they_can_be_trained_on(path):
     assert not any(np.array_equal(a, before[name]) for name, a in found.state_dict().items())
 
 
-def test_contents_come_back_without_a_model_and_can_be_written(saved):
-    model = Transformer(CONFIG, seed=4)
-    optimizer = mg.AdamW(model.parameters(), lr=1e-3)
-    save_checkpoint(saved, model, TOKENIZER, {"text": "x"}, optimizer)
-    found = load_contents(saved)
-    assert found.config == CONFIG and found.training == {"text": "x"}
-    assert found.tokenizer.vocabulary == TOKENIZER.vocabulary
-    assert same(found.weights, model.state_dict())
-    other = saved.with_name("other.npz")
-    save_contents(other, found)
-    assert other.read_bytes() == saved.read_bytes()
-
-
-def test_an_encoder_decoder_comes_back_bit_for_bit_where_it_is_asked_for(path):
-    model = EncoderDecoder(V, 6, 1, 2, 8, 0.1, True, seed=1)
-    training = {"settings": {"task": "sort"}, "right": 3, "judged": 4}
-    save_checkpoint(path, model, TOKENIZER, training)
-    found = load_checkpoint(path, kinds=(Transformer, EncoderDecoder))
-    assert type(found.model) is EncoderDecoder and found.model.config == model.config
-    assert same(found.model.state_dict(), model.state_dict()) and found.training == training
-    assert found.tokenizer.vocabulary == TOKENIZER.vocabulary
-    assert refused(path) == (f"{path} holds an encoder-decoder, from python -m model.reverse, and "
-                             "not a transformer, from train.py; see it at work with python -m "
-                             f"model.look --out_dir {path.parent}")
-
-
 def test_special_floats_among_the_weights_come_back_only_where_they_may(path):
     model = Transformer(CONFIG)
     odd = np.array([math.nan, math.inf, -math.inf, -0.0], np.float32)
@@ -147,34 +136,13 @@ def test_special_floats_among_the_weights_come_back_only_where_they_may(path):
     assert "model/norm.weight holds nan or inf; its training may have diverged" in refused(path)
 
 
-def test_whatever_training_keeps_comes_back(path):
-    rng = np.random.default_rng(5)
-    rng.random(3)
-    training = {"settings": {"data": "it’s \"here\"\\n", "learning_rate": 1e-3, "stop": None},
-                "best": math.inf, "iteration": 12, "rng": rng.bit_generator.state,
-                "losses": [0.1 + 0.2, 1e-300], "done": False, "seconds": np.float64(2)}
-    save_checkpoint(path, Transformer(CONFIG), TOKENIZER, training)
-    found = load_checkpoint(path).training
-    assert found == training
-    again = np.random.default_rng()
-    again.bit_generator.state = found["rng"]
-    assert np.array_equal(again.random(10), rng.random(10))
-
-
 def test_the_texts_of_a_run_are_one_or_several_or_not_named():
     assert texts_of({"settings": {"data": "a b"}}) == ("a b",)
     assert texts_of({"settings": {"data": ["a", "b"]}}) == ("a", "b")
     assert texts_of({"settings": {}}) == texts_of({}) == ()
 
 
-def test_a_configuration_of_numpy_numbers_can_be_saved(path):
-    config = TransformerConfig(np.int64(V), np.int32(4), 1, 1, np.int64(4), np.float32(0.25))
-    assert {type(number) for number in vars(config).values()} <= {int, float, bool, str, type(None)}
-    save_checkpoint(path, Transformer(config), TOKENIZER)
-    assert load_checkpoint(path).model.config == config
-
-
-def test_a_checkpoint_is_plain_arrays_under_documented_names(path):
+def test_a_checkpoint_is_plain_arrays_under_documented_names_and_can_be_copied(path):
     model = Transformer(CONFIG)
     save_checkpoint(path, model, TOKENIZER, {"iteration": 1}, mg.AdamW(model.parameters()))
     found, names = arrays(path), list(model.state_dict())       # which allows no pickle
@@ -190,6 +158,9 @@ def test_a_checkpoint_is_plain_arrays_under_documented_names(path):
         "attention_bias": None, "mlp_bias": None, "rotary_base": 10000.0, "tied": True}
     assert found["vocabulary"].tolist() == sorted(map(ord, set(TEXT)))
     assert json.loads(str(found["training"])) == {"iteration": 1}
+    contents, copy = load_contents(path), path.with_name("copy.npz")
+    save_contents(copy, contents)
+    assert contents.config == CONFIG and copy.read_bytes() == path.read_bytes()
 
 
 def test_a_file_without_the_newer_options_is_read_with_their_defaults(path):
@@ -304,7 +275,7 @@ def with_weight(change):
     """A model whose norm has another weight."""
     model = Transformer(CONFIG)
     model.norm.weight.data = change(model.norm.weight.data)
-    return model
+    return dict(model=model)
 
 
 def with_state(number):
@@ -320,13 +291,13 @@ def with_state(number):
     (dict(training={"settings": ["a"]}), "its record of the run"),
     (dict(training=["a"]), "its training is no JSON object"),
     (dict(tokenizer=CharTokenizer("abc")), "has 3 characters, for a model of 14"),
-    (dict(model=with_weight(lambda a: a * math.nan)), "model/norm.weight holds nan or inf"),
-    (dict(model=with_weight(lambda a: a.astype(np.float64))), "float32, float64, and not all"),
-    (dict(model=with_weight(lambda a: np.append(a, a))), "norm.weight has shape [4]"),
+    (with_weight(lambda a: a * math.nan), "model/norm.weight holds nan or inf"),
+    (with_weight(lambda a: a.astype(np.float64)), "float32, float64, and not all"),
+    (with_weight(lambda a: np.append(a, a)), "norm.weight has shape [4]"),
     (dict(model=Transformer(CONFIG, dtype=np.float16)), "weights are float16, and not all"),
     (with_state(math.inf), "optimizer/momentum_buffers/token_embedding.weight holds nan or inf"),
     (dict(optimizer=mg.AdamW(Transformer(CONFIG).parameters())), "that the model has not")],
-    ids=str)
+    ids=lambda value: value if isinstance(value, str) else "")
 def test_what_could_not_be_loaded_is_refused_before_anything_is_written(saved, given, says):
     before = saved.read_bytes()
     given = dict(model=Transformer(CONFIG), tokenizer=TOKENIZER) | given
@@ -362,24 +333,11 @@ def test_a_resumed_run_goes_on_as_if_never_stopped(path, saved_reversed, restore
     save_checkpoint(path, whole, TOKENIZER, {"iteration": 3}, optimizer)
     steps(whole, optimizer, 3)
     resumed, _, training, state = load_checkpoint(path)
+    assert set(state) == {f"{kind}/{name}" for kind in "mv" for name in whole.state_dict()}
     optimizer = optimizer_of(resumed, restored_reversed)
     restore_optimizer(optimizer, resumed, state, training["iteration"])
     steps(resumed, optimizer, 3)
     assert same(resumed.state_dict(), whole.state_dict())
-
-
-def test_the_state_of_the_optimiser_is_kept_under_the_names_of_the_parameters(path):
-    model = Transformer(CONFIG)
-    optimizer = optimizer_of(model, reverse=True)
-    steps(model, optimizer, 2)
-    save_checkpoint(path, model, TOKENIZER, optimizer=optimizer)
-    state = load_checkpoint(path).optimizer
-    ordered = [p for group in optimizer.param_groups for p in group["params"]]
-    places = {id(p): i for i, p in enumerate(ordered)}
-    assert set(state) == {f"{kind}/{name}" for kind in "mv" for name in model.state_dict()}
-    for name, p in model.named_parameters():
-        assert np.array_equal(state[f"m/{name}"], optimizer.m[places[id(p)]])
-        assert np.array_equal(state[f"v/{name}"], optimizer.v[places[id(p)]])
 
 
 def test_a_state_that_is_not_that_of_the_optimiser_is_not_restored():
@@ -425,28 +383,6 @@ def test_a_last_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_
     assert str(said.value) in ("", f"cannot read {tmp_path / 'last.npz'}: denied")
 
 
-def cut(whole):
-    """The file without its end, at places all over it."""
-    sizes = [int(share * len(whole)) for share in np.linspace(0, 1, 60, endpoint=False)]
-    return [whole[:size] for size in sizes] + [whole[:-missing] for missing in range(1, 40)]
-
-
-def with_a_byte_changed(whole):
-    rng = np.random.default_rng(1)
-    for place in rng.choice(len(whole), 400, replace=False):
-        spoilt = bytearray(whole)
-        spoilt[place] ^= rng.integers(1, 256, dtype=np.uint8)
-        yield bytes(spoilt)
-
-
-def of_other_kinds(_):
-    rng = np.random.default_rng(0)
-    return [b"", b"\n", b"ROMEO: what is it?\n" * 30, b"PK\5\6" + bytes(18), b"\x80\x04.",
-            b"\x93NUMPY\1\0", bytes(5000),
-            *(start + rng.bytes(size) for size in (1, 2, 4, 22, 100, 10_000)
-              for start in (b"", b"PK\3\4", b"\x93NUMPY"))]
-
-
 def sealed_anew(whole):
     """A zip whose table of contents, and its end, somebody has changed."""
     whole = whole[:-SEAL]
@@ -458,20 +394,28 @@ def sealed_anew(whole):
             yield sealed(spoilt)
 
 
-@pytest.mark.parametrize("damage, says", [
-    (cut, "its seal is missing or does not match"), (of_other_kinds, "its seal is missing"),
-    (with_a_byte_changed, "its seal is missing or does not match"),
-    (lambda whole: [whole[:-SEAL], whole[:-SEAL - 2] + bytes(2)], "cut short"),
-    (sealed_anew, None)])
-def test_a_damaged_file_is_refused_in_a_line(saved, damage, says):
-    for content in damage(saved.read_bytes()):
+RANDOM = np.random.default_rng(0)
+DAMAGES = {         # `test_files` tries each byte
+    "cut short": lambda whole: [whole[:-1], whole[:-SEAL], whole[:len(whole) // 2], whole[:9]],
+    "a byte changed": lambda whole: [bytes([whole[0] ^ 1]) + whole[1:], whole[:-1] + b"?"],
+    "of another kind": lambda whole: [
+        b"", b"\n", b"ROMEO: what is it?\n" * 30, b"PK\5\6" + bytes(18), b"\x80\x04.", bytes(5000),
+        *(start + RANDOM.bytes(size) for size in (1, 2, 4, 22, 100, 10_000)
+          for start in (b"", b"PK\3\4", b"\x93NUMPY"))],
+    "sealed anew": sealed_anew}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_file_is_refused_in_a_line(saved, kind):
+    for content in DAMAGES[kind](saved.read_bytes()):
         saved.write_bytes(content)
         try:
             load_checkpoint(saved)
-            assert says is None         # of a field that nobody reads
+            assert kind == "sealed anew"        # of a field that nobody reads
         except CheckpointError as error:
             assert str(error).isprintable()
-            assert says is None or f"{saved} {DAMAGED}" in str(error) and says in str(error)
+            assert kind == "sealed anew" or (f"{saved} {DAMAGED}its seal is missing or does not "
+                                             "match, so it is cut short") in str(error)
 
 
 def test_a_zip_of_other_things_is_refused(path):
@@ -484,8 +428,7 @@ def test_a_zip_of_other_things_is_refused(path):
 def test_a_missing_array_is_named(saved):
     whole = arrays(saved)
     for name in whole:
-        write(saved, {other: a for other, a in whole.items() if other != name})
-        assert name.removeprefix("model/") in refused(saved)
+        assert name.removeprefix("model/") in refused(write(saved, whole | {name: None}))
 
 
 NORM = "model/norm.weight"
@@ -515,6 +458,7 @@ NORM = "model/norm.weight"
 def test_an_array_that_does_not_fit_is_named(saved, name, a, says):
     said = refused(changed(saved, **{name: a}))
     assert DAMAGED in said and says in said
+    assert says in refusal(CheckpointError, load_contents, saved)
 
 
 @pytest.mark.parametrize("position, change", [
@@ -539,13 +483,6 @@ def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, 
         assert DAMAGED in refused(path) and tracemalloc.get_traced_memory()[1] < 300_000
     finally:
         tracemalloc.stop()
-
-
-def test_contents_are_checked_like_a_model(saved):
-    whole = saved.read_bytes()
-    for path in (written(saved.with_name("cut.npz"), whole[:-1]),
-                 changed(saved, **{NORM: np.ones(3, np.float32)})):
-        assert DAMAGED in refusal(CheckpointError, load_contents, path)
 
 
 class Trap:
