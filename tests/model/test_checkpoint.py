@@ -178,6 +178,7 @@ def test_a_file_without_the_newer_options_is_read_with_their_defaults(path):
 def test_a_block_without_end_takes_memory_only_as_far_as_it_is_filled(path, position, cache):
     config = replace(CONFIG, block_size=10 ** 15, position=position)
     save_checkpoint(path, Transformer(config), TOKENIZER)
+    generate(Transformer(replace(config, block_size=5)), TOKENIZER, "a", 9, cache=cache)
     tracemalloc.start()
     try:
         model, tokenizer, *_ = load_checkpoint(path)
