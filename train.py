@@ -26,7 +26,7 @@ from model.scoring import yardstick
 from model.checkpoint import Checkpoint, take_weights
 from model.arguments import answered, parsed, prepared
 from model.causality import prove_causality
-from model.run import Folder, Run, Step, optimizer_of
+from model.run import Folder, Run, Step, check_memory, optimizer_of
 from model.report import Progress, describe, report, stopped
 from model.settings import Settings
 from model.transformer import loss_of
@@ -54,6 +54,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
     """Train a model on a text: from nothing, or from a checkpoint, in a new run or in its own."""
     if s.threads or ranks.threads:
         compiled.set_threads(s.threads or ranks.threads)
+    check_memory(s, text.tokenizer.vocab_size)
     model = (resumed.model if resumed else
              Transformer(s.model_config(text.tokenizer.vocab_size), s.seed))
     if begun:

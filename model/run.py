@@ -35,16 +35,18 @@ import data
 import minigrad as mg
 from minigrad import compiled
 from minigrad.core import timed
+from minigrad.machine import memory_limit
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.random import generator
 from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
                               contents_of, load_checkpoint, load_last, read_by_first,
                               restore_optimizer, save_checkpoint)
+from model.command import scaled
 from model.files import claimed, replacing
 from model.processes import Ranks
 from model.scoring import evaluate
 from model.settings import Settings
-from model.transformer import Transformer
+from model.transformer import Transformer, TransformerConfig, parameter_shapes
 
 
 def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
@@ -684,3 +686,40 @@ class Run:
 def clock() -> float:
     """Return the seconds of a clock that stops while kernels are compiled."""
     return time.perf_counter() - compiled.seconds_compiling()
+
+
+def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -> int:
+    """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
+
+    For each parameter: itself, its gradient, and the optimiser's state, which is one number for a
+    matrix of a block that Muon steps, else two.  For each token: in a block, 6 C, its keys and
+    values, and the MLP's hidden channels; outside the blocks, 4 C and three times the V logits.
+    """
+    parameters = 0
+    for name, shape in parameter_shapes(dataclasses.replace(config, n_layer=1)):
+        in_block = name.startswith("blocks.")
+        by_muon = optimizer == "muon" and in_block and len(shape) == 2
+        parameters += math.prod(shape) * (3 if by_muon else 4) * (config.n_layer if in_block else 1)
+    C, gated = config.n_embd, config.activation == "swiglu"
+    of_block = 6 * C + 2 * config.kv_heads * config.d_head + config.inner * (1 + gated)
+    of_token = config.n_layer * of_block + 4 * C + 3 * config.vocab_size
+    return 4 * (parameters + batch_size * config.block_size * of_token)
+
+
+def check_memory(s: Settings, vocab_size: int) -> None:
+    """Compare what a training step needs with the memory of this machine, before any is taken.
+
+    Raises
+    ------
+    ValueError : the step needs more.
+    """
+    config, limit = s.model_config(vocab_size), memory_limit()
+    ids = 16 * (s.characters - s.batch_size * s.block_size)     # of accumulated batches
+    for batch_size, more, remedy in (
+            (0, 0, "a smaller model: fewer --n_layer, --n_embd or --n_inner"),
+            (s.batch_size, ids, f"less than --batch_size {s.batch_size}, --block_size "
+             f"{s.block_size} or --gradient_accumulation_steps {s.gradient_accumulation_steps}")):
+        needed = training_bytes(config, s.optimizer, batch_size) + more
+        if needed > limit:
+            raise ValueError(f"a training step needs {scaled(needed, 'B')} of memory, and this "
+                             f"machine has {scaled(limit, 'B')}; take {remedy}")

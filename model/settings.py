@@ -3,7 +3,6 @@
 Complete settings by name (--recipe), adapted to the size of the text and the time available.
 """
 import dataclasses
-import functools
 import math
 import os
 import pathlib
@@ -12,9 +11,7 @@ import textwrap
 import data
 from data import Text
 from minigrad import compiled
-from minigrad.machine import memory_limit
-from model.command import Words, as_flags, flag, problems, scaled
-from model.sizes import training_bytes
+from model.command import Words, as_flags, flag, problems
 from model.transformer import Architecture, TransformerConfig, problems_of_heads
 
 RECIPE_NAMES = ("modern", "gpt2")
@@ -127,34 +124,6 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
             text.check(self.block_size)
         except data.TextError as error:
             return [str(error)]
-        try:
-            config = self.model_config(text.tokenizer.vocab_size)
-        except ValueError:          # `problems` reports it
-            return []
-        return self._problems_of_memory(config, memory_limit())
-
-    def _problems_of_memory(self, config, limit):
-        """Report a model, or a training step, that needs more bytes than the machine has."""
-        needed = functools.partial(training_bytes, config, self.optimizer)
-        model, step = needed(0), needed(self.batch_size)
-        # `step` has the first batch; the others store ids and targets, 16 bytes a token.
-        ids = 16 * (self.characters - self.batch_size * self.block_size)
-        there = f"of memory, and there are {scaled(limit, 'B')}; take "
-        if model > limit and self.begins_with_model:
-            return [f"to train the model in {self.init_from} needs {scaled(model, 'B')} {there}a "
-                    "smaller one"]
-        if model > limit:
-            inner = f", --n_inner {self.n_inner}" if self.n_inner else ""
-            return [f"a model of --n_layer {self.n_layer}, --n_embd {self.n_embd}{inner} needs "
-                    f"{scaled(model, 'B')} {there}less of one of them"]
-        if step > limit:
-            fits = int((limit - model) // (needed(1) - model))
-            return [f"--batch_size {self.batch_size} of --block_size {self.block_size} needs some "
-                    f"{scaled(step, 'B')} {there}"
-                    + f"--batch_size {fits} or less, or " * (fits > 0) + "a smaller --block_size"]
-        if step + ids > limit:
-            return [f"--gradient_accumulation_steps {self.gradient_accumulation_steps} batches "
-                    f"need {scaled(ids, 'B')} {there}fewer"]
         return []
 
     def warnings(self) -> list[str]:

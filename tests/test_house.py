@@ -20,7 +20,7 @@ ROOMS = {"data.sources": "", "minigrad.kernels": "", "minigrad.watch": "",
 # In the book, a file imports only from its own row and the rows below it.
 ROWS = ["train model.sample", "model.arguments", "model.report", "model.run", "model.settings",
         "model", "model.causality model.interactive", "model.generation model.scoring",
-        "model.checkpoint", "model.transformer model.sizes", "model.attention", "model.layers",
+        "model.checkpoint", "model.transformer", "model.attention", "model.layers",
         "model.processes", "model.command", "model.files model.startup", "minigrad",
         "minigrad.optim minigrad.gradcheck minigrad.module", "minigrad.ops",
         "minigrad.core minigrad.formulas",

@@ -14,8 +14,9 @@ import pathlib
 from minigrad.watch.text import aligned
 from model.command import Parser, answering, flag, number_of, prepare_output, scaled
 from model.checkpoint import BEST, load_checkpoint
+from model.count.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
+                               state)
 from model.settings import ARCHITECTURE, MODERN, RECIPES, Settings, recipe
-from model.sizes import cached, forward_flops, of_a_layer, outside_layers, parameters, state
 from model.transformer import Architecture, TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default

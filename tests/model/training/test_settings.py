@@ -1,5 +1,4 @@
 """What a run can be told: what cannot work is found before it begins, and nothing else is."""
-import dataclasses
 import math
 import os
 import random
@@ -7,9 +6,7 @@ import random
 import pytest
 
 from data import Text
-from model import settings
 from model.settings import Settings
-from model.sizes import training_bytes
 
 TEXT = Text("to be or not to be\n" * 100)
 
@@ -104,42 +101,6 @@ def test_the_remedy_for_heads_works():
 def test_a_text_must_hold_a_block():
     says, = Settings(block_size=500).problems_with(TEXT)
     assert says.startswith("--block_size 500 needs 501 characters in each part of the text")
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_what_needs_more_memory_than_there_is_is_refused_and_the_remedy_fits(
-        monkeypatch, optimizer):
-    s = Settings(batch_size=64, optimizer=optimizer)
-
-    def limit_to_that_of(batch_size):
-        needed = training_bytes(s.model_config(TEXT.tokenizer.vocab_size), optimizer, batch_size)
-        monkeypatch.setattr(settings, "memory_limit", lambda: float(needed) + 1)
-    limit_to_that_of(40)
-    says, = s.problems_with(TEXT)
-    assert says.startswith("--batch_size 64 of --block_size 64 needs some 1")
-    assert says.endswith("; take --batch_size 40 or less, or a smaller --block_size")
-    assert dataclasses.replace(s, batch_size=40).problems_with(TEXT) == []
-    assert dataclasses.replace(s, batch_size=41).problems_with(TEXT) != []
-    limit_to_that_of(0)
-    assert s.problems_with(TEXT)[0].endswith("; take a smaller --block_size")
-    monkeypatch.setattr(settings, "memory_limit", lambda: 1e6)
-    needs = {"adamw": "12.75 MB", "muon": "9.603 MB"}[optimizer]
-    assert s.problems_with(TEXT) == [
-        f"a model of --n_layer 4, --n_embd 128 needs {needs} of memory, and there are 1.000 MB; "
-        "take less of one of them"]
-    wide, = dataclasses.replace(s, n_inner=10 ** 9).problems_with(TEXT)
-    assert wide.startswith("a model of --n_layer 4, --n_embd 128, --n_inner 1000000000 needs ")
-    begun, = dataclasses.replace(s, init_from="/a/ckpt.npz").problems_with(TEXT)
-    assert begun == (f"to train the model in /a/ckpt.npz needs {needs} of memory, and there are "
-                     "1.000 MB; take a smaller one")
-
-
-def test_batches_that_are_accumulated_count_too(monkeypatch):
-    monkeypatch.setattr(settings, "memory_limit", lambda: 1e9)
-    assert Settings(gradient_accumulation_steps=1000).problems_with(TEXT) == []
-    says, = Settings(gradient_accumulation_steps=10 ** 6).problems_with(TEXT)
-    assert says == ("--gradient_accumulation_steps 1000000 batches need 12.29 GB of memory, and "
-                    "there are 1.000 GB; take fewer")
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):

@@ -1,5 +1,5 @@
-"""A transformer's parameters, operations and bytes, from the shapes of its parameters: counting the
-largest model needs no memory.
+"""Count a transformer's parameters and floating-point operations (FLOPs) from shapes alone, so that
+the largest model needs no memory.
 
 Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, B batch, T time.
 """
@@ -80,18 +80,3 @@ def forward_flops(config: TransformerConfig) -> tuple[float, float]:
     weights = config.n_layer * matrices_of_a_layer(config) + config.vocab_size * config.n_embd
     keys = (config.block_size + 1) / 2
     return 2 * weights, 4 * config.n_layer * config.n_embd * keys
-
-
-def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -> int:
-    """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
-
-    Two floats for each parameter and its gradient, and what the optimiser keeps.  For each token, a
-    block keeps for backward 6 C, the keys and values, and the MLP's F hidden channels, or 2 F with
-    a gate; 4 C outside the blocks; and three times the V logits when the loss is computed.
-    """
-    C, V = config.n_embd, config.vocab_size
-    hidden = config.inner * (2 if config.activation == "swiglu" else 1)
-    of_a_block = 6 * C + 2 * config.kv_heads * config.d_head + hidden
-    of_a_token = config.n_layer * of_a_block + 4 * C + 3 * V
-    return 4 * (2 * parameters(config) + state(config, optimizer)
-                + batch_size * config.block_size * of_a_token)
