@@ -3,12 +3,12 @@
     python train.py                             the built-in plays, three minutes of training
     python train.py --data my_text.txt          a text of your own (UTF-8); or files, or a folder
     python train.py --minutes 10                longer, and better
-    python train.py --init_from resume          go on where a run was stopped
+    python train.py --init_from resume          resume a run that was stopped
     python train.py --init_from out --data my_text.txt --out_dir out_mine
-                                                begin with another run's model
+                                                fine-tuning: start from another run's model
     mpiexec -n 4 python train.py                four processes, or machines: docs/ranks.md
     python train.py --explain                   one step, explained from the text to the weights
-    python train.py --replay out/nan.npz        what made a loss nan, in a run that met one
+    python train.py --replay out/nan.npz        find the op that made a loss nan
 """
 from model import startup       # noqa: F401  first: Ctrl-C may come while the rest loads
 
@@ -20,14 +20,14 @@ import data
 import minigrad as mg
 from minigrad import compiled
 from model import Transformer
-from model.command import Interrupts, prepare_output
-from model.processes import Ranks, joined
-from model.scoring import yardstick
-from model.checkpoint import Checkpoint, take_weights
 from model.arguments import answered, parsed, prepared
 from model.causality import prove_causality
-from model.run import Folder, Run, Step, check_memory, optimizer_of
-from model.report import Progress, describe, report, stopped
+from model.checkpoint import Checkpoint, take_weights
+from model.command import Interrupts, prepare_output
+from model.processes import Ranks, join
+from model.report import Progress, check_memory, describe, report, stopped
+from model.run import Folder, Run, Step, optimizer_of
+from model.scoring import yardstick
 from model.settings import Settings
 from model.transformer import loss_of
 
@@ -35,9 +35,9 @@ from model.transformer import loss_of
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     prepare_output()
-    with joined("train.py") as ranks:
+    with join("train.py") as ranks:
         given, mistakes, parser = parsed(argv, __doc__)
-        with Folder(given.get("out_dir", Settings.out_dir), ranks) as folder, answered(folder):
+        with Folder(given.get("out_dir", Settings.out_dir)) as folder, answered(folder):
             first, *_ = ranks.of_each(mistakes)
             if not first:               # then those of another rank end all
                 parser.refuse(mistakes)
@@ -51,22 +51,22 @@ def main(argv: list[str] | None = None) -> None:
 
 def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Checkpoint | None,
           folder: Folder, ranks: Ranks) -> None:
-    """Train a model on a text: from nothing, or from a checkpoint, in a new run or in its own."""
+    """Train a model on a text: from random weights, from the weights of a checkpoint, or from where
+    a run was stopped."""
     if s.threads or ranks.threads:
         compiled.set_threads(s.threads or ranks.threads)
-    check_memory(s, text.tokenizer.vocab_size)
-    model = (resumed.model if resumed else
-             Transformer(s.model_config(text.tokenizer.vocab_size), s.seed))
+    vocab_size = text.tokenizer.vocab_size
+    check_memory(s, vocab_size)
+    model = resumed.model if resumed else Transformer(s.model_config(vocab_size), s.seed)
     if begun:
         take_weights(model, begun.model)
-    optimizer = optimizer_of(model, s, ranks)
-    run = Run(s, text, model, optimizer, folder, resumed, ranks)
-    counted = yardstick(text.train, text.val, text.tokenizer.vocab_size)
+    run = Run(s, text, model, optimizer_of(model, s, ranks), folder, resumed, ranks)
+    counted = yardstick(text.train, text.val, vocab_size)
     describe(run, counted)
     if s.explain:
         from model.look.explain import explain
         return explain(run, steps(run), counted)
-    prove_causality(model, text.tokenizer.vocab_size, s.block_size)
+    prove_causality(model, vocab_size, s.block_size)
     run.begin()
 
     with Progress(run, counted) as progress, Interrupts() as interrupts:
@@ -96,18 +96,18 @@ def steps(run: Run) -> Iterator[Step]:
         step = Step(state.iteration + 1, before=state.saved())
         with run.measure(step):
             step.batches = run.batches()
-            for x, y, rng in mean.rows(step.batches, state.dropout):                # (B, T) each
-                loss = loss_of(model, x, y, rng) / len(step.batches)
-                loss.backward()
+            for x, y, rng in mean.rows(step.batches, state.dropout):    # ids, targets: (B, T) each
+                loss = loss_of(model, x, y, rng) / len(step.batches)    # ()
+                loss.backward()                     # adds to p.grad of every parameter p
                 mean.add_gradients()
                 step.loss += loss.item()
-            mean.average_gradients()
+            mean.average_gradients()                # over the rows of all ranks
             step.loss = mean.average_loss(step.loss)
             step.norm = mg.clip_grad_norm_(parameters, s.grad_clip or math.inf)
-            if step.is_finite():
+            step.taken = step.is_finite()           # else weights and optimiser stay as they are
+            if step.taken:
                 run.set_learning_rates()
                 optimizer.step()
-                step.taken = True
             optimizer.zero_grad()
         run.count(step)
         yield step

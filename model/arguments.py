@@ -36,7 +36,7 @@ def prepared(given: dict[str, object], mistakes: list[str], parser: Parser, fold
     given["out_dir"] = str(folder)      # here, wherever a resumed run was begun
     init_from = given.get("init_from", Settings.init_from)
     if init_from == "resume":
-        resumed = folder.resume(only_look=given.get("explain", False))
+        resumed = read_by_first(ranks, lambda: folder.resume(given.get("explain", False)))
         elsewhere = ("" if "data" in given else f".  The run in {folder} was trained on it; "
                      "where the same text is in another file, give that with --data FILE")
         given, wrong = resumed_settings(given, resumed, folder)

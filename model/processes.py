@@ -1,7 +1,8 @@
-"""The processes, called ranks, that train one model: here this one alone, which waits for nobody.
+"""Ranks: the processes that train one model together.  Here there is one, which is alone.
 
-`model.ranks.mpi.MPIRanks` does the same by messages; it is imported only where a launcher of MPI
-has started several processes.  All ranks call the same methods in the same order.
+`model.ranks.mpi.MPIRanks` does the same by messages, with an all-reduce of the gradients.  It is
+imported only where an MPI launcher has started several processes.  All ranks call the same methods
+in the same order.
 """
 import contextlib
 import os
@@ -12,32 +13,34 @@ import numpy as np
 
 from minigrad import Muon, Tensor
 
-# What launchers tell a rank, its number and how many there are: MPICH's and most others;
-# Open MPI's; and SLURM's by PMIx, which itself tells no size.
-TOLD = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"))
+# Variables by which launchers give a rank its number and how many there are: MPICH and most others;
+# Open MPI; SLURM with PMIx, which itself gives no size.
+LAUNCHERS = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+             ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"))
 Batch = tuple[np.ndarray, np.ndarray]       # ids and targets, (B, T) each
 
 
 class Mean:
-    """The mean of a step's loss and gradients over the rows of its batches: of all ranks, here of
-    this process."""
+    """The mean of loss and gradients over the rows of a step's batches on all ranks, here on one.
+
+    As a model takes the mean over a batch, there is nothing to do.
+    """
 
     def rows(self, batches: Iterable[Batch], rng: np.random.Generator
              ) -> Iterator[tuple[np.ndarray, np.ndarray, np.random.Generator]]:
-        """Yield what this rank is to go forward and back with, in turn: ids and targets of rows of
-        a batch, and the generator for their dropout."""
+        """Yield the rows of batches that this rank computes, one forward and backward pass after
+        another: ids, targets, and the generator for their dropout."""
         for x, y in batches:
             yield x, y, rng
 
     def add_gradients(self) -> None:
-        """Add the gradients of these rows to those of the rows before, unless backward did."""
+        """Add the gradients of one backward pass, unless backward has done so in p.grad."""
 
     def average_gradients(self) -> None:
-        """Replace the gradient of each parameter by the mean over the rows of all ranks."""
+        """Replace the gradient of each parameter by its mean over the rows of all ranks."""
 
     def average_loss(self, loss: float) -> float:
-        """Return the mean over the rows of all ranks, given the sum of the losses of this one."""
+        """Return the mean over the rows of all ranks, given the sum of this rank's losses."""
         return loss
 
 
@@ -47,9 +50,8 @@ class Ranks:
     Attributes
     ----------
     number, size : the number of this rank, from 0, and how many there are.
-    threads : how many this rank should use; 0 for all that the process may.
-    waiting, summing : seconds that it has waited for other ranks, and exchanged sums and arrays
-        with them.
+    threads : how many this rank should use; 0 for all that the process may use.
+    waiting, summing : seconds spent waiting for other ranks, and exchanging arrays with them.
     """
     number, size, threads = 0, 1, 0
     waiting = summing = 0.0
@@ -60,18 +62,18 @@ class Ranks:
         return self.number == 0
 
     def check_alike(self, given: dict[str, object]) -> None:
-        """Refuse ranks that are given other settings than the first, or run another program."""
+        """Refuse ranks with other settings than the first rank, or with another program."""
 
     def mean(self, parameters: list[Tensor], batch_size: int, exact: bool = False) -> Mean:
-        """Return how the gradients of these parameters are averaged over the rows of batches; if
-        exactly, with the same bits for any number of ranks."""
+        """Return how gradients are averaged; if exactly, with the same bits for every number of
+        ranks."""
         if exact:
             from model.ranks.mean import Exact
             return Exact(self, parameters, batch_size)
         return Mean()
 
     def muon(self, *args, **settings) -> Muon:
-        """Return the optimiser, whose matrices ranks share out."""
+        """Return Muon; ranks share out its matrices."""
         return Muon(*args, **settings)
 
     def meet(self) -> None:
@@ -98,22 +100,22 @@ class Ranks:
         return [value]
 
     def sum(self, row: np.ndarray) -> None:
-        """Replace a row of numbers by its sum over the ranks, added up in their order."""
+        """All-reduce: replace a row of numbers by its sum over the ranks, added in their order."""
 
 
-def told() -> tuple[int, int | None] | None:
-    """Return the number of this rank and how many there are (None if unknown), as the launcher
-    tells; None if there is no launcher."""
-    for number, size in TOLD:
+def launched() -> tuple[int, int | None] | None:
+    """Return the number of this rank and how many there are (None if unknown); None if no launcher
+    has started this process."""
+    for number, size in LAUNCHERS:
         if os.environ.get(number, "").isdecimal():
             return int(os.environ[number]), int(os.environ[size]) if size in os.environ else None
     return None
 
 
-def joined(command: str) -> contextlib.AbstractContextManager[Ranks]:
+def join(command: str) -> contextlib.AbstractContextManager[Ranks]:
     """Join the other ranks, if a launcher has started several.  See `model.ranks.launch`."""
-    rank = told()
+    rank = launched()
     if rank is None or rank[1] == 1:
         return contextlib.nullcontext(Ranks())
     from model.ranks import launch
-    return launch.joined(command, *rank)
+    return launch.join(command, *rank)

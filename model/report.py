@@ -1,23 +1,68 @@
-"""What a run says: what it will do, how it gets on, and how good its model is."""
+"""What a run prints: what it needs and will do, its progress, and how good its model is."""
+import dataclasses
+import math
 import shlex
+import statistics
 import sys
 
 from tqdm import tqdm
 
 import data
 from minigrad import compiled
-from model.checkpoint import LAST
-from model.command import first_of, in_a_line, number_of, told_if_slow
+from minigrad.machine import memory_limit
+from model.checkpoint import BEST, LAST, load_checkpoint, read_by_first
+from model.command import as_flags, first_of, in_a_line, number_of, scaled, told_if_slow
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
 from model.scoring import evaluate, ladder
-from model.settings import USUAL_PASSES, is_short, told
+from model.settings import USUAL_PASSES, Settings, is_short, told
+from model.transformer import TransformerConfig, parameter_shapes
 
-LISTED = 100    # files of a text that are named
+LISTED = 100            # files of a text that are named
+LEAST_KNOWN = 50        # losses that must be known to judge the next one
+DEVIATIONS, SHARE = 8.0, 0.3    # a spike is this far above the usual loss, and this share of it
+QUIET = 20              # steps without a spike before another one is reported
+
+
+def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -> int:
+    """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
+
+    For each parameter: itself, its gradient, and the optimiser's state, which is one number for a
+    matrix that Muon updates, else two.  For each token: in a block, 6 C, its keys and values, and
+    the hidden channels of the MLP; outside the blocks, 4 C and three times the V logits.
+    """
+    numbers = 0
+    for name, shape in parameter_shapes(dataclasses.replace(config, n_layer=1)):
+        in_block = name.startswith("blocks.")
+        by_muon = optimizer == "muon" and in_block and len(shape) == 2
+        numbers += math.prod(shape) * (3 if by_muon else 4) * (config.n_layer if in_block else 1)
+    C, gated = config.n_embd, config.activation == "swiglu"
+    of_block = 6 * C + 2 * config.kv_heads * config.d_head + config.inner * (1 + gated)
+    of_token = config.n_layer * of_block + 4 * C + 3 * config.vocab_size
+    return 4 * (numbers + batch_size * config.block_size * of_token)
+
+
+def check_memory(s: Settings, vocab_size: int) -> None:
+    """Compare what a training step needs with the memory of this machine, before any is taken.
+
+    Raises
+    ------
+    ValueError : the step needs more.
+    """
+    config, limit = s.model_config(vocab_size), memory_limit()
+    ids = 16 * (s.characters - s.batch_size * s.block_size)     # of accumulated batches
+    for batch_size, more, names in (
+            (0, 0, ("n_layer", "n_embd", "n_inner")),
+            (s.batch_size, ids, ("batch_size", "block_size", "gradient_accumulation_steps"))):
+        needed = training_bytes(config, s.optimizer, batch_size) + more
+        if needed > limit:
+            flags = ", ".join(as_flags({name: getattr(s, name) for name in names}))
+            raise ValueError(f"{flags} need {scaled(needed, 'B')} of memory, and this machine has "
+                             f"{scaled(limit, 'B')}; take less of one of them")
 
 
 def describe(run: Run, counted: dict[str, float]) -> None:
-    """Say what a run will do, and what its losses are to be compared with."""
+    """Print what a run will do, and the losses of counted n-grams to compare it with."""
     s, text, config = run.settings, run.text, run.model.config
     unit = text.tokenizer.unit
     print(f"text        {text.name}: {number_of(len(text), unit)}, {text.different:,} different "
@@ -41,7 +86,7 @@ def describe(run: Run, counted: dict[str, float]) -> None:
                  + (f", or {minutes} of them" if minutes else ""))
     ranks = "" if run.ranks.size == 1 else f" of each of {run.ranks.size} ranks"
     print(f"training    {steps}, on {number_of(compiled.thread_count(), 'thread')}{ranks}"
-          + (f"; going on after step {run.first:,}" if run.first else "") + skips(run.state))
+          + (f"; resumed after step {run.first:,}" if run.first else "") + skips(run.state))
     if s.minutes is not None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
@@ -53,7 +98,7 @@ def describe(run: Run, counted: dict[str, float]) -> None:
 
 
 def listed(texts: data.Texts) -> str:
-    """Return what was taken, in lines, if more than one file was named or something left out."""
+    """Return the files of a text, in lines, if there are several or something was left out."""
     if len(texts.taken) == 1 and not texts.left_out:
         return ""
     taken = [(in_a_line(name), n) for name, n in texts.taken[:LISTED]]
@@ -71,7 +116,7 @@ class Progress:
 
     def __init__(self, run: Run, counted: dict[str, float]) -> None:
         s, state, look = run.settings, run.state, dict(dynamic_ncols=True, disable=None)
-        self.run, self.counted = run, counted
+        self.run, self.counted, self.spike = run, counted, -QUIET
         if s.minutes is None:
             self.bar = tqdm(total=s.steps, initial=state.iteration, unit="step", **look)
         else:
@@ -86,12 +131,14 @@ class Progress:
         self.bar.close()
 
     def show(self, step: Step) -> None:
-        """Show a step."""
+        """Show a step; report a spike of its loss, unless there was one a few steps before."""
         s, state, bar = self.run.settings, self.run.state, self.bar
-        if step.usual is not None:
-            bar.write(f"step {step.number:6,}   a spike: the training loss is {step.loss:.3f}, "
-                      f"where {step.usual:.3f} is usual; gradient norm {step.norm:.3g} before "
-                      "clipping", sys.stdout)
+        if step.taken and (usual := usual_below(state.recent[:-1], step.loss)) is not None:
+            if step.number - self.spike >= QUIET:
+                bar.write(f"step {step.number:6,}   a spike: the training loss is {step.loss:.3f}, "
+                          f"where {usual:.3f} is usual; gradient norm {step.norm:.3g} before "
+                          "clipping", sys.stdout)
+            self.spike = step.number
         bar.update(1 if s.minutes is None else min(state.seconds / 60, s.minutes) - bar.n)
         seen = step.number - self.run.first - WARM_UP
         if 0 < seen <= s.profile and (seen == s.profile or self.run.is_over()):
@@ -105,6 +152,19 @@ class Progress:
     def show_evaluation(self, train_loss: float | None, val_loss: float) -> None:
         """Show an evaluation, with the best n-gram that its loss is below."""
         self.bar.write(standing(self.run.state, train_loss, val_loss, self.counted), sys.stdout)
+
+
+def usual_below(losses: list[float], loss: float) -> float | None:
+    """Return the median of a run's last losses if the next one is a spike, else None.
+
+    A spike is DEVIATIONS standard deviations above the median, and SHARE of the median.
+    """
+    if len(losses) < LEAST_KNOWN:
+        return None
+    usual = statistics.median(losses)
+    # 1.4826 median absolute deviations are the standard deviation of normal numbers.
+    deviation = 1.4826 * statistics.median(abs(x - usual) for x in losses)
+    return usual if loss > usual + max(DEVIATIONS * deviation, SHARE * usual) else None
 
 
 def standing(state: State, train_loss: float | None, val_loss: float, counted: dict[str, float]
@@ -127,17 +187,16 @@ def stopped(run: Run) -> str:
     """Return what to say of a run that was interrupted."""
     last = run.folder / LAST
     kept = (f"all is kept in {last}" if run.kept == run.state.iteration else
-            f"those up to {run.kept:,} are kept in {last}, and no run could go on after the later "
-            "ones")
-    return (f"stopped after {number_of(run.state.iteration, 'step')}; {kept}.  Go on with:\n"
+            f"{last} keeps the first {run.kept:,}, as no run could be resumed after the others")
+    return (f"stopped after {number_of(run.state.iteration, 'step')}; {kept}.  Resume with:\n"
             f"    {run.folder.resume_command(run.settings.data)}")
 
 
 def report(run: Run, counted: dict[str, float]) -> None:
-    """Report the loss of the best model over the whole validation part, show a sample of it, and
-    say what to do next."""
+    """Print the loss of the best model over the whole validation part, a sample, and what to do
+    next."""
     s, text, state, folder = run.settings, run.text, run.state, run.folder
-    best = folder.best()
+    best = read_by_first(run.ranks, lambda: load_checkpoint(folder / BEST))
     with told_if_slow("evaluating the best model on the whole validation part"):
         loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size, run.ranks)
     if not run.ranks.first:
@@ -157,4 +216,4 @@ def report(run: Run, counted: dict[str, float]) -> None:
     if state.skipped:
         print(f"\nof {number_of(state.iteration, 'step')} {state.skipped:,} "
               f"{'was' if state.skipped == 1 else 'were'} skipped, as the loss or its gradient was "
-              f"not finite; to see the first again:\n    {folder.replay_command()}")
+              f"not finite; to repeat the first:\n    {folder.replay_command()}")

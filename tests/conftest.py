@@ -33,6 +33,7 @@ FIRST = (
     "model/test_checkpoint.py",
     "model/test_reverse.py", "model/walk/test_reversing.py", "model/ranks/test_mpi.py",
     "model/look/", "model/test_sample.py", "model/test_count.py", "model/training/",
+    "model/test_report.py", "model/test_causality.py", "model/test_markov.py", "model/test_run.py",
     "test_train.py")
 LONGEST = 600       # seconds, after which a process is one that hangs
 COMPILE = """

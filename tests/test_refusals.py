@@ -55,7 +55,7 @@ ROWS = [
     ("train", "--batch_size 1000000000000 --data SMALL_TEXT", ["--batch_size", "of memory"]),
     ("train", "--n_embd 4000000 --data SMALL_TEXT", ["--n_embd 4000000", "of memory", "less"]),
     ("train", "--n_inner 1000000000", ["--n_inner 1000000000", "of memory"]),
-    ("train", "--gradient_accumulation_steps 1000000000", ["of memory", "take fewer"]),
+    ("train", "--gradient_accumulation_steps 1000000000", ["of memory", "take less"]),
     ("train", "--out_dir short.txt", ["--out_dir short.txt", "is a file", "give a folder"]),
     ("train", "--out_dir short.txt/out", ["short.txt is a file"]),
     ("train", f"--out_dir {300 * 'x'}", ["--out_dir x", "File name too long"]),

@@ -42,6 +42,10 @@ def explain(run: Run, steps: Iterator[Step], counted: dict[str, float]) -> None:
     same_dropout = copy.deepcopy(run.state.dropout)
     with witness:
         step = next(steps)
+    if not step.taken:
+        raise ValueError(f"the loss of step {step.number:,} is {step.loss}, and the norm of its "
+                         f"gradient {step.norm}, so the step is not taken; without --explain, "
+                         "train.py names the op that made it so")
     number = step.number
     which = (f"{number:,}" if s.steps == math.inf else
              f"{number:,} of {s.steps:,}" if number <= s.steps else

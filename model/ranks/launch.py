@@ -1,4 +1,4 @@
-"""How a process that a launcher of MPI has started joins the other ranks, and ends with them."""
+"""How a process that an MPI launcher has started joins the other ranks, and ends with them."""
 import contextlib
 import io
 import os
@@ -14,7 +14,7 @@ REMEDY = ("install both with python -m pip install -e '.[mpi]' and start with th
 
 
 @contextlib.contextmanager
-def joined(command: str, number: int, size: int | None) -> Iterator[MPIRanks]:
+def join(command: str, number: int, size: int | None) -> Iterator[MPIRanks]:
     """Join the other ranks, as the rank of this number.  Only the first one prints.  If one fails,
     all end with its status, and the first says why."""
     ranks, errors = _ranks(command, number, size), io.StringIO()
@@ -29,9 +29,9 @@ def joined(command: str, number: int, size: int | None) -> Iterator[MPIRanks]:
         except EndedElsewhere as error:
             status = ranks.follow(error.number)
         except SystemExit as end:
-            words = isinstance(end.code, str)
-            said = errors.getvalue() + (end.code if words else "")
-            status = 1 if words else end.code or 0
+            said, status = errors.getvalue(), end.code or 0
+            if isinstance(status, str):
+                said, status = said + status, 1
             if not ranks.first and not status:
                 said, status = f"{command}: --help is for all ranks or none; leave it out", 2
             status = ranks.end(True, status, said.strip())
@@ -42,18 +42,19 @@ def joined(command: str, number: int, size: int | None) -> Iterator[MPIRanks]:
 
 
 def _ranks(command, number, size):
-    """Return this process as one of several ranks, as the launcher tells; if MPI cannot be used,
-    have the first say why, and exit."""
+    """Return this process as a rank.  If MPI cannot be used, have the first say why, and exit."""
+    problem = ""
     try:
         import mpi4py
         mpi4py.rc.thread_level = "funneled"     # one thread of a rank sends messages
         from mpi4py import MPI
+        comm = MPI.COMM_WORLD
+        if comm.Get_rank() != number or comm.Get_size() != (size or comm.Get_size()):
+            problem = (f"the launcher has started {size or 'several'} ranks, and mpi4py finds "
+                       f"{comm.Get_size()}: they belong to two MPIs")
     except (ImportError, RuntimeError) as error:
-        sys.exit(1 if number else f"{command}: this is one of several ranks, and mpi4py or its MPI "
-                                  f"cannot be used ({in_a_line(error)}); {REMEDY}")
-    comm = MPI.COMM_WORLD
-    if comm.Get_rank() != number or comm.Get_size() != (size or comm.Get_size()):
-        sys.exit(1 if number else f"{command}: the launcher has started {size or 'several'} ranks, "
-                                  f"and mpi4py finds {comm.Get_size()}: they are of two MPIs; "
-                                  f"{REMEDY}")
+        problem = (f"this is one of several ranks, and mpi4py or its MPI cannot be used "
+                   f"({in_a_line(error)})")
+    if problem:
+        sys.exit(1 if number else f"{command}: {problem}; {REMEDY}")
     return MPIRanks(comm)

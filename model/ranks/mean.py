@@ -1,10 +1,10 @@
-"""The mean of loss and gradients over the rows of batches that ranks share out.
+"""What ranks share out: the rows of batches, for data parallelism, and Muon's matrices.
 
 Shapes: B rows of a batch, T time; n numbers in all parameters together.
 """
 import numpy as np
 
-from minigrad import Tensor
+from minigrad import Muon, Tensor
 from minigrad.core import timed
 from minigrad.random import RowsFrom
 from model.processes import Mean, Ranks
@@ -87,8 +87,8 @@ def add_exactly(x: np.ndarray, sums: np.ndarray) -> None:
     """Add x (n,) to sums (2, n): its multiples of COARSE to the first row, and of the rest those of
     FINE to the second.
 
-    To add a number so large that the last bit of the sum has the unit's value, and to subtract it,
-    rounds to multiples of the unit.
+    Adding a number so large that the last bit of the sum has the unit's value, and subtracting it
+    again, rounds to multiples of the unit.
     """
     for at in range(0, x.size, AT_ONCE):
         rest = x[at:at + AT_ONCE].astype(np.float64)
@@ -97,3 +97,32 @@ def add_exactly(x: np.ndarray, sums: np.ndarray) -> None:
             rounded -= 1.5 * 2**52 * unit
             total[at:at + AT_ONCE] += rounded
             rest -= rounded
+
+
+class SharedMuon(Muon):
+    """Muon, of which each rank updates some of the matrices and sends them to the others.
+
+    All ranks have the same gradients before a step, and the same weights and state after it: those
+    of `mg.Muon`, to the last bit.
+    """
+
+    def __init__(self, ranks: Ranks, *args, **settings) -> None:
+        super().__init__(*args, **settings)
+        self.ranks = ranks
+
+    def step_matrices(self, matrices: list[tuple]) -> None:
+        shares = shared_out([p.size * min(p.shape) for p, *_ in matrices], self.ranks.size)
+        super().step_matrices([matrices[i] for i in shares[self.ranks.number]])
+        self.ranks.exchange([[a for i in share for a in (matrices[i][0], matrices[i][2])]
+                             for share in shares])
+
+
+def shared_out(costs: list[int], size: int) -> list[list[int]]:
+    """Share out tasks of these costs among `size` ranks: the costliest first, each to the rank that
+    has the least to do.  Return the numbers of each rank's tasks."""
+    shares, loads = [[] for _ in range(size)], [0] * size
+    for i in sorted(range(len(costs)), key=costs.__getitem__, reverse=True):
+        rank = loads.index(min(loads))
+        shares[rank].append(i)
+        loads[rank] += costs[i]
+    return shares

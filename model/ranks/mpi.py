@@ -4,7 +4,10 @@ Before anything is exchanged the ranks meet, and each says whether it goes on.  
 says so at the next meeting, whatever the others meet for.  So no rank waits for one that has ended.
 """
 import contextlib
+import hashlib
+import math
 import os
+import pathlib
 import platform
 import sys
 import time
@@ -15,13 +18,13 @@ import numpy as np
 
 from minigrad import compiled
 from model.processes import Ranks
-from model.ranks.alike import check_alike
-from model.ranks.mean import OverRanks
-from model.ranks.muon import SharedMuon
+from model.ranks.mean import OverRanks, SharedMuon
+from model.startup import ROOT
 
 _let_others_run = getattr(os, "sched_yield", lambda: time.sleep(0))     # Windows has none
 INTERRUPTED = 130   # the status after a second Ctrl-C
 PATIENCE = 10.0     # seconds that a rank that has failed waits for the others to meet
+OWN = ("data", "out_dir", "threads")    # flags that may differ: the first rank reads and writes
 
 
 class EndedElsewhere(SystemExit):
@@ -33,7 +36,7 @@ class EndedElsewhere(SystemExit):
 
 
 class MPIRanks(Ranks):
-    """This process as one of several that a launcher of MPI has started; `comm` is mpi4py's
+    """This process as one of several that an MPI launcher has started; `comm` is mpi4py's
     communicator of all of them.
 
     While it waits, a rank lets other processes run, and notices signals.  MPI's own waiting does
@@ -47,22 +50,33 @@ class MPIRanks(Ranks):
         self._rooms = {}            # for what others send to `sum`
 
     def _share_of_processors(self):
-        """Return how many processors this rank has for itself: others of its node may run on the
-        same ones."""
+        """Return this rank's share of the processors on which ranks of its machine may run."""
         from mpi4py import MPI
         mine = (os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity")
                 else set(range(os.cpu_count() or 1)))
-        of_node = self.comm.Split_type(MPI.COMM_TYPE_SHARED).allgather(mine)
-        sharing = sum([not mine.isdisjoint(its) for its in of_node])
+        of_machine = self.comm.Split_type(MPI.COMM_TYPE_SHARED).allgather(mine)
+        sharing = sum([not mine.isdisjoint(other) for other in of_machine])
         return max(1, compiled.thread_limit()[0] // sharing)
 
     def check_alike(self, given: dict[str, object]) -> None:
-        check_alike(self, given)
+        """Refuse ranks that are given other settings than the first, or run another program.
+
+        Raises
+        ------
+        ValueError : says which rank, and what it has.
+        """
+        mine = {f"--{name}": value for name, value in given.items() if name not in OWN}
+        first, *others = self.of_each(mine | program())
+        for number, other in enumerate(others, start=1):
+            for name in sorted(first.keys() | other.keys()):
+                here, there = (found.get(name, "left out") for found in (other, first))
+                if here != there:
+                    raise ValueError(f"rank {number} has {name} {here}, where the first rank has "
+                                     f"{there}; give all ranks the same settings and software")
 
     def mean(self, parameters, batch_size, exact=False):
-        if exact:
-            return super().mean(parameters, batch_size, exact)
-        return OverRanks(self, parameters, batch_size)
+        return (super().mean(parameters, batch_size, exact) if exact else
+                OverRanks(self, parameters, batch_size))
 
     def muon(self, *args, **settings) -> SharedMuon:
         return SharedMuon(self, *args, **settings)
@@ -89,49 +103,36 @@ class MPIRanks(Ranks):
             return self.comm.allgather(value)
 
     def sum(self, row: np.ndarray) -> None:
-        """Each rank adds up one part of the row for all.  So all get the same bits, and the same
-        ones every time, whatever MPI's own sums do; and none sends more than two rows."""
+        """All-reduce: each rank adds up one part of the row for all.  So all get the same bits, and
+        the same ones every time, unlike MPI's own sums; and none sends more than two rows."""
         ends = [row.size * r // self.size for r in range(self.size + 1)]
         counts = np.diff(ends)
         key, parts = (row.size, row.dtype), (row, (counts, ends[:-1]))
         if key not in self._rooms:
             self._rooms[key] = np.empty((self.size, counts[self.number]), row.dtype)
         total, *others = room = self._rooms[key]
-        with self._exchange():
-            started = time.perf_counter()
+        with self._exchange(array=True):
             _wait(self.comm.Ialltoallv(parts, (room, [total.size] * self.size)))
             for other in others:
                 total += other
             _wait(self.comm.Iallgatherv(total, parts))
-            self.summing += time.perf_counter() - started
 
     def exchange(self, arrays: list[list[np.ndarray]]) -> None:
-        """Copy arrays of one float type between the ranks: all get the first list of arrays from
-        the first rank, the second list from the second, and so on."""
-        from mpi4py import MPI
-        every = [a for its in arrays for a in its]
-        ends = np.cumsum([a.size for a in every])
-        room = np.empty(ends[-1], every[0].dtype)
-        parts = iter(np.split(room, ends[:-1]))
-        parts = [[next(parts).reshape(a.shape) for a in its] for its in arrays]
-        for a, part in zip(arrays[self.number], parts[self.number]):
-            part[...] = a
-        counts = [sum([a.size for a in its]) for its in arrays]
-        with self._exchange():
-            started = time.perf_counter()
-            _wait(self.comm.Iallgatherv(MPI.IN_PLACE, (room, counts)))
-            self.summing += time.perf_counter() - started
-        for number in {*range(self.size)} - {self.number}:
-            for a, part in zip(arrays[number], parts[number]):
-                a[...] = part
+        """Copy arrays between the ranks: all get the first list of arrays from the first rank, the
+        second list from the second, and so on."""
+        with self._exchange(array=True):
+            for request in [self.comm.Ibcast(a, number)
+                            for number, of_rank in enumerate(arrays) for a in of_rank]:
+                _wait(request)
 
     @contextlib.contextmanager
-    def _exchange(self):
-        """Meet, and then exchange more."""
+    def _exchange(self, array=False):
+        """Meet, and then exchange more; time it if it is an array."""
         self._meet()
-        self._exchanging = True     # and it stays so if a signal ends this
+        started, self._exchanging = time.perf_counter(), True   # so it stays if a signal ends it
         yield
         self._exchanging = False
+        self.summing += array * (time.perf_counter() - started)
 
     def _meet(self, number=0.0):
         """Wait for all ranks; return a number of each, (size,)."""
@@ -143,7 +144,7 @@ class MPIRanks(Ranks):
             raise EndedElsewhere(int(failed.argmax()))
         return numbers
 
-    def _gathered(self, failed, number=0.0, patience=None):
+    def _gathered(self, failed, number=0.0, patience=math.inf):
         """Return of each rank whether it has failed, and its number; None if they do not come."""
         # Kept here: a signal may end the waiting, and then MPI still writes to them.
         self._met = sent, found = np.array([failed, number], float), np.empty((self.size, 2))
@@ -158,12 +159,12 @@ class MPIRanks(Ranks):
         """
         try:
             found = None if self._exchanging else self._gathered(
-                failed, patience=PATIENCE if failed else None)
+                failed, patience=PATIENCE if failed else math.inf)
         except KeyboardInterrupt:
             found = None
         if found is None:
             if self.first or status != INTERRUPTED:
-                self._say(self._signed(said))
+                _say(self._signed(said))
             self.comm.Abort(status or 1)
             os._exit(status or 1)       # MPI ends the others, and this one perhaps not at once
         return self.follow(int(found[0].argmax()), status, said) if found[0].any() else 0
@@ -172,7 +173,7 @@ class MPIRanks(Ranks):
         """End as the rank of this number does; see `end`."""
         status, said = self.comm.bcast((status, self._signed(said)), number)
         if self.first:
-            self._say(said)
+            _say(said)
             with contextlib.suppress(OSError):
                 sys.stdout.flush()      # a launcher ends this rank as soon as another has ended
         return status
@@ -180,17 +181,26 @@ class MPIRanks(Ranks):
     def _signed(self, said):
         return f"rank {self.number} on {platform.node()}: {said}" if self.number and said else said
 
-    @staticmethod
-    def _say(said):
-        if said:
-            print(said, file=sys.__stderr__, flush=True)
+
+def _say(said):
+    print(said, end="\n" * bool(said), file=sys.__stderr__, flush=True)
 
 
-def _wait(request, patience=None):
+def _wait(request, patience=math.inf):
     """Wait for an exchange; return whether it ended in time."""
-    until = None if patience is None else time.monotonic() + patience
+    until = time.monotonic() + patience
     while not request.Test():
-        if until is not None and time.monotonic() > until:
+        if time.monotonic() > until:
             return False
         _let_others_run()
     return True
+
+
+def program() -> dict[str, str]:
+    """Return the versions of what computes, and a digest of the program's files."""
+    files = [path for folder in ("data", "minigrad", "model")
+             for path in sorted(pathlib.Path(ROOT, folder).rglob("*.py"))]
+    files.append(pathlib.Path(ROOT, "train.py"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    return {"Python": platform.python_version(), "NumPy": np.__version__,
+            "Numba": compiled.version(), "the program with the digest": digest[:12]}

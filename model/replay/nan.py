@@ -1,11 +1,11 @@
-"""The first nan: the op that made the loss or the gradient of a step not finite, and the remedy.
+"""The first nan: repeat a step whose loss or gradient is nan or inf, and find the op that made it.
 
     python train.py --replay out/nan.npz
 
-The step, or the batch of an evaluation, is run again with the same weights and generators, and each
-op is watched.
+The step, or the batch of an evaluation, runs again with the same weights and random generators, and
+every op is watched.
 """
-import copy
+import dataclasses
 import math
 import os
 import sys
@@ -15,53 +15,79 @@ import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
-from minigrad.core import OPS
 from minigrad import compiled
+from minigrad.core import OPS
 from minigrad.watch.detective import Detective, Finding
 from minigrad.watch.source import definition
-from model.scoring import evaluate
 from model.checkpoint import CheckpointError, load_checkpoint
-from model.run import Case, State
+from model.command import shown
+from model.run import State, Step
+from model.scoring import evaluate
 from model.transformer import Transformer, loss_of
 
 
-def again(case: Case, model: Transformer, dropout: np.random.Generator
-          ) -> tuple[Case, Finding | None]:
-    """Run a case again, watched.  No gradient is left, and `dropout` keeps its state."""
-    parameters, norm = model.parameters(), math.nan
-    for p in parameters:
-        p.grad = None
+def sentence(step: Step) -> str:
+    """Say what of a step is not finite."""
+    if step.part == "validation":
+        return f"the validation loss after step {step.number:,} is {step.loss}"
+    if not math.isfinite(step.loss):
+        return f"the loss of step {step.number:,} is {step.loss}"
+    return (f"the loss of step {step.number:,} is {step.loss:.4g}, but the norm of its gradient is "
+            f"{step.norm}")
+
+
+def record(step: Step) -> dict[str, Any]:
+    """Return a step exactly, as JSON can hold it, and the state before it."""
+    batches = [[x.tolist(), y.tolist()] for x, y in step.batches]
+    return {"state": step.before, "nan": dict(part=step.part, step=step.number, loss=step.loss,
+                                              norm=step.norm, batches=batches)}
+
+
+def restored(training: dict[str, Any]) -> Step:
+    """Return the step that `record` returned."""
+    nan = training["nan"]
+    batches = [(np.array(x, np.int64), np.array(y, np.int64)) for x, y in nan["batches"]]
+    return Step(nan["step"], training["state"], batches, nan["loss"], nan["norm"], part=nan["part"])
+
+
+def repeat(step: Step, model: Transformer) -> tuple[Step, Finding | None]:
+    """Run a step again, watched; return what it is now, and the op that was found.  No gradient is
+    left."""
+    now, state, parameters = dataclasses.replace(step, loss=0.0), State(seed=0), model.parameters()
+    state.restore(step.before)
     with Detective(model) as detective:
-        if case.part == "validation":
-            (x, y), = case.batches
-            loss = evaluate(model, x, y, len(x))
-        else:
-            loss, dropout = 0.0, copy.deepcopy(dropout)
-            for x, y in case.batches:
-                part = loss_of(model, x, y, dropout) / len(case.batches)
-                part.backward()
-                loss += part.item()
-    if case.part == "training":
-        norm = mg.clip_grad_norm_(parameters, math.inf)
+        for x, y in step.batches:
+            if step.part == "validation":
+                now.loss = evaluate(model, x, y, len(x))
+            else:
+                loss = loss_of(model, x, y, state.dropout) / len(step.batches)
+                loss.backward()
+                now.loss += loss.item()
+    if step.part == "training":
+        now.norm = mg.clip_grad_norm_(parameters, math.inf)
         detective.look_at_gradients()
     for p in parameters:
         p.grad = None
-    return case._replace(loss=loss, norm=norm), detective.finding
+    return now, detective.finding
 
 
-def find_op(case: Case, model: Transformer, before: dict[str, Any], settings: dict[str, Any]
-            ) -> str:
-    """Take a case again from the run's state before it, and print the op that made it; return what
-    to do about it."""
-    state = State(seed=0)
-    state.restore(before)
-    _, finding = again(case, model, state.dropout)
-    tqdm.write(f"\n{case}\n{finding or '   taken again, all of it is finite'}\n", sys.stderr)
-    return advice(finding, settings)
+def find_op(step: Step, model: Transformer, settings: dict[str, Any]) -> tuple[str, str]:
+    """Repeat a step, and print the op that made it not finite.  Return a sentence on what is not
+    finite, and one on what to do.  Of an evaluation only the first bad batch is left in the step.
+    """
+    if step.part == "validation":
+        ((x, y),), B = step.batches, settings["batch_size"]
+        for batch in [(x[i:i + B], y[i:i + B]) for i in range(0, len(x), B)]:
+            step.batches, step.loss = [batch], evaluate(model, *batch, B)
+            if not math.isfinite(step.loss):
+                break
+    _, finding = repeat(step, model)
+    tqdm.write(f"\n{sentence(step)}\n{finding or '   repeated, all of it is finite'}\n", sys.stderr)
+    return sentence(step), advice(finding, settings)
 
 
 def replay(path: str | os.PathLike) -> None:
-    """Run the step of a nan.npz again, and print what was found.
+    """Repeat the step of a nan.npz, and print the op that was found.
 
     Raises
     ------
@@ -69,30 +95,26 @@ def replay(path: str | os.PathLike) -> None:
     """
     if not os.path.isfile(path):
         raise CheckpointError(f"--replay {path} is no file; give the out_dir/nan.npz that train.py "
-                              "leaves where a loss is not finite")
-    checkpoint = load_checkpoint(path, finite=False)
-    settings = checkpoint.training.get("settings", {})
-    if not ({"nan", "state"} <= checkpoint.training.keys()
-            and {"learning_rate", "warmup_iters", "grad_clip"} <= settings.keys()):
-        raise CheckpointError(f"{path} is a checkpoint, and holds no step that went wrong; "
-                              "train.py leaves one in out_dir/nan.npz where a loss is not finite")
-    state, config = State(seed=0), checkpoint.model.config
+                              "writes where a loss is not finite")
+    model, _, training, _ = load_checkpoint(path, finite=False)
+    compiled.announce("compiling  ")
     try:
-        state.restore(checkpoint.training["state"])
-        then = Case.restored(checkpoint.training["nan"])
-        compiled.announce("compiling  ")
-        compiled.compile_ahead(qk_norm=config.qk_norm, ngrams=config.ngrams > 1,
-                               gated=config.activation == "swiglu")
-        now, finding = again(then, checkpoint.model, state.dropout)
-    except (IndexError, ValueError) as error:
-        raise CheckpointError(f"{path} holds no step that can be taken again: {error}") from error
-    print(f"then        {then}\nnow         {now}, "
-          + ("the same bit for bit" if np.array_equal(then[2:4], now[2:4], equal_nan=True) else
+        then = restored(training)
+        print(f"then        {sentence(then)}")
+        now, finding = repeat(then, model)
+        remedy = advice(finding, training["settings"])
+    except (IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} holds no step that can be repeated ({shown(error)}); "
+                              "train.py writes one to out_dir/nan.npz where a loss is not finite"
+                              ) from error
+    equal = np.array_equal([then.loss, then.norm], [now.loss, now.norm], equal_nan=True)
+    print(f"now         {sentence(now)}, "
+          + ("the same bit for bit" if equal else
              "not the same: it was trained on another processor, or with other kernels")
           + f"\n\n{finding or ''}")
     if finding is None:
         raise ValueError(f"every value of the step in {path} is finite here")
-    print(f"\n{advice(finding, settings)}")
+    print(f"\n{remedy}")
 
 
 def advice(finding: Finding | None, settings: dict[str, Any]) -> str:
@@ -104,13 +126,13 @@ def advice(finding: Finding | None, settings: dict[str, Any]) -> str:
         slower += ", or --grad_clip 1 (nothing was clipped)"
     if finding and finding.left_out:
         return (f"The value of {finding.op} is left out by mg.where at {finding.left_out.place}, "
-                "and its gradient there is 0 times inf, which is nan: make what it is given safe "
-                "inside, too, as in mg.where(c, mg.sqrt(mg.where(c, x, 1)), 0) with c = x.data > 0")
+                "and its gradient there is 0 times inf, which is nan: make its argument safe, too, "
+                "as in mg.where(c, mg.sqrt(mg.where(c, x, 1)), 0) with c = x.data > 0")
     if finding is None or finding.cause in ("weight", "overflow"):
         return f"Train with {slower}"
     if finding.cause == "input":
-        return f"Look at what {finding.op} is given at {finding.line.place}"
+        return f"Look at the arguments of {finding.op} at {finding.line.place}"
     where = f", at {definition(OPS[finding.op]).place}" if finding.op in OPS else ""
     if finding.cause in ("zero", "domain"):
-        return f"Keep what {finding.op} is given away from there, or look at the op{where}"
+        return f"Keep the arguments of {finding.op} away from there, or look at the op{where}"
     return f"Look at the op{where}; mg.gradcheck compares its gradient with differences"

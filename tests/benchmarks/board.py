@@ -182,7 +182,8 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
             if run.is_over():
                 break
             batch = data.random_batch(text.train, s.batch_size, s.block_size, state.batches)
-            state.note_step(*twin.step_at(batch, run.learning_rate, run.rate_below(s.muon_lr)))
+            rates = run.learning_rate(s.learning_rate), run.learning_rate(s.muon_lr)
+            state.note_step(*twin.step_at(batch, *rates))
         twin.go_back()
         loss = twin.evaluate(*text.windows(s.block_size), s.batch_size)
         if not math.isfinite(loss):

@@ -33,13 +33,13 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
     import data
     import train
     from model import Transformer
-    from model.processes import joined
+    from model.processes import join
     from model.run import optimizer_of
     from model.settings import RECIPES
     from model.run import Run
     from model.settings import Settings
     from tests.benchmarks.sizes import SIZES
-    with joined("tests.benchmarks.ranks") as ranks:
+    with join("tests.benchmarks.ranks") as ranks:
         size = SIZES.get(name)
         s = Settings(**RECIPES[name]) if size is None else Settings(
             n_layer=size.layers, n_head=size.heads, n_embd=size.channels, block_size=size.block,

@@ -118,7 +118,7 @@ def measure_recipes(options: argparse.Namespace, report: Report) -> None:
                 twin = PyTorch(run.model, **training_of(s))
                 batch = data.random_batch(text.train, s.batch_size, s.block_size,
                                           run.state.batches)
-                rates = run.learning_rate, run.rate_below(s.muon_lr)
+                rates = run.learning_rate(s.learning_rate), run.learning_rate(s.muon_lr)
                 calls["PyTorch eager"] = lambda: Seconds(twin.step_at(batch, *rates)[1])
             rounds, steps = plan(options, *RECIPE_STEPS)
             contestants = timed(calls, steps)

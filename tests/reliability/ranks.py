@@ -19,11 +19,11 @@ from tests.reliability.outcome import checkpoint, contents, differences
 TELLING = """
 import os, pathlib, sys
 import train
-from model.processes import told
+from model.processes import launched
 from model.run import State
 
 folder, note = pathlib.Path(sys.argv.pop(1)), State.note_step
-(folder / f"process.{told()[0]}").write_text(str(os.getpid()))
+(folder / f"process.{launched()[0]}").write_text(str(os.getpid()))
 
 def note_step(state, *arguments):
     note(state, *arguments)

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 import train
-from model.processes import told
+from model.processes import launched
 from model.ranks.mean import OverRanks
 from model import run
 
@@ -49,6 +49,6 @@ def average_gradients(mean):
 
 if __name__ == "__main__":
     number, fault = int(sys.argv.pop(1)), globals()[sys.argv.pop(1)]
-    if told()[0] == number:
+    if launched()[0] == number:
         OverRanks.average_gradients = average_gradients
     train.main()

@@ -1,4 +1,4 @@
-"""A process alone has nothing to do with MPI; one of several that cannot join is told why."""
+"""A process alone loads no MPI; ranks that cannot join, or that differ, are refused."""
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -7,13 +7,14 @@ import pytest
 
 from tests.kit import ROOT
 from model import processes
-from model.processes import joined, told
+from model.processes import Ranks, join, launched
+from model.ranks import mpi
 
 
 @pytest.fixture
 def launcher(monkeypatch):
     """Have no launcher, or one that tells what it is given."""
-    for names in processes.TOLD:
+    for names in processes.LAUNCHERS:
         for name in names:
             monkeypatch.delenv(name, raising=False)
     return lambda **told: [monkeypatch.setenv(name, value) for name, value in told.items()]
@@ -27,14 +28,14 @@ def launcher(monkeypatch):
 def test_a_launcher_tells_the_rank_and_an_allocation_without_one_does_not(launcher, environment,
                                                                           expected):
     launcher(**environment)
-    assert told() == expected
+    assert launched() == expected
 
 
 @pytest.mark.parametrize("environment", [{}, {"PMI_RANK": "0", "PMI_SIZE": "1"}])
 def test_a_process_alone_imports_no_mpi4py(launcher, environment, monkeypatch):
     launcher(**environment)
     monkeypatch.setitem(sys.modules, "mpi4py", None)        # an import would fail
-    with joined("train.py") as ranks:
+    with join("train.py") as ranks:
         assert (ranks.number, ranks.size, ranks.threads, ranks.first) == (0, 1, 0, True)
     loaded = ("import sys, train; sys.exit(bool({'mpi4py', 'model.ranks', 'model.replay', "
               "'model.look'} & sys.modules.keys()))")
@@ -45,7 +46,7 @@ def test_a_process_alone_imports_no_mpi4py(launcher, environment, monkeypatch):
 def test_without_mpi4py_the_first_rank_says_what_to_install(launcher, monkeypatch, number, says):
     launcher(PMI_RANK=str(number), PMI_SIZE="2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    with pytest.raises(SystemExit) as caught, joined("train.py"):
+    with pytest.raises(SystemExit) as caught, join("train.py"):
         raise AssertionError("it goes on")
     if says:
         assert caught.value.code.startswith(says) and "'.[mpi]'" in caught.value.code
@@ -59,6 +60,50 @@ def test_a_launcher_of_another_mpi_is_noticed(launcher, monkeypatch):
     mpi4py = SimpleNamespace(rc=SimpleNamespace(), MPI=SimpleNamespace(COMM_WORLD=alone))
     monkeypatch.setitem(sys.modules, "mpi4py", mpi4py)
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi4py.MPI)
-    with pytest.raises(SystemExit) as caught, joined("train.py"):
+    with pytest.raises(SystemExit) as caught, join("train.py"):
         raise AssertionError("it goes on")
     assert "has started 2 ranks, and mpi4py finds 1" in caught.value.code
+
+
+class Pair(Ranks):
+    """The first of two ranks, where the other has what it is made with."""
+    size = 2
+
+    def __init__(self, **other):
+        self.other = other
+
+    def of_each(self, value):
+        return [value, value | self.other]
+
+
+def test_ranks_that_are_alike_pass_wherever_their_files_are():
+    Ranks().check_alike({"beta1": 0.5})
+    pair, sent = Pair(), []
+    pair.of_each = lambda value: sent.append(value) or [value, value]
+    mpi.MPIRanks.check_alike(pair, {"beta1": 0.5, "threads": 3, "out_dir": "a", "data": "b"})
+    assert "--beta1" in sent[0] and not {"--threads", "--out_dir", "--data"} & sent[0].keys()
+
+
+@pytest.mark.parametrize("other, says", [
+    ({"--beta1": 0.6}, "rank 1 has --beta1 0.6, where the first rank has 0.5"),
+    ({"--beta2": 0.6}, "rank 1 has --beta2 0.6, where the first rank has left out"),
+    ({"NumPy": "1.0"}, "rank 1 has NumPy 1.0, where the first rank has "),
+    ({"the program with the digest": "0"}, "rank 1 has the program with the digest 0, ")])
+def test_other_settings_and_other_software_are_named_with_the_rank(other, says):
+    with pytest.raises(ValueError, match=f"^{says}"):
+        mpi.MPIRanks.check_alike(Pair(**other), {"beta1": 0.5})
+
+
+def test_the_digest_is_of_every_file_of_the_program(tmp_path, monkeypatch):
+    monkeypatch.setattr(mpi, "ROOT", str(tmp_path))
+    for folder in ("data", "minigrad", "model", "tests"):
+        (tmp_path / folder / "deep").mkdir(parents=True)
+    for name in ("train.py", "data/a.py", "minigrad/deep/b.py", "model/c.py"):
+        (tmp_path / name).write_text("1")
+    before = mpi.program()
+    (tmp_path / "tests" / "d.py").write_text("1")
+    assert mpi.program() == before
+    for name in ("train.py", "data/a.py", "minigrad/deep/b.py", "model/c.py"):
+        (tmp_path / name).write_text("2")
+        assert mpi.program() != before
+        (tmp_path / name).write_text("1")

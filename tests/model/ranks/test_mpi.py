@@ -25,14 +25,14 @@ def steps_kept(out_dir):
     return load_checkpoint(out_dir / "last.npz").training["state"]["iteration"]
 
 
-def test_a_run_on_three_ranks_is_gone_on_with_on_two_and_on_one(small_text, tmp_path, capsys):
+def test_a_run_on_three_ranks_is_resumed_on_two_and_on_one(small_text, tmp_path, capsys):
     cut, whole, end = tmp_path / "cut", tmp_path / "whole", ("--lr_decay_iters", "30")
     first = ranks(3, "train.py", *flags(small_text, cut, "--max_iters", "10", *end))
     assert first.returncode == 0 and first.stderr == ""
     assert first.stdout.count("recipe  ") == first.stdout.count("a sample:") == 1
     assert re.search(r"on \d+ threads? of each of 3 ranks", first.stdout)
     second = ranks(2, "train.py", "--init_from", "resume", "--out_dir", cut, "--max_iters", "20")
-    assert second.returncode == 0 and "going on after step 10" in second.stdout
+    assert second.returncode == 0 and "resumed after step 10" in second.stdout
     train.main(["--init_from", "resume", "--out_dir", str(cut), "--max_iters", "30"])
     run(small_text, whole, "--dropout", "0.1", "--max_iters", "30", *end)
     assert {path.name for path in cut.iterdir()} == {path.name for path in whole.iterdir()}

@@ -16,7 +16,7 @@ import minigrad as mg
 import train
 from minigrad.random import RowsFrom
 from model import Transformer
-from model.processes import Ranks, joined, told
+from model.processes import Ranks, join, launched
 from model.ranks import mpi
 from model.ranks.mean import OverRanks
 from model.run import Run, optimizer_of
@@ -110,10 +110,10 @@ def planted(wrong: type):
 
 def main(size: str, folder: str) -> None:
     """The command, which starts itself in ranks."""
-    if told() is None:
+    if launched() is None:
         ended = in_ranks(int(size), "-m", "tests.model.ranks.together", size, folder)
         sys.exit(ended.returncode and ended.stderr)
-    with joined("together.py") as ranks:
+    with join("together.py") as ranks:
         found = {}
         assert ranks.any(ranks.number == 1) and not ranks.any(False)
         assert ranks.made_by_first(lambda: ranks.number) == 0

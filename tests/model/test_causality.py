@@ -82,24 +82,18 @@ def refusal(model, block_size=T):
     return position, cut
 
 
+@pytest.mark.parametrize("block_size", [1, 2, 3, 11, 33, LONG + 1])
 @pytest.mark.parametrize("n_head, n_embd", [(1, 1), (2, 8), (4, 100)])
-@pytest.mark.parametrize("block_size", [2, 3, 11, 33, LONG + 1])
 def test_the_right_model_passes_at_every_size(block_size, n_head, n_embd):
     config = TransformerConfig(vocab_size=V, block_size=block_size, n_layer=2, n_head=n_head,
                                n_embd=n_embd)
     prove_causality(Transformer(config), V, block_size)
 
 
-def test_the_model_that_is_trained_by_default_passes():
+def test_the_right_model_passes_as_trained_by_default_and_with_one_character():
     prove_causality(Transformer(TransformerConfig(vocab_size=65)), 65, 64)
-
-
-def test_the_right_model_passes_in_float64_with_biases_and_large_weights():
-    for dtype in (np.float32, np.float64):
-        model = Transformer(TransformerConfig(V, T, 2, H, C, bias=True), dtype=dtype)
-        for p in model.parameters():
-            p.data *= 30
-        prove_causality(model, V, T)
+    prove_causality(Transformer(TransformerConfig(vocab_size=1, block_size=T)), 1, T)
+    prove_causality(PlainAttention(closed()), V, T)
 
 
 @pytest.mark.parametrize("position, n_kv_head, parts, dtype", pairwise(
@@ -116,26 +110,12 @@ def test_the_right_model_passes_with_any_option(position, n_kv_head, parts, dtyp
     assert refusal(model, 40) == (0, 1)
 
 
-def test_the_right_plain_attention_passes():
-    prove_causality(PlainAttention(causal_mask(T, dtype=np.float64)), V, T)
-
-
-def test_a_sequence_without_a_future_passes():
-    prove_causality(small(block_size=1), V, 1)
-    prove_causality(Transformer(TransformerConfig(vocab_size=1, block_size=T)), 1, T)
-
-
 @pytest.mark.parametrize("layer", [0, 1, 2])
 @at_short_and_long_blocks
 def test_one_block_that_looks_everywhere_is_refused(layer, block_size):
     model = small(block_size)
     model.blocks[layer].attention.causal = False
     assert refusal(model, block_size) == (0, 1)
-
-
-def test_a_mask_off_by_one_is_refused():
-    mask = np.triu(np.full((T, T), -math.inf), k=2)
-    assert refusal(PlainAttention(mask)) == (0, 1)
 
 
 @at_short_and_long_blocks
@@ -197,78 +177,71 @@ def test_a_mask_that_is_only_almost_closed_is_refused():
     assert refusal(PlainAttention(mask))[0] == 0
 
 
-@at_short_and_long_blocks
-def test_the_mean_over_time_is_refused(block_size):
-    class Mean(PlainAttention):
-        def mix(self, x):
-            return super().mix(x) + 1e-3 * x.mean(axis=1, keepdims=True)
-    assert refusal(Mean(closed(block_size)), block_size) == (0, 1)
+class Mean(PlainAttention):
+    """Adds the mean over time."""
+    def mix(self, x):
+        return super().mix(x) + 1e-3 * x.mean(axis=1, keepdims=True)
+
+
+class Narrow(PlainAttention):
+    """Leaks into one logit alone."""
+    def __call__(self, ids):
+        one = np.eye(V)[3]                              # (V,)
+        return super().__call__(ids) + 1e-9 * one * np.roll(ids, -1, axis=1)[..., None]
+
+
+class NormOverTime(PlainAttention):
+    """Normalises over time."""
+    def mix(self, x):
+        return super().mix(mg.layer_norm(x.swapaxes(1, 2)).swapaxes(1, 2))
+
+
+class Ring(PlainAttention):
+    """Leaks from the last position to the first alone."""
+    def mix(self, x):
+        return super().mix(x) + np.eye(x.shape[1])[0][:, None] * x[:, -1:]
+
+
+class Late(PlainAttention):
+    """Leaks from the last position to the one before."""
+    def mix(self, x):
+        return super().mix(x) + np.eye(x.shape[1])[-2][:, None] * x[:, -1:]
+
+
+class BatchAndTime(PlainAttention):
+    """Mixes up batch and time by a reshape."""
+    def mix(self, x):
+        transposed = x.swapaxes(0, 1)                   # (T, B, C), and then read as (B, T, C)
+        return super().mix(transposed.reshape(*x.shape))
+
+
+class TimeAndHeads(PlainAttention):
+    """Mixes up time and heads by a reshape."""
+    def mix(self, x):
+        heads = x.reshape(len(x), H, -1, C // H)        # where a swap of axes is missing
+        mixed = attention(heads, heads, heads, self.mask_of(x))[0]
+        return mixed.swapaxes(1, 2).reshape(*x.shape)
+
+
+class Shifted(PlainAttention):
+    """Takes the targets as its input."""
+    def embed(self, ids):
+        return super().embed(np.roll(ids, -1, axis=-1))
 
 
 @at_short_and_long_blocks
-def test_a_leak_into_one_logit_alone_is_refused(block_size):
-    class Narrow(PlainAttention):
-        def __call__(self, ids):
-            one = np.eye(V)[3]                              # (V,)
-            return super().__call__(ids) + 1e-9 * one * np.roll(ids, -1, axis=1)[..., None]
-    assert refusal(Narrow(closed(block_size)), block_size) == (0, 1)
-
-
-@at_short_and_long_blocks
-def test_norming_over_time_is_refused(block_size):
-    class NormOverTime(PlainAttention):
-        def mix(self, x):
-            return super().mix(mg.layer_norm(x.swapaxes(1, 2)).swapaxes(1, 2))
-    assert refusal(NormOverTime(closed(block_size)), block_size) == (0, 1)
-
-
-@at_short_and_long_blocks
-def test_a_leak_from_the_last_position_to_the_first_alone_is_refused(block_size):
-    class Ring(PlainAttention):
-        def mix(self, x):
-            first = np.eye(x.shape[1])[0][:, None]          # (T, 1)
-            return super().mix(x) + first * x[:, -1:]
-    assert refusal(Ring(closed(block_size)), block_size)[0] == 0
-
-
-@at_short_and_long_blocks
-def test_a_leak_from_the_last_position_to_the_one_before_is_refused(block_size):
-    class Late(PlainAttention):
-        def mix(self, x):
-            before = np.eye(x.shape[1])[-2][:, None]
-            return super().mix(x) + before * x[:, -1:]
+@pytest.mark.parametrize("leak", [Mean, Narrow, NormOverTime, Ring, Late, BatchAndTime,
+                                  TimeAndHeads, Shifted])
+def test_a_planted_leak_is_refused_and_its_position_named(leak, block_size):
+    position, cut = refusal(leak(closed(block_size)), block_size)
     last = min(block_size, SHORT) - 1
-    assert refusal(Late(closed(block_size)), block_size) == (last - 1, last)
+    if leak is Late:
+        assert (position, cut) == (last - 1, last)
+    elif leak is not BatchAndTime:
+        assert position == 0 and (cut == 1 or leak is Ring)
 
 
-@at_short_and_long_blocks
-def test_batch_and_time_mixed_up_by_a_reshape_are_refused(block_size):
-    class Mixed(PlainAttention):
-        def mix(self, x):
-            transposed = x.swapaxes(0, 1)                   # (T, B, C), and then read as (B, T, C)
-            return super().mix(transposed.reshape(*x.shape))
-    refusal(Mixed(closed(block_size)), block_size)
-
-
-@at_short_and_long_blocks
-def test_time_and_heads_mixed_up_by_a_reshape_are_refused(block_size):
-    class Mixed(PlainAttention):
-        def mix(self, x):
-            heads = x.reshape(len(x), H, -1, C // H)        # where a swap of axes is missing
-            mixed = attention(heads, heads, heads, self.mask_of(x))[0]
-            return mixed.swapaxes(1, 2).reshape(*x.shape)
-    assert refusal(Mixed(closed(block_size)), block_size) == (0, 1)
-
-
-@at_short_and_long_blocks
-def test_targets_that_slipped_into_the_input_are_refused(block_size):
-    class Shifted(PlainAttention):
-        def embed(self, ids):
-            return super().embed(np.roll(ids, -1, axis=-1))
-    assert refusal(Shifted(closed(block_size)), block_size) == (0, 1)
-
-
-@pytest.mark.parametrize("block_size", [2, 3, 50, 200, LONG])
+@pytest.mark.parametrize("block_size", [2, 3, T, 50, 200, LONG])
 def test_a_mask_off_by_one_is_refused_at_every_length(block_size):
     mask = np.triu(np.full((block_size, block_size), -math.inf), k=2)
     assert refusal(PlainAttention(mask), block_size) == (0, 1)

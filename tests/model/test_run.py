@@ -1,0 +1,877 @@
+"""What a run changes, keeps and resumes from, and what it does about a nan."""
+import dataclasses
+import itertools
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import data
+import minigrad as mg
+import train
+from minigrad import compiled
+from model import (CharTokenizer, EncoderDecoder, Transformer, TransformerConfig, archive,
+                   checkpoint, generate, load_checkpoint, run as runs, save_checkpoint)
+from model.files import claimed
+from model.processes import Ranks
+from model.replay.nan import repeat, restored
+from model.report import stopped
+from model.run import Folder, Log, State, decayed_and_other, packed_and_other_matrices, read_log
+from model.settings import Settings
+from tests.kit import TINY, arrays, losses, refused, rows, run, same_arrays
+
+
+def resume(out_dir, *flags):
+    train.main(["--init_from", "resume", "--out_dir", str(out_dir), *flags])
+
+
+def cannot_resume(capsys, out_dir, *flags):
+    return refused(capsys, "--init_from", "resume", "--out_dir", str(out_dir), *flags)
+
+
+def iteration(path):
+    return load_checkpoint(path).training["state"]["iteration"]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+@pytest.fixture
+def out_dir(trained, tmp_path):
+    """A copy of a run of 40 steps."""
+    return shutil.copytree(trained, tmp_path / "out")
+
+
+def stop_after(patch, iteration):
+    """Have Ctrl-C come in a step."""
+    real = State.note_step
+
+    def note_step(state, *arguments):
+        real(state, *arguments)
+        if state.iteration == iteration:
+            signal.raise_signal(signal.SIGINT)
+    patch.setattr(State, "note_step", note_step)
+
+
+# A run from its beginning to its end: the flags; what describes it; a flag that it keeps, and that
+# flag with another value; the options of its model; what explains a step of it.
+LIVES = {
+    "gpt2": ("--dropout 0.1 --gradient_accumulation_steps 2", r"2 heads, 16 channels",
+             "--n_layer 1", "--n_layer 2", {}, "layer_norm"),
+    "modern": ("--norm rms --qk_norm --position rotary --activation relu2 --zero_init --ngrams 3 "
+               "--ngram_rows 50", r"(?s)but for .*--norm rms\b", "--norm rms", "--norm layer",
+               dict(norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=3),
+               "ngram_embedding.weight"),
+    "llama": ("--norm rms_gain --norm_eps 1e-6 --position rotary --rotary_base 100 --activation "
+              "swiglu --n_inner 40 --no-tied --attention_bias --profile 5",
+              r"(?s)but for .*--norm_eps 1e-06\s.*--n_inner 40\s.*--no-tied\b",
+              "--n_inner 40", "--n_inner 64", dict(tied=False, n_inner=40), "mlp.gate.weight"),
+    "muon": ("--optimizer muon --dropout 0.1", r"steps of 64 characters by Muon and AdamW, ",
+             "--optimizer muon", "--optimizer adamw", {}, "Muon"),
+    **{position: (f"--position {position} --n_kv_head 1 --dropout 0.1",
+                  rf"(?s)but for .*--position {position}\b.*2 heads \(1 of keys and values\)",
+                  f"--position {position}", "--position learned",
+                  dict(position=position, n_kv_head=1), "self_attention")
+       for position in ("rotary", "alibi", "sinusoidal", "none")}}
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_a_run_that_is_stopped_and_resumed_ends_as_one_left_alone(
+        small_text, tmp_path, monkeypatch, capsys, name):
+    flags, described, keeps, other, options, explained = LIVES[name]
+    whole, cut, stop_at = tmp_path / "whole", tmp_path / "cut", 10 if name == "gpt2" else 13
+    flags = [*flags.split(), "--max_iters", "20"]
+    run(small_text, whole, *flags)
+    assert re.search(described, capsys.readouterr().out)
+    with monkeypatch.context() as patch:
+        stop_after(patch, stop_at)
+        with pytest.raises(SystemExit) as caught:
+            run(small_text, cut, *flags)
+    said = capsys.readouterr().out
+    assert caught.value.code == 130 and f"stopped after {stop_at} steps; all is kept in" in said
+    assert f"python train.py --init_from resume --out_dir {cut}" in said
+    assert iteration(cut / "last.npz") == stop_at
+    with open(cut / "log.csv", "a", encoding="utf-8") as file:
+        file.write(f"{max(stop_at, 11)},9,9,9,9,9\r\n")     # of an evaluation that was not kept
+
+    resume(cut)
+    assert losses(cut) == losses(whole)
+    assert same_arrays(cut / "last.npz", whole / "last.npz")
+    assert same_arrays(cut / "ckpt.npz", whole / "ckpt.npz")
+    model, tokenizer, *_ = load_checkpoint(cut / "ckpt.npz")
+    assert vars(model.config).items() >= options.items()
+    by_cache, anew = (generate(model, tokenizer, "the ", 60, seed=1, cache=cache)
+                      for cache in (True, False))
+    assert by_cache == anew and len(anew) == 64
+
+    flag, value = other.split()
+    assert f"has {keeps}, which cannot become {value}" in cannot_resume(capsys, cut, flag, value)
+    before = contents(cut)
+    resume(cut, "--explain", *keeps.split())
+    assert explained in capsys.readouterr().out and contents(cut) == before
+
+
+def test_other_settings_of_a_model_cannot_change_either(capsys, trained, tmp_path):
+    for flag, value in (("--dropout", 0.5), ("--ngram_dropout", 0.5), ("--ngrams", 2),
+                        ("--n_kv_head", 1), ("--mlp_bias", None), ("--seed", 5)):
+        more = [flag] if value is None else [flag, str(value)]
+        assert re.search(f"has {flag} .*, which cannot become {value or True}",
+                         cannot_resume(capsys, trained, *more))
+
+
+def test_a_finished_run_can_go_on_with_more_steps(small_text, tmp_path):
+    run(small_text, tmp_path / "out", "--max_iters", "10")
+    resume(tmp_path / "out")
+    train.main(["--init_from=resume", "--out-dir", str(tmp_path / "out"), "--max-iters", "20"])
+    assert [row[0] for row in rows(tmp_path / "out")[1:]] == ["0", "10", "20"]
+
+
+def test_a_run_that_was_moved_is_resumed_where_it_is_now(trained, out_dir, monkeypatch):
+    before = contents(trained)
+    monkeypatch.chdir(out_dir.parent)
+    train.main(["--init_from", "resume", "--max_iters", "41"])
+    kept = load_checkpoint(out_dir / "last.npz").training
+    assert kept["state"]["iteration"] == 41 and kept["settings"]["out_dir"] == "out"
+    assert contents(trained) == before
+
+
+@pytest.mark.skipif(compiled.thread_limit()[0] == 1, reason="there is one processor")
+def test_a_run_is_resumed_where_there_are_fewer_processors(small_text, tmp_path, monkeypatch,
+                                                           capsys):
+    run(small_text, tmp_path, "--max_iters", "0", "--threads", "2")
+    monkeypatch.setattr(compiled, "thread_limit", lambda: (1, "this machine has 1 processor"))
+    said = cannot_resume(capsys, tmp_path, "--max_iters", "1", "--threads", "2")
+    assert "--threads is at most 1 here, not 2" in said
+    resume(tmp_path, "--max_iters", "1")
+    assert load_checkpoint(tmp_path / "last.npz").training["settings"]["threads"] == 1
+
+
+def test_two_small_batches_accumulate_to_the_gradient_of_one(small_text, tmp_path):
+    for size, batches in (("8", "1"), ("4", "2")):
+        run(small_text, tmp_path / batches, "--max_iters", "3", "--batch_size", size,
+            "--gradient_accumulation_steps", batches)
+    one, two = (arrays(tmp_path / name / "last.npz") for name in "12")
+    for name in one:
+        if name.startswith("model/"):
+            assert np.allclose(one[name], two[name], rtol=1e-3, atol=1e-5), name
+
+
+def test_without_clipping_the_gradient_stays_whole(small_text, tmp_path):
+    norms, flags = ("0", "1e9", "1"), ("--max_iters", "5", "--learning_rate", "1")
+    for norm in norms:
+        run(small_text, tmp_path / norm, *flags, "--grad_clip", norm)
+    none, huge, one = (tmp_path / norm / "last.npz" for norm in norms)
+    assert same_arrays(none, huge) and not same_arrays(none, one)
+
+
+# Optimisers
+
+def test_weight_decay_falls_on_matrices_only():
+    model = Transformer(TransformerConfig(9, 8, 1, 1, 8, bias=True))
+    decayed, other = decayed_and_other(model)
+    assert all(p.ndim == 2 for p in decayed["params"]) and "weight_decay" not in decayed
+    assert all(p.ndim == 1 for p in other["params"]) and other["weight_decay"] == 0
+    assert len(decayed["params"]) + len(other["params"]) == len(model.parameters())
+
+
+@pytest.mark.parametrize("options, sections", [
+    (dict(bias=True), (8, 8, 8)), (dict(bias=True, n_kv_head=1), (8, 4, 4)),
+    (dict(norm="rms_gain", activation="swiglu", n_inner=5, tied=False), (8, 8, 8))])
+def test_muon_gets_the_matrices_of_the_blocks_and_adamw_the_rest(options, sections):
+    model = Transformer(TransformerConfig(9, 8, 2, 2, 8, **options))
+    packed, other = matrices = packed_and_other_matrices(model)
+    names = {id(p): name for name, p in model.named_parameters()}
+    stepped = [names[id(p)] for group in matrices for p in group["params"]]
+    assert sorted(stepped) == sorted(name for name, p in model.named_parameters()
+                                     if name.startswith("blocks.") and p.ndim == 2)
+    assert ("blocks.1.mlp.gate.weight" in stepped) == ("swiglu" in options.values())
+    assert packed["params"] == [block.attention.qkv.weight for block in model.blocks]
+    assert packed["sections"] == sections and "sections" not in other
+    rest = [names[id(p)] for group in decayed_and_other(model, matrices) for p in group["params"]]
+    assert sorted(rest + stepped) == sorted(names.values())
+
+
+def test_the_optimiser_of_a_run_with_muon_keeps_momentum_of_matrices(small_text, tmp_path):
+    run(small_text, tmp_path, "--optimizer", "muon", "--max_iters", "2")
+    kept = arrays(tmp_path / "last.npz")
+    assert {name.split("/")[1] for name in kept if "blocks.0.attention.qkv" in name
+            and name.startswith("optimizer/")} == {"momentum"}
+    assert kept["optimizer/momentum/blocks.0.attention.qkv.weight"].any()
+    assert "optimizer/m/token_embedding.weight" in kept
+
+
+def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatch):
+    rates, real = [], mg.Muon.step
+
+    def step(muon):
+        rates.append(muon.param_groups[0]["lr"])
+        assert {group["lr"] for group in muon.param_groups} == {rates[-1]}
+        real(muon)
+    monkeypatch.setattr(mg.Muon, "step", step)
+    run(small_text, tmp_path, "--optimizer", "muon", "--max_iters", "20", "--muon_lr", "0.05",
+        "--min_lr", "2e-3", "--eval_interval", "1")
+    adamw = [float(row[3]) for row in rows(tmp_path)[1:]]          # of the step that follows
+    assert np.allclose(rates, 5 * np.array(adamw[:20]), rtol=1e-4) and max(rates) == 0.05
+
+
+# State
+
+def test_a_state_survives_json_exactly():
+    state = State(seed=3)
+    for i in range(5):
+        state.note_step(1 / (i + 3), 0.1)
+        state.batches.random(7), state.dropout.random()
+    assert state.note_evaluation(2.0) and not state.note_evaluation(2.5)
+    state.note_step(0.1 + 0.2, 1e-3)
+    state.note_step(1e17, 1e-3)         # above all whole numbers that a float has
+    other = State(seed=4)
+    other.restore(json.loads(json.dumps(state.saved())))
+    assert other.saved() == state.saved()
+    assert other.batches.random() == state.batches.random()
+    assert other.dropout.random() == state.dropout.random()
+    assert State(seed=3).batches.random() != State(seed=3).dropout.random()
+
+
+@pytest.mark.parametrize("change", [
+    {"iteration": "x"}, {"best": None}, {"losses": 3}, {"batches": None}, {"batches": {}},
+    {"dropout": {"bit_generator": "MT19937"}}], ids=str)
+def test_a_state_of_another_kind_is_refused_in_a_line(change):
+    state = State(seed=0)
+    with pytest.raises(ValueError, match="^no run can be resumed from .*train anew") as caught:
+        state.restore(state.saved() | change)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+
+def test_a_state_counts_steps_and_remembers_the_last_hundred_losses():
+    state = State(seed=0)
+    for i in range(150):
+        state.note_step(float(i), 0.1)
+    assert state.recent == [float(i) for i in range(49, 150)]
+    state.note_step(math.nan, 0.5, taken=False), state.note_step(math.nan, 0.5, taken=False)
+    assert (state.iteration, state.skipped, state.skipped_in_row) == (152, 2, 2)
+    state.note_step(1.0, 0.1), state.note_step(math.nan, 0.5, taken=False)
+    assert (state.iteration, state.skipped, state.skipped_in_row) == (154, 3, 1)
+    assert state.recent[-1] == 1
+
+
+def test_a_state_averages_the_losses_since_the_last_evaluation():
+    state = State(seed=0)
+    assert state.since_evaluation(100) == (None, 0.0)
+    state.note_step(3.0, 0.0)
+    assert state.since_evaluation(100) == (3.0, 0.0)    # no time has passed
+    state.note_evaluation(2.0)
+    state.note_step(2.0, 0.5), state.note_step(1.0, 1.5)
+    assert state.since_evaluation(100) == (1.5, 100.0) and state.seconds == 2
+
+
+# Log
+
+LINES = [[0, None, 4.5, 1e-5, 0.0, 0.0], [10, 2.25, 2.5, 1e-3, 1000.0, 1.25]]
+
+
+def log_of(path, lines=LINES, **settings):
+    log = Log(path, **settings)
+    for line in lines:
+        log.write(*line)
+    return log
+
+
+def test_a_log_is_read_as_it_was_written_and_whole_whenever_it_is_read(tmp_path, monkeypatch):
+    path, real, seen = tmp_path / "log.csv", os.fsync, []
+    assert read_log(Log(path).path) == []
+    monkeypatch.setattr(os, "fsync", lambda number: (seen.append(read_log(path)), real(number)))
+    log_of(path)
+    assert read_log(path) == LINES and [len(lines) for lines in seen[::2]] == [0, 0, 1]
+    whole = path.read_bytes()
+    assert Log(path, start=10).rows == LINES and path.read_bytes() == whole
+    assert Log(path, start=9).rows == LINES[:1]
+
+
+@pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole.replace(b"10,", b"1x,"),
+                                    lambda whole: whole[:-8], lambda whole: b"\xff" * 50])
+def test_a_log_that_is_damaged_or_lost_is_named_and_begun_anew(tmp_path, capsys, damage):
+    for lost in (False, True):
+        log = log_of(tmp_path / "log.csv")
+        log.path.write_bytes(damage(log.path.read_bytes()))
+        if lost:
+            log.path.unlink()
+        Log(log.path, start=10).write(20, 1.0, 1.5, 1e-3, 1000.0, 2.0)
+        said = capsys.readouterr().err
+        assert said.startswith(f"warning: {log.path} ") and said.endswith("a new one is begun\n")
+        assert read_log(log.path) == [[20, 1, 1.5, 1e-3, 1000, 2]]
+
+
+@pytest.mark.parametrize("lines", [
+    "", "iter,train_loss\n1,2\n", "{}\n0,,4.1,4e-5,0", "{}\n0,,4.1,4e-5,0,0,0", "{}\n,,4,4e-5,0,0",
+    "{}\n0,,nan,4e-5,0,0", "{}\n0,,4.1,inf,0,0", "{}\n0,,4.1,x,0,0", "{}\n\n", "\0", b"\xff\xfe"])
+def test_a_damaged_log_is_refused(tmp_path, lines):
+    path = tmp_path / "log.csv"
+    lines = lines if isinstance(lines, bytes) else lines.format(",".join(Log.COLUMNS)).encode()
+    path.write_bytes(lines)
+    with pytest.raises(ValueError, match="log.csv is damaged, or no log of this program"):
+        read_log(path)
+
+
+def test_a_log_of_skipped_steps_goes_on_from_one_without(tmp_path):
+    path = tmp_path / "log.csv"
+    with pytest.raises(ValueError, match="log.csv cannot be read: No such file"):
+        read_log(path)
+    log_of(path, LINES[:1])
+    log_of(path, [[10, None, 4.25, 1e-3, 0.0, 0.5, 10]], start=0, skips=True)
+    assert read_log(path) == [[*LINES[0], 0], [10, None, 4.25, 1e-3, 0, 0.5, 10]]
+    Log(path, start=10)
+    assert read_log(path) == [LINES[0], [10, None, 4.25, 1e-3, 0, 0.5]]
+
+
+# The folder
+
+@pytest.mark.parametrize("text, more", [
+    ("", ""), ("lantern", ""), ("my texts/a.txt", ""), ("/dev/stdin", " --data FILE"),
+    ("/dev/../dev/fd/3", " --data FILE"), ("/proc/self/fd/0", " --data FILE")])
+def test_a_text_that_was_piped_in_is_asked_for_in_a_file(text, more):
+    command = "python train.py --init_from resume --out_dir 'my run'"
+    assert Folder("my run").resume_command(["lantern", text]) == command + more
+
+
+def test_a_folder_in_the_users_home_is_found_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert Folder("~/out").path == tmp_path / "out" and not Folder("~/out").holds_run()
+
+
+LIMITED = """
+import resource, sys, train
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
+train.main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the size of a file")
+def test_a_full_disk_leaves_what_was_saved_and_says_what_to_do(out_dir):
+    before = {name: (out_dir / name).read_bytes() for name in ("last.npz", "previous.npz")}
+    said = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(len(before["last.npz"]) // 2), "--init_from", "resume",
+         "--out_dir", out_dir, "--max_iters", "50", "--checkpoint_interval", "1e-9"],
+        cwd=os.path.dirname(train.__file__), capture_output=True, text=True)
+    assert said.returncode == 1 and "Traceback" not in said.stderr
+    line = said.stderr.strip().splitlines()[-1]
+    assert line.startswith(f"train.py: cannot write into {out_dir}: File too large")
+    assert line.endswith(f"python train.py --init_from resume --out_dir {out_dir}")
+    assert before == {name: (out_dir / name).read_bytes() for name in before}
+    assert not list(out_dir.glob("*.part")) and "Exception ignored" not in said.stderr
+
+
+def test_a_second_run_into_the_same_folder_is_refused(out_dir, small_text, tmp_path, capsys):
+    before = contents(out_dir)
+    with claimed(out_dir):
+        for flags in (["--init_from", "resume"], ["--data", str(small_text), *TINY]):
+            line = refused(capsys, "--out_dir", str(out_dir), "--max_iters", "50", *flags)
+            assert f"another run writes into {out_dir} (process {os.getpid()}, since " in line
+        resume(out_dir, "--max_iters", "50", "--explain")
+        assert generate(*load_checkpoint(out_dir / "ckpt.npz")[:2], max_new_tokens=3)
+    assert before == contents(out_dir) and os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_damaged_or_lost_last_checkpoint_is_named_and_the_one_before_it_used(
+        trained, out_dir, capsys, damaged):
+    last, previous = out_dir / "last.npz", (out_dir / "previous.npz").read_bytes()
+    whole = last.read_bytes()
+    last.write_bytes(whole[:-1000]) if damaged else last.unlink()
+    resume(out_dir, "--explain", "--max_iters", "50")
+    assert last.exists() == damaged                     # which changes nothing
+    capsys.readouterr()
+    resume(out_dir)
+    said = capsys.readouterr().out
+    assert f"warning     {last} is {'damaged' if damaged else 'not there'}; " in said
+    assert f"{out_dir / 'previous.npz'}, the one before it, at step 30\n" in said
+    assert losses(out_dir) == losses(trained)
+    assert same_arrays(last, trained / "last.npz")
+    assert same_arrays(out_dir / "ckpt.npz", trained / "ckpt.npz")
+    assert (out_dir / "previous.npz").read_bytes() == previous      # no damaged file in its place
+    if damaged:
+        assert (out_dir / "last.damaged.npz").read_bytes() == whole[:-1000]
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_damaged_or_lost_best_model_is_named_and_replaced(out_dir, capsys, damaged):
+    best = out_dir / "ckpt.npz"
+    best.write_bytes(b"PK") if damaged else best.unlink()
+    resume(out_dir)
+    assert (f"warning     {best} is {'damaged' if damaged else 'not there'}; until the next "
+            "evaluation the resumed model stands in as the best one\n") in capsys.readouterr().out
+    assert iteration(best) == 40
+
+
+def test_a_best_model_that_is_newer_than_the_last_checkpoint_stays_the_best(out_dir):
+    best = load_checkpoint(out_dir / "ckpt.npz").training["state"]
+    os.replace(out_dir / "previous.npz", out_dir / "last.npz")
+    assert load_checkpoint(out_dir / "last.npz").training["state"]["best"] > best["best"]
+    before = (out_dir / "ckpt.npz").read_bytes()
+    resume(out_dir, "--learning_rate", "1e-9", "--max_iters", "40")     # which gets not so far
+    assert (out_dir / "ckpt.npz").read_bytes() == before
+    assert load_checkpoint(out_dir / "last.npz").training["state"]["best"] == best["best"]
+
+
+def test_checkpoints_are_written_between_evaluations(small_text, tmp_path, monkeypatch):
+    def steps_saved(*flags):
+        saved, real = [], runs.save_checkpoint
+
+        def save_checkpoint(path, *arguments, **more):
+            if path.name == "last.npz":
+                saved.append(arguments[2]["state"]["iteration"])
+            real(path, *arguments, **more)
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "save_checkpoint", save_checkpoint)
+            run(small_text, tmp_path, "--max_iters", "12", *flags)
+        return saved
+    assert steps_saved() == steps_saved("--checkpoint_interval", "0") == [0, 10, 12]
+    assert steps_saved("--checkpoint_interval", "1e-9") == [*range(13)]
+
+
+def test_an_earlier_run_is_set_aside_and_not_lost(small_text, tmp_path, capsys):
+    out_dir = tmp_path / "out"
+    for seed in "456":
+        run(small_text, out_dir, "--max_iters", "0", "--seed", seed)
+    one, two = (out_dir / f"earlier.{n}" for n in (1, 2))
+    said = capsys.readouterr().out
+    assert all(f"{out_dir} held an earlier run, which is now in {folder}" in said
+               for folder in (one, two))
+    assert [load_checkpoint(folder / name).training["settings"]["seed"] for folder in (
+        one, two, out_dir) for name in ("ckpt.npz", "last.npz")] == [4, 4, 5, 5, 6, 6]
+
+
+def test_what_a_run_could_not_load_again_ends_it_before_the_first_step(
+        small_text, out_dir, capsys, monkeypatch):
+    before = contents(out_dir)
+    monkeypatch.setitem(checkpoint.RECORD, "text", int)
+    monkeypatch.setattr(mg.AdamW, "step", None)
+    line = refused(capsys, "--data", str(small_text), "--out_dir", str(out_dir), *TINY)
+    assert "no checkpoint is written, as it could not be loaded again: its record" in line
+    assert contents(out_dir) == before
+
+
+@pytest.mark.parametrize("name, value", [
+    ("settings", {}), ("settings", {"n_layer": "1"}), ("settings", {"unknown": 1}),
+    ("settings", {"data": "no such\nfile"}), ("settings", None), ("text", None), ("text", "0"),
+    ("state", None), ("state", {}), ("state", {"batches": {}, "iteration": 1})], ids=str)
+def test_a_file_without_the_record_of_such_a_run_is_refused_in_a_line(trained, tmp_path, capsys,
+                                                                      name, value):
+    model, tokenizer, training, _ = load_checkpoint(trained / "last.npz")
+    if name == "settings" and value:
+        value = training["settings"] | value
+    training |= {name: value}
+    save_checkpoint(tmp_path / "last.npz", model, tokenizer,
+                    {key: kept for key, kept in training.items() if kept is not None},
+                    mg.AdamW(decayed_and_other(model)))
+    said = cannot_resume(capsys, tmp_path)
+    assert said.isprintable() and "Traceback" not in said
+
+
+def test_the_name_of_a_folder_cannot_break_the_line(tmp_path, capsys):
+    assert r"a\nb\x1b" in cannot_resume(capsys, tmp_path / "a\nb\x1b")
+
+
+def test_a_run_of_a_version_without_the_options_is_resumed_without_them(trained, tmp_path):
+    with np.load(trained / "last.npz", allow_pickle=False) as file:
+        older = {name: file[name] for name in file.files}
+    config, training = (json.loads(str(older[name])) for name in ("config", "training"))
+    for name in ("n_kv_head", "position", "norm", "qk_norm", "activation", "zero_init",
+                 "ngrams", "ngram_rows", "norm_eps", "n_inner", "attention_bias", "mlp_bias",
+                 "rotary_base", "tied"):
+        del config[name], training["settings"][name]
+    del training["settings"]["optimizer"], training["settings"]["muon_lr"]
+    training["state"]["spiked"] = -20       # and with a count that it had
+    older |= {"config": np.array(json.dumps(config)), "training": np.array(json.dumps(training))}
+    with open(tmp_path / "last.npz", "w+b") as file:
+        archive.write(file, older)
+    # The flags give what it has when they are unset.
+    resume(tmp_path, "--max_iters", "50", "--n_kv_head", "2", "--n_inner", "64", "--no-mlp_bias")
+    assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"
+
+
+def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path, monkeypatch):
+    s, text, left = Settings(n_layer=1, n_embd=8, max_iters=1), data.Text.read(str(small_text)), []
+    for number in (0, 1):
+        model, ranks = Transformer(s.model_config(text.tokenizer.vocab_size)), Ranks()
+        ranks.number, ranks.size = number, 2        # which say nothing to each other
+        with Folder(tmp_path / str(number)) as folder:
+            one = runs.Run(s, text, model, runs.optimizer_of(model, s, ranks), folder, ranks=ranks)
+            one.begin()
+            _, loss = one.evaluate_and_save()
+            one.save("ckpt.npz")
+            assert one.state.evaluated == 0 and math.isclose(one.state.best, loss)
+            assert "; all is kept in " in stopped(one)
+        left.append({path.name for path in tmp_path.glob(f"{number}/*")})
+    assert left == [{"ckpt.npz", "last.npz", "log.csv", ".lock"}, set()]
+
+
+# Fine-tuning: a run that starts from the weights of a checkpoint
+
+@pytest.fixture(scope="module")
+def new_text(small_text, tmp_path_factory):
+    """The words backwards, with characters that the model of `trained` does not know."""
+    path = tmp_path_factory.mktemp("text") / "new.txt"
+    path.write_text(small_text.read_text(encoding="utf-8")[::-1].replace("x", "É") + "Z!",
+                    encoding="utf-8")
+    return path
+
+
+def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_path, capsys):
+    run(small_text, tmp_path / "out", "--init_from", str(trained), "--max_iters", "0")
+    best = load_checkpoint(trained / "ckpt.npz")
+    (iteration, _, loss, _, _, seconds), = rows(tmp_path / "out")[1:]
+    assert float(loss) == pytest.approx(best.training["state"]["best"], abs=1e-6)
+    assert iteration == "0" and seconds == "0.00"
+    assert f"with the weights of {trained / 'ckpt.npz'}\ntext  " in capsys.readouterr().out
+    kept = load_checkpoint(tmp_path / "out" / "last.npz").training["settings"]
+    assert kept["init_from"] == str(trained / "ckpt.npz")
+    assert kept["out_dir"] == str(tmp_path / "out")
+
+
+def test_fine_tuning_on_a_new_text_is_described_repeated_and_resumed_as_any_other_run(
+        trained, new_text, tmp_path, monkeypatch, capsys):
+    flags = ("--init_from", str(trained / "last.npz"), "--max_iters", "20", "--dropout", "0.1",
+             "--block_size", "8")
+    for name in ("whole", "again"):
+        run(new_text, tmp_path / name, *flags)
+    said = capsys.readouterr().out
+    assert "3 characters that it does not know" in said and "'É' (" in said
+    assert "of its 16 positions, the first 8\n" in said
+    with monkeypatch.context() as patch:
+        stop_after(patch, 13)
+        with pytest.raises(SystemExit):
+            run(new_text, tmp_path / "cut", *flags)
+    resume(tmp_path / "cut")
+    for name in ("again", "cut"):
+        assert losses(tmp_path / "whole") == losses(tmp_path / name)
+        assert same_arrays(tmp_path / "whole" / "last.npz", tmp_path / name / "last.npz")
+        assert same_arrays(tmp_path / "whole" / "ckpt.npz", tmp_path / name / "ckpt.npz")
+    model, tokenizer, training, _ = load_checkpoint(tmp_path / "cut" / "last.npz")
+    known = load_checkpoint(trained / "last.npz").tokenizer.vocabulary
+    assert tokenizer.vocabulary == known + "!ZÉ" and model.config.block_size == 8
+    assert training["settings"]["init_from"] == str(trained / "last.npz")
+    assert "cannot become 16" in cannot_resume(capsys, tmp_path / "cut", "--block_size", "16")
+
+
+def test_fine_tuning_a_model_that_was_made_in_python_can_be_resumed(trained, new_text, tmp_path):
+    known = load_checkpoint(trained / "last.npz")
+    whole = dataclasses.replace(known.model.config, rotary_base=10000, norm_eps=1)
+    save_checkpoint(tmp_path / "made.npz", Transformer(whole), known.tokenizer)
+    run(new_text, tmp_path / "out", "--init_from", str(tmp_path / "made.npz"), "--max_iters", "1")
+    resume(tmp_path / "out", "--max_iters", "2")
+    assert rows(tmp_path / "out")[-1][0] == "2"
+
+
+def test_fine_tuning_may_start_from_the_run_in_its_own_folder(out_dir, new_text):
+    before = (out_dir / "ckpt.npz").read_bytes()
+    run(new_text, out_dir, "--init_from", str(out_dir), "--max_iters", "1")
+    assert (out_dir / "earlier.1" / "ckpt.npz").read_bytes() == before
+    resume(out_dir, "--max_iters", "2")
+
+
+def test_what_a_run_cannot_start_from_is_refused_in_a_line(trained, new_text, tmp_path, capsys):
+    (tmp_path / "cut.npz").write_bytes((trained / "ckpt.npz").read_bytes()[:-9])
+    save_checkpoint(tmp_path / "pair.npz", EncoderDecoder(3, 6, 1, 2, 8), CharTokenizer("abc"))
+    for init_from, words in (("resum", "did you mean resume?"),
+                             (tmp_path / "cut.npz", "is damaged or no checkpoint"),
+                             (tmp_path / "pair.npz", "holds an encoder-decoder")):
+        assert words in refused(capsys, "--data", new_text, "--out_dir", tmp_path / "out",
+                                "--init_from", init_from)
+    run(new_text, tmp_path / "out", "--init_from", str(trained), "--explain", "--max_iters", "9")
+    assert "with the weights of" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_on_several_texts_is_that_on_all_of_them_in_one(trained, small_text, tmp_path,
+                                                              monkeypatch, capsys):
+    whole, folder = small_text.read_text(encoding="utf-8"), tmp_path / "texts"
+    half = whole.index("\n", len(whole) // 2)
+    (folder / "drafts").mkdir(parents=True)
+    for name, part in (("1.txt", whole[:half]), ("2.md", whole[half + 1:])):
+        (folder / name).write_text(part, encoding="utf-8")
+    run(folder, tmp_path / "folder", "--max_iters", "40")
+    said = capsys.readouterr().out
+    assert said.startswith(f"files       {half:9,} characters in {folder / '1.txt'}\n")
+    assert f"not taken: what is in {folder / 'drafts'}\ntext        of 2 files: " in said
+    assert losses(tmp_path / "folder") == losses(trained)
+    assert same_arrays(tmp_path / "folder" / "last.npz", trained / "last.npz")
+    training = load_checkpoint(tmp_path / "folder" / "last.npz").training
+    assert training["settings"]["data"] == [str(folder / "1.txt"), str(folder / "2.md")]
+
+    monkeypatch.chdir(folder)
+    run("lantern", tmp_path / "words", "--data", "1.txt", "2.md", "--max_iters", "0")
+    monkeypatch.chdir(tmp_path)
+    (folder / "later.txt").write_text("later", encoding="utf-8")    # which this run has not read
+    resume(tmp_path / "words", "--max_iters", "1")
+    shutil.rmtree(folder)
+    line = cannot_resume(capsys, tmp_path / "words", "--max_iters", "1")
+    assert f'"{folder / "1.txt"}" is neither a known text' in line and "with --data FILE" in line
+    resume(tmp_path / "words", "--data", str(small_text), "--max_iters", "2")
+    kept = load_checkpoint(tmp_path / "words" / "last.npz").training["settings"]["data"]
+    assert kept == str(small_text)
+    assert "the text of 2 files is not the one that the run in" in cannot_resume(
+        capsys, tmp_path / "words", "--data", str(small_text), "lantern")
+
+
+# Steps that are not finite
+
+BLOWN_UP = ["--learning_rate", "1e30", "--max_iters", "50", "--grad_clip", "0",
+            "--warmup_iters", "0"]
+numpy_may_warn = pytest.mark.filterwarnings("ignore::RuntimeWarning")   # in place of the kernels
+
+
+def poison(patch, *when, loss=math.nan):
+    """Have the gradients of such steps come with another loss; returns the true ones, which fill a
+    list."""
+    losses, real = [], runs.Step.is_finite
+
+    def is_finite(step):
+        losses.append(step.loss)
+        if len(losses) in when:
+            step.loss = loss
+        return real(step)
+    patch.setattr(runs.Step, "is_finite", is_finite)
+    return losses
+
+
+def after_step(patch, number, change):
+    """Have AdamW change something after one of its steps."""
+    real = mg.AdamW.step
+
+    def step(optimizer):
+        real(optimizer)
+        if optimizer.steps == number:
+            change(optimizer)
+    patch.setattr(mg.AdamW, "step", step)
+
+
+@numpy_may_warn
+@pytest.mark.parametrize("more", [[], ["--gradient_accumulation_steps", "2", "--dropout", "0.2"]])
+def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_path, capsys, more):
+    out_dir = tmp_path / "out"
+    run(small_text, out_dir, "--max_iters", "0")
+    saved = contents(out_dir)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        run(small_text, out_dir, *BLOWN_UP, *more)
+    line, said = caught.value.code, capsys.readouterr().err
+    assert line.startswith("train.py: the loss of step 2 is ") and "\n" not in line
+    for part in ("so the run ends", "a lower --learning_rate (it was 1e+30)", "--grad_clip 1",
+                 f"the best model so far is in {out_dir / 'ckpt.npz'}",
+                 f"--init_from resume --out_dir {out_dir} resumes after step 0",
+                 f"python train.py --replay {out_dir / 'nan.npz'}"):
+        assert part in line
+    assert "first in   layer_norm, going back, in its gradient" in said
+    assert "model/layers.py:" in said and "beyond the largest float32" in said
+    assert len(rows(out_dir)) == 2 and not re.search("nan|inf", (out_dir / "log.csv").read_text())
+    assert iteration(out_dir / "last.npz") == 0
+
+    train.main(["--replay", str(out_dir / "nan.npz")])
+    again = capsys.readouterr().out
+    finding = said.strip().split("\n", 1)[1].rstrip()
+    assert "the same bit for bit" in again and finding in again
+    assert contents(out_dir / "earlier.1") == saved
+    run(small_text, out_dir, "--max_iters", "0")
+    assert (out_dir / "earlier.2" / "nan.npz").exists() and not (out_dir / "nan.npz").exists()
+
+
+def test_a_run_that_ended_at_a_nan_is_resumed_as_if_there_had_been_none(small_text, tmp_path,
+                                                                        monkeypatch):
+    run(small_text, tmp_path / "whole", "--max_iters", "20")
+    with monkeypatch.context() as patch:
+        poison(patch, 14)
+        with pytest.raises(SystemExit, match="the loss of step 14 is nan.*resumes after step 10"):
+            run(small_text, tmp_path / "cut", "--max_iters", "20")
+    resume(tmp_path / "cut")
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
+
+
+def test_a_skipped_step_leaves_weights_and_optimiser_as_they_were(small_text, tmp_path, capsys,
+                                                                  monkeypatch):
+    flags = ["--max_iters", "20", "--dropout", "0.1", "--on_nan", "skip"]
+    with monkeypatch.context() as patch:
+        true_losses = poison(patch, 3, 14)
+        run(small_text, tmp_path / "skipped", *flags)
+    said = capsys.readouterr()
+    with monkeypatch.context() as patch:            # the same draws, and nothing done with them
+        real, steps = mg.AdamW.step, []
+
+        def step(optimizer):
+            steps.append(optimizer)
+            if len(steps) not in (3, 14):
+                real(optimizer)
+        patch.setattr(mg.AdamW, "step", step)
+        run(small_text, tmp_path / "idle", *flags)
+    assert same_arrays(tmp_path / "skipped" / "last.npz", tmp_path / "idle" / "last.npz")
+    assert [row[-1] for row in rows(tmp_path / "skipped")] == ["skipped", "0", "1", "2"]
+    assert [line[6] for line in read_log(tmp_path / "skipped" / "log.csv")] == [0, 1, 2]
+    assert said.err.count("is skipped") == said.err.count("the loss of step 3 is nan") == 1
+    assert "step 14" not in said.err and said.out.count(", 2 steps skipped") == 1
+    assert "of 20 steps 2 were skipped" in said.out
+
+    # Kept are the weights, the batch and the generators as they were before the step.
+    model, tokenizer, training, _ = load_checkpoint(tmp_path / "skipped" / "nan.npz")
+    bad, state = restored(training), State(seed=0)
+    state.restore(training["state"])
+    now, _ = repeat(bad, model)
+    assert (bad.number, state.iteration) == (3, 2) and now.loss == true_losses[2]
+    ids, _ = data.split(tokenizer.encode(data.read_text(str(small_text))))
+    drawn = data.random_batch(ids, 4, 16, state.batches)
+    assert all(np.array_equal(a, b) for a, b in zip(drawn, *bad.batches, strict=True))
+
+    with monkeypatch.context() as patch:
+        poison(patch, 3)
+        run(small_text, tmp_path / "cut", *flags, "--max_iters", "10", "--lr_decay_iters", "20")
+    with monkeypatch.context() as patch:
+        poison(patch, 4)
+        resume(tmp_path / "cut", "--max_iters", "20")
+    assert "resumed after step 10, 1 step skipped" in capsys.readouterr().out
+    assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "skipped" / "last.npz")
+    assert rows(tmp_path / "cut")[-1][:4] == rows(tmp_path / "skipped")[-1][:4]
+
+
+@numpy_may_warn
+def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(small_text, tmp_path):
+    with pytest.raises(SystemExit) as caught:
+        run(small_text, tmp_path, *BLOWN_UP, "--on_nan", "skip", "--checkpoint_interval", "1e-9")
+    line, kept = caught.value.code, load_checkpoint(tmp_path / "last.npz").training["state"]
+    assert "the loss of step 21 is" in line and "after 20 skipped steps in a row" in line
+    assert kept["skipped_in_row"] == 0 and f"after step {kept['iteration']}, " in line
+    assert load_checkpoint(tmp_path / "nan.npz").training["nan"]["step"] == 2
+    resume(tmp_path, "--learning_rate", "1e-3", "--max_iters", "5")
+    assert rows(tmp_path)[-1][0] == "5"
+
+
+@numpy_may_warn
+def test_weights_that_are_not_finite_never_take_the_place_of_a_checkpoint(small_text, tmp_path):
+    with pytest.raises(SystemExit):
+        run(small_text, tmp_path, *BLOWN_UP, "--learning_rate", "1e308", "--checkpoint_interval",
+            "1e-9")
+    assert iteration(tmp_path / "ckpt.npz") == iteration(tmp_path / "last.npz") == 0
+
+
+def test_an_optimiser_that_is_not_finite_never_takes_the_place_of_a_checkpoint(
+        small_text, tmp_path, monkeypatch):
+    def spoil(optimizer):
+        optimizer.v[0][...] = math.inf      # whose weights are nan after one step more
+    after_step(monkeypatch, 7, spoil)
+    with pytest.raises(SystemExit, match="the loss of step 9 is nan"):
+        run(small_text, tmp_path, "--max_iters", "10", "--checkpoint_interval", "1e-9")
+    assert iteration(tmp_path / "last.npz") == 6
+
+
+@pytest.mark.parametrize("on_nan", ["stop", "skip"])
+def test_a_validation_loss_that_is_not_finite_ends_the_run_and_is_not_logged(
+        small_text, tmp_path, capsys, monkeypatch, on_nan):
+    def spoil(optimizer):
+        optimizer.param_groups[0]["params"][-1].data[0, 0] = math.nan
+    after_step(monkeypatch, 10, spoil)
+    out_dir = tmp_path / "out"
+    line = refused(capsys, "--data", str(small_text), "--out_dir", str(out_dir), *TINY,
+                   "--max_iters", "20", "--on_nan", on_nan, "--always_save_checkpoint")
+    assert "the validation loss after step 10 is nan, so the run ends" in line
+    assert "resumes after step 0" in line
+    assert [row[0] for row in rows(out_dir)] == ["iter", "0"]
+    for name in ("ckpt.npz", "last.npz"):
+        kept = load_checkpoint(out_dir / name)
+        assert kept.training["state"]["iteration"] == 0
+        assert all(np.isfinite(p.data).all() for p in kept.model.parameters())
+    capsys.readouterr()
+    train.main(["--replay", str(out_dir / "nan.npz")])
+    said = capsys.readouterr().out
+    assert "the same bit for bit" in said
+    assert "first in   mlp, going forward at model/layers.py:" in said
+    assert "the weight blocks.0.mlp.down.weight is not finite before the step: 1 of its" in said
+
+
+# Runs by the clock
+
+@pytest.fixture
+def steady(monkeypatch):
+    """Every step takes a quarter of a second, whatever it takes."""
+    ticks = itertools.count()
+    monkeypatch.setattr(runs, "clock", lambda: next(ticks) / 4)
+
+
+def iterations(out_dir):
+    return [int(row[0]) for row in rows(out_dir)[1:]]
+
+
+@pytest.mark.parametrize("flags, end", [
+    (["--minutes", "0.1"], 24), (["--minutes", "0.1", "--max_iters", "15"], 15),
+    (["--minutes", "0.1", "--max_iters", "50"], 24), (["--minutes", "0.001"], 1)])
+def test_a_run_by_the_clock_ends_at_its_minutes_or_its_steps(small_text, tmp_path, capsys, steady,
+                                                             flags, end):
+    run(small_text, tmp_path, *flags)
+    assert iterations(tmp_path) == [i for i in range(0, end, 10)] + [end]
+    assert float(rows(tmp_path)[-1][-1]) == end / 4
+    said = capsys.readouterr().out
+    assert re.search(rf"\ntraining    .*\b{flags[1]} minutes of .* on (?!1 threads)\d+ threads?\n"
+                     r" {12}\(evaluating, compiling and saving not counted\)\n", said)
+    assert "inf" not in said and "None" not in said
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_by_the_clock_the_rate_falls_with_the_time_and_not_with_the_steps(
+        small_text, tmp_path, steady, schedule):
+    run(small_text, tmp_path, "--minutes", "0.1", "--schedule", schedule, "--eval_interval", "1",
+        "--decay_share", "0.5")
+    curve = {"cosine": lambda at: (1 + math.cos(math.pi * at)) / 2,
+             "linear": lambda at: min(1, 2 - 2 * at)}[schedule]
+    rates = [float(row[3]) for row in rows(tmp_path)[1:]]
+    expected = [1e-2 * (i + 1) / 6 for i in range(5)] + [
+        1e-3 + 9e-3 * curve(i / 24) for i in range(5, 25)]
+    assert np.allclose(rates, expected, rtol=1e-4)
+
+
+def test_of_two_ends_the_rate_falls_towards_the_earlier(small_text, tmp_path, steady):
+    for name, flags in dict(steps="--max_iters 12", both="--max_iters 12 --minutes 1",
+                            clock="--minutes 0.05", late="--minutes 0.05 --max_iters 1000").items():
+        run(small_text, tmp_path / name, *flags.split())
+    assert losses(tmp_path / "both") == losses(tmp_path / "steps")
+    assert losses(tmp_path / "late") == losses(tmp_path / "clock")
+
+
+@pytest.mark.parametrize("flags", [[], ["--schedule", "linear", "--optimizer", "muon"]])
+def test_a_run_by_the_clock_is_resumed_bit_for_bit_where_the_clock_is(small_text, tmp_path, steady,
+                                                                      monkeypatch, flags):
+    whole, cut, flags = tmp_path / "whole", tmp_path / "cut", ["--minutes", "0.1", *flags]
+    run(small_text, whole, "--dropout", "0.1", *flags)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 13)
+        with pytest.raises(SystemExit):
+            run(small_text, cut, "--dropout", "0.1", *flags)
+    assert load_checkpoint(cut / "last.npz").training["state"]["seconds"] == 13 / 4
+    resume(cut)
+    assert rows(cut) == rows(whole)         # the seconds too
+    assert same_arrays(cut / "last.npz", whole / "last.npz")
+    resume(cut, "--minutes", "0.15")
+    assert iterations(cut)[-1] == 36
+
+
+def test_a_resumed_run_ends_as_it_is_told_now_by_clock_or_steps(small_text, tmp_path, steady):
+    run(small_text, tmp_path, "--minutes", "0.05")
+    ends = [iterations(tmp_path)[-1]]
+    for flags in ("--max_iters 40", "--minutes 0.2", "--minutes 0.3 --max_iters 50"):
+        resume(tmp_path, *flags.split())
+        ends.append(iterations(tmp_path)[-1])
+    assert ends == [12, 40, 48, 50]
+
+
+def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch):
+    before = compiled.seconds_compiling()
+    monkeypatch.setattr(runs.time, "perf_counter", lambda: 100.0)
+    started = runs.clock()
+    monkeypatch.setattr(runs.time, "perf_counter", lambda: 130.0)
+    monkeypatch.setattr(compiled, "seconds_compiling", lambda: before + 28.0)
+    assert math.isclose(runs.clock() - started, 2)
