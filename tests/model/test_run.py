@@ -25,7 +25,7 @@ from model.replay.nan import repeat, restored
 from model.report import stopped
 from model.run import Folder, Log, State, decayed_and_other, packed_and_other_matrices, read_log
 from model.settings import Settings
-from tests.kit import TINY, arrays, losses, refused, rows, run, same_arrays
+from tests.kit import TINY, arrays, losses, refusal, refused, rows, run, same_arrays, written
 
 
 def resume(out_dir, *flags):
@@ -127,13 +127,6 @@ def test_other_settings_of_a_model_cannot_change_either(capsys, trained, tmp_pat
                          cannot_resume(capsys, trained, *more))
 
 
-def test_a_finished_run_can_go_on_with_more_steps(small_text, tmp_path):
-    run(small_text, tmp_path / "out", "--max_iters", "10")
-    resume(tmp_path / "out")
-    train.main(["--init_from=resume", "--out-dir", str(tmp_path / "out"), "--max-iters", "20"])
-    assert [row[0] for row in rows(tmp_path / "out")[1:]] == ["0", "10", "20"]
-
-
 def test_a_run_that_was_moved_is_resumed_where_it_is_now(trained, out_dir, monkeypatch):
     before = contents(trained)
     monkeypatch.chdir(out_dir.parent)
@@ -199,15 +192,6 @@ def test_muon_gets_the_matrices_of_the_blocks_and_adamw_the_rest(options, sectio
     assert sorted(rest + stepped) == sorted(names.values())
 
 
-def test_the_optimiser_of_a_run_with_muon_keeps_momentum_of_matrices(small_text, tmp_path):
-    run(small_text, tmp_path, "--optimizer", "muon", "--max_iters", "2")
-    kept = arrays(tmp_path / "last.npz")
-    assert {name.split("/")[1] for name in kept if "blocks.0.attention.qkv" in name
-            and name.startswith("optimizer/")} == {"momentum"}
-    assert kept["optimizer/momentum/blocks.0.attention.qkv.weight"].any()
-    assert "optimizer/m/token_embedding.weight" in kept
-
-
 def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatch):
     rates, real = [], mg.Muon.step
 
@@ -245,9 +229,7 @@ def test_a_state_survives_json_exactly():
     {"dropout": {"bit_generator": "MT19937"}}], ids=str)
 def test_a_state_of_another_kind_is_refused_in_a_line(change):
     state = State(seed=0)
-    with pytest.raises(ValueError, match="^no run can be resumed from .*train anew") as caught:
-        state.restore(state.saved() | change)
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+    assert "train anew" in refusal(ValueError, state.restore, state.saved() | change)
 
 
 def test_a_state_counts_steps_and_remembers_the_last_hundred_losses():
@@ -295,35 +277,24 @@ def test_a_log_is_read_as_it_was_written_and_whole_whenever_it_is_read(tmp_path,
     assert Log(path, start=9).rows == LINES[:1]
 
 
-@pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole.replace(b"10,", b"1x,"),
-                                    lambda whole: whole[:-8], lambda whole: b"\xff" * 50])
-def test_a_log_that_is_damaged_or_lost_is_named_and_begun_anew(tmp_path, capsys, damage):
-    for lost in (False, True):
-        log = log_of(tmp_path / "log.csv")
-        log.path.write_bytes(damage(log.path.read_bytes()))
-        if lost:
-            log.path.unlink()
-        Log(log.path, start=10).write(20, 1.0, 1.5, 1e-3, 1000.0, 2.0)
-        said = capsys.readouterr().err
-        assert said.startswith(f"warning: {log.path} ") and said.endswith("a new one is begun\n")
-        assert read_log(log.path) == [[20, 1, 1.5, 1e-3, 1000, 2]]
-
-
 @pytest.mark.parametrize("lines", [
     "", "iter,train_loss\n1,2\n", "{}\n0,,4.1,4e-5,0", "{}\n0,,4.1,4e-5,0,0,0", "{}\n,,4,4e-5,0,0",
-    "{}\n0,,nan,4e-5,0,0", "{}\n0,,4.1,inf,0,0", "{}\n0,,4.1,x,0,0", "{}\n\n", "\0", b"\xff\xfe"])
-def test_a_damaged_log_is_refused(tmp_path, lines):
+    "{}\n0,,nan,4e-5,0,0", "{}\n0,,4.1,inf,0,0", "{}\n0,,4.1,x,0,0", "{}\n\n", "\0", b"\xff\xfe",
+    None])
+def test_a_log_that_is_damaged_or_lost_is_refused_and_a_resumed_run_begins_a_new_one(
+        tmp_path, capsys, lines):
     path = tmp_path / "log.csv"
-    lines = lines if isinstance(lines, bytes) else lines.format(",".join(Log.COLUMNS)).encode()
-    path.write_bytes(lines)
-    with pytest.raises(ValueError, match="log.csv is damaged, or no log of this program"):
-        read_log(path)
+    if lines is not None:
+        written(path, lines.format(",".join(Log.COLUMNS)) if isinstance(lines, str) else lines)
+    assert str(path) in refusal(ValueError, read_log, path)
+    Log(path, start=10).write(20, 1.0, 1.5, 1e-3, 1000.0, 2.0)
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: {path} ") and said.endswith("; a new one is begun\n")
+    assert read_log(path) == [[20, 1, 1.5, 1e-3, 1000, 2]]
 
 
 def test_a_log_of_skipped_steps_goes_on_from_one_without(tmp_path):
     path = tmp_path / "log.csv"
-    with pytest.raises(ValueError, match="log.csv cannot be read: No such file"):
-        read_log(path)
     log_of(path, LINES[:1])
     log_of(path, [[10, None, 4.25, 1e-3, 0.0, 0.5, 10]], start=0, skips=True)
     assert read_log(path) == [[*LINES[0], 0], [10, None, 4.25, 1e-3, 0, 0.5, 10]]
@@ -752,20 +723,13 @@ def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(sma
     assert rows(tmp_path)[-1][0] == "5"
 
 
-@numpy_may_warn
-def test_weights_that_are_not_finite_never_take_the_place_of_a_checkpoint(small_text, tmp_path):
-    with pytest.raises(SystemExit):
-        run(small_text, tmp_path, *BLOWN_UP, "--learning_rate", "1e308", "--checkpoint_interval",
-            "1e-9")
-    assert iteration(tmp_path / "ckpt.npz") == iteration(tmp_path / "last.npz") == 0
-
-
-def test_an_optimiser_that_is_not_finite_never_takes_the_place_of_a_checkpoint(
-        small_text, tmp_path, monkeypatch):
-    def spoil(optimizer):
-        optimizer.v[0][...] = math.inf      # whose weights are nan after one step more
+@pytest.mark.parametrize("spoil, last", [
+    (lambda adamw: adamw.param_groups[0]["params"][0].data.fill(math.inf), "loss of step 8 is nan"),
+    (lambda adamw: adamw.v[0].fill(math.inf), "loss of step 9 is nan")])    # weights a step later
+def test_what_is_not_finite_never_takes_the_place_of_a_checkpoint(small_text, tmp_path, monkeypatch,
+                                                                  spoil, last):
     after_step(monkeypatch, 7, spoil)
-    with pytest.raises(SystemExit, match="the loss of step 9 is nan"):
+    with pytest.raises(SystemExit, match=last):
         run(small_text, tmp_path, "--max_iters", "10", "--checkpoint_interval", "1e-9")
     assert iteration(tmp_path / "last.npz") == 6
 
