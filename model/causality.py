@@ -1,4 +1,4 @@
-"""Proof before training that a model predicts without seeing what it must predict."""
+"""Proof before training that a model is causal: that its causal mask hides what it must predict."""
 import math
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ from tqdm import tqdm
 from minigrad import no_grad
 
 TOKENS = 4096       # about the number tried at each length, and again with the future changed
-SHORT = 64          # positions; each is tried
-LONG = 2048         # positions, at most: attention to more takes seconds, then minutes
-LOGITS = 1 << 26    # numbers at once; of many tokens, fewer positions are tried together
+SHORT = 64          # the length at which every position is tried
+LONG = 2048         # the longest sequence tried: attention over more takes seconds, then minutes
+LOGITS = 1 << 26    # at most this many at once: a large vocabulary means fewer positions per batch
 
 
 class CausalityError(ValueError):
@@ -20,14 +20,14 @@ class CausalityError(ValueError):
 def prove_causality(model: Callable, vocab_size: int, block_size: int) -> None:
     """Change the future and check that the logits of the past stay equal bit for bit.
 
-    The model gets a batch of one random sequence of ids, repeated.  Then it gets the same batch
+    The model gets a batch that repeats one random sequence of ids.  Then it gets the same batch
     with other ids from some position on, a different position in each row.  All logits before that
-    position must be equal.  In sequences of SHORT, every position is tried; in sequences as long as
-    the block or LONG, evenly spaced positions, the last one included.
+    position must be equal.  In sequences of SHORT ids, every position is tried; in sequences as
+    long as the block, or LONG, evenly spaced positions, the last one included.
 
     So a leak that all queries have, or all blocks of up to SHORT queries, is found at any block
-    size.  From SHORT on, a leak between two neighbours only may be missed.  Nothing is tried from
-    LONG on: there only a leak that earlier positions have too is found.
+    size.  Beyond SHORT, a leak between two single neighbours may be missed.  Beyond LONG nothing is
+    tried: a leak there is found only if earlier positions have it, too.
 
     Raises
     ------

@@ -1,6 +1,5 @@
-"""A training run: optimisers, state, log, folder, learning-rate schedule, evaluations, checkpoints,
-and what it does about a nan.  The loop itself is `steps` in train.py.
-"""
+"""A training run: its optimisers, state, log and folder, learning-rate schedule, evaluations and
+checkpoints, and what it does about a nan.  The loop itself is `steps` in train.py."""
 import contextlib
 import csv
 import dataclasses
@@ -149,7 +148,7 @@ class State:
         """
         try:
             for name, value in saved.items():
-                now = getattr(self, name, None)         # None: of another version
+                now = vars(self).get(name)              # None: of another version
                 if isinstance(now, np.random.Generator):
                     now.bit_generator.state = value
                 elif now is not None:
@@ -232,8 +231,7 @@ class Folder(contextlib.ExitStack):
         return str(self.path)
 
     def begin(self) -> None:
-        """Make the folder and claim it.  Move the files of an earlier run into a folder within it,
-        as it may be the only one that is writable."""
+        """Make and claim the folder.  Move the files of an earlier run into a folder within it."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.enter_context(claimed(self.path))
         names = (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)

@@ -42,11 +42,14 @@ def test_a_process_alone_imports_no_mpi4py(launcher, environment, monkeypatch):
     assert subprocess.run([sys.executable, "-c", loaded], cwd=ROOT).returncode == 0
 
 
+ALONE = SimpleNamespace(COMM_WORLD=SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1))
+
+
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("mpi4py, says", [
     (None, "this is one of several ranks, and mpi4py or its MPI cannot be used"),
-    (SimpleNamespace(rc=SimpleNamespace(), MPI=SimpleNamespace(COMM_WORLD=SimpleNamespace(
-        Get_rank=lambda: 0, Get_size=lambda: 1))), "the launcher has started 2 ranks, and mpi4py finds 1")])
+    (SimpleNamespace(rc=SimpleNamespace(), MPI=ALONE),
+     "the launcher has started 2 ranks, and mpi4py finds 1")])
 def test_where_ranks_cannot_join_the_first_says_what_to_install(launcher, monkeypatch, number,
                                                                 mpi4py, says):
     launcher(PMI_RANK=str(number), PMI_SIZE="2")
