@@ -128,12 +128,24 @@ def test_memory_grows_with_the_length_and_not_with_its_square():
     assert 3.5 < most(2048) / most(512) < 4.5           # 16 with a (T, T) matrix for every head
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(small_text, tmp_path):
-    command = [sys.executable, train.__file__, "--data", str(small_text),
-               "--out_dir", str(tmp_path), *TINY, "--max_iters", "100000"]
+HANGING = """
+import fcntl, termios, train
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)        # a terminal of its own
+train.main()
+"""
+
+
+def long_run(*begin, text, out_dir, **settings):
+    """A process that trains for a long time."""
+    command = [sys.executable, *begin, "--data", str(text), "--out_dir", str(out_dir), *TINY,
+               "--max_iters", "100000", "--eval_interval", "100000"]
+    return subprocess.Popen(command, cwd=ROOT, **settings)
+
+
+def test_ctrl_c_saves_and_says_how_to_resume(small_text, tmp_path):
     flags = subprocess.CREATE_NEW_PROCESS_GROUP if os.name == "nt" else 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          creationflags=flags) as process:
+    with long_run("train.py", text=small_text, out_dir=tmp_path, stdout=subprocess.PIPE,
+                  stderr=subprocess.PIPE, creationflags=flags) as process:
         try:
             deadline = time.time() + 120
             while not (tmp_path / "ckpt.npz").exists() and process.poll() is None:
@@ -143,26 +155,17 @@ def test_ctrl_c_saves_and_says_how_to_go_on(small_text, tmp_path):
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 130 and "Traceback" not in err
-    assert "python train.py --init_from resume" in out
+    assert process.returncode == 130 and b"Traceback" not in err
+    assert b"python train.py --init_from resume" in out
     assert load_checkpoint(tmp_path / "last.npz").optimizer
-
-
-HANGING = """
-import fcntl, termios, train
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)        # a terminal of its own
-train.main()
-"""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends what runs in a window that is closed")
 def test_a_terminal_that_is_closed_saves_like_ctrl_c(small_text, tmp_path):
     import pty
     ours, its = pty.openpty()
-    command = [sys.executable, "-c", HANGING, "--data", str(small_text), "--out_dir", str(tmp_path),
-               *TINY, "--max_iters", "100000", "--eval_interval", "100000"]
-    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True,
-                          cwd=os.path.dirname(train.__file__)) as process:
+    with long_run("-c", HANGING, text=small_text, out_dir=tmp_path, stdin=its, stdout=its,
+                  stderr=its, start_new_session=True) as process:
         os.close(its)
         try:
             said = b""

@@ -61,22 +61,41 @@ def stop_after(patch, iteration):
     patch.setattr(State, "note_step", note_step)
 
 
+@pytest.fixture
+def steady(monkeypatch):
+    """Every step takes a quarter of a second, whatever it takes."""
+    ticks = itertools.count()
+    monkeypatch.setattr(runs, "clock", lambda: next(ticks) / 4)
+
+
+@pytest.fixture(scope="module")
+def new_text(small_text, tmp_path_factory):
+    """The words backwards, with characters that the model of `trained` does not know."""
+    words = small_text.read_text(encoding="utf-8")[::-1].replace("x", "É") + "Z!"
+    return written(tmp_path_factory.mktemp("text") / "new.txt", words)
+
+
 # A run from its beginning to its end: the flags; what describes it; a flag that it keeps, and that
 # flag with another value; the options of its model; what explains a step of it.
 LIVES = {
-    "gpt2": ("--dropout 0.1 --gradient_accumulation_steps 2", r"2 heads, 16 channels",
+    "gpt2": ("--max_iters 20 --dropout 0.1 --gradient_accumulation_steps 2", "16 channels, block",
              "--n_layer 1", "--n_layer 2", {}, "layer_norm"),
-    "modern": ("--norm rms --qk_norm --position rotary --activation relu2 --zero_init --ngrams 3 "
-               "--ngram_rows 50", r"(?s)but for .*--norm rms\b", "--norm rms", "--norm layer",
+    "modern": ("--max_iters 20 --norm rms --qk_norm --position rotary --activation relu2 "
+               "--zero_init --ngrams 3 --ngram_rows 50", r"(?s)but for .*--norm rms\b",
+               "--norm rms", "--norm layer",
                dict(norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=3),
                "ngram_embedding.weight"),
-    "llama": ("--norm rms_gain --norm_eps 1e-6 --position rotary --rotary_base 100 --activation "
-              "swiglu --n_inner 40 --no-tied --attention_bias --profile 5",
+    "llama": ("--max_iters 20 --norm rms_gain --norm_eps 1e-6 --position rotary --rotary_base 100 "
+              "--activation swiglu --n_inner 40 --no-tied --attention_bias --profile 5",
               r"(?s)but for .*--norm_eps 1e-06\s.*--n_inner 40\s.*--no-tied\b",
               "--n_inner 40", "--n_inner 64", dict(tied=False, n_inner=40), "mlp.gate.weight"),
-    "muon": ("--optimizer muon --dropout 0.1", r"steps of 64 characters by Muon and AdamW, ",
-             "--optimizer muon", "--optimizer adamw", {}, "Muon"),
-    **{position: (f"--position {position} --n_kv_head 1 --dropout 0.1",
+    "muon": ("--minutes 0.1 --schedule linear --optimizer muon --dropout 0.1",
+             r"0.1 minutes of steps of 64 characters by Muon and AdamW, ", "--optimizer muon",
+             "--optimizer adamw", {}, "Muon"),
+    "fine-tuned": ("--minutes 0.1 --init_from TRAINED/last.npz --dropout 0.1 --block_size 8",
+                   r"(?s)3 characters that it does not know.*'É' \(.*16 positions, the first 8\n",
+                   "--block_size 8", "--block_size 16", dict(block_size=8), "layer_norm"),
+    **{position: (f"--max_iters 20 --position {position} --n_kv_head 1 --dropout 0.1",
                   rf"(?s)but for .*--position {position}\b.*2 heads \(1 of keys and values\)",
                   f"--position {position}", "--position learned",
                   dict(position=position, n_kv_head=1), "self_attention")
@@ -85,16 +104,17 @@ LIVES = {
 
 @pytest.mark.parametrize("name", LIVES)
 def test_a_run_that_is_stopped_and_resumed_ends_as_one_left_alone(
-        small_text, tmp_path, monkeypatch, capsys, name):
+        small_text, new_text, trained, tmp_path, monkeypatch, capsys, steady, name):
     flags, described, keeps, other, options, explained = LIVES[name]
+    text = new_text if name == "fine-tuned" else small_text
     whole, cut, stop_at = tmp_path / "whole", tmp_path / "cut", 10 if name == "gpt2" else 13
-    flags = [*flags.split(), "--max_iters", "20"]
-    run(small_text, whole, *flags)
+    flags = flags.replace("TRAINED", str(trained)).split()
+    run(text, whole, *flags)
     assert re.search(described, capsys.readouterr().out)
     with monkeypatch.context() as patch:
         stop_after(patch, stop_at)
         with pytest.raises(SystemExit) as caught:
-            run(small_text, cut, *flags)
+            run(text, cut, *flags)
     said = capsys.readouterr().out
     assert caught.value.code == 130 and f"stopped after {stop_at} steps; all is kept in" in said
     assert f"python train.py --init_from resume --out_dir {cut}" in said
@@ -103,7 +123,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_as_one_left_alone(
         file.write(f"{max(stop_at, 11)},9,9,9,9,9\r\n")     # of an evaluation that was not kept
 
     resume(cut)
-    assert losses(cut) == losses(whole)
+    assert rows(cut) == rows(whole)
     assert same_arrays(cut / "last.npz", whole / "last.npz")
     assert same_arrays(cut / "ckpt.npz", whole / "ckpt.npz")
     model, tokenizer, *_ = load_checkpoint(cut / "ckpt.npz")
@@ -487,15 +507,6 @@ def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path, mo
 
 # Fine-tuning: a run that starts from the weights of a checkpoint
 
-@pytest.fixture(scope="module")
-def new_text(small_text, tmp_path_factory):
-    """The words backwards, with characters that the model of `trained` does not know."""
-    path = tmp_path_factory.mktemp("text") / "new.txt"
-    path.write_text(small_text.read_text(encoding="utf-8")[::-1].replace("x", "É") + "Z!",
-                    encoding="utf-8")
-    return path
-
-
 def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_path, capsys):
     run(small_text, tmp_path / "out", "--init_from", str(trained), "--max_iters", "0")
     best = load_checkpoint(trained / "ckpt.npz")
@@ -508,29 +519,11 @@ def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_pa
     assert kept["out_dir"] == str(tmp_path / "out")
 
 
-def test_fine_tuning_on_a_new_text_is_described_repeated_and_resumed_as_any_other_run(
-        trained, new_text, tmp_path, monkeypatch, capsys):
-    flags = ("--init_from", str(trained / "last.npz"), "--max_iters", "20", "--dropout", "0.1",
-             "--block_size", "8")
-    for name in ("whole", "again"):
-        run(new_text, tmp_path / name, *flags)
-    said = capsys.readouterr().out
-    assert "3 characters that it does not know" in said and "'É' (" in said
-    assert "of its 16 positions, the first 8\n" in said
-    with monkeypatch.context() as patch:
-        stop_after(patch, 13)
-        with pytest.raises(SystemExit):
-            run(new_text, tmp_path / "cut", *flags)
-    resume(tmp_path / "cut")
-    for name in ("again", "cut"):
-        assert losses(tmp_path / "whole") == losses(tmp_path / name)
-        assert same_arrays(tmp_path / "whole" / "last.npz", tmp_path / name / "last.npz")
-        assert same_arrays(tmp_path / "whole" / "ckpt.npz", tmp_path / name / "ckpt.npz")
-    model, tokenizer, training, _ = load_checkpoint(tmp_path / "cut" / "last.npz")
-    known = load_checkpoint(trained / "last.npz").tokenizer.vocabulary
-    assert tokenizer.vocabulary == known + "!ZÉ" and model.config.block_size == 8
-    assert training["settings"]["init_from"] == str(trained / "last.npz")
-    assert "cannot become 16" in cannot_resume(capsys, tmp_path / "cut", "--block_size", "16")
+def test_fine_tuning_on_a_new_text_adds_its_characters_to_the_table(trained, new_text, tmp_path):
+    run(new_text, tmp_path, "--init_from", str(trained / "last.npz"), "--max_iters", "1")
+    known, new = (load_checkpoint(folder / "last.npz") for folder in (trained, tmp_path))
+    assert new.tokenizer.vocabulary == known.tokenizer.vocabulary + "!ZÉ"
+    assert new.training["settings"]["init_from"] == str(trained / "last.npz")
 
 
 def test_fine_tuning_a_model_that_was_made_in_python_can_be_resumed(trained, new_text, tmp_path):
@@ -760,13 +753,6 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run_and_is_not_logged(
 
 # Runs by the clock
 
-@pytest.fixture
-def steady(monkeypatch):
-    """Every step takes a quarter of a second, whatever it takes."""
-    ticks = itertools.count()
-    monkeypatch.setattr(runs, "clock", lambda: next(ticks) / 4)
-
-
 def iterations(out_dir):
     return [int(row[0]) for row in rows(out_dir)[1:]]
 
@@ -804,23 +790,6 @@ def test_of_two_ends_the_rate_falls_towards_the_earlier(small_text, tmp_path, st
         run(small_text, tmp_path / name, *flags.split())
     assert losses(tmp_path / "both") == losses(tmp_path / "steps")
     assert losses(tmp_path / "late") == losses(tmp_path / "clock")
-
-
-@pytest.mark.parametrize("flags", [[], ["--schedule", "linear", "--optimizer", "muon"]])
-def test_a_run_by_the_clock_is_resumed_bit_for_bit_where_the_clock_is(small_text, tmp_path, steady,
-                                                                      monkeypatch, flags):
-    whole, cut, flags = tmp_path / "whole", tmp_path / "cut", ["--minutes", "0.1", *flags]
-    run(small_text, whole, "--dropout", "0.1", *flags)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 13)
-        with pytest.raises(SystemExit):
-            run(small_text, cut, "--dropout", "0.1", *flags)
-    assert load_checkpoint(cut / "last.npz").training["state"]["seconds"] == 13 / 4
-    resume(cut)
-    assert rows(cut) == rows(whole)         # the seconds too
-    assert same_arrays(cut / "last.npz", whole / "last.npz")
-    resume(cut, "--minutes", "0.15")
-    assert iterations(cut)[-1] == 36
 
 
 def test_a_resumed_run_ends_as_it_is_told_now_by_clock_or_steps(small_text, tmp_path, steady):
