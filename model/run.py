@@ -28,7 +28,7 @@ from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, Checkpo
                               contents_of, load_checkpoint, load_last, restore_optimizer,
                               save_checkpoint)
 from model.files import claimed, replacing
-from model.processes import Ranks
+from model.processes import Batch, Ranks
 from model.scoring import evaluate
 from model.settings import Settings
 from model.transformer import Transformer
@@ -37,7 +37,6 @@ LOG, NAN = "log.csv", "nan.npz"
 RECENT = 101            # losses that are remembered: the last one and 100 before it
 WARM_UP = 5             # steps before a profile begins
 SKIPS_IN_A_ROW = 20     # skipped steps after which the run ends
-Batch = tuple[np.ndarray, np.ndarray]       # ids and targets, (B, T) each
 
 
 def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()

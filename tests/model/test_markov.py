@@ -8,8 +8,12 @@ import math
 import numpy as np
 import pytest
 
+import data
 import minigrad as mg
-from model import Transformer, TransformerConfig
+import train
+from model import Transformer
+from model.run import Run, optimizer_of
+from model.settings import Settings
 
 TRANSITIONS = np.array([[0.70, 0.20, 0.05, 0.03, 0.02],     # row: this character, column: the next
                         [0.05, 0.05, 0.80, 0.05, 0.05],
@@ -18,7 +22,7 @@ TRANSITIONS = np.array([[0.70, 0.20, 0.05, 0.03, 0.02],     # row: this characte
                         [0.60, 0.10, 0.10, 0.10, 0.10]])
 V = len(TRANSITIONS)
 BACK, COPIED = 3, 0.9                                       # of the source with the longer memory
-STEPS, B, T = 500, 24, 6
+T = 6                                                       # of a window
 
 
 def entropy(p):
@@ -60,17 +64,14 @@ def windows(ids, length):
 
 
 def trained(ids, block_size=T):
-    """A tiny model, after STEPS batches of B random windows."""
-    model = Transformer(TransformerConfig(V, block_size, n_layer=1, n_head=2, n_embd=24))
-    optimizer = mg.AdamW(model.parameters(), betas=(0.9, 0.99), weight_decay=0.0)
-    rng = np.random.default_rng(0)
-    for step in range(STEPS):
-        at = rng.integers(len(ids) - block_size, size=(B, 1)) + np.arange(block_size)
-        optimizer.param_groups[0]["lr"] = 7e-3 * min(1, (step + 1) / 20) * (1 - step / STEPS)
-        optimizer.zero_grad()
-        mg.cross_entropy(model(ids[at]), ids[at + 1]).backward()
-        mg.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+    """A tiny model, trained on these ids as train.py trains."""
+    text = data.Text("".join(map(chr, ids + ord("a"))))
+    s = Settings(n_layer=1, n_head=2, n_embd=24, block_size=block_size, batch_size=24,
+                 max_iters=500, learning_rate=7e-3, min_lr=0.0, warmup_iters=20,
+                 schedule="linear", decay_share=1.0, weight_decay=0.0)
+    model = Transformer(s.model_config(V))
+    for _ in train.steps(Run(s, text, model, optimizer_of(model, s))):
+        pass
     return model
 
 
@@ -133,10 +134,10 @@ def test_what_a_model_of_a_markov_chain_predicts_are_its_transitions(learnt_chai
 
 
 def test_a_model_of_an_echo_reaches_its_entropy_rate_and_no_less(echoes):
-    train, val = echoes
+    read, val = echoes
     rest = (1 - COPIED) / V
     rate = float(entropy(np.array([COPIED + rest] + [rest] * (V - 1))))
-    losses = surprises(trained(train), val)
+    losses = surprises(trained(read), val)
     loss, error = mean_and_error(losses[:, BACK - 1:])      # places that see BACK characters
     assert error < 0.007
     assert rate - 4 * error < loss < rate + 0.03
@@ -147,6 +148,6 @@ def test_a_model_of_an_echo_reaches_its_entropy_rate_and_no_less(echoes):
 
 
 def test_a_model_that_sees_too_little_of_an_echo_learns_nothing(echoes):
-    train, val = echoes
-    loss, error = mean_and_error(surprises(trained(train, block_size=BACK - 1), val))
+    read, val = echoes
+    loss, error = mean_and_error(surprises(trained(read, block_size=BACK - 1), val))
     assert math.log(V) - 4 * error < loss < math.log(V) + 0.03
