@@ -21,8 +21,8 @@ from model.run import State
 
 steps, note = open(sys.argv.pop(1), "w"), State.note_step
 
-def note_step(state, loss, seconds):
-    note(state, loss, seconds)
+def note_step(state, loss, seconds, taken):
+    note(state, loss, seconds, taken)
     print(state.iteration, seconds, file=steps, flush=True)
 
 State.note_step = note_step
