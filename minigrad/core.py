@@ -205,18 +205,7 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
             bound = signature.bind(*args, **settings)
             bound.apply_defaults()
             args, settings = bound.args, bound.kwargs
-        arrays, parents = [], []
-        for arg in args:
-            if isinstance(arg, Tensor):
-                arrays.append(arg.data)
-                parents.append(arg.node)
-            elif isinstance(arg, (list, tuple)) and any(isinstance(part, Tensor) for part in arg):
-                arrays.append(type(arg)(part.data if isinstance(part, Tensor) else part
-                                        for part in arg))
-                parents.extend(part.node if isinstance(part, Tensor) else None for part in arg)
-            else:
-                arrays.append(arg)
-                parents.append(None)
+        arrays, parents = _unwrapped(args)
         started = perf_counter()
         try:
             value, vjps = f(*arrays, **settings)
@@ -240,6 +229,24 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
             raise ValueError(f"there is already an op called {name}, in {OPS[name].__module__}")
         OPS[name] = on_tensors
     return on_tensors
+
+
+def _unwrapped(args):
+    """Return the arguments of an op as arrays, and the node of each Tensor, None for a constant;
+    each part of a list of Tensors has a node."""
+    arrays, parents = [], []
+    for arg in args:
+        if isinstance(arg, Tensor):
+            arrays.append(arg.data)
+            parents.append(arg.node)
+        elif isinstance(arg, (list, tuple)) and any(isinstance(part, Tensor) for part in arg):
+            arrays.append(type(arg)(part.data if isinstance(part, Tensor) else part
+                                    for part in arg))
+            parents.extend(part.node if isinstance(part, Tensor) else None for part in arg)
+        else:
+            arrays.append(arg)
+            parents.append(None)
+    return arrays, parents
 
 
 def _record(name, value, vjps, parents):

@@ -24,7 +24,7 @@ from minigrad import compiled
 from minigrad.core import timed
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.random import generator
-from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError, check,
+from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
                               contents_of, load_checkpoint, load_last, restore_optimizer,
                               save_checkpoint)
 from model.files import claimed, replacing
@@ -300,7 +300,7 @@ class Run:
         """
         if not self.ranks.first:
             return
-        check(contents_of(self.model, self.text.tokenizer, self.record(), self.optimizer))
+        contents_of(self.model, self.text.tokenizer, self.record(), self.optimizer)
         if self.resumed:
             self._check_best()
         else:

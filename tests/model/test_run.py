@@ -17,9 +17,9 @@ import data
 import minigrad as mg
 import train
 from minigrad import compiled
-from model import (CharTokenizer, EncoderDecoder, Transformer, TransformerConfig, archive,
-                   checkpoint, generate, load_checkpoint, run as runs, save_checkpoint)
-from model.files import claimed
+from model import (CharTokenizer, EncoderDecoder, Transformer, TransformerConfig,
+                   generate, load_checkpoint, run as runs, save_checkpoint)
+from model.files import claimed, write_arrays
 from model.processes import Ranks
 from model.replay.nan import repeat, restored
 from model.report import stopped
@@ -440,7 +440,7 @@ def test_an_earlier_run_is_set_aside_and_not_lost(small_text, tmp_path, capsys):
 def test_what_a_run_could_not_load_again_ends_it_before_the_first_step(
         small_text, out_dir, capsys, monkeypatch):
     before = contents(out_dir)
-    monkeypatch.setitem(checkpoint.RECORD, "text", int)
+    monkeypatch.setattr(State, "saved", lambda state: "no object")
     monkeypatch.setattr(mg.AdamW, "step", None)
     line = refused(capsys, "--data", str(small_text), "--out_dir", str(out_dir), *TINY)
     assert "no checkpoint is written, as it could not be loaded again: its record" in line
@@ -480,7 +480,7 @@ def test_a_run_of_a_version_without_the_options_is_resumed_without_them(trained,
     training["state"]["spiked"] = -20       # and with a count that it had
     older |= {"config": np.array(json.dumps(config)), "training": np.array(json.dumps(training))}
     with open(tmp_path / "last.npz", "w+b") as file:
-        archive.write(file, older)
+        write_arrays(file, older)
     # The flags give what it has when they are unset.
     resume(tmp_path, "--max_iters", "50", "--n_kv_head", "2", "--n_inner", "64", "--no-mlp_bias")
     assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"
