@@ -10,7 +10,7 @@
     python train.py --explain                   one step, explained from the text to the weights
     python train.py --replay out/nan.npz        find the op that made a loss nan
 """
-from model import startup       # noqa: F401  first: Ctrl-C may come while the rest loads
+from model.command import Interrupts, Parser, answering, prepare_output     # before slow imports
 
 import math
 import sys
@@ -20,33 +20,35 @@ import data
 import minigrad as mg
 from minigrad import compiled
 from model import Transformer
-from model.arguments import answered, parsed, prepared
 from model.causality import prove_causality
 from model.checkpoint import Checkpoint, take_weights
-from model.command import Interrupts, prepare_output
 from model.processes import Ranks, join
 from model.report import Progress, check_memory, describe, report, stopped
 from model.run import Folder, Run, Step, optimizer_of
 from model.scoring import yardstick
-from model.settings import Settings
+from model.settings import MINUTES, MODERN, Settings, kept_in, prepare
 from model.transformer import loss_of
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     prepare_output()
+    parser = Parser("python train.py", __doc__, Settings(**MODERN, minutes=MINUTES))
     with join("train.py") as ranks:
-        given, mistakes, parser = parsed(argv, __doc__)
-        with Folder(given.get("out_dir", Settings.out_dir)) as folder, answered(folder):
+        given, mistakes = parser.read(argv)
+        with (Folder(given.get("out_dir", Settings.out_dir)) as folder,
+              answering("train.py", lambda: kept_in(folder))):
             first, *_ = ranks.of_each(mistakes)
             if not first:               # then those of another rank end all
                 parser.refuse(mistakes)
             ranks.check_alike(given)
             if "replay" in given:
                 from model.replay.nan import replay
+                mistakes += [f"--replay takes all settings from its file; leave out --{name}"
+                             for name in given if name != "replay"]
                 parser.refuse(mistakes)
                 return replay(given["replay"])
-            train(*prepared(given, mistakes, parser, folder, ranks), folder, ranks)
+            train(*prepare(given, mistakes, parser, folder, ranks), folder, ranks)
 
 
 def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Checkpoint | None,

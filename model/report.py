@@ -11,14 +11,13 @@ import data
 from minigrad import compiled
 from minigrad.machine import memory_limit
 from model.checkpoint import BEST, LAST, load_checkpoint, read_by_first
-from model.command import as_flags, first_of, in_a_line, number_of, scaled, told_if_slow
+from model.command import announced_if_slow, as_flags, number_of, scaled
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
 from model.scoring import evaluate, ladder
-from model.settings import USUAL_PASSES, Settings, is_short, told
+from model.settings import USUAL_PASSES, Settings, described, is_short
 from model.transformer import TransformerConfig, parameter_shapes
 
-LISTED = 100            # files of a text that are named
 LEAST_KNOWN = 50        # losses that must be known to judge the next one
 DEVIATIONS, SHARE = 8.0, 0.3    # a spike is this far above the usual loss, and this share of it
 QUIET = 20              # steps without a spike before another one is reported
@@ -69,7 +68,7 @@ def describe(run: Run, counted: dict[str, float]) -> None:
           f"ones; the last {len(text.val):,} to validate")
     if warning := data.repetition_warning(*text.parts()):
         print(f"warning     {warning}")
-    print(f"recipe      {told(s, len(text))}")
+    print(f"recipe      {described(s, len(text))}")
     print(f"model       {sum(p.size for p in run.model.parameters()):,} parameters: "
           f"{number_of(s.n_layer, 'layer')}, {number_of(s.n_head, 'head')}"
           + (f" ({config.kv_heads} of keys and values)" if config.kv_heads < s.n_head else "")
@@ -95,20 +94,6 @@ def describe(run: Run, counted: dict[str, float]) -> None:
     compiled.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, s.activation == "swiglu",
                            sample=not s.explain)
     print(flush=True)
-
-
-def listed(texts: data.Texts) -> str:
-    """Return the files of a text, in lines, if there are several or something was left out."""
-    if len(texts.taken) == 1 and not texts.left_out:
-        return ""
-    taken = [(in_a_line(name), n) for name, n in texts.taken[:LISTED]]
-    if rest := texts.taken[LISTED:]:
-        taken.append((number_of(len(rest), "more file"), sum(n for _, n in rest)))
-    lines = [f"{number_of(n, 'character'):>20} in {name}" for name, n in taken]
-    if texts.left_out:
-        folders = first_of([in_a_line(folder) for folder in texts.left_out])
-        lines.append(f"not taken: what is in {folders}")
-    return f"\n{'':12}".join(lines)
 
 
 class Progress:
@@ -197,7 +182,7 @@ def report(run: Run, counted: dict[str, float]) -> None:
     next."""
     s, text, state, folder = run.settings, run.text, run.state, run.folder
     best = read_by_first(run.ranks, lambda: load_checkpoint(folder / BEST))
-    with told_if_slow("evaluating the best model on the whole validation part"):
+    with announced_if_slow("evaluating the best model on the whole validation part"):
         loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size, run.ranks)
     if not run.ranks.first:
         return

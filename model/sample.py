@@ -18,7 +18,7 @@ import data
 from data.tokenizer import Tokenizer, UnknownCharacterError
 from minigrad import compiled
 from model.command import (Parser, answering, first_of, flag, in_a_line, prepare_output, problems,
-                           text_or_file, told_if_slow)
+                           text_or_file, announced_if_slow)
 from model.generation import AT_ONCE, USELESS, check_settings, stream_many
 from model.interactive import interact
 from model.scoring import ladder, text_losses, training_text, yardstick
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> None:
                      + ", ".join(f"--{name}" for name in sorted(idle)))
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
         path = pathlib.Path(s.out_dir) / "ckpt.npz"
-        with told_if_slow(f"reading {path}"):
+        with announced_if_slow(f"reading {path}"):
             checkpoint = load_checkpoint(path)
         compiled.announce("compiling", sys.stderr)
         if s.score is not None:

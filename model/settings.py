@@ -1,62 +1,83 @@
-"""The settings of a run, and the checks of what cannot work.
+"""The settings of a training run: the table of all flags, two recipes, and how a run gets its own.
 
-Complete settings by name (--recipe), adapted to the size of the text and the time available.
+`resolve` is a pure function: from the flags, what an earlier run or model fixes, and the length of
+the text to the Settings.  `prepare` reads the checkpoint and the text for it.
 """
 import dataclasses
 import math
 import os
 import pathlib
 import textwrap
+from collections.abc import Mapping
+from typing import Any
 
 import data
-from data import Text
 from minigrad import compiled
-from model.command import Words, as_flags, flag, problems
-from model.transformer import Architecture, TransformerConfig, problems_of_heads
+from model.checkpoint import (Checkpoint, describe_initial, initial_path, load_initial,
+                              read_by_first, texts_of, with_characters_of)
+from model.command import (Parser, Words, as_flags, first_of, flag, in_a_line, number_of, problems,
+                           shown)
+from model.processes import Ranks
+from model.transformer import TransformerConfig, meant, problems_of_heads
 
-RECIPE_NAMES = ("modern", "gpt2")
+LISTED = 100        # files of a text that are named
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
+MODEL = {field.name: field for field in dataclasses.fields(TransformerConfig)
+         if field.name != "vocab_size"}
 
 
 @dataclasses.dataclass(frozen=True)
-class _First:
-    """The settings that --help shows before those of the model."""
-    data: Words = flag(("lantern",), "shakespeare, lantern, UTF-8 text files, folders (their .txt "
-                                     "and .md files), or patterns in quotes; several are read one "
-                                     "after another")
+class Settings:
+    """All settings of a run; the names are nanoGPT's where it has one."""
+    data: Words = flag(("lantern",), "lantern, shakespeare, UTF-8 text files, folders (their .txt "
+                                     "and .md files), or patterns in quotes; several are joined")
     out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
                                "previous.npz (the one before it), log.csv")
-    init_from: str = flag("scratch", "scratch; resume, to go on from out_dir/last.npz as it is "
-                                     "set; or a checkpoint or the folder of a run, to begin a new "
-                                     "run with the weights of its model")
-    recipe: str = flag("modern", f"whole settings by name: {', '.join(RECIPE_NAMES)}; other flags "
-                                 "change single ones", choices=RECIPE_NAMES)
+    init_from: str = flag("scratch", "scratch; resume: continue the run in out_dir; or a "
+                                     "checkpoint or the folder of a run: fine-tune its model")
+    recipe: str = flag("modern", "default settings by name; other flags change single ones",
+                       choices=("modern", "gpt2"))
     minutes: float = flag(None, "of training, after which the run ends; evaluating, compiling and "
                                 "saving do not count", above=0)
     max_iters: int = flag(None, "optimiser steps, after which the run ends, without a clock unless "
                                 "--minutes is given too", at_least=0)
     batch_size: int = flag(12, "sequences of a batch, B", at_least=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings(Architecture, _First):       # a dataclass has the fields of its last base first
-    """All settings of a run; the names are nanoGPT's where it has one."""
-    optimizer: str = flag("adamw", "adamw, or muon: that for the matrices of the blocks, AdamW for "
-                                   "all else", choices=("adamw", "muon"))
-    learning_rate: float = flag(4e-3, "the highest that AdamW gets", at_least=0)
-    muon_lr: float = flag(0.02, "the highest that Muon gets; it falls as AdamW's does", at_least=0)
+    block_size: int = MODEL["block_size"]
+    n_layer: int = MODEL["n_layer"]
+    n_head: int = MODEL["n_head"]
+    n_embd: int = MODEL["n_embd"]
+    dropout: float = MODEL["dropout"]
+    bias: bool = MODEL["bias"]
+    n_kv_head: int = MODEL["n_kv_head"]
+    position: str = MODEL["position"]
+    norm: str = MODEL["norm"]
+    qk_norm: bool = MODEL["qk_norm"]
+    activation: str = MODEL["activation"]
+    zero_init: bool = MODEL["zero_init"]
+    ngrams: int = MODEL["ngrams"]
+    ngram_rows: int = MODEL["ngram_rows"]
+    ngram_dropout: float = MODEL["ngram_dropout"]
+    norm_eps: float = MODEL["norm_eps"]
+    n_inner: int = MODEL["n_inner"]
+    attention_bias: bool = MODEL["attention_bias"]
+    mlp_bias: bool = MODEL["mlp_bias"]
+    rotary_base: float = MODEL["rotary_base"]
+    tied: bool = MODEL["tied"]
+    optimizer: str = flag("adamw", "adamw; or muon, for the matrices of the blocks, with AdamW for "
+                                   "all other parameters", choices=("adamw", "muon"))
+    learning_rate: float = flag(4e-3, "AdamW's highest", at_least=0)
+    muon_lr: float = flag(0.02, "Muon's highest; it falls as AdamW's does", at_least=0)
     min_lr: float = flag(None, "what the learning rate falls to", unset="a tenth of it", at_least=0)
     warmup_iters: int = flag(100, "steps over which the learning rate rises", at_least=0)
     lr_decay_iters: int = flag(None, "step at which min_lr is reached", unset="the run's end",
                                at_least=0)
-    schedule: str = flag("cosine", "how the learning rate falls: cosine, from the warm-up on, or "
-                                   "linear, after a time in which it stays",
-                         choices=("cosine", "linear"))
-    decay_share: float = flag(0.2, "of the run, over which --schedule linear falls", above=0,
+    schedule: str = flag("cosine", "learning-rate schedule: cosine falls from the warm-up on; "
+                                   "linear is constant, then falls", choices=("cosine", "linear"))
+    decay_share: float = flag(0.2, "share of the run in which --schedule linear falls", above=0,
                               at_most=1)
     weight_decay: float = flag(0.1, "of matrices only", at_least=0)
-    beta1: float = flag(0.9, "AdamW's memory of the gradient", at_least=0, below=1)
-    beta2: float = flag(0.99, "AdamW's memory of its square", at_least=0, below=1)
+    beta1: float = flag(0.9, "AdamW's decay of the mean gradient", at_least=0, below=1)
+    beta2: float = flag(0.99, "AdamW's decay of the mean squared gradient", at_least=0, below=1)
     grad_clip: float = flag(1.0, "largest norm of the gradient; 0 does not clip", at_least=0,
                             finite=False)
     gradient_accumulation_steps: int = flag(1, "batches whose gradients are averaged for one step",
@@ -77,11 +98,10 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
     replay: str = flag(None, "the out_dir/nan.npz of a run that met one: take that step again, and "
                              "show the first op that made a nan or inf; trains nothing")
     seed: int = flag(1337, "of the initial weights, the batches and dropout", at_least=0)
-    threads: int = flag(0, "processors to use; 0 takes all that this process may run on, "
-                           "or as a rank its share of them",
-                        at_least=0)
-    profile: int = flag(0, "after so many steps, a table of where their time went "
-                           "(50 if no number is given)", alone=50, at_least=0)
+    threads: int = flag(0, "processors to use; 0 takes all that this process, or its share of the "
+                           "ranks, may run on", at_least=0)
+    profile: int = flag(0, "after so many steps, print where their time went (50 if no number is "
+                           "given)", alone=50, at_least=0)
     explain: bool = flag(False, "walk through the next step, with numbers, shapes and lines of "
                                 "source, and save nothing")
 
@@ -91,48 +111,31 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
         return math.inf if self.max_iters is None else self.max_iters
 
     @property
+    def characters(self) -> int:
+        """The number of characters, or tokens, in an optimiser step."""
+        return self.batch_size * self.block_size * self.gradient_accumulation_steps
+
+    @property
     def begins_with_model(self) -> bool:
-        """Whether the run begins with the weights of a checkpoint."""
+        """Whether the run fine-tunes the model of a checkpoint."""
         return self.init_from not in ("scratch", "resume")
 
+    def model_config(self, vocab_size: int) -> TransformerConfig:
+        """Return the configuration of the model."""
+        return TransformerConfig(vocab_size, **{name: getattr(self, name) for name in MODEL})
+
     def problems(self) -> list[str]:
-        """Return the settings that cannot work with any text, one line each, with the remedy."""
+        """Return a line for each setting that cannot work with any text, with the remedy."""
         return [*problems(self), *problems_of_threads(self.threads),
-                *problems_of_heads(self.n_embd, self.n_head, self.n_kv_head, self.position),
-                *self._problems_of_folder()]
-
-    def _problems_of_folder(self):
-        """Report an out_dir that cannot be written into."""
-        if self.explain:        # --explain writes nothing
-            return []
-        path = pathlib.Path(self.out_dir)
-        try:
-            there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-        except OSError as error:
-            return [f"--out_dir {self.out_dir} cannot be written: {error.strerror}; give another "
-                    "folder"]
-        if not there.is_dir():
-            return [f"--out_dir {self.out_dir}: {there} is a file; give a folder"]
-        if not os.access(there, os.W_OK | os.X_OK):
-            return [f"--out_dir {self.out_dir} cannot be written: {there} does not allow it; give "
-                    "another folder, or have its rights changed"]
-        return []
-
-    def problems_with(self, text: Text) -> list[str]:
-        """Return the settings that cannot work with this text, one line each, with the remedy."""
-        try:
-            text.check(self.block_size)
-        except data.TextError as error:
-            return [str(error)]
-        return []
+                *problems_of_heads(self.n_embd, self.n_head, self.n_kv_head, self.position)]
 
     def warnings(self) -> list[str]:
-        """Return the settings that work but are probably a mistake, one line each."""
+        """Return a line for each setting that works but is probably a mistake."""
         found = []
         if self.learning_rate == 0:
             found.append("at --learning_rate 0 nothing is learned")
         if self.learning_rate >= TOO_HIGH:
-            found.append(f"--learning_rate {self.learning_rate:g} is far above what trains such a "
+            found.append(f"--learning_rate {self.learning_rate:g} is far too high for such a "
                          f"model; {Settings.learning_rate:g} is usual")
         if self.min_lr is not None and self.min_lr > self.learning_rate:
             found.append(f"--min_lr {self.min_lr:g} is above --learning_rate "
@@ -142,28 +145,21 @@ class Settings(Architecture, _First):       # a dataclass has the fields of its 
                          f"{self.position}")
         return found
 
-    @property
-    def characters(self) -> int:
-        """The number of characters in an optimiser step."""
-        return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
-    def model_config(self, vocab_size: int) -> TransformerConfig:
-        """Return the configuration of the model, from the settings that shape it."""
-        return TransformerConfig(vocab_size,
-                                 **{name: getattr(self, name) for name in ARCHITECTURE})
+NAMES = tuple(field.name for field in dataclasses.fields(Settings))
+# What fine-tuning takes from the model; dropout is no part of its weights.
+OF_MODEL = tuple(name for name in MODEL if name not in ("dropout", "ngram_dropout"))
+# What a resumed run cannot change.
+OF_RUN = ("recipe", *MODEL, "optimizer", "seed")
 
-
-def problems_of_threads(wanted: int) -> list[str]:
-    """Return a line if this process cannot have so many threads."""
-    most, why = compiled.thread_limit()
-    return [f"--threads is at most {most} here, not {wanted}: {why}"] if wanted > most else []
-
-
-# The settings that a resumed run keeps.
-ARCHITECTURE = tuple(field.name for field in dataclasses.fields(Architecture))
-# What a run that begins with a model has from it: dropout is no part of the weights.
-OF_MODEL = tuple(name for name in ARCHITECTURE if name not in ("dropout", "ngram_dropout"))
-
+MODERN = dict(
+    n_layer=4, n_head=4, n_embd=128, block_size=256, batch_size=8, dropout=0.0, bias=False,
+    position="rotary", norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=5,
+    ngram_rows=32768, ngram_dropout=0.5, optimizer="muon", muon_lr=0.01, learning_rate=4e-3,
+    min_lr=0.0, warmup_iters=40, schedule="linear", decay_share=0.7, weight_decay=0.1, beta1=0.9,
+    beta2=0.99, grad_clip=1.0, eval_interval=100)
+GPT2 = {name: getattr(Settings, name) for name in MODERN}
+RECIPES = {"modern": MODERN, "gpt2": GPT2}
 
 MINUTES = 3.0
 # The passes over a text of a million characters in three minutes.  The more passes a run makes over
@@ -180,44 +176,36 @@ FEWER_NGRAMS, MORE_NGRAMS = 0.12, 0.07
 # How much more activations are, for each halving of the text and each quadrupling of the time.
 MORE_ACTIVATIONS, MOST_ACTIVATIONS = 0.05, 0.15
 
-MODERN = dict(
-    n_layer=4, n_head=4, n_embd=128, block_size=256, batch_size=8, dropout=0.0, bias=False,
-    position="rotary", norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=5,
-    ngram_rows=32768, ngram_dropout=0.5, optimizer="muon", muon_lr=0.01, learning_rate=4e-3,
-    min_lr=0.0, warmup_iters=40, schedule="linear", decay_share=0.7, weight_decay=0.1, beta1=0.9,
-    beta2=0.99, grad_clip=1.0, eval_interval=100)
-GPT2 = {name: value for name, value in vars(Settings()).items() if name in MODERN}
-RECIPES = {"modern": MODERN, "gpt2": GPT2}
 
+def recipe(name: str, characters: int = 0, minutes: float | None = None,
+           max_iters: int | None = None) -> dict[str, object]:
+    """Return the settings of a recipe for a text of that many characters and a run of that length.
 
-def recipe(name: str, characters: int, minutes: float | None = None, max_iters: int | None = None
-           ) -> dict[str, object]:
-    """Return all settings of a recipe, for a text of that many characters and a run of that length.
-
-    "gpt2" is the same for every text.  "modern" adapts three things.  The block fits the text's
-    validation part.  Batches are small enough for LEAST_STEPS in MOST_PASSES.  And the more often
-    the text is read, the more is dropped: first n-grams, which are learnt by heart first, with the
-    recipe's share at USUAL_PASSES; beyond that activations too, more for a shorter text than for a
-    longer run.
+    "gpt2" is the same for every text; so is "modern" if `characters` is 0.  Otherwise "modern"
+    adapts three things.  The block fits the validation split.  Batches are small enough for
+    LEAST_STEPS in MOST_PASSES.  And the more often the text is read, the more is dropped: first
+    n-grams, which are learnt by heart first; beyond USUAL_PASSES activations too, more for a
+    shorter text than for a longer run.
     """
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:
         return chosen
+    block, batch, train = chosen["block_size"], chosen["batch_size"], 0.9 * characters
+    while block > 8 and characters // 10 <= block:
+        block, batch = block // 2, batch * 2
+    while batch > 1 and MOST_PASSES * train < LEAST_STEPS * batch * block:
+        batch //= 2
+    chosen |= dict(block_size=block, batch_size=batch)
+    read = MOST_PASSES * train
+    if minutes is not None:
+        read = min(minutes * CHARACTERS_A_MINUTE, read)
     if max_iters is not None:
+        read = min(max_iters * batch * block, read)
         chosen["warmup_iters"] = min(chosen["warmup_iters"], max(0, max_iters // WARMUP_PART))
-    while chosen["block_size"] > 8 and characters // 10 <= chosen["block_size"]:
-        chosen["block_size"] //= 2
-        chosen["batch_size"] *= 2
-    trained_on = 0.9 * characters
-    while (chosen["batch_size"] > 1
-           and MOST_PASSES * trained_on < LEAST_STEPS * Settings(**chosen).characters):
-        chosen["batch_size"] //= 2
-    if max_iters is not None and is_short(characters):
-        chosen["eval_interval"] = min(chosen["eval_interval"], max(1, max_iters // EVALUATIONS))
-    read = min(math.inf if minutes is None else minutes * CHARACTERS_A_MINUTE,
-               math.inf if max_iters is None else max_iters * Settings(**chosen).characters,
-               MOST_PASSES * trained_on)
-    doublings = math.log2(max(LEAST_PASSES, read / trained_on) / USUAL_PASSES)
+        if is_short(characters):
+            chosen["eval_interval"] = min(chosen["eval_interval"],
+                                          max(1, max_iters // EVALUATIONS))
+    doublings = math.log2(max(LEAST_PASSES, read / train) / USUAL_PASSES)
     more = MORE_NGRAMS if doublings > 0 else FEWER_NGRAMS
     chosen["ngram_dropout"] = round(MODERN["ngram_dropout"] + more * doublings, 2)
     if doublings > 0:
@@ -229,42 +217,201 @@ def recipe(name: str, characters: int, minutes: float | None = None, max_iters: 
 
 
 def is_short(characters: int) -> bool:
-    """Whether MOST_PASSES over a text of this length end before MINUTES do."""
+    """Return whether MOST_PASSES over a text of this length end before MINUTES do."""
     return MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE
 
 
-def completed(given: dict[str, object], characters: int) -> dict[str, object]:
+def completed(given: Mapping[str, object], characters: int) -> dict[str, object]:
     """Return the settings of a new run on a text: those given, and otherwise its recipe's.  A run
-    without an explicit end stops after MINUTES, or after MOST_PASSES passes over a short text."""
-    name, minutes = given.get("recipe", Settings.recipe), given.get("minutes")
-    max_iters = given.get("max_iters")
+    without an explicit end stops after MINUTES, or after MOST_PASSES over a short text."""
+    name = given.get("recipe", Settings.recipe)
+    minutes, max_iters = given.get("minutes"), given.get("max_iters")
     if minutes is max_iters is None:
         minutes = MINUTES
         if name != "gpt2" and characters and is_short(characters):
-            of_a_step = Settings(**recipe(name, characters) | given).characters
-            max_iters = math.ceil(MOST_PASSES * 0.9 * characters / max(1, of_a_step))
+            step = Settings(**recipe(name, characters) | given).characters
+            max_iters = math.ceil(MOST_PASSES * 0.9 * characters / max(1, step))
     return recipe(name, characters, minutes, max_iters) | given
 
 
-def told(s: Settings, characters: int) -> str:
-    """Return a run's recipe as flags, and the settings that replace some of it, in lines; and those
-    of the model that it begins with, if it does."""
-    its = {name: getattr(s, name) for name in OF_MODEL if s.begins_with_model}
-    named = recipe(s.recipe, characters, s.minutes, s.max_iters)
-    usual = {name: getattr(Settings, name) for name in ARCHITECTURE} | named
-    own = {name: getattr(s, name) for name in [*named, *ARCHITECTURE]
-           if name not in its and getattr(s, name) != usual[name]}
-    lines = wrapped(f"{s.recipe}:", as_flags({name: value for name, value in named.items()
-                                              if name not in its}))
-    if own:
-        lines += wrapped("but for", as_flags(own))
-    if its:
-        lines += wrapped("and of the model", as_flags(its))
+def resolve(given: Mapping[str, object], earlier: "Settings | TransformerConfig | None" = None,
+            characters: int = 0, whose: str = "the model") -> tuple[Settings, list[str]]:
+    """Return the settings of a run, and a line for each flag that contradicts what is fixed.
+
+    Parameters
+    ----------
+    given : the flags on the command line, by name.
+    earlier : of a resumed run its Settings; for fine-tuning the configuration of the model; None
+        for a run from scratch.
+    characters : the length of the text; 0 if it is not known.
+    whose : what the fixed settings belong to, for the lines.
+    """
+    resumed = isinstance(earlier, Settings)
+    names = NAMES if resumed else OF_MODEL if earlier else ()
+    known = {name: getattr(earlier, name) for name in names}
+    if resumed and ("minutes" in given or "max_iters" in given):    # one of them ends the run anew
+        known |= dict(minutes=None, max_iters=None)
+    wrong = {}
+    for name in OF_RUN if resumed else [name for name in names if name != "block_size"]:
+        was = meant(earlier, name)
+        if given.get(name, was) != was:
+            wrong[name] = (f"{whose} has --{name} {shown(was)}, which cannot become {given[name]}; "
+                           "leave the flag out" + ", or give another --out_dir" * resumed)
+    longest, wanted = known.get("block_size", 0), given.get("block_size", 0)
+    if earlier and not resumed and earlier.position == "learned" and wanted > longest:
+        wrong["block_size"] = (f"--block_size {wanted} is more than the {longest} positions that "
+                               f"{whose} has learnt; take {longest} or less")
+    chosen = known | {name: value for name, value in given.items() if name not in wrong}
+    return Settings(**chosen if resumed else completed(chosen, characters)), [*wrong.values()]
+
+
+def settings_of(run: Checkpoint, folder: object) -> Settings:
+    """Return the settings of a saved run.
+
+    Raises
+    ------
+    ValueError : this version cannot use them.
+    """
+    saved = run.training["settings"] | {"data": texts_of(run.training) or Settings.data}
+    wrong = [f"there is no --{shown(name)}" for name in sorted(saved.keys() - {*NAMES})]
+    if not wrong:
+        # An older checkpoint lacks some settings, which were those of the recipe gpt2.
+        earlier = Settings(**{"recipe": "gpt2"} | saved)
+        wrong = problems(earlier)
+    if wrong:
+        raise ValueError(f"the run in {folder} has settings that this version cannot use "
+                         f"({first_of(wrong)}); train anew into another --out_dir")
+    most, _ = compiled.thread_limit()           # of this machine
+    return dataclasses.replace(earlier, threads=min(earlier.threads, most))
+
+
+def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folder: Any,
+            ranks: Ranks = Ranks()
+            ) -> tuple[Settings, data.Text, Checkpoint | None, Checkpoint | None]:
+    """Read the checkpoint and the text of a run into a `run.Folder`; rank 0 reads for all.
+
+    Return its settings, its text, the checkpoint whose model it fine-tunes, and the one that it
+    resumes; None if there is none.  Exit with a line for each mistake, if there are any.
+    """
+    initial = resumed = earlier = text = None
+    whose, unreadable, given = "", [], given | {"out_dir": str(folder)}
+    init_from = given.pop("init_from", Settings.init_from)
+    if init_from == "resume":
+        resumed = read_by_first(ranks, lambda: folder.resume(given.get("explain", False)))
+        earlier, whose = settings_of(resumed, folder), f"the run in {folder}"
+    elif init_from != "scratch":
+        initial = read_by_first(ranks, lambda: load_initial(init_from))
+        earlier, whose = initial.model.config, f"the model in {initial_path(init_from)}"
+        given["init_from"] = str(initial_path(init_from).absolute())
+    try:
+        named = given.get("data", earlier.data if resumed else Settings.data)
+        texts = ranks.made_by_first(lambda: data.read_texts(named))
+        tokenizer, new = (with_characters_of(texts.characters, (initial or resumed).tokenizer)
+                          if earlier else (None, {}))
+        text = data.Text(texts.characters, texts.name, tokenizer)
+    except data.TextError as error:
+        unreadable = [str(error)]
+        if resumed and "data" not in given:
+            unreadable = [f"{error}.  The run in {folder} was trained on it; if the same text is "
+                          "in another file, give that with --data FILE"]
+    except MemoryError as error:
+        raise ValueError("there is not enough memory for the text; give a shorter one") from error
+    else:
+        given["data"] = tuple(name for name, _ in texts.taken)
+    s, wrong = resolve(given, earlier, len(text or ""), whose)
+    if ranks.first:
+        parser.refuse([*mistakes, *wrong, *s.problems(), *problems_of_ranks(s, ranks.size),
+                       *problems_of_folder(s), *(unreadable or problems_of_text(s, text))])
+    ranks.meet()
+    if resumed and resumed.training["text"] != text.digest:
+        raise data.TextError(f"the text {text.name} is not the one that the run in {folder} was "
+                             "trained on; give that with --data, or train anew into another "
+                             "--out_dir")
+    if listing := listed(texts):
+        print(f"files       {listing}")
+    if initial:
+        print("begins      " + describe_initial(initial_path(init_from), initial.model.config,
+                                                s.block_size, new))
+    for warning in s.warnings():
+        print(f"warning     {warning}")
+    return s, text, initial, resumed
+
+
+def problems_of_threads(wanted: int) -> list[str]:
+    """Return a line if this process cannot have so many threads."""
+    most, why = compiled.thread_limit()
+    return [f"--threads is at most {most} here, not {wanted}: {why}"] if wanted > most else []
+
+
+def problems_of_ranks(s: Settings, size: int) -> list[str]:
+    """Return a line for each setting that does not go with this number of ranks."""
+    found = []
+    if s.explain and size > 1:
+        found.append("--explain goes through a step of one process; start it without mpiexec")
+    if s.reduce == "exact" and s.batch_size % size:
+        found.append(f"--reduce exact takes a number of ranks that divides --batch_size "
+                     f"{s.batch_size}, and {size} do not; take another number of either")
+    return found
+
+
+def problems_of_folder(s: Settings) -> list[str]:
+    """Return a line if a run could not write into its folder."""
+    if s.explain:           # it writes nothing
+        return []
+    path, why = pathlib.Path(s.out_dir), ""
+    try:
+        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not there.is_dir():
+            why = f"{there} is a file"
+        elif not os.access(there, os.W_OK | os.X_OK):
+            why = f"{there} does not allow it"
+    except OSError as error:
+        why = error.strerror
+    return [f"--out_dir {s.out_dir} cannot be written: {why}; give another folder"] if why else []
+
+
+def problems_of_text(s: Settings, text: data.Text) -> list[str]:
+    """Return a line if the text cannot be used with these settings."""
+    try:
+        text.check(s.block_size)
+    except data.TextError as error:
+        return [str(error)]
+    return []
+
+
+def listed(texts: data.Texts) -> str:
+    """Return the files of a text, a line each, if there are several or some were left out."""
+    if len(texts.taken) == 1 and not texts.left_out:
+        return ""
+    taken = [(in_a_line(name), n) for name, n in texts.taken[:LISTED]]
+    if rest := texts.taken[LISTED:]:
+        taken.append((number_of(len(rest), "more file"), sum(n for _, n in rest)))
+    lines = [f"{number_of(n, 'character'):>20} in {name}" for name, n in taken]
+    if texts.left_out:
+        folders = first_of([in_a_line(folder) for folder in texts.left_out])
+        lines.append(f"not taken: what is in {folders}")
     return f"\n{'':12}".join(lines)
 
 
-def wrapped(begin: str, flags: list[str]) -> list[str]:
-    """Wrap flags into lines, without separating a flag from its value."""
-    text = " ".join([begin, *(flag.replace(" ", "\xa0") for flag in flags)])
-    return [line.replace("\xa0", " ")
-            for line in textwrap.wrap(text, 88, break_long_words=False, break_on_hyphens=False)]
+def described(s: Settings, characters: int) -> str:
+    """Describe the settings of a run as flags: the recipe's, those that replace some of it, and
+    those that come from the initial model."""
+    fixed = {name: getattr(s, name) for name in OF_MODEL if s.begins_with_model}
+    named = recipe(s.recipe, characters, s.minutes, s.max_iters)
+    usual = {name: getattr(Settings, name) for name in MODEL} | named
+    own = {name: getattr(s, name) for name in [*named, *MODEL]
+           if name not in fixed and getattr(s, name) != usual[name]}
+    named = {name: value for name, value in named.items() if name not in fixed}
+    lines = []
+    for begin, flags in ((f"{s.recipe}:", named), ("but for", own), ("and of the model", fixed)):
+        if flags:           # wrap the lines, but not between a flag and its value
+            words = " ".join([begin, *(flag.replace(" ", "\xa0") for flag in as_flags(flags))])
+            lines += textwrap.wrap(words, 88, break_long_words=False, break_on_hyphens=False)
+    return f"\n{'':12}".join(lines).replace("\xa0", " ")
+
+
+def kept_in(folder: Any) -> str:
+    """Return what is saved in a `run.Folder`, for a run that is ended."""
+    if not folder.holds_run():
+        return "nothing had been saved yet"
+    return f"what was saved in {folder} before is whole; resume with {folder.resume_command()}"

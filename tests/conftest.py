@@ -25,9 +25,9 @@ WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the gr
 FIRST = (
     "data/", "minigrad/kernels/test_lanes.py", "minigrad/kernels/test_loops.py",
     "minigrad/kernels/test_processor.py", "minigrad/test_machine.py", "minigrad/watch/test_svg.py",
-    "model/console/", "model/convert/test_gguf.py", "model/convert/test_torch_file.py",
+    "model/test_command.py", "model/convert/test_gguf.py", "model/convert/test_torch_file.py",
     "model/look/test_maps.py", "model/ranks/test_launch.py", "model/test_files.py",
-    "model/test_convert.py", "model/training/test_settings.py",
+    "model/test_convert.py", "model/test_settings.py",
     "test_house.py", "minigrad/kernels/test_tiles.py", "model/convert/",
     "model/look/test_crossed.py", "model/look/test_page_in_browser.py",
     "model/test_checkpoint.py",

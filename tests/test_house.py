@@ -18,10 +18,10 @@ ROOMS = {"data.sources": "", "minigrad.kernels": "", "minigrad.watch": "",
          "model.reverse": "model.variants", "model.look": "minigrad.watch model.reverse",
          "model.walk": "minigrad.kernels minigrad.watch model.look model.reverse model.variants"}
 # In the book, a file imports only from its own row and the rows below it.
-ROWS = ["train model.sample", "model.arguments", "model.report", "model.run", "model.settings",
+ROWS = ["train model.sample", "model.report", "model.run", "model.settings",
         "model", "model.causality model.interactive", "model.generation model.scoring",
         "model.checkpoint", "model.transformer", "model.attention", "model.layers",
-        "model.processes", "model.command", "model.files model.startup", "minigrad",
+        "model.processes", "model.command", "model.files", "minigrad",
         "minigrad.optim minigrad.gradcheck minigrad.module", "minigrad.ops",
         "minigrad.core minigrad.formulas",
         "minigrad.random minigrad.machine minigrad.compiled", "data"]

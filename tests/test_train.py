@@ -223,10 +223,10 @@ def test_what_the_machine_refuses_ends_the_run_in_a_line(capsys, small_text, tmp
     for module, name, error, words in (
             (data, "read_texts", MemoryError(), ["memory for the text", "a shorter one"]),
             (train, "Run", MemoryError("Unable to allocate 7 TiB"),
-             ["not enough memory (Unable to allocate 7 TiB)", "smaller --batch_size"]),
+             ["not enough memory (Unable to allocate 7 TiB); take a smaller model"]),
             (train, "describe", FileNotFoundError(2, "No such file", "log.csv"),
-             [f"cannot write into {tmp_path}: No such file"]),
-            (train, "describe", OSError(28, "No space"), ["cannot write what it has to say: No"])):
+             ["cannot use log.csv: No such file; nothing had been saved yet"]),
+            (train, "describe", OSError(28, "No space"), ["cannot use standard output: No"])):
         def fail(*_, error=error):
             raise error
         with monkeypatch.context() as patch:
@@ -238,7 +238,7 @@ def test_what_the_machine_refuses_ends_the_run_in_a_line(capsys, small_text, tmp
 def test_what_is_hardly_meant_is_warned_of(capsys, small_text, tmp_path):
     twice = written(tmp_path / "twice.txt", small_text.read_text() * 2)
     for text, rate, warning in ((small_text, "0", "at --learning_rate 0 nothing is learned"),
-                                (small_text, "1e3", "--learning_rate 1000 is far above"),
+                                (small_text, "1e3", "--learning_rate 1000 is far too high"),
                                 (twice, "1e-2", "100% of the validation text"),
                                 (small_text, "1e-2", "")):
         run(text, tmp_path / "out", "--max_iters", "1", "--learning_rate", rate)
@@ -260,7 +260,7 @@ def test_a_run_on_a_text_that_was_piped_in_is_resumed_with_its_text_in_a_file(sm
     os.close(writing)
     run(f"/dev/fd/{reading}", tmp_path, "--max_iters", "1")
     resume = ["--init_from", "resume", "--out_dir", str(tmp_path), "--max_iters", "2"]
-    says = f"The run in {tmp_path} was trained on it; where the same text is in another file"
+    says = f"The run in {tmp_path} was trained on it; if the same text is in another file"
     assert says in refused(capsys, *resume)
     os.close(reading)
     assert says not in refused(capsys, *resume, "--data", str(tmp_path / "nowhere.txt"))

@@ -31,7 +31,7 @@ import numpy as np
 from data.tokenizer import CharTokenizer
 from model.convert.tokens import TokenTokenizer
 from model.command import (AtOnce, Parser, answering, flag, number_of, prepare_output, scaled,
-                           told_if_slow)
+                           announced_if_slow)
 from model.convert.found import Found, FormatError
 from model.checkpoint import BEST, CheckpointError
 from model.files import remove_if_left
@@ -76,7 +76,7 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
     if tokenizer and format in WITH_TOKENIZER:
         raise FormatError(f"{path} has its own vocabulary; leave out --tokenizer")
     check_free(target)
-    with told_if_slow(f"reading {path}"):
+    with announced_if_slow(f"reading {path}"):
         found = reader(format).read(path, **{"tokenizer": tokenizer} if tokenizer else {})
     print(f"read        {path}, a {found.kind}\n{described(found)}", flush=True)
     into, format = destination(found, target)
@@ -84,7 +84,7 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
         written = aside / into.relative_to(target)
         if into == target / BEST or format == "hugging_face":
             aside.mkdir()
-        with told_if_slow(f"writing {into}"):
+        with announced_if_slow(f"writing {into}"):
             reader(format).write(written, found)
         try:
             back = reader(format).read(written)
@@ -93,7 +93,7 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
                 raise
             raise FormatError(f"{path} cannot become a checkpoint: {error.__cause__}; convert "
                               "another model") from error
-        with told_if_slow("comparing what was written with what was read"):
+        with announced_if_slow("comparing what was written with what was read"):
             numbers = compare(found, back)
         size = sum(file.stat().st_size for file in (aside, *aside.rglob("*")) if file.is_file())
     print(f"written     {into}, {scaled(size, 'B')}\n"

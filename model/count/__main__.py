@@ -16,7 +16,7 @@ from model.command import Parser, answering, flag, number_of, prepare_output, sc
 from model.checkpoint import BEST, load_checkpoint
 from model.count.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
                                state)
-from model.settings import ARCHITECTURE, MODERN, RECIPES, Settings, recipe
+from model.settings import MODEL, MODERN, RECIPES, Settings, recipe
 from model.transformer import Architecture, TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default
@@ -36,7 +36,7 @@ class Counted(Architecture):
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     prepare_output()
-    usual = {name: MODERN[name] for name in ARCHITECTURE if name in MODERN}
+    usual = {name: MODERN[name] for name in MODEL if name in MODERN}
     parser = Parser("python -m model.count", __doc__, Counted(**usual))
     given = parser.given(argv)
     with answering("model.count"):
@@ -58,7 +58,7 @@ def model_and_optimizer(given: dict, parser: Parser) -> tuple[TransformerConfig,
     its optimiser."""
     vocab_size = given.pop("vocab_size", LANTERN)
     chosen = recipe(given.get("recipe", Settings.recipe), characters=0) | given
-    s = Settings(**chosen, explain=True)        # --explain needs no folder to write into
+    s = Settings(**chosen)
     parser.refuse(s.problems())
     return s.model_config(vocab_size), s.optimizer
 

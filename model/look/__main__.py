@@ -17,7 +17,7 @@ import sys
 from typing import BinaryIO
 
 from minigrad import compiled
-from model.command import Parser, answering, flag, prepare_output, text_or_file, told_if_slow
+from model.command import Parser, answering, flag, prepare_output, text_or_file, announced_if_slow
 from model.reverse.encoder_decoder import EncoderDecoder
 from model.look import crossed
 from model.look.graphs import GRAPHS
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.error(f"--graph shows no page; leave out --{min(others)}")
     compiled.announce("compiling", sys.stderr)
     with answering("model.look"):
-        with told_if_slow(f"reading the model in {s.out_dir} and computing what it shows"):
+        with announced_if_slow(f"reading the model in {s.out_dir} and computing what it shows"):
             if s.graph is None:
                 write(s)
             else:

@@ -19,8 +19,7 @@ import time
 from collections.abc import Iterator
 
 from minigrad.kernels.compiler import compiling
-from model import startup
-from model.command import AtOnce, in_a_line
+from model.command import ROOT, AtOnce, in_a_line
 from model.walk.judge import Fault, Verdict, judge, source_of
 
 OURS = 300          # seconds for what is not the student's, such as compiling
@@ -99,7 +98,7 @@ def started(task: list) -> Iterator[tuple[subprocess.Popen, queue.Queue]]:
     """Start a process that judges, and yield it with the lines that it writes.  At the end kill it
     and the processes that it has started."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "model.walk.process"], cwd=startup.ROOT, bufsize=0,
+        [sys.executable, "-m", "model.walk.process"], cwd=ROOT, bufsize=0,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
         creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0))
     lines = queue.Queue(100)

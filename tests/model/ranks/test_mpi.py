@@ -70,7 +70,7 @@ def fault(number, name, status, says):
     fault(1, "raises", 1, "rank 1 on .*: Traceback"),
     fault(1, "nan", 1, "train.py: the loss of step 7 is .*, but the norm of its gradient is nan"),
     fault(1, "interrupted_twice", 130, "rank 1 on .*: stopping after this step"),
-    fault(0, "full_disk", 1, "train.py: cannot write into .*: No space left on device"),
+    fault(0, "full_disk", 1, "train.py: cannot use .*: No space left on device"),
     fault(1, "killed", 9, "")])
 def test_a_fault_of_one_rank_ends_all_with_one_message(ended, small_text, name, status, says):
     assert ended.returncode == status and steps_kept(small_text.parent / name) == 5

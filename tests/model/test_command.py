@@ -1,0 +1,368 @@
+"""What all commands share: how they start, are interrupted, read flags and answer mistakes."""
+import configparser
+import dataclasses
+import importlib.machinery
+import importlib.util
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from model import command
+from model.command import (Interrupts, Parser, Words, announced_if_slow, answering, any_of,
+                           as_flags, first_of, flag, in_a_line, number_of, problems, scaled, shown,
+                           text_or_file)
+from tests.kit import ROOT
+
+PROGRAMS = [["train.py"], *[["-m", f"model.{name}"] for name in ("sample", "look", "count",
+                                                                 "reverse")]]
+# In Numba's place: Ctrl-C comes while it is loaded, in an import that catches every exception.
+INTERRUPTED = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    raise SystemExit("caught")
+raise SystemExit("ignored")
+"""
+
+
+# Starting
+
+def started(words, folder=ROOT, path=(), **more):
+    """The end of a process that looks for modules in these folders too."""
+    path = os.pathsep.join(map(str, path))
+    return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": path}, **more)
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    (tmp_path / "numba.py").write_text(INTERRUPTED)
+    return tmp_path
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=" ".join)
+def test_ctrl_c_ends_a_program_quietly_while_it_is_loaded(program, interrupted):
+    done = started(program, path=[interrupted])
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_is_an_exception_for_whoever_imports_the_packages(interrupted):
+    tool = interrupted / "tool"
+    tool.mkdir()
+    for name in ("__init__.py", "train.py"):
+        (tool / name).write_text("import model")
+    for words in (["-c", "import model"], ["-m", "tool.train"], [tool / "train.py"]):
+        assert started(words, path=[interrupted, ROOT]).stderr == "caught\n", words
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no preexec_fn")
+def test_ctrl_c_stays_ignored_where_a_shell_starts_a_program_in_the_background(interrupted):
+    done = started(["train.py"], path=[interrupted],
+                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert done.stderr == "ignored\n"
+
+
+@pytest.mark.parametrize("name", ["train", "model.sample", "model.look.__main__",
+                                  "model.count.__main__", "model.reverse.__main__"])
+def test_every_program_answers_ctrl_c_itself_once_it_is_loaded(name, monkeypatch):
+    def getsignal(number):
+        raise KeyboardInterrupt
+    module = importlib.import_module(name)
+    monkeypatch.setattr(signal, "getsignal", getsignal)
+    with pytest.raises(SystemExit) as caught:
+        module.main([])
+    assert caught.value.code == 130
+
+
+def test_ctrl_c_is_an_exception_again_once_mistakes_are_answered():
+    for before, then in ((command._quit, signal.default_int_handler),
+                         (signal.SIG_IGN, signal.SIG_IGN)):
+        signal.signal(signal.SIGINT, before)
+        with answering("a.command"):
+            assert signal.getsignal(signal.SIGINT) is then
+
+
+@pytest.mark.parametrize("program", [["-m", "train"], ["-m", "model.sample"]], ids=" ".join)
+def test_a_users_own_data_py_is_in_no_programs_way(program, tmp_path):
+    for name in ("data", "minigrad", "numpy", "random"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong file')")
+    done = started([*program, "--help"], tmp_path)
+    assert done.returncode == 0 and done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("file", ["data/__init__.py", "minigrad.py"])
+def test_what_hides_a_package_is_named_with_the_remedy(file, tmp_path):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("raise SystemExit('the wrong file')")
+    name = file.removesuffix(".py").split("/")[0]
+    says = f"{tmp_path / file} hides this project's package {name}; rename it, or take its folder"
+    done = started(["-m", "model.count"], tmp_path.parent, path=[tmp_path, ROOT])
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith(says)
+    assert done.stderr.count("\n") == 1
+    done = started(["-c", "try: import model\nexcept ImportError as error: print(error)"], tmp_path,
+                   path=[ROOT])
+    assert done.stdout.startswith(says) and done.stderr == ""
+
+
+def test_a_folder_in_the_way_is_named_too_and_the_packages_themselves_are_in_nobodys(monkeypatch):
+    assert command.in_the_way() == ""
+    spec = importlib.machinery.ModuleSpec("data", None, is_package=True)
+    spec.submodule_search_locations.append("texts/data")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    assert command.in_the_way().startswith("texts/data hides this project's package data")
+
+
+def test_pip_installs_this_folder_as_one_of_the_path_before_which_no_users_folder_comes():
+    """Not as a list of packages, which Python looks at after a folder named data anywhere."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    assert setup["options"]["package_dir"].split() == ["=", "."]
+
+
+# Answers
+
+@pytest.mark.parametrize("error, code", [
+    (ValueError("what\nand why"), r"a.command: what\nand why"), (KeyboardInterrupt(), 130),
+    (MemoryError("14.6 TiB"), "a.command: there is not enough memory (14.6 TiB); take a smaller "
+                              "model, batch or text, or end other programs"),
+    (OSError(28, "No space left"), "a.command: cannot use standard output: No space left; all is "
+                                   "kept"),
+    (FileNotFoundError(2, "No such file", "no/x.txt"),
+     "a.command: cannot use no/x.txt: No such file; all is kept")])
+def test_what_goes_wrong_in_a_command_is_answered_in_a_line(error, code, capsys):
+    with pytest.raises(SystemExit) as caught:
+        with answering("a.command", lambda: "all is kept"):
+            raise error
+    assert caught.value.code == code
+    assert capsys.readouterr().err == "\nstopped at once; all is kept\n" * (code == 130)
+    with pytest.raises(SystemExit) as caught:
+        with answering("a.command"):
+            raise error
+    assert caught.value.code in (code, str(code).removesuffix("; all is kept"))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_line_says_what_is_done_only_if_it_takes_long(slow, monkeypatch, capsys):
+    timers = []
+
+    class Timer(threading.Timer):
+        def start(self):
+            timers.append(self)
+    monkeypatch.setattr(command.threading, "Timer", Timer)
+    with announced_if_slow("reading x"):
+        timer, = timers
+        assert timer.interval == command.PATIENCE and timer.daemon
+        if slow:
+            timer.function()
+    assert timer.finished.is_set()      # it is cancelled
+    assert capsys.readouterr() == ("", "reading x ...\n" * slow)
+
+
+@pytest.mark.parametrize("name", [name for name in Interrupts.NAMES if hasattr(signal, name)])
+def test_a_signal_is_recorded_the_second_one_stops_and_an_ignored_one_stays_ignored(name):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            with Interrupts() as interrupts:
+                assert not interrupts.came
+                signal.raise_signal(number)
+                assert interrupts.came
+                signal.raise_signal(number)
+        assert signal.getsignal(number) is before
+        signal.signal(number, signal.SIG_IGN)
+        with Interrupts() as interrupts:
+            signal.raise_signal(number)
+            assert not interrupts.came
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+def test_interrupts_come_to_the_main_thread_alone():
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def run():
+        with Interrupts() as interrupts:
+            seen.append((interrupts.came, signal.getsignal(signal.SIGINT)))
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [(False, before)]
+
+
+# Words
+
+def test_numbers_and_lists_in_words():
+    assert [number_of(n, "minute") for n in (0, 1, 1.0, 0.1, 3.0, 2000)] == [
+        "0 minutes", "1 minute", "1 minute", "0.1 minutes", "3 minutes", "2,000 minutes"]
+    assert [any_of(list(words)) for words in ("a", "ab", "abc")] == ["a", "a or b", "a, b or c"]
+    assert [first_of(list(words), 2) for words in ("a", "ab", "abc", "a" * 1_002)] == [
+        "a", "a, b", "a, b and 1 more", "a, a and 1,000 more"]
+
+
+@pytest.mark.parametrize("n, expected", [
+    (0, "0.000 B"), (7, "7.000 B"), (999.94, "999.9 B"), (1000, "1.000 kB"), (65_536, "65.54 kB"),
+    (999_949, "999.9 kB"), (999_960, "1.000 MB"), (1.5e9, "1.500 GB"), (2e12, "2.000 TB"),
+    (3e15, "3.000 PB"), (4e19, "4.000e+04 PB")])
+def test_a_number_is_said_in_four_digits_and_a_prefix(n, expected):
+    assert scaled(n, "B") == expected
+
+
+def test_a_message_is_one_line_and_shows_what_would_break_it():
+    assert in_a_line("no file a\nb\x1b\ud800, é 漢") == "no file a\\nb\\x1b\\ud800, é 漢"
+
+
+@pytest.mark.parametrize("value, says", [
+    ("a\n", "a\\n"), ([1], "[1]"), (ValueError("x"), "x"), ("x" * 80, "x" * 80),
+    ("x" * 10_000, "x" * 80 + "..."), ([7] * 10_000, "[" + "7, " * 26 + "7..."),
+    ("\n" * 80, "\\n" * 40 + "..."), (ValueError("x" * 10_000), "x" * 200 + "...")])
+def test_a_value_of_a_file_is_shown_in_a_short_line(value, says):
+    assert shown(value) == says
+
+
+def test_a_text_is_itself_or_what_a_file_holds(tmp_path, monkeypatch):
+    (tmp_path / "lantern").write_bytes(b"a\r\nb")
+    monkeypatch.chdir(tmp_path)
+    assert text_or_file("lantern") == "lantern" and text_or_file("FILE:lantern") == "a\nb"
+
+
+# Flags
+
+@dataclasses.dataclass
+class Settings:
+    max_iters: int = flag(10, "how many, 100 % of them", at_least=0)
+    fast: bool = flag(False, "no waiting")
+    rate: float = flag(None, "how much", unset="a tenth of it")
+    table: int = flag(0, "after so many", alone=50)
+    output: str = flag("a.html", "where to", short="-o")
+    data: Words = flag(("a", "b"), "what to read")
+
+
+def parser(settings=Settings):
+    return Parser("python -m some.command", "What it does.", settings)
+
+
+@pytest.mark.parametrize("argv, given", [
+    ("", {}), ("--max_iters 3 --rate=1e-2", {"max_iters": 3, "rate": 0.01}), ("--rate -1.5",
+                                                                              {"rate": -1.5}),
+    ("--max-iters 3 --fast", {"max_iters": 3, "fast": True}), ("--no-fast", {"fast": False}),
+    ("--table", {"table": 50}), ("--table 3", {"table": 3}),
+    ("--data x.txt", {"data": ("x.txt",)}), ("--data=x.txt", {"data": ("x.txt",)}),
+    ("--data x y --fast", {"data": ("x", "y"), "fast": True}),
+    ("--data x --data y", {"data": ("y",)}),
+    ("-o b", {"output": "b"}), ("-ob", {"output": "b"}), ("--output=-b", {"output": "-b"})])
+def test_flags_give_the_settings_and_nothing_else(argv, given):
+    assert parser().given(argv.split()) == given
+
+
+@pytest.mark.parametrize("argv, mistakes", [
+    ("--max_itres 3", ["there is no flag --max_itres; did you mean --max_iters?"]),
+    ("--zzz a", ["there is no flag --zzz; see --help"]), ("--max 3", ["there is no flag --max; "]),
+    ("--steps", ["there is no flag --steps; did you mean --max_iters?"]),
+    ("--lr", ["there is no flag --lr; see --help"]),       # it has no --learning_rate
+    ("--no-fats --FAST", ["there is no flag --no-fats; did you mean --no-fast?",
+                          "there is no flag --FAST; did you mean --fast?"]),
+    ("--max_iters x --rate 1,5", ["--max_iters takes a whole number, not 'x'",
+                                  "--rate takes a number, not '1,5'"]),
+    ("--fast true", ["no flag stands before 'true', or one that takes no value; see --help"]),
+    ("--data=x y", ["no flag stands before 'y', or one that takes no value; see --help"]),
+    ("--fast=true", ["argument --fast/--no-fast: ignored explicit argument 'true'"]),
+    ("--rate", ["argument --rate: expected one argument; write one that starts with a hyphen"]),
+    ("--rate --fast", ["argument --rate: expected one argument"]),
+    ("--data --fast", ["argument --data: expected at least one argument"]),
+    ("--max_iters -1", ["--max_iters is at least 0, not -1"]),
+    ("--output=", ["--output takes a value, and an empty one was given"])])
+def test_each_mistake_is_answered_in_a_line_of_its_own(argv, mistakes, capsys):
+    with pytest.raises(SystemExit) as caught:
+        parser().given(argv.split())
+    lines = capsys.readouterr().err.splitlines()
+    assert caught.value.code == 2 and len(lines) == len(mistakes)
+    for line, says in zip(lines, mistakes):
+        assert line.startswith(f"some.command: error: {says}")
+
+
+def test_what_is_right_is_read_beside_mistakes_and_each_line_is_said_once(capsys):
+    given, mistakes = parser().read(["--max_iters", "x", "--fats", "--table", "3"])
+    assert given == {"table": 3} and len(mistakes) == 2
+    parser().refuse([])
+    with pytest.raises(SystemExit):
+        parser().refuse(["one", "one"])
+    assert capsys.readouterr().err == "some.command: error: one\n"
+
+
+@pytest.mark.parametrize("argv", [("--a\nb",), ("--max_iters", "1\n2"), ("a\nb",), ("--\x1b",)])
+def test_what_stands_on_the_command_line_cannot_break_the_line(argv, capsys):
+    with pytest.raises(SystemExit):
+        parser().given(argv)
+    error, = capsys.readouterr().err.split("\n")[:-1]
+    assert error.startswith("some.command: error: ") and error.isprintable()
+
+
+def test_help_shows_the_defaults(capsys):
+    with pytest.raises(SystemExit):
+        parser().given(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "how many, 100 % of them (default: 10)" in said and "What it does." in said
+    assert "how much (default: a tenth of it)" in said
+    assert "what to read (default: a b)" in said
+    said = " ".join(parser(Settings(max_iters=7, rate=2.0)).format_help().split())
+    assert "how many, 100 % of them (default: 7)" in said and "how much (default: 2.0)" in said
+    assert "a tenth" not in said
+
+
+def test_settings_as_flags_are_read_back_as_what_they_were():
+    settings = dict(max_iters=3, fast=False, rate=1e-05, table=0, output="b")
+    words = [word for flag in as_flags(settings | {"absent": None}) for word in flag.split(" ")]
+    assert parser().given(words) == settings
+    assert as_flags(dict(rate=3.0, fast=True)) == ["--rate 3", "--fast"]
+
+
+@dataclasses.dataclass
+class Checked:
+    size: int = flag(3, "at least 1", at_least=1)
+    share: float = flag(0.5, "", above=0, at_most=1)
+    beta: float = flag(0.5, "", at_least=0, below=1)
+    clip: float = flag(1.0, "", at_least=0, finite=False)
+    rate: float = flag(None, "", at_least=0)
+    fast: bool = flag(False, "")
+    kind: str = flag("one", "", choices=("one", "two", "three"))
+    text: str = flag("", "")
+    data: Words = flag(("a",), "")
+
+
+@pytest.mark.parametrize("name, value, says", [
+    ("size", 0, "is at least 1, not 0"), ("size", 2.0, "takes a whole number, not 2.0"),
+    ("size", True, "takes a whole number, not True"), ("size", np.int64(1), None),
+    ("size", "3", "takes a whole number, not '3'"),
+    ("size", None, "takes a whole number, not None"),
+    ("share", 0, "is above 0 and at most 1, not 0"), ("share", 1, None),
+    ("share", math.nan, "is above 0 and at most 1, not nan"),
+    ("beta", 1.0, "is at least 0 and below 1, not 1.0"), ("beta", np.float32(0), None),
+    ("beta", "x", "takes a number, not 'x'"), ("beta", False, "takes a number, not False"),
+    ("rate", math.inf, "is a finite number, not inf"), ("rate", None, None),
+    ("rate", 10 ** 400, f"takes a number, not 1{79 * '0'}..."),
+    ("rate", -math.inf, "is at least 0, not -inf"), ("clip", math.inf, None),
+    ("fast", 1, "takes True or False, not 1"), ("fast", True, None),
+    ("size", "x" * 10_000, f"takes a whole number, not '{'x' * 79}..."),
+    ("kind", "x" * 10_000, f"is one, two or three, not {'x' * 80}..."),
+    ("kind", "three", None), ("kind", "six", "is one, two or three, not six"),
+    ("kind", "tow", "is one, two or three, not tow; did you mean two?"),
+    ("text", 3, "takes a text, not 3"), ("text", "anything", None), ("text", "", None),
+    ("data", ["a"], "takes texts, not ['a']"),
+    ("data", ("a", ""), "takes a value, and an empty one was given")])
+def test_a_value_is_held_to_the_type_the_bounds_and_the_choices_of_its_setting(name, value, says):
+    assert problems(Checked(**{name: value})) == ([f"--{name} {says}"] if says else [])
+
+
+def test_every_setting_that_cannot_be_used_has_its_line():
+    assert [line.split()[0] for line in problems(Checked(size=0, fast=None, kind="x"))] == [
+        "--size", "--fast", "--kind"]

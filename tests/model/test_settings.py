@@ -1,0 +1,276 @@
+"""Settings of a run: what cannot work, the recipes, and how flags, a run or a model resolve."""
+import dataclasses
+import math
+import os
+import random
+import re
+import shlex
+from types import SimpleNamespace
+
+import pytest
+
+import data
+from model.command import Parser
+from model.settings import (GPT2, LEAST_STEPS, MODEL, MODERN, RECIPES, Settings, completed,
+                            described, problems_of_folder, problems_of_ranks,
+                            problems_of_text, resolve, settings_of)
+from model.transformer import TransformerConfig
+
+TEXT = data.Text("to be or not to be\n" * 100)
+BUILT_IN = 1_137_238        # characters of the plays
+
+
+# Settings that cannot work; tests/test_refusals.py has the single ones
+
+def test_all_that_cannot_work_is_found_at_once_and_the_defaults_work():
+    s = Settings(batch_size=0, n_embd=30, beta2=1.0, position="rotory", grad_clip=-1.0)
+    assert [line.split()[0] for line in s.problems()] == [
+        "--batch_size", "--position", "--beta2", "--grad_clip", "--n_embd"]
+    assert Settings().problems() == Settings().warnings() == []
+    assert problems_of_text(Settings(), TEXT) == []
+
+
+def test_the_model_has_the_settings_of_its_options():
+    s = Settings(n_layer=2, n_kv_head=2, norm="rms", tied=False)
+    config = s.model_config(5)
+    assert config.vocab_size == 5 and vars(config) == {"vocab_size": 5} | {
+        name: getattr(s, name) for name in MODEL}
+
+
+def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():
+    draw, made = random.Random(0), 0
+    for _ in range(8000):
+        s = Settings(n_layer=draw.randint(0, 3), n_head=draw.randint(0, 6),
+                     n_embd=draw.randint(0, 30), block_size=draw.randint(0, 3),
+                     n_kv_head=draw.choice([None, 0, 1, 2, 3]),
+                     dropout=draw.choice([0.0, 0.5, 1.0, float("nan")]),
+                     position=draw.choice(["learned", "rotary", "rope"]),
+                     norm=draw.choice(["layer", "layer", "rms", "rms", "batch"]),
+                     activation=draw.choice(["gelu", "gelu", "relu2", "relu2", "relu"]),
+                     ngrams=draw.choice([1, 1, 4, 4, 0]), n_inner=draw.choice([None, 5, 5, 0]),
+                     norm_eps=draw.choice([1e-5] * 9 + [0.0]))
+        try:
+            s.model_config(vocab_size=5)
+        except ValueError:
+            assert s.problems(), s
+        else:
+            made += 1
+            assert s.problems() == [], s
+    assert made > 50
+
+
+@pytest.mark.parametrize("C, H, position", [
+    (30, 4, "learned"), (36, 4, "rotary"), (100, 7, "rotary"), (1, 9, "none")])
+def test_the_remedy_for_heads_works(C, H, position):
+    says, = Settings(n_embd=C, n_head=H, position=position).problems()
+    for taken in says.split("--n_embd ")[-1].split(" or "):
+        assert not Settings(n_embd=int(taken), n_head=H, position=position).problems()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_unless_nothing_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    for path in (tmp_path, tmp_path / "new" / "out"):
+        says, = problems_of_folder(Settings(out_dir=str(path)))
+        assert says.startswith(f"--out_dir {path} cannot be written: {tmp_path} does not allow it")
+        assert problems_of_folder(Settings(out_dir=str(path), explain=True)) == []
+
+
+@pytest.mark.parametrize("settings, size, says", [
+    (dict(batch_size=12, reduce="exact"), 5, ["--reduce exact", "--batch_size 12, and 5 do not"]),
+    (dict(batch_size=12), 5, []), (dict(batch_size=12, reduce="exact"), 4, []),
+    (dict(explain=True), 1, []), (dict(explain=True), 2, ["--explain", "one process"])])
+def test_settings_that_do_not_go_with_the_number_of_ranks_are_refused(settings, size, says):
+    found = problems_of_ranks(Settings(**settings), size)
+    assert len(found) == bool(says) and all(words in found[0] for words in says)
+
+
+@pytest.mark.parametrize("given, says", [
+    (dict(learning_rate=0.0), "at --learning_rate 0 nothing is learned"),
+    (dict(learning_rate=1e3), "--learning_rate 1000 is far too high for such a model; 0.004 is "
+                              "usual"),
+    (dict(min_lr=1e-2), "--min_lr 0.01 is above --learning_rate 0.004, so the rate rises at the "
+                        "end"),
+    (dict(rotary_base=500.0), "--rotary_base 500 does nothing with --position learned")])
+def test_a_setting_that_is_probably_a_mistake_is_warned_of(given, says):
+    assert Settings(**given).problems() == [] and Settings(**given).warnings() == [says]
+
+
+# Recipes
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_the_same_settings_and_works(name):
+    s = Settings(**completed({"recipe": name}, BUILT_IN))
+    assert s.problems() == s.warnings() == [] and s.recipe == name
+    assert list(RECIPES[name]) == list(MODERN)
+    assert list(RECIPES) == list(Settings.__dataclass_fields__["recipe"].metadata["choices"])
+
+
+def test_what_is_given_stands_and_all_else_is_the_recipes():
+    s = Settings(**completed({"recipe": "gpt2", "n_layer": 2, "bias": True}, BUILT_IN))
+    assert (s.n_layer, s.bias, s.position, s.minutes) == (2, True, "learned", 3.0)
+    s, _ = resolve({}, None, BUILT_IN)
+    assert dataclasses.replace(s, dropout=0.0, ngram_dropout=0.5) == Settings(**MODERN, minutes=3.0)
+
+
+@pytest.mark.parametrize("given, characters, minutes, max_iters", [
+    ({}, BUILT_IN, 3.0, None), ({"recipe": "gpt2"}, 100, 3.0, None), ({}, 20_000, 3.0, 176),
+    ({}, 3_000, 3.0, 106), ({"batch_size": 16}, 20_000, 3.0, 88),
+    ({"max_iters": 7}, BUILT_IN, None, 7), ({"max_iters": 7, "minutes": 1.0}, BUILT_IN, 1.0, 7),
+    ({"minutes": 9.0}, 20_000, 9.0, None)])
+def test_a_run_ends_by_its_flags_or_the_clock_and_before_a_short_text_was_read_too_often(
+        given, characters, minutes, max_iters):
+    s, _ = resolve(given, None, characters)
+    assert (s.minutes, s.max_iters) == (minutes, max_iters)
+    assert s.steps == (math.inf if max_iters is None else max_iters)
+
+
+@pytest.mark.parametrize("given", [
+    {"batch_size": 0}, {"minutes": math.nan}, {"minutes": -1.0}, {"minutes": math.inf},
+    {"max_iters": -1}, {"recipe": "modem"}, {"block_size": -3, "minutes": 1e308}], ids=str)
+def test_settings_that_cannot_work_are_left_for_their_answer(given):
+    for characters in (0, 1, 1_000, BUILT_IN):
+        problem, = Settings(**completed(given, characters)).problems()
+        assert problem.startswith(f"--{next(iter(given))} is ")
+
+
+@pytest.mark.parametrize("characters, minutes, dropout, ngram_dropout", [
+    (20_000_000, 3.0, 0.0, 0.1), (4_000_000, 3.0, 0.0, 0.28), (BUILT_IN, 1.0, 0.0, 0.31),
+    (BUILT_IN, 3.0, 0.0, 0.5), (BUILT_IN, 6.0, 0.02, 0.57), (BUILT_IN // 2, 3.0, 0.05, 0.57),
+    (BUILT_IN, 12.0, 0.05, 0.64), (300_000, 3.0, 0.09, 0.63), (20_000, 3.0, 0.15, 0.69),
+    (1_000, 30.0, 0.15, 0.69), (5_000_000, 60.0, 0.0, 0.65)])
+def test_more_is_dropped_the_more_often_the_text_is_read_and_the_shorter_it_is(
+        characters, minutes, dropout, ngram_dropout):
+    chosen = completed({"minutes": minutes}, characters)
+    assert chosen["dropout"] == pytest.approx(dropout, abs=0.005)
+    assert chosen["ngram_dropout"] == pytest.approx(ngram_dropout, abs=0.005)
+    by_steps = round(minutes * 1_000_000 / 2048)
+    if characters > 10_000:
+        assert completed({"max_iters": by_steps}, characters)["dropout"] == chosen["dropout"]
+    fixed = completed({"minutes": minutes, "recipe": "gpt2"}, characters)
+    assert fixed["dropout"] == GPT2["dropout"]
+
+
+@pytest.mark.parametrize("characters", [90, 200, 350, 1_000, 2_570, 2_580, 10_000, 20_000, 160_000])
+def test_a_short_text_holds_the_block_and_gets_enough_steps_to_warm_up_and_be_judged(characters):
+    text = "to be or not to be" * (characters // 18 + 1)
+    s = Settings(**completed({}, characters))
+    assert problems_of_text(s, data.Text(text[:characters])) == []
+    assert s.block_size == 256 or characters // 10 <= 2 * s.block_size
+    assert s.steps >= LEAST_STEPS and s.characters <= 2048
+    assert s.characters == 2048 or s.steps < 2 * LEAST_STEPS
+    assert 20 < s.warmup_iters <= s.steps / 4 and s.steps / s.eval_interval >= 10
+
+
+@pytest.mark.parametrize("given, characters, warmup_iters, eval_interval", [
+    ({"max_iters": 0}, BUILT_IN, 0, 100), ({"max_iters": 27}, BUILT_IN, 6, 100),
+    ({"max_iters": 160}, BUILT_IN, 40, 100), ({"max_iters": 27}, 3_000, 6, 2),
+    ({"minutes": 0.1}, 3_000, 40, 100), ({"max_iters": 9_000}, 3_000, 40, 100),
+    ({"max_iters": 27, "warmup_iters": 20, "eval_interval": 50}, 3_000, 20, 50),
+    ({"max_iters": 27, "recipe": "gpt2"}, 3_000, 100, 200)], ids=str)
+def test_a_warm_up_is_a_quarter_of_the_steps_at_most_and_a_short_text_is_evaluated_often(
+        given, characters, warmup_iters, eval_interval):
+    s = Settings(**completed(given, characters))
+    assert (s.warmup_iters, s.eval_interval) == (warmup_iters, eval_interval)
+
+
+@pytest.mark.parametrize("given", [{}, {"recipe": "gpt2"}, {"max_iters": 7, "n_embd": 64},
+                                   {"minutes": 1.5, "max_iters": 9, "qk_norm": False},
+                                   {"n_kv_head": 2, "norm_eps": 1e-6, "attention_bias": True,
+                                    "mlp_bias": False, "tied": False}], ids=str)
+def test_a_run_is_described_in_full_by_flags_that_give_the_same_run(given):
+    s = Settings(**completed(given, BUILT_IN))
+    said = described(s, BUILT_IN)
+    assert all(len(line) <= 100 for line in said.splitlines())
+    _, *flags = shlex.split(said.replace("but for", ""))
+    again = Parser("train.py", "", Settings).given(["--recipe", s.recipe, *flags])
+    assert resolve(again, None, BUILT_IN) == (s, [])
+    own = given.keys() - {"recipe", "minutes", "max_iters"}
+    assert ("but for" in said) == bool(own)
+    assert all(re.search(rf"(?s)but for .*--(no-)?{name}\b", said) for name in own)
+
+
+def test_of_fine_tuning_each_flag_is_described_once_and_which_are_the_model_s():
+    s = Settings(**completed(dict(init_from="/a/ckpt.npz", n_layer=30, norm="rms", tied=False,
+                                  dropout=0.1), BUILT_IN))
+    of_recipe, of_model = described(s, BUILT_IN).split("and of the model ")
+    assert "--dropout 0.1" in of_recipe.split("but for")[1]
+    assert "--n_layer 30 " in of_model and "--no-tied" in of_model and "--norm rms" in of_model
+    names = re.findall(r"--(?:no-)?(\w+)", of_recipe.split("but for")[0] + of_model)
+    assert len(names) == len(set(names)) and set(names) >= {*GPT2} - {"min_lr"}
+
+
+# A resumed run, and fine-tuning
+
+EARLIER = Settings(**completed({"recipe": "gpt2", "seed": 5, "max_iters": 9, "n_embd": 64}, 0))
+CONFIG = TransformerConfig(9, block_size=32, n_layer=2, n_head=2, n_embd=8, n_inner=24, norm="rms",
+                           dropout=0.2, ngrams=3, ngram_dropout=0.3)
+
+
+@pytest.mark.parametrize("given, changed", [
+    ({}, {}), ({"learning_rate": 1.0, "n_embd": 64, "seed": 5}, {"learning_rate": 1.0}),
+    ({"max_iters": 20}, {"max_iters": 20}), ({"minutes": 2.0}, {"minutes": 2.0, "max_iters": None}),
+    ({"minutes": 2.0, "max_iters": 7}, {"minutes": 2.0, "max_iters": 7}),
+    ({"n_kv_head": 4, "n_inner": 256, "attention_bias": False}, {})], ids=str)
+def test_a_resumed_run_keeps_its_settings_but_for_what_is_given(given, changed):
+    s, mistakes = resolve(given, EARLIER, BUILT_IN)
+    free = {"n_kv_head", "n_inner", "attention_bias"} & given.keys()
+    assert mistakes == [] and s == dataclasses.replace(
+        EARLIER, **changed | {name: given[name] for name in free})
+
+
+@pytest.mark.parametrize("name, value", [
+    ("recipe", "modern"), ("n_layer", 3), ("bias", True), ("n_kv_head", 1), ("tied", False),
+    ("block_size", 8), ("optimizer", "muon"), ("seed", 6)])
+def test_a_resumed_run_cannot_become_another_one(name, value):
+    s, (says,) = resolve({name: value}, EARLIER, BUILT_IN, "the run in out")
+    assert s == EARLIER
+    assert says.startswith(f"the run in out has --{name} ") and "leave the flag out" in says
+
+
+def test_fine_tuning_has_the_architecture_of_the_model_and_its_own_training():
+    given = {"learning_rate": 1.0, "dropout": 0.1, "block_size": 16, "seed": 5}
+    s, mistakes = resolve(given, CONFIG, BUILT_IN)
+    assert mistakes == [] and s == Settings(**completed(given | {
+        name: value for name, value in vars(CONFIG).items()
+        if name not in ("vocab_size", "dropout", "ngram_dropout", "block_size")}, BUILT_IN))
+
+
+@pytest.mark.parametrize("given, says", [
+    (dict(n_layer=3), ["the model has --n_layer 2, which cannot become 3; leave the flag out"]),
+    (dict(n_layer=2, n_kv_head=2, attention_bias=False, n_inner=24, norm="rms"), []),
+    (dict(n_kv_head=1, bias=True, tied=False), [
+        "the model has --bias False, which cannot become True; leave the flag out",
+        "the model has --n_kv_head 2, which cannot become 1; leave the flag out",
+        "the model has --tied True, which cannot become False; leave the flag out"]),
+    (dict(block_size=16, dropout=0.5, ngram_dropout=0.0, recipe="gpt2", seed=5), []),
+    (dict(block_size=33), ["--block_size 33 is more than the 32 positions that the model has "
+                           "learnt; take 32 or less"])])
+def test_a_flag_that_contradicts_the_model_is_refused_with_the_remedy(given, says):
+    s, mistakes = resolve(given, CONFIG, BUILT_IN)
+    assert mistakes == says
+    assert all(getattr(s, name) == getattr(CONFIG, name) for name in ("n_layer", "bias", "tied"))
+    assert s.block_size <= 32
+
+
+@pytest.mark.parametrize("position", ["rotary", "alibi", "sinusoidal", "none"])
+def test_only_learnt_positions_bound_the_block(position):
+    config = dataclasses.replace(CONFIG, position=position)
+    s, mistakes = resolve({"block_size": 33}, config, BUILT_IN)
+    assert mistakes == [] and s.block_size == 33
+
+
+@pytest.mark.parametrize("saved, says", [
+    ({"window": 3}, "there is no --window"), ({"n_layer": "x" * 500}, "--n_layer takes a whole"),
+    ({"seed": None}, "--seed takes a whole number"), ({"rate\n": 1}, r"there is no --rate\n")])
+def test_saved_settings_that_this_version_cannot_use_are_refused(saved, says):
+    run = SimpleNamespace(training={"settings": saved})
+    with pytest.raises(ValueError, match="the run in out has settings that this .*; train") as e:
+        settings_of(run, "out")
+    assert says in str(e.value) and len(str(e.value)) < 400
+
+
+def test_settings_that_an_older_checkpoint_lacks_are_those_of_gpt2_and_threads_those_of_here():
+    saved = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"]}
+    s = settings_of(SimpleNamespace(training={"settings": saved}), "out")
+    assert s == Settings(recipe="gpt2", n_layer=2, data=("a", "b"), threads=s.threads)
+    assert s.problems() == []
