@@ -1,9 +1,7 @@
-"""Predict the next character of growing sequences, from a window of the text, cached or not.
+"""Text generation: the window of a model, temperature, top-k and top-p (nucleus) sampling, stops.
 
-Shapes: B sequences, T characters, V vocabulary.
-
-Generate text from a model, a character or token at a time: find the possible ones, and draw
-one.
+`minigrad.random.draw` draws an id from logits; the KV cache is `model.kv_cache`.
+Shapes: B texts, T ids (of characters or tokens), V vocabulary.
 """
 from collections.abc import Iterator, Sequence
 
@@ -15,69 +13,74 @@ from minigrad import random
 from minigrad.random import generator
 from model.transformer import Transformer
 
+AT_ONCE = 8             # ids that a kernel draws before they are shown, and
+SMALL = 1 << 23         # the weights of a model up to which it does; of a larger one, fewer
+USELESS = ("the model gave no usable prediction (nan or infinite logits); its training may have "
+           "diverged: train again with a lower --learning_rate")
+
 
 def window_step(block_size: int, slide: bool = False) -> int:
-    """Return by how many characters a full window moves: half of it, or one with `slide`."""
+    """Return by how many ids a full window moves: half of it, or one with `slide`."""
     return 1 if slide else block_size - block_size // 2
 
 
 def window_start(n: int, block_size: int, slide: bool = False) -> int:
-    """Return the start of the window from which the character after n others is predicted.
+    """Return the start of the window from which the id after n others is predicted.
 
-    The first window starts with the text.  Whenever it would exceed the block size, its start moves
-    on, so that a character is predicted from more than half a block and at most a block before it;
-    with `slide`, from the whole block.  A window that moves is read again, since its cached keys
-    and values depend on the characters before it.
+    The first window starts with the text.  When it would exceed the block size, its start moves by
+    `window_step`: an id is predicted from more than half a block, or with `slide` from a whole one.
+    A window that moves is read again, as its keys and values depend on the ids before it.
     """
     step = window_step(block_size, slide)
     return max(0, -((block_size - n) // step)) * step
 
 
 class Reader:
-    """B sequences of one length that grow character by character, and the logits of the next one.
+    """B texts of one length that grow id by id, and the logits of the next id.
 
     Parameters
     ----------
     ids : the beginnings, (B, T) with T of at least 1.
-    cache : keep keys and values, and read only new characters, if compiled kernels can; the logits
-        are the same.
+    cache : use the KV cache, if kernels can be compiled; the logits are the same.
     slide : see `window_start`.
     """
 
     def __init__(self, model: Transformer, ids: np.ndarray, cache: bool = True,
                  slide: bool = False) -> None:
         self.model, self.ids, self.slide = model, ids, slide
-        self.n = ids.shape[1]                   # characters so far; ids are the last of them
-        self.decoder = None
-        # A model that is no Transformer, or a subclass of it, is called as a whole.
-        if cache and mg.COMPILED and type(model) is Transformer:
+        self.n = ids.shape[1]                   # ids so far, of which `ids` are the last ones
+        self.decoder, self.at_once = None, 1
+        if cache and mg.COMPILED and type(model) is Transformer:    # a subclass may do otherwise
             from model.kv_cache.decoder import decoder_of
             self.decoder = decoder_of(model, len(ids))
+        if self.decoder:
+            c = model.config
+            weights = c.n_embd * (12 * c.n_layer * c.n_embd + c.vocab_size)     # about
+            self.at_once = max(1, min(AT_ONCE, AT_ONCE * SMALL // weights))
 
     def logits(self) -> np.ndarray:
-        """Return the logits of the next character of each sequence, (B, V)."""
+        """Return the logits of the next id of each text, (B, V)."""
         if self.decoder:
             return self.decoder.read(*self._unread())
         with mg.no_grad():
             return self.model(self._window()).data[:, -1]
 
     def room(self) -> int:
-        """Return how many characters `draw` can draw at once: with the cache, those that are
-        predicted before the window moves."""
-        if not self.decoder:
-            return 1
-        return 1 + self.model.config.block_size - self._window().shape[1]
+        """Return how many ids can be drawn at once: a few, and none after the window moves."""
+        return min(self.at_once, 1 + self.model.config.block_size - self._window().shape[1])
 
     def draw(self, u: np.ndarray, *settings: float | None) -> np.ndarray:
-        """Draw and append a character for each column of u (B, n), n at most `room`; return their
-        ids.  u and the settings are those of `random.draw`."""
+        """Draw and append an id for each column of u (B, n), n at most `room`; return the ids.
+
+        u and the settings (temperature, top_k, top_p) are those of `random.draw`.
+        """
         drawn = (self.decoder.draw(*self._unread(), u, *settings) if self.decoder else
                  random.draw(self.logits(), u[:, 0], *settings)[0][:, None])
         self.append(drawn)
         return drawn
 
     def append(self, ids: np.ndarray) -> None:
-        """Add characters to each sequence, (B, n)."""
+        """Add ids to each text, (B, n)."""
         longer = np.concatenate([self.ids, ids], axis=1)
         self.ids = longer[:, -self.model.config.block_size:]
         self.n += ids.shape[1]
@@ -87,41 +90,14 @@ class Reader:
         return self.ids[:, start - self.n:]
 
     def _unread(self):
-        """Return what of the window the decoder has not read, and how much it has."""
+        """Return the ids of the window that the decoder has not read, and how many it has."""
         window = self._window()
         read = window.shape[1] - 1
         return (window[:, -1:], read) if self.decoder.length == read else (window, 0)
 
 
-AT_ONCE = 8     # ids of each text that a kernel draws before they are shown
-SMALL = 1 << 23         # weights that an id meets, up to which so many are drawn; of more, fewer
-USELESS = ("the model gave no usable prediction (nan or infinite logits); its training may have "
-           "diverged: train again with a lower --learning_rate")
-
-
-def next_probabilities(logits: np.ndarray, temperature: float = 1.0, top_k: int | None = None,
-                       top_p: float | None = None) -> np.ndarray:
-    """Return the probability that each id is drawn, (V,) -> (V,) float64, summing to 1.
-
-    Parameters
-    ----------
-    temperature : divides the logits; 0 always takes the likeliest.
-    top_k : keep only this many of the likeliest.
-    top_p : then keep the fewest likeliest that together have at least this probability
-        (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1).
-    """
-    check_settings(temperature, top_k, top_p)
-    logits = np.asarray(logits, np.float64)
-    if logits.ndim != 1 or not logits.size:
-        raise ValueError("logits are one row of numbers, one for each id of the vocabulary; "
-                         f"these have the shape {list(logits.shape)}")
-    drawn, p = random.draw(logits[None], np.zeros(1), temperature, top_k, top_p)
-    _usable(drawn)
-    return p[0]
-
-
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Refuse settings that have no meaning, in words that name them."""
+    """Refuse settings that have no meaning; the message names them."""
     if not 0 <= temperature < np.inf:
         raise ValueError(f"temperature is a number of at least 0 (0 is greedy), not {temperature}")
     if top_k is not None and (not isinstance(top_k, (int, np.integer)) or top_k < 1):
@@ -131,24 +107,22 @@ def check_settings(temperature: float, top_k: int | None, top_p: float | None) -
         raise ValueError(f"top_p is a probability above 0 and at most 1, not {top_p}")
 
 
-def _usable(drawn):
-    if drawn.min() < 0:
-        raise ValueError(USELESS)
-    return drawn
-
-
 def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
                 seeds: Sequence[int | None], max_new_tokens: int = 500, temperature: float = 1.0,
                 top_k: int | None = None, top_p: float | None = None, stop: str | None = None,
                 cache: bool = True, slide: bool = False) -> Iterator[list[str]]:
-    """Continue a prompt once for each seed, all at once.  Yield a piece of each text as they are
-    made; a piece may be empty.
+    """Continue a prompt once for each seed, all at once; yield the next piece of each text, which
+    may be empty.
 
-    A text ends after `max_new_tokens` characters or tokens, or before `stop` would be written, or
-    with the tokenizer's `end`.  `beginning` says where an empty prompt begins.  `window_start`
-    defines the window from which the next id is predicted, and explains `slide`.  `cache` changes
-    the time needed, not the text.  (A model that is not exactly a Transformer, such as a subclass,
-    is called without the cache.)
+    Parameters
+    ----------
+    max_new_tokens : characters or tokens, after which a text ends.  It ends earlier with the
+        tokenizer's `end`, or before `stop` would be written.
+    temperature : divides the logits; 0 always takes the likeliest id.
+    top_k : draw from this many of the likeliest ids only.
+    top_p : then from the fewest likeliest that together have at least this probability (Holtzman
+        et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1).
+    cache, slide : see `Reader`; without the cache the text is the same.
     """
     check_settings(temperature, top_k, top_p)
     if max_new_tokens < 0:
@@ -160,10 +134,34 @@ def stream_many(model: Transformer, tokenizer: Tokenizer, prompt: str,
     return _continue(reader, generators, texts, max_new_tokens, (temperature, top_k, top_p))
 
 
+def _continue(reader, generators, texts, left, settings):
+    while left:
+        n = min(left, reader.room())
+        u = np.array([rng.random(n) for rng in generators])                     # (B, n)
+        drawn = reader.draw(u, *settings)
+        if drawn.min() < 0:
+            raise ValueError(USELESS)
+        for ids in drawn.T.tolist():
+            yield [text.add(id) for text, id in zip(texts, ids)]
+            if all([text.ended for text in texts]):
+                return
+        left -= n
+    yield [text.add(None) for text in texts]
+
+
+def generate(model: Transformer, tokenizer: Tokenizer, prompt: str = "",
+             max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
+             top_p: float | None = None, seed: int | None = None, stop: str | None = None,
+             cache: bool = True, slide: bool = False) -> str:
+    """Return the prompt and its continuation; the settings are those of `stream_many`."""
+    pieces = stream_many(model, tokenizer, prompt, [seed], max_new_tokens, temperature, top_k,
+                         top_p, stop, cache, slide)
+    return prompt + "".join(piece for piece, in pieces)
+
+
 def beginning(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
-    """Return the ids of a prompt.  An empty one begins where a text does: with the token that
-    begins every text, if the tokenizer has one, else with that which ends one, else with a line
-    break, else with the first id."""
+    """Return the ids of a prompt.  For an empty one: the token that begins every text, if the
+    tokenizer has one; else the token that ends a text; else a line break; else the first id."""
     if len(ids := tokenizer.encode(prompt)):
         return ids
     if tokenizer.end is not None:
@@ -172,84 +170,33 @@ def beginning(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
     return np.array([vocabulary.index("\n") if "\n" in vocabulary else 0])
 
 
-def _continue(reader, generators, texts, max_new_tokens, settings):
-    left, most = max_new_tokens, _at_once(reader)
-    while left:
-        n = min(left, most, reader.room())
-        u = np.array([rng.random(n) for rng in generators])                     # (B, n)
-        drawn = _usable(reader.draw(u, *settings))
-        for ids in drawn.T.tolist():
-            yield [text.add(id) for text, id in zip(texts, ids)]
-            if all([text.ended for text in texts]):
-                return
-        left -= n
-    yield [text.rest() for text in texts]
-
-
-def _at_once(reader):
-    """Return how many ids are drawn before they are shown: the longer one takes, the fewer."""
-    if not reader.decoder:
-        return 1
-    config = reader.model.config
-    weights = config.n_embd * (12 * config.n_layer * config.n_embd + config.vocab_size)     # about
-    return max(1, min(AT_ONCE, AT_ONCE * SMALL // weights))
-
-
 class Text:
-    """A text that is made id by id.  It holds back what may become `stop`.
+    """A text that grows id by id; it holds back what may become `stop`.
 
     Parameters
     ----------
-    stream : what decodes the ids.
+    stream : decodes the ids.
     end : the id that ends the text, or None.
-    stop : what ends the text if it is about to be written, or None.
+    stop : the characters before which the text ends, or None.
     """
 
     def __init__(self, stream: Stream, end: int | None, stop: str | None) -> None:
         self.stream, self.end, self.stop = stream, end, stop
-        self.held = ""
-        self.ended = False
-        if end is None and not stop:
-            self.add = stream.add       # there is nothing to look for
+        self.held, self.ended = "", False
 
-    def add(self, id: int) -> str:
-        """Add an id; return what can be shown now."""
+    def add(self, id: int | None) -> str:
+        """Add an id, or end the text with None; return what can be shown now."""
         if self.ended:
             return ""
-        if id == self.end:
-            return self.rest()
-        piece = self.stream.add(id)
-        return self._before_stop(piece) if self.stop else piece
+        self.ended = id is None or id == self.end
+        text = self.stream.rest() if self.ended else self.stream.add(id)
+        return self._before_stop(self.held + text) if self.stop else text
 
-    def rest(self) -> str:
-        """End the text; return what was held back and did not become `stop`."""
-        if self.ended:
-            return ""
-        piece = self.stream.rest()
-        shown = self._before_stop(piece) + self.held if self.stop else piece
-        self.ended = True
-        return shown
-
-    def _before_stop(self, piece):
-        """Return what can be shown of what was held back and a piece."""
-        self.held += piece
-        at = self.held.find(self.stop)
-        self.ended = at >= 0
-        shown = self.held[:at if self.ended else len(self.held) - self._could_become_stop()]
-        self.held = "" if self.ended else self.held[len(shown):]
-        return shown
-
-    def _could_become_stop(self):
-        """Return the length of the longest suffix of the held text that is a prefix of `stop`."""
-        return next(n for n in range(min(len(self.held), len(self.stop) - 1), -1, -1)
-                    if self.held.endswith(self.stop[:n]))
-
-
-def generate(model: Transformer, tokenizer: Tokenizer, prompt: str = "",
-             max_new_tokens: int = 500, temperature: float = 1.0, top_k: int | None = None,
-             top_p: float | None = None, seed: int | None = None, stop: str | None = None,
-             cache: bool = True, slide: bool = False) -> str:
-    """Return the prompt and its continuation by `stream_many`, which explains the settings."""
-    pieces = stream_many(model, tokenizer, prompt, [seed], max_new_tokens, temperature, top_k,
-                         top_p, stop, cache, slide)
-    return prompt + "".join(piece for piece, in pieces)
+    def _before_stop(self, text):
+        if (at := text.find(self.stop)) >= 0:
+            self.ended = True
+            return text[:at]
+        longest = 0 if self.ended else min(len(text), len(self.stop) - 1)
+        held = next(n for n in range(longest, -1, -1) if text.endswith(self.stop[:n]))
+        self.held = text[len(text) - held:]
+        return text[:len(text) - held]

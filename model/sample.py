@@ -17,14 +17,13 @@ import numpy as np
 import data
 from data.tokenizer import Tokenizer, UnknownCharacterError
 from minigrad import compiled
-from model.command import (Parser, answering, first_of, flag, in_a_line, prepare_output, problems,
-                           text_or_file, announced_if_slow)
-from model.generation import AT_ONCE, USELESS, check_settings, stream_many
-from model.interactive import interact
+from model.checkpoint import BEST, Checkpoint, load_checkpoint
+from model.command import (Parser, announced_if_slow, answering, first_of, flag, in_a_line,
+                           prepare_output, problems, text_or_file)
+from model.generation import AT_ONCE, USELESS, stream_many
 from model.scoring import ladder, text_losses, training_text, yardstick
-from model.checkpoint import Checkpoint, load_checkpoint
 
-TOGETHER = 16       # samples that are made at once
+TOGETHER = 16       # samples that are drawn at once
 RULE = "-" * 20     # between them
 
 
@@ -32,36 +31,27 @@ RULE = "-" * 20     # between them
 class Settings:
     """The settings of the command; the names are nanoGPT's where it has one."""
     out_dir: str = flag("out", "folder of the run, with its ckpt.npz")
-    start: str = flag("", "beginning to go on from, or FILE:path to read it from a file")
+    start: str = flag("", "beginning to continue, or FILE:path to read it from a file")
     num_samples: int = flag(1, "how many texts", at_least=1)
     max_new_tokens: int = flag(500, "characters to write after the beginning, or tokens if the "
-                                    "model has these", at_least=1)
+                                    "model has tokens", at_least=1)
     temperature: float = flag(0.8, "0 takes the likeliest, 1 draws as the model predicts",
-                              finite=False)
-    top_k: int = flag(None, "draw from so many of the likeliest only", unset="all")
-    top_p: float = flag(None, "draw from the likeliest that together have this probability",
-                        unset="all")
+                              at_least=0)
+    top_k: int = flag(None, "draw from so many of the likeliest only", unset="all", at_least=1)
+    top_p: float = flag(None, "draw from the likeliest that together have this probability "
+                              "(nucleus sampling)", unset="all", above=0, at_most=1)
     seed: int = flag(1337, "of the draws; the next sample takes the next number", at_least=0)
     stop: str = flag(None, "end a text before this would be written")
-    cache: bool = flag(True, "keep keys and values instead of computing them again for each "
+    cache: bool = flag(True, "use the KV cache instead of computing keys and values again for each "
                              "character or token; the text is the same")
     slide: bool = flag(False, "once the block is full, predict from the whole of it, which is then "
                               "read again for each one; else from more than half of it")
     interactive: bool = flag(False, "ask for beginnings, one after another; what is typed is kept "
-                                    "as the shell keeps it, in the cache folder")
+                                    "in the cache folder, as a shell keeps it")
     score: str = flag(None, "predict this text instead of writing one: a UTF-8 file, "
                             "shakespeare or lantern")
     skip_unknown: bool = flag(False, "with --score, leave out the characters that the model does "
                                      "not know")
-
-    def problems(self) -> list[str]:
-        """Return the settings that have no meaning, one line each."""
-        found = problems(self)
-        try:
-            check_settings(self.temperature, self.top_k, self.top_p)
-        except ValueError as error:
-            found.append(f"--{error}")
-        return found
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -70,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.sample", __doc__, Settings)
     given = parser.given(argv)
     s = Settings(**given)
-    parser.refuse(s.problems())
+    parser.refuse(problems(s))
     if s.skip_unknown and s.score is None:
         parser.error("--skip_unknown leaves characters out of a text that is scored; give --score")
     if s.score is not None and (idle := given.keys() - {"out_dir", "score", "slide",
@@ -78,64 +68,63 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--score predicts a text and writes none; leave out "
                      + ", ".join(f"--{name}" for name in sorted(idle)))
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
-        path = pathlib.Path(s.out_dir) / "ckpt.npz"
+        path = pathlib.Path(s.out_dir) / BEST
         with announced_if_slow(f"reading {path}"):
             checkpoint = load_checkpoint(path)
         compiled.announce("compiling", sys.stderr)
         if s.score is not None:
             score(s, checkpoint)
-            return
-        start = text_or_file(s.start)
-        if s.interactive:
+        elif s.interactive:
+            from model.interactive.session import continue_typed
             seeds = itertools.count(s.seed, s.num_samples)
 
             def go_on(start):
                 checkpoint.tokenizer.encode(start)      # a refused start uses up no seed
                 write(s, checkpoint, start, next(seeds))
-            interact(go_on, start)
-            return
-        tokens, characters, seconds = write(s, checkpoint, start, s.seed)
-        if characters:
-            of_tokens = checkpoint.tokenizer.unit == "token"
-            print(f"{tokens / seconds:,.1f} tokens, " * of_tokens
-                  + f"{characters / seconds:,.0f} characters a second", file=sys.stderr)
+            continue_typed(text_or_file(s.start), go_on)
+        else:
+            tokens, characters, seconds = write(s, checkpoint, text_or_file(s.start), s.seed)
+            if characters:
+                of_tokens = checkpoint.tokenizer.unit == "token"
+                print(f"{tokens / seconds:,.1f} tokens, " * of_tokens
+                      + f"{characters / seconds:,.0f} characters a second", file=sys.stderr)
 
 
 def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[int, int, float]:
-    """Write the samples; return how many ids and characters were timed, and the seconds that they
-    took."""
+    """Print the samples; return how many ids and characters were timed, and their seconds."""
+    model, tokenizer, *_ = checkpoint
     ids, characters, seconds = 0, 0, 0.0
-    under_way = warm_up(s, checkpoint, start)
+    untimed = warm_up(s, checkpoint, start)
     for first in range(0, s.num_samples, TOGETHER):
         seeds = range(seed + first, seed + min(first + TOGETHER, s.num_samples))
         if first:
             print(RULE)
-        pieces = stream_many(checkpoint.model, checkpoint.tokenizer, start, seeds, s.max_new_tokens,
-                             s.temperature, s.top_k, s.top_p, s.stop, s.cache, s.slide)
+        stream = stream_many(model, tokenizer, start, seeds, s.max_new_tokens, s.temperature,
+                             s.top_k, s.top_p, s.stop, s.cache, s.slide)
         print(start, end="", flush=True)
-        later, last = [[] for _ in seeds[1:]], [0] * len(seeds)
+        texts, last = [[] for _ in seeds], [0] * len(seeds)
         try:
-            for n, (piece, *others) in enumerate(pieces):
-                print(piece, end="", flush=True)
-                for text, other in zip(later, others):
-                    text.append(other)
-                if n < under_way:
+            for n, pieces in enumerate(stream):
+                print(pieces[0], end="", flush=True)
+                for text, piece in zip(texts, pieces):
+                    text.append(piece)
+                if n < untimed:
                     began = time.perf_counter()
                 else:
-                    characters += len(piece) + sum(map(len, others))
-                    last = [n if x else before for x, before in zip((piece, *others), last)]
+                    characters += sum(map(len, pieces))
+                    last = [n if piece else before for piece, before in zip(pieces, last)]
             seconds += time.perf_counter() - began
-            ids += sum(min(n + 1, s.max_new_tokens) - under_way for n in last if n)
-        finally:                # show what was made of the others before an interrupt, too
+            ids += sum(min(n + 1, s.max_new_tokens) - untimed for n in last if n)
+        finally:                # after an interrupt, too
             print()
-            for text in later:
+            for text in texts[1:]:
                 print(RULE, start + "".join(text), sep="\n")
     return ids, characters, seconds
 
 
 def warm_up(s: Settings, checkpoint: Checkpoint, start: str) -> int:
-    """Return how many ids of a text are not timed: while they are made, kernels are loaded, those
-    of a step at once, and those that read a window again where the block is full."""
+    """Return how many ids of a text are not timed, as kernels are loaded meanwhile: those of a
+    step at once, and those that read a window again when the block is full."""
     block = checkpoint.model.config.block_size
     if len(checkpoint.tokenizer.encode(start)) + s.max_new_tokens <= block:
         return AT_ONCE
@@ -143,24 +132,23 @@ def warm_up(s: Settings, checkpoint: Checkpoint, start: str) -> int:
 
 
 def score(s: Settings, checkpoint: Checkpoint) -> None:
-    """Say how well the model predicts a text, beside n-grams counted on its training text."""
+    """Print how well the model predicts a text, beside n-grams counted on its training text."""
     model, tokenizer, training, _ = checkpoint
-    text = data.read_text(s.score)
+    text, unit = data.read_text(s.score), tokenizer.unit
     if s.skip_unknown:
         text = known_part(text, tokenizer)
     try:
         ids = tokenizer.encode(text)
     except UnknownCharacterError as error:
-        if tokenizer.unit == "token":       # whose own way with these is the only one
+        if unit == "token":     # --skip_unknown does not help
             raise
         raise ValueError(f"{error}; --skip_unknown leaves such characters out") from error
     loss = text_losses(model, ids, s.slide, bar=True).mean()
     if not math.isfinite(loss):
         raise ValueError(USELESS)
-    unit = tokenizer.unit
-    said = f" in {len(ids):,} tokens" if unit == "token" else ""
-    print(f"{s.score}: {len(text):,} characters{said}, each but the first predicted from earlier "
-          f"ones\n\n    {loss:.4f}  nats a {unit}")
+    in_tokens = f" in {len(ids):,} tokens" if unit == "token" else ""
+    print(f"{s.score}: {len(text):,} characters{in_tokens}, each but the first predicted from "
+          f"earlier ones\n\n    {loss:.4f}  nats a {unit}")
     for bits, what in bits_of(loss, text, ids, tokenizer):
         print(f"    {bits:.4f}  bits a {what}")
     print(f"    {math.exp(loss) if loss < 700 else math.inf:.4f}  perplexity\n")
@@ -178,8 +166,8 @@ def score(s: Settings, checkpoint: Checkpoint) -> None:
 
 def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: Tokenizer
             ) -> list[tuple[float, str]]:
-    """Return a mean loss in bits a character and, of tokens, a byte of UTF-8.  What the first id
-    stands for is not counted: nothing predicts it."""
+    """Return a mean loss in bits a character and, for tokens, also in bits a byte of UTF-8.  The
+    first id is not counted, as nothing predicts it."""
     bits, first = loss / math.log(2) * (len(ids) - 1), tokenizer.decode(ids[:1])
     found = [(bits / max(1, len(text) - len(first)), "character")]
     if tokenizer.unit == "token":
@@ -188,7 +176,7 @@ def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: Tokenizer
 
 
 def known_part(text: str, tokenizer: Tokenizer) -> str:
-    """Return the text without characters that the model does not know, and say which these were."""
+    """Return the text without the characters that the model does not know; print which they are."""
     known, unknown = tokenizer.without_unknown(text)
     if unknown:
         named = [f"{c!r} ({count:,})" for c, count in unknown.items()]

@@ -1,4 +1,7 @@
-"""The loss on a text of a model, and of counted n-grams, in nats per character or token."""
+"""The loss of a model on a text, and of counted n-grams, in nats per id (character or token).
+
+Perplexity is exp(loss).  Shapes: B windows, T ids, N ids of a text, V vocabulary.
+"""
 import math
 
 import numpy as np
@@ -15,7 +18,7 @@ from model.transformer import Transformer
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram", "5-gram")
 COUNTING_SECONDS = 3    # for the n-grams; a large text gets fewer of them
 AT_ONCE = 4096          # ids per pass of the model
-LOGITS = 1 << 24        # numbers that are computed at once; of many tokens, for few ids
+LOGITS = 1 << 24        # numbers that are computed at once: with a large vocabulary, for few ids
 
 
 def yardstick(train: np.ndarray, val: np.ndarray, vocab_size: int) -> dict[str, float]:
@@ -31,8 +34,8 @@ def ladder(loss: float, counted: dict[str, float]) -> str:
 
 def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: bool = False
                 ) -> np.ndarray:
-    """Return -log p of each id of a text but the first, (N,) -> (N - 1,), from the window
-    that sampling would use (see `decoding.window_start`), with or without a progress bar."""
+    """Return -log p of each id of a text but the first, (N,) -> (N - 1,), given the window that
+    sampling would use (see `generation.window_start`)."""
     if len(ids) < 2:
         raise ValueError("a text needs two characters or tokens to have one to predict, and this "
                          f"has {len(ids)}")
@@ -59,7 +62,7 @@ def _losses(model, x, y):
     losses = np.empty(y.shape)
     some = max(1, LOGITS // (len(x) * model.config.vocab_size))
     with mg.no_grad():
-        for _, states in model.layers(x):       # of which the last remain, (B, T, C)
+        for _, states in model.layers(x):       # the last remain, (B, T, C)
             pass
         for first in range(0, x.shape[1], some):
             part = slice(first, first + some)
@@ -70,9 +73,9 @@ def _losses(model, x, y):
 
 def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int,
              ranks: Ranks = Ranks()) -> float:
-    """Return the mean loss over windows (N, T), in nats per id that counts.  Ranks take
-    batches in turn, and the result has the same bits for any number of them."""
-    totals = np.zeros(math.ceil(len(x) / batch_size))       # of batches; 0 of other ranks'
+    """Return the mean loss over windows (N, T), in nats per id that counts.  Ranks take turns with
+    the batches; the result has the same bits for any number of ranks."""
+    totals = np.zeros(math.ceil(len(x) / batch_size))       # of batches; 0 for other ranks'
     with mg.no_grad():
         for i in range(ranks.number, len(totals), ranks.size):
             at = slice(i * batch_size, (i + 1) * batch_size)
@@ -87,7 +90,7 @@ def training_text(training: dict, tokenizer: CharTokenizer) -> Text:
 
     Raises
     ------
-    ValueError : the checkpoint does not name it, or it is no longer there, or it has changed.
+    ValueError : the checkpoint does not name the text, or it is gone, or it has changed.
     """
     names = texts_of(training)
     if not names or "text" not in training:

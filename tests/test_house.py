@@ -13,13 +13,14 @@ ROOT = pathlib.Path(__file__).parents[1]
 CHAPTERS = ("minigrad.ops", "data")
 # What each room imports from other rooms.
 ROOMS = {"data.sources": "", "minigrad.kernels": "", "minigrad.watch": "",
-         "model.kv_cache": "minigrad.kernels", "model.ranks": "", "model.variants": "",
+         "model.interactive": "", "model.kv_cache": "minigrad.kernels", "model.ranks": "",
+         "model.variants": "",
          "model.convert": "", "model.count": "minigrad.watch", "model.replay": "minigrad.watch",
          "model.reverse": "model.variants", "model.look": "minigrad.watch model.reverse",
          "model.walk": "minigrad.kernels minigrad.watch model.look model.reverse model.variants"}
 # In the book, a file imports only from its own row and the rows below it.
 ROWS = ["train model.sample", "model.report", "model.run", "model.settings",
-        "model", "model.causality model.interactive", "model.generation model.scoring",
+        "model", "model.causality", "model.generation model.scoring",
         "model.checkpoint", "model.transformer", "model.attention", "model.layers",
         "model.processes", "model.command", "model.files", "minigrad",
         "minigrad.optim minigrad.gradcheck minigrad.module", "minigrad.ops",

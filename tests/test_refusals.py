@@ -6,14 +6,14 @@
 A word in CAPITALS stands for a text (SMALL_TEXT), the folder of a run (TRAINED), or an empty folder
 (EMPTY).  The commands run in a folder that holds FILES.
 """
+import functools
 import importlib
 import math
 import shlex
 
-import numpy as np
 import pytest
 
-from model.generation import next_probabilities
+from model.generation import check_settings
 
 COMMANDS = {"train": "train", "sample": "model.sample",
             **{name: f"model.{name}.__main__" for name in ("convert", "count", "look", "reverse",
@@ -72,9 +72,9 @@ ROWS = [
     ("sample", "--out_dir EMPTY", ["no checkpoint"]),
     ("sample", "--out_dir TRAINED --start 'the \xc9'",
      ["'\xc9'", "LATIN CAPITAL LETTER E WITH ACUTE", "position 4", "nearest are 'e'"]),
-    ("sample", "--temperature -1", ["temperature", "at least 0", "-1"]),
-    ("sample", "--top_k 0", ["top_k", "at least 1"]),
-    ("sample", "--top_p 2", ["top_p", "at most 1"]),
+    ("sample", "--temperature -1", ["--temperature", "at least 0", "-1"]),
+    ("sample", "--top_k 0", ["--top_k", "at least 1"]),
+    ("sample", "--top_p 2", ["--top_p", "at most 1"]),
     ("sample", "--start -x", ["--start", "expected one argument", "hyphen", "=-value"]),
     ("sample", "--num_samples 0", ["--num_samples", "at least 1"]),
     ("sample", "--max_new_tokens 0", ["--max_new_tokens", "at least 1"]),
@@ -96,16 +96,13 @@ ROWS = [
           ("look", "--output", ""), ("look", "--out_dir", ""), ("sample", "--out_dir", ""),
           ("sample", "--score", ""), ("count", "--out_dir", ""), ("train", "--replay", ""),
           ("train", "--out_dir", "--explain"))],
-    *[(lambda settings=settings: next_probabilities(np.zeros(4), **settings), ValueError, words)
-      for settings, words in [
-          *[(dict(temperature=t), ["temperature", "at least 0", f"not {t}"])
-            for t in (-0.1, -math.inf, math.inf, math.nan)],
-          *[(dict(top_k=k), ["top_k", "whole number of at least 1", f"not {k}"])
-            for k in (0, -3, 2.5, 2.0, math.inf)],
-          *[(dict(top_p=p), ["top_p", "above 0 and at most 1", f"not {p}"])
-            for p in (0, -0.1, 1.0001, math.nan, math.inf)]]],
-    *[(lambda logits=logits: next_probabilities(np.array(logits)), ValueError, ["one row"])
-      for logits in ([], 1.0, [[0.0, 1.0]])],
+    *[(functools.partial(check_settings, *settings), ValueError, words) for settings, words in [
+        *[((t, None, None), ["temperature", "at least 0", f"not {t}"])
+          for t in (-0.1, -math.inf, math.inf, math.nan)],
+        *[((1.0, k, None), ["top_k", "whole number of at least 1", f"not {k}"])
+          for k in (0, -3, 2.5, 2.0, math.inf)],
+        *[((1.0, None, p), ["top_p", "above 0 and at most 1", f"not {p}"])
+          for p in (0, -0.1, 1.0001, math.nan, math.inf)]]],
 ]
 
 

@@ -10,11 +10,97 @@ from minigrad.kernels.compiler.compiling import CannotCompile
 from model import Transformer, TransformerConfig
 from model.command import flag
 from model.kv_cache.decoder import OPTIONS, Decoder, _compiles
-from model.generation import Reader
+from model.generation import Reader, window_start
 from tests import plain
-from tests.model.sampling.test_decoding import SHAPES, assert_equal, opinionated
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+
+SHAPES = [      # as TransformerConfig has them, without dropout
+    (65, 16, 2, 4, 32, False), (11, 8, 1, 2, 16, True), (7, 9, 3, 1, 6, True),
+    (70, 20, 2, 2, 20, False), (5, 3, 1, 1, 1, True), (3, 1, 1, 1, 4, False),
+    (2, 2, 2, 3, 24, True), (200, 33, 1, 5, 40, False), (65, 50, 1, 2, 136, True),
+    (30, 20, 2, 4, 32, True, 2), (9, 11, 2, 6, 36, False, 1), (30, 35, 2, 4, 72, True, 4, "rotary"),
+    (7, 9, 2, 3, 6, False, 1, "rotary"), (30, 35, 2, 4, 64, True, 2, "alibi"),
+    (9, 6, 1, 3, 15, False, None, "alibi"), (30, 17, 2, 2, 14, True, None, "sinusoidal"),
+    (30, 17, 2, 2, 32, False, 1, "none"), (30, 20, 2, 2, 36, True, None, "learned", "rms"),
+    (30, 20, 2, 2, 36, False, 1, "alibi", "layer", True),
+    (9, 20, 1, 3, 6, True, None, "rotary", "layer", True, "gelu", False, 1, 8192, 0.0, 0.1),
+    (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "relu2"),
+    (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "gelu", True),
+    (65, 35, 3, 4, 64, False, 2, "rotary", "rms", True, "relu2", True),
+    (11, 8, 2, 3, 42, True, None, "rotary", "rms", True, "relu2", False),
+    (30, 9, 1, 2, 20, True, None, "learned", "layer", False, "gelu", False, 2, 50),
+    (11, 8, 2, 3, 42, False, None, "rotary", "rms", True, "relu2", True, 4, 300),
+    (5, 3, 1, 1, 8, False, None, "none", "rms", False, "relu2", True, 6, 7)]
+
+
+def of_families(count):
+    """Shapes of GPT-2's family and of Llama's, in turns, with random sizes and options."""
+    rng = np.random.default_rng(0)
+
+    def any_of(*options):
+        return options[rng.integers(len(options))]
+    for gpt2 in [True, False] * (count // 2):
+        G, D = any_of(1, 2, 3), any_of(2, 4, 6, 10, 18)
+        H = G * any_of(1, 2, 3)
+        C, bias = H * D, gpt2 and any_of(False, True)
+        options = ((H, "learned", "layer", False, any_of("gelu", "gelu_tanh")) if gpt2 else
+                   (G, "rotary", "rms_gain", False, "swiglu"))
+        yield (any_of(3, 16, 17, 130), any_of(2, 9, 20), any_of(1, 2), H, C, bias, *options, False,
+               1, 8192, 0.0, any_of(1e-6, 1e-3), any_of(None, 1, 7, 33, 800), any_of(None, True),
+               any_of(None, True), any_of(1e2, 1e5), any_of(True, False))
+
+
+SHAPES += of_families(14)
+
+
+def opinionated(config, dtype=np.float32, seed=0):
+    """A model of large weights, none of them zero."""
+    V, block, layers, heads, channels, bias, *options = config
+    model = Transformer(TransformerConfig(V, block, layers, heads, channels, 0.0, bias, *options),
+                        seed, dtype)
+    rng = np.random.default_rng(seed)
+    for p in model.parameters():
+        p.data *= 8 if p.ndim > 1 else 1
+        p.data += 0.1 * rng.standard_normal(p.shape).astype(dtype)
+    return model
+
+
+def assert_equal(cached, computed):
+    """To the last bit."""
+    assert cached.dtype == computed.dtype and np.array_equal(cached, computed)
+
+
+@pytest.mark.parametrize("slide, dtype", [(False, np.float32), (True, np.float32),
+                                          (False, np.float64)])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_cached_logits_are_those_of_the_window_at_every_length(shape, slide, dtype):
+    """Of sequences that are read alone, with two others from some length on, and with all."""
+    model, rng = opinionated(shape, dtype), np.random.default_rng(1)
+    block = model.config.block_size
+    lengths = block + 3 if slide or dtype == np.float64 else 3 * block
+    ids = rng.integers(model.config.vocab_size, size=(8, lengths + 1))
+    begun = {1: 1, 3: rng.integers(1, lengths), 8: 1}
+    readers = {B: Reader(model, ids[:B, :T], slide=slide) for B, T in begun.items()}
+    for n in range(1, lengths + 1):
+        computed = model(ids[:, window_start(n, block, slide):n]).data[:, -1]
+        assert computed.dtype == dtype
+        for B, reader in readers.items():
+            if n >= begun[B]:
+                assert_equal(reader.logits(), computed[:B])
+                reader.append(ids[:B, n:n + 1])
+
+
+def test_a_sequence_does_not_see_the_others_of_its_batch():
+    model = opinionated(SHAPES[0])
+    ids = np.random.default_rng(3).integers(65, size=(13, 30))
+    together = Reader(model, ids[:, :2])
+    alone = [Reader(model, row[None, :2]) for row in ids]
+    for n in range(2, 30):
+        assert_equal(together.logits(), np.concatenate([reader.logits() for reader in alone]))
+        together.append(ids[:, n:n + 1])
+        for reader, row in zip(alone, ids):
+            reader.append(row[None, n:n + 1])
 
 
 @pytest.mark.parametrize("shape", [SHAPES[11], SHAPES[25], SHAPES[-1]], ids=str)

@@ -1,4 +1,4 @@
-"""Read beginnings from the terminal and continue each of them."""
+"""Read beginnings from the terminal, with a history of lines, and continue each of them."""
 import contextlib
 import os
 import sys
@@ -9,12 +9,11 @@ from data import cache_folder
 HISTORY_LINES = 1000
 
 
-def interact(write: Callable[[str], None], start: str) -> None:
-    """Ask for a beginning and `write` its continuation, until the input ends (Ctrl-D); the first
-    one may be given.
+def continue_typed(start: str, write: Callable[[str], None]) -> None:
+    """Ask for a beginning and `write` its continuation, until the input ends (Ctrl-D).  The first
+    one is `start`, unless that is empty.
 
-    Ctrl-C ends a continuation, or clears the typed line.  A ValueError of `write` is shown, and the
-    user is asked again.
+    Ctrl-C ends a continuation, or clears the typed line.  A ValueError of `write` is printed.
     """
     if sys.stdin is None:
         raise ValueError("standard input is closed, so no beginning can come from it")
@@ -27,7 +26,7 @@ def interact(write: Callable[[str], None], start: str) -> None:
     with history() if asks else contextlib.nullcontext():
         while True:
             try:
-                start, given = "", start
+                given, start = start, ""
                 write(given or input(prompt))
             except ValueError as error:
                 print(error, file=sys.stderr)
@@ -41,8 +40,7 @@ def interact(write: Callable[[str], None], start: str) -> None:
 
 @contextlib.contextmanager
 def history() -> Iterator[None]:
-    """Provide editing and recall of typed lines, kept between sessions, if the system has
-    readline."""
+    """Let typed lines be edited, recalled, and kept between sessions, if there is readline."""
     try:
         import readline
     except ImportError:

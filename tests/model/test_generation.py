@@ -1,4 +1,4 @@
-"""Which characters may come next, how they are drawn, and where a text ends."""
+"""Windows, the probabilities from which ids are drawn, and where a text ends."""
 import math
 from types import SimpleNamespace
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import Tensor
+from minigrad import Tensor, random
 from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacterError, generate
 from model.convert.tokens import TokenTokenizer
-from model.generation import (AT_ONCE, SMALL, Reader, beginning, next_probabilities, stream_many,
-                              window_start)
+from model.generation import (AT_ONCE, SMALL, USELESS, Reader, beginning,
+                              stream_many, window_start)
 from token_files import END, byte_fallback, byte_level
 
 INF = math.inf
@@ -58,11 +58,34 @@ def random_logits(seed, size=30):
     return 3 * np.random.default_rng(seed).standard_normal(size)
 
 
+def probabilities(logits, temperature=1.0, top_k=None, top_p=None):
+    """From which an id is drawn."""
+    return random.draw(np.asarray(logits)[None], np.zeros(1), temperature, top_k, top_p)[1][0]
+
+
+# Windows
+
+@pytest.mark.parametrize("slide", [False, True])
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 8, 64])
+def test_a_window_has_half_a_block_or_more_and_at_most_a_block(block, slide):
+    starts = [window_start(n, block, slide) for n in range(1, 5 * block)]
+    for n, start in enumerate(starts, start=1):
+        if slide:
+            assert n - start == min(n, block)
+        else:
+            assert min(n, block // 2 + 1) <= n - start <= block
+    moves = np.diff(starts)
+    assert (moves >= 0).all() and set(moves[moves > 0]) <= {1 if slide else (block + 1) // 2}
+
+
+# Probabilities
+
+
 def test_probabilities_are_the_softmax_of_logits_over_temperature():
     for seed in range(5):
         logits = random_logits(seed).astype(np.float32)
         for temperature in (0.3, 1.0, 2.5):
-            p = next_probabilities(logits, temperature)
+            p = probabilities(logits, temperature)
             e = np.exp(logits.astype(np.float64) / temperature)
             assert p.dtype == np.float64 and np.allclose(p, e / e.sum(), rtol=1e-12, atol=0)
 
@@ -73,7 +96,7 @@ def test_probabilities_are_the_softmax_of_logits_over_temperature():
 def test_probabilities_sum_to_1_and_keep_the_order_of_the_logits(settings):
     for seed in range(20):
         logits = random_logits(seed)
-        p = next_probabilities(logits, **settings)
+        p = probabilities(logits, **settings)
         assert p.shape == logits.shape and (p >= 0).all() and math.isclose(p.sum(), 1)
         assert (np.diff(p[np.argsort(logits)]) >= 0).all()
         assert p.argmax() == logits.argmax()
@@ -81,58 +104,51 @@ def test_probabilities_sum_to_1_and_keep_the_order_of_the_logits(settings):
 
 def test_probabilities_do_not_depend_on_the_level_of_the_logits():
     for level in (-1e4, 1e4):
-        assert np.allclose(next_probabilities(LOGITS + level), np.exp(LOGITS), atol=1e-10)
-
-
-def test_temperature_0_is_greedy():
-    assert next_probabilities(LOGITS, 0).tolist() == [0, 1, 0, 0]
-    for settings in ({"top_k": 3}, {"top_p": 0.9}, {"top_k": 2, "top_p": 1.0}):
-        assert next_probabilities(LOGITS, 0, **settings).tolist() == [0, 1, 0, 0]
+        assert np.allclose(probabilities(LOGITS + level), np.exp(LOGITS), atol=1e-10)
 
 
 @pytest.mark.filterwarnings("error")
-def test_extreme_temperatures_are_the_limits_without_a_warning():
-    assert next_probabilities(LOGITS, 1e-6).tolist() == [0, 1, 0, 0]
-    assert np.allclose(next_probabilities(LOGITS, 1e6), 0.25, atol=1e-5)
-    assert np.allclose(next_probabilities(LOGITS, 1e6, top_k=2), [0, 0.5, 0, 0.5], atol=1e-5)
-    spread = np.array([-INF, -1e30, 0.0, 1e30])
-    for temperature in (1e-6, 1, 1e6):
-        assert next_probabilities(spread, temperature).tolist() == [0, 0, 0, 1]
-
-
-def test_top_k_keeps_the_k_likeliest_in_their_proportions():
-    assert np.allclose(next_probabilities(LOGITS, top_k=1), [0, 1, 0, 0])
-    assert np.allclose(next_probabilities(LOGITS, top_k=2), [0, 4 / 7, 0, 3 / 7])
-    assert np.allclose(next_probabilities(LOGITS, top_k=3), [0, 4 / 9, 2 / 9, 3 / 9])
-    for k in (4, 5, 1000):
-        assert np.array_equal(next_probabilities(LOGITS, top_k=k), next_probabilities(LOGITS))
+@pytest.mark.parametrize("settings, expected", [
+    ((0,), [0, 1, 0, 0]), ((0, 3), [0, 1, 0, 0]), ((0, None, 0.9), [0, 1, 0, 0]),
+    ((0, 2, 1.0), [0, 1, 0, 0]), ((1e-6,), [0, 1, 0, 0]), ((1e6,), [0.25] * 4),
+    ((1e6, 2), [0, 0.5, 0, 0.5]), ((1.0, 1), [0, 1, 0, 0]), ((1.0, 2), [0, 4 / 7, 0, 3 / 7]),
+    ((1.0, 3), [0, 4 / 9, 2 / 9, 3 / 9]), ((1.0, 4), [0.1, 0.4, 0.2, 0.3]),
+    ((1.0, 1000), [0.1, 0.4, 0.2, 0.3]), ((1.0, None, 0.6), [0, 4 / 7, 0, 3 / 7]),
+    ((1.0, None, 1.0), [0.1, 0.4, 0.2, 0.3])])
+def test_temperature_top_k_and_top_p_keep_the_likeliest_in_their_proportions(settings, expected):
+    assert np.allclose(probabilities(LOGITS, *settings), expected, atol=1e-5 * (settings[0] > 10))
 
 
 def test_top_p_keeps_the_fewest_that_together_reach_p():
     for top_p, kept in [(1e-12, 1), (0.39, 1), (0.41, 2), (0.69, 2), (0.71, 3), (0.89, 3),
                         (0.91, 4), (1.0, 4)]:
-        assert (next_probabilities(LOGITS, top_p=top_p) > 0).sum() == kept, top_p
-    assert np.allclose(next_probabilities(LOGITS, top_p=0.6), [0, 4 / 7, 0, 3 / 7])
-    assert next_probabilities(np.zeros(2), top_p=0.5).tolist() == [1, 0]    # 0.5 is reached by one
-    assert np.allclose(next_probabilities(LOGITS, top_p=1.0), np.exp(LOGITS), rtol=1e-12)
+        assert (probabilities(LOGITS, top_p=top_p) > 0).sum() == kept, top_p
+    assert probabilities(np.zeros(2), top_p=0.5).tolist() == [1, 0]     # one reaches 0.5
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("temperature", [1e-6, 1, 1e6])
+def test_logits_may_be_far_apart(temperature):
+    far = np.array([-INF, -1e30, 0.0, 1e30])
+    assert probabilities(far, temperature).tolist() == [0, 0, 0, 1]
 
 
 def test_top_p_looks_at_what_temperature_and_top_k_have_left():
-    assert (next_probabilities(LOGITS, top_p=0.5) > 0).sum() == 2
-    assert (next_probabilities(LOGITS, top_p=0.5, top_k=2) > 0).sum() == 1      # 4 / 7 by itself
-    assert (next_probabilities(LOGITS, temperature=0.5, top_p=0.5) > 0).sum() == 1      # 16 / 30
-    assert (next_probabilities(LOGITS, top_p=0.999, top_k=2) > 0).sum() == 2
+    assert (probabilities(LOGITS, top_p=0.5) > 0).sum() == 2
+    assert (probabilities(LOGITS, top_p=0.5, top_k=2) > 0).sum() == 1      # 4 / 7 by itself
+    assert (probabilities(LOGITS, temperature=0.5, top_p=0.5) > 0).sum() == 1      # 16 / 30
+    assert (probabilities(LOGITS, top_p=0.999, top_k=2) > 0).sum() == 2
 
 
 def test_of_equally_likely_characters_the_first_are_kept():
-    assert next_probabilities(np.zeros(4), 0).tolist() == [1, 0, 0, 0]
-    assert next_probabilities(np.array([0.0, 1, 1, 1]), top_k=2).tolist() == [0, 0.5, 0.5, 0]
-    assert next_probabilities(np.zeros(4), top_p=0.5).tolist() == [0.5, 0.5, 0, 0]
-    assert next_probabilities(np.zeros(4)).tolist() == [0.25] * 4
+    assert probabilities(np.zeros(4), 0).tolist() == [1, 0, 0, 0]
+    assert probabilities(np.array([0.0, 1, 1, 1]), top_k=2).tolist() == [0, 0.5, 0.5, 0]
+    assert probabilities(np.zeros(4), top_p=0.5).tolist() == [0.5, 0.5, 0, 0]
+    assert probabilities(np.zeros(4)).tolist() == [0.25] * 4
     logits = np.random.default_rng(0).integers(5, size=300).astype(float)
     ranking = sorted(range(300), key=lambda i: (-logits[i], i))
     for kept in (1, 50, 299):
-        p = next_probabilities(logits, top_k=kept)
+        p = probabilities(logits, top_k=kept)
         assert set(np.flatnonzero(p)) == set(ranking[:kept])
 
 
@@ -141,56 +157,30 @@ def test_of_equally_likely_characters_the_first_are_kept():
     {"temperature": 1e6, "top_k": 4, "top_p": 1.0}])
 @pytest.mark.filterwarnings("error")
 def test_what_is_impossible_stays_impossible(settings):
-    p = next_probabilities(np.array([-INF, 1.0, -INF, 2.0]), **settings)
+    p = probabilities(np.array([-INF, 1.0, -INF, 2.0]), **settings)
     assert p[0] == p[2] == 0 and math.isclose(p.sum(), 1) and p[3] > 0
-    assert next_probabilities(np.array([-INF, 5.0]), **settings).tolist() == [0, 1]
+    assert probabilities(np.array([-INF, 5.0]), **settings).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("logits", [[0, math.nan, 1], [math.nan] * 3, [0, INF, 1], [-INF] * 3,
                                     [INF, -INF, math.nan]])
 @pytest.mark.parametrize("temperature", [0, 1.0])
 def test_logits_that_say_nothing_are_refused_with_a_remedy(logits, temperature):
+    def useless(ids):
+        return Tensor(np.broadcast_to(logits, (*ids.shape, 3)))
+    useless.config = SimpleNamespace(block_size=8)
     with pytest.raises(ValueError) as caught:
-        next_probabilities(np.array(logits), temperature)
-    assert str(caught.value) == (
-        "the model gave no usable prediction (nan or infinite logits); its training may have "
-        "diverged: train again with a lower --learning_rate")
+        generate(useless, CharTokenizer("abc"), "a", 3, temperature)
+    assert str(caught.value) == USELESS and "its training may have diverged" in USELESS
 
 
-WRONG = [
-    *[({"temperature": t}, f"temperature is a number of at least 0 (0 is greedy), not {t}")
-      for t in (-0.1, -INF, INF, math.nan)],
-    *[({"top_k": k}, f"top_k is a whole number of at least 1, not {k}; "
-                     "leave it out to keep all") for k in (0, -3, 2.5, 2.0, INF)],
-    *[({"top_p": p}, f"top_p is a probability above 0 and at most 1, not {p}")
-      for p in (0, -0.1, 1.0001, math.nan, INF)]]
-
-
-@pytest.mark.parametrize("settings, message", WRONG)
-def test_settings_without_a_meaning_are_refused_by_name_and_at_once(settings, message):
-    for attempt in (lambda: next_probabilities(LOGITS, **settings),
-                    lambda: stream(Reciting("ab"), TOKENIZER, "a", 1, **settings),
-                    lambda: generate(Reciting("ab"), TOKENIZER, "a", 1, **settings)):
-        with pytest.raises(ValueError) as caught:
-            attempt()
-        assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("logits", [[], 1.0, [[0.0, 1.0]]])
-def test_logits_of_another_shape_are_refused(logits):
-    with pytest.raises(ValueError, match="logits are one row of numbers"):
-        next_probabilities(np.array(logits))
-
-
-def test_logits_may_be_of_any_kind_of_number():
-    expected = next_probabilities(np.array([1.0, 2.0, 3.0]))
-    for dtype in (int, np.float16, np.float32):
-        assert np.array_equal(next_probabilities(np.array([1, 2, 3], dtype)), expected)
-
-
-def test_a_negative_number_of_characters_is_refused(model):
-    with pytest.raises(ValueError, match="max_new_tokens is at least 0, not -5"):
-        generate(model, TOKENIZER, "a", -5)
+@pytest.mark.parametrize("settings, message", [
+    ({"temperature": -0.1}, "temperature is a number of at least 0"), ({"top_k": 0}, "top_k is a"),
+    ({"top_p": 0}, "top_p is a probability"), ({"max_new_tokens": -5}, "at least 0, not -5")])
+def test_settings_without_a_meaning_are_refused_at_once(settings, message):
+    for attempt in (stream, generate):
+        with pytest.raises(ValueError, match=message):
+            attempt(Reciting("ab"), TOKENIZER, "a", **settings)
 
 
 def test_the_same_seed_writes_the_same_text_and_another_seed_another(model):
@@ -319,17 +309,14 @@ def test_recording_goes_on_while_a_stream_is_half_read(model):
         assert not (Tensor(1.0, requires_grad=True) * 2).requires_grad
 
 
-def test_an_empty_prompt_begins_after_a_line_break(model):
-    continuation = "".join(stream(model, TOKENIZER, "\n", 20, seed=1))
-    assert generate(model, TOKENIZER, "", 20, seed=1) == continuation
-    assert generate(model, TOKENIZER, max_new_tokens=20, seed=1) == continuation
-
-
-def test_an_empty_prompt_without_a_line_break_begins_after_the_first_character(model):
-    tokenizer = CharTokenizer("abcdefghijk")
+@pytest.mark.parametrize("tokenizer, first", [(TOKENIZER, "\n"),
+                                              (CharTokenizer("abcdefghijk"), "a")])
+def test_an_empty_prompt_begins_after_a_line_break_or_else_the_first_character(model, tokenizer,
+                                                                               first):
     assert tokenizer.vocab_size == TOKENIZER.vocab_size
-    continuation = "".join(stream(model, tokenizer, "a", 20, seed=1))
+    continuation = "".join(stream(model, tokenizer, first, 20, seed=1))
     assert generate(model, tokenizer, "", 20, seed=1) == continuation
+    assert generate(model, tokenizer, max_new_tokens=20, seed=1) == continuation
 
 
 def test_an_unknown_character_in_the_prompt_is_refused_at_once(model):
@@ -338,24 +325,15 @@ def test_an_unknown_character_in_the_prompt_is_refused_at_once(model):
             attempt(model, TOKENIZER, "abZ")
 
 
-def test_the_text_ends_before_the_stop():
-    assert "".join(recited("abc defg", stop=" ")) == "abc"
-    assert "".join(recited("abc defg", stop="c d")) == "ab"
-    assert "".join(recited("abc defg", stop="abc")) == ""
-    assert "".join(recited("abc defg", stop="g")) == "abc def"
-    assert generate(Reciting("abc defg"), TOKENIZER, "h", 8, stop="def") == "habc "
-
-
-def test_a_beginning_of_the_stop_that_does_not_go_on_is_shown():
-    assert "".join(recited("abcabdabe", stop="abe")) == "abcabd"
-    assert "".join(recited("abcab", stop="abd")) == "abcab"         # and at the very end too
-    assert "".join(recited("aaab", stop="aab")) == "a"              # overlapping beginnings
-    assert "".join(recited("abababc", stop="ababc")) == "ab"
-
-
-def test_a_text_without_the_stop_is_shown_whole():
-    for stop in ("ba", "hh", "abc defg ", "", None):
-        assert "".join(recited("abc defg", stop=stop)) == "abc defg"
+@pytest.mark.parametrize("text, stop, shown", [
+    ("abc defg", " ", "abc"), ("abc defg", "c d", "ab"), ("abc defg", "abc", ""),
+    ("abc defg", "g", "abc def"), ("abc defg", "def", "abc "),
+    ("abcabdabe", "abe", "abcabd"), ("abcab", "abd", "abcab"),      # begun, and not gone on with
+    ("aaab", "aab", "a"), ("abababc", "ababc", "ab"),               # overlapping beginnings
+    *[("abc defg", stop, "abc defg") for stop in ("ba", "hh", "abc defg ", "", None)]])
+def test_a_text_ends_before_the_stop_and_is_whole_without_it(text, stop, shown):
+    assert "".join(recited(text, stop=stop)) == shown
+    assert generate(Reciting(text), TOKENIZER, "h", len(text), stop=stop) == "h" + shown
 
 
 @pytest.mark.parametrize("stop, shown", [(None, "abc d"), ("c d", "ab"), ("de", "abc d"),
@@ -412,7 +390,7 @@ def test_characters_are_drawn_as_often_as_their_probabilities_say(settings):
     pieces = stream_many(fixed, TOKENIZER, "a", range(7, 7 + B), T, **settings)
     drawn = np.stack([TOKENIZER.encode("".join(text)) for text in zip(*pieces)])
     n = B * T
-    p = next_probabilities(logits, **settings)
+    p = probabilities(logits, **settings)
     counts = np.bincount(drawn.ravel(), minlength=p.size)
     assert counts.sum() == n and (counts[p == 0] == 0).all()
     assert (np.abs(counts - n * p) <= 4.5 * np.sqrt(n * p * (1 - p))).all()
@@ -443,14 +421,6 @@ def test_a_model_that_has_diverged_is_refused_with_the_cache_too():
     model.blocks[0].mlp.up.weight.data[0, 0] = math.nan
     with pytest.raises(ValueError, match="its training may have diverged"):
         generate(model, TOKENIZER, "a", 20)
-
-
-def test_a_model_that_has_diverged_is_refused_in_words(model):
-    def diverged(ids):
-        return Tensor(np.full((*ids.shape, TOKENIZER.vocab_size), math.nan))
-    diverged.config = model.config
-    with pytest.raises(ValueError, match="its training may have diverged"):
-        generate(diverged, TOKENIZER, "a", 3)
 
 
 def tokens(kind=byte_level, end=0):

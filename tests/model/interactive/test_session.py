@@ -1,7 +1,6 @@
 """A beginning is typed and continued, again and again: through a pipe, and on a real terminal."""
 import io
 import os
-import pathlib
 import select
 import subprocess
 import sys
@@ -11,9 +10,8 @@ import pytest
 
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
+from tests.kit import ROOT
 from token_files import byte_level
-
-ROOT = pathlib.Path(__file__).parents[3]
 
 
 def command(trained, *flags):

@@ -1,0 +1,1 @@
+"""model.sample --interactive: beginnings typed at a terminal, each continued by the model."""
