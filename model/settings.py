@@ -39,8 +39,8 @@ class Settings:
                        choices=("modern", "gpt2"))
     minutes: float = flag(None, "of training, after which the run ends; evaluating, compiling and "
                                 "saving do not count", above=0)
-    max_iters: int = flag(None, "optimiser steps, after which the run ends, without a clock unless "
-                                "--minutes is given too", at_least=0)
+    max_iters: int = flag(None, "optimiser steps after which the run ends; without --minutes there "
+                                "is no clock then", at_least=0)
     batch_size: int = flag(12, "sequences of a batch, B", at_least=1)
     block_size: int = MODEL["block_size"]
     n_layer: int = MODEL["n_layer"]
@@ -69,31 +69,27 @@ class Settings:
     muon_lr: float = flag(0.02, "Muon's highest; it falls as AdamW's does", at_least=0)
     min_lr: float = flag(None, "what the learning rate falls to", unset="a tenth of it", at_least=0)
     warmup_iters: int = flag(100, "steps over which the learning rate rises", at_least=0)
-    lr_decay_iters: int = flag(None, "step at which min_lr is reached", unset="the run's end",
-                               at_least=0)
+    lr_decay_iters: int = flag(None, "step of reaching min_lr", unset="the run's end", at_least=0)
     schedule: str = flag("cosine", "learning-rate schedule: cosine falls from the warm-up on; "
                                    "linear is constant, then falls", choices=("cosine", "linear"))
-    decay_share: float = flag(0.2, "share of the run in which --schedule linear falls", above=0,
-                              at_most=1)
+    decay_share: float = flag(0.2, "of the run, in which linear falls", above=0, at_most=1)
     weight_decay: float = flag(0.1, "of matrices only", at_least=0)
     beta1: float = flag(0.9, "AdamW's decay of the mean gradient", at_least=0, below=1)
     beta2: float = flag(0.99, "AdamW's decay of the mean squared gradient", at_least=0, below=1)
-    grad_clip: float = flag(1.0, "largest norm of the gradient; 0 does not clip", at_least=0,
-                            finite=False)
-    gradient_accumulation_steps: int = flag(1, "batches whose gradients are averaged for one step",
-                                            at_least=1)
+    grad_clip: float = flag(1.0, "largest gradient norm; 0: any", at_least=0, finite=False)
+    gradient_accumulation_steps: int = flag(1, "batches averaged for one step", at_least=1)
     reduce: str = flag("fast", "how ranks add up gradients: fast; or exact, with the same bits for "
                                "every number of ranks that divides batch_size",
                        choices=("fast", "exact"))
     eval_interval: int = flag(200, "steps between evaluations", at_least=1)
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
-                               "0 takes all of it, as the report at the end does", at_least=0)
+                               "0 takes all of it, as the last report does", at_least=0)
     log_interval: int = flag(10, "steps between updates of the progress bar's numbers", at_least=1)
     checkpoint_interval: float = flag(60.0, "seconds between writes of last.npz, which each "
                                             "evaluation writes too; 0 leaves it to those",
                                       at_least=0, finite=False)
     always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")
-    on_nan: str = flag("stop", "at a loss or gradient that is not finite stop the run, or skip "
+    on_nan: str = flag("stop", "at a loss or gradient that is not finite: stop the run, or skip "
                                "the step", choices=("stop", "skip"))
     replay: str = flag(None, "the out_dir/nan.npz of a run that met one: take that step again, and "
                              "show the first op that made a nan or inf; trains nothing")
@@ -115,11 +111,6 @@ class Settings:
         """The number of characters, or tokens, in an optimiser step."""
         return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
-    @property
-    def begins_with_model(self) -> bool:
-        """Whether the run fine-tunes the model of a checkpoint."""
-        return self.init_from not in ("scratch", "resume")
-
     def model_config(self, vocab_size: int) -> TransformerConfig:
         """Return the configuration of the model."""
         return TransformerConfig(vocab_size, **{name: getattr(self, name) for name in MODEL})
@@ -131,15 +122,15 @@ class Settings:
 
     def warnings(self) -> list[str]:
         """Return a line for each setting that works but is probably a mistake."""
-        found = []
-        if self.learning_rate == 0:
+        rate, lowest, found = self.learning_rate, self.min_lr, []
+        if rate == 0:
             found.append("at --learning_rate 0 nothing is learned")
-        if self.learning_rate >= TOO_HIGH:
-            found.append(f"--learning_rate {self.learning_rate:g} is far too high for such a "
-                         f"model; {Settings.learning_rate:g} is usual")
-        if self.min_lr is not None and self.min_lr > self.learning_rate:
-            found.append(f"--min_lr {self.min_lr:g} is above --learning_rate "
-                         f"{self.learning_rate:g}, so the rate rises at the end")
+        if rate >= TOO_HIGH:
+            found.append(f"--learning_rate {rate:g} is far too high for such a model; "
+                         f"{Settings.learning_rate:g} is usual")
+        if lowest is not None and lowest > rate:
+            found.append(f"--min_lr {lowest:g} is above --learning_rate {rate:g}, so the rate "
+                         "rises at the end")
         if self.rotary_base != Settings.rotary_base and self.position != "rotary":
             found.append(f"--rotary_base {self.rotary_base:g} does nothing with --position "
                          f"{self.position}")
@@ -319,9 +310,14 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
     else:
         given["data"] = tuple(name for name, _ in texts.taken)
     s, wrong = resolve(given, earlier, len(text or ""), whose)
+    try:
+        if text is not None:
+            text.check(s.block_size)
+    except data.TextError as error:
+        unreadable = [str(error)]
     if ranks.first:
         parser.refuse([*mistakes, *wrong, *s.problems(), *problems_of_ranks(s, ranks.size),
-                       *problems_of_folder(s), *(unreadable or problems_of_text(s, text))])
+                       *problems_of_folder(s), *unreadable])
     ranks.meet()
     if resumed and resumed.training["text"] != text.digest:
         raise data.TextError(f"the text {text.name} is not the one that the run in {folder} was "
@@ -370,15 +366,6 @@ def problems_of_folder(s: Settings) -> list[str]:
     return [f"--out_dir {s.out_dir} cannot be written: {why}; give another folder"] if why else []
 
 
-def problems_of_text(s: Settings, text: data.Text) -> list[str]:
-    """Return a line if the text cannot be used with these settings."""
-    try:
-        text.check(s.block_size)
-    except data.TextError as error:
-        return [str(error)]
-    return []
-
-
 def listed(texts: data.Texts) -> str:
     """Return the files of a text, a line each, if there are several or some were left out."""
     if len(texts.taken) == 1 and not texts.left_out:
@@ -396,7 +383,7 @@ def listed(texts: data.Texts) -> str:
 def described(s: Settings, characters: int) -> str:
     """Describe the settings of a run as flags: the recipe's, those that replace some of it, and
     those that come from the initial model."""
-    fixed = {name: getattr(s, name) for name in OF_MODEL if s.begins_with_model}
+    fixed = {name: getattr(s, name) for name in OF_MODEL if s.init_from != "scratch"}
     named = recipe(s.recipe, characters, s.minutes, s.max_iters)
     usual = {name: getattr(Settings, name) for name in MODEL} | named
     own = {name: getattr(s, name) for name in [*named, *MODEL]

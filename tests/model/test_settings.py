@@ -13,10 +13,9 @@ import data
 from model.command import Parser
 from model.settings import (GPT2, LEAST_STEPS, MODEL, MODERN, RECIPES, Settings, completed,
                             described, problems_of_folder, problems_of_ranks,
-                            problems_of_text, resolve, settings_of)
+                            resolve, settings_of)
 from model.transformer import TransformerConfig
 
-TEXT = data.Text("to be or not to be\n" * 100)
 BUILT_IN = 1_137_238        # characters of the plays
 
 
@@ -27,7 +26,6 @@ def test_all_that_cannot_work_is_found_at_once_and_the_defaults_work():
     assert [line.split()[0] for line in s.problems()] == [
         "--batch_size", "--position", "--beta2", "--grad_clip", "--n_embd"]
     assert Settings().problems() == Settings().warnings() == []
-    assert problems_of_text(Settings(), TEXT) == []
 
 
 def test_the_model_has_the_settings_of_its_options():
@@ -154,7 +152,7 @@ def test_more_is_dropped_the_more_often_the_text_is_read_and_the_shorter_it_is(
 def test_a_short_text_holds_the_block_and_gets_enough_steps_to_warm_up_and_be_judged(characters):
     text = "to be or not to be" * (characters // 18 + 1)
     s = Settings(**completed({}, characters))
-    assert problems_of_text(s, data.Text(text[:characters])) == []
+    data.Text(text[:characters]).check(s.block_size)
     assert s.block_size == 256 or characters // 10 <= 2 * s.block_size
     assert s.steps >= LEAST_STEPS and s.characters <= 2048
     assert s.characters == 2048 or s.steps < 2 * LEAST_STEPS
