@@ -69,12 +69,9 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
               ) -> Iterator[None]:
     """Turn an exception of a command into one line on standard error and an exit status.
 
-    A ValueError is a mistake of the user; its message says what is wrong and what to do.
-
-    Parameters
-    ----------
-    kept : returns what to say of files that were written before; None if there are none.
-    unread : the exit status if nobody reads the output any more.
+    A ValueError is a mistake of the user; its message says what is wrong and what to do.  `kept`
+    returns what to say of files that were written before; `unread` is the exit status if nobody
+    reads the output any more.
     """
     try:
         if signal.getsignal(signal.SIGINT) is _quit:        # all is loaded
@@ -101,7 +98,7 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
 
 
 def prepare_output() -> None:
-    """Let programs print where the terminal lacks a character, or where an output is closed."""
+    """Let programs print if the terminal lacks a character, or if an output is closed."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
@@ -122,8 +119,7 @@ def announced_if_slow(what: str) -> Iterator[None]:
 
 class Interrupts:
     """Records Ctrl-C and similar signals, so that a loop can stop between steps; a second signal
-    raises KeyboardInterrupt.  Outside the main thread it does nothing, as Python sends no signals
-    there."""
+    raises KeyboardInterrupt.  Python sends signals to its main thread only."""
     NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")     # a closed terminal; Windows' Ctrl-Break
 
     def __enter__(self) -> "Interrupts":
@@ -228,13 +224,9 @@ def flag(default: object, help: str, *, unset: str = "", alone: object = None, s
          choices: Sequence[str] = (), finite: bool = True, **bounds: float) -> dataclasses.Field:
     """Return a dataclass field for a setting: its default, its help text, and its check.
 
-    Parameters
-    ----------
-    unset : what a default of None stands for, for --help.
-    alone : the value of a flag that is given without one, if that is possible.
-    short : another spelling, such as -o.
-    choices : the texts that are possible.  An empty text is possible only as a default or `alone`.
-    finite, bounds : the numbers that are possible; the names of bounds are in BOUNDS.
+    `unset` says what a default of None stands for.  `alone` is the value of a flag that is given
+    without one; `short` another spelling, such as -o.  A text is one of `choices`, and empty only
+    as a default or `alone`.  A number is finite, if `finite`, and within the bounds in BOUNDS.
     """
     return dataclasses.field(default=default, metadata=dict(
         help=help, unset=unset, alone=alone, short=short, choices=choices, finite=finite,

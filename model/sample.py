@@ -94,7 +94,6 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
     """Print the samples; return how many ids and characters were timed, and their seconds."""
     model, tokenizer, *_ = checkpoint
     ids, characters, seconds = 0, 0, 0.0
-    untimed = warm_up(s, checkpoint, start)
     for first in range(0, s.num_samples, TOGETHER):
         seeds = range(seed + first, seed + min(first + TOGETHER, s.num_samples))
         if first:
@@ -108,13 +107,13 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
                 print(pieces[0], end="", flush=True)
                 for text, piece in zip(texts, pieces):
                     text.append(piece)
-                if n < untimed:
-                    began = time.perf_counter()
+                if n < AT_ONCE:             # kernels are loaded meanwhile
+                    began = clock()
                 else:
                     characters += sum(map(len, pieces))
                     last = [n if piece else before for piece, before in zip(pieces, last)]
-            seconds += time.perf_counter() - began
-            ids += sum(min(n + 1, s.max_new_tokens) - untimed for n in last if n)
+            seconds += clock() - began
+            ids += sum(min(n + 1, s.max_new_tokens) - AT_ONCE for n in last if n)
         finally:                # after an interrupt, too
             print()
             for text in texts[1:]:
@@ -122,13 +121,9 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
     return ids, characters, seconds
 
 
-def warm_up(s: Settings, checkpoint: Checkpoint, start: str) -> int:
-    """Return how many ids of a text are not timed, as kernels are loaded meanwhile: those of a
-    step at once, and those that read a window again when the block is full."""
-    block = checkpoint.model.config.block_size
-    if len(checkpoint.tokenizer.encode(start)) + s.max_new_tokens <= block:
-        return AT_ONCE
-    return max(2, min(block + 1, s.max_new_tokens * 3 // 4))
+def clock() -> float:
+    """Return the seconds of a clock that stops while kernels are compiled."""
+    return time.perf_counter() - compiled.seconds_compiling()
 
 
 def score(s: Settings, checkpoint: Checkpoint) -> None:

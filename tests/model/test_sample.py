@@ -10,6 +10,7 @@ import pytest
 import data
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
+from model.generation import AT_ONCE
 from model.scoring import text_losses
 from tests.kit import ROOT
 from token_files import byte_fallback, byte_level, of_words
@@ -162,7 +163,7 @@ def test_as_many_ids_are_timed_as_characters_where_each_is_one(trained, capsys):
     for most, n in ((9, 1), (60, 3), (60, 17)):
         s = sample.Settings(max_new_tokens=most, num_samples=n)
         ids, characters, _ = sample.write(s, checkpoint, "the", 1)
-        assert ids == characters == n * (most - sample.warm_up(s, checkpoint, "the"))
+        assert ids == characters == n * (most - AT_ONCE)
 
 
 @pytest.mark.needs("convert")
