@@ -390,7 +390,7 @@ def test_a_text_of_tokens_comes_in_whole_characters():
 def test_a_text_of_tokens_ends_with_its_end():
     assert "".join(of_tokens(f"the in{END} the")) == "the in"
     assert "".join(of_tokens(f"{END} the")) == ""
-    assert of_tokens(f"the in{END}", stop="inthere") == ["t", "he", " ", "in"]     # held back for a stop
+    assert of_tokens(f"the in{END}", stop="inthere") == ["t", "he", " ", "in"]      # not a stop
 
 
 @pytest.mark.needs("convert")
