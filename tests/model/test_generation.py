@@ -369,28 +369,30 @@ def test_a_model_that_has_diverged_is_refused_with_the_cache_too():
         generate(model, TOKENIZER, "a", 20)
 
 
+# Tokens
+
 def tokens(kind=byte_level, end=0):
     return TokenTokenizer(kind(), end)
 
 
-def of_tokens(text, prompt="in", **settings):
-    """What is shown of a text of tokens that follows a prompt of one."""
+TEXT = "the in the re"
+
+
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("text, stop, pieces", [
+    ("the 🙂é the", None, ["t", "he", " ", "🙂", "é", " the"]),       # whole characters
+    ("the 🙂é the", "not in it", ["t", "he", " ", "🙂", "é", " the"]),
+    (f"the in{END} the", None, ["t", "he", " ", "in"]), (f"{END} the", None, []),
+    (f"the in{END}", "inthere", ["t", "he", " ", "in"]),            # held back for a stop
+    *[(TEXT, stop, [TEXT.split(stop)[0]])                           # across tokens, and within one
+      for stop in ("n the r", "he", " ", "e in", "h", TEXT, "re")]])
+def test_a_text_of_tokens_comes_in_whole_characters_and_ends_with_its_end_or_stop(
+        text, stop, pieces):
     tokenizer = tokens()
-    return list(stream(Reciting(text, tokenizer=tokenizer), tokenizer, prompt,
-                       len(tokenizer.encode(text)), **settings))
-
-
-@pytest.mark.needs("convert")
-def test_a_text_of_tokens_comes_in_whole_characters():
-    assert of_tokens("the 🙂é the") == ["t", "he", " ", "🙂", "é", " the"]
-    assert of_tokens("the 🙂é the", stop="nothing of it") == of_tokens("the 🙂é the")
-
-
-@pytest.mark.needs("convert")
-def test_a_text_of_tokens_ends_with_its_end():
-    assert "".join(of_tokens(f"the in{END} the")) == "the in"
-    assert "".join(of_tokens(f"{END} the")) == ""
-    assert of_tokens(f"the in{END}", stop="inthere") == ["t", "he", " ", "in"]      # not a stop
+    assert "in the re" not in tokenizer.vocabulary and " the" in tokenizer.vocabulary
+    shown = list(stream(Reciting(text, tokenizer=tokenizer), tokenizer, "in",
+                        len(tokenizer.encode(text)), stop=stop))
+    assert shown == pieces or text == TEXT and "".join(shown) == "".join(pieces)
 
 
 @pytest.mark.needs("convert")
@@ -400,14 +402,6 @@ def test_what_is_held_back_comes_when_the_text_is_cut_within_a_character():
     n = len(model.ids)
     assert "".join(stream(model, tokenizer, "in", n - 1)) == "the \ufffd"
     assert "".join(stream(model, tokenizer, "in", n - 1, stop="\ufffd")) == "the "
-
-
-@pytest.mark.needs("convert")
-def test_the_stop_is_found_across_tokens_and_within_one():
-    text = "the in the re"
-    assert "in the re" not in tokens().vocabulary and " the" in tokens().vocabulary
-    for stop in ("n the r", "he", " ", "e in", "h", "the in the re", "re", "not in it"):
-        assert "".join(of_tokens(text, stop=stop)) == text.split(stop)[0], stop
 
 
 @pytest.mark.needs("convert")

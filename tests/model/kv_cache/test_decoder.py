@@ -91,18 +91,6 @@ def test_cached_logits_are_those_of_the_window_at_every_length(shape, slide, dty
                 reader.append(ids[:B, n:n + 1])
 
 
-def test_a_sequence_does_not_see_the_others_of_its_batch():
-    model = opinionated(SHAPES[0])
-    ids = np.random.default_rng(3).integers(65, size=(13, 30))
-    together = Reader(model, ids[:, :2])
-    alone = [Reader(model, row[None, :2]) for row in ids]
-    for n in range(2, 30):
-        assert_equal(together.logits(), np.concatenate([reader.logits() for reader in alone]))
-        together.append(ids[:, n:n + 1])
-        for reader, row in zip(alone, ids):
-            reader.append(row[None, n:n + 1])
-
-
 @pytest.mark.parametrize("shape", [SHAPES[11], SHAPES[25], SHAPES[-1]], ids=str)
 def test_a_long_window_is_read_in_parts_into_room_that_grows_and_the_logits_are_the_same(
         shape, monkeypatch):
@@ -136,23 +124,6 @@ def test_logits_do_not_depend_on_the_threads_by_a_single_bit(shape, monkeypatch)
             [decoder.read(ids[:, 1:], after=1)] if model.config.block_size > 1 else []))
     for one, many in zip(*by_threads):
         assert np.array_equal(one, many)
-
-
-@pytest.mark.parametrize("dtype, apart", [(np.float32, 2e-5), (np.float64, 1e-13)])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_reading_and_stepping_give_the_logits_of_the_model_in_plain_numpy(shape, dtype, apart,
-                                                                          monkeypatch):
-    model = opinionated(shape, dtype)
-    block = model.config.block_size
-    ids = np.random.default_rng(5).integers(model.config.vocab_size, size=(4, block))
-    decoder = Decoder(model, 4)
-    for t in range(block // 2, block):
-        logits = decoder.read(ids[:, decoder.length:t + 1], decoder.length)
-        with monkeypatch.context() as patched:
-            plain.use(patched)
-            expected = model(ids[:, :t + 1]).data[:, -1]
-        assert logits.dtype == expected.dtype == dtype
-        assert np.abs(logits - expected).max() <= apart * max(1, np.abs(expected).max())
 
 
 @pytest.mark.parametrize("settings", [(1.0, None, None), (0, None, None), (0.7, 4, None),
