@@ -1,5 +1,4 @@
-"""The KV cache: a transformer that keeps the keys and values of what it has read, for a compiled
-kernel that draws further characters.
+"""The KV cache: keys and values of the ids that were read, for a compiled kernel that draws more.
 
 Shapes: B sequences, T characters, L layers, H heads of queries, G of keys and values, C = H D
 channels, V vocabulary.
@@ -19,9 +18,9 @@ from model.command import any_of
 from model.transformer import Transformer, unknown_options
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
-ROOM = 512          # characters for which there are keys and values from the beginning
+ROOM = 512          # characters for which there is memory from the beginning
 # The options of TransformerConfig that a Decoder computes, or finds in the weights, or that shape
-# training alone.  A new one is for `Decoder` and its kernel to compute before it stands here.
+# training alone.  Add a new option only when `Decoder` and its kernel compute it.
 OPTIONS = dict.fromkeys("""
     vocab_size block_size n_layer n_head n_embd dropout bias n_kv_head qk_norm zero_init ngrams
     ngram_rows ngram_dropout norm_eps n_inner attention_bias mlp_bias rotary_base tied""".split())
@@ -48,9 +47,7 @@ def _compiles(dtype):
 
 
 class Decoder:
-    """A transformer that keeps the keys and values of what it has read, for B sequences.
-
-    It uses copies of the weights, made at the beginning.
+    """A transformer with a KV cache, for B sequences.  It copies the weights when it is made.
 
     Raises
     ------
@@ -59,7 +56,7 @@ class Decoder:
 
     def __init__(self, model: Transformer, batch: int = 1) -> None:
         if unknown := unknown_options(model.config, OPTIONS):
-            raise ValueError(f"the cache of sampling does not know {any_of(unknown)}; sample with "
+            raise ValueError(f"the KV cache does not know {any_of(unknown)}; sample with "
                              "cache=False (--no-cache)")
         self.config = model.config
         self.length = 0             # characters read, T
@@ -116,8 +113,8 @@ class Decoder:
                 empty_panels(*sizes, room, D, dtype=self._dtype))
 
     def _make_room(self, length):
-        """Let there be room for `length` characters at least: a large block is seldom filled, and
-        its memory is not taken before."""
+        """Make room for `length` characters at least; a large block is seldom filled, so its memory
+        is taken step by step."""
         config, room = self.config, self._values.shape[-2]
         if length <= room:
             return

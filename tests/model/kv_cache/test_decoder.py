@@ -171,7 +171,7 @@ class WiderConfig(TransformerConfig):
 
 
 @pytest.mark.parametrize("config, says", [
-    (WiderConfig(5), "the cache of sampling does not know the option window; sample with cache=F"),
+    (WiderConfig(5), "the KV cache does not know the option window; sample with cache=False"),
     (TransformerConfig(5, activation="relu2"), "does not know activation relu2; sample"),
     (TransformerConfig(5, norm="rms"), "does not know norm rms; sample")])
 def test_a_model_with_what_the_decoder_does_not_know_is_not_drawn_from(config, says, monkeypatch):
