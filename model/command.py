@@ -327,7 +327,7 @@ class Parser(argparse.ArgumentParser):
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         mistakes += [f"there is no flag {word}; {self._instead_of(word)}" for word in flags]
         if not flags:           # else the words may belong to an unknown flag
-            mistakes += [f"no flag stands before {word!r}, or one that takes no value; see --help"
+            mistakes += [f"no flag stands before {word!r}, or one that takes nothing; see --help"
                          for word in unknown]
         return known, mistakes
 

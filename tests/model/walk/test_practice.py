@@ -109,7 +109,7 @@ def test_a_full_disk_leaves_no_part_of_a_file_and_is_answered_in_a_line(tmp_path
     def full(number):
         raise OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(SystemExit, match="e1_softmax.py: No space left on device; name"):
+    with pytest.raises(SystemExit, match="e1_softmax.py: No space left on device"):
         with answering("model.walk"):
             write(tmp_path)
     assert not list(tmp_path.iterdir())
@@ -117,7 +117,7 @@ def test_a_full_disk_leaves_no_part_of_a_file_and_is_answered_in_a_line(tmp_path
 
 def test_a_file_in_the_way_of_the_folder_is_answered_in_a_line(tmp_path):
     (tmp_path / "exercises").write_text("a letter", encoding="utf-8")
-    with pytest.raises(SystemExit, match="exercises: .*; name another file"):
+    with pytest.raises(SystemExit, match="exercises: File exists"):
         with answering("model.walk"):
             write(tmp_path / "exercises")
 
