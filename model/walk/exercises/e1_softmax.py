@@ -57,58 +57,44 @@ def cases(rng):
 
 
 MISTAKES = {
-    "The gradient lacks its second term, the weighted mean of g.  A share does not only grow with "
-    "its own score: it also shrinks when another score of its row grows.":
+    "The gradient lacks its second term: a share also shrinks when another score of its row grows.":
         {"(g - (g * y).sum(axis=-1, keepdims=True))": "g"},
-    "The gradient has only the terms with i = j.  Each score also moves the other shares of its "
-    "row, by -y_i y_j.":
+    "The gradient has only the terms with i = j.  Each score also moves the row's other shares.":
         {"(g - (g * y).sum(axis=-1, keepdims=True))": "g * (1 - y)"},
-    "The second term of the gradient takes the mean over the row where the sum belongs: the shares "
-    "y are already the weights of that mean.":
+    "The second term of the gradient is a sum, not a mean: the shares y are already its weights.":
         {"(g * y).sum(axis=-1": "(g * y).mean(axis=-1"},
     "The second term of the gradient sums g without its weights y.":
         {"(g * y).sum": "g.sum"},
-    "The second term of the gradient sums over all rows at once.  Each row is a softmax of its "
-    "own.":
+    "The second term of the gradient sums over all rows.  Each row is a softmax of its own.":
         {"(g * y).sum(axis=-1, keepdims=True)": "(g * y).sum()"},
-    "The second term of the gradient sums over the columns; the shares of a row belong together, "
-    "so it sums over the last axis.":
+    "The second term of the gradient sums over the columns; sum over the last axis.":
         {"(g * y).sum(axis=-1": "(g * y).sum(axis=0"},
-    "In the second term of the gradient the summed axis is lost, so NumPy lines the row sums up "
-    "with the columns.  Keep it with keepdims.":
+    "The second term of the gradient has lost the summed axis; keep it with keepdims.":
         {"(g * y).sum(axis=-1, keepdims=True)": "(g * y).sum(axis=-1)"},
     "The gradient has the wrong sign.":
-        {"y * (g - (g * y).sum(axis=-1, keepdims=True))":
-         "y * ((g * y).sum(axis=-1, keepdims=True) - g)"},
+        {"lambda g: y * (g": "lambda g: -y * (g"},
     "The gradient is not multiplied by y at the end.":
         {"lambda g: y * (g": "lambda g: (g"},
     "The gradient uses the scores x where the shares y belong.":
         {"lambda g: y * (g - (g * y)": "lambda g: x * (g - (g * x)"},
     "The gradient is g as it came: the derivative of softmax is missing.":
         {"y * (g - (g * y).sum(axis=-1, keepdims=True))": "g"},
-    "The gradient forgets g, which tells how much the loss cares about each share (the chain "
-    "rule).":
+    "The gradient forgets g, which tells how much the loss depends on each share (the chain rule).":
         {"y * (g - (g * y).sum(axis=-1, keepdims=True))": "y * (1 - y) + 0 * g"},
-    "The shares of all rows together have the sum 1.  Each row needs a sum of its own: sum along "
-    "the last axis.":
+    "The shares of all rows together have the sum 1.  Each row needs its own: sum the last axis.":
         {"e.sum(axis=-1, keepdims=True)": "e.sum()"},
-    "Each column has the sum 1, and each row should: rows and columns are exchanged, so look at "
-    "the axis.":
+    "Each column has the sum 1, and each row should: look at the axis of the sum.":
         {"e.sum(axis=-1": "e.sum(axis=0"},
-    "The summed axis is lost, so NumPy divides column j by the sum of row j.  Keep the axis with "
-    "keepdims.":
+    "The summed axis is lost, so NumPy divides column j by the sum of row j: use keepdims.":
         {"e.sum(axis=-1, keepdims=True)": "e.sum(axis=-1)"},
     "exp overflows for large scores: exp(710) is infinite, in float32 exp(89) already, and inf / "
     "inf is nan.  Subtract the largest score of the row first.":
         {"x - x.max(axis=-1, keepdims=True)": "x"},
-    "The largest score of all rows is subtracted.  A row far below it becomes 0 / 0; each row "
-    "needs its own largest score.":
+    "The largest score of all rows is subtracted; a row far below is 0 / 0.  Take each row's own.":
         {"x.max(axis=-1, keepdims=True)": "x.max()"},
-    "The largest scores have lost their axis, so NumPy subtracts that of row j from column j.  "
-    "Keep the axis with keepdims.":
+    "The largest scores have lost their axis, so columns get them: keep it with keepdims.":
         {"x.max(axis=-1, keepdims=True)": "x.max(axis=-1)"},
-    "The mean of a row is subtracted, which does not keep exp from overflowing where one score is "
-    "far above the others.  Subtract the largest.":
+    "The mean of a row is subtracted, so exp can still overflow.  Subtract the largest score.":
         {"x.max(axis=-1": "x.mean(axis=-1"},
     "The smallest score of a row is subtracted, so the others grow.  Subtract the largest.":
         {"x.max(axis=-1": "x.min(axis=-1"},

@@ -61,16 +61,15 @@ def cases(rng):
             (np.array([[100.0, 0.0], [0.0, 1.0]], np.float32), np.array([1, 0]))]
 
 
+SUM = "np.exp(shifted).sum(axis=-1, keepdims=True)"
 MISTAKES = {
-    "The gradient lacks the factor 1/B: the loss is a mean over the rows, so each row has only its "
-    "share of it.":
+    "The gradient lacks the factor 1/B: the loss is a mean over the rows.":
         {"* g / B": "* g"},
     "The gradient lacks the one-hot part: at the target, 1 is subtracted from the probability.":
         {"(np.exp(log_p) - one_hot)": "np.exp(log_p)"},
     "Only the probabilities are divided by B in the gradient, and not the one-hot part.":
         {"(np.exp(log_p) - one_hot) * g / B": "np.exp(log_p) * g / B - one_hot * g"},
-    "The gradient has the wrong sign: it is probabilities minus one-hot, so that a step against it "
-    "raises the target's logit.":
+    "The gradient has the wrong sign: it is probabilities minus one-hot.":
         {"(np.exp(log_p) - one_hot)": "(one_hot - np.exp(log_p))"},
     "The gradient is divided by V, the number of characters, and not by B, the number of rows.":
         {"* g / B": "* g / log_p.shape[-1]"},
@@ -82,14 +81,11 @@ MISTAKES = {
         {"np.exp(log_p) - one_hot": "log_p - one_hot"},
     "The gradient uses the logits where the probabilities belong: apply softmax to them.":
         {"np.exp(log_p) - one_hot": "logits - one_hot"},
-    "The gradient reaches the target's logit only.  The other logits matter too, since they share "
-    "the sum of softmax.":
+    "The gradient reaches the target's logit only.  All logits are in the sum of softmax.":
         {"(np.exp(log_p) - one_hot)": "(np.exp(log_p) - one_hot) * one_hot"},
-    "one_hot[:, targets] sets the columns of all targets in every row.  Set one entry in each row: "
-    "index by np.arange(B) and the targets together.":
+    "one_hot[:, targets] sets columns in every row.  Index by np.arange(B) and targets together.":
         {"one_hot[rows, targets] = 1": "one_hot[:, targets] = 1"},
-    "The largest logit is subtracted in one place and not in the other, so log p is too large by "
-    "it.":
+    "The largest logit is subtracted in one place only, so log p is too large by it.":
         {"log_p = shifted": "log_p = logits"},
     "The mean is over all B times V entries of log p times one-hot.  Sum them, and divide by B.":
         {"return -log_p[rows, targets].mean()":
@@ -98,32 +94,26 @@ MISTAKES = {
         {".mean(), (": ".sum(), ("},
     "The loss lacks its minus sign: log p is negative, and the loss is not.":
         {"return -log_p": "return log_p"},
-    "The logarithm has the base 2, so the loss is in bits; it should be the natural logarithm, "
-    "np.log, in nats.":
+    "The logarithm has the base 2, so the loss is in bits; take the natural logarithm, np.log.":
         {"return -log_p[rows, targets]": "return -log_p[rows, targets] / np.log(2)"},
     "This is the mean of the targets' probabilities, without a logarithm.":
         {"return -log_p[rows, targets].mean()": "return np.exp(log_p)[rows, targets].mean()"},
-    "log_p[:, targets] takes every target from every row, B times B numbers.  Take one from each "
-    "row: index by np.arange(B) and the targets together.":
+    "log_p[:, targets] takes every target from every row.  Index by np.arange(B) and targets.":
         {"return -log_p[rows, targets]": "return -log_p[:, targets]"},
     "The mean is over all entries of log p, and not over the targets' alone.":
         {"return -log_p[rows, targets].mean()": "return -log_p.mean()"},
-    "The target's logit is taken as it is, without softmax: the sum of the exponentials is "
-    "missing.":
+    "The target's logit is taken without softmax: the sum of the exponentials is missing.":
         {"return -log_p[rows, targets]": "return -logits[rows, targets]"},
     "Softmax runs down the columns, over the batch; it belongs along each row, the last axis.":
         {"np.exp(shifted).sum(axis=-1": "np.exp(shifted).sum(axis=0"},
-    "The sum of the exponentials has lost its axis, so NumPy lines it up with the columns.  Keep "
-    "it with keepdims.":
-        {"np.exp(shifted).sum(axis=-1, keepdims=True)": "np.exp(shifted).sum(axis=-1)"},
+    "The sum of the exponentials has lost its axis, and meets the columns: keep it with keepdims.":
+        {SUM: "np.exp(shifted).sum(axis=-1)"},
     "exp overflows for large logits.  Subtract the largest logit of the row first.":
         {"logits - logits.max(axis=-1, keepdims=True)": "1.0 * logits"},
     "The logarithm is taken of the finished probability.  Where that is rounded to 0, the loss is "
     "infinite.  Use  log p = x - log(sum(exp(x))).":
-        {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))":
-         "np.log(np.exp(shifted) / np.exp(shifted).sum(axis=-1, keepdims=True))"},
-    "A small number is added before the logarithm, against log(0).  It also caps the loss, so a "
-    "sure and wrong model is not told how wrong it is.  Use  log p = x - log(sum(exp(x))).":
-        {"shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))":
-         "np.log(np.exp(shifted) / np.exp(shifted).sum(axis=-1, keepdims=True) + 1e-9)"},
+        {f"shifted - np.log({SUM})": f"np.log(np.exp(shifted) / {SUM})"},
+    "A small number is added before the logarithm, against log(0).  It also limits the loss of a "
+    "model that is sure and wrong.  Use  log p = x - log(sum(exp(x))).":
+        {f"shifted - np.log({SUM})": f"np.log(np.exp(shifted) / {SUM} + 1e-9)"},
 }

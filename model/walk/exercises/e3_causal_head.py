@@ -58,54 +58,42 @@ def cases(rng):
              *(w.astype(np.float32) for w in matrices))]
 
 
-SCORES = "query @ key.swapaxes(-1, -2) / math.sqrt(D)"
 HIDDEN = "mg.where(future, -math.inf, scores)"
-WEIGHTS = "mg.softmax(mg.where(future, -math.inf, scores))"
+WEIGHTS = f"mg.softmax({HIDDEN})"
 MISTAKES = {
     "The scores are not divided by sqrt(D).":
         {" / math.sqrt(D)": ""},
     "The scores are divided by D; it should be its square root.":
         {"/ math.sqrt(D)": "/ D"},
-    "The scores are divided by sqrt(C), the width of x.  A dot product sums the D numbers of a "
-    "query, so divide by sqrt(D).":
+    "The scores are divided by sqrt(C), the width of x; divide by sqrt(D), the width of a query.":
         {"/ math.sqrt(D)": "/ math.sqrt(x.shape[-1])"},
-    "The scores are divided by sqrt(T), the number of words; it should be sqrt(D), the width of a "
-    "query.":
+    "The scores are divided by sqrt(T), the number of words; divide by sqrt(D), a query's width.":
         {"/ math.sqrt(D)": "/ math.sqrt(T)"},
-    "The scores are multiplied by sqrt(D), where they should be divided by it.":
+    "The scores are multiplied by sqrt(D); they should be divided by it.":
         {"/ math.sqrt(D)": "* math.sqrt(D)"},
-    "The weights are divided by sqrt(D) after the softmax, so they no longer sum to 1.  Divide the "
-    "scores before it.":
+    "The weights are divided by sqrt(D) after the softmax; divide the scores before it.":
         {" / math.sqrt(D)": "", WEIGHTS: WEIGHTS + " / math.sqrt(D)"},
     "There is no mask: every word sees the words after it.":
         {HIDDEN: "scores"},
-    "The mask hides the past and leaves the future open: rows are the words that look, columns "
-    "those that they look at, so hide what is right of the diagonal.":
+    "The mask hides the past and shows the future: hide what is right of the diagonal.":
         {"np.triu(np.ones((T, T), bool), k=1)": "np.tril(np.ones((T, T), bool), k=-1)"},
-    "The mask hides the diagonal too, so a word cannot look at itself, and the first has nothing "
-    "to look at.":
+    "The mask hides the diagonal too, so a word cannot look at itself, and the first at nothing.":
         {"k=1": "k=0"},
     "The mask begins one word too late: every word still sees the next one.":
         {"k=1": "k=2"},
     "The mask keeps each word from all others: only the diagonal is open.":
         {"np.triu(np.ones((T, T), bool), k=1)": "~np.eye(T, dtype=bool)"},
-    "The choice is the wrong way round: later words keep their scores, and all others become "
-    "-inf.":
+    "The choice is the wrong way round: later words keep their scores, and all others become -inf.":
         {HIDDEN: "mg.where(future, scores, -math.inf)"},
-    "The mask is made by a product, and 0 times -inf is nan, so all numbers become nan.  Choose by "
-    "where, or take np.triu of an array that is full of -inf.":
+    "The mask is a product, and 0 times -inf is nan.  Use where, or np.triu of an array of -inf.":
         {HIDDEN: "scores + np.triu(np.ones((T, T)), k=1) * -math.inf"},
-    "The scores of later words become 0 and not -inf.  exp(0) is 1, so these words still get "
-    "weight.":
+    "The scores of later words become 0 and not -inf.  exp(0) is 1, so they still get weight.":
         {"-math.inf": "0.0"},
-    "The weights of later words become 0 after the softmax, so the others sum to less than 1.  "
-    "Mask the scores, before the softmax.":
+    "Later words get weight 0 after the softmax, so rows sum to less than 1; mask the scores.":
         {WEIGHTS: "mg.where(future, 0.0, mg.softmax(scores))"},
-    "The mask is added after the softmax: weights of -inf turn the output into nan or infinities.  "
-    "It belongs to the scores, before the softmax.":
+    "The mask is added after the softmax, so outputs are nan or infinite; mask the scores before.":
         {WEIGHTS: "mg.softmax(scores) + np.where(future, -math.inf, 0.0)"},
-    "Softmax runs down the columns, over the words that look; it belongs along each row, over the "
-    "words that are looked at.":
+    "Softmax runs down the columns, over the words that look; it belongs along each row.":
         {HIDDEN + ")": HIDDEN + ", axis=-2)"},
     "Softmax is applied twice.":
         {WEIGHTS: f"mg.softmax({WEIGHTS})"},
@@ -113,13 +101,11 @@ MISTAKES = {
         {WEIGHTS: "mg.where(future, 0.0, scores)"},
     "Queries and keys are exchanged: score (t, s) belongs to query t and key s.":
         {"query @ key.swapaxes": "key @ query.swapaxes"},
-    "The keys are not transposed: query @ key multiplies rows by columns of numbers that do not "
-    "belong together.":
+    "The keys are not transposed: query @ key takes the columns of key where its rows belong.":
         {"key.swapaxes(-1, -2)": "key"},
-    "key.T turns all axes around.  With a batch in front, that is more than the last two; exchange "
-    "these alone.":
+    "key.T turns all axes around, also those of a batch in front; exchange the last two alone.":
         {"key.swapaxes(-1, -2)": "key.T"},
-    "Axes 0 and 1 are exchanged instead of the last two: with a batch in front, these are others.":
+    "Axes 0 and 1 are exchanged; with a batch in front, the last two axes are others.":
         {"swapaxes(-1, -2)": "swapaxes(0, 1)"},
     "The weights mix the keys; they should mix the values.":
         {"weights @ value": "weights @ key"},
@@ -131,13 +117,10 @@ MISTAKES = {
         {"weights @ value": "weights.swapaxes(-1, -2) @ value"},
     "The matrices are transposed, as PyTorch's layers have them; here it is x @ w.":
         {"x @ w_query, x @ w_key, x @ w_value": "x @ w_query.T, x @ w_key.T, x @ w_value.T"},
-    "The value is right, but the gradient ends at the weights: they were made of arrays (.data, or "
-    "NumPy), which the engine does not follow.  Stay with Tensors.":
+    "The value is right, but the gradient ends at the weights: arrays (.data, NumPy) carry none.":
         {"return weights @ value": "return mg.Tensor(weights.data) @ value"},
-    "The value is right, but the gradient ends at the values: they were made of arrays (.data, or "
-    "NumPy), which the engine does not follow.  Stay with Tensors.":
+    "The value is right, but the gradient ends at the values: arrays (.data, NumPy) carry none.":
         {"return weights @ value": "return weights @ mg.Tensor(value.data)"},
-    "The value is right, but there is no gradient at all: the result was made of arrays (.data, or "
-    "NumPy), which the engine does not follow.  Stay with Tensors.":
+    "The value is right, but has no gradient: it is made of arrays (.data, NumPy), not of Tensors.":
         {"return weights @ value": "return mg.Tensor((weights @ value).data)"},
 }

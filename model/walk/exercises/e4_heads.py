@@ -58,34 +58,18 @@ def cases(rng):
              w_out.astype(np.float32), 3)]
 
 
-def head_without_mask(x, w_query, w_key, w_value):
-    """Return the weights of a head that sees the future too, and its values."""
-    query, key, value = x @ w_query, x @ w_key, x @ w_value
-    return mg.softmax(query @ key.swapaxes(-1, -2) * key.shape[-1] ** -0.5), value
-
-
-def head_by_reshape(x, w_query, w_key, w_value, heads, h):
-    """Return head h of (..., T, C) reshaped to (..., H, T, D), with no axes swapped."""
-    shape = *x.shape[:-2], heads, x.shape[-2], x.shape[-1] // heads
-    return mg.scaled_dot_product_attention(
-        *((x @ w).reshape(shape)[..., h, :, :] for w in (w_query, w_key, w_value)), is_causal=True)
-
-
-def attention_among_heads(x, *matrices, heads):
-    """Return the attention of (..., T, H, D), in which heads stand where words belong."""
-    shape = *x.shape[:-1], heads, x.shape[-1] // heads
-    return mg.scaled_dot_product_attention(*((x @ w).reshape(shape) for w in matrices),
-                                           is_causal=True).reshape(x.shape)
+def attend(x, matrices, *shape, is_causal=True):
+    """Return attention of x @ matrix for three matrices, reshaped to (..., *shape)."""
+    parts = ((x @ w).reshape(*x.shape[:-2], *shape) for w in matrices)
+    return mg.scaled_dot_product_attention(*parts, is_causal=is_causal)
 
 
 OWN = "slice(h * D, (h + 1) * D)"
 HEAD = "causal_head(x, queries[:, own], keys[:, own], values[:, own])"
-WITHOUT_MASK = "head_without_mask(x, queries[:, own], keys[:, own], values[:, own])"
-BY_RESHAPE = "head_by_reshape(x, queries, keys, values, heads, h)"
+BY_RESHAPE = "attend(x, (queries, keys, values), heads, x.shape[-2], D)[..., h, :, :]"
 JOINED = "mg.concatenate(mixed, axis=-1)"
 MISTAKES = {
-    "The heads are interleaved: head h takes every H-th column.  Its columns lie side by side, "
-    "from h D to (h + 1) D.":
+    "The heads are interleaved: head h takes every H-th column; its columns are h D to (h + 1) D.":
         {OWN: "slice(h, None, heads)"},
     "All heads use the columns of head 0.":
         {OWN: "slice(0, D)"},
@@ -97,11 +81,9 @@ MISTAKES = {
         {"queries, keys, values =": "keys, queries, values ="},
     "Keys and values are exchanged: w_qkv has first the queries, then the keys, then the values.":
         {"queries, keys, values =": "queries, values, keys ="},
-    "The parts of w_qkv are taken from behind: first come the queries, then the keys, then the "
-    "values.":
+    "w_qkv is taken from the end: first come the queries, then the keys, then the values.":
         {"queries, keys, values =": "values, keys, queries ="},
-    "w_qkv is read head by head, (query, key, value) of head 0 first; here it has all queries "
-    "first, then all keys, then all values.":
+    "w_qkv is read head by head; it has the queries of all heads first, then all keys, all values.":
         {HEAD: "causal_head(x, *mg.split(w_qkv[:, 3 * h * D:3 * (h + 1) * D], 3, axis=1))"},
     "The output matrix is missing.":
         {" @ w_out": ""},
@@ -111,24 +93,19 @@ MISTAKES = {
         {"@ w_out": "@ w_out + x"},
     "The heads are joined in the wrong order: head 0 comes first.":
         {"(mixed, axis=-1)": "(mixed[::-1], axis=-1)"},
-    "The heads are joined channel by channel, not side by side: the axis of the heads stands "
-    "behind that of their channels.":
+    "The heads are joined channel by channel; they belong side by side, one after another.":
         {JOINED: "mg.stack(mixed, axis=-1).reshape(x.shape)"},
-    "The heads are split rightly, but joined by a reshape of (..., H, T, D) alone.  Swap heads and "
-    "words back first, to (..., T, H, D).":
+    "The heads are joined by a reshape of (..., H, T, D) alone; swap to (..., T, H, D) before it.":
         {JOINED: "mg.stack(mixed, axis=-3).reshape(x.shape)"},
-    "The heads are split by a reshape to (..., H, T, D) alone, which hands each head some of the "
-    "words.  Reshape to (..., T, H, D), then swap the axes.":
+    "The heads are split by a reshape to (..., H, T, D); reshape to (..., T, H, D), then swap.":
         {HEAD: BY_RESHAPE},
-    "Words and heads are mixed up going in and coming out: (..., T, C) becomes (..., H, T, D) by a "
+    "Words and heads are mixed up on the way in and out: (..., T, C) becomes (..., H, T, D) by a "
     "reshape alone, and back likewise.  Reshape to (..., T, H, D), then swap; then swap back.":
         {HEAD: BY_RESHAPE, JOINED: "mg.stack(mixed, axis=-3).reshape(x.shape)"},
-    "A transpose is made twice: the last two axes of the heads are exchanged once more before "
-    "they are joined.":
+    "The last two axes of the heads are exchanged once more before they are joined.":
         {JOINED: "mg.stack(mixed, axis=-3).swapaxes(-1, -2).reshape(x.shape)"},
-    "The heads attend to each other within one word: the axes of words and heads are not swapped "
-    "before attention, so (..., T, H, D) stands where (..., H, T, D) belongs.":
-        {JOINED: "attention_among_heads(x, queries, keys, values, heads=heads)"},
+    "Heads attend to each other within a word: swap words and heads, to (..., H, T, D), before.":
+        {JOINED: "attend(x, (queries, keys, values), x.shape[-2], heads, D).reshape(x.shape)"},
     "The scores are divided by sqrt(C); each head is D = C / H wide, so divide by sqrt(D).":
         {HEAD: "causal_head(x, queries[:, own] * heads ** -0.5, keys[:, own], values[:, own])"},
     "The scores are divided by sqrt(D) twice: once here and once in causal_head.":
@@ -136,15 +113,11 @@ MISTAKES = {
     "The scores are not divided by sqrt(D).":
         {HEAD: "causal_head(x, queries[:, own] * D ** 0.5, keys[:, own], values[:, own])"},
     "There is no mask: every word sees the words after it.":
-        {f"mixed.append({HEAD})": f"weights, value = {WITHOUT_MASK}\n"
-                                  "        mixed.append(weights @ value)"},
-    "The mask comes after the softmax: the weights of later words become 0, and the others sum to "
-    "less than 1.  Mask the scores, before the softmax.":
-        {f"mixed.append({HEAD})":
-         f"weights, value = {WITHOUT_MASK}\n"
-         "        past = np.tri(x.shape[-2], dtype=bool)\n"
-         "        mixed.append(mg.where(past, weights, 0.0) @ value)"},
-    "The value is right, but the gradient ends where the heads are joined: this was done with "
-    "arrays (.data, or NumPy), which the engine does not follow.  Join by mg.concatenate.":
+        {HEAD: "attend(x, [w[:, own] for w in (queries, keys, values)], x.shape[-2], D, "
+               "is_causal=False)"},
+    "Later words get weight 0 after the softmax, so rows sum to less than 1; mask the scores.":
+        {HEAD: "mg.where(np.tri(x.shape[-2], dtype=bool), mg.softmax(x @ queries[:, own] @ "
+               "(x @ keys[:, own]).swapaxes(-1, -2) * D ** -0.5), 0.0) @ x @ values[:, own]"},
+    "The value is right, but the gradient ends where heads are joined: use mg.concatenate there.":
         {JOINED: f"mg.Tensor({JOINED}.data)"},
 }

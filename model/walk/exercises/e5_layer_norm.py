@@ -69,33 +69,28 @@ def cases(rng):
              bias.astype(np.float32))]
 
 
+VARIANCE = "x.var(axis=-1, keepdims=True)"
 MISTAKES = {
-    "The variance is divided by C - 1 (ddof=1, as PyTorch's var does by itself); layer norm "
-    "divides by C.":
-        {"x.var(axis=-1, keepdims=True)": "x.var(axis=-1, keepdims=True, ddof=1)"},
+    "The variance is divided by C - 1 (ddof=1, as in PyTorch's var); layer norm divides by C.":
+        {VARIANCE: "x.var(axis=-1, keepdims=True, ddof=1)"},
     "eps is missing: a row of equal numbers becomes 0 / 0.":
         {" + eps": ""},
     "eps is added after the root; it belongs to the variance, inside the root.":
-        {"np.sqrt(x.var(axis=-1, keepdims=True) + eps)":
-         "np.sqrt(x.var(axis=-1, keepdims=True)) + eps"},
+        {f"np.sqrt({VARIANCE} + eps)": f"np.sqrt({VARIANCE}) + eps"},
     "eps is not the argument but always 1e-5.":
         {"+ eps": "+ 1e-5"},
     "The rows are divided by the variance; it should be its square root.":
-        {"np.sqrt(x.var(axis=-1, keepdims=True) + eps)": "(x.var(axis=-1, keepdims=True) + eps)"},
+        {f"np.sqrt({VARIANCE} + eps)": f"({VARIANCE} + eps)"},
     "The rows are not divided by sqrt(variance + eps), only centred.":
         {"(x - mean) / std": "(x - mean)"},
     "The mean is not subtracted: this is an RMS-like norm, and layer norm centres each row.":
         {"z = (x - mean) / std": "z = x / std"},
-    "Mean and variance are taken down the columns, over the rows (that is batch norm); each row "
-    "has its own, along the last axis.":
+    "Mean and variance are taken down the columns (that is batch norm); each row has its own.":
         {"mean = x.mean(axis=-1": "mean = x.mean(axis=0", "x.var(axis=-1": "x.var(axis=0"},
     "Mean and variance are taken over all rows at once; each row has its own.":
-        {"mean = x.mean(axis=-1, keepdims=True)": "mean = x.mean()",
-         "x.var(axis=-1, keepdims=True)": "x.var()"},
-    "Mean and variance have lost their axis, so NumPy lines them up with the columns.  Keep it "
-    "with keepdims.":
-        {"mean = x.mean(axis=-1, keepdims=True)": "mean = x.mean(axis=-1)",
-         "x.var(axis=-1, keepdims=True)": "x.var(axis=-1)"},
+        {"mean = x.mean(axis=-1, keepdims=True)": "mean = x.mean()", VARIANCE: "x.var()"},
+    "Mean and variance have lost their axis, and meet the columns: keep it with keepdims.":
+        {"x.mean(axis=-1, keepdims=True)": "x.mean(axis=-1)", VARIANCE: "x.var(axis=-1)"},
     "The gain is missing in y.":
         {"return z * gain + bias": "return z + bias"},
     "The bias is missing in y.":

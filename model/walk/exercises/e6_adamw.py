@@ -51,6 +51,7 @@ def cases(rng):
             (*(a.astype(np.float32) for a in (p, g, m, v)), 4, 0.1, 0.9, 0.99, 1e-8, 0.1)]
 
 
+M, V = "beta1 * m + (1 - beta1) * g", "beta2 * v + (1 - beta2) * g ** 2"
 STEP = "m_hat / (np.sqrt(v_hat) + eps)"
 MISTAKES = {
     "m and v are not corrected for their start at 0: divide by 1 - beta^t.":
@@ -59,22 +60,19 @@ MISTAKES = {
         {"m_hat = m / (1 - beta1 ** t)": "m_hat = m"},
     "v is not corrected for its start at 0: divide it by 1 - beta2^t.":
         {"v_hat = v / (1 - beta2 ** t)": "v_hat = v"},
-    "The correction uses t - 1; t begins at 1, and the first step already has one gradient in m "
-    "and v.":
+    "The correction uses t - 1; t begins at 1, and in the first step m and v have one gradient.":
         {"beta1 ** t": "beta1 ** (t - 1)", "beta2 ** t": "beta2 ** (t - 1)"},
     "The correction multiplies beta by t; it should be beta to the power of t, beta ** t.":
         {"beta1 ** t": "beta1 * t", "beta2 ** t": "beta2 * t"},
     "The correction is by 1 - beta without the power t, so it is right at the first step only.":
         {"beta1 ** t": "beta1", "beta2 ** t": "beta2"},
-    "The corrected m and v are returned.  They serve this step only; the next one goes on from m "
-    "and v as they are.":
+    "The corrected m and v are returned.  The next step needs m and v as they are.":
         {"return new, m, v": "return new, m_hat, v_hat"},
     "The step goes along the gradient, so the loss would grow; it should go against it.":
         {f"({STEP} + weight_decay * p)": f"(weight_decay * p - {STEP})"},
     "The weight decay has the wrong sign: it drives the weights away from 0.":
         {"+ weight_decay * p": "- weight_decay * p"},
-    "The weight decay is added to the gradient, so it passes through m and v (this is Adam with "
-    "L2).  In AdamW it acts on p alone.":
+    "The weight decay is added to the gradient (Adam with L2); in AdamW it acts on p alone.":
         {"m = beta1 * m": "g = g + weight_decay * p\n    m = beta1 * m",
          " + weight_decay * p)": ")"},
     "There is no weight decay.":
@@ -96,13 +94,9 @@ MISTAKES = {
     "The gradient's square enters v without its factor 1 - beta2.":
         {"(1 - beta2) * g ** 2": "g ** 2"},
     "beta and 1 - beta are exchanged: the old mean keeps the share beta, which is close to 1.":
-        {"beta1 * m + (1 - beta1) * g": "(1 - beta1) * m + beta1 * g",
-         "beta2 * v + (1 - beta2) * g ** 2": "(1 - beta2) * v + beta2 * g ** 2"},
+        {M: "(1 - beta1) * m + beta1 * g", V: "(1 - beta2) * v + beta2 * g ** 2"},
     "beta1 and beta2 are exchanged: beta1 belongs to m, beta2 to v.":
-        {"beta1 * m + (1 - beta1) * g": "beta2 * m + (1 - beta2) * g",
-         "beta2 * v + (1 - beta2) * g ** 2": "beta1 * v + (1 - beta1) * g ** 2",
-         "m / (1 - beta1 ** t)": "m / (1 - beta2 ** t)",
-         "v / (1 - beta2 ** t)": "v / (1 - beta1 ** t)"},
+        {"(p, g, m, v, t, lr, beta1, beta2,": "(p, g, m, v, t, lr, beta2, beta1,"},
     "The step uses the gradient itself in place of m, its running mean.":
         {"(m_hat / (": "(g / ("},
     "The step is not multiplied by the learning rate.":
@@ -110,6 +104,5 @@ MISTAKES = {
     "m and v are returned in the wrong order.":
         {"return new, m, v": "return new, v, m"},
     "m and v are returned as they came; return the new ones.":
-        {"m = beta1 * m + (1 - beta1) * g": "old = m, v\n    m = beta1 * m + (1 - beta1) * g",
-         "return new, m, v": "return new, *old"},
+        {f"m = {M}": f"old = m, v\n    m = {M}", "return new, m, v": "return new, *old"},
 }

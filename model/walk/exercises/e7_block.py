@@ -60,46 +60,39 @@ def cases(rng):
              {name: a.astype(np.float32) for name, a in w.items()}, 2)]
 
 
-ATTENDED = 'multi_head(read, w["qkv"], w["out"], heads)'
+FOUND = 'multi_head(read, w["qkv"], w["out"], heads)'
 NORM1 = 'layer_norm(x, w["gain1"], w["bias1"])'
 NORM2 = 'layer_norm(middle, w["gain2"], w["bias2"])'
 MLP = 'mg.gelu(read @ w["up"]) @ w["down"]'
-FIRST, SECOND = f"read = {NORM1}", f"read = {NORM2}"
+FIRST, SECOND = f"x + {FOUND}", f"middle + {MLP}"
+NO_NORM1, NO_NORM2 = {f"read = {NORM1}": "read = x"}, {f"read = {NORM2}": "read = middle"}
 MISTAKES = {
     "The first residual is missing: what attention finds replaces x; it should be added to it.":
-        {f"x + {ATTENDED}": ATTENDED},
+        {FIRST: FOUND},
     "The second residual is missing: what the MLP finds replaces x; it should be added to it.":
-        {f"return middle + {MLP}": f"return {MLP}"},
+        {SECOND: MLP},
     "Both residuals are missing: each part replaces x; it should add to it.":
-        {f"x + {ATTENDED}": ATTENDED, f"return middle + {MLP}": f"return {MLP}"},
-    "The first residual starts from the normed x.  The norm is for what attention reads; the "
-    "stream itself stays as it is.":
-        {f"x + {ATTENDED}": f"read + {ATTENDED}"},
-    "The second residual starts from the normed x.  The norm is for what the MLP reads; the stream "
-    "itself stays as it is.":
-        {f"return middle + {MLP}": f"return read + {MLP}"},
-    "Both residuals start from the normed x.  The norm is for what a part reads; the stream itself "
-    "stays as it is.":
-        {f"x + {ATTENDED}": f"read + {ATTENDED}", f"return middle + {MLP}": f"return read + {MLP}"},
+        {FIRST: FOUND, SECOND: MLP},
+    "The first residual starts from the normed x.  Only attention reads that; add to x itself.":
+        {FIRST: f"read + {FOUND}"},
+    "The second residual starts from the normed x.  Only the MLP reads that; add to x itself.":
+        {SECOND: f"read + {MLP}"},
+    "Both residuals start from the normed x.  Only the parts read that; add to x itself.":
+        {FIRST: f"read + {FOUND}", SECOND: f"read + {MLP}"},
     "The second residual starts from the block's input, so what attention found is lost.":
-        {f"return middle + {MLP}": f"return x + {MLP}"},
-    "The norms stand after the additions (post-norm, as in the first transformer).  Here each part "
-    "reads a normed copy, and the sum is not normed.":
-        {FIRST: "read = x", f"x + {ATTENDED}":
-         f'layer_norm(x + {ATTENDED}, w["gain1"], w["bias1"])',
-         SECOND: "read = middle", f"return middle + {MLP}":
-         f'return layer_norm(middle + {MLP}, w["gain2"], w["bias2"])'},
+        {SECOND: f"x + {MLP}"},
+    "The norms stand after the sums (post-norm); here each part reads a normed copy of x.":
+        NO_NORM1 | NO_NORM2 | {FIRST: f'layer_norm({FIRST}, w["gain1"], w["bias1"])',
+                               SECOND: f'layer_norm({SECOND}, w["gain2"], w["bias2"])'},
     "The norms stand on what the parts return; they belong on what the parts read.":
-        {FIRST: "read = x", f"x + {ATTENDED}":
-         f'x + layer_norm({ATTENDED}, w["gain1"], w["bias1"])',
-         SECOND: "read = middle", f"return middle + {MLP}":
-         f'return middle + layer_norm({MLP}, w["gain2"], w["bias2"])'},
+        NO_NORM1 | NO_NORM2 | {FOUND: f'layer_norm({FOUND}, w["gain1"], w["bias1"])',
+                               MLP: f'layer_norm({MLP}, w["gain2"], w["bias2"])'},
     "The first norm is missing: attention reads x as it is.":
-        {FIRST: "read = x"},
+        NO_NORM1,
     "The second norm is missing: the MLP reads the stream as it is.":
-        {SECOND: "read = middle"},
+        NO_NORM2,
     "Both norms are missing.":
-        {FIRST: "read = x", SECOND: "read = middle"},
+        NO_NORM1 | NO_NORM2,
     "Both norms use gain1 and bias1; the second has its own.":
         {NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])'},
     "The two norms have exchanged their weights.":
@@ -108,16 +101,13 @@ MISTAKES = {
     "Gain and bias are exchanged where the norms are called.":
         {NORM1: 'layer_norm(x, w["bias1"], w["gain1"])',
          NORM2: 'layer_norm(middle, w["bias2"], w["gain2"])'},
-    "The MLP reads the same normed x as attention; it should read the stream after attention has "
-    "added to it, normed anew.":
-        {SECOND: "read = read"},
-    "Both parts read the block's input, side by side.  The MLP should read what attention has "
-    "made of it.":
+    "The MLP reads the same normed x as attention; norm x anew after attention has added to it.":
+        {f"read = {NORM2}": "read = read"},
+    "Both parts read the block's input; the MLP should read it with what attention has added.":
         {NORM2: 'layer_norm(x, w["gain2"], w["bias2"])'},
     "The MLP comes before attention; attention is first.":
-        {NORM1: 'layer_norm(x, w["gain2"], w["bias2"])', f"x + {ATTENDED}": f"x + {MLP}",
-         NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])',
-         f"return middle + {MLP}": f"return middle + {ATTENDED}"},
+        {NORM1: 'layer_norm(x, w["gain2"], w["bias2"])', FIRST: f"x + {MLP}",
+         NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])', SECOND: f"middle + {FOUND}"},
     "The GELU is missing: without it, up and down are one matrix.":
         {MLP: '(read @ w["up"]) @ w["down"]'},
     "The MLP bends by ReLU; here it is the GELU, mg.gelu.":
@@ -129,18 +119,15 @@ MISTAKES = {
     "The GELU stands before up; it belongs between up and down.":
         {MLP: 'mg.gelu(read) @ w["up"] @ w["down"]'},
     "Attention is missing: the block has its MLP only.":
-        {f"x + {ATTENDED}": "x"},
+        {FIRST: "x"},
     "The MLP is missing: the block has its attention only.":
-        {f"return middle + {MLP}": "return middle"},
+        {SECOND: "middle"},
     "Attention has one head, whatever `heads` says.":
         {'w["out"], heads)': 'w["out"], 1)'},
     "The output of attention meets the matrix out twice: multi_head has already applied it.":
-        {ATTENDED: ATTENDED + ' @ w["out"]'},
-    "The value is right, but the residuals carry no gradient: x was added as an array (.data), "
-    "which the engine does not follow.":
-        {f"x + {ATTENDED}": f"mg.Tensor(x.data) + {ATTENDED}",
-         f"return middle + {MLP}": f"return mg.Tensor(middle.data) + {MLP}"},
-    "The value is right, but no gradient reaches attention: its result was made an array (.data), "
-    "which the engine does not follow.":
-        {f"x + {ATTENDED}": f"x + {ATTENDED}.detach()"},
+        {FOUND: FOUND + ' @ w["out"]'},
+    "The value is right, but the residuals carry no gradient: x was added as an array (.data).":
+        {FIRST: f"mg.Tensor(x.data) + {FOUND}", SECOND: f"mg.Tensor(middle.data) + {MLP}"},
+    "The value is right, but no gradient reaches attention: its result became an array (.data).":
+        {FIRST: f"x + {FOUND}.detach()"},
 }

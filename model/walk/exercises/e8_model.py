@@ -70,33 +70,32 @@ def cases(rng):
             (rng.integers(7, size=(2, 4)), single, 2)]
 
 
-POSITIONS = ' + w["positions"][:T]'
+PLACED = ' + w["positions"][:T]'
+ROWS = 'w["positions"][:T]'
 NORMED = 'layer_norm(x, w["gain"], w["bias"])'
+LOGITS = f'{NORMED} @ w["unembed"]'
 MISTAKES = {
     "The positions are missing, so the model cannot tell the order of what it sees.":
-        {POSITIONS: ""},
+        {PLACED: ""},
     "Every position gets the row of position 0.":
-        {'w["positions"][:T]': 'w["positions"][0]'},
+        {ROWS: 'w["positions"][0]'},
     "The positions are taken from the end of their table; take its first T rows.":
-        {'w["positions"][:T]': 'w["positions"][-T:]'},
+        {ROWS: 'w["positions"][-T:]'},
     "The positions run backwards: position 0 belongs to the first character.":
-        {'w["positions"][:T]': 'w["positions"][:T][::-1]'},
+        {ROWS: f"{ROWS}[::-1]"},
     "The positions begin with row 1; the first is row 0.":
-        {'w["positions"][:T]': 'w["positions"][np.minimum(np.arange(T) + 1, len(w["positions"]) '
-                               '- 1)]'},
+        {ROWS: 'w["positions"][np.minimum(np.arange(T) + 1, len(w["positions"]) - 1)]'},
     "The positions are multiplied with the rows of the characters; they should be added.":
-        {POSITIONS: ' * w["positions"][:T]'},
+        {PLACED: f" * {ROWS}"},
     "The positions are looked up by the characters' ids; look them up by their place in the text.":
-        {'w["positions"][:T]': 'mg.embedding(np.minimum(ids, len(w["positions"]) - 1), '
-                               'w["positions"])'},
+        {ROWS: 'w["positions"][np.minimum(ids, len(w["positions"]) - 1)]'},
     "The positions alone are embedded; the characters are missing.":
-        {'mg.embedding(ids, w["tokens"]) +': '0.0 * mg.embedding(ids, w["tokens"]) +'},
+        {"x = mg.embedding": "x = 0.0 * mg.embedding"},
     "The blocks are missing.":
         {"x = block(x, of_block, heads)": "pass"},
     "Only the first block is used.":
         {'in w["blocks"]:': 'in w["blocks"][:1]:'},
-    "Only the last block is used, or each block begins from the embeddings: the output of one "
-    "should be the input of the next.":
+    "Only the last block counts: the output of each block should be the input of the next.":
         {'in w["blocks"]:': 'in w["blocks"][-1:]:'},
     "Every block uses the weights of the first.":
         {"block(x, of_block, heads)": 'block(x, w["blocks"][0], heads)'},
@@ -109,27 +108,24 @@ MISTAKES = {
     "The last norm is missing.":
         {NORMED: "x"},
     "The last norm stands before the blocks; it belongs after them.":
-        {NORMED: "x", POSITIONS: POSITIONS + f"\n    x = {NORMED}"},
+        {NORMED: "x", PLACED: f"{PLACED}\n    x = {NORMED}"},
     "The last norm is used after every block; it belongs after the last one.":
-        {"block(x, of_block, heads)": 'layer_norm(block(x, of_block, heads), w["gain"], w["bias"])',
-         NORMED: 'x if w["blocks"] else ' + NORMED},
+        {"block(x, of_block, heads)": NORMED.replace("x", "block(x, of_block, heads)"),
+         NORMED: f'x if w["blocks"] else {NORMED}'},
     "Gain and bias are exchanged where the last norm is called.":
         {NORMED: 'layer_norm(x, w["bias"], w["gain"])'},
-    "The logits come from the table of the characters, transposed; there is a matrix of its own "
-    "for them, \"unembed\".":
+    "The logits come from the table of the characters, transposed; use \"unembed\", their own.":
         {'w["unembed"]': 'w["tokens"].T'},
     "\"unembed\" is transposed; it is (C, V) already.":
         {'w["unembed"]': 'w["unembed"].T'},
     "These are probabilities; the loss expects logits, without softmax.":
-        {f'return {NORMED} @ w["unembed"]': f'return mg.softmax({NORMED} @ w["unembed"])'},
+        {LOGITS: f"mg.softmax({LOGITS})"},
     "These are logarithms of probabilities; return the logits as they are.":
-        {f'return {NORMED} @ w["unembed"]': f'return mg.log_softmax({NORMED} @ w["unembed"])'},
+        {LOGITS: f"mg.log_softmax({LOGITS})"},
     "The logits are bent by the GELU; they are a plain product.":
-        {f'return {NORMED} @ w["unembed"]': f'return mg.gelu({NORMED} @ w["unembed"])'},
-    "The value is right, but no gradient reaches the characters' table: it was read as an array "
-    "(.data), which the engine does not follow.":
+        {LOGITS: f"mg.gelu({LOGITS})"},
+    "The value is right, but no gradient reaches the characters: they are read as arrays (.data).":
         {'mg.embedding(ids, w["tokens"])': 'w["tokens"].data[ids]'},
-    "The value is right, but no gradient reaches the positions: they were read as an array "
-    "(.data), which the engine does not follow.":
-        {'w["positions"][:T]': 'w["positions"].data[:T]'},
+    "The value is right, but no gradient reaches the positions: they are read as arrays (.data).":
+        {ROWS: 'w["positions"].data[:T]'},
 }
