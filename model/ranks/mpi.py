@@ -19,7 +19,7 @@ import numpy as np
 from minigrad import compiled
 from model.processes import Ranks
 from model.ranks.mean import OverRanks, SharedMuon
-from model.startup import ROOT
+from model.command import ROOT
 
 _let_others_run = getattr(os, "sched_yield", lambda: time.sleep(0))     # Windows has none
 INTERRUPTED = 130   # the status after a second Ctrl-C

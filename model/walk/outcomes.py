@@ -26,18 +26,18 @@ class Outcome(NamedTuple):
     changed: list       # names of arguments that it wrote into
 
 
-def mapped(leaf: Callable, x: object, name: str) -> object:
+def map_leaves(leaf: Callable, x: object, name: str) -> object:
     """Return x with leaf(value, path) in place of each value in its dictionaries and lists."""
     if isinstance(x, dict):
-        return {key: mapped(leaf, part, f'{name}["{key}"]') for key, part in x.items()}
+        return {key: map_leaves(leaf, part, f'{name}["{key}"]') for key, part in x.items()}
     if isinstance(x, list):
-        return [mapped(leaf, part, f"{name}[{i}]") for i, part in enumerate(x)]
+        return [map_leaves(leaf, part, f"{name}[{i}]") for i, part in enumerate(x)]
     return leaf(x, name)
 
 
 def arguments(leaf: Callable, exercise: Exercise, case: tuple) -> list:
     """Return the arguments of a case with leaf(value, path) in place of each value."""
-    return [mapped(leaf, *pair) for pair in zip(case, exercise.parameters)]
+    return [map_leaves(leaf, *pair) for pair in zip(case, exercise.parameters)]
 
 
 @np.errstate(all="ignore")
@@ -57,7 +57,7 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
     try:
         with warnings.catch_warnings(action="ignore"):
             returned = f(*args)
-            numbers["value"] = [as_array(x) for x in listed(returned)]
+            numbers["value"] = [as_array(x) for x in as_list(returned)]
             if back and isinstance(returned, Tensor) and returned.requires_grad:
                 returned.backward(gradient_of(returned))
             for name, x in leaves.items():
@@ -74,7 +74,7 @@ def gradient_of(value: Tensor) -> np.ndarray:
     return np.random.default_rng(1).standard_normal(value.shape)
 
 
-def listed(x: object) -> list | tuple:
+def as_list(x: object) -> list | tuple:
     """Return several values as they are, and one as a list of it."""
     return x if isinstance(x, (tuple, list)) else [x]
 
@@ -89,7 +89,12 @@ def agree(a: Outcome, b: Outcome, name: str) -> bool:
     a, b = a.numbers[name], b.numbers[name]
     if isinstance(a, BaseException) or isinstance(b, BaseException):
         return type(a) is type(b)
-    return len(a) == len(b) and all(x.shape == y.shape and close(x, y).all() for x, y in zip(a, b))
+    return len(a) == len(b) and all(map(same, a, b))
+
+
+def same(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether two arrays have one shape and the same numbers, up to rounding."""
+    return x.shape == y.shape and bool(close(x, y).all())
 
 
 def close(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -100,37 +105,38 @@ def close(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def expected(exercise: Exercise, mistakes: tuple[str, ...], number: int, back: bool = True
+def outcome_of_ours(exercise: Exercise, mistakes: tuple[str, ...], number: int, back: bool = True
              ) -> Outcome:
     """Return what our answer, with these mistakes, makes of a case."""
-    return outcome(exercise.mistaken(*mistakes), exercise, exercise.cases[number], back)
+    return outcome(exercise.with_mistakes(*mistakes), exercise, exercise.cases[number], back)
 
 
-def named(exercise: Exercise, made: list[Outcome], names: list[str]) -> tuple[str, ...]:
+def find_mistakes(exercise: Exercise, answers: list[Outcome],
+                  names: list[str]) -> tuple[str, ...]:
     """Return the known mistake, or the two at once, that make these values, and gradients of these
     names; () if none do."""
-    values = [x for a in made if isinstance(a.numbers["value"], list) for x in a.numbers["value"]]
-    most = 2 if all(np.isfinite(x).any() for x in values) else 1    # two could make anything nan
-    several = (itertools.combinations(exercise.mistakes, n) for n in range(1, most + 1))
-    for mistakes in itertools.chain.from_iterable(several):
+    values = [x for a in answers if isinstance(a.numbers["value"], list) for x in a.numbers["value"]]
+    finite = all(np.isfinite(x).any() for x in values)      # two mistakes could make anything nan
+    pairs = itertools.combinations(exercise.mistakes, 2) if finite else []
+    for mistakes in [*zip(exercise.mistakes), *pairs]:
         with contextlib.suppress(LookupError):
-            if all(agree(theirs, expected(exercise, mistakes, i, bool(names)), name)
-                   for i, theirs in enumerate(made) for name in ["value", *names]):
+            if all(agree(answer, outcome_of_ours(exercise, mistakes, i, bool(names)), name)
+                   for i, answer in enumerate(answers) for name in ["value", *names]):
                 return mistakes
     return ()
 
 
-def difference(made: list[Outcome], ours: list[Outcome], name: str, path: pathlib.Path) -> str:
+def first_difference(answers: list[Outcome], ours: list[Outcome], name: str,
+                     path: pathlib.Path) -> str:
     """Say where the numbers of this name are wrong first."""
-    wrong = [(a, b) for a, b in zip(made, ours) if not agree(a, b, name)]
+    wrong = [(a, b) for a, b in zip(answers, ours) if not agree(a, b, name)]
     a, b = wrong[0]
-    case = ", ".join(f"{key} {described(x)}" for key, x in a.given.items())
+    case = ", ".join(f"{key} {describe(x)}" for key, x in a.given.items())
     numbers, what = a.numbers[name], "The value" if name == "value" else f"The gradient by {name}"
     if isinstance(numbers, BaseException):
-        return f"{what} cannot be made for {case}: {broken(numbers, path)}"
-    for i, (x, y) in enumerate(zip(numbers, b.numbers[name]), 1):
-        if x.shape != y.shape or not close(x, y).all():
-            break
+        return f"{what} cannot be made for {case}: {describe_error(numbers, path)}"
+    i, x, y = next((i, x, y) for i, (x, y) in enumerate(zip(numbers, b.numbers[name]), 1)
+                   if not same(x, y))
     what += f" of returned array {i}" * (len(numbers) > 1)
     if x.shape != y.shape:
         return f"{what} has shape {list(x.shape)} for {case}; it should be {list(y.shape)}."
@@ -142,19 +148,18 @@ def difference(made: list[Outcome], ours: list[Outcome], name: str, path: pathli
                  "there, and about 7 digits are kept.")
     if sum(np.size(x) for x in a.given.values()) > TINY:
         return said
-    table = a.given | ({} if name == "value" else {"g": gradient_of(a.returned)}) | {
-        "yours": x, "right": y}
+    g = {} if name == "value" else {"g": gradient_of(a.returned)}
     return "\n".join([textwrap.fill(said, 80), *(
         f"    {key} = {np.array2string(np.asarray(x), precision=4, prefix=' ' * (len(key) + 7))}"
-        for key, x in table.items())])
+        for key, x in (a.given | g | {"yours": x, "right": y}).items())])
 
 
 @np.errstate(all="ignore")
-def differentiated(f: Callable, exercise: Exercise) -> str:
+def check_gradients(f: Callable, exercise: Exercise) -> str:
     """Compare gradients with central differences: every entry in the first case, along random
     directions in the second.  Return what is wrong, or ""."""
     for number, full in enumerate((True, False)):
-        given, _, (_, *names), _ = expected(exercise, (), number)
+        given, _, (_, *names), _ = outcome_of_ours(exercise, (), number)
 
         def of_tensors(*tensors):
             now = given | dict(zip(names, tensors))
@@ -166,32 +171,32 @@ def differentiated(f: Callable, exercise: Exercise) -> str:
     return ""
 
 
-def described(x: object) -> str:
+def describe(x: object) -> str:
     """Return an array's or Tensor's type and shape, a number itself, the parts of a tuple, or the
     type of what else came."""
     if isinstance(x, tuple):
-        return cut(f"({', '.join(map(described, x))})")
+        return shorten(f"({', '.join(map(describe, x))})")
     if isinstance(x, (np.ndarray, Tensor)):
         return "Tensor of " * isinstance(x, Tensor) + f"{x.dtype}{list(x.shape)}"
-    return cut(str(x) if isinstance(x, (int, float, type(None))) else type(x).__name__)
+    return shorten(str(x) if isinstance(x, (int, float, type(None))) else type(x).__name__)
 
 
-def broken(error: BaseException, path: pathlib.Path) -> str:
+def describe_error(error: BaseException, path: pathlib.Path) -> str:
     """Return an error in a line: where in the student's file, and what."""
     at = [""]
     for frame in traceback.extract_tb(error.__traceback__):
         if (file := pathlib.Path(frame.filename)).parent == path.parent:
             of = "" if file == path else f" of {file.name}"
-            at.append(f"line {frame.lineno}{of}: {cut(frame.line)}  ->  ")
+            at.append(f"line {frame.lineno}{of}: {shorten(frame.line)}  ->  ")
     try:
         said = str(error) or "it says no more"
     except BaseException:
         said = "its text cannot be made"
     of_numpy = "ufuncs" in said             # the engine's Tensor refuses NumPy's functions
-    return f"{at[-1]}{cut(type(error).__name__)}: {' '.join(cut(said).split())}" + (
+    return f"{at[-1]}{shorten(type(error).__name__)}: {' '.join(shorten(said).split())}" + (
         ".  NumPy's functions do not take a Tensor: use mg.exp, mg.softmax and the like" * of_numpy)
 
 
-def cut(text: str, most: int = 300) -> str:
+def shorten(text: str, most: int = 300) -> str:
     """Return the beginning of a text that may be of any length."""
     return text if len(text) <= most else f"{text[:most]} ..."

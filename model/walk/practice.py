@@ -40,6 +40,7 @@ class Exercise:
     function, answer : the name of the function to write, and the function as it should be.
     parameters : the names of its arguments.
     tensors : whether it works on Tensors, so that it has gradients; else on arrays.
+    is_op : whether it is written with NumPy, and returns its gradients too.
     mistakes : a sentence for each known mistake.
     cases : the arguments to try it with; they are copied before a student's code gets them.
     """
@@ -52,6 +53,7 @@ class Exercise:
         self.answer = getattr(self.module, self.function)
         self.parameters = list(inspect.signature(self.answer).parameters)
         self.tensors = getattr(self.module, "TENSORS", True)
+        self.is_op = hasattr(self.answer, "__wrapped__")
         self.mistakes = list(self.module.MISTAKES)
         self.cases = self.module.cases(np.random.default_rng(0))
 
@@ -77,7 +79,7 @@ class Exercise:
         return code
 
     @functools.cache
-    def mistaken(self, *mistakes: str) -> Callable:
+    def with_mistakes(self, *mistakes: str) -> Callable:
         """Return the answer with these mistakes; raise as `code` does."""
         names = dict(vars(self.module))
         exec(self.code(*mistakes), names)

@@ -1,7 +1,7 @@
 """The trial of the last exercise: is the model causal, and how low is its loss in a minute?"""
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from data.text import Text
 from minigrad.optim import warmup_linear
 from model.causality import CausalityError, prove_causality
 from model.walk.exercises import e8_model
-from model.walk.outcomes import mapped
+from model.walk.outcomes import map_leaves
 
 SECONDS = 60                # of training, compiling not counted
 STEPS, EVERY = 300, 25      # of training; between looks at the loss
@@ -22,9 +22,9 @@ RATE = 0.012                # the highest that AdamW gets
 SAMPLE = 240                # characters that the model writes at the end
 
 
-def run(model: Callable, tell: Callable[[str], object]) -> tuple[bool, list[str]]:
+def run(model: Callable, report: Callable[[str], object]) -> tuple[bool, list[str]]:
     """Train a model, `model(ids, weights, heads) -> logits`, until it is below the counted trigram,
-    for up to SECONDS, and `tell` the loss at each look.  Return whether it came there, and what
+    for up to SECONDS, and `report` the loss at each look.  Return whether it came there, and what
     there is to say."""
     text, rng = Text.read("lantern"), np.random.default_rng(0)
     V = text.tokenizer.vocab_size
@@ -35,12 +35,29 @@ def run(model: Callable, tell: Callable[[str], object]) -> tuple[bool, list[str]
     except CausalityError as error:
         return False, [f"{error}."]
     _, bigram, trigram = ngram_losses(text.train, text.val, V, 3)
-    ids, targets = text.windows(T, WINDOWS)
+    above = {"bigram": bigram, "trigram": trigram}
     w, parameters = tensors(drawn, mixing=0.0)
-    optimizer = mg.AdamW(parameters, RATE, betas=(0.9, 0.99))
     said = [f"The model is causal: a changed future left every logit before it as it was, bit for "
             f"bit.  Trained on the Lantern plays, {sum(p.size for p in parameters):,} numbers:"]
-    wanted = {"bigram": bigram, "trigram": trigram}
+    for step, seconds, loss in train(model, w, parameters, text, rng):
+        report(f"step {step} of {STEPS}: loss {loss:.3f}")
+        for name in [name for name, counted in above.items() if loss < counted]:
+            said.append(f"After {seconds:.0f} seconds, step {step}: loss {loss:.3f}, below the "
+                        f"counted {name} ({above.pop(name):.3f}).")
+        if not above:
+            return True, [*said, "It writes:\n" + textwrap.indent(written(model, w, text), "    "),
+                          "That is a transformer.  python train.py trains a larger one."]
+    why = ("The computer is slow, or a loop in the model." if step < STEPS else
+           "The values are right; look at what the gradients pass through.")
+    return False, [*said, f"After {seconds:.0f} seconds, step {step} of {STEPS}, the loss is "
+                   f"{loss:.3f}, not below the counted {' and '.join(above)}.  {why}"]
+
+
+def train(model: Callable, w: dict, parameters: list[mg.Tensor], text: Text,
+          rng: np.random.Generator) -> Iterator[tuple[int, float, float]]:
+    """Train for up to SECONDS; yield the step, the seconds and the validation loss now and then."""
+    ids, targets = text.windows(T, WINDOWS)
+    optimizer = mg.AdamW(parameters, RATE, betas=(0.9, 0.99))
     for step in range(STEPS):
         if step == 1:               # the first one compiles
             started = time.perf_counter()
@@ -50,24 +67,13 @@ def run(model: Callable, tell: Callable[[str], object]) -> tuple[bool, list[str]
         mg.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        if (step + 1) % EVERY:
-            continue
-        seconds = time.perf_counter() - started
-        with mg.no_grad():
-            loss = mg.cross_entropy(model(ids, w, H), targets).item()
-        tell(f"step {step + 1} of {STEPS}: loss {loss:.3f}")
-        for name in [name for name, counted in wanted.items() if loss < counted]:
-            said.append(f"After {seconds:.0f} seconds, step {step + 1}: loss {loss:.3f}, below "
-                        f"the counted {name} ({wanted.pop(name):.3f}).")
-        if not wanted or seconds > SECONDS:
-            break
-    if not wanted:
-        return True, [*said, "It writes:\n" + textwrap.indent(written(model, w, text), "    "),
-                      "That is a transformer.  python train.py trains a larger one."]
-    why = ("The computer is slow, or a loop in the model." if step + 1 < STEPS else
-           "The values are right; look at what the gradients pass through.")
-    return False, [*said, f"After {seconds:.0f} seconds, step {step + 1} of {STEPS}, the loss is "
-                   f"{loss:.3f}, not below the counted {' and '.join(wanted)}.  {why}"]
+        if (step + 1) % EVERY == 0:
+            seconds = time.perf_counter() - started
+            with mg.no_grad():
+                loss = mg.cross_entropy(model(ids, w, H), targets).item()
+            yield step + 1, seconds, loss
+            if seconds > SECONDS:
+                return
 
 
 def tensors(drawn: dict, mixing: float) -> tuple[dict, list[mg.Tensor]]:
@@ -83,7 +89,7 @@ def tensors(drawn: dict, mixing: float) -> tuple[dict, list[mg.Tensor]]:
             a = a * len(a) ** -0.5 * (mixing if '"out"' in path or '"down"' in path else 1)
         made.append(mg.Tensor(a.astype(np.float32), requires_grad=True))
         return made[-1]
-    return mapped(tensor, drawn, "w"), made
+    return map_leaves(tensor, drawn, "w"), made
 
 
 def written(model: Callable, w: dict, text: Text) -> str:

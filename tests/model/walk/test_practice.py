@@ -8,7 +8,7 @@ import pytest
 import minigrad as mg
 from model.command import answering
 from model.walk import practice
-from model.walk.outcomes import differentiated, expected
+from model.walk.outcomes import check_gradients, outcome_of_ours
 from model.walk.practice import EMPTY, exercises, op, write
 
 EXERCISES = exercises()
@@ -25,9 +25,9 @@ def test_there_are_eight_exercises_and_two_hundred_mistakes_with_names_of_their_
 @pytest.mark.parametrize("exercise", EXERCISES, ids=NAMES)
 def test_an_answer_is_finite_and_has_the_gradients_of_central_differences(exercise):
     for i in range(len(exercise.cases)):
-        numbers = expected(exercise, (), i).numbers
+        numbers = outcome_of_ours(exercise, (), i).numbers
         assert all(np.isfinite(x).all() for arrays in numbers.values() for x in arrays)
-    assert not exercise.tensors or differentiated(exercise.answer, exercise) == ""
+    assert not exercise.tensors or check_gradients(exercise.answer, exercise) == ""
 
 
 ENGINE = {"e1_softmax": mg.softmax, "e2_cross_entropy": mg.cross_entropy,
@@ -83,7 +83,7 @@ def test_a_task_has_the_text_and_an_empty_function_and_nothing_of_the_answer(exe
 def test_every_entry_of_the_gradients_is_compared_in_the_case_that_can_be_shown(monkeypatch):
     seen = []
     monkeypatch.setattr(mg, "gradcheck", lambda f, *arrays, full: seen.append((arrays, full)))
-    differentiated(EXERCISES[4].answer, EXERCISES[4])
+    check_gradients(EXERCISES[4].answer, EXERCISES[4])
     (few, full), (_, along) = seen
     assert full and not along and [x.shape for x in few] == [(2, 2), (2,), (2,)]
 
