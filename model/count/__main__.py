@@ -77,74 +77,59 @@ def report(c: TransformerConfig, optimizer: str) -> str:
 def parameter_table(config: TransformerConfig) -> list[str]:
     """Return the parameters of each part: in one head, one layer, all layers; and its share."""
     layer, outside, total = of_a_layer(config), outside_layers(config), parameters(config)
-    heads = {part: config.n_head for part in ATTENTION} | dict.fromkeys(("key", "value"),
-                                                                        config.kv_heads)
+    H, G = config.n_head, config.kv_heads
+    head = {part: layer[part] // heads for part, heads in zip(ATTENTION, (H, G, G, H))}
 
-    def row(name, in_all, in_layer=None, in_head=None):
-        cells = ("" if n is None else f"{n:,}" for n in (in_head, in_layer, in_all))
+    def row(name, in_layer=0, in_head=0, outside=0):
+        in_all = config.n_layer * in_layer + outside
+        cells = (f"{n:,}" if n else "" for n in (in_head, in_layer, in_all))
         return name, *cells, f"{in_all / total:.1%}"
-
-    def row_of(name, parts, in_head=None):
-        in_layer = sum(layer[part] for part in parts)
-        return row(name, config.n_layer * in_layer, in_layer, in_head)
-    in_head = {part: layer[part] // heads[part] for part in ATTENTION}
-    of_one = sum(in_head.values()) if config.kv_heads == config.n_head else None
     rows = [("parameters", "one head", "one layer", "all", "share"),
-            *(row(name, outside[name]) for name in EMBEDDINGS if outside[name]),
-            row_of("attention", ATTENTION, of_one),
-            *(row_of(f"  {part}", [part], in_head[part]) for part in ATTENTION),
-            row_of("MLP", MLP),
-            *(row_of(f"  {part}", [part]) for part in MLP if layer[part]),
-            *([row("norms", config.n_layer * layer["norms"] + outside["norms"], layer["norms"])]
-              if outside["norms"] else []),
-            row("total", total, layer.total())]
+            *(row(name, outside=outside[name]) for name in EMBEDDINGS if outside[name]),
+            row("attention", sum(layer[part] for part in ATTENTION), sum(head.values()) * (H == G)),
+            *(row(f"  {part}", layer[part], head[part]) for part in ATTENTION),
+            row("MLP", sum(layer[part] for part in MLP)),
+            *(row(f"  {part}", layer[part]) for part in MLP if layer[part]),
+            *(row(name, layer[name], outside=outside[name]) for name in ["norms"] if outside[name]),
+            row("total", layer.total(), outside=outside.total())]
+    C, D = config.n_embd, config.d_head
+    # Source of the comparison: 3Blue1Brown 2024, "Attention in transformers".
     return [*aligned(rows, "<>>>>"),
             *(["The token embedding is the output's weights as well."] if config.tied else []),
-            *square_value(config)]
-
-
-def square_value(config: TransformerConfig) -> list[str]:
-    """Return what a head's value and output matrices save: 2 C D parameters where one matrix would
-    have C^2.
-
-    Source: 3Blue1Brown 2024, "Attention in transformers" (Deep Learning, chapter 6).
-    """
-    C, D = config.n_embd, config.d_head
-    return [f"A head's value and output matrices, down to {number_of(D, 'channel')} and up again, "
+            f"A head's value and output matrices, down to {number_of(D, 'channel')} and up again, "
             "have", f"{2 * C * D:,} parameters; one of {C:,} x {C:,} in their place has {C * C:,}."]
 
 
 def flops_table(config: TransformerConfig) -> list[str]:
     """Return the floating-point operations of a token, forward and in training."""
-    products, looking = forward_flops(config)
+    products, attention = forward_flops(config)
+    keys = number_of((config.block_size + 1) / 2, "key")
     rows = {"2 for each weight that multiplies": products,
-            f"attention to {number_of((config.block_size + 1) / 2, 'key')}, the mean of a block":
-                looking,
-            "total": products + looking}
+            f"attention to {keys}, the mean of a block": attention, "total": products + attention}
     return [f"{'floating-point operations a token':49}{'forward':>14}{'training':>14}",
             *(f"{name:49}{scaled(n, ''):>14}{scaled(3 * n, ''):>14}" for name, n in rows.items())]
 
 
 def bytes_table(config: TransformerConfig, optimizer: str) -> list[str]:
-    """Return the bytes of weights, of training, of the cache, and read for each written token."""
-    n, kept = parameters(config), cached(config)
+    """Return the bytes of weights, of training, of the KV cache, and read for each new token."""
+    n, kept, outside = parameters(config), cached(config), outside_layers(config)
     block = config.block_size * kept
-    by = "Muon and AdamW" if optimizer == "muon" else "AdamW"
     # A step reads one row of positions, a row for each length of n-gram, and all rows of the
     # output, which are those of the tokens where it is tied.
-    outside = outside_layers(config)
-    rows = {"position": config.position == "learned", "n-gram": config.ngrams - 1}
-    rows |= {} if config.tied else {"token": 1}
-    read = n + block + sum(count * config.n_embd - outside[f"{name} embedding"]
-                           for name, count in rows.items())
+    rows_read = {"position": config.position == "learned", "n-gram": config.ngrams - 1}
+    if not config.tied:
+        rows_read["token"] = 1
+    unread = sum(outside[f"{name} embedding"] - rows * config.n_embd
+                 for name, rows in rows_read.items())
     rows = {"weights": n, "keys and values of a token": kept,
             "keys and values of a full block": block,
-            "read to write a token, the cache full": read}
+            "read to write a token, the cache full": n + block - unread}
+    by = "Muon and AdamW" if optimizer == "muon" else "AdamW"
+    training = {"gradients": n, f"the state of {by}": state(config, optimizer)}
     return [f"{'bytes':49}{'float32':>14}{'16 bits':>14}",
             *(f"{name:49}{scaled(4 * n, 'B'):>14}{scaled(2 * n, 'B'):>14}"
               for name, n in rows.items()),
-            f"{'to train: gradients':49}{scaled(4 * n, 'B'):>14}",
-            f"{f'to train: the state of {by}':49}{scaled(4 * state(config, optimizer), 'B'):>14}"]
+            *(f"{f'to train: {name}':49}{scaled(4 * n, 'B'):>14}" for name, n in training.items())]
 
 
 if __name__ == "__main__":
