@@ -10,59 +10,41 @@ are.
 import numpy as np
 
 SENTENCE = "Your journey starts with one step"
-"""The six words, in order."""
-
+# A vector for each word, a row each: (T, C).  They were made up, to be short and easy to check.
 WORDS = np.array([[0.43, 0.15, 0.89],       # Your
                   [0.55, 0.87, 0.66],       # journey
                   [0.57, 0.85, 0.64],       # starts
                   [0.22, 0.58, 0.33],       # with
                   [0.77, 0.25, 0.10],       # one
                   [0.05, 0.80, 0.55]])      # step
-"""A vector for each word, a row each: (T, C).  They were made up, to be short and easy to check."""
-
 
 # A single head that looks at all words.  A word is a row, and its query is word @ W_QUERY: a column
-# of the matrix makes a channel of the query.
-
+# of the matrix makes a channel of the query.  Shapes (C, D).
 W_QUERY = np.array([[0.29611194, 0.51656228, 0.25167072],
                     [0.68855679, 0.07397246, 0.86652195],
                     [0.13657987, 0.10247904, 0.18405646]])
-"""Makes queries by WORDS @ W_QUERY: (C, D)."""
-
 W_KEY = np.array([[0.72644675, 0.31525391, 0.68710667],
                   [0.07563531, 0.19663817, 0.31641197],
                   [0.40174013, 0.11856830, 0.82739538]])
-"""Makes keys by WORDS @ W_KEY: (C, D)."""
-
 W_VALUE = np.array([[0.38208443, 0.66049385, 0.85357177],
                     [0.59315300, 0.63672537, 0.98262936],
                     [0.27449530, 0.65837562, 0.27754194]])
-"""Makes values by WORDS @ W_VALUE: (C, D)."""
-
 
 # One causal head of three channels, or three causal heads of one channel each.  The matrices are
 # stored as in `model.layers.Linear` and in PyTorch, (outputs, inputs): a row makes a channel, and
 # the query of a word is word @ QUERY_WEIGHT.T.  With three heads, row h is the weight of head h.
-
+# Shapes (D, C).
 QUERY_WEIGHT = np.array([[-0.23542964, 0.01912448, -0.28674594],
                          [0.21772662, -0.49193421, 0.42322308],
                          [-0.41964141, -0.45901766, -0.36482018]])
-"""Makes queries by WORDS @ QUERY_WEIGHT.T: (D, C)."""
-
 KEY_WEIGHT = np.array([[0.26147819, -0.21332639, 0.21605217],
                        [-0.49001414, -0.35029206, -0.21198919],
                        [-0.11346072, -0.44043937, 0.37804362]])
-"""Makes keys by WORDS @ KEY_WEIGHT.T: (D, C)."""
-
 VALUE_WEIGHT = np.array([[-0.13615717, 0.18532233, 0.40826949],
                          [0.10756382, 0.15787685, 0.55729234],
                          [-0.26039040, 0.18287641, -0.25687245]])
-"""Makes values by WORDS @ VALUE_WEIGHT.T: (D, C)."""
-
+# They mix the outputs of the three heads, by heads @ OUT_WEIGHT.T + OUT_BIAS: (C, D) and (C,).
 OUT_WEIGHT = np.array([[0.41260317, 0.46110451, -0.53230095],
                        [0.49285263, 0.27569306, 0.25159022],
                        [0.23768058, 0.47995073, -0.07623307]])
-"""Mixes what the three heads found, by heads @ OUT_WEIGHT.T + OUT_BIAS: (C, D)."""
-
 OUT_BIAS = np.array([-0.48826423, -0.16567004, -0.40661314])
-"""Is added to the output of the three heads: (C,)."""
