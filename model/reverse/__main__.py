@@ -114,7 +114,7 @@ def run(s: Settings, folder: Folder) -> None:
         wanted = TASKS[s.task](text)
         visible = answer.replace(NUL, "?").replace(STX, "?")
         print(f"    {text:{s.block_size}}  ->  {visible}"
-              + (f"   wrong: {wanted}" if answer != wanted else ""))
+              + f"   wrong: {wanted}" * (answer != wanted))
     if s.out_dir:
         save_checkpoint(folder / BEST, model, VOCABULARY,
                         {"settings": dataclasses.asdict(s), "right": right, "judged": len(judged)})
@@ -125,31 +125,31 @@ def run(s: Settings, folder: Folder) -> None:
 def new_model(s: Settings) -> EncoderDecoder:
     """Return an untrained model with these settings."""
     return EncoderDecoder(VOCABULARY.vocab_size, s.block_size + 1, s.n_layer, s.n_head, s.n_embd,
-                          s.dropout, s.bias, s.seed)
+                          s.dropout, s.bias, seed=s.seed)
 
 
 def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
-    """Train on strings that are not kept out; report now and then how many test strings are
-    right."""
+    """Train on strings that are not kept out; report now and then how many of some that are kept
+    out are right."""
     optimizer = mg.AdamW(model.parameters(), s.learning_rate, betas=(0.9, 0.99))
-    rng, seen = np.random.default_rng([s.seed, 1]), random_strings(s, kept_out=False)
+    rng, strings = np.random.default_rng([s.seed, 1]), random_strings(s, kept_out=False)
     with tqdm(total=s.max_iters, unit="step", dynamic_ncols=True, disable=None) as bar:
-        for iteration in range(s.max_iters):
+        for step in range(1, s.max_iters + 1):
             optimizer.param_groups[0]["lr"] = warmup_cosine(
-                iteration, s.learning_rate, 0.0, s.warmup_iters, s.max_iters)
-            loss = loss_of(model, s.task, list(itertools.islice(seen, s.batch_size)), rng)
+                step - 1, s.learning_rate, 0.0, s.warmup_iters, s.max_iters)
+            loss = loss_of(model, s.task, list(itertools.islice(strings, s.batch_size)), rng)
             if not math.isfinite(loss.item()):
-                raise ValueError(f"the loss became {loss.item()} at step {iteration + 1:,}; train "
-                                 "again with a lower --learning_rate")
+                raise ValueError(f"the loss became {loss.item()} at step {step:,}; train again "
+                                 "with a lower --learning_rate")
             loss.backward()
             mg.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
             bar.update()
-            if (iteration + 1) % s.eval_interval == 0:
+            if step % s.eval_interval == 0:
                 right = count_right(model, s.task, judged[:QUICKLY])
-                bar.write(f"step {iteration + 1:6,}   loss {loss.item():.3f}   "
-                          f"right {right} of {QUICKLY} unseen strings", sys.stdout)
+                bar.write(f"step {step:6,}   loss {loss.item():.3f}   right {right} of {QUICKLY} "
+                          "unseen strings", sys.stdout)
 
 
 def loss_of(model: EncoderDecoder, task: str, texts: list[str], rng: Rng = None) -> mg.Tensor:

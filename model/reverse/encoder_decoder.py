@@ -19,6 +19,7 @@ from model.attention import MultiHeadAttention
 from model.variants.heads import CrossAttention, SelfAttention, StackedHeads
 from model.command import flag, problems
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, Rng
+from model.transformer import problems_of_heads
 
 PAD, BEGIN, END = 0, 1, 2       # the first three tokens of every vocabulary
 
@@ -37,8 +38,14 @@ class EncoderDecoderConfig:
     kind = "encoder-decoder"        # that a checkpoint names
 
     def __post_init__(self) -> None:
-        if found := problems(self):
+        if found := problems(self) or problems_of_heads(self.n_embd, self.n_head):
             raise ValueError(found[0].replace("--", ""))
+
+    @property
+    def std_out(self) -> float:
+        """The spread of the weights that write to the residual stream: the decoder's sums 3 n_layer
+        of their outputs."""
+        return STD / math.sqrt(3 * self.n_layer)
 
     def model(self) -> "EncoderDecoder":
         """Return a new model, of parameters that have shapes and no memory."""
@@ -52,22 +59,26 @@ class EncoderDecoderConfig:
         return ((name, p.shape) for name, p in self.model().named_parameters())
 
 
+def stacked_heads(head: type, c: EncoderDecoderConfig, rng: np.random.Generator,
+                  dtype: type) -> StackedHeads:
+    """Return H heads of C / H channels side by side, and their output projection."""
+    heads = [head(c.n_embd, c.n_embd // c.n_head, qkv_bias=c.bias, dropout=c.dropout, rng=rng,
+                  dtype=dtype) for _ in range(c.n_head)]
+    return StackedHeads(heads, Linear(c.n_embd, c.n_embd, c.bias, rng, c.std_out, dtype))
+
+
 class EncoderBlock(Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): (B, S, C) -> (B, S, C).
 
     Attention covers every position except padding.
     """
 
-    def __init__(self, n_head: int, n_embd: int, dropout: float, bias: bool, std_out: float,
-                 rng: np.random.Generator, dtype: type) -> None:
-        H, C = n_head, n_embd
-        self.norm1 = LayerNorm(C, bias, dtype)
-        self.attention = StackedHeads(
-            [SelfAttention(C, C // H, bias, dropout, rng, dtype) for _ in range(H)],
-            Linear(C, C, bias, rng, std_out, dtype))
-        self.norm2 = LayerNorm(C, bias, dtype)
-        self.mlp = MLP(C, bias, rng, std_out, dtype)
-        self.dropout = Dropout(dropout)
+    def __init__(self, c: EncoderDecoderConfig, rng: np.random.Generator, dtype: type) -> None:
+        self.norm1 = LayerNorm(c.n_embd, c.bias, dtype)
+        self.attention = stacked_heads(SelfAttention, c, rng, dtype)
+        self.norm2 = LayerNorm(c.n_embd, c.bias, dtype)
+        self.mlp = MLP(c.n_embd, c.bias, rng, c.std_out, dtype)
+        self.dropout = Dropout(c.dropout)
 
     def __call__(self, x: Tensor, mask: np.ndarray, rng: Rng = None) -> Tensor:
         """`mask` (B, 1, S) is false at padding."""
@@ -76,21 +87,18 @@ class EncoderBlock(Module):
 
 
 class DecoderBlock(Module):
-    """x + causal attention(norm(x)), x + attention across(norm(x), memory), x + mlp(norm(x)):
+    """x + causal attention(norm(x)), x + cross-attention(norm(x), memory), x + mlp(norm(x)):
     (B, T, C), (B, S, C) -> (B, T, C)."""
 
-    def __init__(self, n_head: int, n_embd: int, dropout: float, bias: bool, std_out: float,
-                 rng: np.random.Generator, dtype: type) -> None:
-        H, C = n_head, n_embd
-        self.norm1 = LayerNorm(C, bias, dtype)
-        self.attention = MultiHeadAttention(C, C, H, dropout, bias, True, rng, std_out, dtype)
-        self.norm2 = LayerNorm(C, bias, dtype)
-        self.across = StackedHeads(
-            [CrossAttention(C, C // H, C, bias, dropout, rng, dtype) for _ in range(H)],
-            Linear(C, C, bias, rng, std_out, dtype))
-        self.norm3 = LayerNorm(C, bias, dtype)
-        self.mlp = MLP(C, bias, rng, std_out, dtype)
-        self.dropout = Dropout(dropout)
+    def __init__(self, c: EncoderDecoderConfig, rng: np.random.Generator, dtype: type) -> None:
+        self.norm1 = LayerNorm(c.n_embd, c.bias, dtype)
+        self.attention = MultiHeadAttention(c.n_embd, c.n_embd, c.n_head, c.dropout, c.bias, True,
+                                            rng, c.std_out, dtype)
+        self.norm2 = LayerNorm(c.n_embd, c.bias, dtype)
+        self.across = stacked_heads(CrossAttention, c, rng, dtype)
+        self.norm3 = LayerNorm(c.n_embd, c.bias, dtype)
+        self.mlp = MLP(c.n_embd, c.bias, rng, c.std_out, dtype)
+        self.dropout = Dropout(c.dropout)
 
     def __call__(self, x: Tensor, memory: Tensor, mask: np.ndarray, rng: Rng = None) -> Tensor:
         """`mask` (B, 1, S) is false at the memory's padding."""
@@ -108,25 +116,22 @@ class EncoderDecoder(Module):
 
     Parameters
     ----------
-    block_size : the longest sequence, S or T.
-    n_layer : the number of blocks of the encoder, and of the decoder.
+    sizes, options : those of an EncoderDecoderConfig, in its order or by its names.
+    seed : the seed of the initial weights.
+    dtype : np.float32 to train, np.float64 to check gradients; None for parameters that have shapes
+        and no memory.
     """
 
-    def __init__(self, vocab_size: int, block_size: int, n_layer: int = 2, n_head: int = 2,
-                 n_embd: int = 32, dropout: float = 0.0, bias: bool = False, seed: int = 0,
-                 dtype: type = np.float32) -> None:
+    def __init__(self, *sizes: int, seed: int = 0, dtype: type = np.float32, **options) -> None:
         rng = generator(seed, "weights")
-        # The decoder's residual stream sums 3 n_layer branches.
-        settings = n_head, n_embd, dropout, bias, STD / math.sqrt(3 * n_layer), rng, dtype
-        self.config = EncoderDecoderConfig(vocab_size, block_size, n_layer, n_head, n_embd, dropout,
-                                           bias)
-        self.token_embedding = Embedding(vocab_size, n_embd, rng, dtype)
-        self.position_embedding = Embedding(block_size, n_embd, rng, dtype)
-        self.dropout = Dropout(dropout)
-        self.encoder = [EncoderBlock(*settings) for _ in range(n_layer)]
-        self.memory_norm = LayerNorm(n_embd, bias, dtype)
-        self.decoder = [DecoderBlock(*settings) for _ in range(n_layer)]
-        self.norm = LayerNorm(n_embd, bias, dtype)
+        self.config = c = EncoderDecoderConfig(*sizes, **options)
+        self.token_embedding = Embedding(c.vocab_size, c.n_embd, rng, dtype)
+        self.position_embedding = Embedding(c.block_size, c.n_embd, rng, dtype)
+        self.dropout = Dropout(c.dropout)
+        self.encoder = [EncoderBlock(c, rng, dtype) for _ in range(c.n_layer)]
+        self.memory_norm = LayerNorm(c.n_embd, c.bias, dtype)
+        self.decoder = [DecoderBlock(c, rng, dtype) for _ in range(c.n_layer)]
+        self.norm = LayerNorm(c.n_embd, c.bias, dtype)
 
     def __call__(self, source: np.ndarray, target: np.ndarray, rng: Rng = None) -> Tensor:
         """Dropout is applied if and only if `rng` is given."""

@@ -197,5 +197,5 @@ def test_sequences_that_the_model_cannot_take_are_refused():
                                  "shape [1, 7]")
     with pytest.raises(ValueError, match=r"from 1 to block_size=6 tokens; .* shape \[1, 0\]"):
         model(SOURCE[:1], TARGET[:1, :0])
-    with pytest.raises(ValueError, match="^8 channels do not split evenly into 3 heads"):
+    with pytest.raises(ValueError, match="^n_embd 8 does not split into n_head 3 heads"):
         EncoderDecoder(V, 6, n_head=3, n_embd=8)
