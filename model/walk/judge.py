@@ -78,30 +78,127 @@ def judge(path: str | os.PathLike, limit: Callable = contextlib.nullcontext,
     path = pathlib.Path(os.path.abspath(path))
     own, remarks = [], []
     try:
-        exercise = find_exercise(path)
-        remarks += compare(path, exercise, [], limit)
-        for name in imported_by(path, {exercise.name}):
+        answer = Answer(path, limit)
+        remarks += answer.compare([])
+        for name in imported_by(path, {answer.exercise.name}):
             part = path.with_name(f"{name}.py")
             try:
-                compare(part, find_exercise(part), [], limit)
+                Answer(part, limit).compare([])
                 own.append(name)
             except Fault:
                 remarks.append(f"{part.name} is {'not right yet' if part.exists() else 'not here'},"
                                " so ours stood in for it.")
         if own:
-            compare_together(path, exercise, own, limit)
-        if exercise.function == "model":
-            right, said = train(path, exercise, own, limit, report)
+            answer.compare_together(own)
+        if answer.exercise.function == "model":
+            right, said = answer.train(own, report)
             return Verdict(right, said + remarks)
     except Fault as fault:
         return Verdict(False, list(fault.args) + remarks)
     gradients = ("; the gradient by every argument, entry by entry, also by central differences"
-                 if exercise.tensors else "")
+                 if answer.exercise.tensors else "")
     with_own = f"  It works with your {', '.join(own)} too." if own else ""
+    following = exercises()[exercises().index(answer.exercise) + 1]
     return Verdict(True, [
-        f"Right.  Checked: the value for {len(exercise.cases)} inputs, small, large and in float32"
-        f"{gradients}.{with_own}", *remarks,
-        f"Next: {exercises()[exercises().index(exercise) + 1].name}.py"])
+        f"Right.  Checked: the value for {len(answer.exercise.cases)} inputs, small, large and in "
+        f"float32{gradients}.{with_own}", *remarks, f"Next: {following.name}.py"])
+
+
+class Answer:
+    """A student's file as the answer to an exercise.  Its code runs inside `limit(seconds)`."""
+
+    def __init__(self, path: pathlib.Path, limit: Callable) -> None:
+        self.path, self.limit, self.exercise = path, limit, find_exercise(path)
+
+    def compare(self, own: list[str]) -> list[str]:
+        """Compare the answer with ours, while the file imports the student's own exercises that are
+        named, and else ours.  Return remarks on it, or raise a Fault."""
+        ours = [outcome_of_ours(self.exercise, (), i) for i in range(len(self.exercise.cases))]
+        printed = Printed()
+        out = io.TextIOWrapper(printed, "utf-8", "backslashreplace", write_through=True)
+        try:
+            with (guard(), self.limit(SECONDS), contextlib.redirect_stdout(out),
+                  contextlib.redirect_stderr(out), imports_of(self.path, own)):
+                answers = self.run_cases(ours)
+        except BaseException as error:
+            said = (error.args if isinstance(error, Fault) else
+                    [f"It cannot be judged: {describe_error(error, self.path)}"])
+            lines = printed.kept.decode("utf-8", "replace").splitlines()[:PRINTED]
+            shown = ["It printed:", *(shorten(line, WIDTH) for line in lines)]
+            raise Fault(*said, *["\n    ".join(shown)] * bool(lines)) from None
+        remarks = []
+        if printed.kept:
+            remarks.append("It prints something.  That helps while you look for a mistake; you can "
+                           "remove it now.")
+        if any(as_array(a.returned).dtype == np.float64 and as_array(b.returned).dtype == np.float32
+               for a, b in zip(answers, ours)):
+            remarks.append("It makes float64 of float32, which takes twice the room.  NumPy's "
+                           "numbers and arrays, such as np.sqrt(2) or a mask of np.ones, do that; "
+                           "Python's numbers, such as math.sqrt(2), do not.")
+        return remarks
+
+    def compare_together(self, own: list[str]) -> None:
+        """Compare the answer together with the student's own parts; each is right alone."""
+        try:
+            self.compare(own)
+        except Fault as fault:
+            guilty = []
+            for name in own:
+                with contextlib.suppress(Fault):
+                    self.compare([other for other in own if other != name])
+                    guilty.append(name)
+            raise Fault(
+                f"{self.path.stem} and your {' and '.join(own)} are right alone, but together they "
+                "are not.  " + f"With our {' or '.join(guilty)} it is right: look at how the two "
+                "call each other." * bool(guilty), *fault.args) from None
+
+    def train(self, own: list[str], report: Callable) -> tuple[bool, list[str]]:
+        """Train the model of the last exercise; return as `trial.run` does."""
+        with self.limit(TRAINING), imports_of(self.path, own):
+            f = self.load()
+            try:
+                return trial.run(f, report)
+            except BaseException as error:
+                raise Fault("It is right for short texts, and fails in the training, on texts of "
+                            f"{trial.T} characters: {describe_error(error, self.path)}") from None
+
+    def load(self) -> Callable:
+        """Run the file, and return the function in it that answers the exercise."""
+        names = {"__name__": self.path.stem, "__file__": str(self.path)}
+        try:
+            with np.errstate(), warnings.catch_warnings(action="ignore"):   # what it sets ends here
+                exec(compile(source_of(self.path), str(self.path), "exec"), names)
+        except BaseException as error:
+            raise Fault(f"The file does not run: {describe_error(error, self.path)}") from None
+        f = names.get(self.exercise.function)
+        if not callable(f):
+            raise Fault(f"{self.exercise.function} is {describe(f)}, and should be a function.")
+        if self.exercise.is_op and not hasattr(f, "__wrapped__"):
+            f = op(f)                       # the line above it is gone
+        return f
+
+    def run_cases(self, ours: list[Outcome]) -> list[Outcome]:
+        """Return what the answer makes of the cases; raise a Fault if it differs from ours."""
+        f = self.load()
+        answers = [outcome(f, self.exercise, case) for case in self.exercise.cases]
+        for answer in answers:
+            check_form(f, self.exercise, answer, self.path)
+        wrong = [name for name in answers[0].numbers
+                 if not all(agree(a, b, name) for a, b in zip(answers, ours))]
+
+        def mistakes(names):
+            return find_mistakes(self.exercise, answers, names)
+
+        def first(name):
+            return [first_difference(answers, ours, name, self.path)]
+        if "value" in wrong:                    # its gradients mean nothing
+            raise Fault(*mistakes([]) or first("value"))
+        if wrong:                               # one mistake, or several in several gradients
+            raise Fault(*mistakes(wrong) or dict.fromkeys(
+                sentence for name in wrong for sentence in mistakes([name]) or first(name)))
+        if self.exercise.tensors and (fault := check_gradients(f, self.exercise)):
+            raise Fault(fault)
+        return answers
 
 
 def source_of(path: str | os.PathLike) -> bytes:
@@ -150,84 +247,6 @@ def imported_by(path: pathlib.Path, seen: set[str]) -> Iterator[str]:
             yield from imported_by(path.with_name(f"{name}.py"), seen)
 
 
-def compare_together(path: pathlib.Path, exercise: Exercise, own: list[str], limit: Callable
-                     ) -> None:
-    """Compare a file that imports the student's own parts; each of them is right alone."""
-    try:
-        compare(path, exercise, own, limit)
-    except Fault as fault:
-        guilty = []
-        for name in own:
-            with contextlib.suppress(Fault):
-                compare(path, exercise, [other for other in own if other != name], limit)
-                guilty.append(name)
-        raise Fault(
-            f"{path.stem} and your {' and '.join(own)} are right alone, but together they are "
-            "not.  " + f"With our {' or '.join(guilty)} it is right: look at how the two "
-            "call each other." * bool(guilty), *fault.args) from None
-
-
-def train(path: pathlib.Path, exercise: Exercise, own: list[str], limit: Callable,
-          report: Callable) -> tuple[bool, list[str]]:
-    """Train the model of the last exercise; return as `trial.run` does."""
-    with limit(TRAINING), imports_of(path, own):
-        f = load(path, exercise)
-        try:
-            return trial.run(f, report)
-        except BaseException as error:
-            raise Fault("It is right for short texts, and fails in the training, on texts of "
-                        f"{trial.T} characters: {describe_error(error, path)}") from None
-
-
-def compare(path: pathlib.Path, exercise: Exercise, own: list[str], limit: Callable) -> list[str]:
-    """Compare a file's answer with ours; return remarks on it, or raise a Fault."""
-    ours = [outcome_of_ours(exercise, (), i) for i in range(len(exercise.cases))]   # may compile
-    printed = Printed()
-    out = io.TextIOWrapper(printed, "utf-8", "backslashreplace", write_through=True)
-    try:
-        with (guard(), limit(SECONDS), contextlib.redirect_stdout(out),
-              contextlib.redirect_stderr(out), imports_of(path, own)):
-            answers = run_cases(path, exercise, ours)
-    except BaseException as error:
-        said = (error.args if isinstance(error, Fault) else
-                [f"It cannot be judged: {describe_error(error, path)}"])
-        lines = printed.kept.decode("utf-8", "replace").splitlines()[:PRINTED]
-        shown = ["It printed:", *(shorten(line, WIDTH) for line in lines)]
-        raise Fault(*said, *["\n    ".join(shown)] * bool(lines)) from None
-    remarks = []
-    if printed.kept:
-        remarks.append("It prints something.  That helps while you look for a mistake; you can "
-                       "remove it now.")
-    if any(as_array(a.returned).dtype == np.float64 and as_array(b.returned).dtype == np.float32
-           for a, b in zip(answers, ours)):
-        remarks.append("It makes float64 of float32, which takes twice the room.  NumPy's numbers "
-                       "and arrays, such as np.sqrt(2) or a mask of np.ones, do that; Python's "
-                       "numbers, such as math.sqrt(2), do not.")
-    return remarks
-
-
-def run_cases(path: pathlib.Path, exercise: Exercise, ours: list[Outcome]) -> list[Outcome]:
-    """Return what a file's answer makes of the cases; raise a Fault if it differs from ours."""
-    f = load(path, exercise)
-    answers = [outcome(f, exercise, case) for case in exercise.cases]
-    for answer in answers:
-        check_form(f, exercise, answer, path)
-    wrong = [name for name in answers[0].numbers
-             if not all(agree(a, b, name) for a, b in zip(answers, ours))]
-
-    def reasons(names, shown):
-        return (find_mistakes(exercise, answers, names)
-                or (first_difference(answers, ours, shown, path),))
-    if "value" in wrong:                    # its gradients mean nothing
-        raise Fault(*reasons([], "value"))
-    if wrong:                               # one mistake, or several in several gradients
-        raise Fault(*find_mistakes(exercise, answers, wrong) or dict.fromkeys(
-            sentence for name in wrong for sentence in reasons([name], name)))
-    if exercise.tensors and (fault := check_gradients(f, exercise)):
-        raise Fault(fault)
-    return answers
-
-
 @contextlib.contextmanager
 def guard() -> Iterator[None]:
     """Raise a Fault if a file replaces what it is judged with, after putting that back."""
@@ -257,22 +276,6 @@ def imports_of(path: pathlib.Path, own: list[str]) -> Iterator[None]:
         sys.path.remove(str(path.parent))
         for name in ours:
             sys.modules.pop(name, None)
-
-
-def load(path: pathlib.Path, exercise: Exercise) -> Callable:
-    """Run a file, and return the function in it that answers the exercise."""
-    names = {"__name__": path.stem, "__file__": str(path)}
-    try:
-        with np.errstate(), warnings.catch_warnings(action="ignore"):   # what it sets ends here
-            exec(compile(source_of(path), str(path), "exec"), names)
-    except BaseException as error:
-        raise Fault(f"The file does not run: {describe_error(error, path)}") from None
-    f = names.get(exercise.function)
-    if not callable(f):
-        raise Fault(f"{exercise.function} is {describe(f)}, and should be a function.")
-    if exercise.is_op and not hasattr(f, "__wrapped__"):
-        f = op(f)                           # the line above it is gone
-    return f
 
 
 def check_form(f: Callable, exercise: Exercise, answer: Outcome, path: pathlib.Path) -> None:

@@ -105,8 +105,8 @@ def close(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def outcome_of_ours(exercise: Exercise, mistakes: tuple[str, ...], number: int, back: bool = True
-             ) -> Outcome:
+def outcome_of_ours(exercise: Exercise, mistakes: tuple[str, ...], number: int,
+                    back: bool = True) -> Outcome:
     """Return what our answer, with these mistakes, makes of a case."""
     return outcome(exercise.with_mistakes(*mistakes), exercise, exercise.cases[number], back)
 
@@ -115,8 +115,9 @@ def find_mistakes(exercise: Exercise, answers: list[Outcome],
                   names: list[str]) -> tuple[str, ...]:
     """Return the known mistake, or the two at once, that make these values, and gradients of these
     names; () if none do."""
-    values = [x for a in answers if isinstance(a.numbers["value"], list) for x in a.numbers["value"]]
-    finite = all(np.isfinite(x).any() for x in values)      # two mistakes could make anything nan
+    values = [answer.numbers["value"] for answer in answers]
+    finite = all(np.isfinite(x).any() for value in values if isinstance(value, list)
+                 for x in value)            # otherwise two mistakes could make anything nan
     pairs = itertools.combinations(exercise.mistakes, 2) if finite else []
     for mistakes in [*zip(exercise.mistakes), *pairs]:
         with contextlib.suppress(LookupError):
