@@ -224,19 +224,3 @@ def test_a_trained_model_is_counted_by_its_folder(capsys, tmp_path):
     for record, optimizer in (({}, "adamw"), ({"settings": {"optimizer": "muon"}}, "muon")):
         save_checkpoint(tmp_path / "ckpt.npz", Transformer(config), CharTokenizer("abc"), record)
         assert run(capsys, "--out_dir", str(tmp_path)) == count.report(config, optimizer) + "\n"
-
-
-@pytest.mark.parametrize("flags, says", [
-    (("--n_head", "3"), "--n_embd 128 does not split into --n_head 3 heads; take --n_embd"),
-    (("--n_layer", "0"), "--n_layer is at least 1, not 0"),
-    (("--vocab_size", "0"), "--vocab_size is at least 1, not 0"),
-    (("--recipe", "gtp2"), "--recipe is modern or gpt2, not gtp2; did you mean gpt2?"),
-    (("--out_dir", "nowhere"), "there is no checkpoint nowhere"),
-    (("--out_dir", "nowhere", "--bias"), "leave out --bias"),
-    (("--n_layers", "3"), "did you mean --n_layer?")])
-def test_a_mistake_is_answered_in_one_line(capsys, flags, says):
-    with pytest.raises(SystemExit) as caught:
-        count.main(list(flags))
-    out, err = capsys.readouterr()
-    line = str(caught.value.code) if err == "" else err.strip().splitlines()[-1]
-    assert out == "" and line.startswith("model.count: ") and says in line.replace("\\", "/")

@@ -82,15 +82,3 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, monkeypatch, capsy
     command.write_page(str(tmp_path / "w.html"))
     assert (tmp_path / "w.html").read_text(encoding="utf-8") == written
     assert f"{tmp_path / 'w.html'}: " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name, line", [
-    ("folder.html", "Is a directory"), ("no/w.html", "No such file"),
-    ("w.txt", "a file whose name ends in .html")])
-def test_a_page_that_cannot_be_written_is_refused_before_the_work(name, line, tmp_path,
-                                                                  monkeypatch):
-    (tmp_path / "folder.html").mkdir()
-    monkeypatch.setattr(command, "pictures", lambda: pytest.fail("it trained"))
-    with pytest.raises(SystemExit) as caught:
-        command.main(["--page", str(tmp_path / name)])
-    assert line in str(caught.value.code) and str(caught.value.code).startswith("model.walk: ")

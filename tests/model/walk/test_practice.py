@@ -115,13 +115,6 @@ def test_a_full_disk_leaves_no_part_of_a_file_and_is_answered_in_a_line(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_in_the_way_of_the_folder_is_answered_in_a_line(tmp_path):
-    (tmp_path / "exercises").write_text("a letter", encoding="utf-8")
-    with pytest.raises(SystemExit, match="exercises: File exists"):
-        with answering("model.walk"):
-            write(tmp_path / "exercises")
-
-
 def test_an_op_of_a_student_leaves_the_engine_s_op_of_that_name_alone():
     before = list(mg.OPS.items())
 

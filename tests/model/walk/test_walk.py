@@ -71,16 +71,3 @@ def test_it_writes_the_exercises_and_says_what_comes_next(tmp_path, monkeypatch,
 def test_its_status_says_whether_a_file_is_right(right, monkeypatch, capsys):
     monkeypatch.setattr(process, "check", lambda path: Verdict(right, [f"{path}.", "So."]))
     assert status("--check", "file") == (not right) and capsys.readouterr().out == "file.\nSo.\n"
-
-
-@pytest.mark.parametrize("words, line", [
-    (["0"], "--station is at least 1 and at most 13, not 0"),
-    (["14"], "--station is at least 1 and at most 13, not 14"),
-    (["five"], "no flag stands before 'five', or one that takes nothing; see --help"),
-    (["--station", "two"], "--station takes a whole number, not 'two'"),
-    (["--pages", "x"], "did you mean --page?"),
-    (["3", "--exercise"], "--station and --exercise do different things; give one of them")])
-def test_a_mistake_is_answered_in_a_line(words, line, capsys):
-    assert status(*words) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("model.walk: error: ") and line in err and err.count("\n") == 1
