@@ -2,6 +2,7 @@
 import itertools
 import math
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -19,114 +20,79 @@ from tests.benchmarks.sizes import SIZES, VOCABULARY, step_flops
 from tests.pairwise import pairwise
 
 GPT3 = TransformerConfig(vocab_size=50257, block_size=2048, n_layer=96, n_head=96, n_embd=12288)
-VARIANTS = [dict(zip(("n_layer", "n_head", "n_embd", "vocab_size", "block_size", "bias"), values))
-            for values in itertools.product((1, 3), (1, 4), (8, 20), (5, 11), (1, 6),
-                                            (False, True))]
-VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, n_kv_head=n, bias=bias)
-             for n in (1, 2, 4) for bias in (False, True)]
-VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, position=position)
-             for position in POSITIONS]
-VARIANTS += [dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8, bias=bias, norm=norm)
-             for bias in (False, True) for norm in NORMS]
-VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, qk_norm=True, activation="relu2",
-                  zero_init=True)]
-VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8, ngrams=n, ngram_rows=7) for n in (1, 2, 4)]
+SMALL = dict(vocab_size=5, n_layer=2, n_head=4, n_embd=8)
 PARTS = dict(norm=NORMS, activation=ACTIVATIONS, n_inner=(None, 5), bias=(False, True),
              attention_bias=(None, False, True), mlp_bias=(None, False, True), tied=(True, False),
              n_kv_head=(None, 1))
-VARIANTS += [dict(vocab_size=5, n_head=4, n_embd=8) | dict(zip(PARTS, values))
-             for values in pairwise(*PARTS.values())]
-
-
-@pytest.fixture
-def weightless(monkeypatch):
-    """Let models be built whose weights have their shapes and no memory."""
-    def normal(rng, shape, std, dtype):
-        return Tensor(np.broadcast_to(np.float32(0), shape), requires_grad=True)
-    monkeypatch.setattr("model.layers.normal", normal)
-
-
-def part_of(path):
-    """The row of the table to which a parameter belongs."""
-    name = path.rpartition(".")[0].split(".")[-1]
-    return {"token_embedding": "token embedding", "position_embedding": "position embedding",
-            "ngram_embedding": "n-gram embedding", "lm_head": "output embedding", "out": "output",
-            "norm1": "norms", "norm2": "norms", "norm": "norms"}.get(name, name)
+VARIANTS = [
+    *(dict(zip(("n_layer", "n_head", "n_embd", "vocab_size", "block_size", "bias"), values))
+      for values in itertools.product((1, 3), (1, 4), (8, 20), (5, 11), (1, 6), (False, True))),
+    *(SMALL | options for options in (
+        *(dict(n_kv_head=n, bias=bias) for n in (1, 2, 4) for bias in (False, True)),
+        *(dict(position=position) for position in POSITIONS),
+        dict(qk_norm=True, activation="relu2", zero_init=True),
+        *(dict(ngrams=n, ngram_rows=7) for n in (1, 2, 4)),
+        *(dict(zip(PARTS, values)) for values in pairwise(*PARTS.values()))))]
+ROWS = {"token_embedding": "token embedding", "position_embedding": "position embedding",
+        "ngram_embedding": "n-gram embedding", "lm_head": "output embedding", "out": "output",
+        "norm1": "norms", "norm2": "norms", "norm": "norms"}      # of the table, by modules
 
 
 def built(model):
-    """Elements of all parameters by part, and of those in the first block."""
-    total, first = {}, {}
+    """Elements of all parameters by row of the table, and of those in the first block."""
+    total, first = Counter(), Counter()
     for path, p in model.named_parameters():
+        module = path.split(".")[-2]
         for sizes in (total, first) if path.startswith("blocks.0.") else (total,):
-            sizes[part_of(path)] = sizes.get(part_of(path), 0) + p.size
+            sizes[ROWS.get(module, module)] += math.prod(p.shape)
     return total, first
 
 
 def packed(sizes):
     """The counted parts with queries, keys and values as one, as they lie in the model."""
-    together = sum(sizes[name] for name in ("query", "key", "value"))
-    return {"qkv": together} | {name: n for name, n in sizes.items()
-                                if n and name not in ("query", "key", "value")}
-
-
-def check(config):
-    total, first = built(Transformer(config))
-    layer, outside = count.of_a_layer(config), count.outside_layers(config)
-    assert packed(layer) == first
-    counted = {name: config.n_layer * n for name, n in packed(layer).items()}
-    for name, n in outside.items():
-        counted[name] = counted.get(name, 0) + n
-    assert {name: n for name, n in counted.items() if n} == total
-    assert count.parameters(config) == sum(total.values())
-    layers = Transformer(config).layers(np.zeros(1, int))
-    assert count.cached(config) == sum(qkv.shape[-1] - config.n_embd for qkv, _ in layers)
-    assert layer["key"] == layer["value"]
-    assert layer["key"] * config.n_head == layer["query"] * config.kv_heads
+    together = Counter(qkv=sum(sizes[name] for name in ("query", "key", "value")))
+    return together + Counter({name: n for name, n in sizes.items()
+                               if name not in ("query", "key", "value")})
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=lambda settings: "-".join(
     str(value) for value in settings.values()))
 def test_every_part_has_as_many_parameters_as_the_model_that_is_built(settings):
-    check(TransformerConfig(**settings))
-
-
-def test_gpt3s_attention_has_the_published_58_billion_parameters(weightless):
-    model = Transformer(GPT3)
-    memory = sum(p.size * p.data.itemsize for p in model.parameters() if p.data.strides[-1])
-    assert memory < 2**24                                   # the norms; the rest takes none
+    config = TransformerConfig(**settings)
+    model = Transformer(config)
     total, first = built(model)
-    assert packed(count.of_a_layer(GPT3)) == first
-    assert sum(total.values()) == count.parameters(GPT3)
-    rows = {line[:20].strip(): line.split() for line in count.parameter_table(GPT3)}
+    layer, outside = count.of_a_layer(config), count.outside_layers(config)
+    assert packed(layer) == first and count.parameters(config) == total.total()
+    assert Counter({name: config.n_layer * n for name, n in first.items()}) + outside == total
+    kept = sum(qkv.shape[-1] - config.n_embd for qkv, _ in model.layers(np.zeros(1, int)))
+    assert count.cached(config) == kept
+    assert layer["key"] == layer["value"] == layer["query"] * config.kv_heads / config.n_head
+
+
+def test_gpt3s_attention_has_the_published_58_billion_parameters():
+    total, first = built(Transformer(GPT3, dtype=None))
+    layer, table = count.of_a_layer(GPT3), count.parameter_table(GPT3)
+    assert packed(layer) == first and total.total() == count.parameters(GPT3)
+    rows = {line[:20].strip(): line.split() for line in table}
     assert rows["attention"][-4:-1] == ["6,291,456", "603,979,776", "57,982,058,496"]
     assert rows["key"][-4:-1] == ["1,572,864", "150,994,944", "14,495,514,624"]     # 12,288 x 128
     assert rows["attention"][-1] == "33.2%"                                         # about a third
     assert rows["total"][-2] == "174,591,270,912"                                   # 175 billion
-
-
-def test_a_square_value_matrix_would_have_a_hundred_times_gpt3s_value_down():
-    down, up = (count.of_a_layer(GPT3)[part] // 96 for part in ("value", "output"))
-    assert down == up == 1_572_864 and 12_288 ** 2 == 150_994_944 == 96 * down
-    assert count.parameter_table(GPT3)[-2:] == [
+    # A square value matrix would have 96 times as many as value down, or value up.
+    assert layer["value"] == layer["output"] == 96 * 1_572_864 == 12_288 ** 2
+    assert table[-2:] == [
         "A head's value and output matrices, down to 128 channels and up again, have",
         "3,145,728 parameters; one of 12,288 x 12,288 in their place has 150,994,944."]
 
 
-@pytest.mark.parametrize("name, expected", [("small", 804_096), ("baby", 10_745_088)])
-def test_the_two_usual_models_have_their_known_sizes(name, expected):
-    assert count.parameters(usual(SIZES[name])) == expected
-
-
-def usual(size):
-    return TransformerConfig(VOCABULARY, size.block, size.layers, size.heads, size.channels)
-
-
-@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
-def test_operations_are_those_of_a_training_step_that_the_benchmarks_divide_by(size):
-    products, attention = count.forward_flops(usual(size))
+@pytest.mark.parametrize("name, known", [("small", 804_096), ("baby", 10_745_088)])
+def test_the_usual_models_have_their_known_sizes_and_the_operations_of_the_benchmarks(name, known):
+    size = SIZES[name]
     T = size.block
-    assert np.tri(T).sum() / T == (T + 1) / 2               # keys of a query, on the mean
+    config = TransformerConfig(VOCABULARY, T, size.layers, size.heads, size.channels)
+    assert count.parameters(config) == known
+    products, attention = count.forward_flops(config)
+    assert np.tri(T).sum() / T == (T + 1) / 2       # keys of a query, on the mean
     # The benchmarks take T / 2.
     assert 3 * (products + attention * T / (T + 1)) == step_flops(size) / size.tokens
 
@@ -165,24 +131,25 @@ def test_bytes_are_those_of_the_arrays(optimizer, tied, parts):
     def said(name):
         return [cell.strip() for cell in rows[name] if cell.strip()]
     weights = sum(p.data.nbytes for p in model.parameters())
-    assert said("weights") == [count.scaled(weights, "B"), count.scaled(weights / 2, "B")]
-    assert said("to train: gradients") == [count.scaled(weights, "B")]
     by = {"adamw": "AdamW", "muon": "Muon and AdamW"}[optimizer]
-    assert said(f"to train: the state of {by}") == [
-        count.scaled(sum(array.nbytes for _, _, array in state), "B")]
     of_a_token = 3 * 2 * 40 * 4
-    assert said("keys and values of a token")[0] == count.scaled(of_a_token, "B") == "960.0 B"
-    assert said("keys and values of a full block")[0] == count.scaled(500 * of_a_token, "B")
     unread = 499 + (0 if tied else 49)      # all but one of the positions, and of such tokens
-    read = weights - unread * 40 * 4 + 500 * of_a_token
-    assert said("read to write a token, the cache full")[0] == count.scaled(read, "B")
+    for name, n in {"weights": weights, "to train: gradients": weights,
+                    f"to train: the state of {by}": sum(array.nbytes for _, _, array in state),
+                    "keys and values of a token": of_a_token,
+                    "keys and values of a full block": 500 * of_a_token,
+                    "read to write a token, the cache full":
+                        weights - unread * 40 * 4 + 500 * of_a_token}.items():
+        assert said(name)[0] == count.scaled(n, "B"), name
+    assert said("weights")[1] == count.scaled(weights / 2, "B")
 
 
 def test_the_table_has_a_row_for_a_gate_and_for_an_output_that_is_not_tied(capsys):
     usual, llama = run(capsys), run(capsys, "--no-tied", "--activation", "swiglu", "--n_inner", "9")
-    for row, is_usual in (("  gate  ", False), ("\noutput embedding ", False),
-                          ("The token embedding is the output's weights as well.", True)):
-        assert (row in usual, row in llama) == (is_usual, not is_usual), row
+    for row in ("  gate  ", "\noutput embedding "):
+        assert row not in usual and row in llama
+    row = "The token embedding is the output's weights as well."
+    assert row in usual and row not in llama
 
 
 def run(capsys, *flags):
