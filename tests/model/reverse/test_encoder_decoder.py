@@ -9,6 +9,7 @@ from minigrad.core import watch_ops
 from model import EncoderDecoder
 from model.attention import attention, causal_mask
 from model.reverse.encoder_decoder import BEGIN, END, PAD
+from tests.kit import refusal
 
 V, C, H = 9, 8, 2
 rng = np.random.default_rng(0)
@@ -63,12 +64,8 @@ def test_the_model_is_what_its_description_says():
 
 @pytest.mark.parametrize("bias, dropout", [(False, 0.0), (True, 0.3)], ids=["plain", "dropped"])
 def test_the_gradient_by_all_parameters_agrees_with_central_differences(bias, dropout):
-    model = model_of(dropout=dropout, bias=bias)
-    assert check_gradients(model, SOURCE, TARGET, rng=frozen)
-
-
-def test_every_parameter_gets_a_gradient():
-    model = model_of(np.float32)
+    assert check_gradients(model_of(dropout=dropout, bias=bias), SOURCE, TARGET, rng=frozen)
+    model = model_of(np.float32, dropout, bias)
     mg.cross_entropy(model(SOURCE, TARGET), TARGET).backward()
     for path, p in model.named_parameters():
         assert p.grad is not None and (p.grad != 0).any() and p.grad.dtype == np.float32, path
@@ -123,16 +120,7 @@ def test_a_padded_source_gives_what_it_gives_alone():
     assert np.array_equal(model(SOURCE, ended).data[:, :3], model(SOURCE, TARGET).data[:, :3])
 
 
-def test_dropout_happens_only_with_a_generator():
-    model, whole = model_of(dropout=0.4), model_of()
-    first = model(SOURCE, TARGET, frozen()).data
-    assert np.array_equal(model(SOURCE, TARGET).data, whole(SOURCE, TARGET).data)
-    assert np.array_equal(model(SOURCE, TARGET, frozen()).data, first)
-    assert not np.allclose(whole(SOURCE, TARGET).data, first, atol=1e-3)
-    assert np.array_equal(whole(SOURCE, TARGET, frozen()).data, whole(SOURCE, TARGET).data)
-
-
-def test_dropout_falls_on_both_embeddings_every_attention_and_every_branch():
+def test_dropout_needs_a_generator_and_falls_on_embeddings_attention_and_every_branch():
     class Counting(np.random.Generator):
         """Each dropout draws one number."""
         drawn = 0
@@ -140,11 +128,16 @@ def test_dropout_falls_on_both_embeddings_every_attention_and_every_branch():
         def integers(self, *args, **settings):
             self.drawn += 1
             return super().integers(*args, **settings)
-    rng = Counting(np.random.PCG64(0))
-    model_of(dropout=0.3)(SOURCE, TARGET, rng)
+    whole, model = model_of()(SOURCE, TARGET).data, model_of(dropout=0.4)
+    assert np.array_equal(model(SOURCE, TARGET).data, whole)
+    assert np.array_equal(model_of()(SOURCE, TARGET, frozen()).data, whole)
+    first, again = (Counting(np.random.PCG64(0)) for _ in range(2))
+    dropped = model(SOURCE, TARGET, first).data
+    assert np.array_equal(model(SOURCE, TARGET, again).data, dropped)
+    assert not np.allclose(whole, dropped, atol=1e-3)
     encoder = 2 * (H + 2)                   # in each block: heads, and two branches
     decoder = 2 * (1 + H + 3)               # heads at once, heads across, and three branches
-    assert rng.drawn == 2 + encoder + decoder
+    assert first.drawn == 2 + encoder + decoder
 
 
 def test_attention_maps_are_the_weights_that_the_layers_mix_values_with():
@@ -189,13 +182,11 @@ def test_what_is_written_is_the_likeliest_token_each_time_and_ends_with_end():
     assert ends
 
 
-def test_sequences_that_the_model_cannot_take_are_refused():
+def test_sequences_and_heads_that_the_model_cannot_take_are_refused():
     model = model_of()
-    with pytest.raises(ValueError) as caught:
-        model(np.full((1, 7), 3), TARGET[:1])
-    assert str(caught.value) == ("a sequence has from 1 to block_size=6 tokens; these ids have the "
-                                 "shape [1, 7]")
-    with pytest.raises(ValueError, match=r"from 1 to block_size=6 tokens; .* shape \[1, 0\]"):
-        model(SOURCE[:1], TARGET[:1, :0])
-    with pytest.raises(ValueError, match="^n_embd 8 does not split into n_head 3 heads"):
-        EncoderDecoder(V, 6, n_head=3, n_embd=8)
+    for source, target, shape in ((np.full((1, 7), 3), TARGET[:1], [1, 7]),
+                                  (SOURCE[:1], TARGET[:1, :0], [1, 0])):
+        assert refusal(ValueError, model, source, target) == (
+            f"a sequence has from 1 to block_size=6 tokens; these ids have the shape {shape}")
+    assert "n_embd 8 does not split into n_head 3" in refusal(
+        ValueError, EncoderDecoder, V, 6, n_head=3, n_embd=8)

@@ -14,6 +14,7 @@ from model.reverse import __main__ as reverse
 from model.reverse.encoder_decoder import BEGIN, END, PAD
 from model.reverse.__main__ import (Settings, as_ids, is_kept_out, new_model, random_strings,
                                     unseen_strings)
+from tests.kit import refused
 
 SMALL = Settings(block_size=5, n_embd=24)
 SHORT = dataclasses.replace(SMALL, block_size=4, max_iters=200, warmup_iters=20)    # the shortest
@@ -116,22 +117,19 @@ def test_the_model_is_saved_and_an_earlier_one_is_kept(saved, unseen):
 
 
 @pytest.mark.parametrize("command, flags", [
-    (sample, []), (count, []), (train, ["--init_from", "resume"]), (train, ["--replay"])])
+    (sample, "--out_dir FOLDER"), (count, "--out_dir FOLDER"), (train, "--replay FOLDER/ckpt.npz"),
+    (train, "--init_from resume --out_dir FOLDER")])
 def test_a_command_for_transformers_says_what_the_file_is_and_what_to_do(saved, capsys, command,
                                                                          flags):
-    with pytest.raises(SystemExit) as caught:
-        command.main(["--replay", str(saved / "ckpt.npz")] if "--replay" in flags else
-                     [*flags, "--out_dir", str(saved)])
-    said = str(caught.value.code)
-    assert capsys.readouterr() == ("", "") and "\n" not in said
+    said = refused(capsys, *[word.replace("FOLDER", str(saved)) for word in flags.split()],
+                   main=command.main)
     assert f"{saved / 'ckpt.npz'} holds an encoder-decoder" in said
     assert said.endswith(f"see it at work with python -m model.look --out_dir '{saved}'")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")       # of plain NumPy
-def test_a_loss_that_is_no_number_ends_the_training_in_one_line(monkeypatch, unseen):
+def test_a_loss_that_is_no_number_ends_the_training_in_one_line(capsys, monkeypatch, unseen):
     monkeypatch.setattr(reverse, "unseen_strings", lambda s: unseen)
-    with pytest.raises(SystemExit) as caught:
-        reverse.main([*TINY, "--learning_rate", "1e30"])
+    said = refused(capsys, *TINY, "--learning_rate", "1e30", main=reverse.main)
     assert re.fullmatch(r"model.reverse: the loss became nan at step \d; train again with a lower "
-                        "--learning_rate", str(caught.value.code))
+                        "--learning_rate", said)

@@ -16,6 +16,7 @@ from tests.browser import of, opened
 
 EXTRA = {"title": "more", "rows": ["a"], "columns": ["b"], "row": "letter", "column": "letter",
          "most": 1.0, "values": [[0.25]]}
+TABLES = [part for station in STATIONS for part in station.parts() if isinstance(part, Table)]
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +24,9 @@ def written():
     return page(STATIONS, {crossed: [EXTRA]})
 
 
-def facts_of(written):
+@pytest.fixture(scope="module")
+def views(written):
     return json.loads(re.search(r'id="facts">(.*?)</script>', written, re.DOTALL)[1])
-
-
-def tables():
-    return [part for station in STATIONS for part in station.parts() if isinstance(part, Table)]
 
 
 def test_the_page_has_every_text_question_answer_and_line_of_source(written):
@@ -39,26 +37,23 @@ def test_the_page_has_every_text_question_answer_and_line_of_source(written):
         for text in (station.title, *question, *(x for x in parts if isinstance(x, str))):
             for paragraph in paragraphs(text):
                 assert " ".join(paragraph.split()) in said
-    for table in tables():
+    for table in TABLES:
         assert not table.line or f"{code(table.line)} # {table.line.place}" in said
 
 
-def test_a_table_with_axes_is_a_map_and_any_other_stands_as_numbers(written):
-    maps = [m for view in facts_of(written) for m in view["maps"]]
-    drawn = [table for table in tables() if table.axes]
-    assert [m["title"] for m in maps if m != EXTRA] == [table.title for table in drawn]
-    for m, table in zip((m for m in maps if m != EXTRA), drawn):
+def test_a_table_with_axes_is_a_map_and_any_other_stands_as_numbers(written, views):
+    maps = [m for view in views for m in view["maps"] if m != EXTRA]
+    for m, table in zip(maps, [table for table in TABLES if table.axes], strict=True):
         values = np.array([[-np.inf if x is None else x for x in row] for row in m["values"]])
         assert np.allclose(values, table.values, atol=5.1e-5)
-        assert (m["row"], m["column"]) == table.axes
-    for table in (table for table in tables() if not table.axes):
+        assert (m["title"], m["row"], m["column"]) == (table.title, *table.axes)
+    for table in (table for table in TABLES if not table.axes):
         assert f"<figcaption>{html.escape(table.title)}</figcaption>" in written
         row = "".join(f"<td>{number(x, table.digits)}</td>" for x in table.values[-1])
         assert f"{html.escape(table.rows[-1])}</th>{row}</tr>" in written
 
 
-def test_further_maps_stand_in_their_station(written):
-    views = facts_of(written)
+def test_further_maps_stand_in_their_station(written, views):
     n, = [i for i, view in enumerate(views, 1) if EXTRA in view["maps"]]
     station = STATIONS.index(crossed) + 1
     section = re.search(f'<section id="station-{station}".*?</section>', written, re.DOTALL)[0]
@@ -70,7 +65,7 @@ def test_a_browser_draws_all_of_it_without_an_error(written, driver, tmp_path):
     (tmp_path / "walk.html").write_text(written, encoding="utf-8")
     shown = opened(driver, tmp_path / "walk.html")
     assert of(shown, "$('#trouble').hidden") and shown.get_log("browser") == []
-    assert of(shown, "$$('.matrix').length") == sum(bool(t.axes) for t in tables()) + 1
+    assert of(shown, "$$('.matrix').length") == sum(bool(t.axes) for t in TABLES) + 1
     assert of(shown, "$$('details').every((x) => !x.open)")
     of(shown, "$$('summary')[0].click()")
     assert of(shown, "$$('details')[0].open")

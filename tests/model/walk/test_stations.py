@@ -1,7 +1,6 @@
 """The stations: they show the printed numbers, and what they say of them is so."""
 import itertools
 import linecache
-import pathlib
 import re
 
 import numpy as np
@@ -14,8 +13,8 @@ from model.walk.screen import number
 from model.walk.station import Question, Table
 from model.walk.stations import STATIONS
 from model.walk.stations.one_head import published_head
+from tests.kit import ROOT
 
-ROOT = pathlib.Path(__file__).parents[3]
 # Rows of the worked examples, as they were printed elsewhere: station, a table's title, its rows
 # from the first or the one named on.
 PRINTED = [
@@ -74,6 +73,10 @@ def tables(n):
     return {part.title: part for part in STATIONS[n - 1].parts() if isinstance(part, Table)}
 
 
+def values(n, title):
+    return tables(n)[title].values
+
+
 def texts(n):
     """Every text of a station, with that of its question and its answer."""
     for part in STATIONS[n - 1].parts():
@@ -99,11 +102,7 @@ def test_each_number_that_a_text_quotes_stands_in_a_table_up_to_there(n):
     shown = {x for k in range(1, n + 1) for table in tables(k).values()
              for x in itertools.chain(*as_printed(table))}
     quoted = re.findall(r"-?\d[\d,]*\.\d{4}\b|\d+(?:,\d{3}){2,}", " ".join(texts(n)))
-    assert set(quoted) <= shown
-
-
-def test_the_texts_quote_numbers():
-    assert sum(len(re.findall(r"\d\.\d{4}", " ".join(texts(n)))) for n in (1, 2, 5)) >= 10
+    assert set(quoted) <= shown and (quoted or n not in (1, 2, 5))
 
 
 @EACH
@@ -134,85 +133,76 @@ def test_a_table_has_the_line_that_made_it_beside_it(n, title, made_by):
 
 
 def test_the_first_scores_are_symmetric_and_the_later_ones_are_not():
-    first, later = (tables(n)["Scores"].values for n in (1, 2))
+    first, later = values(1, "Scores"), values(2, "Scores")
     assert np.array_equal(first, first.T) and not np.allclose(later, later.T, atol=0.01)
 
 
 def test_weights_add_up_to_1_in_rows_and_in_station_8_in_columns():
     for n in (1, 3, 4, 10):             # at a single reading with dropout they need not
-        assert np.allclose(tables(n)["Weights"].values.sum(axis=1), 1, atol=1e-6)
-    columns = tables(8)["Weights, a query in each column"].values
-    assert np.allclose(columns, tables(4)["Weights"].values.T, atol=1e-6)
-    assert np.allclose(columns.sum(axis=0), 1, atol=1e-6)
+        assert same(values(n, "Weights").sum(axis=1), 1)
+    columns = values(8, "Weights, a query in each column")
+    assert same(columns, values(4, "Weights").T) and same(columns.sum(axis=0), 1)
+
+
+def same(x, y):
+    return np.allclose(x, y, atol=1e-6)
 
 
 def test_what_grows_with_D_is_the_unscaled_score_alone():
-    std, = tables(3)["How far apart the scores are"].values.T
-    unscaled, by_root, by_D = tables(3)[
-        "The largest weight of six, averaged over 1,000 queries"].values.T
+    std, = values(3, "How far apart the scores are").T
+    unscaled, by_root, by_D = values(3, "The largest weight of six, averaged over 1,000 queries").T
     assert np.allclose(std, [2, 8, 32], rtol=0.02) and (np.diff(unscaled) > 0.05).all()
     assert np.ptp(by_root) < 0.03 and (np.diff(by_D) < 0).all() and by_D[-1] < 0.175
 
 
 def test_a_mask_before_the_softmax_hides_the_last_word_and_zeros_after_it_do_not():
-    before, after = tables(4)['The weight of "Your" for itself'].values
+    before, after = values(4, 'The weight of "Your" for itself')
     assert list(before) == [1, 1] and abs(after[0] - after[1]) > 0.02
 
 
 def test_what_three_heads_add_and_the_bias_make_the_output():
-    *parts, whole = tables(6)['What each head adds to the output of "journey"'].values
-    assert np.allclose(np.sum(parts, axis=0), whole, atol=1e-6)
-    assert np.array_equal(whole, tables(6)["Output"].values[1])
+    *parts, whole = values(6, 'What each head adds to the output of "journey"')
+    assert same(np.sum(parts, axis=0), whole) and np.array_equal(whole, values(6, "Output")[1])
 
 
 def test_value_up_times_value_down_has_rank_1_and_its_layer_lacks_the_bias_alone():
-    assert np.linalg.matrix_rank(tables(7)["Value-up times value-down of head 1"].values) == 1
-    bias = tables(6)["Output"].values - tables(7)["Sum of three heads"].values
-    assert np.allclose(bias, bias[0], atol=1e-6)
+    assert np.linalg.matrix_rank(values(7, "Value-up times value-down of head 1")) == 1
+    bias = values(6, "Output") - values(7, "Sum of three heads")
+    assert same(bias, bias[0])
 
 
 def test_columns_and_one_key_at_a_time_give_the_context_vectors_of_station_4():
-    contexts = tables(4)["Context vectors"].values
-    assert np.allclose(tables(8)["Context vectors"].values, contexts.T, atol=1e-6)
-    read, = tables(9).values()
-    assert np.allclose(read.values[-1, 3:], contexts[5], atol=1e-6)
-    assert (np.diff(read.values[:, 1]) >= 0).all() and (np.diff(read.values[:, 2]) > 0).all()
+    contexts, read = values(4, "Context vectors"), values(9, "After each key")
+    assert same(values(8, "Context vectors"), contexts.T) and same(read[-1, 3:], contexts[5])
+    assert (np.diff(read[:, 1]) >= 0).all() and (np.diff(read[:, 2]) > 0).all()
 
 
 def test_crossed_attention_has_a_row_for_each_query_and_a_column_for_each_key():
-    assert tables(10)["Weights"].values.shape == (3, 6)
-    assert tables(10)["Context vectors"].values.shape == (3, 3)
+    assert values(10, "Weights").shape == (3, 6) and values(10, "Context vectors").shape == (3, 3)
 
 
 def test_attention_finds_the_same_in_a_reversed_sentence():
-    one, other = tables(11)['The context vector of "journey"'].values
-    assert np.allclose(one, other, atol=1e-6)
+    assert same(*values(11, 'The context vector of "journey"'))
 
 
 def test_turned_and_biased_scores_depend_on_the_distance_alone():
     for title in ("Scores of equal words, by place", "Bias by distance"):
-        values = tables(12)[title].values
-        assert all(np.ptp(np.diagonal(values, k)) < 1e-6 for k in range(-5, 6))
+        assert all(np.ptp(np.diagonal(values(12, title), k)) < 1e-6 for k in range(-5, 6))
 
 
 def test_without_places_two_equal_words_differ_in_a_causal_head():
     head, words = published_head(), WORDS.astype(np.float32)
     _, first, second = head(Tensor(words[[0, 5, 5]])).data
     assert abs(first - second).max() > 1e-3
-    one, other = (head(Tensor(words[order])).data[-1] for order in ([0, 1, 2], [1, 0, 2]))
-    assert np.allclose(one, other, atol=1e-6)
+    assert same(*(head(Tensor(words[order])).data[-1] for order in ([0, 1, 2], [1, 0, 2])))
 
 
-def test_a_block_adds_what_its_parts_find():
-    x, _, found, middle, _, changed, output = tables(13)['"journey" in a block'].values
-    assert np.allclose(x + found, middle, atol=1e-6)
-    assert np.allclose(middle + changed, output, atol=1e-6)
-
-
-def test_a_word_is_the_same_in_any_context_before_the_first_block_and_differs_after_it():
-    values = tables(13)['"journey" in a model'].values
-    assert np.array_equal(values[0], values[1])
-    assert (abs(values[2::2] - values[3::2]).max(axis=1) > 1e-3).all()
+def test_a_block_adds_what_its_parts_find_and_makes_a_word_depend_on_its_context():
+    x, _, found, middle, _, changed, output = values(13, '"journey" in a block')
+    assert same(x + found, middle) and same(middle + changed, output)
+    rows = values(13, '"journey" in a model')
+    assert np.array_equal(rows[0], rows[1])
+    assert (abs(rows[2::2] - rows[3::2]).max(axis=1) > 1e-3).all()
 
 
 def test_the_page_for_teachers_has_every_station_and_exercise():
