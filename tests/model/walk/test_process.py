@@ -9,6 +9,7 @@ import pytest
 
 from model.walk import process
 from model.walk.practice import exercises
+from tests.kit import written
 
 SOFTMAX = exercises()[0].source
 LEAVES = """
@@ -34,50 +35,44 @@ FILES = {
     "loops": ("while True:\n    pass\n", "", 0.05, ["did not end in time", "in line "]),
     "cancels": ("import faulthandler\nfaulthandler.cancel_dump_traceback_later()\n"
                 "while True:\n    pass\n", "", 0.05, ["did not end in time"])}
+pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
 
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory):
-    """The verdicts, by the file, what a child that a file has left writes, and what is in the
-    folder of that file."""
+    """The verdicts, by the file; what a child that a file has left writes; the folder of files."""
     folder = tmp_path_factory.mktemp("ü")
     os.mkfifo(fifo := folder / "fifo")
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
 
     def check(name):
         before, after, patience, _ = FILES[name]
-        path = folder / name / "e1_softmax.py"
-        path.parent.mkdir()
-        (path.parent / "helper.py").touch()
-        path.write_text(before + SOFTMAX + after.format(fifo=fifo), encoding="utf-8")
+        (folder / name).mkdir()
+        written(folder / name / "helper.py", "")
+        path = written(folder / name / "e1_softmax.py", before + SOFTMAX + after.format(fifo=fifo))
         return process.check(path, patience)
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(3) as at_once:
         patch.setattr(process, "GRACE", 0.5)
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         verdicts = dict(zip(FILES, at_once.map(check, FILES)))
     os.set_blocking(reader, True)
-    yield SimpleNamespace(verdicts=verdicts, written=os.read(reader, 10),
-                          left=sorted(os.listdir(folder / "leaves")))
+    yield verdicts, os.read(reader, 10), folder
     os.close(reader)
 
 
-needs_fifo = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
-
-
-@needs_fifo
 @pytest.mark.parametrize("name", FILES)
 def test_whatever_a_file_does_to_its_process_is_answered(name, checked):
-    verdict = checked.verdicts[name]
+    verdict = checked[0][name]
     assert all(words in verdict.text().replace("\n", " ") for words in FILES[name][-1])
     assert verdict.right == (name == "leaves")
 
 
-@needs_fifo
 def test_a_child_that_a_file_starts_is_ended_and_nothing_is_left_in_its_folder(checked):
-    assert checked.written == b"" and checked.left == ["e1_softmax.py", "helper.py"]
+    _, written_by_child, folder = checked
+    assert written_by_child == b""
+    assert sorted(os.listdir(folder / "leaves")) == ["e1_softmax.py", "helper.py"]
 
 
-@needs_fifo
 def test_a_named_pipe_and_a_device_are_not_read(tmp_path):
     os.mkfifo(fifo := tmp_path / "e1_softmax.py")
     for path in (os.devnull, fifo):
@@ -85,10 +80,9 @@ def test_a_named_pipe_and_a_device_are_not_read(tmp_path):
         assert line.startswith(f"{path} cannot be read: it is no regular file.")
 
 
-def ended(monkeypatch, folder, written):
+def ended(monkeypatch, folder, output):
     """Have processes end after they have written this; return the patience each is started with."""
-    patiences, answer = [], folder / "answer"
-    answer.write_text(written, encoding="ascii")
+    patiences, answer = [], written(folder / "answer", output)
 
     @contextlib.contextmanager
     def started(path, nonce, patience):
@@ -107,14 +101,12 @@ def test_a_file_that_has_to_wait_for_the_compiler_gets_more_time_and_not_for_eve
 
 
 def test_the_line_of_a_loop_is_shown_where_it_is_the_student_s(monkeypatch, tmp_path):
-    folder = tmp_path / "é"
-    folder.mkdir()
-    part = folder / "e4_heads.py"
-    part.write_text("\nwhile True:\n", encoding="utf-8")
+    (tmp_path / "é").mkdir()
+    part = written(tmp_path / "é" / "e4_heads.py", "\nwhile True:\n")
     in_ascii = str(part).replace("é", r"\xe9")
     ended(monkeypatch, tmp_path, 'Thread 1 (most recent call first):\n'
           f'  File "/other/core.py", line 1 in call\n  File "{in_ascii}", line 2 in f\n')
-    for path, says in ((folder / "e7_block.py", "in line 2 of e4_heads.py: while True:"),
+    for path, says in ((part.with_name("e7_block.py"), "in line 2 of e4_heads.py: while True:"),
                        (part, "in line 2: while True:")):
         (line,) = process.check(path).said
         assert line.endswith(f"It was {says}")
