@@ -63,18 +63,15 @@ MISTAKES = {
         {"(g - (g * y).sum(axis=-1, keepdims=True))": "g * (1 - y)"},
     "The second term of the gradient is a sum, not a mean: the shares y are already its weights.":
         {"(g * y).sum(axis=-1": "(g * y).mean(axis=-1"},
-    "The second term of the gradient sums g without its weights y.":
-        {"(g * y).sum": "g.sum"},
+    "The second term of the gradient sums g without its weights y.": {"(g * y).sum": "g.sum"},
     "The second term of the gradient sums over all rows.  Each row is a softmax of its own.":
         {"(g * y).sum(axis=-1, keepdims=True)": "(g * y).sum()"},
     "The second term of the gradient sums over the columns; sum over the last axis.":
         {"(g * y).sum(axis=-1": "(g * y).sum(axis=0"},
     "The second term of the gradient has lost the summed axis; keep it with keepdims.":
         {"(g * y).sum(axis=-1, keepdims=True)": "(g * y).sum(axis=-1)"},
-    "The gradient has the wrong sign.":
-        {"lambda g: y * (g": "lambda g: -y * (g"},
-    "The gradient is not multiplied by y at the end.":
-        {"lambda g: y * (g": "lambda g: (g"},
+    "The gradient has the wrong sign.": {"lambda g: y * (g": "lambda g: -y * (g"},
+    "The gradient is not multiplied by y at the end.": {"lambda g: y * (g": "lambda g: (g"},
     "The gradient uses the scores x where the shares y belong.":
         {"lambda g: y * (g - (g * y)": "lambda g: x * (g - (g * x)"},
     "The gradient is g as it came: the derivative of softmax is missing.":

@@ -63,8 +63,7 @@ def cases(rng):
 
 SUM = "np.exp(shifted).sum(axis=-1, keepdims=True)"
 MISTAKES = {
-    "The gradient lacks the factor 1/B: the loss is a mean over the rows.":
-        {"* g / B": "* g"},
+    "The gradient lacks the factor 1/B: the loss is a mean over the rows.": {"* g / B": "* g"},
     "The gradient lacks the one-hot part: at the target, 1 is subtracted from the probability.":
         {"(np.exp(log_p) - one_hot)": "np.exp(log_p)"},
     "Only the probabilities are divided by B in the gradient, and not the one-hot part.":
@@ -75,8 +74,7 @@ MISTAKES = {
         {"* g / B": "* g / log_p.shape[-1]"},
     "The gradient is divided by all entries, B times V; the mean is over the B rows.":
         {"* g / B": "* g / log_p.size"},
-    "The gradient forgets g, with which it is multiplied.":
-        {"* g / B": "/ B"},
+    "The gradient forgets g, with which it is multiplied.": {"* g / B": "/ B"},
     "The gradient uses logarithms of probabilities where the probabilities belong.":
         {"np.exp(log_p) - one_hot": "log_p - one_hot"},
     "The gradient uses the logits where the probabilities belong: apply softmax to them.":
@@ -90,8 +88,7 @@ MISTAKES = {
     "The mean is over all B times V entries of log p times one-hot.  Sum them, and divide by B.":
         {"return -log_p[rows, targets].mean()":
          "return -(log_p * np.eye(log_p.shape[-1])[targets]).mean()"},
-    "The losses of the rows are summed; the loss is their mean.":
-        {".mean(), (": ".sum(), ("},
+    "The losses of the rows are summed; the loss is their mean.": {".mean(), (": ".sum(), ("},
     "The loss lacks its minus sign: log p is negative, and the loss is not.":
         {"return -log_p": "return log_p"},
     "The logarithm has the base 2, so the loss is in bits; take the natural logarithm, np.log.":

@@ -61,10 +61,8 @@ def cases(rng):
 HIDDEN = "mg.where(future, -math.inf, scores)"
 WEIGHTS = f"mg.softmax({HIDDEN})"
 MISTAKES = {
-    "The scores are not divided by sqrt(D).":
-        {" / math.sqrt(D)": ""},
-    "The scores are divided by D; it should be its square root.":
-        {"/ math.sqrt(D)": "/ D"},
+    "The scores are not divided by sqrt(D).": {" / math.sqrt(D)": ""},
+    "The scores are divided by D; it should be its square root.": {"/ math.sqrt(D)": "/ D"},
     "The scores are divided by sqrt(C), the width of x; divide by sqrt(D), the width of a query.":
         {"/ math.sqrt(D)": "/ math.sqrt(x.shape[-1])"},
     "The scores are divided by sqrt(T), the number of words; divide by sqrt(D), a query's width.":
@@ -73,14 +71,12 @@ MISTAKES = {
         {"/ math.sqrt(D)": "* math.sqrt(D)"},
     "The weights are divided by sqrt(D) after the softmax; divide the scores before it.":
         {" / math.sqrt(D)": "", WEIGHTS: WEIGHTS + " / math.sqrt(D)"},
-    "There is no mask: every word sees the words after it.":
-        {HIDDEN: "scores"},
+    "There is no mask: every word sees the words after it.": {HIDDEN: "scores"},
     "The mask hides the past and shows the future: hide what is right of the diagonal.":
         {"np.triu(np.ones((T, T), bool), k=1)": "np.tril(np.ones((T, T), bool), k=-1)"},
     "The mask hides the diagonal too, so a word cannot look at itself, and the first at nothing.":
         {"k=1": "k=0"},
-    "The mask begins one word too late: every word still sees the next one.":
-        {"k=1": "k=2"},
+    "The mask begins one word too late: every word still sees the next one.": {"k=1": "k=2"},
     "The mask keeps each word from all others: only the diagonal is open.":
         {"np.triu(np.ones((T, T), bool), k=1)": "~np.eye(T, dtype=bool)"},
     "The choice is the wrong way round: later words keep their scores, and all others become -inf.":
@@ -95,8 +91,7 @@ MISTAKES = {
         {WEIGHTS: "mg.softmax(scores) + np.where(future, -math.inf, 0.0)"},
     "Softmax runs down the columns, over the words that look; it belongs along each row.":
         {HIDDEN + ")": HIDDEN + ", axis=-2)"},
-    "Softmax is applied twice.":
-        {WEIGHTS: f"mg.softmax({WEIGHTS})"},
+    "Softmax is applied twice.": {WEIGHTS: f"mg.softmax({WEIGHTS})"},
     "There is no softmax: the masked scores themselves weight the values.":
         {WEIGHTS: "mg.where(future, 0.0, scores)"},
     "Queries and keys are exchanged: score (t, s) belongs to query t and key s.":
@@ -107,8 +102,7 @@ MISTAKES = {
         {"key.swapaxes(-1, -2)": "key.T"},
     "Axes 0 and 1 are exchanged; with a batch in front, the last two axes are others.":
         {"swapaxes(-1, -2)": "swapaxes(0, 1)"},
-    "The weights mix the keys; they should mix the values.":
-        {"weights @ value": "weights @ key"},
+    "The weights mix the keys; they should mix the values.": {"weights @ value": "weights @ key"},
     "The weights mix the queries; they should mix the values.":
         {"weights @ value": "weights @ query"},
     "The weights mix x itself; they should mix the values, x @ w_value.":

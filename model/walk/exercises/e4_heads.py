@@ -71,10 +71,8 @@ JOINED = "mg.concatenate(mixed, axis=-1)"
 MISTAKES = {
     "The heads are interleaved: head h takes every H-th column; its columns are h D to (h + 1) D.":
         {OWN: "slice(h, None, heads)"},
-    "All heads use the columns of head 0.":
-        {OWN: "slice(0, D)"},
-    "All heads use the columns of the last head.":
-        {OWN: "slice(-D, None)"},
+    "All heads use the columns of head 0.": {OWN: "slice(0, D)"},
+    "All heads use the columns of the last head.": {OWN: "slice(-D, None)"},
     "There is one head as wide as all of them; split the columns among the heads.":
         {OWN: "slice(None)", JOINED: "mixed[0]"},
     "Queries and keys are exchanged: w_qkv has first the queries, then the keys, then the values.":
@@ -85,10 +83,8 @@ MISTAKES = {
         {"queries, keys, values =": "values, keys, queries ="},
     "w_qkv is read head by head; it has the queries of all heads first, then all keys, all values.":
         {HEAD: "causal_head(x, *mg.split(w_qkv[:, 3 * h * D:3 * (h + 1) * D], 3, axis=1))"},
-    "The output matrix is missing.":
-        {" @ w_out": ""},
-    "The output matrix is transposed.":
-        {"@ w_out": "@ w_out.T"},
+    "The output matrix is missing.": {" @ w_out": ""},
+    "The output matrix is transposed.": {"@ w_out": "@ w_out.T"},
     "The input is added to the output; that is for the block, not for attention itself.":
         {"@ w_out": "@ w_out + x"},
     "The heads are joined in the wrong order: head 0 comes first.":

@@ -73,12 +73,10 @@ VARIANCE = "x.var(axis=-1, keepdims=True)"
 MISTAKES = {
     "The variance is divided by C - 1 (ddof=1, as in PyTorch's var); layer norm divides by C.":
         {VARIANCE: "x.var(axis=-1, keepdims=True, ddof=1)"},
-    "eps is missing: a row of equal numbers becomes 0 / 0.":
-        {" + eps": ""},
+    "eps is missing: a row of equal numbers becomes 0 / 0.": {" + eps": ""},
     "eps is added after the root; it belongs to the variance, inside the root.":
         {f"np.sqrt({VARIANCE} + eps)": f"np.sqrt({VARIANCE}) + eps"},
-    "eps is not the argument but always 1e-5.":
-        {"+ eps": "+ 1e-5"},
+    "eps is not the argument but always 1e-5.": {"+ eps": "+ 1e-5"},
     "The rows are divided by the variance; it should be its square root.":
         {f"np.sqrt({VARIANCE} + eps)": f"({VARIANCE} + eps)"},
     "The rows are not divided by sqrt(variance + eps), only centred.":
@@ -91,14 +89,11 @@ MISTAKES = {
         {"mean = x.mean(axis=-1, keepdims=True)": "mean = x.mean()", VARIANCE: "x.var()"},
     "Mean and variance have lost their axis, and meet the columns: keep it with keepdims.":
         {"x.mean(axis=-1, keepdims=True)": "x.mean(axis=-1)", VARIANCE: "x.var(axis=-1)"},
-    "The gain is missing in y.":
-        {"return z * gain + bias": "return z + bias"},
-    "The bias is missing in y.":
-        {"return z * gain + bias": "return z * gain"},
+    "The gain is missing in y.": {"return z * gain + bias": "return z + bias"},
+    "The bias is missing in y.": {"return z * gain + bias": "return z * gain"},
     "The bias is added before the gain multiplies.":
         {"return z * gain + bias": "return (z + bias) * gain"},
-    "Gain and bias are exchanged.":
-        {"return z * gain + bias": "return z * bias + gain"},
+    "Gain and bias are exchanged.": {"return z * gain + bias": "return z * bias + gain"},
     "The gradient of x treats the mean as a constant: the term mean(dz) is missing.":
         {" - through_mean": ""},
     "The gradient of x treats the variance as a constant: the term z mean(dz z) is missing.":
@@ -109,8 +104,7 @@ MISTAKES = {
         {"dz.mean(": "dz.sum(", "(dz * z).mean(": "(dz * z).sum("},
     "The gradient of x is not divided by sqrt(variance + eps).":
         {"(dz - through_mean - through_variance) / std": "(dz - through_mean - through_variance)"},
-    "The gradient of x forgets the gain: g is multiplied by it first.":
-        {"dz = g * gain": "dz = g"},
+    "The gradient of x forgets the gain: g is multiplied by it first.": {"dz = g * gain": "dz = g"},
     "The term of the variance in the gradient of x lacks its factor z.":
         {"z * (dz * z).mean": "(dz * z).mean"},
     "The term of the variance in the gradient of x has the wrong sign.":

@@ -75,8 +75,7 @@ MISTAKES = {
     "The weight decay is added to the gradient (Adam with L2); in AdamW it acts on p alone.":
         {"m = beta1 * m": "g = g + weight_decay * p\n    m = beta1 * m",
          " + weight_decay * p)": ")"},
-    "There is no weight decay.":
-        {" + weight_decay * p": ""},
+    "There is no weight decay.": {" + weight_decay * p": ""},
     "The weight decay is not multiplied by the learning rate.":
         {f"lr * ({STEP} + weight_decay * p)": f"lr * {STEP} - weight_decay * p"},
     "The weight decay acts on p after the step; it should act on the p before it.":
@@ -85,24 +84,19 @@ MISTAKES = {
         {"np.sqrt(v_hat) + eps": "np.sqrt(v_hat + eps)"},
     "eps is missing: where all gradients were 0, the step is 0 / 0.":
         {"np.sqrt(v_hat) + eps": "np.sqrt(v_hat)"},
-    "The root of v is missing: divide by sqrt(v_hat) + eps.":
-        {"np.sqrt(v_hat)": "v_hat"},
-    "v averages the gradient; it should average its square.":
-        {"g ** 2": "g"},
-    "The gradient enters m without its factor 1 - beta1.":
-        {"(1 - beta1) * g": "g"},
+    "The root of v is missing: divide by sqrt(v_hat) + eps.": {"np.sqrt(v_hat)": "v_hat"},
+    "v averages the gradient; it should average its square.": {"g ** 2": "g"},
+    "The gradient enters m without its factor 1 - beta1.": {"(1 - beta1) * g": "g"},
     "The gradient's square enters v without its factor 1 - beta2.":
         {"(1 - beta2) * g ** 2": "g ** 2"},
     "beta and 1 - beta are exchanged: the old mean keeps the share beta, which is close to 1.":
         {M: "(1 - beta1) * m + beta1 * g", V: "(1 - beta2) * v + beta2 * g ** 2"},
     "beta1 and beta2 are exchanged: beta1 belongs to m, beta2 to v.":
         {"(p, g, m, v, t, lr, beta1, beta2,": "(p, g, m, v, t, lr, beta2, beta1,"},
-    "The step uses the gradient itself in place of m, its running mean.":
-        {"(m_hat / (": "(g / ("},
+    "The step uses the gradient itself in place of m, its running mean.": {"(m_hat / (": "(g / ("},
     "The step is not multiplied by the learning rate.":
         {f"lr * ({STEP} + weight_decay * p)": f"{STEP} - lr * weight_decay * p"},
-    "m and v are returned in the wrong order.":
-        {"return new, m, v": "return new, v, m"},
+    "m and v are returned in the wrong order.": {"return new, m, v": "return new, v, m"},
     "m and v are returned as they came; return the new ones.":
         {f"m = {M}": f"old = m, v\n    m = {M}", "return new, m, v": "return new, *old"},
 }

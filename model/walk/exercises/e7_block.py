@@ -87,10 +87,8 @@ MISTAKES = {
     "The norms stand on what the parts return; they belong on what the parts read.":
         NO_NORM1 | NO_NORM2 | {FOUND: f'layer_norm({FOUND}, w["gain1"], w["bias1"])',
                                MLP: f'layer_norm({MLP}, w["gain2"], w["bias2"])'},
-    "The first norm is missing: attention reads x as it is.":
-        NO_NORM1,
-    "The second norm is missing: the MLP reads the stream as it is.":
-        NO_NORM2,
+    "The first norm is missing: attention reads x as it is.": NO_NORM1,
+    "The second norm is missing: the MLP reads the stream as it is.": NO_NORM2,
     "Both norms are missing.":
         NO_NORM1 | NO_NORM2,
     "Both norms use gain1 and bias1; the second has its own.":
@@ -110,20 +108,16 @@ MISTAKES = {
          NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])', SECOND: f"middle + {FOUND}"},
     "The GELU is missing: without it, up and down are one matrix.":
         {MLP: '(read @ w["up"]) @ w["down"]'},
-    "The MLP bends by ReLU; here it is the GELU, mg.gelu.":
-        {"mg.gelu": "mg.relu"},
+    "The MLP bends by ReLU; here it is the GELU, mg.gelu.": {"mg.gelu": "mg.relu"},
     "The MLP uses the GELU's approximation by tanh; here it is the exact one.":
         {'mg.gelu(read @ w["up"])': 'mg.gelu(read @ w["up"], "tanh")'},
     "The GELU stands after down; it belongs between up and down.":
         {MLP: 'mg.gelu(read @ w["up"] @ w["down"])'},
     "The GELU stands before up; it belongs between up and down.":
         {MLP: 'mg.gelu(read) @ w["up"] @ w["down"]'},
-    "Attention is missing: the block has its MLP only.":
-        {FIRST: "x"},
-    "The MLP is missing: the block has its attention only.":
-        {SECOND: "middle"},
-    "Attention has one head, whatever `heads` says.":
-        {'w["out"], heads)': 'w["out"], 1)'},
+    "Attention is missing: the block has its MLP only.": {FIRST: "x"},
+    "The MLP is missing: the block has its attention only.": {SECOND: "middle"},
+    "Attention has one head, whatever `heads` says.": {'w["out"], heads)': 'w["out"], 1)'},
     "The output of attention meets the matrix out twice: multi_head has already applied it.":
         {FOUND: FOUND + ' @ w["out"]'},
     "The value is right, but the residuals carry no gradient: x was added as an array (.data).":

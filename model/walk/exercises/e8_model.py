@@ -75,10 +75,8 @@ ROWS = 'w["positions"][:T]'
 NORMED = 'layer_norm(x, w["gain"], w["bias"])'
 LOGITS = f'{NORMED} @ w["unembed"]'
 MISTAKES = {
-    "The positions are missing, so the model cannot tell the order of what it sees.":
-        {PLACED: ""},
-    "Every position gets the row of position 0.":
-        {ROWS: 'w["positions"][0]'},
+    "The positions are missing, so the model cannot tell the order of what it sees.": {PLACED: ""},
+    "Every position gets the row of position 0.": {ROWS: 'w["positions"][0]'},
     "The positions are taken from the end of their table; take its first T rows.":
         {ROWS: 'w["positions"][-T:]'},
     "The positions run backwards: position 0 belongs to the first character.":
@@ -91,10 +89,8 @@ MISTAKES = {
         {ROWS: 'w["positions"][np.minimum(ids, len(w["positions"]) - 1)]'},
     "The positions alone are embedded; the characters are missing.":
         {"x = mg.embedding": "x = 0.0 * mg.embedding"},
-    "The blocks are missing.":
-        {"x = block(x, of_block, heads)": "pass"},
-    "Only the first block is used.":
-        {'in w["blocks"]:': 'in w["blocks"][:1]:'},
+    "The blocks are missing.": {"x = block(x, of_block, heads)": "pass"},
+    "Only the first block is used.": {'in w["blocks"]:': 'in w["blocks"][:1]:'},
     "Only the last block counts: the output of each block should be the input of the next.":
         {'in w["blocks"]:': 'in w["blocks"][-1:]:'},
     "Every block uses the weights of the first.":
@@ -103,10 +99,8 @@ MISTAKES = {
         {'in w["blocks"]:': 'in w["blocks"][::-1]:'},
     "The output of a block is added to its input; the block has done so already.":
         {"x = block(": "x = x + block("},
-    "The blocks have one head, whatever `heads` says.":
-        {"of_block, heads)": "of_block, 1)"},
-    "The last norm is missing.":
-        {NORMED: "x"},
+    "The blocks have one head, whatever `heads` says.": {"of_block, heads)": "of_block, 1)"},
+    "The last norm is missing.": {NORMED: "x"},
     "The last norm stands before the blocks; it belongs after them.":
         {NORMED: "x", PLACED: f"{PLACED}\n    x = {NORMED}"},
     "The last norm is used after every block; it belongs after the last one.":
@@ -116,14 +110,12 @@ MISTAKES = {
         {NORMED: 'layer_norm(x, w["bias"], w["gain"])'},
     "The logits come from the table of the characters, transposed; use \"unembed\", their own.":
         {'w["unembed"]': 'w["tokens"].T'},
-    "\"unembed\" is transposed; it is (C, V) already.":
-        {'w["unembed"]': 'w["unembed"].T'},
+    "\"unembed\" is transposed; it is (C, V) already.": {'w["unembed"]': 'w["unembed"].T'},
     "These are probabilities; the loss expects logits, without softmax.":
         {LOGITS: f"mg.softmax({LOGITS})"},
     "These are logarithms of probabilities; return the logits as they are.":
         {LOGITS: f"mg.log_softmax({LOGITS})"},
-    "The logits are bent by the GELU; they are a plain product.":
-        {LOGITS: f"mg.gelu({LOGITS})"},
+    "The logits are bent by the GELU; they are a plain product.": {LOGITS: f"mg.gelu({LOGITS})"},
     "The value is right, but no gradient reaches the characters: they are read as arrays (.data).":
         {'mg.embedding(ids, w["tokens"])': 'w["tokens"].data[ids]'},
     "The value is right, but no gradient reaches the positions: they are read as arrays (.data).":
