@@ -95,13 +95,13 @@ def judge(path: str | os.PathLike, limit: Callable = contextlib.nullcontext,
             return Verdict(right, said + remarks)
     except Fault as fault:
         return Verdict(False, list(fault.args) + remarks)
-    gradients = ("; the gradient by every argument, entry by entry, also by central differences"
-                 if answer.exercise.tensors else "")
-    with_own = f"  It works with your {', '.join(own)} too." if own else ""
-    following = exercises()[exercises().index(answer.exercise) + 1]
+    exercise = answer.exercise
+    gradients = "; the gradient by every argument, entry by entry, also by central differences"
+    with_own = f"  It works with your {', '.join(own)} too."
     return Verdict(True, [
-        f"Right.  Checked: the value for {len(answer.exercise.cases)} inputs, small, large and in "
-        f"float32{gradients}.{with_own}", *remarks, f"Next: {following.name}.py"])
+        f"Right.  Checked: the value for {len(exercise.cases)} inputs, small, large and in float32"
+        f"{gradients * exercise.tensors}.{with_own * bool(own)}", *remarks,
+        f"Next: {exercises()[exercises().index(exercise) + 1].name}.py"])
 
 
 class Answer:
@@ -186,16 +186,14 @@ class Answer:
         wrong = [name for name in answers[0].numbers
                  if not all(agree(a, b, name) for a, b in zip(answers, ours))]
 
-        def mistakes(names):
-            return find_mistakes(self.exercise, answers, names)
-
-        def first(name):
-            return [first_difference(answers, ours, name, self.path)]
+        def reasons(*names):
+            return find_mistakes(self.exercise, answers, names) or [
+                first_difference(answers, ours, name, self.path) for name in names]
         if "value" in wrong:                    # its gradients mean nothing
-            raise Fault(*mistakes([]) or first("value"))
+            raise Fault(*reasons("value"))
         if wrong:                               # one mistake, or several in several gradients
-            raise Fault(*mistakes(wrong) or dict.fromkeys(
-                sentence for name in wrong for sentence in mistakes([name]) or first(name)))
+            raise Fault(*find_mistakes(self.exercise, answers, wrong) or dict.fromkeys(
+                sentence for name in wrong for sentence in reasons(name)))
         if self.exercise.tensors and (fault := check_gradients(f, self.exercise)):
             raise Fault(fault)
         return answers
@@ -314,10 +312,11 @@ def is_value_and_back(returned: object, count: int) -> bool:
     """Whether this is a value and `count` functions that go back, or one for all of several."""
     if not isinstance(returned, tuple) or len(returned) != 2:
         return False
-    _, back = returned
-    if isinstance(back, (tuple, list)):
-        return len(back) >= count and all(f is None or callable(f) for f in back)
-    return callable(back) and count > 1
+    back = returned[1]
+    if callable(back):
+        return count > 1
+    return isinstance(back, (tuple, list)) and len(back) >= count and all(
+        f is None or callable(f) for f in back)
 
 
 def check_back(value: np.ndarray, back: Callable | Sequence[Callable | None]) -> None:

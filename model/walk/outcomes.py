@@ -6,7 +6,7 @@ import pathlib
 import textwrap
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -111,18 +111,19 @@ def outcome_of_ours(exercise: Exercise, mistakes: tuple[str, ...], number: int,
     return outcome(exercise.with_mistakes(*mistakes), exercise, exercise.cases[number], back)
 
 
-def find_mistakes(exercise: Exercise, answers: list[Outcome],
-                  names: list[str]) -> tuple[str, ...]:
+def find_mistakes(exercise: Exercise, answers: list[Outcome], names: Sequence[str]
+                  ) -> tuple[str, ...]:
     """Return the known mistake, or the two at once, that make these values, and gradients of these
     names; () if none do."""
+    names = ["value", *(name for name in names if name != "value")]
     values = [answer.numbers["value"] for answer in answers]
     finite = all(np.isfinite(x).any() for value in values if isinstance(value, list)
                  for x in value)            # otherwise two mistakes could make anything nan
     pairs = itertools.combinations(exercise.mistakes, 2) if finite else []
     for mistakes in [*zip(exercise.mistakes), *pairs]:
         with contextlib.suppress(LookupError):
-            if all(agree(answer, outcome_of_ours(exercise, mistakes, i, bool(names)), name)
-                   for i, answer in enumerate(answers) for name in ["value", *names]):
+            if all(agree(answer, outcome_of_ours(exercise, mistakes, i, len(names) > 1), name)
+                   for i, answer in enumerate(answers) for name in names):
                 return mistakes
     return ()
 
