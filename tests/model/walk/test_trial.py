@@ -29,20 +29,15 @@ def test_a_model_below_both_counts_is_right_and_writes(monkeypatch):
     assert said[3].startswith("It writes:\n    ")
 
 
-def test_a_model_that_stays_above_is_not_right(monkeypatch):
-    counted(monkeypatch, 6.0, 6.0, 0.1)
+@pytest.mark.parametrize("bigram, seconds, step, says", [
+    (6.0, 60, 6, "not below the counted trigram.  The values are right"),
+    (0.2, 0, 2, "not below the counted bigram and trigram.  The computer is slow, or a loop")])
+def test_a_model_that_stays_above_is_not_right_and_its_training_ends(bigram, seconds, step, says,
+                                                                     monkeypatch):
+    counted(monkeypatch, 6.0, bigram, 0.1)
+    monkeypatch.setattr(trial, "SECONDS", seconds)
     right, said = trial.run(model, str)
-    assert not right and "step 6 of 6, the loss is " in said[-1]
-    assert "not below the counted trigram.  The values are right" in said[-1]
-
-
-def test_training_ends_with_its_time(monkeypatch):
-    counted(monkeypatch, 6.0, 0.2, 0.1)
-    monkeypatch.setattr(trial, "SECONDS", 0)
-    right, said = trial.run(model, str)
-    assert not right and "step 2 of 6, the loss is " in said[-1]
-    assert said[-1].endswith("not below the counted bigram and trigram.  The computer is slow, or "
-                             "a loop in the model.")
+    assert not right and f"step {step} of 6, the loss is " in said[-1] and says in said[-1]
 
 
 def test_a_model_that_sees_the_future_is_not_trained():

@@ -21,7 +21,7 @@ def heads(text):
 def status(*words):
     """With which the command ends; a text that it ends with stands for 1."""
     with pytest.raises(SystemExit) as ended:
-        command.main(list(words))
+        command.main([str(word) for word in words])
     return ended.value.code
 
 
@@ -30,18 +30,13 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_in_a_file_stands_the_whole_walk(capsys):
-    assert status() == 0
-    said = capsys.readouterr().out
-    assert heads(said) == HEADS and said.endswith("python -m model.walk --exercise\n")
-    assert "Enter" not in said
-
-
-@pytest.mark.parametrize("words", [["5"], ["--station", "5"]])
-def test_a_number_shows_that_station(words, capsys):
+@pytest.mark.parametrize("words, stations, end", [
+    ([], HEADS, "python -m model.walk --exercise\n"), (["5"], HEADS[4:5], "model.walk 6\n"),
+    (["--station", "5"], HEADS[4:5], "model.walk 6\n")])
+def test_it_shows_the_whole_walk_or_a_station(words, stations, end, capsys):
     assert status(*words) == 0
     said = capsys.readouterr().out
-    assert heads(said) == HEADS[4:5] and said.endswith("python -m model.walk 6\n")
+    assert heads(said) == stations and said.endswith(end) and "Enter" not in said
 
 
 @pytest.mark.parametrize("typed, shown", [("\n\nq\n", 3), ("\n", 2), ("q\n", 1), ("\n" * 20, 13)])
