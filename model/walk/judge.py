@@ -1,7 +1,7 @@
-"""Judge what a student has written: right, or which mistake it is.
+"""Judge a student's file: is it right, and if not, which mistake is in it?
 
-An answer is compared with the exercise's own, values and gradients.  Where they differ, the known
-mistakes are tried: the one that gives the student's numbers is the student's.
+Values and gradients are compared with those of our answer.  Where they differ, the known mistakes
+are tried in our answer: the one that gives the student's numbers is the student's.
 """
 import ast
 import contextlib
@@ -132,7 +132,7 @@ class Answer:
                            "remove it now.")
         if any(as_array(a.returned).dtype == np.float64 and as_array(b.returned).dtype == np.float32
                for a, b in zip(answers, ours)):
-            remarks.append("It makes float64 of float32, which takes twice the room.  NumPy's "
+            remarks.append("It turns float32 into float64, which takes twice the memory.  NumPy's "
                            "numbers and arrays, such as np.sqrt(2) or a mask of np.ones, do that; "
                            "Python's numbers, such as math.sqrt(2), do not.")
         return remarks
@@ -277,7 +277,7 @@ def imports_of(path: pathlib.Path, own: list[str]) -> Iterator[None]:
 
 
 def check_form(f: Callable, exercise: Exercise, answer: Outcome, path: pathlib.Path) -> None:
-    """Raise a Fault if something is wrong with an answer before the numbers are looked at."""
+    """Raise a Fault if an answer has not the form of ours, whatever its numbers are."""
     value, returned, (_, *names) = answer.numbers["value"], answer.returned, answer.numbers
     if isinstance(value, NotImplementedError):
         raise Fault("The line that stands for your answer is still there: put your lines in place "
@@ -288,7 +288,7 @@ def check_form(f: Callable, exercise: Exercise, answer: Outcome, path: pathlib.P
     if exercise.is_op:                      # look at what the engine gets
         try:
             returned = f.__wrapped__(*copy.deepcopy(list(answer.given.values())))
-        except BaseException:               # it is said where the numbers are looked at
+        except BaseException:               # the comparison of numbers says it
             return
         back = ", ".join(f"d{name}" for name in names) + "," * (len(names) == 1)
         wanted = f"a value and a tuple of functions, as in return y, ({back})"
@@ -309,7 +309,7 @@ def check_form(f: Callable, exercise: Exercise, answer: Outcome, path: pathlib.P
 
 
 def is_value_and_back(returned: object, count: int) -> bool:
-    """Whether this is a value and `count` functions that go back, or one for all of several."""
+    """Whether this is a value and its vjps: `count` functions, or one for all of several."""
     if not isinstance(returned, tuple) or len(returned) != 2:
         return False
     back = returned[1]
@@ -320,15 +320,14 @@ def is_value_and_back(returned: object, count: int) -> bool:
 
 
 def check_back(value: np.ndarray, back: Callable | Sequence[Callable | None]) -> None:
-    """Raise a Fault if the value is a list, or if a function that goes back changes what it gets,
-    or gives another gradient at its second call."""
+    """Raise a Fault if the value is a list, or if a vjp changes its argument or returns another
+    gradient at its second call."""
     if isinstance(value, (list, tuple)):
         raise Fault(f"Its value is a {type(value).__name__}, and should be an array; .tolist() is "
                     "not needed, and np.array() makes one of a list.")
     g, kept, same = gradient_of(np.asarray(value)), True, True
     for f in [back] if callable(back) else back:
-        with contextlib.suppress(BaseException), np.errstate(all="ignore"):
-            # What goes wrong here is said where the numbers are looked at.
+        with contextlib.suppress(BaseException), np.errstate(all="ignore"):     # an error is named later
             given = g.copy()
             first = copy.deepcopy(f(given))
             kept &= np.array_equal(given, g)
@@ -338,5 +337,5 @@ def check_back(value: np.ndarray, back: Callable | Sequence[Callable | None]) ->
         raise Fault("It changes g, the gradient that it gets, which others use too; make a new "
                     "array, as in g = g * y in place of g *= y.")
     if not same:
-        raise Fault("It goes back to another gradient when it is called twice: it changes an array "
-                    "that it has kept, as p[...] -= 1 does.  Make a new one.")
+        raise Fault("It returns another gradient when it is called a second time: it changes an "
+                    "array that it has kept, as p[...] -= 1 does.  Make a new one.")

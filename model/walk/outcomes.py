@@ -1,4 +1,4 @@
-"""What a student's function makes of the cases, and which known mistake makes the same."""
+"""Run a student's function on the cases, and find the known mistake that gives the same numbers."""
 import contextlib
 import functools
 import itertools
@@ -19,7 +19,7 @@ TINY = 20           # so many numbers of a case can be shown
 
 
 class Outcome(NamedTuple):
-    """What a function makes of a case."""
+    """What a function did with a case."""
     given: dict         # the arguments by name; those in dictionaries and lists have their path
     returned: object
     numbers: dict       # of "value" and of the gradient by each argument: arrays, or an exception
@@ -42,7 +42,7 @@ def arguments(leaf: Callable, exercise: Exercise, case: tuple) -> list:
 
 @np.errstate(all="ignore")
 def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> Outcome:
-    """Call a function, and, with `back`, go back from a random gradient of its value."""
+    """Call a function on a case; with `back`, also run backward from a random gradient."""
     given, inputs, returned, numbers = {}, {}, None, {}
 
     def fresh(x, name):
@@ -70,12 +70,12 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
 
 
 def gradient_of(value: Tensor) -> np.ndarray:
-    """Return a gradient by a value, to go back from; the same one at each call."""
+    """Return a random gradient of the value's shape; the same one at each call."""
     return np.random.default_rng(1).standard_normal(value.shape)
 
 
 def as_list(x: object) -> list | tuple:
-    """Return several values as they are, and one as a list of it."""
+    """Return a tuple or list as it is, and anything else as a list of one."""
     return x if isinstance(x, (tuple, list)) else [x]
 
 
@@ -107,7 +107,7 @@ def close(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 @functools.cache
 def outcome_of_ours(exercise: Exercise, mistakes: tuple[str, ...], number: int,
                     back: bool = True) -> Outcome:
-    """Return what our answer, with these mistakes, makes of a case."""
+    """Return the outcome of our answer, with these mistakes, for a case."""
     return outcome(exercise.with_mistakes(*mistakes), exercise, exercise.cases[number], back)
 
 
@@ -130,7 +130,7 @@ def find_mistakes(exercise: Exercise, answers: list[Outcome], names: Sequence[st
 
 def first_difference(answers: list[Outcome], ours: list[Outcome], name: str,
                      path: pathlib.Path) -> str:
-    """Say where the numbers of this name are wrong first."""
+    """Return a paragraph on the first number of this name that is wrong."""
     wrong = [(a, b) for a, b in zip(answers, ours) if not agree(a, b, name)]
     a, b = wrong[0]
     case = ", ".join(f"{key} {describe(x)}" for key, x in a.given.items())
@@ -174,8 +174,8 @@ def check_gradients(f: Callable, exercise: Exercise) -> str:
 
 
 def describe(x: object) -> str:
-    """Return an array's or Tensor's type and shape, a number itself, the parts of a tuple, or the
-    type of what else came."""
+    """Return the type and shape of an array or Tensor, a number itself, the parts of a tuple, or
+    the type of anything else."""
     if isinstance(x, tuple):
         return shorten(f"({', '.join(map(describe, x))})")
     if isinstance(x, (np.ndarray, Tensor)):
@@ -184,7 +184,7 @@ def describe(x: object) -> str:
 
 
 def describe_error(error: BaseException, path: pathlib.Path) -> str:
-    """Return an error in a line: where in the student's file, and what."""
+    """Return an error in one line: its place in the student's file, its type and its text."""
     at = [""]
     for frame in traceback.extract_tb(error.__traceback__):
         if (file := pathlib.Path(frame.filename)).parent == path.parent:

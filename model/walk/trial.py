@@ -15,7 +15,7 @@ from model.walk.exercises import e8_model
 from model.walk.outcomes import map_leaves
 
 SECONDS = 60                # of training, compiling not counted
-STEPS, EVERY = 300, 25      # of training; between looks at the loss
+STEPS, EVERY = 300, 25      # of training; between two evaluations of the loss
 B, T, C, H, BLOCKS = 32, 64, 64, 4, 2
 WINDOWS = 256               # of the validation part, on which the loss is measured
 RATE = 0.012                # the highest that AdamW gets
@@ -23,9 +23,9 @@ SAMPLE = 240                # characters that the model writes at the end
 
 
 def run(model: Callable, report: Callable[[str], object]) -> tuple[bool, list[str]]:
-    """Train a model, `model(ids, weights, heads) -> logits`, until it is below the counted trigram,
-    for up to SECONDS, and `report` the loss at each look.  Return whether it came there, and what
-    there is to say."""
+    """Train a model, `model(ids, weights, heads) -> logits`, until its loss is below that of the
+    counted trigram, for up to SECONDS; `report` gets a line with each loss.  Return whether it got
+    there, and paragraphs that say so."""
     text, rng = Text.read("lantern"), np.random.default_rng(0)
     V = text.tokenizer.vocab_size
     drawn = e8_model.weights(rng, V, T, C, BLOCKS)
@@ -55,7 +55,8 @@ def run(model: Callable, report: Callable[[str], object]) -> tuple[bool, list[st
 
 def train(model: Callable, w: dict, parameters: list[mg.Tensor], text: Text,
           rng: np.random.Generator) -> Iterator[tuple[int, float, float]]:
-    """Train for up to SECONDS; yield the step, the seconds and the validation loss now and then."""
+    """Train for up to SECONDS; every EVERY steps yield the step, the seconds and the validation
+    loss."""
     ids, targets = text.windows(T, WINDOWS)
     optimizer = mg.AdamW(parameters, RATE, betas=(0.9, 0.99))
     for step in range(STEPS):

@@ -27,9 +27,9 @@ than the positions in the table: take the first T rows.  Return logits, without
 softmax: the loss of exercise 2 has it inside.
 
 When the function is right, it is trained on the plays of this project, for a
-minute at most.  Who counts which character follows which (bigrams, pairs) gets
-a loss of 2.332 nats; who counts triples (trigrams) gets 1.704.  Your model has
-to get below both.
+minute at most.  Counting which character follows which (bigrams) gives a loss
+of 2.332 nats; counting triples (trigrams) gives 1.704.  Your model has to get
+below both.
 """
 import numpy as np
 

@@ -85,13 +85,12 @@ def alike():
     yield """
         These six rows are much alike, because all weights lie between 0.09 and 0.24.  And a
         model could learn nothing here except the embeddings.  The next station adds that."""
-    one, other = weights.data[1, 2], weights.data[2, 1]
     yield Question(
         """The table of scores is symmetric: the score of "journey" and "starts" is the score of
         "starts" and "journey".  Is the table of weights symmetric as well?""",
         f"""No.  Both scores are {scores.data[1, 2]:.4f}.  But softmax divides by the sum of the
         powers of a row, and the rows have different sums.  So "journey" gives "starts" a weight
-        of {one:.4f}, and "starts" gives "journey" {other:.4f}.""")
+        of {weights.data[1, 2]:.4f}, and "starts" gives "journey" {weights.data[2, 1]:.4f}.""")
 
 
 @station("Queries, keys and values", minutes=12)

@@ -216,7 +216,7 @@ CHANGED = [
     ("softmax", "lambda g: y", "lambda g: g @ g @ zz + y",
      "The gradient by x cannot be made for x float64[2, 2]: line 4"),
     ("softmax", "lambda g: y", "lambda g: y.fill(y.sum()) or y",
-     "It goes back to another gradient when it is called twice"),
+     "It returns another gradient when it is called a second time"),
     ("softmax", "lambda g: y", "lambda g: g.fill(0) or y", "It changes g, the gradient that it "),
     ("softmax", "return y,", "return y.tolist(),", "Its value is a list, and should be an array"),
     ("softmax", "@op\ndef softmax(x):", "N = [0] * 20\n@op\ndef softmax(x):\n    N.pop()",
@@ -320,10 +320,10 @@ def test_a_renamed_file_is_known_by_its_function(tmp_path):
 
 def test_float64_made_of_float32_is_remarked_on_and_not_the_other_way(said):
     _, remark, _ = said("causal_head", solved("causal_head").replace("math.sqrt", "np.sqrt"))
-    assert remark.startswith("It makes float64 of float32")
+    assert remark.startswith("It turns float32 into float64")
     lines = said("adamw_step", solved("adamw_step").replace(
         "return new, m, v", "return tuple(x.astype(np.float32) for x in (new, m, v))"))
-    assert lines[0].startswith("Right.") and not any("float64 of" in line for line in lines)
+    assert lines[0].startswith("Right.") and not any("float64, which" in line for line in lines)
 
 
 def test_what_is_printed_is_remarked_on_and_shown_up_to_ten_lines_beside_a_wrong_answer(said,
