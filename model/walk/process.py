@@ -31,13 +31,24 @@ CUT_OFF = 70        # the exit status if the judge cannot answer
 def check(path: str | os.PathLike, patience: float = 1) -> Verdict:
     """Judge a student's file; if that takes long, say so on standard error.
 
-    The student's code gets `patience` times the usual seconds.
+    The student's code gets `patience` times the usual seconds, and more if it waits for kernels.
     """
-    path, nonce, seen = os.path.abspath(path), secrets.token_hex(), 0
-    until = time.monotonic() + OURS
-    slow = (f"judging {in_a_line(os.path.basename(path))}; this takes longer the first time, when "
-            "parts of the engine are compiled")
-    with AtOnce(), announced_if_slow(slow), started(path, nonce, patience) as (process, answer):
+    path = os.path.abspath(path)
+    with AtOnce(), told_if_slow(
+            f"judging {in_a_line(os.path.basename(path))}; this takes longer the first time, when "
+            "parts of the engine are compiled"):
+        while True:
+            verdict, frames = attempt(path, patience)
+            if patience >= 16 or not any(COMPILER in file for file, _ in frames):
+                return verdict
+            patience *= 2
+
+
+def attempt(path: str, patience: float) -> tuple[Verdict, list[tuple[str, str]]]:
+    """Judge a file in a new process.  Return the verdict, and the frames, (file, line), in which
+    the process was if it was stopped, the innermost first."""
+    nonce, seen, until = secrets.token_hex(), 0, time.monotonic() + OURS
+    with started(path, nonce, patience) as (process, answer):
         while True:
             status = process.poll()         # before the look, so that the last line is seen
             with open(answer, "rb") as file:
@@ -46,7 +57,7 @@ def check(path: str | os.PathLike, patience: float = 1) -> Verdict:
                 kind, what = json.loads(message)
                 seen += 1
                 if kind == "verdict":
-                    return Verdict(*what)
+                    return Verdict(*what), []
                 if kind == "seconds":
                     until = time.monotonic() + what + GRACE
                 else:
@@ -55,9 +66,8 @@ def check(path: str | os.PathLike, patience: float = 1) -> Verdict:
                 break
             time.sleep(TICK)
     frames = re.findall(r'File "(.*)", line (\d+) in ', written)
-    if patience < 16 and any(COMPILER in file for file, _ in frames):
-        return check(path, 2 * patience)    # it had to wait for kernels
-    return Verdict(False, [endless(path, frames) if frames or status is None else ended(status)])
+    said = endless(path, frames) if frames or status is None else ended(status)
+    return Verdict(False, [said]), frames
 
 
 def endless(path: str, frames: list[tuple[str, str]]) -> str:
