@@ -177,10 +177,6 @@ def test_columns_and_one_key_at_a_time_give_the_context_vectors_of_station_4():
     assert (np.diff(read[:, 1]) >= 0).all() and (np.diff(read[:, 2]) > 0).all()
 
 
-def test_crossed_attention_has_a_row_for_each_query_and_a_column_for_each_key():
-    assert values(10, "Weights").shape == (3, 6) and values(10, "Context vectors").shape == (3, 3)
-
-
 def test_attention_finds_the_same_in_a_reversed_sentence():
     assert same(*values(11, 'The context vector of "journey"'))
 
