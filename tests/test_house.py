@@ -17,7 +17,7 @@ ROOMS = {"data.sources": "", "minigrad.kernels": "", "minigrad.watch": "",
          "model.variants": "",
          "model.convert": "", "model.count": "minigrad.watch", "model.replay": "minigrad.watch",
          "model.reverse": "model.variants", "model.look": "minigrad.watch model.reverse",
-         "model.walk": "minigrad.kernels minigrad.watch model.look model.reverse model.variants"}
+         "model.walk": "minigrad.watch model.look model.reverse model.variants"}
 # In the book, a file imports only from its own row and the rows below it.
 ROWS = ["train model.sample", "model.report", "model.run", "model.settings",
         "model", "model.causality", "model.generation model.scoring",
