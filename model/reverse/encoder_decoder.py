@@ -43,8 +43,7 @@ class EncoderDecoderConfig:
 
     @property
     def std_out(self) -> float:
-        """The spread of the weights that write to the residual stream: the decoder's sums 3 n_layer
-        of their outputs."""
+        """The standard deviation of weights that write to the residual stream, 3 n_layer times."""
         return STD / math.sqrt(3 * self.n_layer)
 
     def model(self) -> "EncoderDecoder":
@@ -114,12 +113,8 @@ class EncoderDecoder(Module):
     Sources are padded at the end with PAD to the length of the batch; padding is never attended to.
     A target begins with BEGIN and ends with END; earlier positions never see the PAD after that.
 
-    Parameters
-    ----------
-    sizes, options : those of an EncoderDecoderConfig, in its order or by its names.
-    seed : the seed of the initial weights.
-    dtype : np.float32 to train, np.float64 to check gradients; None for parameters that have shapes
-        and no memory.
+    Sizes and options are those of an EncoderDecoderConfig, in its order or by its names.  With the
+    dtype None, parameters have shapes and no memory.
     """
 
     def __init__(self, *sizes: int, seed: int = 0, dtype: type = np.float32, **options) -> None:

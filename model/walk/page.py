@@ -48,7 +48,7 @@ def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]
 
 
 def _most(table: Table) -> float | None:
-    """Return what has the full colour: 1 among weights, else the largest number of the table."""
+    """Return the number that gets the full colour: 1 for weights, None for the largest number."""
     return 1.0 if "weights" in table.title.lower() else None
 
 

@@ -1,9 +1,10 @@
-"""Exercises: what a file of one holds, and the folder of files that a student fills in.
+"""Exercises: what the file of an exercise holds, and the folder of files that a student fills in.
 
-An exercise is one file in model/walk/exercises: a docstring, the text for the student; the answer,
-which the student gets without its body; `cases(rng)`, the arguments to try it with, the first small
-enough to be shown; and `MISTAKES`, a sentence for each that has a name, with the pieces of the
-answer's source that make it, {right: wrong}.  `TENSORS = False` says that it works on plain arrays.
+An exercise is one file in model/walk/exercises.  Its docstring is the text for the student, and its
+first function is the answer, which the student gets without its body.  `cases(rng)` returns the
+arguments to try it with; the first are small, so that they can be shown.  `MISTAKES` has a sentence
+for each known mistake, and the change of the answer's source that makes it, {right: wrong}.
+`TENSORS = False` says that the answer works on plain arrays.
 """
 import functools
 import importlib
@@ -25,8 +26,8 @@ EMPTY = 'raise NotImplementedError("write it here")'
 
 
 def op(f: Callable) -> Callable:
-    """Make `f(*arrays) -> value, vjps` an op on Tensors, as `mg.op` does, but list it nowhere: an
-    op of the engine may have its name."""
+    """Make `f(*arrays) -> value, vjps` an op on Tensors, as `mg.op` does, but do not register it:
+    the engine may have an op of that name."""
     with mock.patch.dict(mg.OPS, clear=True):
         return mg.op(f)
 
@@ -94,8 +95,8 @@ def exercises() -> list[Exercise]:
 
 
 def write(folder: str | os.PathLike) -> list[pathlib.Path]:
-    """Write the files to fill in, and return those that are new.  What has the name of one stays as
-    it is.
+    """Write the files to fill in, and return those that are new.  A file that is there already is
+    not changed.
 
     Raises
     ------

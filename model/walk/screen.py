@@ -17,7 +17,7 @@ END = """
 
 
 def screen(stations: Sequence[Station], number: int) -> str:
-    """Return a station, after the answer to the question of the one before it."""
+    """Return the text of a station, after the answer to the question of the station before."""
     station = stations[number - 1]
     head, minutes = f"{number}. {station.title}", f"about {number_of(station.minutes, 'minute')}"
     lines = [f"{head:{WIDTH - len(minutes)}}{minutes}", "-" * WIDTH, ""]
@@ -30,7 +30,7 @@ def screen(stations: Sequence[Station], number: int) -> str:
 
 
 def closing(stations: Sequence[Station], number: int) -> str:
-    """Return what follows the last screen that is shown."""
+    """Return the text after the last station that is shown."""
     if number < len(stations):
         return f"The answer:  python -m model.walk {number + 1}"
     return "\n".join([*answer(stations, number), "", *prose(END)])

@@ -20,7 +20,7 @@ class Table(NamedTuple):
     columns: Sequence[str]
     line: Line | None = None        # the line of source that made the values
     digits: int = 4
-    axes: tuple[str, str] | None = None     # what a row and a column is; a page then draws a map
+    axes: tuple[str, str] | None = None     # the words for a row and a column of a map on a page
 
 
 class Question(NamedTuple):
@@ -30,9 +30,9 @@ class Question(NamedTuple):
 
 
 class Station(NamedTuple):
-    """A stop of the walk: `parts` returns paragraphs and tables, and at last the question."""
+    """A station: `parts` returns its paragraphs and tables, and last its question."""
     title: str
-    minutes: int                    # that a reader takes
+    minutes: int                    # that a reader needs
     parts: Callable[[], list[str | Table | Question]]
 
 
