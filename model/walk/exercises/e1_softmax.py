@@ -80,8 +80,7 @@ MISTAKES = {
         {"y * (g - (g * y).sum(axis=-1, keepdims=True))": "y * (1 - y) + 0 * g"},
     "The shares of all rows together have the sum 1.  Each row needs its own: sum the last axis.":
         {"e.sum(axis=-1, keepdims=True)": "e.sum()"},
-    "Each column has the sum 1, and each row should: look at the axis of the sum.":
-        {"e.sum(axis=-1": "e.sum(axis=0"},
+    "Each column has the sum 1, and each row should.": {"e.sum(axis=-1": "e.sum(axis=0"},
     "The summed axis is lost, so NumPy divides column j by the sum of row j: use keepdims.":
         {"e.sum(axis=-1, keepdims=True)": "e.sum(axis=-1)"},
     "exp overflows for large scores: exp(710) is infinite, in float32 exp(89) already, and inf / "
@@ -97,6 +96,5 @@ MISTAKES = {
         {"x.max(axis=-1": "x.min(axis=-1"},
     "The scores are not raised to shares by exp, but divided by their sum as they are.":
         {"np.exp(x - x.max(axis=-1, keepdims=True))": "1.0 * x"},
-    "This is the logarithm of softmax: the shares themselves are its exp.":
-        {"return y,": "return np.log(y),"},
+    "This is the logarithm of softmax: take its exp.": {"return y,": "return np.log(y),"},
 }

@@ -89,8 +89,7 @@ MISTAKES = {
         {"return -log_p[rows, targets].mean()":
          "return -(log_p * np.eye(log_p.shape[-1])[targets]).mean()"},
     "The losses of the rows are summed; the loss is their mean.": {".mean(), (": ".sum(), ("},
-    "The loss lacks its minus sign: log p is negative, and the loss is not.":
-        {"return -log_p": "return log_p"},
+    "The loss lacks its minus sign: log p is negative.": {"return -log_p": "return log_p"},
     "The logarithm has the base 2, so the loss is in bits; take the natural logarithm, np.log.":
         {"return -log_p[rows, targets]": "return -log_p[rows, targets] / np.log(2)"},
     "This is the mean of the targets' probabilities, without a logarithm.":

@@ -67,15 +67,13 @@ MISTAKES = {
         {"/ math.sqrt(D)": "/ math.sqrt(x.shape[-1])"},
     "The scores are divided by sqrt(T), the number of words; divide by sqrt(D), a query's width.":
         {"/ math.sqrt(D)": "/ math.sqrt(T)"},
-    "The scores are multiplied by sqrt(D); they should be divided by it.":
-        {"/ math.sqrt(D)": "* math.sqrt(D)"},
+    "The scores are multiplied by sqrt(D); divide by it.": {"/ math.sqrt(D)": "* math.sqrt(D)"},
     "The weights are divided by sqrt(D) after the softmax; divide the scores before it.":
         {" / math.sqrt(D)": "", WEIGHTS: WEIGHTS + " / math.sqrt(D)"},
     "There is no mask: every word sees the words after it.": {HIDDEN: "scores"},
     "The mask hides the past and shows the future: hide what is right of the diagonal.":
         {"np.triu(np.ones((T, T), bool), k=1)": "np.tril(np.ones((T, T), bool), k=-1)"},
-    "The mask hides the diagonal too, so a word cannot look at itself, and the first at nothing.":
-        {"k=1": "k=0"},
+    "The mask hides the diagonal too, so a word cannot look at itself.": {"k=1": "k=0"},
     "The mask begins one word too late: every word still sees the next one.": {"k=1": "k=2"},
     "The mask keeps each word from all others: only the diagonal is open.":
         {"np.triu(np.ones((T, T), bool), k=1)": "~np.eye(T, dtype=bool)"},
@@ -102,11 +100,9 @@ MISTAKES = {
         {"key.swapaxes(-1, -2)": "key.T"},
     "Axes 0 and 1 are exchanged; with a batch in front, the last two axes are others.":
         {"swapaxes(-1, -2)": "swapaxes(0, 1)"},
-    "The weights mix the keys; they should mix the values.": {"weights @ value": "weights @ key"},
-    "The weights mix the queries; they should mix the values.":
-        {"weights @ value": "weights @ query"},
-    "The weights mix x itself; they should mix the values, x @ w_value.":
-        {"weights @ value": "weights @ x"},
+    "The weights mix the keys; they should mix the values.": {"@ value": "@ key"},
+    "The weights mix the queries; they should mix the values.": {"@ value": "@ query"},
+    "The weights mix x itself; they should mix the values, x @ w_value.": {"@ value": "@ x"},
     "The weights are transposed before they mix the values.":
         {"weights @ value": "weights.swapaxes(-1, -2) @ value"},
     "The matrices are transposed, as PyTorch's layers have them; here it is x @ w.":

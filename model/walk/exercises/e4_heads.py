@@ -85,10 +85,8 @@ MISTAKES = {
         {HEAD: "causal_head(x, *mg.split(w_qkv[:, 3 * h * D:3 * (h + 1) * D], 3, axis=1))"},
     "The output matrix is missing.": {" @ w_out": ""},
     "The output matrix is transposed.": {"@ w_out": "@ w_out.T"},
-    "The input is added to the output; that is for the block, not for attention itself.":
-        {"@ w_out": "@ w_out + x"},
-    "The heads are joined in the wrong order: head 0 comes first.":
-        {"(mixed, axis=-1)": "(mixed[::-1], axis=-1)"},
+    "The input is added to the output; only a block does that.": {"@ w_out": "@ w_out + x"},
+    "The heads are in the wrong order: head 0 comes first.": {"(mixed,": "(mixed[::-1],"},
     "The heads are joined channel by channel; they belong side by side, one after another.":
         {JOINED: "mg.stack(mixed, axis=-1).reshape(x.shape)"},
     "The heads are joined by a reshape of (..., H, T, D) alone; swap to (..., T, H, D) before it.":

@@ -79,8 +79,7 @@ MISTAKES = {
     "eps is not the argument but always 1e-5.": {"+ eps": "+ 1e-5"},
     "The rows are divided by the variance; it should be its square root.":
         {f"np.sqrt({VARIANCE} + eps)": f"({VARIANCE} + eps)"},
-    "The rows are not divided by sqrt(variance + eps), only centred.":
-        {"(x - mean) / std": "(x - mean)"},
+    "The rows are not divided by sqrt(variance + eps), only centred.": {"mean) / std": "mean)"},
     "The mean is not subtracted: this is an RMS-like norm, and layer norm centres each row.":
         {"z = (x - mean) / std": "z = x / std"},
     "Mean and variance are taken down the columns (that is batch norm); each row has its own.":
@@ -89,12 +88,11 @@ MISTAKES = {
         {"mean = x.mean(axis=-1, keepdims=True)": "mean = x.mean()", VARIANCE: "x.var()"},
     "Mean and variance have lost their axis, and meet the columns: keep it with keepdims.":
         {"x.mean(axis=-1, keepdims=True)": "x.mean(axis=-1)", VARIANCE: "x.var(axis=-1)"},
-    "The gain is missing in y.": {"return z * gain + bias": "return z + bias"},
-    "The bias is missing in y.": {"return z * gain + bias": "return z * gain"},
-    "The bias is added before the gain multiplies.":
-        {"return z * gain + bias": "return (z + bias) * gain"},
-    "Gain and bias are exchanged.": {"return z * gain + bias": "return z * bias + gain"},
-    "The gradient of x treats the mean as a constant: the term mean(dz) is missing.":
+    "The gain is missing in y.": {"z * gain + bias": "z + bias"},
+    "The bias is missing in y.": {"z * gain + bias": "z * gain"},
+    "The bias is added before the gain multiplies.": {"z * gain + bias": "(z + bias) * gain"},
+    "Gain and bias are exchanged.": {"z * gain + bias": "z * bias + gain"},
+    "The gradient of x treats the mean as constant: the term mean(dz) is missing.":
         {" - through_mean": ""},
     "The gradient of x treats the variance as a constant: the term z mean(dz z) is missing.":
         {" - through_variance": ""},
@@ -105,20 +103,15 @@ MISTAKES = {
     "The gradient of x is not divided by sqrt(variance + eps).":
         {"(dz - through_mean - through_variance) / std": "(dz - through_mean - through_variance)"},
     "The gradient of x forgets the gain: g is multiplied by it first.": {"dz = g * gain": "dz = g"},
-    "The term of the variance in the gradient of x lacks its factor z.":
-        {"z * (dz * z).mean": "(dz * z).mean"},
+    "The term of the variance in the gradient of x lacks its factor z.": {"z * (dz": "(dz"},
     "The term of the variance in the gradient of x has the wrong sign.":
         {"- through_variance": "+ through_variance"},
     "The gradient of x takes its means over the rows; they belong along each row.":
         {"dz.mean(axis=-1": "dz.mean(axis=0", "(dz * z).mean(axis=-1": "(dz * z).mean(axis=0"},
-    "The gradient of the gain uses x; it should be z, the normed row.":
-        {"(g * z).sum": "(g * x).sum"},
-    "The gradient of the gain is the mean over the rows; it should be their sum.":
-        {"(g * z).sum": "(g * z).mean"},
-    "The gradient of the gain is that of the bias: the factor z is missing.":
-        {"(g * z).sum": "g.sum"},
-    "The gradient of the bias is the mean over the rows; it should be their sum.":
-        {"return g.sum": "return g.mean"},
+    "The gradient of the gain uses x; it should be z, the normed row.": {"(g * z)": "(g * x)"},
+    "The gradient of the gain is a mean over the rows; it should be a sum.": {"z).sum": "z).mean"},
+    "The gradient of the gain is that of the bias: the factor z is missing.": {"(g * z)": "g"},
+    "The gradient of the bias is the mean over the rows; it is their sum.": {"g.sum": "g.mean"},
     "The gradient of the bias is multiplied by the gain; the bias is added after it.":
         {"return g.sum(axis=rows)": "return (g * gain).sum(axis=rows)"},
     "The gradients of gain and bias are exchanged.":

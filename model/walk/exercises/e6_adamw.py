@@ -55,11 +55,9 @@ M, V = "beta1 * m + (1 - beta1) * g", "beta2 * v + (1 - beta2) * g ** 2"
 STEP = "m_hat / (np.sqrt(v_hat) + eps)"
 MISTAKES = {
     "m and v are not corrected for their start at 0: divide by 1 - beta^t.":
-        {"m_hat = m / (1 - beta1 ** t)": "m_hat = m", "v_hat = v / (1 - beta2 ** t)": "v_hat = v"},
-    "m is not corrected for its start at 0: divide it by 1 - beta1^t.":
-        {"m_hat = m / (1 - beta1 ** t)": "m_hat = m"},
-    "v is not corrected for its start at 0: divide it by 1 - beta2^t.":
-        {"v_hat = v / (1 - beta2 ** t)": "v_hat = v"},
+        {"m / (1 - beta1 ** t)": "m", "v / (1 - beta2 ** t)": "v"},
+    "m is not corrected for its start at 0: divide by 1 - beta1^t.": {"m / (1 - beta1 ** t)": "m"},
+    "v is not corrected for its start at 0: divide by 1 - beta2^t.": {"v / (1 - beta2 ** t)": "v"},
     "The correction uses t - 1; t begins at 1, and in the first step m and v have one gradient.":
         {"beta1 ** t": "beta1 ** (t - 1)", "beta2 ** t": "beta2 ** (t - 1)"},
     "The correction multiplies beta by t; it should be beta to the power of t, beta ** t.":
@@ -82,13 +80,11 @@ MISTAKES = {
         {f"p - lr * ({STEP} + weight_decay * p)": f"(p - lr * {STEP}) * (1 - lr * weight_decay)"},
     "eps is added inside the root; it belongs outside, to the root of v.":
         {"np.sqrt(v_hat) + eps": "np.sqrt(v_hat + eps)"},
-    "eps is missing: where all gradients were 0, the step is 0 / 0.":
-        {"np.sqrt(v_hat) + eps": "np.sqrt(v_hat)"},
+    "eps is missing: where all gradients were 0, the step is 0 / 0.": {" + eps)": ")"},
     "The root of v is missing: divide by sqrt(v_hat) + eps.": {"np.sqrt(v_hat)": "v_hat"},
     "v averages the gradient; it should average its square.": {"g ** 2": "g"},
     "The gradient enters m without its factor 1 - beta1.": {"(1 - beta1) * g": "g"},
-    "The gradient's square enters v without its factor 1 - beta2.":
-        {"(1 - beta2) * g ** 2": "g ** 2"},
+    "The gradient's square enters v without its factor 1 - beta2.": {"(1 - beta2) * g": "g"},
     "beta and 1 - beta are exchanged: the old mean keeps the share beta, which is close to 1.":
         {M: "(1 - beta1) * m + beta1 * g", V: "(1 - beta2) * v + beta2 * g ** 2"},
     "beta1 and beta2 are exchanged: beta1 belongs to m, beta2 to v.":

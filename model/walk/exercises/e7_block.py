@@ -67,20 +67,16 @@ MLP = 'mg.gelu(read @ w["up"]) @ w["down"]'
 FIRST, SECOND = f"x + {FOUND}", f"middle + {MLP}"
 NO_NORM1, NO_NORM2 = {f"read = {NORM1}": "read = x"}, {f"read = {NORM2}": "read = middle"}
 MISTAKES = {
-    "The first residual is missing: what attention finds replaces x; it should be added to it.":
-        {FIRST: FOUND},
-    "The second residual is missing: what the MLP finds replaces x; it should be added to it.":
-        {SECOND: MLP},
-    "Both residuals are missing: each part replaces x; it should add to it.":
-        {FIRST: FOUND, SECOND: MLP},
+    "The first residual is missing: add what attention finds to x.": {FIRST: FOUND},
+    "The second residual is missing: add what the MLP finds to x.": {SECOND: MLP},
+    "Both residuals are missing: each part should add to x.": {FIRST: FOUND, SECOND: MLP},
     "The first residual starts from the normed x.  Only attention reads that; add to x itself.":
         {FIRST: f"read + {FOUND}"},
     "The second residual starts from the normed x.  Only the MLP reads that; add to x itself.":
         {SECOND: f"read + {MLP}"},
     "Both residuals start from the normed x.  Only the parts read that; add to x itself.":
         {FIRST: f"read + {FOUND}", SECOND: f"read + {MLP}"},
-    "The second residual starts from the block's input, so what attention found is lost.":
-        {SECOND: f"x + {MLP}"},
+    "The second residual starts from the block's input, without attention.": {SECOND: f"x + {MLP}"},
     "The norms stand after the sums (post-norm); here each part reads a normed copy of x.":
         NO_NORM1 | NO_NORM2 | {FIRST: f'layer_norm({FIRST}, w["gain1"], w["bias1"])',
                                SECOND: f'layer_norm({SECOND}, w["gain2"], w["bias2"])'},
@@ -106,15 +102,13 @@ MISTAKES = {
     "The MLP comes before attention; attention is first.":
         {NORM1: 'layer_norm(x, w["gain2"], w["bias2"])', FIRST: f"x + {MLP}",
          NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])', SECOND: f"middle + {FOUND}"},
-    "The GELU is missing: without it, up and down are one matrix.":
-        {MLP: '(read @ w["up"]) @ w["down"]'},
+    "The GELU is missing: without it, up and down are one matrix.": {"mg.gelu(": "("},
     "The MLP bends by ReLU; here it is the GELU, mg.gelu.": {"mg.gelu": "mg.relu"},
     "The MLP uses the GELU's approximation by tanh; here it is the exact one.":
         {'mg.gelu(read @ w["up"])': 'mg.gelu(read @ w["up"], "tanh")'},
-    "The GELU stands after down; it belongs between up and down.":
+    "The GELU stands after down; it belongs before it.":
         {MLP: 'mg.gelu(read @ w["up"] @ w["down"])'},
-    "The GELU stands before up; it belongs between up and down.":
-        {MLP: 'mg.gelu(read) @ w["up"] @ w["down"]'},
+    "The GELU stands before up; it belongs after it.": {MLP: 'mg.gelu(read) @ w["up"] @ w["down"]'},
     "Attention is missing: the block has its MLP only.": {FIRST: "x"},
     "The MLP is missing: the block has its attention only.": {SECOND: "middle"},
     "Attention has one head, whatever `heads` says.": {'w["out"], heads)': 'w["out"], 1)'},

@@ -77,28 +77,22 @@ LOGITS = f'{NORMED} @ w["unembed"]'
 MISTAKES = {
     "The positions are missing, so the model cannot tell the order of what it sees.": {PLACED: ""},
     "Every position gets the row of position 0.": {ROWS: 'w["positions"][0]'},
-    "The positions are taken from the end of their table; take its first T rows.":
-        {ROWS: 'w["positions"][-T:]'},
-    "The positions run backwards: position 0 belongs to the first character.":
-        {ROWS: f"{ROWS}[::-1]"},
+    "The positions are the last rows of the table; take the first.": {ROWS: 'w["positions"][-T:]'},
+    "The positions run backwards: position 0 is the first character's.": {ROWS: f"{ROWS}[::-1]"},
     "The positions begin with row 1; the first is row 0.":
         {ROWS: 'w["positions"][np.minimum(np.arange(T) + 1, len(w["positions"]) - 1)]'},
-    "The positions are multiplied with the rows of the characters; they should be added.":
-        {PLACED: f" * {ROWS}"},
+    "The positions multiply the rows of the characters; add them.": {PLACED: f" * {ROWS}"},
     "The positions are looked up by the characters' ids; look them up by their place in the text.":
         {ROWS: 'w["positions"][np.minimum(ids, len(w["positions"]) - 1)]'},
-    "The positions alone are embedded; the characters are missing.":
-        {"x = mg.embedding": "x = 0.0 * mg.embedding"},
+    "The positions alone are embedded; the characters are missing.": {"x = mg": "x = 0.0 * mg"},
     "The blocks are missing.": {"x = block(x, of_block, heads)": "pass"},
     "Only the first block is used.": {'in w["blocks"]:': 'in w["blocks"][:1]:'},
     "Only the last block counts: the output of each block should be the input of the next.":
         {'in w["blocks"]:': 'in w["blocks"][-1:]:'},
-    "Every block uses the weights of the first.":
-        {"block(x, of_block, heads)": 'block(x, w["blocks"][0], heads)'},
+    "Every block uses the weights of the first.": {"x, of_block": 'x, w["blocks"][0]'},
     "The blocks run in the wrong order: the first is the one that reads the embeddings.":
         {'in w["blocks"]:': 'in w["blocks"][::-1]:'},
-    "The output of a block is added to its input; the block has done so already.":
-        {"x = block(": "x = x + block("},
+    "The input of a block is added to its output once too often.": {"x = block(": "x = x + block("},
     "The blocks have one head, whatever `heads` says.": {"of_block, heads)": "of_block, 1)"},
     "The last norm is missing.": {NORMED: "x"},
     "The last norm stands before the blocks; it belongs after them.":
@@ -106,15 +100,12 @@ MISTAKES = {
     "The last norm is used after every block; it belongs after the last one.":
         {"block(x, of_block, heads)": NORMED.replace("x", "block(x, of_block, heads)"),
          NORMED: f'x if w["blocks"] else {NORMED}'},
-    "Gain and bias are exchanged where the last norm is called.":
-        {NORMED: 'layer_norm(x, w["bias"], w["gain"])'},
+    "Gain and bias of the last norm are swapped.": {NORMED: 'layer_norm(x, w["bias"], w["gain"])'},
     "The logits come from the table of the characters, transposed; use \"unembed\", their own.":
         {'w["unembed"]': 'w["tokens"].T'},
     "\"unembed\" is transposed; it is (C, V) already.": {'w["unembed"]': 'w["unembed"].T'},
-    "These are probabilities; the loss expects logits, without softmax.":
-        {LOGITS: f"mg.softmax({LOGITS})"},
-    "These are logarithms of probabilities; return the logits as they are.":
-        {LOGITS: f"mg.log_softmax({LOGITS})"},
+    "These are probabilities; return logits, without softmax.": {LOGITS: f"mg.softmax({LOGITS})"},
+    "These are log-probabilities; return the logits.": {LOGITS: f"mg.log_softmax({LOGITS})"},
     "The logits are bent by the GELU; they are a plain product.": {LOGITS: f"mg.gelu({LOGITS})"},
     "The value is right, but no gradient reaches the characters: they are read as arrays (.data).":
         {'mg.embedding(ids, w["tokens"])': 'w["tokens"].data[ids]'},
