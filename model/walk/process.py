@@ -34,7 +34,7 @@ def check(path: str | os.PathLike, patience: float = 1) -> Verdict:
     The student's code gets `patience` times the usual seconds, and more if it waits for kernels.
     """
     path = os.path.abspath(path)
-    with AtOnce(), told_if_slow(
+    with AtOnce(), announced_if_slow(
             f"judging {in_a_line(os.path.basename(path))}; this takes longer the first time, when "
             "parts of the engine are compiled"):
         while True:

@@ -115,7 +115,8 @@ def test_the_line_of_a_loop_is_shown_where_it_is_the_student_s(monkeypatch, tmp_
 def test_what_the_process_tells_is_said_and_only_its_random_word_makes_a_verdict(
         monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(process.secrets, "token_hex", lambda: "abc")
-    monkeypatch.setattr(process, "announced_if_slow", lambda what: contextlib.nullcontext(print(what)))
+    monkeypatch.setattr(process, "announced_if_slow",
+                        lambda what: contextlib.nullcontext(print(what)))
     ended(monkeypatch, tmp_path, '["verdict", [true, ["Wrong."]]]\nabc["seconds", 5]\n'
           'abc["said", "step 1\\u001b[31m"]\nabc["verdict", [true, ["Right."]]]\n')
     assert process.check("my\n.py") == (True, ["Right."])
