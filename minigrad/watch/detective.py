@@ -1,6 +1,7 @@
-"""Find the first op that makes a nan or an inf: every op is watched, forward and backward."""
+"""Find the first op that makes a nan or an inf: watch every op, forward and backward."""
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,40 +14,37 @@ from minigrad.watch.source import Line, callers, definition, line_of
 from minigrad.watch.text import Numbers
 
 WIDTH = 98          # of a report, in characters
-HEAD = 14           # of those, before the text
 
 
 class Finding(NamedTuple):
     """The first op that made a value that is not finite."""
     op: str
     direction: str          # "forward" or "backward"
-    line: Line | None       # the line of source that ran the op
-    module: str             # the module that contains it; empty outside the model
-    given: list[Numbers]
     made: Numbers
     cause: str              # "weight", "input", "overflow", "zero", "domain" or "op"
     why: str                # the same in words
+    line: Line | None = None        # the line of source that ran the op
+    module: str = ""        # the module that contains it; empty outside the model
+    given: Sequence[Numbers] = ()
     left_out: Line | None = None    # a mg.where that took the other branch there
 
     def __str__(self) -> str:
-        way = "going forward" if self.direction == "forward" else "going back, in its gradient"
-        place = "" if self.line is None else f" at {self.line.place}"
-        rows = [("first in", f"{self.op}, {way}{place}"
-                 + (f", in {self.module}" if self.module else ""))]
-        if self.line and self.line.text:
-            rows.append(("", self.line.text))
-        rows += [("given" if not i else "", str(numbers)) for i, numbers in enumerate(self.given)]
-        rows += [("made", str(self.made)), ("because", self.why)]
-        return "\n".join(textwrap.fill(text, WIDTH, initial_indent=f"   {head:{HEAD - 3}}",
-                                       subsequent_indent=" " * (HEAD + 2))
-                         for head, text in rows)
+        found = f"{self.op}, going " + ("forward" if self.direction == "forward" else
+                                        "back, in its gradient")
+        found += f" at {self.line.place}" if self.line else ""
+        found += f", in {self.module}" if self.module else ""
+        rows = [("first in", found), ("", self.line.text if self.line else ""),
+                *zip(("given", *[""] * len(self.given)), map(str, self.given)),
+                ("made", str(self.made)), ("because", self.why)]
+        return "\n".join(textwrap.fill(text, WIDTH, initial_indent=f"   {head:11}",
+                                       subsequent_indent=" " * 16) for head, text in rows if text)
 
 
 class Detective(Watcher):
     """Finds the first op that makes a nan or an inf.
 
     Run forward and backward inside `with detective:`.  Its `finding` is then that op, or None.  An
-    op to which the program itself gives -inf may return -inf: masks do.
+    op that gets -inf from the program itself, such as a mask, may return -inf.
     """
 
     def __init__(self, model: Module) -> None:
@@ -54,9 +52,9 @@ class Detective(Watcher):
         self._model = model
         self._names = {p.node: name for name, p in model.named_parameters()}
         self._modules = {id(module): path for path, module in model.named_modules()}
-        self._ran = {}          # node -> line, module and inputs' Numbers of its op
+        self._ran = {}          # node -> line, module and given numbers of its op
         self._branches = {}     # node -> line of the mg.where that its gradient came back through
-        self._said = []         # messages of NumPy since the last op
+        self._warnings = []     # of NumPy since the last op
         self._errors = np.errstate(divide="log", over="log", invalid="log", call=self)
 
     def __enter__(self) -> "Detective":
@@ -69,42 +67,41 @@ class Detective(Watcher):
 
     def write(self, text: str) -> None:
         """Receive NumPy's message on a division by zero, an overflow or an invalid operation."""
-        self._said.append(text.strip().removeprefix("Warning: "))
+        self._warnings.append(text.strip().removeprefix("Warning: "))
 
     def look_at_gradients(self) -> None:
-        """Check the gradients at the end: if no op made it, a sum of them or of their squares
-        did."""
+        """Check the gradients in `.grad`.  Where every op sent finite ones, their sum over several
+        uses or batches may overflow, and so may the sum of their squares."""
         if self.finding:
             return
         found = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
         bad = next((name for name, g in found.items() if not np.isfinite(g).all()), None)
         if bad:
-            self.finding = _overflow(
+            self._find_overflow(
                 "sum", Numbers.of(f"the gradient of {bad}", found[bad]), found[bad].dtype,
                 f"the gradients of {bad} from several places or batches are finite, and their sum")
         elif not math.isfinite(clip_grad_norm_(self._model.parameters(), math.inf)):
             name, g = max(found.items(), key=lambda item: np.abs(item[1]).max(initial=0))
-            self.finding = _overflow(
+            self._find_overflow(
                 "clip_grad_norm_", Numbers("norm", "float", 1, 1, 0, 0), g.dtype,
                 "every gradient is finite, but the sum of their squares",
                 definition(clip_grad_norm_), "", [Numbers.of(f"the gradient of {name}", g)])
 
     def _note(self, event):
-        if self.finding:
-            self._note_left_out(event)
-        else:
+        if not self.finding:
             super()._note(event)
-        self._said = []
+        elif self._leaves_it_out(event):
+            self.finding = self.finding._replace(left_out=line_of(next(callers())))
+        self._warnings = []
 
-    def _note_left_out(self, event):
-        """Check whether a mg.where leaves out what was found forward, so that it did harm only in
-        backward."""
-        if (event.op == "where" and event.direction == "forward" and not self.finding.left_out
+    def _leaves_it_out(self, event):
+        """Whether a mg.where takes the other branch, so that what was found forward does harm only
+        in backward."""
+        return (event.op == "where" and event.direction == "forward" and not self.finding.left_out
                 and self.finding.cause not in ("weight", "input")
                 and any(not np.isfinite(x.data).all() for x in event.inputs[1:]
                         if isinstance(x, Tensor) and x.node)
-                and np.isfinite(event.outputs[0].data).all()):
-            self.finding = self.finding._replace(left_out=line_of(next(callers())))
+                and np.isfinite(event.outputs[0].data).all())
 
     def _note_forward(self, event):
         frames = list(callers())
@@ -117,16 +114,15 @@ class Detective(Watcher):
         ran = line_of(frames[0]), owner(self._modules, frames) or "", given
         for out in event.outputs:
             self._ran[out.node] = ran
-            if out.dtype.kind == "f" and not (np.isfinite(out.data)
-                                              | masked & np.isneginf(out.data)).all():
+            if not self.finding and out.dtype.kind == "f" and not (
+                    np.isfinite(out.data) | masked & np.isneginf(out.data)).all():
                 self._find(event, Numbers.of("", out.data), *ran)
-                return
 
     def _note_backward(self, event):
         line, module, given = self._ran.get(event.node, (None, "", []))
         g, arrived = event.inputs[0], Numbers.of("the gradient of its value", event.inputs[0])
         if arrived.bad:
-            self.finding = _overflow(
+            self._find_overflow(
                 "sum", arrived, g.dtype, f"the gradients that came back to the value of {event.op} "
                 "from several places are finite, and their sum", line, module, given)
             return
@@ -141,38 +137,35 @@ class Detective(Watcher):
                 return
 
     def _find(self, event, made, line, module, given):
-        cause, why = self._cause(event, given, made)
-        self.finding = Finding(event.op, event.direction, line, module, given, made, cause, why)
+        self.finding = Finding(event.op, event.direction, made, *self._cause(event, given, made),
+                               line, module, given)
+
+    def _find_overflow(self, op, made, dtype, what, *where):
+        self.finding = Finding(op, "backward", made, "overflow",
+                               f"{what} is beyond the largest {dtype}", *where)
 
     def _cause(self, event, given, made):
-        names = set(self._names.values())
-        dtype = np.finfo(made.type.split("[")[0])
-        beyond = f"the largest {dtype.dtype}, {dtype.max:.2g}"
-        largest = max((abs(x) for n in (*given, made) for x in (n.low, n.high)
-                       if math.isfinite(x)), default=0.0)
+        """Return the cause in a word, and in a sentence."""
+        limits = np.finfo(made.type.split("[")[0])
+        beyond = f"the largest {limits.dtype}, {limits.max:.2g}"
         bad = [n for n in given if n.bad]
-        if weight := next((n for n in bad if n.name in names), None):
+        if weight := next((n for n in bad if n.name in self._names.values()), None):
             return "weight", (f"the weight {weight.name} is not finite before the step: "
                               f"{weight.bad:,} of its {weight.size:,} numbers are nan or inf")
         if bad and event.direction == "forward":
-            return "input", f"it was given nan or inf, as {bad[0].name}, which no op made"
-        if self._said:
-            kind, _, where = self._said[0].partition(" encountered in ")
+            return "input", f"nan or inf was given as {bad[0].name}, and no op made it"
+        if self._warnings:
+            kind, _, where = self._warnings[0].partition(" encountered in ")
             if kind == "divide by zero":
-                return "zero", (f"the log of 0 ({where})" if "log" in where else
-                                f"a division by 0 ({where})")
+                return "zero", f"{'the log of' if 'log' in where else 'a division by'} 0 ({where})"
             if kind == "invalid value":
-                return "domain", (f"{where} of what it is not defined for, such as 0 / 0, "
-                                  "inf - inf, or the log or root of a negative number")
-            return "overflow", f"{where} has a result beyond {beyond}"
-        if largest > 1e-3 * math.sqrt(dtype.max):
-            return "overflow", f"numbers as large as {largest:.2g} multiply to one beyond {beyond}"
+                return "domain", (f"{where} is not defined there, as in 0 / 0, inf - inf, or the "
+                                  "log or root of a negative number")
+            return "overflow", f"the result of {where} is beyond {beyond}"
+        largest = max((abs(x) for n in (*given, made) for x in (n.low, n.high)
+                       if math.isfinite(x)), default=0.0)
+        if largest > 1e-3 * math.sqrt(limits.max):
+            return "overflow", f"products of numbers as large as {largest:.2g} are beyond {beyond}"
         what = "its value" if event.direction == "forward" else "its gradient"
         where = f"; it is defined at {definition(OPS[event.op]).place}" if event.op in OPS else ""
-        return "op", (f"{what} is not finite, though nothing that it was given is large or not "
-                      f"finite{where}")
-
-
-def _overflow(op, made, dtype, what, line=None, module="", given=()):
-    return Finding(op, "backward", line, module, list(given), made, "overflow",
-                   f"{what} is beyond the largest {dtype}")
+        return "op", f"{what} is not finite, though all it was given is finite and small{where}"

@@ -1,4 +1,4 @@
-"""What ops tell those who watch them: their arrays, the gradients that they send, their owners."""
+"""Read the events of ops: their arrays, the gradients that they send, the object that ran them."""
 import inspect
 from collections.abc import Iterable, Iterator
 from types import FrameType
@@ -10,8 +10,8 @@ from minigrad.core import OPS, Added, Array, Event, Node, Tensor, watch_ops
 
 
 class Watcher:
-    """Watches the ops that run inside `with`.  A subclass has `_note_forward` and `_note_backward`,
-    which take an event, and is not told of other parts of a step."""
+    """Watches the ops that run inside `with`.  A subclass has the methods `_note_forward` and
+    `_note_backward`, which take an event; or `_note`, which takes events of other parts, too."""
 
     def __enter__(self):
         self._watching = watch_ops(self._note)
@@ -27,8 +27,8 @@ class Watcher:
 
 
 def arguments(event: Event) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays that an op was given, each with the name of its argument, and numbers in
-    place of arrays; but not its settings."""
+    """Yield the name and value of each argument of an op that is an array, a part of a list of
+    arrays, or a number in place of an array; not its settings."""
     for argument, given in zip(inspect.signature(OPS[event.op]).parameters.values(), event.inputs):
         parts = given if isinstance(given, (list, tuple)) else [given]
         if (any(isinstance(part, (Tensor, np.ndarray)) for part in parts)
@@ -52,13 +52,13 @@ def gradients(event: Event) -> Iterator[tuple[Node, np.ndarray]]:
 
 
 def passes_on(event: Event) -> bool:
-    """Whether an op has only passed on its input, as dropout does if nothing is dropped."""
+    """Whether an op returned its input as it is, as dropout does if nothing is dropped."""
     value = event.outputs[0].data
     return any(isinstance(x, Tensor) and x.data is value for x in event.inputs)
 
 
 def owner(names: dict[int, Any], frames: Iterable[FrameType]) -> Any:
-    """Return the name of the innermost object whose method led to an op; `names` has names by the
-    ids of objects.  None if there is none."""
-    return next((names[its] for frame in frames
-                 if (its := id(frame.f_locals.get("self"))) in names), None)
+    """Return the name of the innermost object whose method led to an op, from names by the ids of
+    objects; None if no object has a name."""
+    owners = (id(frame.f_locals.get("self")) for frame in frames)
+    return next((names[key] for key in owners if key in names), None)

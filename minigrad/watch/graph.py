@@ -1,11 +1,11 @@
-"""The recorded graph, to look at: what ran going forward, and how backward visits it.
+"""Record the graph: what ran forward, and in which order backward visits it.
 
     with mg.Recorder(x=x) as r:
         y = f(x)
         y.backward()
     print(r.text())                     # and r.svg() is a drawing of the same
 
-Knows the engine's events, and no op by name.
+It uses the engine's events, and knows no op by name.
 """
 import textwrap
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ from minigrad.watch.text import aligned, numbers, type_of
 
 WIDTH = 80      # of the text, in characters
 RULES = """\
-Rules of the ops, with g for the gradient of what an op makes (and y for what it
-makes, unless an argument has that name):"""
-CAPTION = "Downwards: values.  Upwards, in the order of the numbers: gradients (grad)."
+Rules of the ops.  g is the gradient of an op's value; y is the value, unless an
+argument has that name:"""
+CAPTION = "Down: values.  Up, in the order of the numbers: gradients (grad)."
 
 
 @dataclass(eq=False)
@@ -43,14 +43,20 @@ class Place:
     inputs: list[Edge] = field(default_factory=list)
     parts: list[np.ndarray] = field(default_factory=list)   # of the gradient, as they came
     gradient: np.ndarray | None = None  # what backward made of the parts
-    turn: tuple[int, int] | None = None     # when backward came: in which pass, and when in it
+    turn: tuple[int, int] | None = None     # when backward came: the pass, and the order in it
     name: str = ""
-    label: str = ""                     # its number in the order of backward, or c1, c2, ...
+    label: str = ""                     # #1, #2, ... in the order of backward; or c1, c2, ...
 
     @property
     def kind(self) -> str:
         """The kind of the value: "leaf", "constant" or "op"."""
         return self.op if self.op in ("leaf", "constant") else "op"
+
+    @property
+    def title(self) -> str:
+        """The name and the op, as far as there are both."""
+        return (f"{self.name} = {self.op}" if self.name and self.kind == "op"
+                else self.name or self.op)
 
 
 class Recorder(Watcher):
@@ -74,13 +80,13 @@ class Recorder(Watcher):
         return self
 
     def places(self) -> list[Place]:
-        """Return the values that backward visited, in its order; then the others, as they were
-        made."""
+        """Return the values that backward visited, in its order; then the others, in the order in
+        which they were made."""
         for key, place in self._places.items():
             place.name = self._names.get(key, "")
         visited = sorted((p for p in self._places.values() if p.turn), key=lambda p: p.turn)
         others = [p for p in self._places.values() if not p.turn]
-        for letter, group in (("", visited), ("c", others)):
+        for letter, group in (("#", visited), ("c", others)):
             for number, place in enumerate(group, 1):
                 place.label = f"{letter}{number}"
         return visited + others
@@ -93,8 +99,7 @@ class Recorder(Watcher):
 
     def svg(self, title: str = "A recorded graph") -> str:
         """Return the graph as an SVG drawing."""
-        self.places()                           # which numbers and names them
-        places = sorted(self._places.values(), key=lambda place: place.birth)
+        places = sorted(self.places(), key=lambda place: place.birth)
         return draw(_boxes(places), title, CAPTION)
 
     def _note_forward(self, event):
@@ -105,11 +110,11 @@ class Recorder(Watcher):
                            max([self._birth, *(source.birth for source in sources)]))
             place = Place(event.op, out.data.copy(), type_of(out), self._birth, line,
                           [Edge(source) for source in sources])
-            self._places.setdefault(self._key(out), place)      # a constant may be passed on
+            self._places.setdefault(self._key(out), place)      # an op may return its constant
 
     def _note_backward(self, event):
         place = self._place(event.node)
-        self._passes += not place.parts         # a pass begins where nothing was sent
+        self._passes += not place.parts         # a pass begins where no op sent a part
         place.gradient, place.turn = event.inputs[0], (self._passes, -place.birth)
         for node, part in gradients(event):
             source = self._place(node)
@@ -120,7 +125,7 @@ class Recorder(Watcher):
                 place.inputs.append(edge)
             edge.part = part
             source.parts.append(part)
-            if node.op == "leaf":               # the engine tells only of those that send on
+            if node.op == "leaf":               # the engine has no event for a leaf
                 source.gradient = part if source.gradient is None else source.gradient + part
                 source.turn = self._passes, -source.birth
 
@@ -144,22 +149,21 @@ class Recorder(Watcher):
 
 
 def _table(places):
-    """Return a row for each place; value and gradient go below it if one line is too short."""
+    """Return a row for each place; value and gradient are on a second line if one is too short."""
     if not places:
         return "nothing was recorded"
     rows = [("", "in the order of backward", "type", "value", "gradient")]
     sums = [p for p in places if len(p.parts) > 1 and p.gradient is not None]
     for p in places:
-        label, gradient = _mark(p), numbers(p.gradient)
+        label, made, gradient = p.label, p.title, numbers(p.gradient)
+        if p.kind == "op":
+            made += f"({', '.join(edge.source.label for edge in p.inputs)})"
+        elif p.name:
+            made += f", {p.op}"
         if p in sums and p.gradient.size == 1:
             gradient += " = " + " + ".join(map(numbers, p.parts)).replace("+ -", "- ")
         elif p in sums:
             label += "*"
-        made = _title(p)
-        if p.kind == "op":
-            made += f"({', '.join(_mark(edge.source) for edge in p.inputs)})"
-        elif p.name:
-            made += f", {p.op}"
         rows.append((label, made, p.type, numbers(p.value), gradient))
     lines = aligned(rows)
     if max(map(len, lines)) > WIDTH:
@@ -170,26 +174,15 @@ def _table(places):
     return "\n".join(lines)
 
 
-def _mark(place):
-    return f"#{place.label}" if place.turn else place.label
-
-
-def _title(place):
-    return (f"{place.name} = {place.op}" if place.name and place.kind == "op"
-            else place.name or place.op)
-
-
 def _lines(places):
     """Return the places that each line of source made, in the order in which the lines ran."""
     made = {}
     for place in places:
         if place.line:
-            made.setdefault(place.line, []).append(_mark(place))
-    if not made:
-        return ""
-    rows = aligned([("made", "by the line", ""), *((", ".join(labels), line.place, line.text)
-                                                   for line, labels in made.items())])
-    return "\n".join(row if len(row) <= WIDTH else f"{row[:WIDTH - 4]} ..." for row in rows)
+            made.setdefault(place.line, []).append(place.label)
+    rows = [(", ".join(labels), line.place, line.text) for line, labels in made.items()]
+    lines = aligned([("made", "by the line", ""), *rows]) if rows else []
+    return "\n".join(row if len(row) <= WIDTH else f"{row[:WIDTH - 4]} ..." for row in lines)
 
 
 def _rules(places):
@@ -198,30 +191,28 @@ def _rules(places):
     for op in dict.fromkeys(p.op for p in places if p.op in OPS):
         back = ", ".join(derivatives(op))
         says = [meaning(op), f"Back: {back}" if back else "", f"({definition(OPS[op]).place})"]
-        rules.append(f"{op}: " + ".  ".join(filter(None, says)))
-    filled = [textwrap.fill(rule, WIDTH, initial_indent="  ", subsequent_indent="      ")
-              for rule in rules]
-    return "\n".join([RULES, *filled]) if rules else ""
+        rules.append(textwrap.fill(f"{op}: " + ".  ".join(filter(None, says)), WIDTH,
+                                   initial_indent="  ", subsequent_indent="      "))
+    return "\n".join([RULES, *rules]) if rules else ""
 
 
 def _boxes(places):
     boxes = {}
-    for place in places:
-        tip = [place.op]
-        if place.kind == "op":
-            tip = [f"{place.op}: {meaning(place.op)}", *derivatives(place.op)]
-            tip += [f"{place.line.place}: {place.line.text}"] if place.line else []
-        lines = [("head", _title(place)), ("faint", place.type),
-                 ("", f"value {numbers(place.value)}")]
-        if place.turn:
-            lines.append(("gradient", f"grad  {numbers(place.gradient)}"))
-        boxes[place] = Box(place.kind, lines, place.label if place.turn else "", "\n".join(tip),
-                           [_arrow(boxes[edge.source], edge) for edge in place.inputs])
+    for p in places:
+        tip = [p.op]
+        if p.kind == "op":
+            tip = [f"{p.op}: {meaning(p.op)}", *derivatives(p.op)]
+            tip += [f"{p.line.place}: {p.line.text}"] if p.line else []
+        lines = [("head", p.title), ("faint", p.type), ("", f"value {numbers(p.value)}")]
+        if p.turn:
+            lines.append(("gradient", f"grad  {numbers(p.gradient)}"))
+        boxes[p] = Box(p.kind, lines, p.label.strip("#") if p.turn else "", "\n".join(tip),
+                       [_arrow(boxes[edge.source], edge) for edge in p.inputs])
     return list(boxes.values())
 
 
 def _arrow(box, edge):
     if edge.part is None:
         return Arrow(box)
-    added = len(edge.source.parts) > 1 and edge.part.size == 1
-    return Arrow(box, numbers(edge.part) if added else "", f"sends back {numbers(edge.part)}")
+    in_a_sum = len(edge.source.parts) > 1 and edge.part.size == 1
+    return Arrow(box, numbers(edge.part) if in_a_sum else "", f"sends back {numbers(edge.part)}")

@@ -1,4 +1,4 @@
-"""The time of training by op, forward and backward, and by other parts of a step."""
+"""A profile: the time of training by op, forward and backward, and by other parts of a step."""
 import time
 from collections import Counter
 
@@ -47,15 +47,14 @@ class Profile(Watcher):
             return name, calls, *shown, f"{seconds[-1] / max(self.total, 1e-9):.0%}"
 
         parts = {name: seconds for (name, way), seconds in self.seconds.items() if way == "part"}
+        parts |= {"between ops and parts": self.total - sum(self.seconds.values()),
+                  "a step": self.total}
         ops = {op: [self.seconds[op, way] for way in ("forward", "backward")]
                for op, way in self.seconds if way != "part"}
-        rows = [(f"ms a step, of {self.steps}", "calls", "forward", "backward", "both", "share")]
-        for op, both in sorted(ops.items(), key=lambda item: -sum(item[1])):
-            calls = f"{self.calls[op] / steps:g}" if self.calls[op] else "-"
-            rows.append(row(op, calls, *both, sum(both)))
         totals = [sum(column) for column in zip((0, 0), *ops.values())]
-        rows.append(row("all ops", "", *totals, sum(totals)))
-        parts["between ops and parts"] = self.total - sum(self.seconds.values())
-        rows += [row(name, "", None, None, seconds)
-                 for name, seconds in (parts | {"a step": self.total}).items()]
-        return "\n".join(aligned(rows, "<>>>>>"))
+        return "\n".join(aligned([
+            (f"ms a step, of {self.steps}", "calls", "forward", "backward", "both", "share"),
+            *(row(op, f"{self.calls[op] / steps:g}" if self.calls[op] else "-", *both, sum(both))
+              for op, both in sorted(ops.items(), key=lambda item: -sum(item[1]))),
+            row("all ops", "", *totals, sum(totals)),
+            *(row(name, "", None, None, seconds) for name, seconds in parts.items())], "<>>>>>"))

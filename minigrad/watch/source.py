@@ -1,6 +1,6 @@
-"""Find the line of source that ran an op, and the rules of the op's gradient in its own source.
+"""The line of source that ran an op, and the rules of the op's gradient from its own source.
 
-Everything is read from the running frames and code, so that it cannot be out of date.
+Both are read from running frames and from code, so they are never out of date.
 """
 import ast
 import inspect
@@ -17,7 +17,6 @@ from typing import NamedTuple
 from minigrad.core import OPS, Tensor
 
 ENGINE = Path(__file__).parents[1]
-INSIDE = f"{ENGINE}{os.sep}"
 CORE = Tensor.backward.__code__.co_filename
 
 
@@ -34,13 +33,13 @@ class Line(NamedTuple):
 
 
 def callers() -> Iterator[FrameType]:
-    """Yield the frames outside of minigrad that led to the op that a watcher is notified of, the
-    innermost first."""
+    """Yield the frames outside of minigrad that led to the op of the current event, the innermost
+    first."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename != CORE:     # the watcher's own
         frame = frame.f_back
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(INSIDE):
+        if not frame.f_code.co_filename.startswith(f"{ENGINE}{os.sep}"):
             yield frame
         frame = frame.f_back
 
@@ -49,10 +48,10 @@ def line_of(frame: FrameType) -> Line:
     """Return the statement that a frame is running, with the lines of its call joined."""
     code = frame.f_code
     first, last, *_ = next(islice(code.co_positions(), frame.f_lasti // 2, None))
-    if first is None:                           # Python was told not to keep positions
+    if first is None:                           # python -X no_debug_ranges keeps no positions
         first = last = frame.f_lineno
     text = " ".join(linecache.getline(code.co_filename, n) for n in range(first, last + 1))
-    return Line(_shown(code.co_filename), first, " ".join(text.split()))
+    return Line(_relative(code.co_filename), first, " ".join(text.split()))
 
 
 def definition(f: Callable) -> Line:
@@ -61,13 +60,18 @@ def definition(f: Callable) -> Line:
     number = code.co_firstlineno
     while linecache.getline(code.co_filename, number).lstrip().startswith("@"):
         number += 1
-    text = linecache.getline(code.co_filename, number)
-    return Line(_shown(code.co_filename), number, text.strip())
+    return Line(_relative(code.co_filename), number,
+                linecache.getline(code.co_filename, number).strip())
+
+
+def _relative(file):
+    path = Path(file)
+    return path.relative_to(ENGINE.parent).as_posix() if ENGINE.parent in path.parents else file
 
 
 def meaning(op: str) -> str:
     """Return what an op computes: the first paragraph of its docstring, as one line."""
-    return _first_paragraph(op).split(" Back: ")[0].rstrip(".")
+    return _summary(op).partition(" Back: ")[0].rstrip(".")
 
 
 def derivatives(op: str) -> list[str]:
@@ -76,28 +80,19 @@ def derivatives(op: str) -> list[str]:
 
     g is the gradient of the op's value; y is the value, unless it is an argument.
     """
-    if " Back: " in (text := _first_paragraph(op)):
-        return [text.split(" Back: ")[1].rstrip(".")]
+    if back := _summary(op).partition(" Back: ")[2]:
+        return [back.rstrip(".")]
     try:
-        function = ast.parse(textwrap.dedent(inspect.getsource(OPS[op]))).body[0]
+        tree = ast.parse(textwrap.dedent(inspect.getsource(OPS[op])))
     except (OSError, TypeError, SyntaxError):   # the op was typed in, not read from a file
         return []
-    if not isinstance(function, ast.FunctionDef):
-        return []
-    *earlier, last = function.body
-    if any(isinstance(node, ast.Return) for part in earlier for node in ast.walk(part)):
-        return []                               # the rules differ between cases
-    value = last.value if isinstance(last, ast.Return) else None
-    vjps = getattr(value.elts[-1], "elts", []) if isinstance(value, ast.Tuple) else []
-    return [f"d{name} = {ast.unparse(vjp.body)}"
-            for name, vjp in zip(inspect.signature(OPS[op]).parameters, vjps)
-            if isinstance(vjp, ast.Lambda)]
+    match [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]:
+        case [ast.Tuple(elts=[_, ast.Tuple(elts=vjps)])]:
+            return [f"d{name} = {ast.unparse(vjp.body)}"
+                    for name, vjp in zip(inspect.signature(OPS[op]).parameters, vjps)
+                    if isinstance(vjp, ast.Lambda)]
+    return []                                   # several cases, or no lambdas
 
 
-def _first_paragraph(op):
+def _summary(op):
     return " ".join((inspect.getdoc(OPS[op]) or "").split("\n\n")[0].split())
-
-
-def _shown(file):
-    path = Path(file)
-    return path.relative_to(ENGINE.parent).as_posix() if ENGINE.parent in path.parents else file

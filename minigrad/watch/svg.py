@@ -1,9 +1,9 @@
-"""Draw a computation as SVG: its steps in a column, from the top down, and beside each step what
-enters the computation there.
+"""Draw a computation as SVG: its steps in a column from the top down, and to the left of each step
+the inputs that it is the first to use.
 
-An arrow from one step to the next is straight; one to a later step is an arc on the right.  What
-enters at several steps has a line between the two columns.  So no arrow crosses a box.  The file
-does not know what the boxes mean.
+The arrow from a step to the next is straight, the arrow to a later step is an arc on the right, and
+an input that several steps use has a line between the two columns.  So no arrow crosses a box.  The
+file does not know what the boxes mean.
 """
 import math
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from pathlib import Path
 
 CHARACTER, LINE = 7.3, 17       # of 12 pixel monospace, slightly more than any font needs
 MARGIN, HEAD, PADDING = 24, 72, 11      # around all; above the boxes, for the title; within a box
-DOWN, STACKED = 32, 14          # between steps, between boxes beside the same step
-ROOM, LANE = 30, 12             # beside a box for an arrow's end, between arrows that pass steps
+DOWN, STACKED = 32, 14          # between steps; between inputs of the same step
+ROOM, LANE = 30, 12             # beside a box for an arrow's end; between lines of inputs
 BULGE = 3                       # of an arc, by the root of its height
 
 
@@ -41,12 +41,12 @@ class Box:
         return LINE * len(self.lines) + 2 * PADDING - 4
 
     def at(self, share: float) -> float:
-        """Return how far down a point of the frame lies: 0 for the top, 1 for the bottom."""
+        """Return the y of a point of the frame: 0 is its top, 1 its bottom."""
         return self.top + share * self.height
 
 
 def draw(boxes: list[Box], title: str, description: str = "") -> str:
-    """Return the SVG of boxes, with the two texts above them.  A box comes after the sources of its
+    """Return the SVG of boxes, with two texts above them.  A box comes after the sources of its
     arrows."""
     steps, inputs, bottom = _stacked(boxes)
     room = ROOM + CHARACTER * max((len(a.label) for box in steps for a in box.arrows), default=0)
@@ -98,8 +98,8 @@ def _document(width, height, title, description, drawn):
 
 
 def _stacked(boxes):
-    """Put each step below the one before, and beside it the boxes without arrows that it is the
-    first to use.  Return the steps, {such a box: its step} and the bottom of the drawing."""
+    """Put each step below the one before, and its inputs, boxes without arrows, beside the first
+    step that uses them.  Return the steps, {input: its step} and the bottom of the drawing."""
     sources = {arrow.source for box in boxes for arrow in box.arrows}
     steps = [box for box in boxes if box.arrows or box not in sources]
     inputs, bottom = {}, HEAD

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-SHOWN = 6       # numbers of an array that are shown one by one; of larger ones only the range
+SHOWN = 6       # an array of at most so many numbers is shown whole; of a larger one, the range
 
 
 class Numbers(NamedTuple):
@@ -14,7 +14,7 @@ class Numbers(NamedTuple):
     type: str           # its dtype and shape
     size: int
     bad: int            # how many are nan or inf
-    low: float          # of the others, nan if there are none
+    low: float          # of the others; nan if there are none
     high: float
 
     @classmethod
@@ -26,14 +26,12 @@ class Numbers(NamedTuple):
         return cls(name, type_of(a), a.size, a.size - finite.size, low, high)
 
     def __str__(self) -> str:
-        reach = f"{self.low:.4g} to {self.high:.4g}" if self.low < self.high else f"{self.low:.4g}"
-        if not self.size:
-            reach = "empty"
-        elif self.bad == self.size:
-            reach = "all nan or inf"
+        said = f"{self.low:.4g} to {self.high:.4g}" if self.low < self.high else f"{self.low:.4g}"
+        if self.bad == self.size:
+            said = "all nan or inf" if self.size else "empty"
         elif self.bad:
-            reach += f", but for {self.bad:,} of {self.size:,} that are nan or inf"
-        return f"{self.name}  {self.type}: {reach}".strip()
+            said += f", but {self.bad:,} of {self.size:,} are nan or inf"
+        return f"{self.name}  {self.type}: {said}".strip()
 
 
 def type_of(array: np.ndarray) -> str:
@@ -42,7 +40,7 @@ def type_of(array: np.ndarray) -> str:
 
 
 def numbers(array: np.ndarray | None) -> str:
-    """Return the numbers of a small array as text; of a larger one the least, greatest and mean."""
+    """Return the numbers of a small array; of a larger one, the range and the mean."""
     if array is None:
         return "-"
     if array.size <= SHOWN:
@@ -69,8 +67,7 @@ def rms(arrays: list[np.ndarray]) -> float:
 
 
 def aligned(rows: list[tuple[str, ...]], sides: str = "") -> list[str]:
-    """Return a line for each row of a table, with columns aligned left (<, by default) or
-    right (>)."""
+    """Return the lines of a table.  Each column is aligned left (<, the default) or right (>)."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(f"{cell:{side}{width}}" for cell, side, width in
                       zip(row, sides or "<" * len(row), widths)).rstrip() for row in rows]

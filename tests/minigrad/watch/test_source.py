@@ -1,6 +1,5 @@
 """Lines and rules that are shown are those of the source that runs."""
 import linecache
-import pathlib
 
 import numpy as np
 import pytest
@@ -8,8 +7,9 @@ import pytest
 import minigrad as mg
 from minigrad.core import watch_ops
 from minigrad.watch.source import callers, definition, derivatives, line_of, meaning
+from tests.kit import ROOT, leaf
 
-ROOT = pathlib.Path(__file__).parents[3]
+HERE = "tests/minigrad/watch/test_source.py"
 
 
 def lines_of(f):
@@ -25,29 +25,22 @@ def lines_of(f):
 
 
 def test_an_op_is_traced_to_the_line_that_called_it_through_operators_and_methods():
-    x = np.ones(2)
-
     def here():
-        y = mg.Tensor(x) + 1.0
+        y = mg.Tensor(np.ones(2)) + 1.0
         return 2.0 * y.sum()
-    first, second, third = lines_of(here)
-    assert [op for op, *_ in (first, second, third)] == ["add", "sum", "multiply"]
-    assert {name for *_, name in (first, second, third)} == {"here"}
-    assert first[1].text == "y = mg.Tensor(x) + 1.0"
-    assert second[1] == third[1] and second[1].text == "return 2.0 * y.sum()"
-    assert first[1].file == "tests/minigrad/watch/test_source.py"
-    assert linecache.getline(__file__, first[1].number).strip() == first[1].text
-    assert second[1].place == f"tests/minigrad/watch/test_source.py:{first[1].number + 1}"
+    (_, first, _), second, third = lines_of(here)
+    assert first.text == "y = mg.Tensor(np.ones(2)) + 1.0"
+    assert first.text == linecache.getline(__file__, first.number).strip()
+    assert first.place == f"{HERE}:{first.number}"
+    line = (HERE, first.number + 1, "return 2.0 * y.sum()")
+    assert second == ("sum", line, "here") and third == ("multiply", line, "here")
 
 
-def test_a_call_over_several_lines_is_shown_whole():
+def test_a_call_over_several_lines_is_shown_whole_and_what_was_typed_in_without_text():
     (_, line, _), = lines_of(lambda: mg.add(
         np.ones(2),
         np.zeros(2)))
     assert line.text.endswith("mg.add( np.ones(2), np.zeros(2)))")
-
-
-def test_what_was_typed_in_has_a_place_and_no_text():
     (_, line, _), = lines_of(lambda: eval("mg.exp(np.ones(2))", globals()))
     assert line == ("<string>", 1, "")
 
@@ -77,7 +70,7 @@ NUMBERS = {"x": np.array([0.3, 1.7]), "y": np.array([2.5, 0.4]), "g": np.array([
                                 "sqrt", "tanh", "sigmoid"])
 def test_the_rules_compute_the_gradients(op):
     names = list(mg.OPS[op].__signature__.parameters)
-    leaves = {name: mg.Tensor(NUMBERS[name], requires_grad=True) for name in names}
+    leaves = {name: leaf(NUMBERS[name]) for name in names}
     value = mg.OPS[op](*leaves.values())
     value.backward(NUMBERS["g"])
     known = {"y": value.data} | {name: NUMBERS[name] for name in ("g", *names)}
@@ -94,7 +87,7 @@ def test_an_op_without_source_or_docstring_has_no_rules_and_breaks_nothing():
         assert derivatives("typed_in") == [] and meaning("typed_in") == ""
         assert definition(mg.OPS["typed_in"]).file == "<string>"
         with mg.Recorder() as r:
-            scope["typed_in"](mg.Tensor(1.5, requires_grad=True)).backward()
+            scope["typed_in"](leaf(1.5)).backward()
         assert "typed_in: (<string>:" in r.text() and "typed_in" in r.svg()
     finally:
         del mg.OPS["typed_in"]

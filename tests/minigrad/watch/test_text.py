@@ -7,24 +7,23 @@ import pytest
 from minigrad.watch.text import SHOWN, Numbers, aligned, norm, numbers, rms
 
 
-def test_small_arrays_are_shown_whole_and_larger_ones_by_their_reach():
-    assert numbers(np.array([[1.0, -0.0], [-np.inf, 0.123456]])) == "[[1, 0], [-inf, 0.1235]]"
-    assert numbers(np.array(7)) == "7" and numbers(np.ones(0)) == "[]" and numbers(None) == "-"
-    assert numbers(np.arange(SHOWN + 1.0)) == "0 to 6, mean 3"
-    assert numbers(np.arange(SHOWN + 1)) == "0 to 6"
-    assert numbers(np.full(SHOWN + 1, -np.inf)) == "-inf to -inf, mean -inf"
-    mixed = np.r_[np.inf, -np.inf, np.zeros(SHOWN)]
-    assert numbers(mixed) == "-inf to inf, mean nan"
+@pytest.mark.parametrize("array, says", [
+    (np.array([[1.0, -0.0], [-np.inf, 0.123456]]), "[[1, 0], [-inf, 0.1235]]"),
+    (np.array(7), "7"), (np.ones(0), "[]"), (None, "-"),
+    (np.arange(SHOWN + 1.0), "0 to 6, mean 3"), (np.arange(SHOWN + 1), "0 to 6"),
+    (np.full(SHOWN + 1, -np.inf), "-inf to -inf, mean -inf"),
+    (np.r_[np.inf, -np.inf, np.zeros(SHOWN)], "-inf to inf, mean nan")])
+def test_small_arrays_are_shown_whole_and_larger_ones_by_their_range(array, says):
+    assert numbers(array) == says
 
 
 @pytest.mark.parametrize("array, says", [
     (np.array([[1, -2.5]], np.float32), "x  float32[1, 2]: -2.5 to 1"),
     (np.full(3, 7), "x  int64[3]: 7"),
-    (np.array([1, np.nan, 3, -np.inf]),
-     "x  float64[4]: 1 to 3, but for 2 of 4 that are nan or inf"),
+    (np.array([1, np.nan, 3, -np.inf]), "x  float64[4]: 1 to 3, but 2 of 4 are nan or inf"),
     (np.array(np.inf), "x  float64[]: all nan or inf"),
     (np.empty((0, 2)), "x  float64[0, 2]: empty")], ids=str)
-def test_a_summary_says_between_which_numbers_and_how_many_are_not_finite(array, says):
+def test_a_summary_has_the_range_and_how_many_numbers_are_not_finite(array, says):
     assert str(Numbers.of("x", array)) == says
 
 
