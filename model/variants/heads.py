@@ -1,7 +1,6 @@
 """Single heads of attention, and heads side by side: the layer of `model/attention.py`, unpacked.
 
-Shapes are those of `model/attention.py`: T queries, S keys and values, H heads, D channels of a
-query or key.
+Shapes: T queries, S keys and values, H heads, D channels of a query or key.
 """
 from collections.abc import Sequence
 
@@ -25,12 +24,12 @@ class SelfAttention(Module):
                  rng: Rng = None, dtype: type = np.float32, d_context: int | None = None,
                  d_value: int | None = None) -> None:
         rng = np.random.default_rng(0) if rng is None else rng
-        d_context = d_in if d_context is None else d_context
-        d_value = d_out if d_value is None else d_value
-        # The outputs have the inputs' scale.
-        self.query = Linear(d_in, d_out, qkv_bias, rng, d_in ** -0.5, dtype)
-        self.key, self.value = (Linear(d_context, width, qkv_bias, rng, d_context ** -0.5, dtype)
-                                for width in (d_out, d_value))
+
+        def linear(inputs, outputs):        # whose outputs have the inputs' scale
+            return Linear(inputs, outputs, qkv_bias, rng, inputs ** -0.5, dtype)
+        self.query = linear(d_in, d_out)
+        self.key = linear(d_context or d_in, d_out)
+        self.value = linear(d_context or d_in, d_value or d_out)
         self.dropout = dropout
 
     def __call__(self, x: Tensor, rng: Rng = None, mask: np.ndarray | None = None) -> Tensor:
@@ -54,9 +53,8 @@ class SelfAttention(Module):
 
 
 class CausalAttention(SelfAttention):
-    """One head that attends to no later position: (..., T, d_in) -> (..., T, d_out).
-
-    T is at most `context_length`.
+    """One head with a causal mask, which attends to no later position:
+    (..., T, d_in) -> (..., T, d_out).  T is at most `context_length`.
 
     Source: Vaswani et al. 2017, section 3.2.3 ("masking out (setting to -inf)").
     """
@@ -106,8 +104,7 @@ class StackedHeads(Module):
     """
 
     def __init__(self, heads: Sequence[Module], out: Linear | None = None) -> None:
-        self.heads = list(heads)
-        self.out = out
+        self.heads, self.out = list(heads), out
 
     def __call__(self, *sequences: Tensor, mask: np.ndarray | None = None,
                  rng: Rng = None) -> Tensor:

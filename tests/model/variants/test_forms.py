@@ -14,6 +14,7 @@ from tests.kit import leaf
 
 r = np.random.default_rng(0).standard_normal
 T, C, D = 7, 6, 4
+DOUBLE = dict(dtype=np.float64)
 X = r((2, T, C))                                            # (B, T, C)
 
 
@@ -32,18 +33,9 @@ def of_rows(form, x):
     return form(x)
 
 
-def alike(form, other):
-    """Both with the same large weights."""
-    random_weights(form)
-    other.load_state_dict(form.state_dict())
-    return form, other
-
-
 def iterative(q, k, v, causal=True, **settings):
     return IterativeAttention(1, 1, causal, **settings).mix(*map(Tensor, (q, k, v))).data
 
-
-# One key and value at a time
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("width", [D, 9], ids=["values as wide as keys", "wider"])
@@ -59,29 +51,31 @@ def test_one_key_at_a_time_gives_the_quotient_of_sums_and_the_matrix_form(width,
         assert close([one_at_a_time, one_at_a_time], [quotient, by_op])
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_an_iterative_head_is_the_same_head_in_values_and_gradients(causal):
-    head = CausalAttention(C, D, T, qkv_bias=True, dtype=np.float64) if causal else SelfAttention(
-        C, D, True, dtype=np.float64)
-    one_at_a_time, head = alike(IterativeAttention(C, D, causal, True, dtype=np.float64), head)
+@pytest.mark.parametrize("form, other", [
+    (IterativeAttention(C, D, False, True, **DOUBLE), SelfAttention(C, D, True, **DOUBLE)),
+    (IterativeAttention(C, D, True, True, **DOUBLE), CausalAttention(C, D, T, 0, True, **DOUBLE)),
+    (ColumnAttention(C, D, True, **DOUBLE), CausalAttention(C, D, T, 0, True, **DOUBLE)),
+    (ColumnAttention(C, D, **DOUBLE), CausalAttention(C, D, T, **DOUBLE))])
+def test_a_form_is_the_head_with_the_same_weights_in_values_and_gradients(form, other):
+    other.load_state_dict(random_weights(form).state_dict())
     x = leaf(X)
-    assert close([one_at_a_time(x).data], [head(x).data])
-    assert close(gradients(one_at_a_time(x), x, *one_at_a_time.parameters()),
-                 gradients(head(x), x, *head.parameters()))
+    assert close([of_rows(form, x).data], [other(x).data])
+    assert close(gradients(of_rows(form, x), x, *form.parameters()),
+                 gradients(other(x), x, *other.parameters()))
 
 
 def test_an_iterative_head_with_values_of_their_own_width_is_the_formula_on_its_projections():
     head = random_weights(IterativeAttention(C, D, qkv_bias=True, dtype=np.float64, scale=0.4,
                                              d_value=9))
-    q, k, v = (part(Tensor(X)).data for part in (head.query, head.key, head.value))
-    expected = mg.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.4).data
+    expected = mg.scaled_dot_product_attention(
+        *(part(X) for part in (head.query, head.key, head.value)), is_causal=True, scale=0.4).data
     assert expected.shape == (2, T, 9) and close([head(Tensor(X)).data], [expected])
     assert check_gradients(head, X)
 
 
 def test_a_query_that_meets_the_keys_until_now_gets_its_row_of_the_matrix_form():
     q, k, v = r((T, D)), r((T, D)), r((T, 5))
-    whole, _ = attention(Tensor(q), Tensor(k), Tensor(v), causal_mask(T, dtype=np.float64))
+    whole, _ = attention(Tensor(q), Tensor(k), Tensor(v), causal_mask(T, **DOUBLE))
     for t in range(T):                                      # as a sampler that keeps a cache does
         row = iterative(q[t:t + 1], k[:t + 1], v[:t + 1], causal=False)
         assert close([row[0]], [whole.data[t]])
@@ -94,31 +88,8 @@ def test_one_key_at_a_time_survives_scores_whose_exponential_overflows():
     assert np.isfinite(expected).all() and close([iterative(q, k, v)], [expected])
 
 
-# Columns
-
-def test_softmax_over_columns_of_keys_times_queries_is_the_transpose_of_rows():
-    q, k = r((6, 3)), r((6, 3))
-    above, below = causal_mask(6, dtype=np.float64), np.where(np.tri(6, k=-1), -math.inf, 0)
-    assert np.array_equal(above.T, below)
-    rows = np.exp(q @ k.T + above)                          # of (q_i . k_j), closed above diagonal
-    rows /= rows.sum(axis=1, keepdims=True)
-    columns = mg.softmax(k @ q.T + below, axis=0).data      # of (k_i . q_j), closed below it
-    assert close([columns], [rows.T]) and np.allclose(columns.sum(axis=0), 1)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_head_on_columns_is_the_transposed_head_on_rows_in_values_and_gradients(bias):
-    columns, rows = alike(ColumnAttention(C, D, bias, dtype=np.float64),
-                          CausalAttention(C, D, T, qkv_bias=bias, dtype=np.float64))
-    x = leaf(X)
-    assert columns(x.swapaxes(1, 2)).shape == (2, D, T)
-    assert close([of_rows(columns, x).data], [rows(x).data])
-    assert close(gradients(of_rows(columns, x), x, *columns.parameters()),
-                 gradients(rows(x), x, *rows.parameters()))
-
-
 def test_dropout_on_columns_zeroes_weights_and_enlarges_the_kept_ones():
-    head = ColumnAttention(T, T, dropout=0.2, dtype=np.float64)
+    head = ColumnAttention(T, T, dropout=0.2, **DOUBLE)
     for part, weight in ((head.query, 0), (head.key, 0), (head.value, np.eye(T))):
         part.weight.data[...] = weight
     x = Tensor(np.eye(T))                                   # so that the output is the weights
@@ -130,13 +101,11 @@ def test_dropout_on_columns_zeroes_weights_and_enlarges_the_kept_ones():
     assert 0 < kept.sum() < (uniform != 0).sum() and not kept[uniform == 0].any()
 
 
-# Values of low rank
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_values_of_low_rank_are_heads_side_by_side_times_one_output_matrix(causal):
     H, D, C = 3, 4, 12
-    low_rank = random_weights(LowRankValueAttention(C, D, H, causal, dtype=np.float64))
-    packed = MultiHeadAttention(C, C, H, causal=causal, dtype=np.float64)
+    low_rank = random_weights(LowRankValueAttention(C, D, H, causal, **DOUBLE))
+    packed = MultiHeadAttention(C, C, H, causal=causal, **DOUBLE)
     ups = [up.weight.data for up in low_rank.value_up]                              # (C, D) each
     packed.out.weight.data[...] = np.concatenate(ups, axis=1)                       # stapled
     packed.qkv.weight.data[...] = np.concatenate([
@@ -150,7 +119,7 @@ def test_values_of_low_rank_are_heads_side_by_side_times_one_output_matrix(causa
 
 
 def test_a_head_of_low_rank_adds_the_weighted_sum_of_value_up_value_down_e():
-    low_rank = random_weights(LowRankValueAttention(C, 2, 3, dtype=np.float64))
+    low_rank = random_weights(LowRankValueAttention(C, 2, 3, **DOUBLE))
     expected = np.zeros_like(X)
     for h in range(3):
         query, key, down, up = (getattr(low_rank, name)[h].weight.data
@@ -161,8 +130,6 @@ def test_a_head_of_low_rank_adds_the_weighted_sum_of_value_up_value_down_e():
         expected += e / e.sum(axis=-1, keepdims=True) @ (X @ whole.T)
     assert close([low_rank(Tensor(X)).data], [expected])
 
-
-# All of them
 
 def test_no_position_of_any_form_sees_the_future_and_each_sees_all_of_the_past():
     for form in forms():
@@ -179,10 +146,10 @@ def test_no_position_of_any_form_sees_the_future_and_each_sees_all_of_the_past()
 
 
 def test_the_gradients_of_every_form_agree_with_central_differences():
-    for form in [*forms(), random_weights(IterativeAttention(C, D, False, dtype=np.float64))]:
+    for form in [*forms(), random_weights(IterativeAttention(C, D, False, **DOUBLE))]:
         x = X.swapaxes(1, 2) if isinstance(form, ColumnAttention) else X
         assert check_gradients(form, x)
-    dropped = random_weights(ColumnAttention(C, D, True, 0.4, dtype=np.float64))
+    dropped = random_weights(ColumnAttention(C, D, True, 0.4, **DOUBLE))
     assert check_gradients(dropped, X.swapaxes(1, 2), rng=frozen)
 
 
