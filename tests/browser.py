@@ -1,11 +1,13 @@
-"""Chromium without a window, for the tests of the page, and to take the page's picture:
+"""Headless Chromium, for the tests of the page, and to take the page's picture:
 
     python -m tests.browser look.html docs/look.png --at attention --height 1130
 """
 import argparse
 import base64
 import contextlib
+import json
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -20,8 +22,8 @@ KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "
 
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
-    """A Chromium that has nothing of the user's, and keeps what its console says and every request
-    of it, as a selenium driver."""
+    """A Chromium with a profile of its own, as a selenium driver that logs the console and every
+    request."""
     from selenium import webdriver
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = webdriver.ChromeOptions()
@@ -38,14 +40,19 @@ def browser() -> Iterator[Any]:
             driver.quit()
 
 
+def facts_of(html: str) -> Any:
+    """The JSON that a page holds."""
+    return json.loads(re.search(r'id="facts">(.*?)</script>', html, re.DOTALL)[1])
+
+
 def resize(driver: Any, width: int, height: int, scale: float = 1) -> None:
-    """Give the page so many CSS pixels, each of `scale` by `scale` in a picture."""
+    """Set the size of the page in CSS pixels, each of `scale` by `scale` in a picture."""
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
         "width": width, "height": height, "deviceScaleFactor": scale, "mobile": False})
 
 
 def open_page(driver: Any, path: pathlib.Path) -> None:
-    """Show a page, and wait until it has drawn itself, or has said why it cannot."""
+    """Open a page, and wait until it is drawn, or says why it cannot be."""
     from selenium.webdriver.support.wait import WebDriverWait
     driver.get(path.resolve().as_uri())
     WebDriverWait(driver, 20, 0.02).until(lambda driver: driver.execute_script(
@@ -54,7 +61,7 @@ def open_page(driver: Any, path: pathlib.Path) -> None:
 
 
 def opened(driver: Any, path: pathlib.Path) -> Any:
-    """Show a page afresh, wide and light; return the driver, whose logs begin there."""
+    """Open a page, wide and light; return the driver, whose logs begin there."""
     driver.get_log("browser"), driver.get_log("performance")
     resize(driver, 1280, 900)
     prefer(driver, "light")
@@ -63,7 +70,7 @@ def opened(driver: Any, path: pathlib.Path) -> Any:
 
 
 def prefer(driver: Any, theme: str) -> None:
-    """What the system asks for: a theme, and nothing that moves, so that a click finds its aim."""
+    """Prefer a theme, and reduced motion, so that a click finds its aim."""
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
         {"name": "prefers-color-scheme", "value": theme},
         {"name": "prefers-reduced-motion", "value": "reduce"}]})

@@ -1,8 +1,8 @@
-"""See a trained model's attention at work:  python -m model.look --text "MARA:" -o look.html
+"""Look inside a trained model:  python -m model.look --text "MARA:" -o look.html
 
 Writes one HTML file, which opens from disk in any browser, without a network: what each head of
 each layer looks at, what the model expected of each character, how the run went, and the shapes of
-every step.  Of a model of model.reverse it shows where each letter of an answer came from.
+every step.  For a model of model.reverse it shows where each letter of an answer came from.
 
     python -m model.look --graph                what backward goes through, of a neuron, printed
     python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
@@ -16,8 +16,8 @@ import pathlib
 import sys
 from typing import BinaryIO
 
-from minigrad import compiled
-from model.command import Parser, answering, flag, prepare_output, text_or_file, announced_if_slow
+from minigrad import Recorder, compiled
+from model.command import Parser, announced_if_slow, answering, flag, prepare_output, text_or_file
 from model.reverse.encoder_decoder import EncoderDecoder
 from model.look import crossed
 from model.look.graphs import GRAPHS
@@ -58,24 +58,19 @@ def main(argv: list[str] | None = None) -> None:
     compiled.announce("compiling", sys.stderr)
     with answering("model.look"):
         with announced_if_slow(f"reading the model in {s.out_dir} and computing what it shows"):
-            if s.graph is None:
-                write(s)
-            else:
-                show_graph(s)
+            (write if s.graph is None else show_graph)(s)
         sys.stdout.flush()
 
 
 def write(s: Settings) -> None:
-    """Write the page, and say where it is."""
+    """Write the page, and print where it is."""
     out_dir, output = pathlib.Path(s.out_dir), pathlib.Path(s.output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
     with opened(output) as file:
         checkpoint = load_checkpoint(out_dir / "ckpt.npz", kinds=(Transformer, EncoderDecoder))
-        if s.text is None:
-            text, source = passage(checkpoint)
-        else:
-            text, source = text_or_file(s.text), "The text is the one given with --text."
+        text, source = passage(checkpoint) if s.text is None else (
+            text_or_file(s.text), "The text is the one given with --text.")
         page = (crossed.html(checkpoint, text) if isinstance(checkpoint.model, EncoderDecoder) else
                 html(*gather(checkpoint, text, source, out_dir))).encode("utf-8")
         file.write(page)
@@ -88,18 +83,21 @@ def show_graph(s: Settings) -> None:
         raise ValueError(f"there is a graph of {', '.join(GRAPHS)}, not of {s.of!r}")
     if s.graph and not s.graph.lower().endswith(".svg"):
         raise ValueError(f"a graph is drawn as SVG: give a file that ends in .svg, not {s.graph!r}")
-    with opened(s.graph) if s.graph else contextlib.nullcontext() as file:
-        checkpoint, given = pathlib.Path(s.out_dir) / "ckpt.npz", []
-        if s.of == "block" and checkpoint.exists():
-            given = [load_checkpoint(checkpoint).model.config]
-        recorder = GRAPHS[s.of](*given)
-        title, _, more = (inspect.getdoc(GRAPHS[s.of]) or s.of).partition("\n\n")
-        if file:
-            file.write(recorder.svg(title).encode("utf-8"))
-        else:
-            print(title, more, recorder.text(), sep="\n\n")
-    if s.graph:
-        print(f"drawn in {s.graph}; a browser shows it")
+    title, _, more = (inspect.getdoc(GRAPHS[s.of]) or s.of).partition("\n\n")
+    if not s.graph:
+        print(title, more, recorded(s).text(), sep="\n\n")
+        return
+    with opened(s.graph) as file:
+        file.write(recorded(s).svg(title).encode("utf-8"))
+    print(f"drawn in {s.graph}; a browser shows it")
+
+
+def recorded(s: Settings) -> Recorder:
+    """Return the recorded graph."""
+    checkpoint = pathlib.Path(s.out_dir) / "ckpt.npz"
+    if s.of == "block" and checkpoint.exists():
+        return GRAPHS[s.of](load_checkpoint(checkpoint).model.config)
+    return GRAPHS[s.of]()
 
 
 def opened(path: str | os.PathLike) -> contextlib.AbstractContextManager[BinaryIO]:

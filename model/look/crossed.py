@@ -1,21 +1,28 @@
-"""An encoder-decoder at work on a string: the maps of all its heads, on one page."""
+"""An encoder-decoder at work on a string: the attention maps of all its heads, on one page."""
+import re
+from html import escape
+from typing import Any
+
 import numpy as np
 
 from model.command import number_of
 from model.reverse.encoder_decoder import BEGIN, END, PAD
-from model.look.maps import Section, labelled, page
+from model.look.maps import FILES, HINT, labelled
+from model.look.shell import shell, static
 from model.generation import USELESS
 from model.checkpoint import Checkpoint
 
 EXAMPLE = "backwards"
 MOST_LETTERS = 100      # of which a page stays light enough for a browser
 MARKS = {PAD: "·", BEGIN: "▸", END: "■"}        # of tokens that are no letters
+NAV = {"across": "From the answer back to the string", "string": "The string, read both ways",
+       "written": "The answer, written from left to right"}
 TITLES = {"reverse": "A model that reverses strings", "sort": "A model that sorts letters"}
 LEARNT = {
-    "reverse": "Where reversing has been learnt, the diagonal runs the wrong way: for its first "
-               "letter a head looks at the last of the string, and for its last at the first.",
-    "sort": "Where sorting has been learnt, a head looks at the letter that it writes, wherever "
-            "that stands, or at neighbours of it in the alphabet."}
+    "reverse": "Once it can reverse, the diagonal runs the wrong way: for its first letter a head "
+               "looks at the last of the string, and for its last at the first.",
+    "sort": "Once it can sort, a head looks at the letter that it writes, wherever that stands, or "
+            "at neighbours of it in the alphabet."}
 
 
 def html(checkpoint: Checkpoint, text: str) -> str:
@@ -27,7 +34,7 @@ def html(checkpoint: Checkpoint, text: str) -> str:
         the model is of no use.
     """
     model, _, training, _ = checkpoint
-    answer, sections = answer_and_maps(checkpoint, text)
+    answer, views = answer_and_maps(checkpoint, text)
     task = training.get("settings", {}).get("task")
     about = (f"{number_of(model.config.n_layer, 'layer')} to read and as many to write, "
              f"{number_of(model.config.n_head, 'head')} in each, "
@@ -36,14 +43,16 @@ def html(checkpoint: Checkpoint, text: str) -> str:
     if "right" in training and "judged" in training:
         about += (f"  After its training, {training['right']:,} of {training['judged']:,} strings "
                   "that it had not seen were right.")
-    sections[0].paragraphs.extend(x for x in (LEARNT.get(task), about) if x)
-    return page(TITLES.get(task, "An encoder-decoder at work"),
-                f"It read {text} and wrote {answer}.", sections)
+    words = {"title": TITLES.get(task, "An encoder-decoder at work"), "text": text,
+             "answer": answer, "hint": HINT, "learnt": LEARNT.get(task, ""), "about": about, **NAV}
+    body = re.sub(r"\{\{(\w+)\}\}", lambda found: escape(words[found[1]]), static("crossed.html"))
+    return shell(words["title"], NAV, body, views, FILES)
 
 
-def answer_and_maps(checkpoint: Checkpoint, text: str) -> tuple[str, list[Section]]:
-    """Return what the model writes for a string, and three sections with the maps of all heads: of
-    the answer on the string, within the string, and within the answer; errors as in `html`."""
+def answer_and_maps(checkpoint: Checkpoint, text: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return what the model writes for a string, and three views for static/maps.js, each with the
+    maps of all heads: of the answer on the string, within the string, and within the answer.
+    Errors are those of `html`."""
     model, tokenizer, *_ = checkpoint
     longest = min(model.config.block_size - 1, MOST_LETTERS)            # END takes a place
     read = tokenizer.encode(text)
@@ -57,29 +66,18 @@ def answer_and_maps(checkpoint: Checkpoint, text: str) -> tuple[str, list[Sectio
         maps[:, 0] for maps in model.attention_maps(source, target[None]))  # (L, H, T, S)
     if not np.isfinite(across).all():
         raise ValueError(USELESS)
+    within_target = np.where(np.tri(len(target)) > 0, within_target, np.nan)
     letters, so_far, answer = ([MARKS.get(i) or tokenizer.vocabulary[i] for i in ids]
                                for ids in (read, target, written))
     return "".join(answer).removesuffix(MARKS[END]), [
-        _section("From the answer back to the string", [
-            "To write a letter, each head looks at the string that was read: a row for each letter "
-            f"of the answer, and {MARKS[END]} for its end."],
-            across, answer, letters, "letter written", "letter read"),
-        _section("The string, read both ways", [
-            "Before anything is written, each letter looks at the whole string, at what comes "
-            "before it and at what comes after it.  No cell is closed."],
-            within_source, letters, letters, "letter", "letter it looks at"),
-        _section("The answer, written from left to right", [
-            "To write a letter, each head also looks at what is written already, after "
-            f"{MARKS[BEGIN]}, where the answer begins.  Later letters do not exist yet: a mask "
-            "closes them."],
-            np.where(np.tri(len(target)) > 0, within_target, np.nan), answer, so_far,
-            "letter written", "letter before it")]
+        _view(across, answer, letters, "letter written", "letter read"),
+        _view(within_source, letters, letters, "letter", "letter it looks at"),
+        _view(within_target, answer, so_far, "letter written", "letter before it")]
 
 
-def _section(heading, paragraphs, maps, rows, columns, row, column):
-    """Return a section with a map of each head, (L, H, T, S); the sharpest is chosen."""
+def _view(maps, *labels):
+    """Return a map of each head, (L, H, T, S); the sharpest is chosen."""
     sharpness = np.nanmax(maps, axis=-1).mean(axis=-1)                              # (L, H)
-    return Section(heading, paragraphs, maps=[
-        labelled(f"layer {i + 1}, head {j + 1}", map, rows, columns, row, column, most=1)
-        for i, layer in enumerate(maps) for j, map in enumerate(layer)],
-        across=maps.shape[1], chosen=int(sharpness.argmax()))
+    return {"across": maps.shape[1], "chosen": int(sharpness.argmax()), "maps": [
+        labelled(f"layer {i + 1}, head {j + 1}", map, *labels, most=1)
+        for i, layer in enumerate(maps) for j, map in enumerate(layer)]}

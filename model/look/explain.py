@@ -1,7 +1,7 @@
-"""One training step as a guided tour: python train.py --explain
+"""Explain one training step, from the text to the changed weights: python train.py --explain
 
-The step is the run's own and is watched while it runs, so that every number, shape or line of
-source shown here is the one that trains.
+The step is the run's own.  It is watched while it runs, so every number, shape and line of source
+shown here is the one that trains.
 """
 import copy
 import inspect
@@ -9,29 +9,29 @@ import math
 import textwrap
 from collections.abc import Iterator
 from itertools import groupby, takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import data
 import minigrad as mg
-from data.tokenizer import Tokenizer
 from minigrad.core import Tensor
-from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
+from minigrad.optim import warmup_cosine, warmup_linear
 from minigrad.watch.events import Watcher, arguments, gradients, owner, passes_on
 from minigrad.watch.source import Line, callers, definition, line_of, meaning
 from minigrad.watch.text import aligned, norm, rms
 from model.run import Run, Step
+from model.scoring import ladder
 from model.transformer import Transformer, loss_of
 
-WIDTH = 98          # of the tour, in characters
+WIDTH = 98          # of the text, in characters
 FIRST = 12          # positions of the first sequence that are shown with their ids
 HARD = "\xa0"       # a space at which no line is broken
 
 
 def explain(run: Run, steps: Iterator[Step], counted: dict[str, float]) -> None:
-    """Take the next of a run's steps, and print it from the text to the changed weights, beside the
-    losses of counted n-grams, by name.
+    """Take the next of a run's steps, and print it stage by stage, beside the losses of counted
+    n-grams, by name.
 
     Raises
     ------
@@ -46,19 +46,15 @@ def explain(run: Run, steps: Iterator[Step], counted: dict[str, float]) -> None:
         raise ValueError(f"the loss of step {step.number:,} is {step.loss}, and the norm of its "
                          f"gradient {step.norm}, so the step is not taken; without --explain, "
                          "train.py names the op that made it so")
-    number = step.number
-    which = (f"{number:,}" if s.steps == math.inf else
-             f"{number:,} of {s.steps:,}" if number <= s.steps else
-             f"{number:,}, after the end of a run of {s.steps:,}")
-    print(f"Step {which}, from the text to the changed weights.  Nothing is saved.")
-    show_batch(step.batches, run.text.tokenizer)
-    unit = run.text.tokenizer.unit
-    show_forward(witness, model, *step.batches[0][0].shape, unit)
-    show_loss(step.loss, model.config.vocab_size, counted, unit)
-    show_backward(witness, model, len(step.batches))
-    show_clipping(norm(witness.gradients.values()), s.grad_clip)
-    show_update(model, run.optimizer, before, s)
-    show_loss_again(step.loss, model, step.batches, same_dropout, unit)
+    of = ("" if s.steps == math.inf else f" of {s.steps:,}" if step.number <= s.steps else
+          f", after the end of a run of {s.steps:,}")
+    print(f"Step {step.number:,}{of}, from the text to the changed weights.  Nothing is saved.")
+    _show_batch(step.batches, run.text.tokenizer)
+    _show_forward(witness, model.config, *step.batches[0][0].shape, run.text.tokenizer.unit)
+    _show_loss(step.loss, model.config.vocab_size, counted, run.text.tokenizer.unit)
+    _show_backward(witness, model, len(step.batches))
+    _show_update(run, norm(witness.gradients.values()), before)
+    _show_loss_again(step, model, same_dropout, run.text.tokenizer.unit)
 
 
 class Ran(NamedTuple):
@@ -72,7 +68,7 @@ class Ran(NamedTuple):
 
 
 class Witness(Watcher):
-    """A record of a step: the ops of its first batch, and the gradients of all batches."""
+    """Keeps the ops of a step's first batch, and the gradients of all its batches."""
 
     def __init__(self, model: Transformer) -> None:
         self.names = {p.node: name for name, p in model.named_parameters()}
@@ -86,12 +82,12 @@ class Witness(Watcher):
     def _note_forward(self, event):
         if self.backward_line or passes_on(event):
             return
-        given = [x for _, x in arguments(event)]
         frames = list(takewhile(lambda frame: frame.f_code.co_filename != __file__, callers()))
         block, value = owner(self.blocks, frames), event.outputs[0]
-        self.ran.append(Ran(event.op, block, [line_of(frame) for frame in reversed(frames)],
-                            ", ".join(self._described(x, block) for x in given),
-                            self._described(value, block), spread(value.data)))
+        self.ran.append(Ran(
+            event.op, block, [line_of(frame) for frame in reversed(frames)],
+            ", ".join(self._described(x, block) for _, x in arguments(event)),
+            self._described(value, block), _spread(value.data)))
         self._block_of |= {out.node: block for out in event.outputs}
 
     def _note_backward(self, event):
@@ -108,69 +104,63 @@ class Witness(Watcher):
         return f"{name} {shape}".strip().replace(" ", HARD)
 
 
-def show_batch(batches: list[tuple[np.ndarray, np.ndarray]],
-               tokenizer: Tokenizer) -> None:
+def _show_batch(batches, tokenizer):
     """Show characters or tokens as ids, and the one that follows each of them."""
-    stage("From the text to a batch", definition(data.random_batch))
+    _stage("From the text to a batch", definition(data.random_batch))
     (ids, targets), n, unit = batches[0], len(batches), tokenizer.unit
     B, T = ids.shape
-    say(f"{B} sequences of {T} {unit}s, from random places of the training text.  Each "
-        f"{unit} has a number, its id, from 0 to {tokenizer.vocab_size - 1}; the target at a "
-        f"position is the {unit} that follows there."
-        + (f"  The step has {n} such batches; this is the first." if n > 1 else ""))
-    say(f"The first sequence: {tokenizer.decode(ids[0])!r}")
-    shown, following = ([repr(tokenizer.vocabulary[i]) for i in row]
-                        for row in (ids[0], targets[0]))
-    rows = [["position", *map(str, range(T))], [unit, *shown], ["its id", *map(str, ids[0])],
-            ["the target's", *map(str, targets[0])], ["target", *following]]
-    table([row[:1 + FIRST] + ["..."] * (T > FIRST) for row in rows], "<" + ">" * (FIRST + 1))
+    _say(f"{B} sequences of {T} {unit}s, from random places of the training text.  Each {unit} has "
+         f"a number, its id, from 0 to {tokenizer.vocab_size - 1}; the target at a position is the "
+         f"{unit} that follows there."
+         + (f"  The step has {n} such batches; this is the first." if n > 1 else ""))
+    _say(f"The first sequence: {tokenizer.decode(ids[0])!r}")
+    rows = [["position", *range(T)], [unit, *(repr(tokenizer.vocabulary[i]) for i in ids[0])],
+            ["its id", *ids[0]], ["the target's", *targets[0]],
+            ["target", *(repr(tokenizer.vocabulary[i]) for i in targets[0])]]
+    _table([[str(cell) for cell in row[:1 + FIRST]] + ["..."] * (T > FIRST) for row in rows],
+           "<" + ">" * (FIRST + 1))
 
 
-def show_forward(witness: Witness, model: Transformer, B: int, T: int, unit: str) -> None:
+def _show_forward(witness, config, B, T, unit):
     """Show each op outside the blocks and in the first of them, and a line for each other block."""
-    stage("Forward, op by op")
-    config = model.config
-    say(f"B = {B} sequences, T = {T} positions, C = {config.n_embd} channels, H = {config.n_head} "
-        f"heads, V = {config.vocab_size} {unit}s.  Below the lines of source that led to it, "
-        "each op with the shapes that it was given and made, what it does, and the numbers made.")
-    told, above, first = set(), [], None
+    _stage("Forward, op by op")
+    _say(f"B = {B} sequences, T = {T} positions, C = {config.n_embd} channels, H = {config.n_head} "
+         f"heads, V = {config.vocab_size} {unit}s.  Each op is below the lines of source that led "
+         "to it, with the shapes of its arguments and its value, what it does, and its numbers.")
+    explained, above, first = set(), [], None
     for block, ops in groupby(witness.ran, lambda ran: ran.block):
         ops = list(ops)
         names = [ran.op for ran in ops]
-        if block and first:
-            say(f"block {block}: " + (f"the same {len(ops)} ops" if names == first else
-                                      ", ".join(names))
-                + f" -> {ops[-1].made}\n| {ops[-1].numbers}", 1)
+        if block:
+            same = f"the same {len(ops)} ops" if names == first else ", ".join(names)
+            _say(f"block {block}: {same} -> {ops[-1].made}\n| {ops[-1].numbers}", 1)
             continue
         first = names if block == 0 else first
         for ran in ops:
             for depth, line in enumerate(ran.lines):
                 if above[:depth + 1] != ran.lines[:depth + 1]:
-                    show_line(line, depth)
+                    _show_line(line, depth)
             above = ran.lines
-            does = "" if ran.op in told else f"\n{meaning(ran.op)}"
-            say(f"{ran.op}  {ran.given} -> {ran.made}{does}\n{ran.numbers}", len(above), "| ")
-            told.add(ran.op)
+            does = "" if ran.op in explained else f"\n{meaning(ran.op)}"
+            explained.add(ran.op)
+            _say(f"{ran.op}  {ran.given} -> {ran.made}{does}\n{ran.numbers}", len(above), "| ")
 
 
-def show_loss(loss: float, vocab_size: int, counted: dict[str, float], unit: str) -> None:
+def _show_loss(loss, vocab_size, counted, unit):
     """Show what the loss means, and what to compare it with."""
-    stage("The loss")
-    say(f"{loss:.4f} nats a {unit}: what came next had, in the geometric mean, a probability of "
-        f"{math.exp(-loss):.2%}.  To hold it against:")
-    rows = [(math.log(vocab_size), f"a guess without a text, ln {vocab_size}"),
-            (loss, "this model, on what it was shown  <--"),
-            *((x, f"counted {name}, on the validation text") for name, x in counted.items())]
-    for x, what in sorted(rows, key=lambda row: -row[0]):
-        print(f"   {x:8.3f}  {what}")
+    _stage("The loss")
+    _say(f"{loss:.4f} nats a {unit}: the model gave the {unit}s that came next a probability of "
+         f"{math.exp(-loss):.2%} each, in the geometric mean.  A blind guess has a loss of ln "
+         f"{vocab_size} = {math.log(vocab_size):.3f}; counted n-grams, on the validation text:")
+    print(ladder(loss, counted))
 
 
-def show_backward(witness: Witness, model: Transformer, batches: int) -> None:
+def _show_backward(witness, model, batches):
     """Show the order of backward's visits, and the norm of each parameter's gradient."""
-    stage("Backward, the youngest op first", witness.backward_line)
-    say("Gradients are shown by their norm: that with which backward comes to the first op of a "
-        "line, and that which it leaves in a parameter"
-        + (f", of the first of {batches} batches and of all of them." if batches > 1 else "."))
+    _stage("Backward, the youngest op first", witness.backward_line)
+    _say("The norms of gradients: of the one with which backward comes to the first op of a line, "
+         "and of the one that it leaves in a parameter"
+         + (f"; of the first of {batches} batches, and of all of them." if batches > 1 else "."))
     print(f"   {'':16}{'its gradient':14}ops, in the order of the visits")
     for block, ops in groupby(witness.visited, lambda visited: visited[0]):
         _, names, norms = zip(*ops)
@@ -178,39 +168,35 @@ def show_backward(witness: Witness, model: Transformer, batches: int) -> None:
         print(textwrap.fill(", ".join(names), WIDTH, subsequent_indent=" " * 33,
                             initial_indent=f"   {where:16}{norms[0]:<14.3g}"))
     print()
-    norms = {name: norm([g]) for name, g in witness.gradients.items()}
-    table([["parameter", "numbers", "its gradient"],
-           *([name, f"{sum(p.size for _, p in parameters):,}",
-              f"{math.hypot(*(norms.get(path, 0.0) for path, _ in parameters)):.4g}"]
-             for name, parameters in grouped(model))], "<>>")
+    rows = [["parameter", "numbers", "its gradient"]]
+    for name, parameters in grouped(model):
+        found = [witness.gradients[path] for path, _ in parameters if path in witness.gradients]
+        rows.append([name, f"{sum(p.size for _, p in parameters):,}", f"{norm(found):.4g}"])
+    _table(rows, "<>>")
 
 
-def show_clipping(total: float, grad_clip: float) -> None:
-    """Show how a gradient whose norm is too large is clipped."""
-    stage("Clipping", definition(mg.clip_grad_norm_))
-    say(f"All gradients together have the norm {total:.4g}, and --grad_clip is {grad_clip:g}"
-        + (", which clips nothing." if not grad_clip else
-           ": they stay as they are." if total <= grad_clip else
-           f": each is multiplied by {grad_clip / total:.4g}."))
-
-
-def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.ndarray],
-                s: Any) -> None:
-    """Show what each optimiser does, its learning rate and what decays; and how far the weights
-    moved."""
+def _show_update(run, total, before):
+    """Show how gradients of a total norm are clipped, what each optimiser does, its learning rate
+    and weight decay, and how far the weights moved."""
+    s, model, optimizer = run.settings, run.model, run.optimizer
+    _stage("Clipping", definition(mg.clip_grad_norm_))
+    _say(f"All gradients together have the norm {total:.4g}, and --grad_clip is {s.grad_clip:g}"
+         + (", which clips nothing." if not s.grad_clip else
+            ": they stay as they are." if total <= s.grad_clip else
+            f": each is multiplied by {s.grad_clip / total:.4g}."))
     lr = optimizer.param_groups[0]["lr"]
     schedule = warmup_linear if s.schedule == "linear" else warmup_cosine
     share = lr / s.learning_rate if s.learning_rate else 1.0
     for part in optimizer.parts:
-        stage(f"The step of {type(part).__name__}", definition(part.step))
+        name = type(part).__name__
+        _stage(f"The step of {name}", definition(part.step))
         decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in ps):,}"
                               for group in part.param_groups if (ps := group["params"]))
-        does = (inspect.getdoc(part) or f"{type(part).__name__}.").splitlines()[0]
-        say(f"{does}  The learning rate is "
-            f"{part.param_groups[0]['lr']:.4g}, {share:.1%} of the highest "
-            f"({definition(schedule).place}); weight decay is {decays} numbers."
-            + ("  At the first step a gradient's size cancels and its sign remains: every number "
-               "that has a gradient moves by about the learning rate." if part.steps == 1 else ""))
+        _say(f"{(inspect.getdoc(part) or f'{name}.').splitlines()[0]}  The learning rate is "
+             f"{part.param_groups[0]['lr']:.4g}, {share:.1%} of the highest "
+             f"({definition(schedule).place}); weight decay is {decays} numbers."
+             + ("  At the first step a gradient's size cancels and its sign remains: every number "
+                "that has a gradient moves by about the learning rate." if part.steps == 1 else ""))
     rows = [["parameter", "weights, rms", "step, rms", "of the weights", "of the rate"]]
     for name, parameters in grouped(model):
         weights = rms([before[path] for path, _ in parameters])
@@ -218,19 +204,19 @@ def show_update(model: Transformer, optimizer: Optimizer, before: dict[str, np.n
         rows.append([name, f"{weights:.4g}", f"{moved:.4g}",
                      f"{100 * moved / weights:.3g}%" if weights else "from 0",
                      f"{moved / lr:.3f}" if lr else "-"])
-    table(rows, "<>>>>")
+    _table(rows, "<>>>>")
 
 
-def show_loss_again(loss: float, model: Transformer, batches: list[tuple[np.ndarray, np.ndarray]],
-                    rng: np.random.Generator, unit: str) -> None:
+def _show_loss_again(step, model, rng, unit):
     """Show the loss after the step on its own batches, with the same dropout from `rng`."""
-    stage(f"The same {unit}s again")
+    _stage(f"The same {unit}s again")
     with mg.no_grad():
-        again = float(np.mean([loss_of(model, ids, targets, rng).item()
-                               for ids, targets in batches]))
-    say(f"The loss was {loss:.4f}; with the changed weights it is "
-        + (f"{again:.4f}, {abs(again - loss):.4f} {'lower' if again < loss else 'higher'}."
-           if again != loss else "the same."))
+        loss = float(np.mean([loss_of(model, ids, targets, rng).item()
+                              for ids, targets in step.batches]))
+    change = (f"{loss:.4f}, {abs(loss - step.loss):.4f} "
+              + ("lower." if loss < step.loss else "higher."))
+    _say(f"The loss was {step.loss:.4f}; with the changed weights it is "
+         + (change if loss != step.loss else "the same."))
 
 
 def grouped(model: Transformer) -> list[tuple[str, list[tuple[str, Tensor]]]]:
@@ -242,21 +228,21 @@ def grouped(model: Transformer) -> list[tuple[str, list[tuple[str, Tensor]]]]:
             for name, parameters in groupby(model.named_parameters(), group)]
 
 
-def stage(title: str, line: Line | None = None) -> None:
-    """Print the head of a stage of the tour, and the place of its source."""
+def _stage(title, line=None):
+    """Print the head of a stage, and the place of its source."""
     print(f"\n{title}\n{'-' * len(title)}")
     if line:
-        show_line(line, 0)
+        _show_line(line, 0)
 
 
-def show_line(line: Line, depth: int) -> None:
+def _show_line(line, depth):
     """Print a line of source on the left, and its place on the right."""
     room = WIDTH - len(line.place) - 2
     text = "   " + "  " * depth + line.text
     print(f"{text if len(text) <= room else text[:room - 4] + ' ...':{room}}  {line.place}")
 
 
-def say(text: str, depth: int = 0, mark: str = "") -> None:
+def _say(text, depth=0, mark=""):
     """Print paragraphs, with a mark before each of their lines."""
     margin = "   " + "  " * depth + mark
     for paragraph in text.split("\n"):
@@ -264,12 +250,12 @@ def say(text: str, depth: int = 0, mark: str = "") -> None:
                             subsequent_indent=margin).replace(HARD, " "))
 
 
-def table(rows: list[list[str]], sides: str) -> None:
+def _table(rows, sides):
     """Print columns, each aligned left (<) or right (>)."""
     print(textwrap.indent("\n".join(aligned(rows, sides)), "   "))
 
 
-def spread(a: np.ndarray) -> str:
+def _spread(a):
     """Summarise the numbers in an array."""
     return (f"{a.item():.6g}" if a.size == 1 else
             f"mean {a.mean():.3g}, std {a.std():.3g}, from {a.min():.3g} to {a.max():.3g}")

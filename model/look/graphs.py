@@ -5,14 +5,12 @@ import math
 import numpy as np
 
 import minigrad as mg
-from minigrad import Recorder, Tensor
-from minigrad import compiled
+from minigrad import Recorder, Tensor, compiled
 from model.attention import attention, causal_mask
 from model.transformer import Transformer, TransformerConfig
 
-BATCH = 12          # sequences, as in training, so that it runs on the same kernels
-LONGEST = 1024      # characters of each: a block may be of millions
-VOCABULARY = 62     # of the model that is shown by default
+BATCH = 12          # sequences, as in training, so that the same kernels run
+LONGEST = 1024      # characters of each; a block may have millions
 
 
 def neuron() -> Recorder:
@@ -49,18 +47,17 @@ def two_words() -> Recorder:
     return r.name(mixed=mixed, weights=weights, loss=loss)
 
 
-def one_block(config: TransformerConfig = TransformerConfig(VOCABULARY)) -> Recorder:
+def one_block(config: TransformerConfig = TransformerConfig(vocab_size=62)) -> Recorder:
     """A transformer of one block, from characters to the loss, before training.
 
     A value that is used twice has a gradient of two parts: the token table, which
     is both input and output, and each value that a residual passes around a layer.
     """
-    config = dataclasses.replace(config, n_layer=1)
     compiled.compile_ahead()
-    model = Transformer(config)
-    windows = np.random.default_rng(0).integers(config.vocab_size,
-                                                size=(BATCH, 1 + min(LONGEST, config.block_size)))
-    ids, targets = windows[:, :-1], windows[:, 1:]
+    model = Transformer(dataclasses.replace(config, n_layer=1))
+    ids = np.random.default_rng(0).integers(config.vocab_size,
+                                            size=(BATCH, 1 + min(LONGEST, config.block_size)))
+    ids, targets = ids[:, :-1], ids[:, 1:]
     with Recorder(ids=ids, targets=targets, **dict(model.named_parameters())) as r:
         logits = model(ids)
         loss = mg.cross_entropy(logits, targets)

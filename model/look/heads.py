@@ -19,7 +19,7 @@ class Head(NamedTuple):
         itself      the share on the query
         first       the share on the first of the window
         favourite   the share on one character of the vocabulary, the one that gets the most beyond
-                    what equal weights would give it
+                    its share with equal weights
     """
     numbers: dict[str, float]
     even: dict[str, float]      # the same for a head with equal weights
@@ -68,18 +68,22 @@ def describe(windows: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> list[list
         queries += len(rows)
     mean, even = ({name: sum(part[name] for part in parts) / (queries or math.nan)
                    for name in parts[0]} for parts in (looks, evens))
-    of_characters, evenly = mean.pop("characters"), even.pop("characters")      # (L, H, P), (P,)
-    favourites = np.argmax(of_characters - evenly, axis=-1)                     # (L, H)
-    return [[Head({name: float(x[layer, head]) for name, x in mean.items()}
-                  | {"favourite": float(of_characters[layer, head, favourite])},
-                  {name: float(x) for name, x in even.items()}
-                  | {"favourite": float(evenly[favourite])}, int(present[favourite]))
-             for head, favourite in enumerate(of_layer)]
-            for layer, of_layer in enumerate(favourites)]
+    beyond = mean["favourite"] - even["favourite"]                              # (L, H, P)
+
+    def head(i, j):
+        best = int(beyond[i, j].argmax())
+        return Head(_at(best, {name: x[i, j] for name, x in mean.items()}), _at(best, even),
+                    int(present[best]))
+    return [[head(i, j) for j in range(beyond.shape[1])] for i in range(beyond.shape[0])]
+
+
+def _at(best, means):
+    return {name: float(x[best] if name == "favourite" else x) for name, x in means.items()}
 
 
 def _sums(weights, ids, rows, present):
-    """Return sums over the queries of these rows of a map: (..., R, T) -> name -> (...)."""
+    """Return sums over the queries of these rows of a map, (..., R, T) -> name -> (...); of every
+    character present, (..., P), for the favourite."""
     each, keys = np.arange(len(rows)), np.arange(len(ids))
     logs = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)      # 0 log 0 is 0
     return {"entropy": -(weights * logs).sum(axis=(-1, -2)),
@@ -87,9 +91,9 @@ def _sums(weights, ids, rows, present):
             "previous": weights[..., each, rows - 1].sum(axis=-1),
             "itself": weights[..., each, rows].sum(axis=-1),
             "first": weights[..., 0].sum(axis=-1),
-            "characters": weights.sum(axis=-2) @ (ids[:, None] == present)}
+            "favourite": weights.sum(axis=-2) @ (ids[:, None] == present)}
 
 
 def kind(head: Head) -> tuple[str, str]:
-    """Return the rule that describes a head: its label, and what such a head does."""
+    """Return the first rule that holds: its label, and what such a head does."""
     return next((label, does) for label, does, holds, _ in RULES if holds(head.numbers, head.even))

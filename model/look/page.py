@@ -1,7 +1,7 @@
 """A trained model at work on a text, as one HTML file that needs no other file.
 
-`gather` computes all that the page shows, rounded to the digits that it shows; `html` writes it
-into static/page.html, which `model.look.shell` makes a whole file.
+`gather` computes what the page shows, rounded to the digits that it shows; `html` puts it into
+static/page.html, which `model.look.shell` makes a whole file.
 
 Shapes: N ids of the text, T of a window, L layers, H heads, C channels, V vocabulary.
 """
@@ -15,16 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import OPS
+import minigrad as mg
+from minigrad.watch.source import meaning
 from model.command import number_of
 from model.look import heads
-from model.look.reading import Step, Window, lens, log_probabilities, read
+from model.look.reading import Step, Window, lens, read
 from model.look.shell import shell, static
 from model.generation import USELESS, window_start, window_step
 from model.scoring import text_losses, training_text, yardstick
 from model.checkpoint import Checkpoint, texts_of
 from model.run import read_log
-from model.transformer import Transformer, TransformerConfig
+from model.transformer import TransformerConfig
 
 MOST_CHARACTERS = 1000      # or tokens
 MOST_WEIGHTS = 10_000_000   # about as many bytes
@@ -36,63 +37,6 @@ LIKELIEST = 8               # predictions shown of each character
 LENS = 3                    # and of each block
 LONG = 40                   # characters that do not occur in a text by chance
 CHANNELS = 4                # numbers shown of the residual stream
-THROUGH = {"gelu": "through GELU", "gelu_tanh": "through GELU (by tanh)",
-           "relu2": "through ReLU and a square",
-           "swiglu": "twice, the one through SiLU as a gate that multiplies the other"}
-
-
-def words_of(config: TransformerConfig) -> dict[str, str]:
-    """Return what a step of this model does, by its op, or by the op and the layer whose parameters
-    it uses; other steps are described by the op's own docstring."""
-    grouped = config.kv_heads < config.n_head
-    shift = " and shifted by another" if config.bias else ""
-    hidden = ("four times the channels" if config.inner == 4 * config.n_embd else
-              number_of(config.inner, "channel"))
-    bias = " − slope of the head · distance" if config.position == "alibi" else ""
-    of_two = "  (Of two sums, the first one adds the rows of the n-grams.)" * (config.ngrams > 1)
-    return {
-        "embedding token_embedding":
-            "Each character becomes its row of the token table: C learnt numbers.",
-        "embedding_bag ngram_embedding":
-            f"The 2 to {config.ngrams} characters that it ends have rows of learnt numbers as "
-            "well, which a hash finds; here they are added up.",
-        "embedding position_embedding":
-            "Each place in the window has C learnt numbers too, so that order counts.",
-        "add": ("Sines and cosines of the place are added, which nothing learns, so that order "
-                f"counts.{of_two}" if config.position == "sinusoidal" else
-                "The sum of these, number by number."),
-        "layer_norm": "The C numbers of each character are brought to mean 0 and variance 1; each "
-                      f"channel is then scaled by a learnt factor{shift}.",
-        "rms_norm": "The C numbers of each character are divided by their root mean square; "
-                    + ("nothing is learnt." if config.norm == "rms" else
-                       "each channel is then scaled by a learnt factor."),
-        "linear qkv":
-            "One product makes what a character looks for (its queries), what it offers (keys) and "
-            "what it hands over (values), D numbers each, side by side: "
-            + ("queries for H heads, keys and values for G, each of which serves H / G of them."
-               if grouped else "for all heads."),
-        "rotary": "Queries and keys are turned by angles that grow with their place, so that their "
-                  "products tell how far apart they are.",
-        "qk_norm": "Each head's query and key are divided by their root mean square, so that only "
-                   "their directions count" + (
-                       "; then they are turned by angles that grow with their place, so that their "
-                       "products tell how far apart they are." if config.position == "rotary" else
-                       "."),
-        "self_attention":
-            f"The heads at work.  softmax(query · key / √D{bias}) over the characters so far gives "
-            "the weights shown above, T × T of them in each of H heads; what a head brings back is "
-            "the mean of the values, weighted by them.",
-        "linear out": "What the heads brought back is mixed, and added to the stream.",
-        "mlp": f"Each character by itself: up to {hidden}, {THROUGH[config.activation]}, and down "
-               "again; added to the stream.",
-        "linear token_embedding":
-            "Compared with every row of the token table: a score (logit) for each of V characters."
-            "  Softmax makes them the probabilities above.",
-        "linear lm_head":
-            "Compared with a row of C learnt numbers for every character, which is not that of the "
-            "token table: a score (logit) for each of V characters.  Softmax makes them the "
-            "probabilities above.",
-    }
 
 
 def check_length(config: TransformerConfig, N: int, unit: str = "character") -> None:
@@ -130,11 +74,12 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
     if not all(np.isfinite(window.logits).all() for window in windows):
         raise ValueError(USELESS)
     described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
-    expected = predictions(model, ids, windows)
-    symbols = {i: shown(tokenizer.vocabulary[i]) for i in used(ids, described, expected)}
+    expected = _predictions(model, windows, ids)
+    symbols = {i: shown(tokenizer.vocabulary[i])
+               for i in sorted(_used(ids, described, expected))}
     return {
         "source": source,
-        "about": about(checkpoint, out_dir),
+        "about": _about(checkpoint, out_dir),
         "unit": unit,
         "ids": ids.tolist(),
         "vocab_size": tokenizer.vocab_size,
@@ -142,17 +87,17 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         "windows": [{"start": w.start, "length": len(w.ids)} for w in windows],
         "characters": expected,
         "even_loss": round(math.log(tokenizer.vocab_size), 3),
-        "heads": [[head_facts(head, symbols, unit) for head in layer] for layer in described],
-        "rules": [{"does": in_units(does.format("its favourite character"), unit),
-                   "when": in_units(when, unit)} for _, does, _, when in heads.RULES],
-        "sizes": sizes(model.config, len(windows[0].ids), unit),
+        "heads": [[_head_facts(head, symbols, unit) for head in layer] for layer in described],
+        "rules": [{"does": _in_units(does.format("its favourite character"), unit),
+                   "when": _in_units(when, unit)} for _, does, _, when in heads.RULES],
+        "sizes": sizes(model.config, len(windows[0].ids)),
         "steps": step_facts(windows[0].steps, model.config, unit),
-        **yardsticks(checkpoint, text, ids),
-        **log_facts(out_dir),
+        **_yardsticks(checkpoint, text, ids),
+        **_log(out_dir),
     }, pack(windows)
 
 
-def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]]:
+def _about(checkpoint, out_dir):
     """Return names and values that describe the model."""
     model, tokenizer, training, _ = checkpoint
     config, texts = model.config, texts_of(training)
@@ -168,22 +113,20 @@ def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]
         on = number_of(len(texts), "file") if texts[1:] else pathlib.Path(*texts).name
         found.append(("trained", f"{number_of(steps, 'step')} on {on}"))
     return found + [(field.name, str(value)) for field in dataclasses.fields(config)
-                    if field.name not in said
-                    and (value := getattr(config, field.name)) != field.default]
+                    if (value := getattr(config, field.name)) != field.default
+                    and field.name not in said]
 
 
-def in_units(words: str, unit: str) -> str:
-    """Return words about characters as those about the ids of a model."""
+def _in_units(words, unit):
+    """Return words about characters as words about the ids of a model."""
     return words.replace("character", unit)
 
 
-def used(ids: np.ndarray, described: list[list[heads.Head]], expected: list[dict[str, Any]]
-         ) -> list[int]:
+def _used(ids, described, expected):
     """Return the ids of which a page shows something; of many tokens, they are few."""
-    tops = [*(fact["top"] for fact in expected),
-            *(block["top"] for fact in expected for block in fact["blocks"])]
-    return sorted({*ids.tolist(), *(head.favourite_id for layer in described for head in layer),
-                   *(i for top in tops for i, _ in top)})
+    tops = [top for fact in expected for top in (fact["top"], *(b["top"] for b in fact["blocks"]))]
+    return {*ids.tolist(), *(head.favourite_id for layer in described for head in layer),
+            *(i for top in tops for i, _ in top)}
 
 
 def shown(text: str) -> tuple[str, str]:
@@ -213,30 +156,29 @@ def shown_character(character: str) -> tuple[str, str]:
     return character, name
 
 
-def predictions(model: Transformer, ids: np.ndarray, windows: list[Window]
-                ) -> list[dict[str, Any]]:
+def _predictions(model, windows, ids):
     """Return the model's predictions for each id but the first, and after the last."""
     facts = []
     for number, window in enumerate(windows):
-        came = ids[window.start + 1:][:len(window.ids)]     # of the last there may be none
-        log_p = log_probabilities(window.logits)                                    # (T, V)
+        came = ids[window.start + 1:][:len(window.ids)]     # (T,), or after the last window T - 1
+        log_p = mg.log_softmax(window.logits).data                                  # (T, V)
         rows = range(window.fresh, len(window.ids))
         # One depth after the other, since each has T V numbers.
-        depths = [block_facts(x, log_probabilities(lens(model, x)), came, rows)
+        depths = [_block_facts(x, mg.log_softmax(lens(model, x)).data, came, rows)
                   for x in window.stream]                                           # (T, C) each
         for row, blocks in zip(rows, zip(*depths)):
             p = np.exp(log_p[row].astype(np.float64))
-            fact = {"window": number, "top": top(p, LIKELIEST), "blocks": list(blocks)}
+            fact = {"window": number, "top": _top(p, LIKELIEST), "blocks": list(blocks)}
             if row < len(came):
-                loss, of_it = -float(log_p[row, came[row]]), p[came[row]]
-                fact |= {"came": units(of_it), "loss": round(loss, 3),
-                         "bits": round(loss / math.log(2), 3), "rank": int((p > of_it).sum()) + 1}
+                loss, probability = -float(log_p[row, came[row]]), p[came[row]]
+                fact |= {"came": _units(probability), "loss": round(loss, 3),
+                         "bits": round(loss / math.log(2), 3),
+                         "rank": int((p > probability).sum()) + 1}
             facts.append(fact)
     return facts
 
 
-def block_facts(x: np.ndarray, log_q: np.ndarray, came: np.ndarray, rows: range
-                ) -> list[dict[str, Any]]:
+def _block_facts(x, log_q, came, rows):
     """Return what stands in the residual stream, (T, C), at each of these rows, and what would be
     predicted from it, (T, V)."""
     facts = []
@@ -244,66 +186,68 @@ def block_facts(x: np.ndarray, log_q: np.ndarray, came: np.ndarray, rows: range
         q = np.exp(log_q[row].astype(np.float64))
         facts.append({"norm": round(float(np.linalg.norm(x[row].astype(np.float64))), 2),
                       "channels": [round(float(c), 3) + 0.0 for c in x[row, :CHANNELS]],
-                      "top": top(q, LENS),
-                      "came": units(q[came[row]]) if row < len(came) else None})
+                      "top": _top(q, LENS),
+                      "came": _units(q[came[row]]) if row < len(came) else None})
     return facts
 
 
-def top(p: np.ndarray, count: int) -> list[tuple[int, int]]:
+def _top(p, count):
     """Return the likeliest ids and their probabilities, the likeliest first."""
     count = min(count, len(p))
     likely = np.flatnonzero(p >= np.partition(p, -count)[-count])   # sorting all would take long
-    return [(int(i), units(p[i])) for i in likely[np.argsort(-p[likely], kind="stable")[:count]]]
+    return [(int(i), _units(p[i])) for i in likely[np.argsort(-p[likely], kind="stable")[:count]]]
 
 
-def units(share: float) -> int | None:
+def _units(share):
     """Return a share of 1 in units of 0.01 %, as the page shows it; None for nan."""
     return None if math.isnan(share) else round(1e4 * float(share))
 
 
-def head_facts(head: heads.Head, symbols: dict[int, tuple[str, str]], unit: str = "character"
-               ) -> dict[str, Any]:
+def _head_facts(head, symbols, unit):
     """Return a head's numbers as the page shows them, and its description."""
     def rounded(numbers):
         return {name: (None if math.isnan(x) else round(x, 2)) if name in ("entropy", "distance")
-                else units(x) for name, x in numbers.items()}
+                else _units(x) for name, x in numbers.items()}
     favourite = f"‘{symbols[head.favourite_id][0]}’"
-    label, does = (in_units(words, unit).format(favourite) for words in heads.kind(head))
+    label, does = (_in_units(words, unit).format(favourite) for words in heads.kind(head))
     return {"numbers": rounded(head.numbers), "even": rounded(head.even),
             "favourite": head.favourite_id, "label": label, "does": does}
 
 
-def sizes(config: TransformerConfig, T: int, unit: str = "character") -> list[tuple[str, int, str]]:
-    """Return the letters of shapes, their values in this model, and what they mean."""
-    return [("B", 1, "texts read at once (batch)"),
-            ("T", T, f"{unit}s of the window (time)"),
-            ("C", config.n_embd, f"numbers that stand for a {unit} inside (channels)"),
-            ("H", config.n_head, "heads in each layer"),
-            *([("G", config.kv_heads, "heads of keys and values in each layer")]
-              if config.kv_heads < config.n_head else []),
-            ("D", config.d_head, "channels of a head, C / H"),
-            ("V", config.vocab_size, f"different {unit}s (vocabulary)")]
+def sizes(config: TransformerConfig, T: int) -> dict[str, int]:
+    """Return the letters of shapes, which static/page.html explains, and their values."""
+    grouped = {"G": config.kv_heads} if config.kv_heads < config.n_head else {}
+    return {"B": 1, "T": T, "C": config.n_embd, "H": config.n_head, **grouped, "D": config.d_head,
+            "V": config.vocab_size}
+
+
+def words_of(step: Step, config: TransformerConfig) -> str:
+    """Return what a step does: as static/steps.txt says it of the op and its layer, of the op and
+    an option of the model, or of the op; else as the op's docstring says it."""
+    known = dict(part.split(": ", 1) for part in static("steps.txt").split("\n\n"))
+    layer = [name.split(".")[-2] for name in step.parameters][:1]
+    kinds = *layer, config.position, config.norm, config.activation
+    keys = [*(f"{step.op} {kind}" for kind in kinds), step.op]
+    words = next((known[key] for key in keys if key in known), f"{meaning(step.op)}.")
+    return " ".join(words.replace("INNER", f"{config.inner:,}").split())
 
 
 def step_facts(steps: list[Step], config: TransformerConfig, unit: str = "character"
                ) -> list[dict[str, Any]]:
     """Return every step from ids to logits, in the order in which they ran."""
-    T, known = steps[0].shape[-2], words_of(config)
-    facts, seen = [{"op": "encode", "block": None, "shape": (1, T), "letters": ["B", "T"],
-                    "words": f"Each {unit} becomes its number in the vocabulary, its id.",
-                    "parameters": [], "count": 0}], set()
-    for i, step in enumerate(steps):
-        layer = step.parameters[0][0].split(".")[-2:][0] if step.parameters else ""
-        words = (known.get(f"{step.op} {layer}") or known.get(step.op)
-                 or (OPS[step.op].__doc__ or step.op).split("\n\n")[0])
-        new = [(name, shape) for name, shape in step.parameters if name not in seen]
-        seen.update(name for name, _ in new)
+    facts, seen = [{"op": "encode", "block": None, "shape": (1, steps[0].shape[-2]),
+                    "letters": ["B", "T"], "parameters": [], "count": 0,
+                    "words": f"Each {unit} becomes its number in the vocabulary, its id."}], set()
+    for step in steps:
         facts.append({
-            "op": step.op, "block": step.block, "words": in_units(words, unit),
-            "shape": step.shape,
-            "letters": letters(step.shape, config, i == len(steps) - 1),
-            "parameters": [{"name": name, "shape": shape} for name, shape in step.parameters],
-            "count": sum(math.prod(shape) for _, shape in new)})
+            "op": step.op, "block": step.block, "shape": step.shape,
+            "words": _in_units(words_of(step, config), unit),
+            "letters": letters(step.shape, config, step is steps[-1]),
+            "parameters": [{"name": name, "shape": shape}
+                           for name, shape in step.parameters.items()],
+            "count": sum(math.prod(shape) for name, shape in step.parameters.items()
+                         if name not in seen)})
+        seen.update(step.parameters)
     return facts
 
 
@@ -317,7 +261,7 @@ def letters(shape: tuple[int, ...], config: TransformerConfig, logits: bool) -> 
     return [*before, last]
 
 
-def yardsticks(checkpoint: Checkpoint, text: str, ids: np.ndarray) -> dict[str, Any]:
+def _yardsticks(checkpoint, text, ids):
     """Return the mean loss of the text, and the losses of counted n-grams on it and on the run's
     validation split, if the text of the run is at hand."""
     mean = float(text_losses(checkpoint.model, ids).mean())
@@ -334,7 +278,7 @@ def yardsticks(checkpoint: Checkpoint, text: str, ids: np.ndarray) -> dict[str, 
             "counted": [(name, round(x, 3)) for name, x in yardstick(train, val, V).items()]}
 
 
-def log_facts(out_dir: pathlib.Path) -> dict[str, Any]:
+def _log(out_dir):
     """Return the lines of the run's log, or the reason why there are none."""
     try:
         return {"log": read_log(out_dir / "log.csv")}
@@ -352,6 +296,6 @@ def pack(windows: list[Window]) -> bytes:
 
 def html(facts: dict[str, Any], weights: bytes) -> str:
     """Return the page."""
-    body = in_units(static("page.html"), facts["unit"]).replace(
+    body = _in_units(static("page.html"), facts["unit"]).replace(
         "{{weights}}", base64.b64encode(weights).decode("ascii"))
     return shell("A look inside a trained model", NAV, body, facts, SCRIPTS)

@@ -1,4 +1,4 @@
-"""Read a text with a model: its windows, and what every step has computed in each.
+"""Read a text with a model, window by window, and keep what each step computed.
 
 Shapes: T characters of a window, L layers, H heads, C channels, V vocabulary.
 """
@@ -17,16 +17,16 @@ from model.transformer import Transformer
 class Step(NamedTuple):
     """An op that ran on the way from characters to logits."""
     op: str
-    block: int | None                               # None before the first block and after the last
-    shape: tuple[int, ...]                          # of what came out
-    parameters: tuple[tuple[str, tuple[int, ...]], ...]     # names and shapes of what it used
+    block: int | None                   # None before the first block and after the last
+    shape: tuple[int, ...]              # of its value
+    parameters: dict[str, tuple[int, ...]]      # names and shapes of those that it used
 
 
 class Window(NamedTuple):
-    """Characters that are read together, and their attention and residual stream."""
+    """Characters that are read together, with their attention and residual stream."""
     start: int                  # where in the text it begins
     ids: np.ndarray             # (T,)
-    fresh: int                  # rows from here on predict what no earlier window has predicted
+    fresh: int                  # the first row whose next character no earlier window predicts
     logits: np.ndarray          # (T, V)
     maps: np.ndarray            # (L, H, T, T): how much each query looks at each key
     stream: np.ndarray          # (L + 1, T, C): before the first block, and after each
@@ -35,13 +35,9 @@ class Window(NamedTuple):
 
 def read(model: Transformer, ids: np.ndarray) -> list[Window]:
     """Return the windows from which sampling would predict each character of a text, ids (N,), and
-    the one after it (see `decoding.window_start`).
-
-    A character with n others before it is predicted by row n - 1 - start of its window, the last
-    of those with `start + fresh < n`.
-    """
-    block, windows = model.config.block_size, []
-    step = window_step(block)
+    the one after it (see `window_start` in model/generation.py)."""
+    block = model.config.block_size
+    step, windows = window_step(block), []
     for start in range(0, window_start(len(ids), block) + 1, step):
         part = ids[start:start + block]
         logits, stream, steps = watch(model, part)
@@ -59,7 +55,7 @@ def watch(model: Transformer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 
     def note(event):
         if not passes_on(event):
-            used = tuple((names[id(x)], x.shape) for x in event.inputs if id(x) in names)
+            used = {names[id(x)]: x.shape for x in event.inputs if id(x) in names}
             outputs.append(event.outputs[0].data)
             steps.append(Step(event.op, owner(blocks, callers()), outputs[-1].shape, used))
 
@@ -78,9 +74,3 @@ def lens(model: Transformer, stream: np.ndarray) -> np.ndarray:
     """
     with mg.no_grad():
         return model.output(mg.Tensor(stream)).data
-
-
-def log_probabilities(logits: np.ndarray) -> np.ndarray:
-    """Return log softmax, (..., V) -> (..., V), computed as in `scoring.text_losses`."""
-    with mg.no_grad():
-        return mg.log_softmax(mg.Tensor(logits)).data

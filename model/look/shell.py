@@ -1,4 +1,4 @@
-"""What every page has around its contents: one HTML file that needs no other, in light and dark."""
+"""The frame of every page: one HTML file that needs no other, in a light and a dark theme."""
 import json
 import pathlib
 import re
@@ -19,15 +19,15 @@ def shell(title: str, nav: dict[str, str], body: str, facts: Any, files: Sequenc
     files : style sheets and scripts in static/, in their order, after page.css and elements.js.
     command : what wrote the page.
     """
-    def joined(suffix, *before):
-        return "".join(static(name) for name in (*before, *files) if name.endswith(suffix))
     parts = {"title": escape(title), "command": escape(command), "body": body,
              "nav": "\n".join(f'      <a href="#{name}">{escape(words)}</a>'
                               for name, words in nav.items()),
-             "css": joined(".css", "page.css"), "js": joined(".js", "elements.js"),
              # Without a <, nothing in the JSON can end the element that contains it.
              "facts": json.dumps(facts, allow_nan=False, separators=(",", ":")).replace(
                  "<", "\\u003c")}
+    for suffix in ("css", "js"):
+        parts[suffix] = "".join(static(name) for name in ("page.css", "elements.js", *files)
+                                if name.endswith(suffix))
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], static("shell.html"))
 
 

@@ -3,7 +3,7 @@ import sys
 from typing import Any
 
 from minigrad import compiled
-from model.look.crossed import answer_and_maps
+from model.look.crossed import NAV, answer_and_maps
 from model.reverse.__main__ import VOCABULARY, Settings, new_model, train, unseen_strings
 from model.checkpoint import Checkpoint
 
@@ -18,6 +18,6 @@ def pictures(s: Settings = SETTINGS, text: str = TEXT) -> list[dict[str, Any]]:
     compiled.set_threads(s.threads)
     model = new_model(s)
     train(s, model, unseen_strings(s))
-    answer, sections = answer_and_maps(Checkpoint(model, VOCABULARY, {}, {}), text)
-    return [section.maps[section.chosen] | {"title": f"{section.heading}: {text}, {answer}"}
-            for section in sections]
+    answer, views = answer_and_maps(Checkpoint(model, VOCABULARY, {}, {}), text)
+    return [view["maps"][view["chosen"]] | {"title": f"{heading}: {text}, {answer}"}
+            for heading, view in zip(NAV.values(), views)]

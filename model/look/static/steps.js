@@ -2,8 +2,11 @@
 // ==== The steps from characters to logits, and the stream at the chosen character
 
 function fillSteps() {
-  byId("sizes").append(...facts.sizes.map(([letter, size, meaning]) => make("div", {},
-    make("dt", {}, `${letter} = ${whole(size)}`), make("dd", {}, meaning))));
+  for (const name of byId("sizes").querySelectorAll("dt")) {
+    const size = facts.sizes[name.textContent];
+    if (size === undefined) name.parentNode.remove();
+    else name.textContent += ` = ${whole(size)}`;
+  }
   const groups = [];
   for (const fact of facts.steps) {
     if (groups.at(-1)?.block !== fact.block) groups.push({ block: fact.block, steps: [] });

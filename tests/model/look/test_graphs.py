@@ -15,24 +15,20 @@ def places(recorder):
     return {place.name: place for place in recorder.places() if place.name}
 
 
-def test_the_neurons_numbers_are_those_that_its_text_promises():
-    p = places(graphs.neuron())
-    expected = {"loss": (0.25, 1), "error": (-0.5, -1), "y": (0.5, -1), "b": (1, -0.25),
-                "w": ([1, -1], [-0.5, -0.75])}
+@pytest.mark.parametrize("graph, expected", [
+    (graphs.neuron, {"loss": (0.25, 1), "error": (-0.5, -1), "y": (0.5, -1), "b": (1, -0.25),
+                     "w": ([1, -1], [-0.5, -0.75])}),
+    (graphs.two_words, {"weights": ([[1, 0], [1 / 4, 3 / 4]], None), "mixed": ([[4], [7]], None),
+                        "value": (None, [[1.25], [0.75]]), "key": (None, [[-0.75], [0.75]]),
+                        "query": (None, [[0], [0.75 * math.log(3)]])})])
+def test_the_numbers_are_those_that_the_text_promises(graph, expected):
+    p = places(graph())
     for name, (value, gradient) in expected.items():
-        assert np.array_equal(p[name].value, value), name
-        assert np.array_equal(p[name].gradient, gradient), name
-    assert [float(part) for part in p["error"].parts] == [-0.5, -0.5]
-    assert p["x"].gradient is None
-
-
-def test_two_words_share_out_their_look_as_the_text_promises():
-    p = places(graphs.two_words())
-    assert np.allclose(p["weights"].value, [[1, 0], [1 / 4, 3 / 4]], rtol=0, atol=1e-15)
-    assert np.allclose(p["mixed"].value, [[4], [7]], rtol=0, atol=1e-14)
-    assert np.allclose(p["value"].gradient, [[1.25], [0.75]], rtol=0, atol=1e-15)
-    assert np.allclose(p["key"].gradient, [[-0.75], [0.75]], rtol=0, atol=1e-14)
-    assert np.allclose(p["query"].gradient, [[0], [0.75 * math.log(3)]], rtol=0, atol=1e-14)
+        assert value is None or np.allclose(p[name].value, value, rtol=0, atol=1e-14), name
+        assert gradient is None or np.allclose(p[name].gradient, gradient, rtol=0, atol=1e-14), name
+    if graph is graphs.neuron:
+        assert [float(part) for part in p["error"].parts] == [-0.5, -0.5]
+        assert p["x"].gradient is None
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -47,9 +43,7 @@ def test_the_block_is_the_first_step_of_a_model_of_that_configuration(bias):
     loss = mg.cross_entropy(model(ids), targets)
     loss.backward()
     assert p["loss"].value == loss.data
-    names = dict(model.named_parameters())
-    assert names.keys() <= p.keys()
-    for name, parameter in names.items():
+    for name, parameter in model.named_parameters():
         assert np.allclose(p[name].gradient, parameter.grad, rtol=1e-4, atol=1e-7), name
     assert len(p["token_embedding.weight"].parts) == 2
 
@@ -64,12 +58,6 @@ def test_a_graph_is_printed_in_80_columns_or_drawn(of, tmp_path, capsys):
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80 and "\nRules of the ops" in said
     assert said.startswith(f"{title}\n\n")
-    look.main(["--graph", str(tmp_path / "a.SVG"), *flags])
-    assert capsys.readouterr().out == f"drawn in {tmp_path / 'a.SVG'}; a browser shows it\n"
-    drawing = ET.fromstring((tmp_path / "a.SVG").read_text(encoding="utf-8"))
+    look.main(["--graph", str(tmp_path / "a.svg"), *flags])
+    drawing = ET.fromstring((tmp_path / "a.svg").read_text(encoding="utf-8"))
     assert drawing[0].text == title
-
-
-def test_the_neuron_is_shown_by_default(capsys):
-    look.main(["--graph"])
-    assert "mg.sigmoid((w * x).sum() + b)" in capsys.readouterr().out

@@ -14,40 +14,34 @@ def random_maps(T, rng, layers=2, heads=3):
     return (maps / maps.sum(-1, keepdims=True)).astype(np.float32)
 
 
+def one_by_one(rows, favourite):
+    """The numbers of a head, from queries: the ids, the row, and the weights of its keys."""
+    def mean(f):
+        return sum(f(ids, row, w) for ids, row, w in rows) / len(rows)
+    return pytest.approx({
+        "entropy": mean(lambda ids, row, w: -sum(x * math.log2(x) for x in w if x)),
+        "distance": mean(lambda ids, row, w: sum(x * (row - k) for k, x in enumerate(w))),
+        "previous": mean(lambda ids, row, w: w[row - 1]),
+        "itself": mean(lambda ids, row, w: w[row]), "first": mean(lambda ids, row, w: w[0]),
+        "favourite": mean(lambda ids, row, w: sum(x for k, x in enumerate(w)
+                                                  if ids[k] == favourite))}, rel=1e-6)
+
+
 def test_the_numbers_are_those_of_weights_taken_one_by_one():
     rng = np.random.default_rng(0)
     windows = [(rng.integers(V, size=T), random_maps(T, rng), fresh)
                for T, fresh in ((9, 0), (9, 4), (6, 4))]
     described = describe(windows)
-    for layer in range(2):
-        for head in range(3):
-            rows = [(ids, row, [float(x) for x in maps[layer, head, row, :row + 1]])
-                    for ids, maps, fresh in windows for row in range(len(ids))
-                    if row >= fresh and row > 0]
-
-            def mean(f):
-                return sum(f(ids, row, w) for ids, row, w in rows) / len(rows)
-
-            def on(character, even):
-                return mean(lambda ids, row, w: sum(
-                    1 / (row + 1) if even else x for k, x in enumerate(w) if ids[k] == character))
-            expected = dict(
-                entropy=mean(lambda ids, row, w: -sum(x * math.log2(x) for x in w if x)),
-                distance=mean(lambda ids, row, w: sum(x * (row - k) for k, x in enumerate(w))),
-                previous=mean(lambda ids, row, w: w[row - 1]),
-                itself=mean(lambda ids, row, w: w[row]),
-                first=mean(lambda ids, row, w: w[0]))
-            found = described[layer][head]
-            favourite = max(range(V), key=lambda c: on(c, False) - on(c, True))
-            assert found.favourite_id == favourite
-            assert found.numbers == pytest.approx(
-                expected | {"favourite": on(favourite, False)}, rel=1e-6)
-            assert found.even == pytest.approx(dict(
-                entropy=mean(lambda ids, row, w: math.log2(row + 1)),
-                distance=mean(lambda ids, row, w: row / 2),
-                previous=mean(lambda ids, row, w: 1 / (row + 1)),
-                itself=mean(lambda ids, row, w: 1 / (row + 1)),
-                first=mean(lambda ids, row, w: 1 / (row + 1)), favourite=on(favourite, True)))
+    for layer, head in np.ndindex(2, 3):
+        rows = [(ids, row, [float(x) for x in maps[layer, head, row, :row + 1]])
+                for ids, maps, fresh in windows for row in range(max(fresh, 1), len(ids))]
+        even = [(ids, row, [1 / (row + 1)] * (row + 1)) for ids, row, _ in rows]
+        found = described[layer][head]
+        gains = [one_by_one(rows, c).expected["favourite"] - one_by_one(even, c).expected[
+            "favourite"] for c in range(V)]
+        assert found.favourite_id == np.argmax(gains)
+        assert found.numbers == one_by_one(rows, found.favourite_id)
+        assert found.even == one_by_one(even, found.favourite_id)
 
 
 def test_the_favourite_is_an_id_whichever_ids_the_text_has():
@@ -62,12 +56,7 @@ ROW, COLUMN = np.indices((T, T))
 IDS = np.arange(T) % 4                  # the character 4 never comes
 
 
-def kind_of(map, ids=IDS):
-    map = np.tril(map) / np.tril(map).sum(-1, keepdims=True)
-    return kind(describe([(ids, map[None, None], 0)])[0][0])
-
-
-@pytest.mark.parametrize("label,map", [
+@pytest.mark.parametrize("label, map", [
     ("previous", (COLUMN == np.maximum(ROW - 1, 0)) + 0.01),
     ("itself", (COLUMN == ROW) + 0.01),
     ("first", (COLUMN == 0) + 0.01),
@@ -76,26 +65,24 @@ def kind_of(map, ids=IDS):
     ("wide", np.ones((T, T))),
     ("mixed", (COLUMN == ROW // 3) + (COLUMN == ROW // 2) + 1e-9)])
 def test_a_head_is_described_by_the_first_rule_that_holds(label, map):
-    assert kind_of(map)[0] == label
+    map = np.tril(map) / np.tril(map).sum(-1, keepdims=True)
+    assert kind(describe([(IDS, map[None, None], 0)])[0][0])[0] == label
 
 
-def test_a_head_that_leans_to_a_character_gives_it_a_tenth_and_twice_an_even_look():
-    def head(share, even=0.01, entropy=1.0):
-        base = dict.fromkeys(("previous", "itself", "first"), 0.1)
-        return Head(base | {"entropy": entropy, "distance": 9, "favourite": share},
-                    base | {"entropy": 4.0, "distance": 10, "favourite": even}, 2)
-    assert kind(head(0.1))[0] == "leans to {}" and kind(head(0.0999))[0] == "mixed"
-    assert kind(head(0.19, 0.1))[0] == "mixed" and kind(head(0.25, 0.125))[0] == "often {}"
-    assert kind(head(0.1, entropy=3.0))[0] == "wide"
+@pytest.mark.parametrize("label, share, even, entropy", [
+    ("leans to {}", 0.1, 0.01, 1), ("mixed", 0.0999, 0.01, 1), ("mixed", 0.19, 0.1, 1),
+    ("often {}", 0.25, 0.125, 1), ("wide", 0.1, 0.01, 3)])
+def test_a_head_that_leans_to_a_character_gives_it_a_tenth_and_twice_an_even_look(
+        label, share, even, entropy):
+    base = dict.fromkeys(("previous", "itself", "first"), 0.1)
+    head = Head(base | {"entropy": entropy, "distance": 9, "favourite": share},
+                base | {"entropy": 4.0, "distance": 10, "favourite": even}, 2)
+    assert kind(head)[0] == label
 
 
 def test_queries_with_nothing_before_them_say_nothing():
-    for windows in ([(np.array([1]), np.ones((1, 1, 1, 1)), 0)] * 3,
-                    [(np.array([1]), np.ones((1, 1, 1, 1), np.float32), 0)]):
-        head = describe(windows)[0][0]
+    for count in (1, 3):
+        head = describe([(np.array([1]), np.ones((1, 1, 1, 1), np.float32), 0)] * count)[0][0]
         assert all(math.isnan(x) for x in (*head.numbers.values(), *head.even.values()))
         assert kind(head)[0] == "alone"
-
-
-def test_every_rule_says_what_it_demands():
     assert all(does and when for _, does, _, when in RULES) and RULES[-1][3] == "none of these"

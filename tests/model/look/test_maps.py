@@ -1,22 +1,19 @@
-"""Maps: what goes into them, and a page of them, in plain JSON and in a browser."""
-import json
+"""Maps: what goes into them, in plain JSON and in a browser."""
 import re
 
 import numpy as np
 import pytest
 
-from model.look.maps import Section, labelled, page
-from tests.browser import of, opened, press, resize
+from model.look.maps import FILES, labelled
+from model.look.shell import shell
+from tests.browser import facts_of, of, opened, press, resize
+from tests.kit import refusal, written
 
 SCORES = np.array([[0.5, -2.0, 0.12339], [-0.00001, 1.0, -np.inf]])
 MAPS = [labelled("Scores <&>", SCORES, ["the", "<b>cat"], [1, 2, 3], "word", "channel"),
         labelled("Weights", np.eye(4) / 2, "abba", "abba", most=1)]
 NINE = [labelled(f"layer {i}", np.roll(np.eye(9), i, axis=1), range(9), range(9))
         for i in range(4)]
-
-
-def facts_of(written):
-    return json.loads(re.search(r'id="facts">(.*?)</script>', written, re.DOTALL)[1])
 
 
 def test_a_map_has_the_numbers_to_four_digits_and_null_where_it_is_closed():
@@ -31,45 +28,33 @@ def test_a_map_has_the_numbers_to_four_digits_and_null_where_it_is_closed():
     assert labelled("zero", [[0.0]], "a", "b")["most"] == 1
 
 
-def test_labels_that_are_not_as_many_as_rows_and_columns_are_refused():
-    for rows, columns in (("ab", "ab"), ("abc", "abc"), ("abc", "ab")):
-        with pytest.raises(ValueError, match=r"'Scores' has \d labels of rows and \d of columns, "
-                                             r"and values of the shape \[2, 3\]"):
-            labelled("Scores", SCORES, rows, columns)
+@pytest.mark.parametrize("rows, columns", [("ab", "ab"), ("abc", "abc"), ("abc", "ab")])
+def test_labels_that_are_not_as_many_as_rows_and_columns_are_refused(rows, columns):
+    said = refusal(ValueError, labelled, "Scores", SCORES, rows, columns)
+    assert f"{len(rows)} labels of rows and {len(columns)} of columns" in said and "[2, 3]" in said
 
 
 def test_every_text_of_a_page_stays_text(hostile_text):
     hostile = hostile_text.replace("\ud800", "")
     table = labelled(hostile, [[1.0]], [hostile], [hostile], hostile, hostile)
-    written = page(hostile, hostile, [Section(hostile, [hostile], hostile, [table])], hostile)
-    assert len(re.findall("<script", written)) == 2 and "{{facts}}" in written
-    assert facts_of(written)[0]["maps"] == [table]
-    assert "default-src 'none'" in written and "<!--<script>" not in written
-    assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)|@import|url\(|innerHTML", written)
-
-
-def test_a_link_to_each_section_names_it_or_where_there_are_many_numbers_it():
-    def links(count):
-        written = page("Many", "", [Section(f"station {n}") for n in range(count)])
-        return re.findall('<a href="#part-(.*?)">(.*?)</a>', written)
-    assert links(2) == [("1", "station 0"), ("2", "station 1")]
-    assert links(12) == [(str(n), str(n)) for n in range(1, 13)]
+    page = shell(hostile, {"part": hostile}, "", [table], FILES, hostile)
+    assert len(re.findall("<script", page)) == 2 and "{{facts}}" in page
+    assert facts_of(page) == [table]
+    assert "default-src 'none'" in page and "<!--<script>" not in page
+    assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)|@import|url\(|innerHTML", page)
 
 
 @pytest.fixture
 def maps(driver, tmp_path):
     """A page of two large maps and of a choice of four, freshly opened, wide and light."""
-    (tmp_path / "m.html").write_text(page("Maps", "Some.", [
-        Section("Two <i>", ["One & all."], "x @ y.T", MAPS),
-        Section("Four", maps=NINE, across=2, chosen=1)]), encoding="utf-8")
-    return opened(driver, tmp_path / "m.html")
+    views = [{"maps": MAPS, "across": 0, "chosen": 0}, {"maps": NINE, "across": 2, "chosen": 1}]
+    body = '<h1>Maps</h1><div class="maps" id="maps-1"></div><div class="maps" id="maps-2"></div>'
+    return opened(driver, written(tmp_path / "m.html", shell("Maps", {}, body, views, FILES)))
 
 
 @pytest.mark.needs("browser")
 def test_the_page_draws_every_cell_with_its_number_and_its_shade(maps):
     assert of(maps, "$('#trouble').hidden") and maps.get_log("browser") == []
-    assert of(maps, "[$('h2').textContent, $('.intro').textContent, $('pre').textContent]") == [
-        "Two <i>", "One & all.", "x @ y.T"]
     assert of(maps, "$$('#maps-1 .large figcaption').map((x) => x.firstChild.data)") == [
         "Scores <&>", "Weights"]
     cells = of(maps, "$$('#maps-1 tbody')[0].innerText.trim().split(/\\s+/)")

@@ -7,14 +7,16 @@ import math
 import numpy as np
 import pytest
 
+import minigrad as mg
 from model.convert.tokens import TokenTokenizer
 from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint
 from model.look import heads
 from model.look.page import gather, html, shown
-from model.look.reading import log_probabilities, read
+from model.look.reading import read
 from model.checkpoint import Checkpoint
 from tests import browser
 from tests.browser import of, opened, prefer, press
+from tests.kit import written
 from token_files import byte_level
 
 pytestmark = pytest.mark.needs("browser")
@@ -25,14 +27,22 @@ TEXT = "the quick brown fox runs\nover the green wood"
 def run(trained, tmp_path_factory):
     """A checkpoint of a run, and the page of TEXT."""
     checkpoint, path = load_checkpoint(trained / "ckpt.npz"), tmp_path_factory.mktemp("page")
-    (path / "l.html").write_text(html(*gather(checkpoint, TEXT, "", trained)), encoding="utf-8")
-    return checkpoint, path / "l.html"
+    return checkpoint, written(path / "l.html", html(*gather(checkpoint, TEXT, "", trained)))
 
 
 @pytest.fixture
 def page(driver, run):
     """The page of TEXT, freshly opened, wide and light."""
     return opened(driver, run[1])
+
+
+def shown_page(driver, folder, model, tokenizer, text, training=None, source=""):
+    """The page of a text, opened, which has drawn itself without a complaint."""
+    checkpoint = Checkpoint(model, tokenizer, training or {}, {})
+    page = opened(driver, written(folder / "p.html", html(*gather(
+        checkpoint, text, source, folder / "<b id=injected>&'\""))))
+    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+    return page
 
 
 def plain(text):
@@ -52,23 +62,20 @@ def test_it_draws_without_an_error_and_asks_for_nothing(page, run):
     assert of(page, "$$('#charts svg circle').length") == 5 + 4 + 5 + 4     # a mark for each
     assert of(page, "$$('#charts svg')[0].querySelectorAll('.yardstick').length") == 5
     assert of(page, "$$('#log tbody tr').length") == 5
+    assert of(page, "$$('#sizes dt').map((x) => x.textContent)") == [
+        "B = 1", "T = 16", "C = 16", "H = 2", "D = 8", f"V = {run[0].model.config.vocab_size}"]
 
 
 def test_it_fetches_nothing_even_if_told_to(page):
-    page.execute_script("const image = new Image(); image.src = 'file:///none.png';"
-                        "document.body.append(image)")
+    of(page, "document.body.append(Object.assign(new Image(), {src: 'file:///none.png'}))")
     assert "Content Security Policy" in page.get_log("browser")[0]["message"]
 
 
 def test_hostile_text_stays_text(driver, tmp_path, hostile_text):
     tokenizer = CharTokenizer(hostile_text)
     model = Transformer(TransformerConfig(tokenizer.vocab_size, 8, 1, 2, 8))
-    checkpoint = Checkpoint(model, tokenizer, {"settings": {"data": hostile_text}}, {})
-    facts, weights = gather(checkpoint, hostile_text, "<b id=injected>",
-                            tmp_path / "<b id=injected>&'\"")
-    (tmp_path / "h.html").write_text(html(facts, weights), encoding="utf-8")
-    page = opened(driver, tmp_path / "h.html")
-    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+    page = shown_page(driver, tmp_path, model, tokenizer, hostile_text,
+                      {"settings": {"data": hostile_text}}, "<b id=injected>")
     assert of(page, "$$('#letters [role=option] > span').map((x) => x.textContent)") == [
         shown(character)[0] for character in hostile_text]
     assert of(page, "$$('#injected').length") == 0
@@ -78,20 +85,18 @@ def test_hostile_text_stays_text(driver, tmp_path, hostile_text):
 
 def test_a_click_or_an_arrow_key_selects_a_head(page):
     def selected():
-        return of(page, "$$('#heads [role=radio]').map((x) => x.getAttribute('aria-checked'))")
+        return of(page, "$$('#heads [role=radio]').map((x) => x.ariaChecked === 'true')")
     page.find_elements("css selector", "#heads [role=radio]")[1].click()
-    assert selected() == ["false", "true"]
+    assert selected() == [False, True]
     assert of(page, "$('#head-title').textContent").startswith("Layer 1, head 2 ")
-    press(page, "left")
-    assert selected() == ["true", "false"]
+    for key in ("left", "left", "up", "down", "home"):
+        press(page, key)
+        assert selected() == [True, False]
     assert of(page, "document.activeElement === $$('#heads [role=radio]')[0]")
     assert of(page, "$$('#heads [tabindex=\"0\"]').length") == 1
     assert of(page, "$('#status').textContent").startswith("Layer 1, head 1 ")
-    for key in ("left", "up", "down", "home"):
-        press(page, key)
-        assert selected() == ["true", "false"]
     press(page, "end")
-    assert selected() == ["false", "true"]
+    assert selected() == [False, True]
 
 
 def test_every_heads_numbers_are_those_of_python(page, run):
@@ -166,7 +171,7 @@ def test_maps_are_drawn_in_the_shades_of_their_weights(page, run, scale):
 def test_the_prediction_of_every_character_is_that_of_python(page, run):
     model, tokenizer, *_ = run[0]
     ids = tokenizer.encode(TEXT)
-    log_p = np.concatenate([log_probabilities(window.logits)[window.fresh:].astype(float)
+    log_p = np.concatenate([mg.log_softmax(window.logits).data[window.fresh:].astype(float)
                             for window in read(model, ids)])
     p = np.exp(log_p)
     seen = of(page, """$$('#letters [role=option]').slice(1).map((letter) => {
@@ -191,14 +196,14 @@ def test_the_prediction_of_every_character_is_that_of_python(page, run):
                 if rank > 1 else "the highest of all" in meaning[0])
 
 
-def test_a_character_brings_its_window_its_query_and_its_stream(page, run):
-    block, letters = 16, page.find_elements("css selector", "#letters [role=option]")
+def test_a_character_brings_its_window_its_query_and_its_stream(page):
+    letters = page.find_elements("css selector", "#letters [role=option]")
     assert len(letters) == len(TEXT) + 1 and of(page, "$$('#window option').length") == 5
     letters[30].click()                 # from the window that begins at 16
     assert of(page, "$('#window').value") == "2"
     assert of(page, "[state.row, state.column]") == [30 - 1 - 16, None]
     assert "Having read ‘" in of(page, "$('#readout').textContent")
-    assert f"character {30}" in of(page, "$('#stream-title').textContent")
+    assert "character 30" in of(page, "$('#stream-title').textContent")
     press(page, "right")
     assert of(page, "state.character") == 31
     assert letters[31].get_attribute("aria-selected") == "true"
@@ -206,18 +211,12 @@ def test_a_character_brings_its_window_its_query_and_its_stream(page, run):
     assert of(page, "[state.character, state.window, state.row]") == [1, 0, 0]
     letters[0].click()                  # which nothing predicts
     assert of(page, "state.character") == 1
-    page.execute_script("document.getElementById('window').value = '3';"
-                        "document.getElementById('window').dispatchEvent(new Event('change'))")
-    assert of(page, "[state.window, state.character]") == [3, 24 + block // 2 + 1]
-
-
-def test_lines_are_changed_by_keys(page):
-    letters = page.find_elements("css selector", "#letters [role=option]")
     letters[4].click()
-    press(page, "down")
-    assert of(page, "state.character") == len("the quick brown fox runs\n") + 4
-    press(page, "up"), press(page, "up")
-    assert of(page, "state.character") == 4
+    for key, character in (("down", len("the quick brown fox runs\n") + 4), ("up", 4), ("up", 4)):
+        press(page, key)
+        assert of(page, "state.character") == character
+    of(page, "$('#window').value = '3', $('#window').dispatchEvent(new Event('change'))")
+    assert of(page, "[state.window, state.character]") == [3, 24 + 16 // 2 + 1]
 
 
 def test_the_map_follows_pointer_and_keys_and_escape_lets_go(page):
@@ -287,10 +286,7 @@ def test_the_smallest_block_and_vocabulary_draw_too(driver, tmp_path):
     for text, block in (("ab", 1), ("aa", 4), ("abc" * 5, 1)):
         tokenizer = CharTokenizer(text)
         model = Transformer(TransformerConfig(tokenizer.vocab_size, block, 1, 1, 4))
-        facts, weights = gather(Checkpoint(model, tokenizer, {}, {}), text, "", tmp_path)
-        (tmp_path / "s.html").write_text(html(facts, weights), encoding="utf-8")
-        page = opened(driver, tmp_path / "s.html")
-        assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+        shown_page(driver, tmp_path, model, tokenizer, text)
 
 
 @pytest.mark.needs("browser", "convert")
@@ -298,10 +294,7 @@ def test_a_page_of_tokens_draws_them_in_words_and_speaks_of_tokens(driver, tmp_p
     tokenizer = TokenTokenizer(byte_level(), None, 500)
     model = Transformer(TransformerConfig(500, 16, n_layer=2, n_head=2, n_embd=8))
     text = "the in\n\nthe 🙂 there the character"
-    facts, weights = gather(Checkpoint(model, tokenizer, {}, {}), text, "", tmp_path)
-    (tmp_path / "t.html").write_text(html(facts, weights), encoding="utf-8")
-    page = opened(driver, tmp_path / "t.html")
-    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+    page = shown_page(driver, tmp_path, model, tokenizer, text)
     symbols = [shown(tokenizer.vocabulary[i])[0] for i in tokenizer.encode(text)]
     assert of(page, "$$('#letters [role=option]').map((x) => x.textContent)") == [*symbols, "▸"]
     assert of(page, "$$('#letters br').length") == 2
@@ -318,7 +311,6 @@ def test_a_page_of_tokens_draws_them_in_words_and_speaks_of_tokens(driver, tmp_p
 
 def test_what_cannot_be_drawn_is_said_in_a_sentence(driver, run, tmp_path):
     damaged = run[1].read_text(encoding="utf-8").replace('id="weights">', 'id="weights">AAAA')
-    (tmp_path / "d.html").write_text(damaged, encoding="utf-8")
-    page = opened(driver, tmp_path / "d.html")
+    page = opened(driver, written(tmp_path / "d.html", damaged))
     said = page.find_element("id", "trouble")
     assert said.is_displayed() and said.text.startswith("This page could not be drawn (")
