@@ -2,15 +2,12 @@
 numbers that Python computes.
 """
 import json
-import math
 
 import numpy as np
 import pytest
 
-import minigrad as mg
 from model.convert.tokens import TokenTokenizer
 from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint
-from model.look import heads
 from model.look.page import gather, html, shown
 from model.look.reading import read
 from model.checkpoint import Checkpoint
@@ -25,15 +22,16 @@ TEXT = "the quick brown fox runs\nover the green wood"
 
 @pytest.fixture(scope="module")
 def run(trained, tmp_path_factory):
-    """A checkpoint of a run, and the page of TEXT."""
+    """A checkpoint of a run, what the page of TEXT shows, and its file."""
     checkpoint, path = load_checkpoint(trained / "ckpt.npz"), tmp_path_factory.mktemp("page")
-    return checkpoint, written(path / "l.html", html(*gather(checkpoint, TEXT, "", trained)))
+    facts, weights = gather(checkpoint, TEXT, "", trained)
+    return checkpoint, facts, written(path / "l.html", html(facts, weights))
 
 
 @pytest.fixture
 def page(driver, run):
     """The page of TEXT, freshly opened, wide and light."""
-    return opened(driver, run[1])
+    return opened(driver, run[2])
 
 
 def shown_page(driver, folder, model, tokenizer, text, training=None, source=""):
@@ -51,7 +49,7 @@ def plain(text):
 
 def test_it_draws_without_an_error_and_asks_for_nothing(page, run):
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
-    itself = run[1].resolve().as_uri()
+    itself = run[2].resolve().as_uri()
     said = [json.loads(line["message"])["message"] for line in page.get_log("performance")]
     assert [event["params"]["request"]["url"] for event in said
             if event["method"] == "Network.requestWillBeSent"
@@ -99,24 +97,23 @@ def test_a_click_or_an_arrow_key_selects_a_head(page):
     assert selected() == [False, True]
 
 
+def percent(units):
+    return f"{units / 100:.2f} %" if units else "< 0.01 %"
+
+
 def test_every_heads_numbers_are_those_of_python(page, run):
-    model, tokenizer, *_ = run[0]
-    windows = read(model, tokenizer.encode(TEXT))
-    described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
-    for i, head in enumerate(sum(described, [])):
+    facts = run[1]
+    for i, fact in enumerate(sum(facts["heads"], [])):
         page.find_elements("css selector", "#heads [role=radio]")[i].click()
-        n = head.numbers
-        favourite = shown(tokenizer.vocabulary[head.favourite_id])[0]
+        n, even = fact["numbers"], fact["even"]
         assert of(page, "$$('#numbers dt').map((x) => x.textContent)")[-1] == (
-            f"On its favourite, ‘{favourite}’")
+            f"On its favourite, ‘{facts['vocabulary'][fact['favourite']][0]}’")
         assert [plain(x) for x in of(page, "$$('#numbers b').map((x) => x.textContent)")] == [
             f"{n['entropy']:.2f} bits", f"{n['distance']:.2f} characters",
-            *(f"{100 * n[name]:.2f} %" for name in ("previous", "itself", "first", "favourite"))]
-        even = of(page, "$$('#numbers small').map((x) => x.textContent)")
-        assert f"{head.even['entropy']:.2f}" in even[0]
-        assert f"{100 * head.even['previous']:.2f}" in even[2]
-        assert of(page, "$('#head-title').textContent").endswith(
-            heads.kind(head)[1].format(f"‘{favourite}’"))
+            *(percent(n[name]) for name in ("previous", "itself", "first", "favourite"))]
+        said = of(page, "$$('#numbers small').map((x) => x.textContent)")
+        assert f"{even['entropy']:.2f}" in said[0] and percent(even["previous"]) in plain(said[2])
+        assert of(page, "$('#head-title').textContent").endswith(fact["does"])
 
 
 def test_the_weights_of_a_query_and_of_a_key_are_those_of_python(page, run):
@@ -169,31 +166,25 @@ def test_maps_are_drawn_in_the_shades_of_their_weights(page, run, scale):
 
 
 def test_the_prediction_of_every_character_is_that_of_python(page, run):
-    model, tokenizer, *_ = run[0]
-    ids = tokenizer.encode(TEXT)
-    log_p = np.concatenate([mg.log_softmax(window.logits).data[window.fresh:].astype(float)
-                            for window in read(model, ids)])
-    p = np.exp(log_p)
+    facts = run[1]
     seen = of(page, """$$('#letters [role=option]').slice(1).map((letter) => {
         letter.click();
-        const texts = (x) => $$(x).map((x) => x.textContent);
+        const texts = (x) => $$(x).map((x) => x.textContent.replaceAll('\u00a0', ' '));
         return [texts('#expected .value'), texts('#expected .symbol'), texts('#outcome b'),
             texts('#outcome small'), letter.getAttribute('aria-label')];
     })""")
-    for n, (values, symbols, outcome, meaning, label) in enumerate(seen, 1):
-        order = sorted(range(len(p[n - 1])), key=lambda i: -p[n - 1, i])[:8]
-        assert symbols == [shown(tokenizer.vocabulary[i])[0] for i in order]
-        assert [plain(x) for x in values] == [f"{100 * p[n - 1, i]:.2f} %" for i in order]
-        if n == len(ids):
+    for fact, (values, symbols, outcome, meaning, label) in zip(facts["characters"], seen,
+                                                                strict=True):
+        assert symbols == [facts["vocabulary"][i][0] for i, _ in fact["top"]]
+        assert values == [percent(units) for _, units in fact["top"]]
+        if "came" not in fact:          # after the text
             assert outcome == [f"‘{symbols[0]}’"]
             continue
-        loss, came = -log_p[n - 1, ids[n]], p[n - 1, ids[n]]
-        assert [plain(x) for x in outcome] == [
-            f"{100 * came:.2f} %", f"{loss:.3f} nats = {loss / math.log(2):.3f} bits"]
-        assert label.endswith(f"loss {loss:.3f} nats")
-        rank = 1 + sum(p[n - 1] > came)
-        assert (f"number {rank} of {len(p[0])}; it would have written ‘{symbols[0]}’" == meaning[0]
-                if rank > 1 else "the highest of all" in meaning[0])
+        assert outcome == [percent(fact["came"]),
+                           f"{fact['loss']:.3f} nats = {fact['bits']:.3f} bits"]
+        assert label.endswith(f"loss {fact['loss']:.3f} nats")
+        assert (f"number {fact['rank']} of 28; it would have written ‘{symbols[0]}’" == meaning[0]
+                if fact["rank"] > 1 else "the highest of all" in meaning[0])
 
 
 def test_a_character_brings_its_window_its_query_and_its_stream(page):
@@ -310,7 +301,7 @@ def test_a_page_of_tokens_draws_them_in_words_and_speaks_of_tokens(driver, tmp_p
 
 
 def test_what_cannot_be_drawn_is_said_in_a_sentence(driver, run, tmp_path):
-    damaged = run[1].read_text(encoding="utf-8").replace('id="weights">', 'id="weights">AAAA')
+    damaged = run[2].read_text(encoding="utf-8").replace('id="weights">', 'id="weights">AAAA')
     page = opened(driver, written(tmp_path / "d.html", damaged))
     said = page.find_element("id", "trouble")
     assert said.is_displayed() and said.text.startswith("This page could not be drawn (")
