@@ -149,9 +149,9 @@ def _show_forward(witness, config, B, T, unit):
 def _show_loss(loss, vocab_size, counted, unit):
     """Show what the loss means, and what to compare it with."""
     _stage("The loss")
-    _say(f"{loss:.4f} nats a {unit}: the model gave the {unit}s that came next a probability of "
-         f"{math.exp(-loss):.2%} each, in the geometric mean.  A blind guess has a loss of ln "
-         f"{vocab_size} = {math.log(vocab_size):.3f}; counted n-grams, on the validation text:")
+    _say(f"{loss:.4f} nats a {unit}: what came next had a probability of {math.exp(-loss):.2%}, in "
+         f"the geometric mean.  A blind guess has a loss of ln {vocab_size} = "
+         f"{math.log(vocab_size):.3f}; counted n-grams, on the validation text:")
     print(ladder(loss, counted))
 
 
