@@ -3,20 +3,21 @@ library that reads them."""
 import functools
 import json
 
+from model.convert.tokens import tokenizer_parts
+
 END = "<|end|>"
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ġ q", "Ġt h", "r e", "Ċ Ċ", "ð Ł"]
 MARKED = ["▁ t", "h e", "▁t he", "i n", "▁ q", "▁t h", "r e"]
 
 
-def written(**parts):
-    return json.dumps({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
-                       "normalizer": None, "pre_tokenizer": None, "post_processor": None,
-                       "decoder": None, **parts})
+def tokenizer_json(**parts):
+    return json.dumps(tokenizer_parts(**parts))
 
 
 def of_words(*words, **parts):
-    return written(model={"type": "WordLevel", "vocab": {w: i for i, w in enumerate(words)},
-                          "unk_token": "?"}, **parts)
+    vocabulary = {word: i for i, word in enumerate(words)}
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "?"}
+    return tokenizer_json(model=model, **parts)
 
 
 def special(id, content):
@@ -36,7 +37,7 @@ def byte_level():
     """As of GPT-2: a special token, 256 bytes, and the tokens of the merges; V = 266."""
     vocabulary = [END, *alphabet(), *("".join(pair.split()) for pair in MERGES)]
     byte = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    return written(added_tokens=[special(0, END)], pre_tokenizer=byte, decoder=byte, model={
+    return tokenizer_json(added_tokens=[special(0, END)], pre_tokenizer=byte, decoder=byte, model={
         "type": "BPE", "vocab": {token: i for i, token in enumerate(vocabulary)},
         "merges": MERGES})
 
@@ -49,7 +50,7 @@ def byte_fallback():
     vocabulary = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters,
                   *("".join(pair.split()) for pair in MARKED)]
     space = {"content": "▁", "pattern": {"String": " "}}
-    return written(
+    return tokenizer_json(
         added_tokens=[special(i, vocabulary[i]) for i in range(3)],
         normalizer={"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
                                                         {"type": "Replace", **space}]},

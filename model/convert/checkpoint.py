@@ -3,12 +3,12 @@ import os
 
 import numpy as np
 
-from model.convert.found import Found, FormatError
 from model.checkpoint import Contents, load_contents, save_contents
+from model.convert.model_file import FormatError, ModelFile
 from model.transformer import TransformerConfig
 
 
-def read(path: str | os.PathLike) -> Found:
+def read(path: str | os.PathLike) -> ModelFile:
     """Read a checkpoint.
 
     Raises
@@ -22,9 +22,9 @@ def read(path: str | os.PathLike) -> Found:
     if (dtype := next(iter(found.weights.values())).dtype) != np.float32:
         raise FormatError(f"{path} has weights of {dtype}, and models are exchanged in float32; "
                           "save it from a Transformer(..., dtype=np.float32)")
-    return Found("checkpoint", found.config, found.weights, found.tokenizer)
+    return ModelFile("checkpoint", found.config, found.weights, found.tokenizer)
 
 
-def write(path: str | os.PathLike, found: Found) -> None:
-    """Write a checkpoint without a record of training: other files have none."""
-    save_contents(path, Contents(found.config, found.weights, found.tokenizer, {}, {}))
+def write(path: str | os.PathLike, model: ModelFile) -> None:
+    """Write a checkpoint without a record of training, which other files do not have."""
+    save_contents(path, Contents(model.config, model.weights, model.tokenizer, {}, {}))

@@ -1,6 +1,5 @@
-"""Tokens to ids and back, by a tokenizer.json of Hugging Face and their library `tokenizers`.
-
-The library is imported when a tokenizer is made, and only then.
+"""Tokens of subwords (BPE and the like) to ids and back, by a tokenizer.json of Hugging Face and
+its library `tokenizers`, which is imported when a tokenizer is made.
 """
 import contextlib
 import os
@@ -9,11 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
-from data.tokenizer import MissingLibrary, Stream, Tokenizer, UnknownCharacterError, check_ids
+from data.tokenizer import Stream, Tokenizer, UnknownCharacterError, check_ids
+from model.convert.model_file import require
 
 REPLACED = "\ufffd"     # what the library makes of bytes that are no character
-MOST_IDS = 2            # of a model, for each of its tokenizer; none is filled up by as many
-MOST_HELD = 16          # tokens that may be parts of a character; it has four bytes at most
+MOST_IDS = 2            # ids of a model, for each id of its tokenizer
+MOST_HELD = 16          # tokens held back as parts of a character, which has four bytes at most
+
+
+def tokenizer_parts(**parts: object) -> dict[str, object]:
+    """Return the object of a tokenizer.json with these parts."""
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+            "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None,
+            **parts}
 
 
 class TokenTokenizer(Tokenizer):
@@ -22,9 +29,9 @@ class TokenTokenizer(Tokenizer):
     Parameters
     ----------
     json : the text of the file.
-    end : the id of the token that ends a text, if there is one.
-    vocab_size : the number of ids of the model, V, if it has more than the tokenizer, up to twice
-        as many; the others stand for an empty text.
+    end : the id of the end-of-text token, if there is one.
+    vocab_size : the number of ids of the model, V; it may have up to twice as many as the
+        tokenizer, and the others stand for an empty text.
 
     Raises
     ------
@@ -36,35 +43,28 @@ class TokenTokenizer(Tokenizer):
     ARRAYS = "tokenizer", "end"
 
     def __init__(self, json: str, end: int | None = None, vocab_size: int | None = None) -> None:
-        try:
-            from tokenizers import Tokenizer
-        except ImportError as error:
-            raise MissingLibrary(
-                "its vocabulary is of tokens, which the library tokenizers reads, and that is not "
-                "installed; install it with python -m pip install -e '.[convert]'") from error
-        self.json, self.end = json, end
-        with _silent(), _answering("its tokenizer is none that the library tokenizers can use"):
-            self._tokenizer = Tokenizer.from_str(json)
+        library, self.json, self.end = require("tokenizers", "convert"), json, end
+        with _answered("the library tokenizers cannot read its tokenizer"):
+            self._tokenizer = library.Tokenizer.from_str(json)
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
             whole, bare = (self._tokenizer.encode("a", add_special_tokens=special)
                            for special in (True, False))
-            self._anchor = bare.ids     # before a token, so that a space that begins it is kept
+            self._anchor = bare.ids     # before a token, it keeps the token's leading space
             self._tokenizer.decode(self._anchor)
             ids = self._tokenizer.get_vocab().values()
             added = self._tokenizer.get_added_tokens_decoder()
-        self.vocab_size = max(ids, default=-1) + 1
-        if vocab_size is not None:
-            if not self.vocab_size <= vocab_size <= MOST_IDS * self.vocab_size:
-                raise ValueError(f"a tokenizer of {self.vocab_size} ids for a model of "
-                                 f"{vocab_size}; give that of the model")
-            self.vocab_size = vocab_size
-        if not self.vocab_size:
+        own = max(ids, default=-1) + 1
+        self.vocab_size = own if vocab_size is None else vocab_size
+        if not own:
             raise ValueError("its tokenizer has no tokens")
+        if not own <= self.vocab_size <= MOST_IDS * own:
+            raise ValueError(f"a tokenizer of {own} ids for a model of {vocab_size}; give that of "
+                             "the model")
         if end is not None and not 0 <= end < self.vocab_size:
             raise ValueError(f"its end is the id {end}, and ids lie between 0 and "
                              f"{self.vocab_size - 1}")
-        # What the tokenizer puts before every text.  What it puts behind one would end the text.
+        # The tokens before every text.  Those that the tokenizer puts after one would end it.
         mask = whole.special_tokens_mask
         self._first = whole.ids[:mask.index(0)] if 0 in mask else []
         check_ids(self._first, self.vocab_size)
@@ -83,29 +83,25 @@ class TokenTokenizer(Tokenizer):
             raise ValueError("its tokenizer and end are no text and number")
         return cls(json.tobytes().decode(), None if end == -1 else int(end), vocab_size)
 
-    def __reduce__(self):
-        return TokenTokenizer, (self.json, self.end, self.vocab_size)
-
     @cached_property
     def vocabulary(self) -> list[str]:
         """The text of each token, or its name in the file if it is only a part of a character."""
         before = len(self._text(self._anchor))
-        with _silent(), _answering("the model's tokenizer cannot decode its tokens"):
+        with _answered("the model's tokenizer cannot decode its tokens"):
             texts = self._tokenizer.decode_batch(
                 [[*self._anchor, i] for i in range(self.vocab_size)], skip_special_tokens=False)
         return [text[before:] if text[before:] and REPLACED not in text[before:] else
                 self._tokenizer.id_to_token(i) or "" for i, text in enumerate(texts)]
 
     def encode(self, text: str) -> np.ndarray:
-        """Encode a text as ids, (N,) int64.  They begin with the token that begins every text, if
-        the tokenizer has such a one.
+        """Encode a text as ids, (N,) int64.  If the tokenizer has a beginning-of-text token, the
+        ids start with it.
 
         Raises
         ------
-        UnknownCharacterError : the text has what no token stands for.
+        UnknownCharacterError : no token stands for a part of the text.
         """
-        with _silent(), _answering("the model's tokenizer cannot encode the text",
-                                   UnknownCharacterError):
+        with _answered("the model's tokenizer cannot encode the text", UnknownCharacterError):
             text.encode()       # which names a half of a surrogate pair
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         return np.array(self._first + ids, np.int64)
@@ -115,25 +111,27 @@ class TokenTokenizer(Tokenizer):
         return text, {}
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Decode ids as a text; special tokens, such as `end`, are no part of it."""
+        """Decode ids as a text, without special tokens, such as `end`."""
         return self._text(check_ids(ids, self.vocab_size).tolist())
 
     def stream(self, after: Iterable[int] = ()) -> "TokenStream":
-        """Return what decodes ids one by one, as the continuation of the ids in `after`."""
+        """Return a stream that decodes ids one by one, as the continuation of those in `after`."""
         return TokenStream(self._text, after, self._special)
 
     def _text(self, ids):
         try:
             return self._tokenizer.decode(ids)
         except BaseException:       # a `with` around each call would take longer than the call
-            with _answering("the model's tokenizer cannot decode its tokens"):
+            with _answered("the model's tokenizer cannot decode its tokens"):
                 raise
 
 
 class TokenStream(Stream):
-    """Decodes ids one by one as the continuation of others, and shows no text of hidden ids.  The
-    text of a token depends on those around it: it may be a part of a character, or begin with a
-    space that is dropped at the beginning of a text."""
+    """Decodes ids one by one as the continuation of others, and shows no text of hidden ids.
+
+    The text of a token depends on the tokens around it: it may be a part of a character, or begin
+    with a space that is dropped at the beginning of a text.
+    """
 
     def __init__(self, decode: Callable[[list[int]], str], after: Iterable[int], hidden: set[int]
                  ) -> None:
@@ -162,30 +160,19 @@ class TokenStream(Stream):
 
 
 @contextlib.contextmanager
-def _answering(what: str, kind: type[ValueError] = ValueError) -> Iterator[None]:
-    """Answer an error of the library in a line; its panics are no Exceptions."""
-    try:
-        yield
-    except Exception as error:
-        raise kind(f"{what}: {error}") from error
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
+def _answered(what: str, kind: type[ValueError] = ValueError) -> Iterator[None]:
+    """Turn an error of the library into one of a line, and discard what it writes to standard error
+    when it panics; a panic is no Exception."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):      # standard error may be closed
+            kept = os.dup(2)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, 2)
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+                raise kind(f"{what}: {error}") from error
             raise
-        raise kind(f"{what}: {error}") from error
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Send to nowhere what the library writes to standard error when it panics."""
-    try:
-        kept = os.dup(2)
-    except OSError:         # it is closed
-        yield
-        return
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

@@ -1,13 +1,12 @@
 """The other side of `python -m tests.benchmarks real`: transformers, with the model of a
 checkpoint."""
-
 import numpy as np
 import pytest
 
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, save_checkpoint
 from model.kv_cache.decoder import Decoder
-from token_files import of_words
+from tests.token_files import of_words
 
 pytestmark = [pytest.mark.needs("interop"), pytest.mark.filterwarnings("default")]
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.convert.tokens import TokenTokenizer
 from model import (CharTokenizer, Transformer, TransformerConfig, generate, load_checkpoint,
                    save_checkpoint)
-from model.convert import __main__ as convert
 from model.convert import families, hugging_face
+from model.convert.__main__ import convert
+from model.convert.tokens import TokenTokenizer
 from model.scoring import text_losses
 from tests.extras import lacking
-from token_files import byte_level
+from tests.token_files import byte_level
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 if not lacking("interop"):
@@ -87,7 +87,7 @@ def test_our_model_has_the_same_logits_in_their_class_and_comes_back_to_the_bit(
     save_checkpoint(tmp_path / "out" / "ckpt.npz", model, TOKENIZER)
     for source, target in (("out", "hf"), ("hf", "back"), ("out", "a.safetensors"),
                            ("a.safetensors", "again")):
-        convert.convert(tmp_path / source, tmp_path / target)
+        convert(tmp_path / source, tmp_path / target)
     for folder in ("back", "again"):
         found = load_checkpoint(tmp_path / folder / "ckpt.npz")
         assert found.model.config == config
@@ -116,11 +116,11 @@ def test_their_model_has_the_same_logits_here_and_goes_back_to_the_bit(tmp_path,
     (tmp_path / "hf" / "tokenizer.json").write_text(
         hugging_face.tokenizer_json(TOKENIZER), encoding="utf-8")
     theirs = in_transformers(tmp_path / "hf")       # whose tables are of 32 bits again
-    convert.convert(tmp_path / "hf", tmp_path / "ours")
+    convert(tmp_path / "hf", tmp_path / "ours")
     model = load_checkpoint(tmp_path / "ours" / "ckpt.npz").model
     ids = rng.integers(V, size=(2, config.block_size))
     assert differs(model(ids).data, logits(theirs, ids)) < 1e-5
-    convert.convert(tmp_path / "ours", tmp_path / "theirs")
+    convert(tmp_path / "ours", tmp_path / "theirs")
     back = in_transformers(tmp_path / "theirs").state_dict()
     assert back.keys() == theirs.state_dict().keys()
     assert all(torch.equal(back[name], a) for name, a in theirs.state_dict().items())
@@ -138,7 +138,7 @@ def both(request, tmp_path):
     """A model of ours, and it and its tokenizer in transformers."""
     model = drawn(LONG[request.param], np.random.default_rng(7))
     save_checkpoint(tmp_path / "out" / "ckpt.npz", model, TOKENIZER)
-    convert.convert(tmp_path / "out", tmp_path / "hf")
+    convert(tmp_path / "out", tmp_path / "hf")
     return model, in_transformers(tmp_path / "hf"), AutoTokenizer.from_pretrained(tmp_path / "hf")
 
 
@@ -160,8 +160,8 @@ def test_the_loss_of_a_text_is_the_same(both):
     assert loss == pytest.approx(text_losses(model, TOKENIZER.encode(text)).mean(), rel=1e-5)
 
 
-def test_every_character_is_one_token_and_comes_back(both):
-    _, _, tokenizer = both
+def test_every_character_is_one_token_and_comes_back_and_transformers_keeps_it_so(both, tmp_path):
+    *_, tokenizer = both
     text = "".join(np.random.default_rng(0).choice(list(VOCABULARY), 500)) + "  \r\n"
     ids = tokenizer(text).input_ids
     assert ids == TOKENIZER.encode(text).tolist()
@@ -169,10 +169,6 @@ def test_every_character_is_one_token_and_comes_back(both):
         assert tokenizer.decode(ids, skip_special_tokens=skip) == text
     with pytest.raises(Exception, match="UNK"):
         tokenizer("Q")
-
-
-def test_a_tokenizer_that_transformers_has_saved_is_still_one_of_characters(both, tmp_path):
-    *_, tokenizer = both
     tokenizer.save_pretrained(tmp_path / "hf")
     found = hugging_face.read(tmp_path / "hf")
     assert isinstance(found.tokenizer, CharTokenizer)
@@ -182,7 +178,7 @@ def test_a_tokenizer_that_transformers_has_saved_is_still_one_of_characters(both
 def test_tokens_and_the_end_of_a_text_are_known_to_transformers(tmp_path):
     tokenizer = TokenTokenizer(byte_level(), end=0)
     config = replace(LONG["llama"], vocab_size=tokenizer.vocab_size)
-    save = hugging_face.Found("", config, drawn(config, np.random.default_rng(0)).state_dict(),
+    save = hugging_face.ModelFile("", config, drawn(config, np.random.default_rng(0)).state_dict(),
                               tokenizer)
     (tmp_path / "hf").mkdir()
     hugging_face.write(tmp_path / "hf", save)
@@ -206,6 +202,6 @@ def test_a_mistake_in_what_is_written_is_seen_in_their_logits(tmp_path, monkeypa
                 "rope_type": "default", "rope_theta": 10_000.0}}}[name]
         real = families.settings
         monkeypatch.setattr(families, "settings", lambda *args: real(*args) | lost)
-    hugging_face.write(tmp_path, hugging_face.Found("", config, model.state_dict(), TOKENIZER))
+    hugging_face.write(tmp_path, hugging_face.ModelFile("", config, model.state_dict(), TOKENIZER))
     ids = np.random.default_rng(0).integers(V, size=(2, 9))
     assert differs(model(ids).data, logits(in_transformers(tmp_path), ids)) > 1e-3

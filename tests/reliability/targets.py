@@ -21,15 +21,14 @@ import numpy as np
 
 import data
 import train
-from data.tokenizer import UnknownCharacterError
-from model.convert.tokens import MissingLibrary
+from data.tokenizer import MissingLibrary, UnknownCharacterError
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
                    load_checkpoint, sample)
 from model.count import __main__ as count
 from model.interactive import session
 from model.look import __main__ as look
 from model.convert import hugging_face, nanogpt
-from model.convert.found import FormatError, Found
+from model.convert.model_file import FormatError, ModelFile
 from model.checkpoint import Checkpoint
 from model.replay.nan import restored, sentence
 from model.run import Folder, State
@@ -136,7 +135,7 @@ def checkpoints() -> list[bytes]:
 
 # Models of other programs
 
-def is_whole(found: Found) -> str:
+def is_whole(found: ModelFile) -> str:
     """Hold all arrays of a model to its configuration."""
     arrays = dict(found.weights)
     assert {name: a.shape for name, a in arrays.items()} == dict(parameter_shapes(found.config))
@@ -155,7 +154,7 @@ def folder_files() -> dict[str, bytes]:
     """The files of a folder with a small model of Llama's parts."""
     config = TransformerConfig(3, block_size=2, n_layer=1, n_head=1, n_embd=2, position="rotary",
                                norm="rms_gain", activation="swiglu", n_inner=1)
-    found = Found("", config, Transformer(config).state_dict(), CharTokenizer("ab\n"))
+    found = ModelFile("", config, Transformer(config).state_dict(), CharTokenizer("ab\n"))
     with tempfile.TemporaryDirectory() as folder:
         hugging_face.write(folder, found)
         written = {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}

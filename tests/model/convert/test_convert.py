@@ -1,4 +1,4 @@
-"""The command that converts: what it reads and writes, what it says, and that nothing is lost."""
+"""The command that converts: what it reads, writes and prints, and that nothing is lost."""
 import json
 import os
 import pathlib
@@ -10,13 +10,14 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from model.convert.tokens import TokenTokenizer
-from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
-from model.convert import __main__ as convert
+from model import CharTokenizer, EncoderDecoder, Transformer, TransformerConfig, save_checkpoint
 from model.command import Interrupts
-from model.convert.__main__ import main
+from model.convert import __main__ as convert
 from model.convert import checkpoint, hugging_face, safetensors
-from token_files import byte_level
+from model.convert.__main__ import main
+from model.convert.tokens import TokenTokenizer
+from tests.kit import refused
+from tests.token_files import byte_level
 
 NANOGPT = pathlib.Path(__file__).parents[2] / "reference" / "nanogpt" / "ckpt.pt"
 TOKENIZER = CharTokenizer.of("b\n'aé漢🙂")
@@ -35,21 +36,15 @@ def weights(path):
     return {name: a.tobytes() for name, a in checkpoint.read(path).weights.items()}
 
 
-def refused(capsys, *words):
-    """What is said of a mistake in one line on standard error, or to be put there."""
+def refusal(capsys, *words):
+    """The line that refuses a conversion; nothing is written."""
+    def everything():
+        return {path: path.read_bytes() if path.is_file() else None
+                for path in pathlib.Path().rglob("*")}
     before = everything()
-    with pytest.raises(SystemExit) as caught:
-        main(list(map(str, words)))
-    out, err = capsys.readouterr()
-    said = err if isinstance(caught.value.code, int) else caught.value.code
-    assert caught.value.code != 0 and "\n" not in said.strip() and everything() == before
-    return said
-
-
-def everything():
-    """Every file below the current folder, with its contents."""
-    return {path: path.read_bytes() if path.is_file() else None
-            for path in pathlib.Path().rglob("*")}
+    line = refused(capsys, *words, main=main)
+    assert everything() == before
+    return line
 
 
 @pytest.mark.needs("convert")
@@ -109,56 +104,36 @@ def test_a_file_is_known_by_its_first_bytes_too(here, capsys):
     assert "weights.bin, a nanoGPT checkpoint" in capsys.readouterr().out
 
 
-def test_a_model_of_other_parts_is_described():
-    config = TransformerConfig(7, block_size=9, n_layer=1, n_head=4, n_embd=8, n_kv_head=2,
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("V, says", [
+    (266, "266 tokens"), (272, "272 tokens; the tokenizer has no text for 6 of them")])
+def test_a_model_of_other_parts_is_described(V, says):
+    config = TransformerConfig(V, block_size=9, n_layer=1, n_head=4, n_embd=8, n_kv_head=2,
                                tied=False, activation="swiglu", n_inner=5)
-    found = convert.Found("", config, {}, TOKENIZER, ["from a friend"])
-    assert convert.described(found) == """\
-model       520 parameters: 1 layer, 4 heads (2 of keys and values), \
+    tokenizer = TokenTokenizer(byte_level(), vocab_size=V)
+    found = convert.ModelFile("", config, {}, tokenizer, ["from a friend"])
+    assert convert.describe(found) == f"""\
+model       {480 + 16 * V - 72:,} parameters: 1 layer, 4 heads (2 of keys and values), \
 8 channels, block of 9
             learned positions, layer norm, swiglu MLPs of 5, an output of its own
-vocabulary  7 characters
+vocabulary  {says}
             from a friend"""
 
 
-@pytest.mark.needs("convert")
-@pytest.mark.parametrize("V, says", [
-    (266, "266 tokens"),
-    (272, "272 tokens; the tokenizer has no text for 6 of them")])
-def test_a_model_of_more_ids_than_its_tokenizer_has_is_described(V, says):
-    config = TransformerConfig(V, block_size=5, n_layer=1, n_head=2, n_embd=4)
-    found = convert.Found("", config, {}, TokenTokenizer(byte_level(), vocab_size=V))
-    assert convert.described(found).splitlines()[-1] == f"vocabulary  {says}"
-
-
-def test_what_came_meanwhile_is_not_written_over(here, capsys, monkeypatch):
-    def write(path, found):
-        real(path, found)
-        (here / "a.npz").write_text("another's")
-    real = checkpoint.write
-    monkeypatch.setattr(checkpoint, "write", write)
-    with pytest.raises(SystemExit, match="a.npz is there already, and nothing is written over it"):
-        main(["out", "a.npz"])
-    assert (here / "a.npz").read_text() == "another's"
-    assert {path.name for path in here.iterdir()} == {"a.npz", "out"}
-
-
-def test_nothing_is_written_over(here, capsys):
-    for target in ("out", "out/ckpt.npz", "."):
-        assert "nothing is written over it; give another name" in refused(capsys, "out", target)
+def test_nothing_is_written_over(here, capsys, monkeypatch):
     (here / "x.npz").mkdir()
-    assert "x.npz is there already" in refused(capsys, "out", "x.npz")
     (here / "gone").symlink_to("nowhere")
-    assert "gone is there already" in refused(capsys, "out", "gone")
+    for target in ("out", "out/ckpt.npz", ".", "x.npz", "gone"):
+        assert "is there already, and nothing is written over it; give another name" in refusal(
+            capsys, "out", target)
 
-
-@pytest.mark.needs("convert")
-def test_an_empty_folder_may_be_filled(here):
-    (here / "hf").mkdir()
-    main(["out", "hf"])
-    (here / "back").mkdir()
-    main(["hf", "back"])
-    assert weights("back/ckpt.npz") == weights("out/ckpt.npz")
+    def write(path, found, real=checkpoint.write):
+        real(path, found)
+        (here / "a.npz").write_text("another's")        # meanwhile
+    monkeypatch.setattr(checkpoint, "write", write)
+    assert "a.npz is there already" in refused(capsys, "out", "a.npz", main=main)
+    assert (here / "a.npz").read_text() == "another's"
+    assert {path.name for path in here.iterdir()} == {"a.npz", "x.npz", "gone", "out"}
 
 
 @pytest.mark.parametrize("target", [".", "../link"])
@@ -172,31 +147,12 @@ def test_an_empty_folder_is_filled_and_not_replaced(here, monkeypatch, target):
     assert [path.name for path in (here / "empty").iterdir()] == ["ckpt.npz"]
 
 
-@pytest.mark.parametrize("words, says", [
-    (["out"], "the following arguments are required: TO"),
-    (["", "a"], "FROM takes a value, and an empty one was given"),
-    (["out", ""], "TO takes a value, and an empty one was given"),
-    ([], "the following arguments are required: FROM, TO"),
-    (["out", "a", "b"], "no flag stands before 'b'"),
-    (["out", "--tokenizer", "t.json", "a"], "ckpt.npz has its own vocabulary; leave out --tok"),
-    (["x.safetensors", "a", "--tokenizer", "t.json"], "x.safetensors has its own vocabulary; "),
-    (["--tokenizer", "t.json", "out", "a"], "ckpt.npz has its own vocabulary; leave out --tok"),
-    (["out", "a", "--to", "b"], "there is no flag --to"),
-    (["nowhere", "a"], "there is no nowhere; give a file or folder that holds a model"),
-    (["empty", "a"], "empty holds none of config.json, ckpt.npz, ckpt.pt; give the folder"),
-    (["text.txt", "a"], "text.txt is of no kind that is read here: a folder of Hugging Face, or a "
-                        "file that ends in .npz, .safetensors, .gguf, .pt, .pth; give one"),
-    (["broken.npz", "a"], "broken.npz is damaged or no checkpoint"),
-    (["nothing.gguf", "a"], "nothing.gguf is empty; give a file that holds a model"),
-    (["out", "a.gguf"], "a.gguf would be a file of a kind that is not written; give a name that"),
-    (["out", "a.pt"], "a.pt would be a file of a kind that is not written")])
-def test_mistakes_are_answered_in_one_line(here, capsys, words, says):
-    (here / "empty").mkdir()
-    (here / "text.txt").write_text("hello")
-    (here / "broken.npz").write_bytes(b"PK\3\4")
-    (here / "x.safetensors").write_bytes(b"{}")
-    (here / "nothing.gguf").touch()
-    assert says in refused(capsys, *words)
+@pytest.mark.needs("convert")
+def test_an_empty_folder_may_become_one_of_hugging_face(here):
+    (here / "hf").mkdir()
+    main(["out", "hf"])
+    main(["hf", "back"])
+    assert weights("back/ckpt.npz") == weights("out/ckpt.npz")
 
 
 @pytest.mark.parametrize("options, says", [
@@ -206,18 +162,17 @@ def test_what_cannot_be_expressed_is_refused_with_the_flags_to_train_without(
         here, capsys, options, says):
     config = TransformerConfig(7, block_size=5, n_layer=1, n_head=2, n_embd=4, **options)
     save_checkpoint("other/ckpt.npz", Transformer(config), TOKENIZER)
-    assert says in refused(capsys, "other", "hf")
+    assert says in refusal(capsys, "other", "hf")
     main(["other", "other.npz"])
     assert weights("other.npz") == weights("other/ckpt.npz")
 
 
-def test_a_model_of_64_bits_and_an_encoder_decoder_are_refused(here, capsys):
-    save_checkpoint("f64/ckpt.npz", Transformer(CONFIG, dtype=np.float64), TOKENIZER)
-    assert "has weights of float64, and models are exchanged in float32" in refused(
-        capsys, "f64", "a")
-    from model import EncoderDecoder
-    save_checkpoint("reverse/ckpt.npz", EncoderDecoder(7, 6, 2, 1, 4), TOKENIZER)
-    assert "holds an encoder-decoder" in refused(capsys, "reverse", "a")
+@pytest.mark.parametrize("model, says", [
+    (Transformer(CONFIG, dtype=np.float64), "has weights of float64, and models are exchanged in"),
+    (EncoderDecoder(7, 6, 2, 1, 4), "holds an encoder-decoder")])
+def test_a_model_of_64_bits_and_an_encoder_decoder_are_refused(here, capsys, model, says):
+    save_checkpoint("other/ckpt.npz", model, TOKENIZER)
+    assert says in refusal(capsys, "other", "a")
 
 
 @pytest.mark.parametrize("target", ["a.npz", "new/a.npz", "a.safetensors", "hf"])
@@ -226,15 +181,14 @@ def test_a_model_of_64_bits_and_an_encoder_decoder_are_refused(here, capsys):
 def test_a_full_disk_and_an_interrupt_leave_nothing(here, capsys, monkeypatch, target, error):
     def fail(descriptor):
         raise error
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", fail)
-        said = refused(capsys, "out", target) if isinstance(error, OSError) else ""
-        if not said:
-            with pytest.raises(SystemExit) as caught:
-                main(["out", target])
-            assert caught.value.code == 130
-            assert capsys.readouterr().err == "\nstopped; nothing was written\n"
-    assert not said or f"cannot use {target}: No space left on device" in said
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(SystemExit) as caught:
+        main(["out", target])
+    if isinstance(error, OSError):
+        assert f"cannot use {target}: No space left on device" in caught.value.code
+    else:
+        assert caught.value.code == 130
+        assert capsys.readouterr().err == "\nstopped; nothing was written\n"
     assert [path.name for path in here.iterdir()] == ["out"]
 
 
@@ -266,32 +220,33 @@ def test_what_a_killed_conversion_left_is_removed_and_in_the_way_of_none(here, c
     (checkpoint, "a.npz"),
     pytest.param(hugging_face, "hf", marks=pytest.mark.needs("convert")),
     pytest.param(safetensors, "a.safetensors", marks=pytest.mark.needs("convert"))])
-@pytest.mark.parametrize("spoil, says", [
-    (lambda found: found._replace(weights={
-        name: a + (np.float32(1e-7) if name == "norm.weight" else 0)
-        for name, a in found.weights.items()}), "other numbers in norm.weight, so nothing is kept"),
-    (lambda found: found._replace(tokenizer=CharTokenizer("abcdefg")), "another vocabulary"),
-    (lambda found: found._replace(config=TransformerConfig(7, n_layer=2, n_embd=4)),
-     "another configuration"),
-    (lambda found: found._replace(weights={}), "other names")],
+@pytest.mark.parametrize("changes, says", [
+    (lambda found: {"weights": {name: a + (np.float32(1e-7) if name == "norm.weight" else 0)
+                                for name, a in found.weights.items()}},
+     "other numbers in norm.weight, so nothing is kept"),
+    (lambda found: {"tokenizer": CharTokenizer("abcdefg")}, "another configuration, vocabulary or"),
+    (lambda found: {"config": TransformerConfig(7, n_layer=2, n_embd=4)}, "another configuration"),
+    (lambda found: {"weights": {}}, "names, so nothing is kept")],
     ids=["numbers", "vocabulary", "configuration", "names"])
 def test_what_does_not_come_back_as_it_was_is_not_kept(here, capsys, monkeypatch, module, target,
-                                                       spoil, says):
+                                                       changes, says):
     source, real = here / "out" / "ckpt.npz", module.read
-    monkeypatch.setattr(module, "read", lambda path: real(path) if path.samefile(source) else
-                        spoil(real(path)))
-    assert f"what was written came back with {says}" in refused(capsys, source, target)
+    monkeypatch.setattr(module, "read", lambda path: real(path) if path.samefile(source) else (
+        found := real(path))._replace(**changes(found)))
+    said = refusal(capsys, source, target)
+    assert "what was written came back with " in said and says in said
 
 
 @pytest.mark.needs("convert")
 def test_weights_that_are_no_numbers_are_refused_under_the_name_of_their_model(here, capsys):
     main(["out", "hf"])
-    tensors = {name: t.read() for name, t in safetensors.opened("hf/model.safetensors")[0].items()}
+    stored, _ = safetensors.open_tensors("hf/model.safetensors")
+    tensors = {name: tensor.read() for name, tensor in stored.items()}
     tensors["transformer.ln_f.weight"][0] = np.nan
     safetensors.write_tensors("hf/model.safetensors", {n: a.shape for n, a in tensors.items()},
                               tensors, {})
     capsys.readouterr()
-    said = refused(capsys, "hf", "bad")
+    said = refusal(capsys, "hf", "bad")
     assert said.startswith("model.convert: hf cannot become a checkpoint: model/norm.weight holds "
                            "nan or inf; ")
 
@@ -315,10 +270,10 @@ def test_a_model_is_never_in_memory_as_a_whole(here):
 def test_a_model_of_tokens_goes_round(here):
     tokenizer = TokenTokenizer(byte_level(), end=0)
     config = TransformerConfig(tokenizer.vocab_size, block_size=5, n_layer=1, n_head=2, n_embd=4)
-    found = convert.Found("", config, Transformer(config).state_dict(), tokenizer)
+    found = convert.ModelFile("", config, Transformer(config).state_dict(), tokenizer)
     safetensors.write("a.safetensors", found)
     back = safetensors.read("a.safetensors")
     assert (back.tokenizer.json, back.tokenizer.end) == (byte_level(), 0)
-    with pytest.raises(ValueError, match="another vocabulary"):
+    convert.compare(found, back)
+    with pytest.raises(ValueError, match="another configuration, vocabulary"):
         convert.compare(found, back._replace(tokenizer=TokenTokenizer(byte_level(), end=1)))
-    assert convert.compare(found, back) == sum(a.size for a in found.weights.values())

@@ -1,5 +1,5 @@
-"""The classes of Hugging Face: their numbers make our models compute what theirs compute, and what
-they do not know is named."""
+"""The classes of Hugging Face: their tensors make our models compute what theirs compute, and a
+part that they lack is named."""
 import dataclasses
 import json
 import pathlib
@@ -17,6 +17,7 @@ from model.transformer import parameter_shapes
 REFERENCE = np.load(pathlib.Path(__file__).parents[2] / "reference" / "hugging_face.npz")
 NAMES = sorted({name.partition("/")[0] for name in REFERENCE.files if "/" in name})
 SIZES = dict(vocab_size=13, block_size=9, n_layer=2, n_head=4, n_embd=16)
+ROTARY = dict(position="rotary", norm="rms")
 LLAMA = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activation="swiglu",
                           n_kv_head=2, n_inner=11, tied=False)
 
@@ -31,51 +32,61 @@ def theirs(name):
 
 
 def ours(said, tensors):
-    """The model that we make of it."""
+    """Our configuration and parameters of it, and the layout."""
     config, family = families.configuration("config.json", said)
-    model = Transformer(config)
-    model.load_state_dict(families.as_ours(tensors, families.pieces(
-        config, family, dict(parameter_shapes(config)))))
-    return model
+    stored = families.layout(config, family.names, **family.storage)
+    shapes = {name: a.shape for name, a in tensors.items()}
+    return config, families.our_parameters("", stored, shapes, tensors.__getitem__), stored
 
 
 def difference(name):
     """Between our logits and theirs, in shares of the largest one."""
     said, tensors, ids, logits = theirs(name)
-    return abs(ours(said, tensors)(ids).data - logits).max() / abs(logits).max()
+    config, weights, _ = ours(said, tensors)
+    model = Transformer(config)
+    model.load_state_dict(dict(weights))
+    return abs(model(ids).data - logits).max() / abs(logits).max()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_our_logits_are_those_that_transformers_computes(name):
+def test_logits_are_those_of_transformers_and_tensors_come_back_to_the_bit(name):
     assert difference(name) < 1e-6
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_their_tensors_come_back_to_the_bit(name):
     said, tensors, *_ = theirs(name)
-    config, family = families.configuration("config.json", said)
-    stored = families.pieces(config, family, dict(parameter_shapes(config)))
-    back = families.as_theirs(families.as_ours(tensors, stored), stored)
+    _, weights, stored = ours(said, tensors)
+    back = families.their_tensors(weights, stored)
     assert back.keys() == tensors.keys()
     assert all(back[key].tobytes() == a.tobytes() for key, a in tensors.items())
 
 
+def changed(change):
+    """A mistaken `layout`, by a change of each parameter's pieces."""
+    real = families.layout
+    return lambda *args, **storage: {name: change(pieces)
+                                     for name, pieces in real(*args, **storage).items()}
+
+
+def swapped(pieces):
+    names = [piece.name for piece in pieces]
+    return [piece._replace(name=name) for piece, name in zip(pieces, names[1::-1] + names[2:])]
+
+
+def reversed_halves(rows, D, real=families.halves):
+    return rows[np.argsort(real(np.arange(len(rows)), D))]
+
+
+def without_epsilon(*args, real=families.configuration):
+    config, family = real(*args)
+    return replace(config, norm_eps=1e-5), family
+
+
 MISTAKES = {
-    "pairs of neighbours that stay where they are": (
-        "llama", "neighbours", lambda rows, D: rows),
-    "pairs that are reordered the wrong way": ("arcee", "neighbours", families.halves),
-    "weights that are not transposed": (
-        "gpt2", "pieces", lambda *args, real=families.pieces: {
-            name: [p._replace(transposed=p.transposed and p.shape[0] != p.shape[1])
-                   for p in parts] for name, parts in real(*args).items()}),
-    "keys before queries": (
-        "arcee", "pieces", lambda *args, real=families.pieces: {
-            name: parts[1::-1] + parts[2:] for name, parts in real(*args).items()}),
-    "an epsilon that is lost": (
-        "gpt2", "configuration", lambda *args, real=families.configuration: (
-            replace((found := real(*args))[0], norm_eps=1e-5), found[1])),
-    "a rotary base that is lost": (
-        "llama", "rotary_base", lambda *args: 10_000.0)}
+    "pairs that stay neighbours": ("llama", "halves", lambda rows, D: rows),
+    "pairs that are reordered the wrong way": ("arcee", "halves", reversed_halves),
+    "weights that are not transposed": ("gpt2", "layout", changed(lambda pieces: [
+        p._replace(transposed=p.transposed and p.shape[0] != p.shape[1]) for p in pieces])),
+    "keys before queries": ("arcee", "layout", changed(swapped)),
+    "an epsilon that is lost": ("gpt2", "configuration", without_epsilon),
+    "a rotary base that is lost": ("llama", "rotary_base", lambda *args: 10_000.0)}
 
 
 @pytest.mark.parametrize("name, function, mistaken", MISTAKES.values(), ids=MISTAKES)
@@ -84,46 +95,35 @@ def test_a_mistake_in_the_conversion_is_seen_in_the_logits(monkeypatch, name, fu
     assert difference(name) > 1e-3
 
 
-def test_what_a_model_of_theirs_has_more_than_ours_changes_nothing():
-    config = TransformerConfig(**SIZES, position="rotary", norm="rms", activation="relu2")
-    model, ids = Transformer(config), np.arange(9)
-    whole = Transformer(families.whole(config, families.ARCEE))
-    whole.load_state_dict(model.state_dict() | families.absent(config, families.ARCEE))
-    assert np.array_equal(whole(ids).data, model(ids).data)
-    config = TransformerConfig(**SIZES)
-    model, whole = Transformer(config), Transformer(families.whole(config, families.GPT2))
-    whole.load_state_dict(model.state_dict() | families.absent(config, families.GPT2))
-    assert np.array_equal(whole(ids).data, model(ids).data)
-
-
 @pytest.mark.parametrize("options, family", [
     ({}, "gpt2"), ({"activation": "relu2", "bias": True}, "gpt2"),
-    ({"attention_bias": True}, "gpt2"),
-    ({"position": "rotary", "norm": "rms", "activation": "relu2"}, "arcee"),
+    ({"attention_bias": True}, "gpt2"), (ROTARY | {"activation": "relu2"}, "arcee"),
     ({"position": "rotary", "norm": "rms_gain", "bias": True}, "arcee"),
-    ({"position": "rotary", "norm": "rms", "activation": "swiglu", "n_kv_head": 1}, "llama")])
-def test_settings_that_are_written_are_read_as_the_same_model(options, family):
-    config = TransformerConfig(**SIZES, **options)
-    assert families.family_of(config).model_type == family
-    said = families.settings(config, families.FAMILIES[family]) | {"model_type": family}
-    whole, found = families.configuration("config.json", json.loads(json.dumps(said)))
-    assert found is families.FAMILIES[family]
-    assert dict(parameter_shapes(whole)) == dict(parameter_shapes(families.whole(config, found)))
-    assert families.settings(whole, found) == families.settings(config, found)
+    (ROTARY | {"activation": "swiglu", "n_kv_head": 1}, "llama")])
+def test_a_model_is_one_of_its_class_by_parts_that_change_nothing_and_its_settings_come_back(
+        options, family):
+    config, ids, family = TransformerConfig(**SIZES, **options), np.arange(9), families.FAMILIES[
+        family]
+    assert families.family_of(config) is family
+    model, whole = Transformer(config), Transformer(families.complete(config, family))
+    whole.load_state_dict(model.state_dict() | families.neutral_weights(config, family))
+    assert np.array_equal(whole(ids).data, model(ids).data)
+    said = families.settings(config, family) | {"model_type": family.model_type}
+    back, found = families.configuration("config.json", json.loads(json.dumps(said)))
+    assert found is family
+    assert dict(parameter_shapes(back)) == dict(parameter_shapes(whole.config))
+    assert families.settings(back, family) == families.settings(config, family)
 
 
 @pytest.mark.parametrize("options, says", [
     ({"ngrams": 3}, "no class of Hugging Face has n-grams; train a model with --ngrams 1, or"),
-    ({"ngrams": 3, "qk_norm": True},
-     "n-grams or normed queries and keys; train a model with --ngrams 1 --no-qk_norm, or"),
-    ({"position": "alibi"},
-     "layer norm with alibi positions; train a model with --position learned, or"),
-    ({"position": "none", "norm": "rms"},
-     "RMS norm without positions; train a model with --position rotary, or"),
+    ({"ngrams": 3, "qk_norm": True}, "n-grams or normed queries and keys; "),
+    ({"position": "alibi"}, "layer norm with alibi positions; "),
+    ({"position": "none", "norm": "rms"}, "RMS norm without positions; "),
     ({"position": "sinusoidal", "activation": "swiglu", "n_kv_head": 2},
      "has layer norm with sinusoidal positions, gated MLPs with layer norm or grouped heads with "
      "layer norm; train a model with --position learned --activation gelu_tanh --n_kv_head 4, or"),
-    ({"norm": "rms"}, "RMS norm with learned positions; train a model with --position rotary, or"),
+    ({"norm": "rms"}, "RMS norm with learned positions; "),
     ({"position": "rotary"}, "layer norm with rotary positions; train a model with --norm rms")])
 def test_what_no_class_computes_is_named_with_the_flags_to_train_without_it(options, says):
     with pytest.raises(FormatError) as caught:
@@ -138,25 +138,21 @@ def test_what_no_class_computes_is_named_with_the_flags_to_train_without_it(opti
     assert families.family_of(TransformerConfig(**SIZES | options))
 
 
-def test_converting_knows_each_option_of_the_transformer_and_each_choice():
-    for field in dataclasses.fields(TransformerConfig):
-        assert field.name in families.OPTIONS
-        assert set(families.OPTIONS[field.name] or ()) == set(field.metadata["choices"]), field.name
-
-
 @dataclasses.dataclass(frozen=True)
 class WiderConfig(TransformerConfig):
     """Has an option more."""
     window: int = flag(0, "keys that a query sees")
 
 
-@pytest.mark.parametrize("config, says", [
-    (WiderConfig(**SIZES), "no class of Hugging Face is known to have the option window; convert"),
-    (TransformerConfig(**SIZES, position="rotary", norm="rms"), "known to have norm rms; convert")])
-def test_a_model_with_what_is_not_known_here_is_not_converted(config, says, monkeypatch):
+def test_each_option_and_choice_of_the_transformer_is_known_and_others_are_refused(monkeypatch):
+    for field in dataclasses.fields(TransformerConfig):
+        assert field.name in families.OPTIONS
+        assert set(families.OPTIONS[field.name] or ()) == set(field.metadata["choices"]), field.name
     monkeypatch.setitem(families.OPTIONS, "norm", ("layer", "rms_gain"))
-    with pytest.raises(FormatError, match=says):
-        families.family_of(config)
+    for config, says in ((WiderConfig(**SIZES), "known to have the option window; convert"),
+                         (TransformerConfig(**SIZES, **ROTARY), "known to have norm rms; convert")):
+        with pytest.raises(FormatError, match=says):
+            families.family_of(config)
 
 
 def llama(**keys):
@@ -168,18 +164,20 @@ def gpt2(**keys):
     return families.settings(config, families.GPT2) | {"model_type": "gpt2"} | keys
 
 
+LONG = "x\n" * 5_000
+
+
 @pytest.mark.parametrize("said, says", [
     (llama(model_type="mamba"), "is of the model_type 'mamba', and only gpt2, llama or arcee"),
     ({}, "is of the model_type None"), ({"model_type": ["gpt2"]}, "is of the model_type ['gpt2']"),
-    (llama(rope_scaling={"rope_type": "llama3", "factor": 8.0}),
-     "the type of rope_scaling = llama3"),
-    (llama(rope_parameters={"rope_type": "linear", "factor": 2.0}),
-     "the type of rope_parameters = linear"),
+    (llama(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "rope_scaling = llama3"),
+    (llama(rope_scaling={"type": "linear"}), "rope_scaling = linear"),
+    (llama(rope_parameters={"rope_type": "linear", "factor": 2.0}), "rope_parameters = linear"),
     (llama(rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.5}),
-     "rope_parameters with partial_rotary_factor = 0.5"),
+     "partial_rotary_factor of rope_parameters = 0.5"),
     (llama(rope_parameters=[1]), "rope_parameters = [1], and only null"),
     (llama(head_dim=128), "head_dim = 128, and only 4 can be"),
-    (llama(sliding_window=128), "sliding_window = 128, which is not known here; if it does not"),
+    (llama(sliding_window=128), "sliding_window = 128, which is not known here; delete it"),
     (llama(quantization_config={"bits": 4}), "quantization_config = {'bits': 4}, which is not"),
     (llama(hidden_act="gelu"), "hidden_act = gelu, and only silu"),
     (llama(hidden_act=3), "hidden_act = 3, and only silu"),
@@ -193,15 +191,21 @@ def gpt2(**keys):
      "scale_attn_by_inverse_layer_idx = True, and only False"),
     (gpt2(add_cross_attention=True), "add_cross_attention = True, and only False"),
     (gpt2(activation_function="relu"), "activation_function = relu, and only gelu, gelu_new or"),
-    ({k: v for k, v in gpt2().items() if k != "n_embd"}, "lacks n_embd")])
-def test_a_setting_that_is_not_computed_here_is_refused_by_name(said, says):
+    ({k: v for k, v in gpt2().items() if k != "n_embd"}, "lacks n_embd"),
+    (gpt2(n_layer=LONG), "n_layer takes a whole"), (gpt2(n_embd=[7] * 5_000), "n_embd takes a"),
+    (gpt2(n_embd=int("7" * 4_000)), "n_embd 7777"), ({"model_type": LONG}, "model_type 'x"),
+    (gpt2(**{LONG: 1}), "which is not known"), (gpt2(scale_attn_weights=LONG), "weights = x"),
+    (gpt2(activation_function=LONG), "activation_function = x"), (gpt2(head_dim=LONG), "head_dim"),
+    (gpt2(layer_norm_epsilon=-1e300), "norm_eps is above 0")], ids=lambda value: str(value)[:30])
+def test_a_setting_that_is_not_computed_here_is_refused_by_name_in_a_short_line(said, says):
     with pytest.raises(FormatError) as caught:
         families.configuration("x/config.json", said)
     message = str(caught.value)
-    assert message.startswith("x/config.json ") and says in message and "\n" not in message
+    assert message.startswith("x/config.json ") and says in message
+    assert "\n" not in message and len(message) < 400
 
 
-def test_settings_that_are_not_there_are_what_transformers_takes_them_for():
+def test_settings_that_are_missing_are_what_transformers_takes_them_for():
     config, _ = families.configuration("config.json", {
         "model_type": "llama", "vocab_size": 5, "hidden_size": 8, "intermediate_size": 3,
         "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 4,
@@ -214,8 +218,8 @@ def test_settings_that_are_not_there_are_what_transformers_takes_them_for():
         "n_positions": 4, "_num_labels": 1})
     assert (config.inner, config.norm_eps, config.tied, config.activation, config.bias) == (
         32, 1e-5, True, "gelu_tanh", True)
-    assert families.ARCEE.usual == families.LLAMA.usual | {"rms_norm_eps": 1e-5,
-                                                           "hidden_act": "relu2"}
+    assert families.ARCEE.defaults == families.LLAMA.defaults | {"rms_norm_eps": 1e-5,
+                                                                 "hidden_act": "relu2"}
 
 
 @pytest.mark.parametrize("theirs, ours", [

@@ -8,8 +8,11 @@ import pytest
 
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.convert import hugging_face, safetensors
-from model.convert.found import FormatError, Found
 from model.convert.hugging_face import characters, of_characters
+from model.convert.model_file import FormatError, ModelFile
+from model.convert.tokens import TokenTokenizer
+from tests.kit import model_of, refusal
+from tests.token_files import END, byte_level
 
 pytestmark = pytest.mark.needs("convert")
 
@@ -24,10 +27,11 @@ CONFIGS = {"GPT2LMHeadModel": GPT2, "LlamaForCausalLM": LLAMA, "ArceeForCausalLM
 
 
 def found(config, tokenizer=TOKENIZER):
-    rng, model = np.random.default_rng(0), Transformer(config)
-    for p in model.parameters():
-        p.data[...] = rng.standard_normal(p.shape)
-    return Found("checkpoint", config, model.state_dict(), tokenizer)
+    rng = np.random.default_rng(0)
+    config = replace(config, vocab_size=tokenizer.vocab_size)
+    weights = {name: rng.standard_normal(p.shape).astype(np.float32)
+               for name, p in Transformer(config).named_parameters()}
+    return ModelFile("checkpoint", config, weights, tokenizer)
 
 
 @pytest.fixture
@@ -48,19 +52,21 @@ def change(path, changed):
     path.write_text(json.dumps({k: v for k, v in said.items() if v is not None}), encoding="utf-8")
 
 
+def tensors_of(folder):
+    tensors, _ = safetensors.open_tensors(folder / "model.safetensors")
+    return {name: tensor.read() for name, tensor in tensors.items()}
+
+
 def change_tensors(folder, changed, name="model.safetensors"):
-    tensors = {name: t.read() for name, t in safetensors.opened(folder / "model.safetensors")[0]
-               .items()} | changed
-    tensors = {name: a for name, a in tensors.items() if a is not None}
+    tensors = {name: a for name, a in (tensors_of(folder) | changed).items() if a is not None}
     safetensors.write_tensors(folder / name, {name: a.shape for name, a in tensors.items()},
                               tensors, {"format": "pt"})
 
 
-def refusal(folder):
-    with pytest.raises(FormatError) as caught:
-        hugging_face.read(folder)
-    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
-    return str(caught.value)
+def refused(folder):
+    said = refusal(FormatError, hugging_face.read, folder)
+    assert str(folder) in said
+    return said
 
 
 @pytest.mark.parametrize("name, config", CONFIGS.items(), ids=CONFIGS)
@@ -88,16 +94,13 @@ def test_a_folder_that_has_changed_is_read_as_it_now_is(folder, changed, tensors
     change_tensors(folder, tensors)
     back, ids = hugging_face.read(folder), np.arange(7)
     assert back.config.bias and back.config.norm_eps == changed.get("layer_norm_epsilon", 1e-5)
-    model = Transformer(back.config)
-    model.load_state_dict(dict(back.weights))
-    before = Transformer(GPT2)
-    before.load_state_dict(found(GPT2).weights)
+    model, before = model_of(back.config, back.weights), model_of(GPT2, found(GPT2).weights)
     assert np.array_equal(model(ids).data, before(ids).data) == (
         not tensors and "layer_norm_epsilon" not in changed)
 
 
 def test_weights_may_stand_in_several_files_that_an_index_names(folder):
-    tensors = safetensors.opened(folder / "model.safetensors")[0]
+    tensors = safetensors.open_tensors(folder / "model.safetensors")[0]
     where = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(tensors)}
     for file in set(where.values()):
         change_tensors(folder, {name: None for name in where if where[name] != file}, file)
@@ -105,21 +108,18 @@ def test_weights_may_stand_in_several_files_that_an_index_names(folder):
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": where}))
     assert same(hugging_face.read(folder).weights, found(GPT2).weights)
-    change(index, {"weight_map": where | {"more": "model-1.safetensors"}})
-    assert "names more, which its files lack" in refusal(folder)
     for wrong in ({"a": "../model-0.safetensors"}, {"a": 3}, [1]):
         change(index, {"weight_map": wrong})
-        assert "has no weight_map from names to files beside it" in refusal(folder)
+        assert "has no weight_map from names to files beside it" in refused(folder)
     change(index, {"weight_map": where | {"more": "model-2.safetensors"}})
-    assert "has no model-2.safetensors, which its model.safetensors.index.json names" in refusal(
+    assert "has no model-2.safetensors, which its model.safetensors.index.json names" in refused(
         folder)
     shutil.copy(folder / "model-0.safetensors", folder / "model-2.safetensors")
-    assert "in two files" in refusal(folder)
+    assert "in two files" in refused(folder)
 
 
 def test_buffers_and_the_names_of_a_model_without_its_output_are_known(folder):
-    tensors = {name: t.read() for name, t in safetensors.opened(folder / "model.safetensors")[0]
-               .items()}
+    tensors = tensors_of(folder)
     change_tensors(folder, dict.fromkeys(tensors)
                    | {name.removeprefix("transformer."): a for name, a in tensors.items()}
                    | {"h.0.attn.bias": np.tri(7, dtype=np.float32)})
@@ -140,7 +140,7 @@ def test_buffers_of_any_kind_of_number_are_left_out(folder):
         [*tensors, "transformer.h.0.attn.bias"], path.name)}))
     assert same(hugging_face.read(folder).weights, found(GPT2).weights)
     save_file(tensors | {"more": np.ones(3)}, path)
-    assert "has more of F64" in refusal(folder)
+    assert "has more of F64" in refused(folder)
 
 
 def test_an_output_that_differs_from_the_token_table_is_one_of_its_own(folder):
@@ -152,71 +152,37 @@ def test_an_output_that_differs_from_the_token_table_is_one_of_its_own(folder):
     assert not back.config.tied and np.array_equal(back.weights["lm_head.weight"], -table)
 
 
-def test_what_lacks_in_a_folder_is_named_with_the_remedy(folder):
-    change_tensors(folder, {"transformer.wpe.weight": None})
-    assert "lacks transformer.wpe.weight; " in refusal(folder)
-    change_tensors(folder, {"transformer.wpe.weight": np.zeros((8, 12), np.float32)})
-    assert "wpe.weight of the shape [8, 12], and its configuration asks for [7, 12]" in refusal(
-        folder)
-    change_tensors(folder, {"score.weight": np.zeros((8, 12), np.float32)})
-    assert "has score.weight, for which a model of its configuration has no " in refusal(folder)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    assert "save_pretrained(new)" in refusal(folder)
-    (folder / "config.json").write_text("{")
-    assert "config.json is no JSON" in refusal(folder)
-    (folder / "config.json").write_text("[]")
-    assert "config.json is no JSON object" in refusal(folder)
-    (folder / "config.json").unlink()
-    assert "config.json; give a folder that has the files" in refusal(folder)
-
-
-LONG = "x\n" * 5_000
-
-
 @pytest.mark.parametrize("changed, says", [
-    ({"n_layer": LONG}, "n_layer takes a whole number"), ({"n_embd": [7] * 5_000}, "n_embd takes"),
-    ({"n_embd": int("7" * 4_000)}, "n_embd 7777"), ({"model_type": LONG}, "of the model_type 'x"),
-    ({LONG: 1}, "which is not known"), ({"scale_attn_weights": LONG}, "scale_attn_weights = x"),
-    ({"activation_function": LONG}, "activation_function = x"),
-    ({"layer_norm_epsilon": -1e300}, "norm_eps is above 0"),
-    ({"head_dim": LONG}, "head_dim = x")], ids=lambda value: str(value)[:30])
-def test_whatever_config_json_holds_the_message_is_a_short_line(folder, changed, says):
-    change(folder / "config.json", changed)
-    said = refusal(folder)
-    assert says in said and len(said) < 400 + len(str(folder))
-
-
-def test_ids_of_10_000_ends_of_a_text_are_told_in_a_short_line(tmp_path):
-    pytest.importorskip("tokenizers")
-    from model.convert.tokens import TokenTokenizer
-    from token_files import byte_level
-    tokenizer = TokenTokenizer(byte_level(), end=0)
-    hugging_face.write(tmp_path, found(replace_vocabulary(LLAMA, tokenizer), tokenizer))
-    for ends in ([0] * 10_000, int("7" * 4_000)):
-        change(tmp_path / "config.json", {"eos_token_id": ends})
-        line, = hugging_face.read(tmp_path).said
-        assert len(line) < 200
+    ({"transformer.wpe.weight": None}, "lacks transformer.wpe.weight"),
+    ({"transformer.wpe.weight": np.zeros((8, 12), np.float32)},
+     "wpe.weight of the shape [8, 12], and its configuration asks for [7, 12]"),
+    ({"score.weight": np.zeros((8, 12), np.float32)}, "has score.weight, for which its"),
+    ("pytorch_model.bin", "save_pretrained(new)"), ("{", "config.json is no JSON"),
+    ("[" * 10 ** 5, "config.json is no JSON"), ("[]", "config.json is no JSON object")],
+    ids=lambda value: str(value)[:30])
+def test_what_is_missing_or_wrong_in_a_folder_is_named(folder, changed, says):
+    if isinstance(changed, dict):
+        change_tensors(folder, changed)
+    elif changed.endswith(".bin"):
+        (folder / "model.safetensors").rename(folder / changed)
+    else:
+        (folder / "config.json").write_text(changed)
+    assert says in refused(folder)
 
 
 def test_a_vocabulary_of_another_size_is_refused(folder):
-    hugging_face.write(folder, found(GPT2))
     (folder / "tokenizer.json").write_text(json.dumps(of_characters("ab")), encoding="utf-8")
-    assert "the vocabulary has 2 characters, for a model of 16" in refusal(folder)
+    assert "the vocabulary has 2 characters, for a model of 16" in refused(folder)
     (folder / "tokenizer.json").unlink()
-    assert "tokenizer.json; give the tokenizer.json of the model by --tokenizer" in refusal(folder)
+    assert "tokenizer.json; give the model's tokenizer.json by --tokenizer" in refused(folder)
     other = folder / "characters.json"
     other.write_text(json.dumps(of_characters(VOCABULARY)), encoding="utf-8")
     assert hugging_face.read(folder, other).tokenizer.vocabulary == VOCABULARY
 
 
 def test_half_a_pair_of_surrogates_is_refused_by_name(tmp_path):
-    tokenizer = CharTokenizer.of("ab\ud800" + "cdefghijklmno")
-    with pytest.raises(FormatError, match="half a pair of surrogates"):
-        hugging_face.write(tmp_path, found(replace_vocabulary(GPT2, tokenizer), tokenizer))
-
-
-def replace_vocabulary(config, tokenizer):
-    return replace(config, vocab_size=tokenizer.vocab_size)
+    model = found(GPT2, CharTokenizer.of("ab\ud800"))
+    assert "half a pair of surrogates" in refusal(FormatError, hugging_face.write, tmp_path, model)
 
 
 def test_the_library_makes_each_character_one_token_and_gives_the_text_back():
@@ -235,27 +201,24 @@ def test_only_a_tokenizer_of_characters_is_taken_for_one():
     for changed in ({"normalizer": {"type": "NFC"}}, {"added_tokens": [{"id": 0}]},
                     {"model": said["model"] | {"unk_token": "a"}}, {"model": None},
                     {"decoder": None},
-                    {"model": said["model"] | {"vocab": {"ab": 0}}},
-                    {"model": said["model"] | {"vocab": {"a": 1, "b": 0}}},
-                    {"model": said["model"] | {"vocab": {}}}):
+                    *({"model": said["model"] | {"vocab": vocabulary}}
+                      for vocabulary in ({"ab": 0}, {"a": 1, "b": 0}, {}))):
         assert characters(said | changed) is None, changed
 
 
-def test_a_tokenizer_of_tokens_goes_out_and_comes_back_with_the_end_of_a_text(tmp_path):
-    from model.convert.tokens import TokenTokenizer
-    from token_files import END, byte_level
-    tokenizer = TokenTokenizer(byte_level(), end=0)
-    config = replace_vocabulary(LLAMA, tokenizer)
-    hugging_face.write(tmp_path, found(config, tokenizer))
-    back = hugging_face.read(tmp_path)
-    assert (back.tokenizer.json, back.tokenizer.end) == (byte_level(), 0)
+@pytest.mark.parametrize("ends, end, note", [
+    (None, 0, None), ([2, 0], 2, "of the ids that end a text, 2, 0, the first is used"),
+    (10 ** 6, None, "the id 1000000, which should end a text, is no token; none does"),
+    ([0] * 10_000, 0, "of the ids"), (int("7" * 4_000), None, "the id 777")],
+    ids=lambda value: str(value)[:20])
+def test_a_tokenizer_of_tokens_goes_out_and_comes_back_with_the_end_of_a_text(
+        tmp_path, ends, end, note):
+    hugging_face.write(tmp_path, found(LLAMA, TokenTokenizer(byte_level(), end=0)))
     said = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert said["eos_token"] == END
-    change(tmp_path / "config.json", {"eos_token_id": [2, 0]})
+    if ends is not None:
+        change(tmp_path / "config.json", {"eos_token_id": ends})
     back = hugging_face.read(tmp_path)
-    assert back.tokenizer.end == 2 and back.said == [
-        "of the ids that end a text, 2, 0, the first is taken"]
-    change(tmp_path / "config.json", {"eos_token_id": 10 ** 6})
-    back = hugging_face.read(tmp_path)
-    assert back.tokenizer.end is None and back.said == [
-        "the id 1000000, which should end a text, is no token; none does"]
+    assert (back.tokenizer.json, back.tokenizer.end) == (byte_level(), end)
+    assert (back.notes == []) if note is None else (note in back.notes[0])
+    assert len(str(back.notes)) < 200

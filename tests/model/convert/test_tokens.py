@@ -1,14 +1,15 @@
 """Tokens to ids and back, whole and one by one; and what is said of files that are no tokenizer."""
 import json
 import pickle
-import sys
 
 import numpy as np
 import pytest
 
 from data.tokenizer import CharTokenizer, UnknownCharacterError
-from model.convert.tokens import MissingLibrary, TokenTokenizer
-from token_files import END, MERGES, byte_fallback, byte_level, of_words, special, written
+from model.convert.tokens import TokenTokenizer
+from tests.kit import refusal
+from tests.token_files import (END, MERGES, byte_fallback, byte_level, of_words, special,
+                               tokenizer_json)
 
 KINDS = {"byte level": byte_level, "byte fallback": byte_fallback}
 TEXTS = ["", "a", "the quick the", " the  in\n\nre ", "so 🙂🙂 and 👩‍👩‍👧 é e\u0301", "Ἀχιλῆος, 漢字",
@@ -80,15 +81,12 @@ def test_special_tokens_are_understood_and_not_shown(kind):
     assert tokenizer.vocabulary.index(name) in ids
     assert name not in tokenizer.decode(ids)
     assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
-
-
-def test_an_added_token_that_is_not_special_is_shown():
-    parts = json.loads(byte_level())
-    parts["added_tokens"].append(special(266, "<think>") | {"special": False})
-    tokenizer = TokenTokenizer(json.dumps(parts))
-    ids = tokenizer.encode("in<think>re").tolist()
-    assert 266 in ids
-    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids) == "in<think>re"
+    parts = json.loads(kind())      # one more that is not special
+    parts["added_tokens"].append(special(tokenizer.vocab_size, "<think>") | {"special": False})
+    shown = TokenTokenizer(json.dumps(parts))
+    ids = shown.encode("in<think>re").tolist()
+    assert tokenizer.vocab_size in ids and "<think>" in shown.decode(ids)
+    assert "".join(streamed(shown, ids)) == shown.decode(ids)
 
 
 def test_a_text_begins_with_the_token_that_begins_every_text_and_does_not_end_with_one():
@@ -153,10 +151,10 @@ LYING = {
     "another kind": byte_level().replace('"BPE"', '"XYZ"'),
     "an id below 0": byte_level().replace('"!": ', '"!": -'),
     "a merge of what there is not": byte_level().replace(json.dumps(MERGES[0]), '"zz zz"'),
-    "a table that is none": written(
+    "a table that is none": tokenizer_json(
         normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}, model={
             "type": "BPE", "vocab": {"a": 0}, "merges": []}),
-    "a pattern that is none": written(
+    "a pattern that is none": tokenizer_json(
         pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated",
                        "invert": False}, model={"type": "BPE", "vocab": {"a": 0}, "merges": []}),
     "a special token that there is not": of_words("a", post_processor={
@@ -168,8 +166,8 @@ LYING = {
 
 @pytest.mark.parametrize("file", LYING.values(), ids=LYING)
 def test_a_file_that_is_no_tokenizer_is_refused_without_a_word_elsewhere(file, capfd):
-    with pytest.raises(ValueError, match="^its tokenizer is none that the library tokenizers can"):
-        TokenTokenizer(file)
+    assert refusal(ValueError, TokenTokenizer, file).startswith(
+        "the library tokenizers cannot read its tokenizer: ")
     assert capfd.readouterr() == ("", "")
 
 
@@ -182,33 +180,20 @@ def test_tokens_that_the_library_cannot_decode_are_answered_in_a_line():
             decode([1])
 
 
-def test_ids_that_do_not_fit_are_refused():
-    for why, file, *more in (
-            ("a tokenizer of 266 ids for a model of 265", byte_level(), None, 265),
-            ("a tokenizer of 266 ids for a model of 533; give", byte_level(), None, 533),
-            ("its end is the id 266, and ids lie between 0 and 265", byte_level(), 266),
-            ("its end is the id -1, and", byte_level(), -1),
-            ("has no tokens", written(model={"type": "BPE", "vocab": {}, "merges": []}))):
-        with pytest.raises(ValueError, match=why):
-            TokenTokenizer(file, *more)
-    sparse = written(model={"type": "BPE", "vocab": {"a": 2**32 - 1}, "merges": []})
-    with pytest.raises(ValueError, match=f"a tokenizer of {2**32} ids for a model of 10"):
-        TokenTokenizer(sparse, None, 10)
-    beyond = byte_fallback().replace('"ids": [1]', '"ids": [300]')
-    with pytest.raises(ValueError, match="ids lie between 0 and 292; these reach from 300 to 300"):
-        TokenTokenizer(beyond)
-    again = json.loads(byte_level())
-    again["added_tokens"].append(special(300, "<|more|>"))
-    assert TokenTokenizer(json.dumps(again)).vocab_size == 267      # the library numbers it anew
+SPARSE = tokenizer_json(model={"type": "BPE", "vocab": {"a": 2**32 - 1}, "merges": []})
 
 
-@pytest.mark.needs()
-def test_a_missing_library_is_answered_with_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(MissingLibrary) as caught:
-        TokenTokenizer(byte_level())
-    assert "python -m pip install -e '.[convert]'" in str(caught.value)
-    assert "\n" not in str(caught.value) and isinstance(caught.value, ValueError)
+@pytest.mark.parametrize("says, arguments", [
+    ("a tokenizer of 266 ids for a model of 265", (byte_level(), None, 265)),
+    ("a tokenizer of 266 ids for a model of 533; give", (byte_level(), None, 533)),
+    ("its end is the id 266, and ids lie between 0 and 265", (byte_level(), 266)),
+    ("its end is the id -1, and", (byte_level(), -1)),
+    ("has no tokens", (tokenizer_json(model={"type": "BPE", "vocab": {}, "merges": []}),)),
+    (f"a tokenizer of {2**32} ids for a model of 10", (SPARSE, None, 10)),
+    ("ids lie between 0 and 292; these reach from 300 to 300",
+     (byte_fallback().replace('"ids": [1]', '"ids": [300]'),))])
+def test_ids_that_do_not_fit_are_refused(says, arguments):
+    assert says in refusal(ValueError, TokenTokenizer, *arguments)
 
 
 def test_characters_come_one_by_one_like_tokens():

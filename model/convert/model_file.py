@@ -1,0 +1,103 @@
+"""What every reader of a model returns, `ModelFile`, and what the readers share."""
+import contextlib
+import importlib
+import os
+import pathlib
+import types
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from data.tokenizer import MissingLibrary, Tokenizer
+from model.files import Lazy      # noqa: F401  readers import it from here
+from model.command import first_of, shown
+from model.transformer import TransformerConfig
+
+MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter
+
+
+class FormatError(ValueError):
+    """A file is damaged, or holds what cannot be converted.  The message is one line: what was
+    expected, what came, what to do."""
+
+
+class ModelFile(NamedTuple):
+    """A model that was read from a file or a folder.
+
+    Its weights are `Lazy`, as those of a large model fill a good part of the memory: whoever
+    converts or compares them holds one array at a time.
+    """
+    kind: str       # "checkpoint", "safetensors file", "Hugging Face folder", "GGUF file", ...
+    config: TransformerConfig
+    weights: Mapping[str, np.ndarray]           # our names -> float32, in the model's shapes
+    tokenizer: Tokenizer
+    notes: list[str] = []                       # more lines for the user
+
+
+@contextlib.contextmanager
+def explain(what: str, remedy: str = "", errors: type | tuple[type, ...] = ValueError
+            ) -> Iterator[None]:
+    """Turn an error into a FormatError of one line: `what`, the error, and the remedy."""
+    try:
+        yield
+    except (MissingLibrary, MemoryError):       # the file may be sound
+        raise
+    except errors as error:
+        reason = error if isinstance(error, FormatError) else (     # ours are short
+            shown(error) or type(error).__name__)
+        raise FormatError(f"{what}: {reason}" + (remedy and f"; {remedy}")) from error
+
+
+def text_of(path: str | os.PathLike) -> str:
+    """Return the text of a file such as config.json.  Refuse what is not a file, or too large, or
+    not in UTF-8."""
+    path = pathlib.Path(path)
+    if path.exists() and not path.is_file():        # a device such as /dev/zero has no end
+        raise FormatError(f"{path} is a folder or a device; give a file")
+    if path.stat().st_size > MOST_TEXT:
+        raise FormatError(f"{path} has more than {MOST_TEXT:,} bytes, the most that is read")
+    with explain(f"{path} is not a text in UTF-8"):
+        return path.read_text(encoding="utf-8-sig")  # Windows may put a byte order mark first
+
+
+def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],
+                 found: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a file that lacks a tensor, or has one too many, or one of another shape."""
+    if missing := expected.keys() - found.keys():
+        raise FormatError(f"{path} lacks {some(missing)}")
+    if others := found.keys() - expected.keys():
+        raise FormatError(f"{path} has {some(others)}, for which its configuration has no place")
+    for name, shape in expected.items():
+        if tuple(found[name]) != tuple(shape):
+            raise FormatError(f"{path} has {name} of the shape {shown([*found[name]])}, and its "
+                              f"configuration asks for {list(shape)}")
+
+
+def read_numbers(path: str | os.PathLike, dtype: str, count: int, start: int) -> np.ndarray:
+    """Return numbers of a file from a byte on.  It had as many when it was opened."""
+    numbers = np.fromfile(path, dtype, count, offset=start)
+    if numbers.size < count:
+        raise FormatError(f"{path} has become shorter while it was read; convert it again")
+    return numbers
+
+
+def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
+    """Return bfloat16 numbers, given as uint16, as float32: each is the upper half of one."""
+    whole = halves.astype(np.uint32)
+    whole <<= 16
+    return whole.view(np.float32)
+
+
+def some(names: set[str]) -> str:
+    """Return a few names, in order, and the number of the others."""
+    return first_of([shown(name) for name in sorted(names)], 3)
+
+
+def require(library: str, extra: str) -> types.ModuleType:
+    """Import a library.  Where it is missing, name the extra that installs it."""
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise MissingLibrary(f"the library {library} is needed, and is not installed; install it "
+                             f"with python -m pip install -e '.[{extra}]'") from error
