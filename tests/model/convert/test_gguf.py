@@ -224,7 +224,6 @@ REFUSED = {
     "a part of a head turned": ({"llama.rope.dimension_count": 4}, "dimension_count is 4"),
     "a size too few": ({"llama.block_count": None}, r"lacks llama\.block_count"),
     "a size that is a text": ({"llama.block_count": "2"}, "n_layer takes a whole number"),
-    "a size of 10,000 characters": ({"llama.block_count": "x" * 10 ** 4}, "n_layer takes a whole"),
     "a width of 10,000 characters": ({"llama.attention.key_length": "x" * 10 ** 4}, "length is xx"),
     "a merge of 10,000 characters": ({"tokenizer.ggml.merges": ["x " + "y" * 10 ** 4]},
                                      "cannot read its tokenizer"),
@@ -237,7 +236,6 @@ REFUSED = {
     "no tokens": ({"token_embd.weight": None}, r"lacks the tensor token_embd\.weight"),
     "a tensor too many": ({"blk.2.x.weight": np.ones(4)}, r"has blk\.2\.x\.weight, for which"),
     "a tensor of another shape": ({"blk.0.attn_k.weight": np.ones((8, 32))}, r"shape \[8, 32\]"),
-    "a tensor turned": ({"blk.0.ffn_up.weight": np.ones((32, 64))}, r"shape \[32, 64\]"),
     "parts that do not join": ({"blk.0.attn_k.weight": np.ones((16, 31))}, r"shape \[16, 31\]"),
     "an unknown kind": ({"output_norm.weight": (99, (32,), bytes(128))}, "cannot read: 99"),
     "a kind of whole numbers": ({"output_norm.weight": (26, (32,), bytes(128))}, "I32"),
@@ -303,25 +301,6 @@ def test_a_key_and_a_tensor_that_are_there_twice_are_refused(first, second, tmp_
     path.write_bytes(path.read_bytes().replace(packed_text(second), packed_text(first)))
     with pytest.raises(FormatError, match=f"holds {first} twice"):
         read(path)
-
-
-def test_a_damaged_file_is_refused_in_a_line_or_read(tmp_path):
-    path = written(tmp_path / "model.gguf", *llama())
-    whole, draw = path.read_bytes(), np.random.default_rng(0)
-    end = whole.index(b"blk.0.attn_norm")
-    for size in draw.integers(len(whole) - 32, size=100):
-        path.write_bytes(whole[:size])
-        with pytest.raises(FormatError):
-            read(path)
-    for at in [*range(0, 500, 7), *draw.integers(end, end + 1500, size=150)]:
-        content = bytearray(whole)
-        content[at] ^= 1 << draw.integers(8)
-        path.write_bytes(content)
-        try:
-            for array in read(path).weights.values():
-                assert array.dtype == np.float32
-        except FormatError as error:
-            assert "\n" not in str(error)
 
 
 def transformers_model(path, kind, config, **more):

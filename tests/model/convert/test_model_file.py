@@ -1,14 +1,19 @@
-"""What the readers of all formats share."""
+"""What the readers of all formats share: limits, missing libraries, damaged files."""
 import os
+import random
 import sys
 
 import pytest
 
 from data.tokenizer import MissingLibrary
-from model.convert import gguf, model_file, safetensors
+from model import save_checkpoint
+from model.convert import checkpoint, gguf, model_file, nanogpt, safetensors
 from model.convert.model_file import FormatError, text_of
 from model.convert.tokens import TokenTokenizer
-from tests.kit import refusal, written
+from tests.kit import model_of, refusal, written
+from tests.model.convert import test_gguf, test_nanogpt, test_safetensors
+from tests.reliability.mutations import mutated
+from tests.reliability.targets import TARGETS
 
 
 def test_a_text_is_read_to_a_limit_and_refused_beyond_it(tmp_path, monkeypatch):
@@ -36,3 +41,44 @@ def test_without_a_library_the_message_says_how_to_install_it(library, extra, re
     monkeypatch.setitem(sys.modules, library, None)
     said = refusal(MissingLibrary, read, "nothing")
     assert library in said and f"python -m pip install -e '.[{extra}]'" in said
+
+
+def sound(path, reader):
+    """Write a sound file of a format."""
+    if reader is gguf:
+        test_gguf.written(path, *test_gguf.llama())
+    elif reader is nanogpt:
+        test_nanogpt.saved(path)
+    else:
+        found = test_safetensors.written(path)
+        if reader is checkpoint:
+            save_checkpoint(path, model_of(found.config, found.weights), found.tokenizer)
+
+
+@pytest.mark.needs("convert", "gguf")
+@pytest.mark.parametrize("reader", [checkpoint, gguf, nanogpt, safetensors])
+def test_a_file_that_is_cut_is_refused_and_one_that_is_changed_is_refused_or_read(tmp_path, reader):
+    path, draw = tmp_path / "model", random.Random(0)
+    sound(path, reader)
+    whole = path.read_bytes()
+    assert dict(reader.read(path).weights)
+    for _ in range(60):
+        path.write_bytes(whole[:draw.randrange(len(whole) - 32)])
+        with pytest.raises(ValueError):
+            dict(reader.read(path).weights)
+    for _ in range(150):
+        path.write_bytes(mutated(whole, draw))
+        try:
+            assert all(a.dtype.itemsize == 4 for a in reader.read(path).weights.values())
+        except ValueError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("name", ["folder", "nanogpt"])
+def test_files_of_a_folder_that_are_changed_at_random_have_a_plain_answer(name):
+    target, draw = TARGETS[name], random.Random(0)
+    seeds = target.seeds()
+    assert all(target.check(content) == "accepted" for content in seeds)
+    answers = {target.check(mutated(draw.choice(seeds), draw)) for _ in range(100)}
+    assert answers == {"accepted", "refused"}

@@ -112,13 +112,10 @@ def test_a_damaged_header_is_refused_in_a_line_and_no_number_is_read(path, parts
     assert "is damaged or not a safetensors file" in refused(path)
 
 
-def test_a_file_of_another_kind_or_cut_short_is_refused(path):
-    written(path)
-    whole = path.read_bytes()
-    for content in (b"", b"PK\3\4" + bytes(30), bytes(5000), b"\n" * 100,
-                    *(whole[:length] for length in range(0, len(whole), 97))):
-        path.write_bytes(content)
-        assert "is damaged or not a safetensors file" in refused(path)
+@pytest.mark.parametrize("content", [b"", b"PK\3\4" + bytes(30), bytes(5000), b"\n" * 100])
+def test_a_file_of_another_kind_is_refused(path, content):
+    path.write_bytes(content)
+    assert "is damaged or not a safetensors file" in refused(path)
 
 
 @pytest.mark.parametrize("changed, says", [
