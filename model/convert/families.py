@@ -274,12 +274,11 @@ def their_tensors(weights: Mapping[str, np.ndarray], stored: dict[str, list[Piec
                  for name, pieces in stored.items() for piece in pieces})
 
 
-def our_parameters(path: object, stored: dict[str, list[Piece]],
-                   shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], np.ndarray]
-                   ) -> Lazy:
-    """Return our parameters of a file's tensors, which `read` returns by name.  Refuse a file that
-    lacks a tensor, or has one too many, or one of another shape."""
-    check_shapes(path, their_shapes(stored), shapes)
+def our_parameters(path: object, stored: dict[str, list[Piece]], tensors: Mapping[str, object],
+                   read: Callable[[str], np.ndarray]) -> Lazy:
+    """Return our parameters of a file's tensors, which have shapes and which `read` reads by name.
+    Refuse a file that lacks a tensor, or has one too many, or one of another shape."""
+    check_shapes(path, their_shapes(stored), tensors)
 
     def make(pieces):
         parts = [read(piece.name) for piece in pieces]

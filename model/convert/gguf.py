@@ -71,9 +71,8 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     with explain(what):
         file = GGUFFile(path)
         architecture, config = _configuration(file)
-        stored = layout(config, NAMES | {"attention.qkv": QKV[architecture]},
-                        len(file.tensors) + 1)
-        weights = our_parameters("it", stored, {name: t.shape for name, t in file.tensors.items()},
+        names = NAMES | {"attention.qkv": QKV[architecture]}
+        weights = our_parameters("it", layout(config, names, len(file.tensors) + 1), file.tensors,
                                  explain(what)(file.array))
         end = file.metadata.get("tokenizer.ggml.eos_token_id")
         if type(end) is not int or not 0 <= end < config.vocab_size:
@@ -140,10 +139,9 @@ def tokenizer_json(metadata: Mapping[str, object]) -> str:
         if not 0 <= first < len(tokens):
             raise FormatError(f"its tokenizer.ggml.bos_token_id is no token; {INSTEAD}")
         name = tokens[first]
-        sequence = [{"SpecialToken": {"id": name, "type_id": 0}},
-                    {"Sequence": {"id": "A", "type_id": 0}}]
-        before = {"type": "TemplateProcessing", "single": sequence,
-                  "pair": [*sequence, {"Sequence": {"id": "B", "type_id": 0}}],
+        special = {"SpecialToken": {"id": name, "type_id": 0}}
+        a, b = ({"Sequence": {"id": text, "type_id": 0}} for text in "AB")
+        before = {"type": "TemplateProcessing", "single": [special, a], "pair": [special, a, b],
                   "special_tokens": {name: {"id": name, "ids": [first], "tokens": [name]}}}
     return json.dumps(tokenizer_parts(
         added_tokens=added, pre_tokenizer=SPLITS[stated("pre", str)], post_processor=before,

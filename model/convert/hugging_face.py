@@ -40,8 +40,8 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     tensors = _tensors(folder, family)
     config = _untied_if_they_differ(config, family, tensors)
     weights = families.our_parameters(
-        folder, families.layout(config, family.names, len(tensors) + 1, **family.storage),
-        {name: tensor.shape for name, tensor in tensors.items()}, lambda name: tensors[name].read())
+        folder, families.layout(config, family.names, len(tensors) + 1, **family.storage), tensors,
+        lambda name: tensors[name].read())
     tokenizer, notes = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said,
                                   config)
     if own := _own_configuration(said.get(NOTE), config, family, weights):
@@ -133,7 +133,7 @@ def _tokenizer(path, said, config):
 
 
 def write(path: str | os.PathLike, model: ModelFile) -> None:
-    """Write a model into a folder, which must be there, for the class that computes the same.
+    """Write a model into an existing folder, for the class that computes the same.
 
     Raises
     ------

@@ -62,16 +62,16 @@ def text_of(path: str | os.PathLike) -> str:
 
 
 def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],
-                 found: Mapping[str, tuple[int, ...]]) -> None:
+                 found: Mapping[str, object]) -> None:
     """Refuse a file that lacks a tensor, or has one too many, or one of another shape."""
     if missing := expected.keys() - found.keys():
         raise FormatError(f"{path} lacks {some(missing)}")
     if others := found.keys() - expected.keys():
         raise FormatError(f"{path} has {some(others)}, for which its configuration has no place")
     for name, shape in expected.items():
-        if tuple(found[name]) != tuple(shape):
-            raise FormatError(f"{path} has {name} of the shape {shown([*found[name]])}, and its "
-                              f"configuration asks for {list(shape)}")
+        if found[name].shape != shape:
+            raise FormatError(f"{path} has {name} of the shape {shown([*found[name].shape])}, and "
+                              f"its configuration asks for {list(shape)}")
 
 
 def read_numbers(path: str | os.PathLike, dtype: str, count: int, start: int) -> np.ndarray:

@@ -39,8 +39,7 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
         file = TorchFile(path)
         config, views = _model(file, path.stat().st_size)
         read = explain(*explained)(file.array)
-        weights = our_parameters("it", layout(config, GPT2.names, len(views) + 1),
-                                 {name: view.shape for name, view in views.items()},
+        weights = our_parameters("it", layout(config, GPT2.names, len(views) + 1), views,
                                  lambda name: read(views[name]))
     notes = []
     iterations = file.content.get("iter_num")

@@ -111,7 +111,7 @@ def read(path: str | os.PathLike) -> ModelFile:
         else:
             tokenizer = CharTokenizer.of(json.loads(metadata["vocabulary"]), config.vocab_size)
     shapes = dict(islice(parameter_shapes(config), len(stored) + 1))    # it can claim 10^12 layers
-    check_shapes(path, shapes, {name: tensor.shape for name, tensor in stored.items()})
+    check_shapes(path, shapes, stored)
     return ModelFile("safetensors file", config, Lazy({name: stored[name].read for name in shapes}),
                      tokenizer)
 

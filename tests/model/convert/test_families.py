@@ -35,8 +35,7 @@ def ours(said, tensors):
     """Our configuration and parameters of it, and the layout."""
     config, family = families.configuration("config.json", said)
     stored = families.layout(config, family.names, **family.storage)
-    shapes = {name: a.shape for name, a in tensors.items()}
-    return config, families.our_parameters("", stored, shapes, tensors.__getitem__), stored
+    return config, families.our_parameters("", stored, tensors, tensors.__getitem__), stored
 
 
 def difference(name):

@@ -198,7 +198,8 @@ def test_a_model_of_tokens_takes_its_tokenizer_from_a_file_and_keeps_its_rows(V,
 @pytest.mark.needs("convert")
 def test_a_tokenizer_without_the_token_that_ends_a_text_has_no_end(tmp_path):
     tokenizer = written(tmp_path / "tokenizer.json", byte_level())
-    assert nanogpt.read(saved(tmp_path / "ckpt.pt", vocab_size=266), tokenizer).tokenizer.end is None
+    path = saved(tmp_path / "ckpt.pt", vocab_size=266)
+    assert nanogpt.read(path, tokenizer).tokenizer.end is None
 
 
 @pytest.mark.needs("convert")
