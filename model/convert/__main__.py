@@ -162,8 +162,6 @@ def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
         if error.filename and str(scratch) in str(error.filename):
             error.filename = str(target)        # the name that the user knows
         raise
-    except ValueError as error:
-        raise FormatError(str(error).replace(str(part), str(target))) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

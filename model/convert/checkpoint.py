@@ -9,12 +9,7 @@ from model.transformer import TransformerConfig
 
 
 def read(path: str | os.PathLike) -> ModelFile:
-    """Read a checkpoint.
-
-    Raises
-    ------
-    CheckpointError, FormatError : it is damaged, or holds what no other format has.
-    """
+    """Read a checkpoint.  Refuse one that is damaged, or holds what no other format has."""
     found = load_contents(path)
     if not isinstance(found.config, TransformerConfig):
         raise FormatError(f"{path} holds an encoder-decoder, from python -m model.reverse, which "

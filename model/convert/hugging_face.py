@@ -11,6 +11,8 @@ from collections import ChainMap
 from dataclasses import asdict, replace
 from functools import partial
 
+import numpy as np
+
 from data.tokenizer import CharTokenizer, Tokenizer
 from model.command import shown
 from model.convert import families, safetensors
@@ -38,7 +40,12 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     said = _json(folder / "config.json")
     config, family = families.configuration(folder / "config.json", said)
     tensors = _tensors(folder, family)
-    config = _untied_if_they_differ(config, family, tensors)
+    table, output = (f"{family.names[name]}.weight" for name in ("token_embedding", "lm_head"))
+    if config.tied and tensors.keys() >= {table, output}:       # tied if equal, as in transformers
+        if np.array_equal(tensors[table].read(), tensors[output].read()):
+            del tensors[output]
+        else:
+            config = replace(config, tied=False)
     weights = families.our_parameters(
         folder, families.layout(config, family.names, len(tensors) + 1, **family.storage), tensors,
         lambda name: tensors[name].read())
@@ -87,19 +94,6 @@ def _tensors(folder, family):
     return found
 
 
-def _untied_if_they_differ(config, family, tensors):
-    """Return the configuration, untied if there is an output that differs from the token table, as
-    transformers has it; delete an output that does not differ."""
-    table, output = (f"{family.names[name]}.weight" for name in ("token_embedding", "lm_head"))
-    if not config.tied or not tensors.keys() >= {table, output}:
-        return config
-    a, b = tensors[table], tensors[output]
-    if a.shape == b.shape and (a.read() == b.read()).all():
-        del tensors[output]
-        return config
-    return replace(config, tied=False)
-
-
 def _own_configuration(note, config, family, weights):
     """Return the configuration that `write` noted; None if the folder has been changed since."""
     try:
@@ -120,12 +114,13 @@ def _tokenizer(path, said, config):
     text = text_of(path)
     vocabulary = characters(_json(path, text))
     notes, end = [], said.get("eos_token_id")
-    if isinstance(end, list):
-        ids = shown(", ".join(map(str, end)))
-        notes = [f"of the ids that end a text, {ids}, the first is used"]
-        end = end[0] if end else None
-    if type(end) is int and not 0 <= end < config.vocab_size:
-        notes, end = [f"the id {shown(end)}, which should end a text, is no token; none does"], None
+    if isinstance(end, list) and end:
+        notes = [f"of the ids that end a text, {shown(str(end)[1:-1])}, the first is used"]
+        end = end[0]
+    if type(end) is not int or not 0 <= end < config.vocab_size:
+        if end is not None:
+            notes = [f"the id {shown(end)}, which should end a text, is no token; none does"]
+        end = None
     with explain(f"{path} is not a tokenizer of this model", errors=(TypeError, ValueError)):
         if vocabulary:
             return CharTokenizer.of(vocabulary, config.vocab_size), []
@@ -133,12 +128,8 @@ def _tokenizer(path, said, config):
 
 
 def write(path: str | os.PathLike, model: ModelFile) -> None:
-    """Write a model into an existing folder, for the class that computes the same.
-
-    Raises
-    ------
-    FormatError : no class of Hugging Face does, or its library cannot have the vocabulary.
-    """
+    """Write a model into an existing folder, for the class that computes the same.  Refuse a model
+    for which there is none, and a vocabulary that no tokenizer.json can hold."""
     folder, config, tokenizer = pathlib.Path(path), model.config, model.tokenizer
     family = families.family_of(config)
     stored = families.layout(families.complete(config, family), family.names, **family.storage)

@@ -7,7 +7,6 @@ memory.  So the numbers are read here, one tensor at a time, at the places that 
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import islice
@@ -69,10 +68,11 @@ def open_tensors(path: str | os.PathLike, ignored: tuple[str, ...] = ()
 
 def _unique(pairs):
     """Return pairs as a dict.  Refuse a name that is in them twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        (twice, _), = Counter(name for name, _ in pairs).most_common(1)
-        raise FormatError(f"the name {shown(twice)} is twice in its header")
+    found = {}
+    for name, value in pairs:
+        if name in found:
+            raise FormatError(f"the name {shown(name)} is twice in its header")
+        found[name] = value
     return found
 
 
@@ -92,12 +92,7 @@ def write_tensors(path: str | os.PathLike, shapes: Mapping[str, tuple[int, ...]]
 
 
 def read(path: str | os.PathLike) -> ModelFile:
-    """Read a file that `write` wrote.
-
-    Raises
-    ------
-    FormatError : it is damaged, or of another program.
-    """
+    """Read a file that `write` wrote.  Refuse one that is damaged, or of another program."""
     stored, metadata = open_tensors(path)
     if "config" not in metadata:
         raise FormatError(f"{path} has tensors and no configuration beside them; give the folder "

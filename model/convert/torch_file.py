@@ -28,8 +28,8 @@ LARGEST = 1 << 21       # bytes of a pickle
 BFLOAT16 = "bfloat16"
 FLOATS = {"torch.FloatStorage": "f4", "torch.DoubleStorage": "f8", "torch.HalfStorage": "f2",
           "torch.BFloat16Storage": BFLOAT16}
-REBUILD, PARAMETER = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"
-NAMES = {*FLOATS, REBUILD, PARAMETER, "torch.Size", "torch.device", "_codecs.encode", "numpy.dtype",
+REBUILD = "torch._utils._rebuild_tensor_v2"
+NAMES = {*FLOATS, REBUILD, "torch.Size", "torch.device", "_codecs.encode", "numpy.dtype",
          *(f"torch.{kind}Storage" for kind in ("Byte", "Char", "Short", "Int", "Long", "Bool")),
          *(f"numpy.{core}.multiarray.scalar" for core in ("core", "_core"))}
 
@@ -111,9 +111,6 @@ class TorchFile:
     def view(self, tensor: object) -> View:
         """Return where the numbers of a tensor in `content` are.  Refuse what is not a tensor of
         floating-point numbers, or not within its storage."""
-        match tensor:
-            case Call(name, (inner, *_)) if name == PARAMETER:
-                tensor = inner
         match tensor:
             case Call(name, (Call("persistent", ("storage", Name(kind), str(key), _, int(count))),
                              int(offset), tuple(shape), tuple(strides), *_)) if name == REBUILD:

@@ -178,10 +178,9 @@ def test_every_character_is_one_token_and_comes_back_and_transformers_keeps_it_s
 def test_tokens_and_the_end_of_a_text_are_known_to_transformers(tmp_path):
     tokenizer = TokenTokenizer(byte_level(), end=0)
     config = replace(LONG["llama"], vocab_size=tokenizer.vocab_size)
-    save = hugging_face.ModelFile("", config, drawn(config, np.random.default_rng(0)).state_dict(),
-                              tokenizer)
+    weights = drawn(config, np.random.default_rng(0)).state_dict()
     (tmp_path / "hf").mkdir()
-    hugging_face.write(tmp_path / "hf", save)
+    hugging_face.write(tmp_path / "hf", hugging_face.ModelFile("", config, weights, tokenizer))
     theirs = AutoTokenizer.from_pretrained(tmp_path / "hf")
     text = "the queen in the inn é漢🙂\n\n"
     assert theirs(text).input_ids == tokenizer.encode(text).tolist()
