@@ -48,7 +48,8 @@ class Name(NamedTuple):
         return Call(self.full, arguments)
 
 
-# The reader in Python, not that in C: there, one byte can ask for a memo of 2^32 places.
+# The reader that is written in Python.  In the one in C, five bytes can make the memo grow to 2^32
+# places.
 class _Unpickler(pickle._Unpickler):
     # BUILD sets attributes of an object; plain data need none.
     dispatch = pickle._Unpickler.dispatch | {pickle.BUILD[0]: lambda self: self.stack.pop()}

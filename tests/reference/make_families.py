@@ -1,11 +1,11 @@
-"""What GPT-2 and Llama of the library transformers compute, for tests/test_reference.py to hold
-minigrad to: families.npz.
+"""Writes families.npz: what GPT-2 and Llama of the library transformers compute.
+tests/test_reference.py compares minigrad with it.
 
 Run by hand, in an environment that has transformers and PyTorch too:
 
     python -m tests.reference.make_families
 
-It computes in float64, from weights that float32 holds exactly.  In the file:
+It computes in float64, from weights that float32 represents exactly.  In the file:
 
     transformers                                the version that computed it
     <model>/config                              JSON: the TransformerConfig
@@ -44,7 +44,7 @@ MODELS = {
                                            attention_bias=True, mlp_bias=True, tied=False,
                                            norm_eps=1e-6)}
 BATCH, TIME = 2, 5      # below block_size: one position is never reached, and has gradient 0
-STD = 0.5               # at its initial 0.02 attention is so even that a wrong scale hardly shows
+STD = 0.5               # at the initial 0.02, attention is so even that a wrong scale hardly shows
 GPT2_NAMES = {
     "transformer.": "", "wte.": "token_embedding.", "wpe.": "position_embedding.",
     "h.": "blocks.", "ln_1.": "norm1.", "ln_2.": "norm2.", "ln_f.": "norm.",
@@ -101,8 +101,7 @@ def ours(theirs: dict[str, np.ndarray], config: TransformerConfig) -> dict[str, 
 
 
 def adjacent(rows: np.ndarray, D: int) -> np.ndarray:
-    """The rows of heads of D channels whose halves are turned together, with the two channels of a
-    pair side by side."""
+    """The rows of heads of D channels, reordered from rotary pairs (i, i + D/2) to (2i, 2i + 1)."""
     halves = rows.reshape(-1, 2, D // 2, *rows.shape[1:])
     return halves.swapaxes(1, 2).reshape(rows.shape)
 

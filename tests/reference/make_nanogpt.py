@@ -1,4 +1,4 @@
-"""What nanoGPT writes, for tests/model/convert/test_nanogpt.py to read: the folder nanogpt/.
+"""Writes the folder nanogpt/ as nanoGPT does.  tests/model/convert/test_nanogpt.py reads it.
 
 Run by hand, in an environment that has PyTorch too:
 

@@ -128,16 +128,13 @@ def test_buffers_and_the_names_of_a_model_without_its_output_are_known(folder):
     assert not hugging_face.read(folder).config.tied
 
 
-def test_buffers_of_any_kind_of_number_are_left_out(folder):
+def test_buffers_of_any_dtype_are_left_out(folder):
     from safetensors.numpy import load_file, save_file
     path = folder / "model.safetensors"
     tensors = load_file(path)
     save_file(tensors | {"transformer.h.0.attn.bias": np.tri(7, dtype=bool),
                          "transformer.h.1.attn.masked_bias": np.array(-1e4),
                          "model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(3)}, path)
-    assert same(hugging_face.read(folder).weights, found(GPT2).weights)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(
-        [*tensors, "transformer.h.0.attn.bias"], path.name)}))
     assert same(hugging_face.read(folder).weights, found(GPT2).weights)
     save_file(tensors | {"more": np.ones(3)}, path)
     assert "has more of F64" in refused(folder)
@@ -189,8 +186,8 @@ def test_the_library_makes_each_character_one_token_and_gives_the_text_back():
     import tokenizers
     theirs = tokenizers.Tokenizer.from_str(json.dumps(of_characters(VOCABULARY)))
     text = VOCABULARY + "  \r\n '' " + VOCABULARY[::-1]
-    ids = theirs.encode(text).ids
-    assert ids == TOKENIZER.encode(text).tolist() and theirs.decode(ids) == text
+    assert theirs.encode(text).ids == TOKENIZER.encode(text).tolist()
+    assert theirs.decode(theirs.encode(text).ids) == text
     with pytest.raises(Exception, match="UNK"):
         theirs.encode("Q")
 
