@@ -145,11 +145,11 @@ def settings(config: TransformerConfig, family: Family) -> dict[str, object]:
     """Return the keys of config.json that say what a model computes."""
     config = complete(config, family)
     found = {key: meant(config, option) for key, option in family.keys.items()}
-    found[family.activation] = family.activations[config.activation]
+    found |= {family.activation: family.activations[config.activation], **family.fixed}
     if config.position == "rotary":
         found |= {"head_dim": config.d_head, "rope_theta": config.rotary_base,
                   "rope_parameters": {"rope_type": "default", "rope_theta": config.rotary_base}}
-    return found | family.fixed
+    return found
 
 
 def configuration(path: object, found: dict[str, object]) -> tuple[TransformerConfig, Family]:
