@@ -79,6 +79,8 @@ class TokenTokenizer(Tokenizer):
     def restored(cls, vocab_size: int, *arrays: np.ndarray) -> "TokenTokenizer":
         """Return the tokenizer of these arrays."""
         json, end = arrays
+        if json.ndim != 1 or json.dtype != np.uint8 or end.shape != () or end.dtype.kind != "i":
+            raise ValueError("its tokenizer and end are no text and number")
         return cls(json.tobytes().decode(), None if end == -1 else int(end), vocab_size)
 
     @cached_property
