@@ -168,7 +168,7 @@ class GGUFFile:
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
-        self.library = require("gguf", "gguf")
+        self.library = require("gguf", "gguf", f"{path} is a GGUF file")
         self.path, self.length = path, os.path.getsize(path)
         with open(path, "rb") as file:
             header = _Header(file.read(LARGEST))

@@ -94,10 +94,10 @@ def some(names: set[str]) -> str:
     return first_of([shown(name) for name in sorted(names)], 3)
 
 
-def require(library: str, extra: str) -> types.ModuleType:
-    """Import a library.  Where it is missing, name the extra that installs it."""
+def require(library: str, extra: str, what: object) -> types.ModuleType:
+    """Import a library that `what` needs.  Where it is missing, name the extra that installs it."""
     try:
         return importlib.import_module(library)
     except ImportError as error:
-        raise MissingLibrary(f"the library {library} is needed, and is not installed; install it "
-                             f"with python -m pip install -e '.[{extra}]'") from error
+        raise MissingLibrary(f"{what}, which needs the library {library}; install it with "
+                             f"python -m pip install -e '.[{extra}]'") from error

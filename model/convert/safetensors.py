@@ -44,7 +44,7 @@ def open_tensors(path: str | os.PathLike, ignored: tuple[str, ...] = ()
                  ) -> tuple[dict[str, Stored], dict[str, str]]:
     """Return the tensors of a file by name, without those whose names end with `ignored`, and its
     metadata.  Refuse a file that is damaged or of another kind."""
-    library = require("safetensors", "convert")
+    library = require("safetensors", "convert", f"{path} is a safetensors file")
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = file.read(min(length, os.path.getsize(path)))

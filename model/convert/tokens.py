@@ -43,7 +43,8 @@ class TokenTokenizer(Tokenizer):
     ARRAYS = "tokenizer", "end"
 
     def __init__(self, json: str, end: int | None = None, vocab_size: int | None = None) -> None:
-        library, self.json, self.end = require("tokenizers", "convert"), json, end
+        library = require("tokenizers", "convert", "its vocabulary is of tokens")
+        self.json, self.end = json, end
         with _answered("the library tokenizers cannot read its tokenizer"):
             self._tokenizer = library.Tokenizer.from_str(json)
             self._tokenizer.no_truncation()
