@@ -1,30 +1,29 @@
-"""Each kernel beside its plain NumPy statement and PyTorch's op, at the shapes of the models.
+"""Each kernel beside its formula in plain NumPy and PyTorch's op, at the shapes of the models.
 
-Through public ops but for the products, so that what is timed is what a model waits for.  All in
-one process, where minigrad has the C library keep freed memory; PyTorch's ops profit from that too.
-Calls follow each other at once, or after a gap in which threads may fall asleep, as in a step.
+Kernels are called through public ops, except for products, so that what is timed is what a model
+waits for.  All run in one process, where minigrad has the C library keep freed memory; PyTorch's
+ops profit from that too.  Calls follow each other at once, or after a gap in which threads may fall
+asleep, as in a step.
 """
 import argparse
 import importlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
 import minigrad as mg
 from minigrad import formulas
-from minigrad.kernels.compiler import compiling
 from model import Transformer
 from tests import plain
-from tests.benchmarks.peers import config_of
 from tests.benchmarks.remote import has_pytorch
 from tests.benchmarks.report import Report
 from tests.benchmarks.sizes import OPTIMIZER, VOCABULARY, Size
+from tests.benchmarks.steps import config_of
 from tests.benchmarks.timing import Timed, dropped_turns, plan, take_turns, timed
-from tests.minigrad.kernels.loops import vector_bits
 
 TURNS = 5, 20       # rounds, calls of a turn
 PATIENCE = 0.3      # seconds of a turn
@@ -32,11 +31,11 @@ DROPPED = 0.2
 NGRAM_ROWS = 32768  # of the modern recipe
 NAMES = ("minigrad", "NumPy", "PyTorch")
 
-Line = tuple[str, str, float, list[Timed]]      # what, by which kernel, GFLOP or nan, by whom
+Line = tuple[str, float, list[Timed]]       # name, GFLOP or nan, contestants
 
 
 def measure_kernels(size: Size, options: argparse.Namespace, report: Report) -> None:
-    """The products, then all else."""
+    """Measure the products, then all other kernels."""
     torch = importlib.import_module("torch") if has_pytorch() else None
     measure(f"Products of a step, {size.name}: medians in GFLOP/s", "{:,.1f}",
             products(size, torch), options, report)
@@ -46,37 +45,32 @@ def measure_kernels(size: Size, options: argparse.Namespace, report: Report) -> 
 
 def measure(title: str, form: str, lines: Iterator[Line], options: argparse.Namespace,
             report: Report) -> None:
-    """A row for each line, and the geometric means of the speed-ups."""
+    """Show a row for each line, and the geometric means of the speed-ups."""
     rounds, repeats = plan(options, *TURNS)
-    rows, raw, taken = [], [], []
+    rows, raw = [], []
     try:
-        for name, kernel, gflop, contestants in lines:
+        for name, gflop, contestants in lines:
             for t in contestants:
                 t.repeats, t.patience, t.gap = repeats, PATIENCE, options.gap * 1e-6
-            taken += contestants
             take_turns(contestants, rounds, name, only_quiet=True)
             seconds = [*(t.median for t in contestants), math.nan][:3]
             rows.append([name, *(1e3 * t if math.isnan(gflop) else gflop / t for t in seconds),
-                         *(t / seconds[0] for t in seconds[1:]), bits_of(kernel)])
-            raw += [Timed(f"{name}, {t.name}", t.prepare, times=t.times) for t in contestants]
+                         *(t / seconds[0] for t in seconds[1:])])
+            raw += contestants
     finally:
+        notes = [dropped_turns(raw, rounds * len(rows))] if rows else []
         if rows:
-            means = np.exp(np.log([row[4:6] for row in rows]).mean(axis=0)).tolist()
-            rows.append(["geometric mean", math.nan, math.nan, math.nan, *means, math.nan])
+            means = np.exp(np.log([row[4:] for row in rows]).mean(axis=0)).tolist()
+            rows.append(["geometric mean", math.nan, math.nan, math.nan, *means])
+        for i, t in enumerate(raw):
+            t.name = f"{rows[i // len(contestants)][0]}, {t.name}"
         report.table(f"{title}, {options.gap:g} us after the call before",
                      {"": "{}", **dict.fromkeys(NAMES, form), "over NumPy": "{:.2f} x",
-                      "over PyTorch": "{:.2f} x", "vectors": "{:.0f} bits"}, rows,
-                     [dropped_turns(taken, rounds * len(raw) // len(contestants))] if raw else [],
-                     raw)
-
-
-def bits_of(kernel: str) -> float:
-    """The width of the vectors in a kernel's loops; nan without a kernel."""
-    return vector_bits(compiling.KERNELS[kernel].code("float32")) if kernel else math.nan
+                      "over PyTorch": "{:.2f} x"}, rows, notes, raw)
 
 
 def products(size: Size, torch: ModuleType | None) -> Iterator[Line]:
-    """Every product with a weight W (P, K) in a step: forward, to the input, to the weight."""
+    """Yield each product with a weight W (P, K) in a step: forward, to the input, to the weight."""
     N, C = size.tokens, size.channels
     rng = np.random.default_rng(0)
     for name, K, P in (("qkv", C, 3 * C), ("out", C, C), ("up", C, 4 * C), ("down", 4 * C, C),
@@ -87,20 +81,17 @@ def products(size: Size, torch: ModuleType | None) -> Iterator[Line]:
             if torch:
                 calls.append(partial(torch.matmul, *map(torch.from_numpy, (a, b))))
             yield (f"{name + ',':5} {form:4} {len(a):6,} x {len(b):6,} x {b.shape[1]:5,}",
-                   "matmul", 2e-9 * N * K * P, timed(dict(zip(NAMES, calls))))
+                   2e-9 * N * K * P, timed(dict(zip(NAMES, calls))))
 
 
-@dataclass
-class Case:
-    """An op in three forms; the plain one is told forward and backward.
+class Case(NamedTuple):
+    """An op in three forms; the plain one is two functions, forward and backward.
 
     Parameters
     ----------
-    inputs : the arrays that a gradient goes back to.
-    kernels : that minigrad runs forward and backward; "" for none.
+    inputs : the arrays that require a gradient.
     """
     name: str
-    kernels: tuple[str, str]
     inputs: list[np.ndarray]
     ours: Callable[..., mg.Tensor]
     theirs: Callable
@@ -109,7 +100,7 @@ class Case:
 
 
 def cases(size: Size, torch: ModuleType | None) -> Iterator[Case]:
-    """Every op of the model but the products; `theirs` is only to be called if there is PyTorch."""
+    """Yield each op of the model except products; `theirs` needs PyTorch when it is called."""
     B, T, C, H = size.batch, size.block, size.channels, size.heads
     N, V, p = B * T, VOCABULARY, size.dropout
     F = torch and torch.nn.functional
@@ -117,19 +108,19 @@ def cases(size: Size, torch: ModuleType | None) -> Iterator[Case]:
     normal = partial(rng.standard_normal, dtype=np.float32)
 
     ids, table = rng.integers(V, size=N), normal((V, C))
-    yield Case("embedding", ("", "add_rows"), [table], partial(mg.embedding, ids),
+    yield Case("embedding", [table], partial(mg.embedding, ids),
                lambda table: F.embedding(torch.from_numpy(ids), table),
                lambda: table[ids], lambda g: plain.add_rows(np.zeros_like(table), ids[:, None], g))
 
     bags, rows = rng.integers(NGRAM_ROWS, size=(N, 4)), normal((NGRAM_ROWS, C))
-    yield Case("embedding bag", ("sum_rows", "add_rows"), [rows], partial(mg.embedding_bag, bags),
+    yield Case("embedding bag", [rows], partial(mg.embedding_bag, bags),
                lambda rows: F.embedding_bag(torch.from_numpy(bags), rows, mode="sum"),
                lambda: plain.sum_rows(rows, bags),
                lambda g: plain.add_rows(np.zeros_like(rows), bags, g))
 
     x, gain, shift = normal((N, C)), np.ones(C, np.float32), np.zeros(C, np.float32)
     moments = plain.norm(x, gain, shift, 1e-5, True)[1]
-    yield Case("layer norm", ("norm", "norm_vjp"), [x, gain], mg.layer_norm,
+    yield Case("layer norm", [x, gain], mg.layer_norm,
                lambda x, gain: F.layer_norm(x, (C,), gain),
                lambda: plain.norm(x, gain, shift, 1e-5, True),
                lambda g: plain.norm_vjp(g, x, gain, moments, True))
@@ -137,22 +128,22 @@ def cases(size: Size, torch: ModuleType | None) -> Iterator[Case]:
     q, k, v = normal((B, T, 3, H, C // H)).transpose(2, 0, 3, 1, 4)     # as one product makes them
     settings = True, (C // H) ** -0.5, p, 0
     out, log_sum = plain.attention(q, k, v, None, None, *settings)
-    yield Case("attention", ("attention", "attention_vjp"), [q, k, v],
+    yield Case("attention", [q, k, v],
                partial(mg.scaled_dot_product_attention, is_causal=True, dropout_p=p, rng=rng),
                lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=True, dropout_p=p),
                lambda: plain.attention(q, k, v, None, None, *settings),
                lambda g: plain.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings))
 
     wide = normal((N, 4 * C))
-    yield Case("gelu", ("gelu", "gelu_vjp"), [wide], mg.gelu, lambda x: F.gelu(x),
+    yield Case("gelu", [wide], mg.gelu, lambda x: F.gelu(x),
                lambda: plain.gelu(wide, False), lambda g: plain.gelu_vjp(g, wide, False))
 
-    yield Case("dropout", ("dropout", "dropout"), [x], partial(mg.dropout, p=DROPPED, rng=rng),
+    yield Case("dropout", [x], partial(mg.dropout, p=DROPPED, rng=rng),
                lambda x: F.dropout(x, DROPPED),
                lambda: plain.dropout(x, DROPPED, 0), lambda g: plain.dropout(g, DROPPED, 0))
 
     logits = normal((N, V))
-    yield Case("cross entropy", ("cross_entropy", ""), [logits],
+    yield Case("cross entropy", [logits],
                lambda logits: mg.cross_entropy(logits, ids),
                lambda logits: F.cross_entropy(logits, torch.from_numpy(ids)),
                lambda: plain.cross_entropy(logits, ids, -100)[0].mean(),
@@ -160,15 +151,15 @@ def cases(size: Size, torch: ModuleType | None) -> Iterator[Case]:
 
     scores = normal((B * H * T, T))
     weights = plain.softmax(scores)
-    yield Case("softmax", ("softmax", "softmax_vjp"), [scores], mg.softmax,
+    yield Case("softmax", [scores], mg.softmax,
                lambda x: F.softmax(x, dim=-1),
                lambda: plain.softmax(scores), lambda g: plain.softmax_vjp(g, weights))
 
 
 def ops(size: Size, torch: ModuleType | None) -> Iterator[Line]:
-    """Every case, its value and its gradients alone; then the optimiser."""
+    """Yield the value of each case and its gradients, each by itself; then the optimiser."""
     for case in cases(size, torch):
-        def leaves():       # anew for each call, so that no gradient is added to an earlier one
+        def leaves():       # new ones for each call, so that gradients do not add up
             return [mg.Tensor(x, requires_grad=True) for x in case.inputs]
 
         def their_leaves():
@@ -181,15 +172,13 @@ def ops(size: Size, torch: ModuleType | None) -> Iterator[Line]:
         backward = [lambda: partial(case.ours(*leaves()).backward, g),
                     lambda: partial(case.backward, g),
                     lambda: partial(case.theirs(*their_leaves()).backward, torch.from_numpy(g))]
-        for name, kernel, prepared in zip((case.name, f"{case.name}, backward"), case.kernels,
-                                          (forward, backward)):
-            yield name, kernel, math.nan, list(map(Timed, NAMES if torch else NAMES[:2], prepared))
-    yield ("AdamW, all parameters", "adamw", math.nan,
-           timed(dict(zip(NAMES, optimizers(size, torch)))))
+        for name, prepared in ((case.name, forward), (f"{case.name}, backward", backward)):
+            yield name, math.nan, list(map(Timed, NAMES if torch else NAMES[:2], prepared))
+    yield "AdamW, all parameters", math.nan, timed(dict(zip(NAMES, optimizers(size, torch))))
 
 
 def optimizers(size: Size, torch: ModuleType | None) -> list[Callable[[], object]]:
-    """A step of AdamW on all parameters of a model, in three forms."""
+    """Return a step of AdamW on all parameters of a model, in three forms."""
     parameters = Transformer(config_of(size)).parameters()
     for p in parameters:
         p.grad = 1e-3 * p.data

@@ -1,4 +1,4 @@
-"""How a step of several ranks is spent, and how it would scale.
+"""How the time of a step of several ranks is spent, and how it would scale.
 
     mpiexec -n 2 python -m tests.benchmarks.ranks modern 20 fast
 
@@ -14,19 +14,20 @@ import sys
 import time
 from dataclasses import replace
 
-from tests.benchmarks.plot import draw_scaling
+from tests.benchmarks.report import Report, plot
 
 WAYS = {        # seconds of a sum: ranks, bytes of a row, seconds of a message and of a byte
     "ring": lambda W, n, message, byte: 2 * (W - 1) * (message + n / W * byte),
     "tree": lambda W, n, message, byte: 2 * math.ceil(math.log2(W)) * (message + n * byte)}
 MEETINGS = 4        # of a step
 COUNTS = [2**i for i in range(1, 11)]
+COLOURS = ("#0b62a4", "#c8500a", "#2a7f3f", "#7b3fa0")
 ENDLESS = 10**6
 
 
 def measure(name: str, steps: int, reduce: str = "fast") -> None:
-    """Print the seconds of a step: in all; computing, and of that clipping and the optimiser, and
-    of that Muon, which ranks share; waiting for other ranks; exchanging sums and Muon's matrices.
+    """Print the seconds of a step: the total; computing, of that clipping and the optimiser, of
+    that Muon, which ranks share; waiting for other ranks; exchanging sums and Muon's matrices.
     They are medians, averaged over the ranks."""
     import numpy as np
 
@@ -34,10 +35,8 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
     import train
     from model import Transformer
     from model.processes import join
-    from model.run import optimizer_of
-    from model.settings import RECIPES
-    from model.run import Run
-    from model.settings import Settings
+    from model.run import Run, optimizer_of
+    from model.settings import RECIPES, Settings
     from tests.benchmarks.sizes import SIZES
     with join("tests.benchmarks.ranks") as ranks:
         size = SIZES.get(name)
@@ -50,18 +49,18 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
         optimizer = optimizer_of(model, s, ranks)
         run, spent, clocks = Run(s, text, model, optimizer, ranks=ranks), [0.0, 0.0], []
 
-        def counted(f, kind):
-            def counted_f(*args):
+        def clocked(f, kind):
+            def clocked_f(*args):
                 started = time.perf_counter()
                 value = f(*args)
                 spent[kind] += time.perf_counter() - started
                 return value
-            return counted_f
-        train.mg.clip_grad_norm_ = counted(train.mg.clip_grad_norm_, 0)
-        optimizer.step = counted(optimizer.step, 0)
+            return clocked_f
+        train.mg.clip_grad_norm_ = clocked(train.mg.clip_grad_norm_, 0)
+        optimizer.step = clocked(optimizer.step, 0)
         muons = [part for part in optimizer.parts if isinstance(part, train.mg.Muon)]
         for muon in muons:
-            muon.step = counted(muon.step, 1)
+            muon.step = clocked(muon.step, 1)
         for _ in itertools.islice(train.steps(run), steps + 2):
             clocks.append((time.perf_counter(), *spent, ranks.waiting, ranks.summing))
         times = np.median(np.diff(clocks[1:], axis=0), axis=0)
@@ -76,7 +75,7 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
 
 def in_ranks(size: int, threads: int, name: str, steps: int, reduce: str = "fast"
              ) -> dict[str, float]:
-    """What `measure` prints in so many ranks of so many threads each."""
+    """Return what `measure` prints on so many ranks with so many threads each."""
     from tests.model.ranks.mpiexec import MPIEXEC, OPEN_MPI
     launcher = [] if size == 1 else [MPIEXEC, "-n", str(size)]
     command = [*launcher, sys.executable, "-m", "tests.benchmarks.ranks", name,
@@ -91,7 +90,7 @@ def in_ranks(size: int, threads: int, name: str, steps: int, reduce: str = "fast
 
 def predicted(W: int, rows: float, cost: dict[str, float], way: str, message: float, byte: float
               ) -> float:
-    """Seconds of a step of W ranks with so many rows each."""
+    """Return the seconds of a step of W ranks with so many rows each."""
     sums = WAYS[way](W, cost["bytes"], message, byte)
     matrices = WAYS[way](W, cost["stepped"], message, byte) / 2     # sent once, and not back
     return (cost["fixed"] + cost["shared"] / W + rows * cost["row"] + sums
@@ -99,8 +98,8 @@ def predicted(W: int, rows: float, cost: dict[str, float], way: str, message: fl
 
 
 def efficiencies(W: int, cost: dict[str, float], message: float, byte: float) -> list[float]:
-    """Of W ranks, by ring and by tree: the share of W times one rank's speed, where they share out
-    its batch, and where each has as much."""
+    """Return the share of W times one rank's speed: of strong scaling, where W ranks share its
+    batch, by ring and by tree, and of weak scaling, where each has as large a batch."""
     alone = cost["fixed"] + cost["shared"] + cost["batch"] * cost["row"]
     strong = [alone / W / predicted(W, math.ceil(cost["batch"] / W), cost, way, message, byte)
               for way in WAYS]
@@ -109,76 +108,96 @@ def efficiencies(W: int, cost: dict[str, float], message: float, byte: float) ->
 
 
 def walls(cost: dict[str, float], message: float, byte: float) -> list[str]:
-    """Where strong scaling ends, one line for each reason, and what would have to change."""
-    def first(grows):
-        return next((f"from {W:,} ranks on" for W in COUNTS if grows(W)), "not up to 1,024 ranks")
-
-    def computing(W):
+    """Return where strong scaling ends, one line for each reason, and what would have to change."""
+    def rows(W):
         return math.ceil(cost["batch"] / W) * cost["row"]
-    return [f"More ranks than rows: {first(lambda W: W > cost['batch'])}.  A larger batch.",
-            "Clipping and AdamW, which every rank does for all parameters, take longer than its "
-            f"rows: {first(lambda W: cost['fixed'] > computing(W))}.  Optimiser state shared out "
-            "among the ranks.",
-            "The sum takes longer than the rows: "
-            + first(lambda W: WAYS["ring"](W, cost["bytes"], message, byte) > computing(W))
-            + ".  Sums while the backward pass runs, and gradients of fewer bits.",
-            "Messages' latency takes half of the sum: "
-            + first(lambda W: 2 * WAYS["ring"](W, 0, message, byte)
-                    > WAYS["ring"](W, cost["bytes"], message, byte))
-            + ".  A tree, or rings of nodes and of the ranks within each."]
+
+    def ring(W, size=cost["bytes"]):
+        return WAYS["ring"](W, size, message, byte)
+    reasons = [
+        ("There are more ranks than rows", lambda W: W > cost["batch"], "A larger batch."),
+        ("Clipping and AdamW, which every rank does for all parameters, take longer than its rows",
+         lambda W: cost["fixed"] > rows(W), "Optimiser state shared out among the ranks."),
+        ("The sum takes longer than the rows", lambda W: ring(W) > rows(W),
+         "Sums while the backward pass runs, and gradients of fewer bits."),
+        ("Latency takes half of the sum", lambda W: 2 * ring(W, 0) > ring(W),
+         "A tree, or rings of nodes and of the ranks within each.")]
+    first = [next((f"from {W:,} ranks on" for W in COUNTS if holds(W)), "not up to 1,024 ranks")
+             for _, holds, _ in reasons]
+    return [f"{reason}: {where}.  {remedy}" for (reason, _, remedy), where in zip(reasons, first)]
 
 
-def measure_ranks(options: argparse.Namespace, report) -> None:
-    """Steps of 1, 2 and 4 ranks, and of one process on two threads; then predictions."""
-    steps = options.steps or (5 if options.quick else 20)
-    processors, scaling = options.threads, {}
-    message, byte_sent = 1e-6 * options.latency, 1e-9 / options.bandwidth
+def measure_ranks(options: argparse.Namespace, report: Report) -> None:
+    """Measure steps of one process and of several ranks; then predict larger numbers of ranks."""
+    message, byte = 1e-6 * options.latency, 1e-9 / options.bandwidth
     network = f"messages of {options.latency:g} us and {options.bandwidth:g} GB/s"
+    scaling = {}
     for name in [*options.sizes, "modern"]:
-        one = in_ranks(1, 1, name, steps)
-        cost = {key: one[key] for key in ("fixed", "shared", "batch", "bytes", "stepped")}
-        cost["row"] = (one["seconds"] - one["fixed"] - one["shared"]) / one["batch"]
-        found = {f"1 rank, {processors} threads": in_ranks(1, processors, name, steps),
-                 "1 rank, 1 thread": one}
-        found |= {f"{W} ranks, 1 thread each": in_ranks(W, 1, name, steps) for W in options.ranks}
-        found |= {f"{W} ranks, exact sums": in_ranks(W, 1, name, steps, "exact")
-                  for W in options.ranks if one["batch"] % W == 0}
-        # Of this machine's messages, from what two ranks needed: all of it for bytes.
-        two = found.get("2 ranks, 1 thread each", {"summing": math.nan})
-        byte = two["summing"] / (one["bytes"] + one["stepped"] / 2)
-        rows = []
-        for what, times in found.items():
-            W = times["ranks"]
-            if "each" in what:
-                slower = max(1, W / processors)
-                times["predicted"] = slower * predicted(W, one["batch"] / W, cost, "ring", 0, byte)
-            rows.append([what, *(1e3 * times.get(kind, math.nan) for kind in (
-                "seconds", "computing", "waiting", "summing", "predicted")),
-                found[f"1 rank, {processors} threads"]["seconds"] / times["seconds"],
-                (2 * (4 if "exact" in what else 1) * one["bytes"] + one["stepped"])
-                * (W - 1) / W / 1e6])
-        report.table(
-            f"A training step on ranks, {name}: {one['batch']} x {one['block']} characters",
-            {"": "{}", "ms": "{:,.1f}", "computing": "{:,.1f}", "waiting": "{:,.1f}",
-             "summing": "{:,.1f}", "predicted": "{:,.1f}", "speed": "{:.2f}",
-             "MB a rank sends": "{:,.1f}"}, rows,
-            [f"Medians of {steps} steps, averaged over the ranks.  A row of the batch takes "
-             f"{1e3 * cost['row']:,.2f} ms on one thread, clipping and AdamW "
-             f"{1e3 * cost['fixed']:,.1f} ms, Muon, which ranks share, "
-             f"{1e3 * cost['shared']:,.1f} ms.  Predicted from these, and for what is sent from "
-             f"two ranks; more ranks than the {processors} processors take turns."])
-        scaling[name] = [efficiencies(W, cost, message, byte_sent) for W in COUNTS]
+        cost = measure_model(name, options, report)
+        scaling[name] = [efficiencies(W, cost, message, byte) for W in COUNTS]
         report.table(
             f"Predicted efficiency of ranks of one thread, {name}, by {network}",
             {"ranks": "{:,}", "strong, ring": "{:.0%}", "strong, tree": "{:.0%}",
              "weak, ring": "{:.0%}", "weak, tree": "{:.0%}"},
             [[W, *shares] for W, shares in zip(COUNTS, scaling[name])],
             ["Strong: the batch is shared out.  Weak: each rank has as many rows.  train.py sends "
-             "as much as a ring.", *walls(cost, message, byte_sent)])
+             "as much as a ring.", *walls(cost, message, byte)])
     if options.scaling:
-        print(draw_scaling(COUNTS, scaling, f"predicted for {network}", options.scaling))
+        print(plot(lambda axes: draw(axes, scaling, f"predicted for {network}"), 3.6,
+                   options.scaling))
+
+
+def measure_model(name: str, options: argparse.Namespace, report: Report) -> dict[str, float]:
+    """Show the steps of a model, measured and predicted; return the costs of one rank."""
+    steps, processors = options.steps or (5 if options.quick else 20), options.threads
+    one = in_ranks(1, 1, name, steps)
+    cost = {key: one[key] for key in ("fixed", "shared", "batch", "bytes", "stepped")}
+    cost["row"] = (one["seconds"] - one["fixed"] - one["shared"]) / one["batch"]
+    whole = in_ranks(1, processors, name, steps)
+    found = {f"1 rank, {processors} threads": whole, "1 rank, 1 thread": one}
+    found |= {f"{W} ranks, 1 thread each": in_ranks(W, 1, name, steps) for W in options.ranks}
+    found |= {f"{W} ranks, exact sums": in_ranks(W, 1, name, steps, "exact")
+              for W in options.ranks if one["batch"] % W == 0}
+    # The seconds of a byte on this machine, from two ranks: all of their exchange is for bytes.
+    two = found.get("2 ranks, 1 thread each", {"summing": math.nan})
+    byte = two["summing"] / (one["bytes"] + one["stepped"] / 2)
+    rows = []
+    for what, times in found.items():
+        W, of_a_number = times["ranks"], 4 if "exact" in what else 1
+        if "each" in what:
+            times["predicted"] = max(1, W / processors) * predicted(W, one["batch"] / W, cost,
+                                                                    "ring", 0, byte)
+        sent = (2 * of_a_number * one["bytes"] + one["stepped"]) * (W - 1) / W
+        rows.append([what, *(1e3 * times.get(kind, math.nan) for kind in (
+            "seconds", "computing", "waiting", "summing", "predicted")),
+            whole["seconds"] / times["seconds"], sent / 1e6])
+    report.table(
+        f"A training step on ranks, {name}: {one['batch']} x {one['block']} characters",
+        {"": "{}", "ms": "{:,.1f}", "computing": "{:,.1f}", "waiting": "{:,.1f}",
+         "summing": "{:,.1f}", "predicted": "{:,.1f}", "speed": "{:.2f}",
+         "MB a rank sends": "{:,.1f}"}, rows,
+        [f"Medians of {steps} steps, averaged over the ranks.  A row of the batch takes "
+         f"{1e3 * cost['row']:,.2f} ms on one thread, clipping and AdamW "
+         f"{1e3 * cost['fixed']:,.1f} ms, Muon, which ranks share, {1e3 * cost['shared']:,.1f} ms. "
+         " Predictions take these, and the time to send from two ranks; more ranks than the "
+         f"{processors} processors take turns."])
+    return cost
+
+
+def draw(axes, scaling: dict[str, list[list[float]]], title: str) -> None:
+    """Draw efficiency over ranks: for each model, strong and weak scaling by a ring."""
+    for (name, rows), colour in zip(scaling.items(), COLOURS):
+        strong, _, weak, _ = zip(*rows)
+        axes.plot(COUNTS, weak, colour, marker="o", label=f"{name}, weak")
+        axes.plot(COUNTS, strong, colour, marker="o", linestyle=":", markerfacecolor="white",
+                  label=f"{name}, strong")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(COUNTS, [f"{n:,}" for n in COUNTS])
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("ranks (log scale)")
+    axes.set_ylabel("efficiency")
+    axes.set_title(title, loc="left", fontsize=10)
 
 
 if __name__ == "__main__":
-    _, name, steps, reduce = sys.argv
-    measure(name, int(steps), reduce)
+    measure(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -1,5 +1,5 @@
-"""Another library's side in a process of its own, where nothing of minigrad is loaded: that would
-change how memory and threads are used there, to its advantage or not."""
+"""Another library in a process of its own.  Nothing of minigrad is loaded there, because minigrad
+changes how memory and threads are used."""
 import contextlib
 import dataclasses
 import importlib.util
@@ -7,48 +7,70 @@ import math
 import multiprocessing
 import os
 import tempfile
+import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
 
-import numpy as np
-
-from model import Transformer
-from model.convert import checkpoint, hugging_face
-from model.settings import Settings
 from tests.benchmarks.sizes import ENVIRONMENT, MAX_NORM, OPTIMIZER
 from tests.benchmarks.timing import Seconds
 
 ABSENT = "PyTorch: absent, because it is not installed"
-PATIENCE = 5        # seconds that a process has to end by itself
+PATIENCE = 5        # seconds in which a process may end by itself
 
 
 def has_pytorch() -> bool:
-    """Whether it is installed."""
+    """Whether PyTorch is installed."""
     return importlib.util.find_spec("torch") is not None
 
 
+def serve(pipe: Connection, name: str, settings: dict) -> None:
+    """Make an object of the class `name` in twin.py, and answer calls of its methods: (method,
+    arguments) with (result, seconds), or with a string if something went wrong."""
+    side = None
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while True:
+            method, arguments = pipe.recv()
+            try:
+                side = side or getattr(importlib.import_module("tests.benchmarks.twin"),
+                                       name)(**settings)
+                started = time.perf_counter()
+                result = getattr(side, method)(*arguments)
+                pipe.send((result, time.perf_counter() - started))
+            except Exception as error:      # a compiler has many ways to fail
+                pipe.send((str(error).strip() or type(error).__name__).splitlines()[0])
+
+
 class Remote:
-    """A side in a process of its own; to be closed.
+    """An object in a process of its own; it must be closed.
 
     Parameters
     ----------
-    where : the class of that side, such as twin.PyTorch.
-    settings : what it is made from.
+    name : of a class in twin.py.
+    settings : the arguments of that class.
     """
 
-    def __init__(self, where: str, settings: dict) -> None:
-        from tests.benchmarks import serving
+    def __init__(self, name: str, settings: dict) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serving.serve, args=(theirs, where, settings),
-                                        daemon=True)
+        self._process = context.Process(target=serve, args=(theirs, name, settings), daemon=True)
         with environment_before_minigrad():
             self._process.start()
         theirs.close()
-        self._ask("ready")
+        self.call("ready")
 
-    def _ask(self, what, *arguments):
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Return what a method returns."""
+        return self.ask(method, *arguments)[0]
+
+    def time(self, method: str, *arguments: Any) -> Seconds:
+        """Return the seconds of a method."""
+        return Seconds(self.ask(method, *arguments)[1])
+
+    def ask(self, method: str, *arguments: Any) -> tuple[Any, float]:
+        """Return what a method returns, and the seconds that it takes over there."""
         try:
-            self._pipe.send((what, arguments))
+            self._pipe.send((method, arguments))
             answer = self._pipe.recv()
         except (EOFError, BrokenPipeError):
             raise RuntimeError("its process ended") from None
@@ -56,84 +78,41 @@ class Remote:
             raise RuntimeError(answer)
         return answer
 
-    def generate(self, ids: np.ndarray, count: int) -> Seconds:
-        """How long it takes to draw `count` ids after ids (B, T)."""
-        return Seconds(self._ask("generate", ids, count)[1])
-
-    def peak_memory(self) -> float:
-        """The most resident memory of that process until now, MB."""
-        return self._ask("peak_memory")[0]
-
     def close(self) -> None:
         """End the process."""
-        self._pipe.close()              # at which it ends, unless it is at work
+        self._pipe.close()              # ends it, unless it is busy
         self._process.join(PATIENCE)
         self._process.kill()
         self._process.join()
 
 
-class PyTorch(Remote):
-    """A copy of a model on PyTorch.
+def pytorch(model: Any, mode: str = "eager", **training) -> Remote:
+    """Return a copy of a Transformer on PyTorch: twin.PyTorch.
 
     Parameters
     ----------
-    training : what else twin.PyTorch takes; by default `optimizer`, as peers.Minigrad has it.
+    training : further arguments; by default the optimiser of sizes.py.
     """
-
-    def __init__(self, model: Transformer, mode: str = "eager", **training) -> None:
-        super().__init__("twin.PyTorch", dict(
-            config=dataclasses.asdict(model.config), mode=mode, weights=model.state_dict(),
-            optimizer=OPTIMIZER | {"max_norm": MAX_NORM}) | training)
-
-    def loss(self, batch: np.ndarray) -> float:
-        """Train on one batch, (2, B, T); returns the loss before."""
-        return self._ask("step", *batch)[0]
-
-    def step(self, batch: np.ndarray) -> Seconds:
-        """How long that takes, as measured over there."""
-        return Seconds(self._ask("step", *batch)[1])
-
-    def step_at(self, batch: np.ndarray, *rates: float) -> tuple[float, float]:
-        """The same at AdamW's rate and Muon's; returns the loss before, and seconds."""
-        return self._ask("step", *batch, *rates)
-
-    def evaluate(self, x: np.ndarray, y: np.ndarray, batch_size: int) -> float:
-        """Mean loss over windows of a text, (N, T) each."""
-        return self._ask("evaluate", x, y, batch_size)[0]
-
-    def keep(self) -> None:
-        """Remember the weights as the best."""
-        self._ask("keep")
-
-    def go_back(self) -> None:
-        """To the best weights."""
-        self._ask("go_back")
+    return Remote("PyTorch", dict(
+        config=dataclasses.asdict(model.config), mode=mode, weights=model.state_dict(),
+        optimizer=OPTIMIZER | {"max_norm": MAX_NORM}) | training)
 
 
-class Transformers(Remote):
-    """The model of a checkpoint on the library `transformers`.
+def transformers(path: os.PathLike) -> Remote:
+    """Return the model of a checkpoint on the library `transformers`: twin.Pretrained.
 
     Raises
     ------
-    ValueError : the library has no class for it, or needs another one that is not installed.
+    ValueError : the library has no class for it, or a library that this needs is not installed.
     """
-
-    def __init__(self, path: os.PathLike) -> None:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            hugging_face.write(folder, checkpoint.read(path))
-            super().__init__("hugging.Pretrained", dict(path=folder))
-
-    def logits(self, ids: np.ndarray) -> np.ndarray:
-        """Of the next token, (B, T) -> (B, V)."""
-        return self._ask("logits", ids)[0]
-
-    def read(self, ids: np.ndarray) -> Seconds:
-        """How long it takes to compute them."""
-        return Seconds(self._ask("logits", ids)[1])
+    from model.convert import checkpoint, hugging_face
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        hugging_face.write(folder, checkpoint.read(path))
+        return Remote("Pretrained", dict(path=folder))
 
 
-def training_of(s: Settings) -> dict[str, object]:
-    """How a run with these settings trains, as twin.PyTorch takes it."""
+def training_of(s: Any) -> dict[str, object]:
+    """Return the training arguments of twin.PyTorch for the Settings of a run."""
     return dict(optimizer=dict(lr=s.learning_rate, betas=(s.beta1, s.beta2),
                                weight_decay=s.weight_decay, max_norm=s.grad_clip or math.inf),
                 muon=s.optimizer == "muon")
@@ -141,7 +120,7 @@ def training_of(s: Settings) -> dict[str, object]:
 
 @contextlib.contextmanager
 def environment_before_minigrad() -> Iterator[None]:
-    """The environment variables as they were when this program began, and the program's own."""
+    """Restore the environment variables of the start, except for numbers of threads."""
     now = dict(os.environ)
     for name in now.keys() - ENVIRONMENT.keys() - {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}:
         del os.environ[name]

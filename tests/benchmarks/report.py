@@ -1,4 +1,6 @@
-"""Tables on the screen, and all of it with the raw times in one JSON file; the machine's name."""
+"""Results as tables on the screen, as one JSON file with all raw times, and as plots."""
+import argparse
+import contextlib
 import importlib.metadata
 import json
 import math
@@ -9,25 +11,31 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
+from typing import Any
 
 import llvmlite.binding
 import numba
 import numpy as np
 
-from tests.benchmarks.timing import Timed
+from tests.benchmarks.timing import Timed, dropped_turns, take_turns
 
 WIDTH = 100
+FASTER = "{:.2f} x as fast"
 VECTORS = {"avx512f": "AVX-512", "avx512bf16": "AVX-512 BF16", "amx-bf16": "AMX BF16",
            "avx2": "AVX2", "fma": "FMA", "neon": "NEON"}
+PLOTS = {"svg.fonttype": "none", "svg.hashsalt": "board", "font.size": 10,
+         "axes.spines.top": False, "axes.spines.right": False}
+NO_PLOT = "No plot, because matplotlib is not installed: python -m pip install -e '.[board]'"
 
 
 class Report:
-    """What was measured: printed as it comes, and written after every table.
+    """What was measured; printed at once, and written to the file after every table.
 
     Parameters
     ----------
-    path : of the JSON file; an earlier one is written over; None for none.
-    earlier : what such a file held that is shown again, or added to.
+    path : of the JSON file; an earlier one is overwritten; None for no file.
+    earlier : the content of such a file, if more is added to it.
     """
 
     def __init__(self, path: pathlib.Path | None, earlier: dict | None = None) -> None:
@@ -39,9 +47,34 @@ class Report:
             print(f"{name:11} {value}")
 
     def keep(self, name: str, found: object) -> None:
-        """Write raw results under a name of their own, now."""
+        """Write raw results under a name of their own."""
         self.content[name] = found
         self._write()
+
+    def turns(self, title: str, contestants: list[Timed], rounds: int,
+              rates: dict[str, tuple[str, float]], notes: list[str] = (), form: str = "{:,.1f}",
+              calls: int = 1, label: str = "", **how) -> None:
+        """Let contestants take turns, and show a table of them, also after an interruption.
+
+        Parameters
+        ----------
+        rates : heading -> format and amount; the column is the amount over the median in seconds.
+        form : of milliseconds.
+        calls : what a timed call does so many times; milliseconds are of one of these.
+        how : what `take_turns` takes besides.
+        """
+        try:
+            take_turns(contestants, rounds, label or title.split(",")[0], **how)
+        finally:
+            if how.get("only_quiet"):
+                notes = [*notes, dropped_turns(contestants, rounds)]
+            columns = {"": "{}", "median ms": form, "10 %": form, "90 %": form,
+                       **{name: rate for name, (rate, _) in rates.items()}, "minigrad is": FASTER}
+            self.table(title, columns, [
+                [t.name, *(ms / calls for ms in t.milliseconds()),
+                 *(amount / t.median for _, amount in rates.values()),
+                 t.median / contestants[0].median] for t in contestants if t.times], notes,
+                contestants)
 
     def table(self, title: str, columns: dict[str, str], rows: list[list],
               notes: list[str] = (), raw: list[Timed] = ()) -> None:
@@ -50,12 +83,12 @@ class Report:
         Parameters
         ----------
         columns : heading -> format, such as "{:.1f}"; a nan is left blank.
-        raw : whose times the rows are made of.
+        raw : what the times of the rows come from.
         """
         if not rows:        # interrupted before the first
             return
-        cells = [list(columns)] + [[_shown(form, value) for form, value in zip(columns.values(), r)]
-                                   for r in rows]
+        cells = [list(columns)] + [["" if _blank(value) else form.format(value)
+                                    for form, value in zip(columns.values(), row)] for row in rows]
         widths = [max(map(len, column)) for column in zip(*cells)]
         print("", *textwrap.wrap(title, WIDTH), "", sep="\n")
         for first, *others in cells:
@@ -86,14 +119,28 @@ def _blank(value):
     return isinstance(value, float) and math.isnan(value)
 
 
-def _shown(form, value):
-    return "" if _blank(value) else form.format(value)
+def earlier(options: argparse.Namespace) -> dict | None:
+    """Return the content of the JSON file if the command line says --resume."""
+    if not options.resume:
+        return None
+    try:
+        found = json.loads(options.json.read_text(encoding="utf-8"))
+        if isinstance(found, dict) and isinstance(found.get("machine"), dict):
+            return found
+        why = "is not what --json writes"
+    except (OSError, ValueError) as error:
+        why = f"cannot be read: {getattr(error, 'strerror', None) or 'it is no JSON'}"
+    sys.exit(f"tests.benchmarks: {options.json} {why}; name its file with --json, or begin without "
+             "--resume")
 
 
 def machine() -> dict[str, str]:
-    """What the times depend on."""
+    """Return what the times depend on."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    versions = [f"{name} {_version(name)}" for name in ("numpy", "numba", "llvmlite", "torch")]
+    versions = []
+    for name in ("numpy", "numba", "llvmlite", "torch"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions.append(f"{name} {importlib.metadata.version(name)}")
     return {"processor": f"{_processor()}; {', '.join(_vectors()) or 'vector features unknown'}",
             "threads": f"{numba.get_num_threads()} of {os.cpu_count()}",
             "system": platform.platform(),
@@ -102,31 +149,40 @@ def machine() -> dict[str, str]:
             "date": time.strftime("%Y-%m-%d %H:%M")}
 
 
-def _version(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
 def _processor():
-    try:
+    with contextlib.suppress(OSError, StopIteration):
         if platform.system() == "Linux":
             lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
             return next(line.split(":")[1].strip() for line in lines if "model name" in line)
         if platform.system() == "Darwin":
             command = ["sysctl", "-n", "machdep.cpu.brand_string"]
             return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    except (OSError, StopIteration):
-        pass
     return platform.processor() or platform.machine()
 
 
 def _vectors():
     if platform.machine().lower() in ("arm64", "aarch64"):      # LLVM does not say so on every one
         return ["NEON"]
-    try:
+    with contextlib.suppress(RuntimeError):
         features = llvmlite.binding.get_host_cpu_features()
-    except RuntimeError:
-        return []
-    return [word for feature, word in VECTORS.items() if features.get(feature)]
+        return [word for feature, word in VECTORS.items() if features.get(feature)]
+    return []
+
+
+def plot(draw_on: Callable[[Any], None], height: float, path: pathlib.Path) -> str:
+    """Draw on the axes of a figure of this height in inches, and write it; return a note of the
+    outcome."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        return NO_PLOT
+    with matplotlib.rc_context(PLOTS):
+        figure = Figure(figsize=(7.2, height), layout="constrained", facecolor="white")
+        draw_on(figure.add_subplot())
+        figure.legend(loc="outside upper center", ncols=4, frameon=False)
+        try:
+            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        except (OSError, ValueError) as error:
+            return f"No plot: cannot write {path}: {error}; give another file"
+    return f"Plotted in {path}."

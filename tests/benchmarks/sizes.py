@@ -9,7 +9,7 @@ ENVIRONMENT = dict(os.environ)      # before any library changes it
 VOCABULARY = 65
 OPTIMIZER = dict(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
 MAX_NORM = 1.0                      # of the gradient
-TEMPERATURE = 0.8                   # of draws
+TEMPERATURE = 0.8                   # of sampling
 MODES = ("eager", "compiled", "bfloat16", "compiled-bfloat16")      # of PyTorch
 RECIPES = ("modern", "gpt2")        # of train.py
 
@@ -37,16 +37,3 @@ class Size:
 
 SIZES = {size.name: size for size in (Size("small", 4, 4, 128, 64, 12),
                                       Size("baby", 6, 6, 384, 256, 64, 0.2))}
-
-
-def step_flops(size: Size) -> int:
-    """Additions and multiplications in the products of a training step.
-
-    6 B T (layers (12 C^2 + T C) + V C)
-
-    A weight takes 2 for each character going forward and 4 going back, and a layer has 12 C^2 of
-    them.  Scores and mixing take 4 T C for each character and layer if every query looks at every
-    key; causal ones need half of that; and again twice as much going back.
-    """
-    B, T, C = size.batch, size.block, size.channels
-    return 6 * B * T * (size.layers * (12 * C * C + T * C) + VOCABULARY * C)

@@ -1,55 +1,33 @@
-"""The benchmarks run without PyTorch, and count what they divide by.  No test times anything."""
+"""The benchmarks measure, compare and predict what they say.  No test times anything."""
+import argparse
+import importlib.util
 import json
 import math
 import os
 import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 import pytest
 
-import minigrad as mg
-from minigrad import formulas
-from minigrad.ops import network
-from model import Transformer
-from tests.benchmarks import steps, timing
-from tests.benchmarks.__main__ import main
-from tests.benchmarks.growth import exponent
-from tests.benchmarks.peers import config_of, random_batch
-from tests.benchmarks.sizes import Size, step_flops
-
-
-def test_the_flops_of_a_step_are_those_of_its_products(monkeypatch):
-    size, counted = Size("tiny", 2, 2, 16, 8, 3), []
-
-    def counting(f, flops):
-        def counted_f(*args, **settings):
-            counted.append(flops(*args))
-            return f(*args, **settings)
-        return counted_f
-
-    monkeypatch.setattr(formulas, "matmul", counting(
-        formulas.matmul, lambda a, b, **rest: 2 * a.shape[0] * a.shape[1] * b.shape[1]))
-    monkeypatch.setattr(formulas, "attention", counting(     # half of two products, forward
-        formulas.attention, lambda q, *rest: 2 * q.size * size.block))
-    monkeypatch.setattr(formulas, "attention_vjp", counting(     # half of four, back
-        formulas.attention_vjp, lambda g, *rest: 4 * g.size * size.block))
-    ids, targets = random_batch(size)
-    mg.cross_entropy(Transformer(config_of(size))(ids), targets).backward()
-    assert network.formulas is formulas and sum(counted) == step_flops(size)
-
-
-def test_an_exponent_is_that_of_the_upper_half():
-    x = [1, 2, 4, 8, 16, 32]
-    assert np.isclose(exponent(x, [9, 9, 9, 8**1.5, 16**1.5, 32**1.5]), 1.5)
+import data
+from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
+from model.command import Parser
+from model.settings import RECIPES, Settings, completed
+from tests.benchmarks import board, ranks, real, sizes, timing
+from tests.benchmarks.__main__ import main, parse
+from tests.benchmarks.ranks import COUNTS, WAYS, efficiencies, predicted, walls
+from tests.benchmarks.report import Report, earlier
+from tests.benchmarks.timing import Seconds
+from tests.kit import TINY
 
 
 def test_the_command_prints_tables_and_writes_them_as_json(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(timing, "PAUSE", 0.0)
     monkeypatch.setattr(timing, "WAKING", 0.0)
-    monkeypatch.setattr(steps, "PRODUCT", 64)
     with mock.patch.dict(os.environ):
         main(["step", "recipe", "sampling", "--sizes", "small", "--quick", "--rounds", "1",
               "--steps", "1", "--modes", "eager", "--json", str(tmp_path / "b.json")])
@@ -65,12 +43,28 @@ def test_the_command_prints_tables_and_writes_them_as_json(tmp_path, monkeypatch
     assert said.count("median ms") == len(titles) and written["machine"]
 
 
-@pytest.mark.parametrize("words", [["--sizes", "huge"], ["--gap", "-1"], ["huge"]])
-def test_a_mistake_on_the_command_line_is_answered_in_words(words):
-    said = subprocess.run([sys.executable, "-m", "tests.benchmarks", *words],
-                          capture_output=True, text=True)
-    assert said.returncode == 2 and words[-1] in said.stderr and "Traceback" not in said.stderr
+@pytest.mark.parametrize("words, answer", [
+    ("--sizes huge", "huge"), ("--gap -1", "a number of at least 0"), ("huge", "no huge"),
+    ("real", "name it with --out_dir"), ("board --minutes 0", "a number above 0"),
+    ("board --seeds 0", "a whole number of at least 1"), ("step --resume", "leave out step"),
+    ("--resume", "leave out step"), ("board --json nowhere.json --resume", "nowhere.json"),
+    ("board --json setup.cfg --resume", "it is no JSON"),
+    ("board --json small/written.json --data nowhere.txt", "nowhere.txt")])
+def test_a_mistake_on_the_command_line_is_answered_in_words(words, answer, tmp_path, capsys):
+    words = words.replace("small/", f"{tmp_path}/").split()
+    with mock.patch.dict(os.environ), pytest.raises(SystemExit) as caught:
+        main(words)
+    code, said = caught.value.code, capsys.readouterr().err
+    assert code not in (0, None) and answer in said + str(code) and "Traceback" not in said
 
+
+def test_the_command_runs_as_a_module():
+    said = subprocess.run([sys.executable, "-m", "tests.benchmarks", "huge"], capture_output=True,
+                          text=True)
+    assert said.returncode == 2 and "there is no huge to measure" in said.stderr
+
+
+# Turns
 
 @pytest.mark.parametrize("used, kept, dropped", [
     ([0, 0, 0, 0, 0, 0], [1, 2, 3], 0), ([math.nan] * 6, [1, 2, 3], 0),
@@ -80,7 +74,7 @@ def test_a_turn_beside_other_programs_is_dropped_unless_all_are(monkeypatch, use
     monkeypatch.setattr(timing, "WAKING", -1.0)
     monkeypatch.setattr(timing, "by_others", partial(next, iter(used)))
     results = iter([0, 0, 1, 0, 2, 0, 3])       # the warmup, and a first call in each turn
-    timed = timing.Timed("minigrad", lambda: lambda: timing.Seconds(next(results)))
+    timed = timing.Timed("minigrad", lambda: lambda: Seconds(next(results)))
     timing.take_turns([timed], 3, "", only_quiet=True)
     assert timed.times == kept and timed.dropped == dropped
     assert f"minigrad {dropped}." in timing.dropped_turns([timed], 3)
@@ -99,3 +93,274 @@ def test_a_gap_before_a_call_is_not_timed():
     clock = iter([0.0, 0.5, 1.5, 2.5, 2.75])
     with mock.patch.object(timing.time, "perf_counter", lambda: next(clock)):
         assert timing.Timed("", lambda: lambda: None, gap=2.0)._call() == 0.25
+
+
+# The board
+
+@pytest.fixture
+def of(monkeypatch, tmp_path, small_text):
+    """Measures with made-up runs in place of training, and returns the flags of each and the JSON;
+    the third run may be interrupted."""
+    def measured(what, words, interrupted=False):
+        taken = []
+
+        def run(flags, text, seconds=10.0):
+            taken.append(list(flags))
+            if interrupted and len(taken) == 3:
+                written = json.loads(options.json.read_text(encoding="utf-8"))
+                assert len(written["board"]["runs"]) == 2       # before anything was shown
+                raise KeyboardInterrupt
+            seed = int(flags[flags.index("--seed") + 1])
+            return {"loss": 2 + seed / 10 + ("gpt2" in flags) + len(flags) / 1000,
+                    "steps": 40, "seconds": seconds}
+        monkeypatch.setattr(board, "train", run)
+        monkeypatch.setattr(board, "train_twin", partial(run, seconds=20.0))
+        monkeypatch.setattr(board, "has_pytorch", lambda: True)
+        options = parse([what, "--data", str(small_text), "--json", str(tmp_path / "b.json"),
+                         "--plot", str(tmp_path / "b.svg"), "--threads", "1", *words.split()])
+        measure = getattr(board, f"measure_{what}")
+        with pytest.raises(KeyboardInterrupt) if interrupted else mock.MagicMock():
+            measure(options, Report(options.json, earlier(options)))
+        return taken, json.loads(options.json.read_text(encoding="utf-8"))
+    return measured
+
+
+def test_the_board_runs_all_of_a_seed_before_the_next(of):
+    taken, found = of("board", "--minutes 1 3 --seeds 2")
+    runs = [(run["seed"], run["minutes"], run["entry"]) for run in found["board"]["runs"]]
+    assert runs == [(seed, minutes, entry) for seed in (1, 2) for minutes in (1, 3)
+                    for entry in ("modern", "modern, PyTorch", "gpt2", "gpt2, PyTorch")]
+    flags = "--recipe modern --minutes 3 --seed 2".split()
+    assert any(one[:6] == flags and one[-2:] == ["--threads", "1"] for one in taken)
+    _, found = of("board", "--minutes 1 --seeds 1 --no-pytorch")
+    assert [run["entry"] for run in found["board"]["runs"]] == ["modern", "gpt2"]
+
+
+def test_the_board_shows_mean_and_spread_and_how_much_faster(of):
+    _, found = of("board", "--minutes 1 --seeds 3 --recipes modern")
+    table, = found["tables"]
+    ours, theirs = (dict(zip(table["columns"], row)) for row in table["rows"])
+    losses = [run["loss"] for run in found["board"]["runs"][::2]]
+    assert (ours["least"], ours["most"]) == (losses[0], losses[2])
+    assert ours["loss"] == pytest.approx(losses[1]) and ours["seeds"] == 3
+    assert (ours["steps/s"], theirs["steps/s"]) == (4, 2)
+    assert (ours["minigrad is"], theirs["minigrad is"]) == (None, 2)
+    assert "counted bigram" in "\n".join(table["notes"])
+
+
+def test_an_interrupted_board_is_resumed_and_ends_as_if_left_alone(of):
+    _, before = of("board", "--minutes 1", interrupted=True)
+    assert [run["entry"] for run in before["board"]["runs"]] == ["modern", "modern, PyTorch"]
+    assert len(before["tables"][0]["rows"]) == 2
+    taken, found = of("board", "--minutes 1 --seeds 2 --resume")
+    assert found["board"]["runs"][:2] == before["board"]["runs"] and len(taken) == 6
+    whole = of("board", "--minutes 1 --seeds 2")[1]
+    assert found["board"]["runs"] == whole["board"]["runs"]
+    assert found["tables"] == whole["tables"]
+    taken, again = of("board", "--minutes 1 --seeds 2 --resume")
+    assert taken == [] and again["tables"] == whole["tables"]
+
+
+@pytest.mark.parametrize("part, what", [("board", "data"), ("board", "threads"),
+                                        ("machine", "processor")])
+def test_a_board_is_not_resumed_under_other_conditions(of, tmp_path, part, what):
+    _, found = of("board", "--minutes 1 --seeds 1")
+    found[part][what] = "another"
+    (tmp_path / "b.json").write_text(json.dumps(found), encoding="utf-8")
+    with pytest.raises(SystemExit, match=f"has another {what}: .* Begin a new one with"):
+        of("board", "--minutes 1 --resume")
+    assert json.loads((tmp_path / "b.json").read_text(encoding="utf-8")) == found
+
+
+def test_a_pytorch_that_fails_is_absent_with_its_reason(small_text, tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "train_twin", mock.Mock(side_effect=RuntimeError("it ended")))
+    options = parse(["board", "--minutes", "1", "--seeds", "1", "--data", str(small_text),
+                     "--json", str(tmp_path / "b.json")])
+    report = Report(options.json)
+    found = board.begin("board", [], options, report)
+    board.take_runs("board", [board.Entry("x, PyTorch", (), True)], found, options, report)
+    assert found["notes"] == ["x, PyTorch, 1 min, seed 1: absent, because it ended"]
+
+
+def test_an_ablation_is_compared_with_the_whole_recipe_seed_by_seed(of):
+    _, found = of("ablation", "--seeds 2")
+    table, = found["tables"]
+    assert [row[0] for row in table["rows"]] == ["modern", *board.WITHOUT]
+    above = {row[0]: row[table["columns"].index("above it")] for row in table["rows"]}
+    assert above["modern"] is None
+    assert above["--no-qk_norm"] == pytest.approx(0.001) == above["--norm layer"] / 2
+
+
+def test_each_ablation_changes_one_part_of_the_recipe_and_all_have_one():
+    changed = set()
+    for flags in board.WITHOUT:
+        given = Parser("train.py", "", Settings).given(["--recipe", "modern", *flags.split()])
+        before, after = (completed(flags, 1_000_000) for flags in ({"recipe": "modern"}, given))
+        different = {name for name in before if after[name] != before[name]}
+        assert different == given.keys() - {"recipe"}, flags
+        changed |= different
+    parts = {name for name, value in RECIPES["modern"].items() if isinstance(value, (bool, str))
+             and value != RECIPES["gpt2"][name]}
+    assert changed == parts | {"ngrams", "ngram_dropout", "block_size", "batch_size"}
+    assert sizes.RECIPES == tuple(RECIPES)
+
+
+def test_a_run_of_train_is_judged_by_its_best_model_and_not_its_last(small_text):
+    flags = [*TINY, "--max_iters", "3", "--eval_interval", "1", "--learning_rate", "10",
+             "--threads", "1", "--data", str(small_text)]
+    run = board.train(flags, board.read_text(str(small_text)))
+    assert run["steps"] == 3 and run["seconds"] > 0
+    assert 0 < run["loss"] < 3.5        # as before the first step
+
+
+def test_the_twin_trains_by_the_clock_rates_and_evaluations_of_train(small_text, monkeypatch):
+    calls, losses = [], iter([3.0, 2.0, 2.5, 2.2])
+
+    def called(method, *arguments):
+        calls.append((method, len(arguments[0]) if arguments else arguments))
+        return next(losses) if method == "evaluate" else None
+    pretended = mock.Mock(call=called, ask=mock.Mock(return_value=(2.0, 1.0)))   # a step a second
+    made = mock.Mock(return_value=pretended)
+    monkeypatch.setattr(board, "pytorch", made)
+    flags = [*TINY, "--recipe", "modern", "--learning_rate", "4e-3", "--minutes", "0.1",
+             "--eval_interval", "4", "--eval_iters", "1", "--warmup_iters", "2"]
+    run = board.train_twin(flags, board.read_text(str(small_text)))
+    assert run == {"loss": 2.2, "steps": 6, "seconds": 6.0} and made.call_args[1]["muon"]
+    rates = [arguments[0][-2:] for arguments in pretended.ask.call_args_list]
+    assert [muon / lr for lr, muon in rates] == pytest.approx([0.01 / 4e-3] * 6)
+    assert rates[0][0] < rates[1][0] < rates[2][0] > rates[5][0]
+    assert [what for what, _ in calls] == ["evaluate", "keep", "evaluate", "keep", "evaluate",
+                                           "go_back", "evaluate"]
+    *some, whole = [windows for what, windows in calls if what == "evaluate"]
+    assert some == [4, 4, 4] and whole > 4      # windows: one batch, three times, then all
+    pretended.close.assert_called_once()
+
+
+@pytest.mark.needs("board")
+def test_plots_are_small_files_with_every_line_and_near_ngram_named(of, tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "yardstick", lambda *_: {"bigram": 2.48, "unigram": 5.0})
+    of("board", "--minutes 1 3 --seeds 2")
+    drawn = (tmp_path / "b.svg").read_text(encoding="utf-8")
+    assert len(drawn) < 40_000
+    assert all(f">{name}<" in drawn for name in ("modern", "modern, PyTorch", "gpt2"))
+    assert "bigram 2.48" in drawn and "unigram" not in drawn
+
+
+def test_without_matplotlib_the_remedy_stands_in_place_of_the_plot(of, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    _, found = of("board", "--minutes 1 --seeds 1")
+    assert "pip install -e '.[board]'" in found["tables"][0]["notes"][-1]
+    assert not (tmp_path / "b.svg").exists()
+
+
+# Ranks
+
+COST = dict(row=0.01, fixed=0.02, shared=0.0, batch=16, bytes=4e6, stepped=0)
+
+
+def test_without_a_network_only_what_every_rank_does_costs_efficiency():
+    strong, _, weak, _ = efficiencies(4, COST, 0.0, 0.0)
+    assert weak == 1 and strong == pytest.approx((0.02 + 0.16) / 4 / (0.02 + 0.04))
+    assert efficiencies(4, COST | dict(fixed=0.0), 0.0, 0.0) == pytest.approx([1] * 4)
+    of_16, of_32 = (efficiencies(W, COST, 0.0, 0.0)[0] for W in (16, 32))
+    assert of_32 == pytest.approx(of_16 / 2)        # half of the ranks have no row
+
+
+def test_what_ranks_share_costs_each_its_part_and_half_a_sum_of_what_is_stepped():
+    muon = COST | dict(fixed=0.0, shared=0.02)
+    assert efficiencies(4, muon, 0.0, 0.0)[:2] == pytest.approx([1] * 2)
+    of_muon, of_sums = (predicted(4, 1, COST | more, "ring", 1e-3, 1e-9)
+                        for more in (dict(stepped=8e6), dict(bytes=8e6)))
+    without = predicted(4, 1, COST, "ring", 1e-3, 1e-9)
+    assert of_muon - without == pytest.approx(WAYS["ring"](4, 8e6, 1e-3, 1e-9) / 2)
+    assert of_sums - without == pytest.approx(WAYS["ring"](4, 4e6, 0.0, 1e-9))
+
+
+def test_a_ring_sends_twice_the_row_whatever_the_ranks_and_a_tree_has_fewer_messages():
+    assert WAYS["ring"](1024, 1e6, 0.0, 1.0) == pytest.approx(2e6, rel=1e-2)
+    assert WAYS["tree"](1024, 1e6, 0.0, 1.0) == 20e6
+    assert (WAYS["ring"](1024, 0, 1.0, 0.0), WAYS["tree"](1024, 0, 1.0, 0.0)) == (2046, 20)
+
+
+def test_each_wall_is_where_it_begins():
+    rows, fixed, sums, latency = walls(COST, 1e-6, 1e-10)
+    assert "from 32 ranks on" in rows and "from 16 ranks on" in fixed
+    assert "not up to 1,024 ranks" in sums and "from 512 ranks on" in latency
+    assert "from 1,024 ranks on" in walls(COST, 1e-6, 1e-9)[2]
+
+
+def test_the_table_of_ranks_compares_predictions_with_measurements(monkeypatch, capsys):
+    def in_ranks(size, threads, name, steps, reduce="fast"):
+        seconds = 0.02 + 0.01 * 16 / size / threads
+        return dict(seconds=seconds, computing=seconds, waiting=0.0, summing=0.001 * (size > 1),
+                    fixed=0.02, shared=0.0, batch=16, block=8, ranks=size, bytes=4e6,
+                    stepped=0)
+    monkeypatch.setattr(ranks, "in_ranks", in_ranks)
+    report = Report(None)
+    ranks.measure_ranks(parse("ranks --sizes small --steps 3 --threads 2".split()), report)
+    said, tables = capsys.readouterr().out, report.content["tables"]
+    assert [len(table["rows"]) for table in tables] == [6, len(COUNTS)] * 2
+    _, alone, two, four, *exact = tables[0]["rows"]
+    assert alone[5] is None and two[5] == pytest.approx(1e3 * (0.02 + 0.08 + 0.001))
+    assert four[5] == pytest.approx(2e3 * (0.02 + 0.04 + 0.0015))      # two turns
+    assert [row[0] for row in exact] == ["2 ranks, exact sums", "4 ranks, exact sums"]
+    assert "A row of the batch takes 10.00 ms" in said
+
+
+# The model of a folder
+
+LLAMA = dict(block_size=24, n_layer=1, n_head=2, n_embd=8, position="rotary", norm="rms_gain",
+             activation="swiglu")
+
+
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    """Measures a small model beside a made-up transformers, which draws in half a second, and whose
+    logits are `apart` from the right ones; returns the rows of each table."""
+    tokenizer, path = CharTokenizer(data.read_text(real.TEXT)), tmp_path / "ckpt.npz"
+    save_checkpoint(path, Transformer(TransformerConfig(tokenizer.vocab_size, **LLAMA)), tokenizer)
+
+    def measured(apart=0.0, there=True):
+        decoder = real.Decoder(real.load_checkpoint(path).model)
+        monkeypatch.setattr(real, "transformers", lambda path: SimpleNamespace(
+            call=lambda what, ids: decoder.read(ids) * (1 + apart), close=lambda: None,
+            time=lambda what, *_: Seconds(0.5 if what == "generate" else 0.25)))
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: there or None)
+        report = Report(None)
+        options = argparse.Namespace(quick=True, rounds=1, steps=3, threads=2)
+        real.measure_tokens(options, report, path)
+        return [table["rows"] for table in report.content["tables"]]
+    return measured
+
+
+def test_tokens_and_a_prompt_are_measured_beside_transformers(beside, capsys):
+    (ours, theirs), (reading, other) = beside()
+    assert [row[0] for row in (ours, theirs, reading, other)] == ["minigrad", "transformers"] * 2
+    assert theirs[4] == pytest.approx(6) and theirs[5] == pytest.approx(6)      # a second
+    assert other[-2] == pytest.approx(23 / 0.25) and ours[-1] == reading[-1] == 1
+    assert "agree with those of transformers to 0e+00" in capsys.readouterr().out
+
+
+def test_where_transformers_is_absent_the_tables_say_so(beside, capsys):
+    assert [len(rows) for rows in beside(there=False)] == [1, 1]
+    assert real.ABSENT in capsys.readouterr().out
+
+
+def test_sides_that_do_not_compute_the_same_are_not_compared(beside):
+    with pytest.raises(SystemExit, match="do not compute the same: logits are 2e-03"):
+        beside(apart=2e-3)
+
+
+@pytest.mark.parametrize("options, apart", [
+    (LLAMA, []), (LLAMA | {"tied": False}, ["token"]),
+    (dict(block_size=24, n_layer=1, n_head=2, n_embd=8), ["position"])])
+def test_a_token_needs_all_weights_but_those_it_looks_up(options, apart):
+    model = Transformer(TransformerConfig(5, **options))
+    assert real.bytes_of_a_step(model) == sum(
+        p.data.nbytes for name, p in model.named_parameters()
+        if name not in [f"{part}_embedding.weight" for part in apart])
+
+
+def test_the_memory_is_read_to_its_last_number():
+    a = np.arange(1001, dtype=np.float32)
+    assert real.summed(a) == a.sum()

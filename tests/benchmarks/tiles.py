@@ -7,7 +7,6 @@ predicts the cycles of a loop.
 import argparse
 import ctypes
 import math
-import platform
 import re
 import shutil
 import subprocess
@@ -43,7 +42,7 @@ _JUMP = re.compile(r"\t(?:j\w+|b|b\.\w+|[ct]bn?z)\s.*?(\.?LBB\w+)$")
 
 @dataclass
 class Loop:
-    """An innermost loop with multiply-adds: the tile that it belongs to, its label, its lines."""
+    """An innermost loop with multiply-adds: the name of its tile, its label and its lines."""
     tile: str
     label: str
     code: list[str]
@@ -89,26 +88,23 @@ def _innermost(lines: list[str]) -> Iterator[Loop]:
 
 
 def predicted_share(loop: Loop, name: str) -> float:
-    """Return the cycles of a loop's multiply-adds alone over those of the loop, by llvm-mca; nan
-    if it is not installed, or does not know the processor."""
-    return _cycles(loop, loop.multiply_adds, name) / _cycles(loop, loop.code, name)
-
-
-def _cycles(loop, code, name):
-    if not shutil.which("llvm-mca"):
-        return math.nan
-    command = ["llvm-mca", f"-mtriple={PROCESSORS[name][0]}", f"-mcpu={name}",
-               f"-iterations={PASSES}"]
-    run = subprocess.run(command, input="\n".join([f"{loop.label}:", *code, ""]),
-                         capture_output=True, text=True)
-    cycles = re.search(r"Total Cycles: +(\d+)", run.stdout)
-    known = "not a recognized processor" not in run.stderr
-    return int(cycles[1]) if cycles and known else math.nan
+    """Return the cycles of a loop's multiply-adds alone over those of the whole loop, by llvm-mca;
+    nan if it is not installed or does not know the processor."""
+    cycles = []
+    for code in (loop.multiply_adds, loop.code) if shutil.which("llvm-mca") else ():
+        run = subprocess.run(
+            ["llvm-mca", f"-mtriple={PROCESSORS[name][0]}", f"-mcpu={name}",
+             f"-iterations={PASSES}"],
+            input="\n".join([f"{loop.label}:", *code, ""]), capture_output=True, text=True)
+        found = re.search(r"Total Cycles: +(\d+)", run.stdout)
+        if found and "not a recognized processor" not in run.stderr:
+            cycles.append(int(found[1]))
+    return cycles[0] / cycles[1] if len(cycles) == 2 else math.nan
 
 
 def on_this_processor(module: ir.Module, name: str, *types: type) -> Callable:
-    """Compile a module for this processor; return a function of it, of the ctypes given, of which
-    the first is what it returns."""
+    """Compile a module for this processor; return one of its functions, with these ctypes of the
+    result and the arguments."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)),
                                         processor.target_machine())
     engine.finalize_object()
@@ -118,7 +114,7 @@ def on_this_processor(module: ir.Module, name: str, *types: type) -> Callable:
 
 
 def tiles_here(dtype: type = np.float32, size: Size = HERE) -> Callable:
-    """Return the tiles of any size, as a Python function of addresses and numbers."""
+    """Return the tiles of a size, as a Python function of addresses and numbers."""
     i64, address = ctypes.c_int64, ctypes.c_void_p
     return on_this_processor(
         tiles_of(FLOATS[dtype], size), f"minigrad_tile_{FLOATS[dtype]}", None, address, i64, i64,
@@ -138,12 +134,11 @@ def measured_share(by_columns: bool) -> float:
     # A pass has as many multiply-adds as a tile has for each number of a row of A.
     alone = partial(on_this_processor(_multiply_adds_alone(), "alone", ctypes.c_float,
                                       ctypes.c_int64), ROWS // MR * DEPTH)
-    turns = [(_best(alone), _best(product)) for _ in range(ROUNDS)]
-    return float(np.median([peak / ours for peak, ours in turns]))
+    return float(np.median([_best(alone) / _best(product) for _ in range(ROUNDS)]))
 
 
 def _best(call):
-    """Return the shortest of a moment's calls, in seconds."""
+    """Return the seconds of the shortest call within a moment."""
     times, end = [], time.perf_counter() + MOMENT
     while time.perf_counter() < end:
         started = time.perf_counter()
@@ -181,23 +176,19 @@ def _multiply_adds_alone(size: Size = HERE) -> ir.Module:
 
 
 def measure_tiles(options: argparse.Namespace, report: Report) -> None:
-    """The loop of whole tiles for each processor, and how fast it is here."""
+    """Show the loop of whole tiles for each processor, and its speed on this one."""
     here, rows = processor.name_and_features()[0], []
     for name, (_, kind) in PROCESSORS.items():
-        size = SIZES[kind]
-        found = loops(name)
+        size, found = SIZES[kind], loops(name)
         for by_columns in (0, 1):
-            loop = max((x for x in found
-                        if x.tile == f"minigrad_tile_float_{size.MR}x{size.NV}_{by_columns}"),
-                       key=lambda x: len(x.multiply_adds))
-            here_too = name == here and platform.machine() in ("x86_64", "AMD64", "arm64",
-                                                               "aarch64")
+            tile = f"minigrad_tile_float_{size.MR}x{size.NV}_{by_columns}"
+            of_tile = [loop for loop in found if loop.tile == tile]
+            loop = max(of_tile, key=lambda loop: len(loop.multiply_adds))
             rows.append([f"{name}, dense {'columns' if by_columns else 'rows'} of A",
                          f"{size.MR} x {size.NV} of {size.vector_bytes} bytes",
                          len(loop.code) / len(loop.multiply_adds),
-                         sum(len(x.spills) for x in found if x.tile == loop.tile),
-                         predicted_share(loop, name),
-                         measured_share(bool(by_columns)) if here_too else math.nan])
+                         sum(len(loop.spills) for loop in of_tile), predicted_share(loop, name),
+                         measured_share(bool(by_columns)) if name == here else math.nan])
     report.table(
         "Tiles of a product: the innermost loop of whole ones",
         {"": "{}", "MR x NV vectors": "{}", "instructions a multiply-add": "{:.2f}",

@@ -1,4 +1,4 @@
-"""Times, taken in turns, so that all that is compared meets the same machine; and peak memory."""
+"""Times, taken in turns, so that all that is compared meets the same machine."""
 import argparse
 import math
 import multiprocessing
@@ -7,7 +7,6 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +20,7 @@ TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else math.nan
 
 
 class Seconds(float):
-    """What a call returns that has been timed elsewhere."""
+    """What a call returns if it was timed elsewhere."""
 
 
 @dataclass
@@ -30,11 +29,11 @@ class Timed:
 
     Parameters
     ----------
-    prepare : makes, untimed, the call that is timed.
+    prepare : returns the call to time; is not timed itself.
     repeats : calls in one turn.
     patience : seconds after which a turn ends early.
-    gap : seconds that this thread computes something else before each call.
-    dropped : turns that were not counted, because other programs were at work.
+    gap : seconds for which this thread is busy with something else before each call.
+    dropped : turns that do not count, because other programs were running.
     """
     name: str
     prepare: Callable[[], Callable[[], object]]
@@ -45,7 +44,8 @@ class Timed:
     dropped: int = 0
 
     def turn(self) -> None:
-        """Time some calls, one by one, after others that do not count unless they are long."""
+        """Time some calls, one by one.  Calls before them wake the threads; they count only if they
+        are long."""
         started = time.perf_counter()
         before = len(self.times)
         first = self._call()
@@ -68,31 +68,31 @@ class Timed:
         return float(result) if isinstance(result, Seconds) else took
 
     def quantile(self, q: float) -> float:
-        """Seconds that a share q of the calls stayed below; nan before the first."""
+        """Return the q-quantile of the calls in seconds; nan before the first call."""
         return float(np.quantile(self.times, q)) if self.times else math.nan
 
     @property
     def median(self) -> float:
-        """Seconds."""
+        """The median call in seconds."""
         return self.quantile(0.5)
 
     def milliseconds(self) -> list[float]:
-        """The median, and where nine in ten are above, and below."""
+        """Return the median, the 10 % and the 90 % quantile."""
         return [1e3 * self.quantile(q) for q in (0.5, 0.1, 0.9)]
 
 
 def timed(calls: dict[str, Callable[[], object]], *repeats_and_patience) -> list[Timed]:
-    """Calls that need no preparation."""
+    """Return calls that need no preparation, as what can be timed."""
     return [Timed(name, lambda call=call: call, *repeats_and_patience)
             for name, call in calls.items()]
 
 
 def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 1,
                only_quiet: bool = False) -> None:
-    """Fill the times: A B C, A B C, ...; an interruption leaves in them what came before it.
+    """Time the contestants A B C, A B C, ...; after an interruption, earlier times are still there.
 
-    With `only_quiet`, a turn in which other programs used more than QUIET of a core is dropped, as
-    far as the system tells, unless all turns of a contestant would be.
+    With `only_quiet`, a turn is dropped if other programs used more than QUIET of a core, unless
+    that would drop all turns of a contestant.
     """
     loud = {contestant.name: [] for contestant in contestants}
     with tqdm(total=rounds, desc=label, unit="round", leave=False, disable=None) as bar:
@@ -115,8 +115,8 @@ def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 
 
 
 def by_others() -> float:
-    """Return how many seconds of processor time other programs have used since the system started;
-    nan where nothing can tell.  Processes that this one has started are not others."""
+    """Return the seconds of processor time that other programs have used since the system started;
+    nan on a system that does not count them.  Child processes of this one are not others."""
     try:
         user, nice, system, _, _, *interrupts = _ticks("/proc/stat", 1, 8)
         own = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
@@ -133,44 +133,23 @@ def _ticks(path, first, count):
 
 
 def dropped_turns(contestants: list[Timed], turns: int) -> str:
-    """A note of how many turns were not counted, by name, of so many in all."""
+    """Return a note of how many turns were dropped, by name."""
     dropped = {}
     for t in contestants:
         dropped[t.name] = dropped.get(t.name, 0) + t.dropped
-    return (f"Of {turns} turns of each, these were dropped because other programs used more than "
+    return (f"Of {turns} turns each, these were dropped because other programs used more than "
             f"{QUIET:.0%} of a core: "
             + ", ".join(f"{name} {count}" for name, count in dropped.items())
-            + ".  Where all turns of one would be, none is.")
+            + ".  If all turns of one would be dropped, none is.")
 
 
 def plan(options: argparse.Namespace, rounds: int, steps: int) -> tuple[int, int]:
-    """Rounds, and steps of a turn: what the command line says, else these, or for --quick fewer."""
+    """Return rounds, and steps of a turn: from the command line, else these; fewer with --quick."""
     if options.quick:
         rounds, steps = 2, max(1, steps // 5)
     return options.rounds or rounds, options.steps or steps
 
 
 def say(text: str) -> None:
-    """A line about what is going on, to standard error."""
+    """Print a line of progress to standard error."""
     print(text, file=sys.stderr, flush=True)
-
-
-def alone(function: Callable, *arguments) -> object:
-    """What a function of a module returns in a process of its own."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
-def peak_memory() -> float:
-    """The most resident memory that this process has had, in MB; nan where nothing can tell."""
-    try:        # Linux: there getrusage begins with the peak of the process that started this one
-        status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
-        return 1024 * int(status.split("VmHWM:")[1].split()[0]) / 1e6
-    except (OSError, IndexError):
-        pass
-    try:
-        import resource
-    except ImportError:
-        return math.nan
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

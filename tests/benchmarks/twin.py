@@ -1,6 +1,6 @@
-"""The transformer on PyTorch's own layers, trained and sampled as nanoGPT does it.
+"""The transformer on PyTorch's own layers, trained and sampled as in nanoGPT; and `transformers`.
 
-It is built from the fields of a TransformerConfig, by name, so that nothing of minigrad is loaded.
+It is built from the fields of a TransformerConfig, so that nothing of minigrad is loaded.
 Shapes: B batch, T time, H heads, D channels of a head, C channels, V classes.
 """
 from types import SimpleNamespace
@@ -10,10 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.benchmarks.muon import Muon
+from tests.benchmarks.sizes import TEMPERATURE
 
 EPS = 1e-5                  # added to a variance
 ROTARY_BASE = 10_000.0
+A, B, C = 3.4445, -4.7750, 2.0315      # of Newton-Schulz steps
+TINY = 1e-7
 FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
 
 
@@ -171,6 +173,70 @@ def norm(config: SimpleNamespace) -> nn.Module:
 ACTIVATIONS = {"gelu": F.gelu, "relu2": lambda x: F.relu(x).square()}
 
 
+class Muon:
+    """Momentum, made orthogonal: the steps of minigrad/muon.py, but for all matrices of
+    a shape at once.  Shapes: N matrices, M rows, K >= M columns.
+
+    Parameters
+    ----------
+    matrices : each with the rows of its sections, which are matrices by themselves: (C, C, C).
+    """
+
+    def __init__(self, matrices: list[tuple[torch.nn.Parameter, tuple[int, ...]]],
+                 weight_decay: float, momentum: float = 0.95, ns_steps: int = 3) -> None:
+        self.matrices, self.weight_decay = matrices, weight_decay
+        self.momentum, self.ns_steps = momentum, ns_steps
+        self.params = _by_shape([(p.detach(), rows) for p, rows in matrices])
+        self.momenta = [torch.zeros(len(group), *wide(group[0]).shape) for group in self.params]
+        self.scales = [torch.tensor([max(1, p.shape[0] / p.shape[1]) ** 0.5 for p in group])
+                       .view(-1, 1, 1) for group in self.params]
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """Step every matrix."""
+        gradients = _by_shape([(p.grad, rows) for p, rows in self.matrices])
+        for group, g, m, scale in zip(self.params, gradients, self.momenta, self.scales):
+            g = torch.stack([wide(x) for x in g])                              # (N, M, K)
+            m.mul_(self.momentum).add_(g)
+            steps = orthogonalize(g.add_(m, alpha=self.momentum), self.ns_steps).mul_(lr * scale)
+            torch._foreach_mul_(group, 1 - lr * self.weight_decay)
+            torch._foreach_sub_(group, [step if step.shape == p.shape else step.T
+                                        for step, p in zip(steps, group)])
+
+
+def orthogonalize(x: torch.Tensor, steps: int) -> torch.Tensor:
+    """About U V^T for each x = U S V^T: (N, M, K) -> (N, M, K)."""
+    N, M, K = x.shape
+    x = x / (x.flatten(1).norm(dim=1) + TINY).view(N, 1, 1)
+    if 2 * K <= 3 * M:
+        for _ in range(steps):
+            gram = torch.bmm(x, x.mT)
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=B, alpha=C), x, beta=A)
+        return x
+    gram, every = torch.bmm(x, x.mT), None                                      # (N, M, M)
+    for step in range(steps):       # on the gram, which takes fewer multiplications
+        P = torch.baddbmm(gram, gram, gram, beta=B, alpha=C)
+        P.diagonal(dim1=1, dim2=2).add_(A)
+        every = P if every is None else torch.bmm(P, every)
+        if step < steps - 1:
+            gram = torch.bmm(torch.bmm(P, gram), P)
+    return torch.bmm(every, x)
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """Return a matrix, or its transpose, with no more rows than columns."""
+    return x if x.shape[0] <= x.shape[1] else x.T
+
+
+def _by_shape(tensors):
+    """Return views of all sections, in a list for each shape of `wide`."""
+    groups = {}
+    for tensor, rows in tensors:
+        for section in tensor.split(rows):
+            groups.setdefault(wide(section).shape, []).append(section)
+    return list(groups.values())
+
+
 class PyTorch:
     """PyTorch's side of a comparison.
 
@@ -248,3 +314,28 @@ class PyTorch:
         """Draw `count` characters after ids (B, T)."""
         self.twin.eval()
         self.twin.generate(torch.from_numpy(ids), count)
+
+
+class Pretrained:
+    """The model of a folder of Hugging Face, on the library `transformers`."""
+
+    def __init__(self, path: str) -> None:
+        from transformers import AutoModelForCausalLM
+        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self.model.generation_config.eos_token_id = None        # which would end a text early
+
+    def ready(self) -> None:
+        """Do nothing; the model is loaded."""
+
+    @torch.inference_mode()
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        """Return the logits of the next token, (B, T) -> (B, V)."""
+        return self.model(torch.from_numpy(ids), logits_to_keep=1).logits[:, -1].numpy()
+
+    @torch.inference_mode()
+    def generate(self, ids: np.ndarray, count: int) -> np.ndarray:
+        """Draw tokens after ids (B, T), with the library's cache; return all, (B, T + count)."""
+        ids = torch.from_numpy(ids)
+        return self.model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=True,
+            temperature=TEMPERATURE, top_k=0, pad_token_id=0).numpy()

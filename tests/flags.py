@@ -1,0 +1,56 @@
+"""Flags of a command from a table: name -> (kind, default, help), once for all laboratories."""
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any
+
+Flags = dict[str, tuple[Any, Any, str]]
+
+
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser for `python -m name` that shows its description as it is written."""
+    return argparse.ArgumentParser(f"python -m {name}", description=description,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def add_flags(parser: argparse.ArgumentParser, flags: Flags) -> None:
+    """Add each flag of a table.
+
+    Parameters
+    ----------
+    flags : the kind is a function of the word, a tuple of choices, or bool for a flag that takes no
+        word; with a list as the default, a flag takes several words.
+    """
+    for name, (kind, default, text) in flags.items():
+        settings = {"default": default, "help": text}
+        if kind is bool:
+            settings["action"] = "store_true"
+        elif isinstance(kind, tuple):
+            settings |= {"choices": kind, "metavar": name.upper().removesuffix("S")}
+            settings["help"] += f": {', '.join(map(str, kind))}"
+        else:
+            settings |= {"type": kind, "metavar": getattr(kind, "metavar", "WORD")}
+        if isinstance(default, list):
+            settings["nargs"] = "+"
+        elif kind is not bool and default is not None:
+            settings["help"] += " (default: %(default)s)"
+        parser.add_argument(f"--{name}", **settings)
+
+
+def number(kind: type, metavar: str, holds: Callable[[float], bool], words: str) -> Callable:
+    """Return what makes a finite number of a word, and refuses one for which `holds` is false."""
+    def read(word):
+        try:
+            if math.isfinite(found := kind(word)) and holds(found):
+                return found
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"{words} is needed, not {word}")
+    read.metavar = metavar
+    return read
+
+
+whole = number(int, "N", lambda n: n >= 1, "a whole number of at least 1")
+count = number(int, "N", lambda n: n >= 0, "a whole number of at least 0")
+positive = number(float, "X", lambda x: x > 0, "a number above 0")
+not_negative = number(float, "X", lambda x: x >= 0, "a number of at least 0")
