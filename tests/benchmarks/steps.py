@@ -115,8 +115,8 @@ def measure_recipes(options: argparse.Namespace, report: Report) -> None:
                 twin = pytorch(run.model, **training_of(s))
                 batch = data.random_batch(text.train, s.batch_size, s.block_size,
                                           run.state.batches)
-                calls["PyTorch eager"] = partial(twin.time, "step", *batch, run.learning_rate(s.learning_rate),
-                                                 run.learning_rate(s.muon_lr))
+                rates = run.learning_rate(s.learning_rate), run.learning_rate(s.muon_lr)
+                calls["PyTorch eager"] = partial(twin.time, "step", *batch, *rates)
             rounds, steps = plan(options, *RECIPE_STEPS)
             report.turns(f"A training step of --recipe {recipe}, {s.batch_size} x {s.block_size} "
                          "characters", timed(calls, steps), rounds,

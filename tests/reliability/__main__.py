@@ -4,32 +4,38 @@
     python -m tests.reliability kills --count 50    at random moments of a real run
     python -m tests.reliability ranks --count 20    one of several ranks, at random moments
 
-and train for long, watching its memory:
+train for long, and watch the memory:
 
     python -m tests.reliability soak --seconds 3600
 
-and compute everything in processes that compile and that load, and compare all bits:
+compute everything in processes that compile and in processes that load, and compare all bits:
 
     python -m tests.reliability bits --rounds 10 --cpu haswell
 
-and save, load, resume and sample whatever settings are accepted:
+save, load, resume and sample with random settings:
 
     python -m tests.reliability saves --count 1000
 
-and hand the program what is damaged, or was never meant for it:
+and give the program damaged files, and random input:
 
     python -m tests.reliability damage --count 100000
     python -m tests.reliability fuzz --target flags --count 1000000
 
 Other flags of writes, kills, ranks and soak go to train.py, as --n_layer 2 would.
-All end with status 1 if anything is not as it should be.  `writes` needs os.fork, which Windows has
-not, `soak` Linux's /proc, and `fuzz`, unless --plain, an extra:  pip install -e '.[fuzz]'
+The status is 1 if anything is not as it should be.  `writes` needs os.fork, which Windows has not,
+`soak` Linux's /proc, and `fuzz`, unless --plain, an extra:  pip install -e '.[fuzz]'
 """
 import argparse
+import importlib
 import os
 import pathlib
 import sys
 import tempfile
+
+from tests.flags import add_flags, parser
+
+COMMANDS = ("writes", "kills", "ranks", "soak", "bits", "saves", "damage", "fuzz")
+TRAINING = ("writes", "kills", "ranks", "soak")     # which take flags of train.py
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -38,23 +44,21 @@ def main(argv: list[str] | None = None) -> None:
     os.environ |= {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     options = parse(argv)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        sys.exit(0 if options.run(options, pathlib.Path(folder)) else 1)
+        sys.exit(0 if options.module.run(options, pathlib.Path(folder)) else 1)
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    """The settings on the command line; those of train.py, as `train`, in words."""
-    from tests.reliability import bits, damage, fuzz, kills, ranks, saves, soak, writes
-    parser = argparse.ArgumentParser("python -m tests.reliability", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True, metavar="WHAT")
-    for module in (writes, kills, ranks, soak, bits, saves, damage, fuzz):
-        name = module.__name__.split(".")[-1]
-        command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
-        module.add_flags(command)
-        command.set_defaults(run=module.run)
-    options, options.train = parser.parse_known_args(argv)
-    if options.train and options.run in (bits.run, saves.run, damage.run, fuzz.run):
-        parser.error(f"there is no flag {options.train[0]}")
+    """Return the settings on the command line; the words for train.py are in `train`."""
+    command = parser("tests.reliability", __doc__)
+    commands = command.add_subparsers(required=True, metavar="WHAT")
+    for name in COMMANDS:
+        module = importlib.import_module(f"tests.reliability.{name}")
+        one = commands.add_parser(name, help=module.__doc__.splitlines()[0])
+        add_flags(one, module.FLAGS)
+        one.set_defaults(module=module, name=name)
+    options, options.train = command.parse_known_args(argv)
+    if options.train and options.name not in TRAINING:
+        command.error(f"there is no flag {options.train[0]}")
     return options
 
 

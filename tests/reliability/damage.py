@@ -1,52 +1,49 @@
 """Damage a small checkpoint: every byte of it, every cut, and at random; none may be accepted."""
 import argparse
-import collections
 import itertools
 import pathlib
 import random
+import re
 from collections.abc import Iterator
 
 import minigrad as mg
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig, load_checkpoint,
                    save_checkpoint)
 from model.run import State
-from tests.reliability.mutations import mutated
+from tests.flags import count, whole
 
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The settings on the command line."""
-    parser.add_argument("--count", type=int, default=100_000,
-                        help="files damaged at random (default: %(default)s)")
-    parser.add_argument("--damages", type=int, default=0, metavar="SEED",
-                        help="of what is done to those (default: %(default)s)")
+FLAGS = {"count": (whole, 100_000, "files damaged at random"),
+         "damages": (count, 0, "seed of the damage at random")}
+MOST = 8                # changes at a time
+SIGNATURES = re.compile(rb"PK[\x01-\x07]{2}|\x93NUMPY")
+FIELD = 46              # bytes after a signature that hold the fields
+NUMBERS = (0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 10 ** 12,
+           2 ** 63 - 1, 2 ** 64 - 1)
 
 
 def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
-    """Whether each damaged file was refused in a line."""
+    """Return whether each damaged file was refused in a line."""
     path = folder / "small.npz"
     save_small(path)
-    whole, before = path.read_bytes(), peak_memory()
-    draw = random.Random(options.damages)
-    at_random = (mutated(whole, draw) for _ in range(options.count))
-    tried, wrong = collections.Counter(), []
-    for kind, files in (("every byte of it changed", changed_bytes(whole, draw)),
-                        ("every cut", (whole[:size] for size in range(len(whole)))),
-                        ("at random", at_random)):
-        for content in files:
-            path.write_bytes(content)
-            tried[kind] += 1
+    content, before = path.read_bytes(), peak_memory()
+    draw, wrong = random.Random(options.damages), []
+    kinds = {"every byte of it changed": changed_bytes(content, draw),
+             "every cut": (content[:size] for size in range(len(content))),
+             "at random": (mutated(content, draw) for _ in range(options.count))}
+    print(f"a checkpoint of {len(content):,} bytes")
+    for kind, files in kinds.items():
+        for number, damaged in enumerate(files, 1):
+            path.write_bytes(damaged)
             if found := fault(path):
-                wrong.append(f"{kind}, number {tried[kind]}: {found}")
-    print("".join(f"{line}\n" for line in wrong[:20])
-          + f"a checkpoint of {len(whole):,} bytes\n"
-          + "".join(f"{kind:27} {n:,} files\n" for kind, n in tried.items())
-          + f"accepted, or no plain answer {len(wrong):,}\n"
-          f"most memory, beyond that before {peak_memory() - before:.1f} MB")
+                wrong.append(f"{kind}, number {number}: {found}\n")
+        print(f"{kind:27} {number:,} files")
+    print(f"accepted, or no plain answer {len(wrong):,}\n" + "".join(wrong[:20])
+          + f"most memory, beyond that before {peak_memory() - before:.1f} MB")
     return not wrong
 
 
 def save_small(path: pathlib.Path) -> None:
-    """A checkpoint with all that one may hold, in few bytes."""
+    """Save a checkpoint with everything that one can hold, in few bytes."""
     tokenizer = CharTokenizer("ab\n")
     model = Transformer(TransformerConfig(tokenizer.vocab_size, 2, 1, 1, 2))
     settings = dict(data="text.txt", learning_rate=0.1, warmup_iters=1, grad_clip=1.0)
@@ -54,16 +51,8 @@ def save_small(path: pathlib.Path) -> None:
     save_checkpoint(path, model, tokenizer, training, mg.AdamW(model.parameters()))
 
 
-def changed_bytes(whole: bytes, draw: random.Random) -> Iterator[bytes]:
-    """Each byte by itself: all of its bits changed, and one."""
-    for place, change in itertools.product(range(len(whole)), (0xff, None)):
-        spoilt = bytearray(whole)
-        spoilt[place] ^= change or 1 << draw.randrange(8)
-        yield bytes(spoilt)
-
-
 def fault(path: pathlib.Path) -> str:
-    """What is wrong with how a file is refused; empty if that is done in a line."""
+    """Return what is wrong with the refusal of a file; "" if it is one line."""
     try:
         load_checkpoint(path)
     except CheckpointError as error:
@@ -74,6 +63,72 @@ def fault(path: pathlib.Path) -> str:
 
 
 def peak_memory() -> float:
-    """The most that this process has held, in MB."""
+    """Return the largest memory that this process has had, in MB."""
     import resource         # which Windows has not
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+
+def changed_bytes(content: bytes, draw: random.Random) -> Iterator[bytes]:
+    """Yield the content with one byte changed, each in turn: all of its bits, and one bit."""
+    for place, change in itertools.product(range(len(content)), (0xff, None)):
+        changed = bytearray(content)
+        changed[place] ^= change or 1 << draw.randrange(8)
+        yield bytes(changed)
+
+
+def mutated(content: bytes, draw: random.Random) -> bytes:
+    """Return the content with some random changes; it is never the same."""
+    changed = bytearray(content)
+    while changed == content:
+        for _ in range(draw.randint(1, MOST)):
+            draw.choice(CHANGES)(changed, draw)
+    return bytes(changed)
+
+
+def _flip(content, draw):
+    """Flip one bit."""
+    if content:
+        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+
+
+def _overwrite(content, draw):
+    """Overwrite a part with zeros, or with random bytes."""
+    start, end = _part(content, draw)
+    content[start:end] = bytes(end - start) if draw.random() < 0.5 else draw.randbytes(end - start)
+
+
+def _number(content, draw):
+    """Write a number that code may not expect: anywhere, or in a field of an archive."""
+    at = draw.randint(0, len(content))
+    if draw.random() < 0.5 and (found := [m.end() for m in SIGNATURES.finditer(content)]):
+        at = draw.choice(found) + draw.randrange(FIELD)
+    size = draw.choice((1, 2, 4, 8))
+    content[at:at + size] = (draw.choice(NUMBERS) % 256 ** size).to_bytes(size, "little")
+
+
+def _remove(content, draw):
+    """Remove a part: from the middle, the start or the end."""
+    start, end = _part(content, draw)
+    del content[draw.choice((slice(start, end), slice(start), slice(start, None)))]
+
+
+def _insert(content, draw):
+    """Insert a copy of a part, or random bytes: anywhere, or at the end."""
+    start, end = _part(content, draw)
+    at = draw.choice((end, len(content), draw.randint(0, len(content))))
+    content[at:at] = draw.choice((content[start:end], draw.randbytes(draw.randint(1, 64))))
+
+
+def _exchange(content, draw):
+    """Exchange two neighbouring parts."""
+    start, end = _part(content, draw)
+    at = draw.randint(end, len(content))
+    content[start:at] = content[end:at] + content[start:end]
+
+
+def _part(content, draw):
+    start = draw.randint(0, len(content))
+    return start, min(len(content), start + draw.randint(0, draw.choice((4, 64, 4096))))
+
+
+CHANGES = (_flip, _overwrite, _number, _remove, _insert, _exchange)

@@ -1,7 +1,7 @@
-"""Hand the program what was never meant for it, and let what reaches new code breed.
+"""Give the program random input, and mutate what reaches new code.
 
-The guidance is atheris', an extra:  pip install -e .[fuzz].  Without it, `--plain` changes the same
-beginnings at random, which is what the test suite does.
+The guidance is by atheris, an extra:  pip install -e '.[fuzz]'.  With --plain, the same seeds are
+changed at random, as in the test suite.
 """
 import argparse
 import collections
@@ -14,63 +14,62 @@ import subprocess
 import sys
 import time
 
-from tests.reliability.mutations import mutated
-from tests.reliability.outcome import ROOT
+from tests.flags import count, whole
+from tests.kit import ROOT
+from tests.reliability.damage import mutated
 from tests.reliability.targets import TARGETS
 
-MEMORY = 4000       # MB, of which a million inputs take some 500; beyond it is a fault
-SECONDS = 10        # likewise
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The settings on the command line."""
-    add = parser.add_argument
-    add("--target", choices=TARGETS, action="append",
-        help="what is fuzzed, may be given again (default: all)")
-    add("--count", type=int, default=1_000_000, help="inputs for each (default: %(default)s)")
-    add("--inputs", type=int, default=1, metavar="SEED", help="of them (default: %(default)s)")
-    add("--plain", action="store_true", help="changed at random, without guidance")
+MEMORY = 4000       # MB: more is a fault.  A million inputs take some 500
+SECONDS = 10        # of one input: more is a fault
+GUIDED = """
+import sys, atheris
+with atheris.instrument_imports(include=["data", "model", "train"]):
+    from tests.reliability.targets import TARGETS
+atheris.Setup([sys.argv[0], *sys.argv[2:]], TARGETS[sys.argv[1]].check)
+atheris.Fuzz()
+"""
+FLAGS = {"target": (tuple(TARGETS), list(TARGETS), "what is fuzzed"),
+         "count": (whole, 1_000_000, "inputs for each"),
+         "inputs": (count, 1, "seed of the inputs"),
+         "plain": (bool, False, "changes at random, without guidance")}
 
 
 def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
-    """Whether every input of every target had a plain answer."""
+    """Return whether every input of every target had a plain answer."""
     if not options.plain and not importlib.util.find_spec("atheris"):
-        sys.exit("reliability fuzz: atheris is not there; pip install -e .[fuzz], or give --plain")
+        sys.exit("tests.reliability: atheris is not there; pip install -e '.[fuzz]', or give "
+                 "--plain")
     return all([(plain if options.plain else guided)(name, options.count, options.inputs, folder)
-                for name in options.target or TARGETS])
+                for name in options.target])
 
 
 def plain(name: str, count: int, seed: int, folder: pathlib.Path) -> bool:
-    """Whether so many inputs, changed at random, had plain answers; says how they ended."""
+    """Return whether inputs that are changed at random have plain answers; print their kinds."""
     target, draw, started = TARGETS[name], random.Random(seed), time.monotonic()
-    seeds, ended = target.seeds(), collections.Counter()
-    for content in seeds:
-        ended[target.check(content)] += 1
-    for _ in range(count - len(seeds)):
-        content = mutated(draw.choice(seeds), draw)
+    seeds, answers = target.seeds(), collections.Counter()
+    for number in range(count):
+        content = seeds[number] if number < len(seeds) else mutated(draw.choice(seeds), draw)
         try:
-            ended[target.check(content)] += 1
+            answers[target.check(content)] += 1
         except Exception as error:
             print(f"{name}: {error!r}\n    at {content!r}")
             return False
     print(f"{name:12}{count:,} inputs at random, {time.monotonic() - started:,.0f} s: "
-          + ", ".join(f"{n:,} {end}" for end, n in sorted(ended.items())))
+          + ", ".join(f"{n:,} {answer}" for answer, n in sorted(answers.items())))
     return True
 
 
 def guided(name: str, count: int, seed: int, folder: pathlib.Path) -> bool:
-    """The same with inputs that grow out of those that reached new code."""
-    seeds = folder / name
+    """Return the same for inputs that grow out of those that reached new code."""
+    seeds, words = folder / name, folder / f"{name}.words"
     seeds.mkdir()
     for i, content in enumerate(TARGETS[name].seeds()):
         (seeds / str(i)).write_bytes(content)
-    words = folder / f"{name}.words"
-    words.write_text("# escaped\n" + "".join(f'"{escaped(word)}"\n'
-                                             for word in TARGETS[name].words()))
-    command = [sys.executable, "-m", "tests.reliability.guided", name, f"-runs={count}",
-               f"-seed={seed}", f"-dict={words}", f"-max_len={TARGETS[name].most}",
-               f"-rss_limit_mb={MEMORY}", f"-timeout={SECONDS}", f"-artifact_prefix={folder}/",
-               seeds]
+    words.write_text("# escaped\n" + "".join(  # as libFuzzer has words in a dictionary
+        '"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in TARGETS[name].words()))
+    command = [sys.executable, "-c", GUIDED, name, f"-runs={count}", f"-seed={seed}",
+               f"-dict={words}", f"-max_len={TARGETS[name].most}", f"-rss_limit_mb={MEMORY}",
+               f"-timeout={SECONDS}", f"-artifact_prefix={folder}/", seeds]
     # A fuzzer ends without removing what it wrote, which therefore goes here.
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"TMPDIR": str(folder)},
                           capture_output=True, text=True, errors="replace")
@@ -83,8 +82,3 @@ def guided(name: str, count: int, seed: int, folder: pathlib.Path) -> bool:
           f"code reached at first, {edges[-1]} at the end, from "
           f"{len(list(seeds.iterdir())):,} inputs kept")
     return True
-
-
-def escaped(word: bytes) -> str:
-    """As libFuzzer has it in a dictionary."""
-    return "".join(f"\\x{byte:02x}" for byte in word)

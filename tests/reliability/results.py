@@ -1,10 +1,9 @@
-"""A digest of what every kernel and op computes here, one line of JSON for each:
+"""Print a digest of what every kernel and op computes here, one line of JSON for each:
 
     python -m tests.reliability.results --only softmax norm --order 3
 
-Two processes that print other digests for the same name do not compute the same bits.
+Two processes that compute the same bits print the same digests.
 """
-import argparse
 import hashlib
 import json
 import random
@@ -15,10 +14,12 @@ import numba
 import numpy as np
 
 from minigrad import formulas
-from minigrad.random import draw
 from minigrad.formulas import GELU_TANH, RELU2
+from minigrad.random import draw
 from model import Transformer, TransformerConfig
 from model.kv_cache.decoder import Decoder
+from tests import flags
+from tests.kit import normal
 from tests.minigrad import test_ops
 
 # Rows and columns: ragged, with whole lanes, below and above what wakes threads.
@@ -31,16 +32,12 @@ FLOATS = np.float32, np.float64
 
 def main(argv: list[str] | None = None) -> None:
     """The command."""
-    parser = argparse.ArgumentParser("python -m tests.reliability.results", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[], metavar="WORD",
-                        help="kernels and ops whose name begins so (default: all)")
-    parser.add_argument("--order", type=int, default=0, metavar="SEED",
-                        help="of the order in which they are computed (default: %(default)s)")
+    parser = flags.parser("tests.reliability.results", __doc__)
+    flags.add_flags(parser, {"only": (str, [""], "kernels and ops whose names begin so"),
+                             "order": (flags.count, 0, "seed of the order of computing")})
     options = parser.parse_args(argv)
-    named = [*kernels_on_many_shapes(), *decoders(), *every_op()]
-    if options.only:
-        named = [(name, f) for name, f in named if name.startswith(tuple(options.only))]
+    named = [(name, f) for name, f in (*kernels_on_many_shapes(), *decoders(), *every_op())
+             if name.startswith(tuple(options.only))]
     random.Random(options.order).shuffle(named)
     most = numba.get_num_threads()
     for name, compute in named:
@@ -51,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def digest(arrays: object) -> str:
-    """Of all bits of the arrays, in lists or alone."""
+    """Return a digest of all bits of arrays, in lists or alone."""
     if isinstance(arrays, (list, tuple)):
         return hashlib.sha256("".join(map(digest, arrays)).encode()).hexdigest()[:16]
     a = np.asarray(arrays)
@@ -59,7 +56,7 @@ def digest(arrays: object) -> str:
 
 
 def kernels_on_many_shapes() -> Iterator[tuple[str, Callable]]:
-    """(name, what it computes from a random generator) of every kernel, float type and shape."""
+    """Yield (name, what it computes from a generator) of every kernel, float type and shape."""
     for dtype in FLOATS:
         for R, C in SHAPES:
             for name, compute in on_rows(R, C, dtype):
@@ -70,49 +67,46 @@ def kernels_on_many_shapes() -> Iterator[tuple[str, Callable]]:
 
 
 def on_rows(R: int, C: int, dtype: type) -> Iterator[tuple[str, Callable]]:
-    """The kernels that take rows of channels."""
-    def normal(rng, *shape):
-        return rng.standard_normal(shape).astype(dtype)
+    """Yield the kernels that take rows of channels."""
+    def n(rng, *shape):
+        return normal(*shape, seed=rng, dtype=dtype)
 
-    def computed(kernel, *shapes, **settings):
-        return lambda rng: kernel(*[normal(rng, *shape) for shape in shapes], **settings)
-
-    yield "softmax", computed(formulas.softmax, (R, C))
-    yield "softmax_vjp", computed(formulas.softmax_vjp, (R, C), (R, C))
+    for name, arguments, settings in (
+            ("softmax", 1, {}), ("softmax_vjp", 2, {}), ("gelu", 1, {"by_tanh": False}),
+            ("gelu", 1, {"by_tanh": True}), ("gelu_vjp", 2, {"by_tanh": False}),
+            ("gelu_vjp", 2, {"by_tanh": True}), ("swiglu", 2, {}), ("swiglu_vjp", 3, {}),
+            ("dropout", 1, {"p": 0.3, "seed": 5})):
+        f = getattr(formulas, name)
+        yield f"{name} {settings}", lambda rng, f=f, arguments=arguments, settings=settings: f(
+            *(n(rng, R, C) for _ in range(arguments)), **settings)
     for centred in (False, True):
-        def norm(rng):
-            x, g, weight, bias = (normal(rng, *s) for s in ((R, C), (R, C), (C,), (C,)))
+        def norm(rng, centred=centred):
+            x, g, weight, bias = (n(rng, *s) for s in ((R, C), (R, C), (C,), (C,)))
             y, moments = formulas.norm(x, weight, bias, 1e-5, centred)
             return y, moments, formulas.norm_vjp(g, x, weight, moments, centred)
         yield f"norm and norm_vjp, {centred=}", norm
     yield "cross_entropy", lambda rng: formulas.cross_entropy(
-        normal(rng, R, C), np.where(rng.random(R) < 0.1, -1, rng.integers(C, size=R)), -1)
-    for by_tanh in (False, True):
-        yield f"gelu, {by_tanh=}", computed(formulas.gelu, (R, C), by_tanh=by_tanh)
-        yield f"gelu_vjp, {by_tanh=}", computed(formulas.gelu_vjp, (R, C), (R, C), by_tanh=by_tanh)
-    yield "swiglu", computed(formulas.swiglu, (R, C), (R, C))
-    yield "swiglu_vjp", computed(formulas.swiglu_vjp, (R, C), (R, C), (R, C))
-    yield "dropout", computed(formulas.dropout, (R, C), p=0.3, seed=5)
-    yield "dropout, residual", lambda rng: formulas.dropout(normal(rng, R, C), 0.3, 5,
-                                                            normal(rng, R, C))
+        n(rng, R, C), np.where(rng.random(R) < 0.1, -1, rng.integers(C, size=R)), -1)
+    yield "dropout, residual", lambda rng: formulas.dropout(n(rng, R, C), 0.3, 5,
+                                                            n(rng, R, C))
     P = 40
 
     def matmul(rng):
-        a, b, bias, residual, h = (normal(rng, *s) for s in ((R, C), (C, P), (P,), (R, P), (R, P)))
-        activated = np.empty_like(h)
-        return [formulas.matmul(a, b), formulas.matmul(b.T, a.T),
-                formulas.matmul(a, b, bias=bias, residual=residual),
-                formulas.matmul(a, b, activated=activated), activated.copy(),
-                formulas.matmul(a, b, slope_at=h, activated=activated), activated,
-                formulas.matmul(a, b, activation=RELU2),
-                formulas.matmul(a, b, slope_at=h * h, activation=RELU2),
-                formulas.matmul(a, b, activated=activated, activation=GELU_TANH), activated.copy(),
-                formulas.matmul(a, b, slope_at=h, activated=activated, activation=GELU_TANH)]
+        a, b, bias, residual, h = (n(rng, *s) for s in ((R, C), (C, P), (P,), (R, P), (R, P)))
+        found = [formulas.matmul(a, b), formulas.matmul(b.T, a.T),
+                 formulas.matmul(a, b, bias=bias, residual=residual),
+                 formulas.matmul(a, b, activation=RELU2),
+                 formulas.matmul(a, b, slope_at=h * h, activation=RELU2)]
+        for settings in ({}, {"slope_at": h}, {"activation": GELU_TANH},
+                         {"slope_at": h, "activation": GELU_TANH}):
+            activated = np.empty_like(h)
+            found += [formulas.matmul(a, b, activated=activated, **settings), activated]
+        return found
     yield "matmul", matmul
 
     def rotated(rng):
         D, heads = 2 * C, 3
-        x, g, cos, sin = (normal(rng, *s) for s in (
+        x, g, cos, sin = (n(rng, *s) for s in (
             (2, R, (heads + 1) * D), (2, R, (heads + 1) * D), (R, heads * C), (R, heads * C)))
         y, rstd = formulas.norm_heads(x, cos, sin, heads, D, 1e-6)
         return (formulas.rotate(x, cos, sin), y, rstd,
@@ -120,29 +114,29 @@ def on_rows(R: int, C: int, dtype: type) -> Iterator[tuple[str, Callable]]:
     yield "rotate, norm_heads and norm_heads_vjp", rotated
 
     def rows_of_a_table(rng):
-        table, g, ids = normal(rng, 50, C), normal(rng, R, C), rng.integers(50, size=(R, 3))
+        table, g, ids = n(rng, 50, C), n(rng, R, C), rng.integers(50, size=(R, 3))
         total = np.zeros_like(table)
         formulas.add_rows(total, ids, g, 0.3, 7)
         return formulas.sum_rows(table, ids, 0.3, 7), total, formulas.ngram_rows(ids, 3, 1000)
     yield "sum_rows, add_rows and ngram_rows", rows_of_a_table
 
     def stepped(rng):
-        p, g, m, v = (normal(rng, R, C) for _ in range(4))
+        p, g, m, v = (n(rng, R, C) for _ in range(4))
         formulas.adamw([p], [g], [m], [v * v], np.array([[1e-3, 0.9, 0.99, 1e-8, 0.1, 0.1, 0.1]]))
         return p, m, v, formulas.sum_of_squares([g, p[:1]])
     yield "adamw and sum_of_squares", stepped
     if R <= 600:
         def orthogonalised(rng):
-            p, g, m = ([normal(rng, R, C), normal(rng, C, 40)] for _ in range(3))
+            p, g, m = ([n(rng, R, C), n(rng, C, 40)] for _ in range(3))
             formulas.muon(p, g, m, np.array([[0.95, 0.99, 0.02]] * 2), 5)
             return p, m
         yield "muon", orthogonalised
-    yield "draw", lambda rng: draw(normal(rng, R, C), rng.random(R), 0.8, None, 0.9)
+    yield "draw", lambda rng: draw(n(rng, R, C), rng.random(R), 0.8, None, 0.9)
 
 
 def on_heads(B: int, H: int, groups: int, T: int, S: int, D: int, E: int, dtype: type
              ) -> Iterator[tuple[str, Callable]]:
-    """Attention and its gradient, of every kind."""
+    """Yield attention and its gradient, of every kind."""
     for kind, (masked, biased, causal, p) in dict(
             plain=(False, False, False, 0.0), causal=(False, False, True, 0.0),
             masked=(True, False, False, 0.0), biased=(False, True, True, 0.3)).items():
@@ -159,7 +153,8 @@ def on_heads(B: int, H: int, groups: int, T: int, S: int, D: int, E: int, dtype:
 
 
 def decoders() -> Iterator[tuple[str, Callable]]:
-    """Logits after each of some characters, of models large enough for threads and too small."""
+    """Yield the logits after each of some characters, of models that are large enough for threads,
+    and too small."""
     modern = dict(position="rotary", norm="rms", qk_norm=True, activation="relu2", ngrams=3)
     for n_embd in (24, 192):
         for kind, config in dict(gpt2={}, alibi=dict(position="alibi"), modern=modern).items():
@@ -175,7 +170,7 @@ def decoders() -> Iterator[tuple[str, Callable]]:
 
 
 def every_op() -> Iterator[tuple[str, Callable]]:
-    """The value and the gradients of every op at the inputs that its own tests take."""
+    """Yield the value and the gradients of every op, at the inputs of its own tests."""
     for number, example in enumerate(test_ops.EXAMPLES):
         name, args, settings = example.values
         for dtype in FLOATS:

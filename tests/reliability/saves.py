@@ -1,4 +1,4 @@
-"""Save, load, resume and sample models and runs of random settings, whatever is accepted."""
+"""Save, load, resume and sample models and runs with random settings."""
 import argparse
 import contextlib
 import dataclasses
@@ -15,27 +15,22 @@ from model import (CharTokenizer, Transformer, TransformerConfig, generate, load
 from model.checkpoint import restore_optimizer
 from model.run import packed_and_other_matrices
 from model.settings import Settings
+from tests import flags
 
+FLAGS = {"count": (flags.whole, 300, "models, and a fourth as many runs"),
+         "inputs": (flags.count, 0, "seed of the settings")}
 TEXT = "the quick brown fox\njumps over the lazy dog. " * 60
-# What is small, where the bounds of a field allow more than a moment.
+# The largest value of a field, where its bounds allow larger ones.
 SMALL = {"vocab_size": 40, "block_size": 12, "n_layer": 2, "n_head": 4, "n_embd": 24, "ngrams": 4,
          "ngram_rows": 50, "n_inner": 9, "n_kv_head": 4, "batch_size": 3, "eval_interval": 2,
          "gradient_accumulation_steps": 2, "max_iters": 2, "eval_iters": 2, "threads": 1}
 ENDLESS = 10 ** 12      # the block of a model whose positions are not learned
-# Settings of a run that a case sets itself, or that make it no run to resume.
+# Settings that a case sets itself, or with which there is no run to resume.
 SET = {"data", "out_dir", "init_from", "max_iters", "minutes", "replay", "explain", "profile"}
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The settings on the command line."""
-    parser.add_argument("--count", type=int, default=300,
-                        help="models, and a fourth as many runs (default: %(default)s)")
-    parser.add_argument("--inputs", type=int, default=0, metavar="SEED",
-                        help="of the settings (default: %(default)s)")
-
-
 def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
-    """Whether each case came back as it was."""
+    """Return whether each model and run came back as it was saved."""
     wrong = []
     for check, count in ((check_model, options.count), (check_run, options.count // 4)):
         for seed in range(options.inputs, options.inputs + count):
@@ -49,7 +44,7 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
 
 
 def drawn(field: dataclasses.Field, rng: np.random.Generator) -> object:
-    """A value that a field may have, of each kind that Python may give."""
+    """Return a random value of a field, also as a NumPy scalar."""
     bounds = field.metadata["bounds"]
     if field.default is None and rng.random() < 0.5:
         return None
@@ -69,7 +64,7 @@ def drawn(field: dataclasses.Field, rng: np.random.Generator) -> object:
 
 
 def config_of(rng: np.random.Generator) -> TransformerConfig:
-    """A configuration that is accepted, any field of it as drawn."""
+    """Return a random configuration that is valid."""
     while True:
         given = {field.name: drawn(field, rng) for field in dataclasses.fields(TransformerConfig)}
         if given["position"] != "learned" and rng.random() < 0.3:
@@ -79,7 +74,7 @@ def config_of(rng: np.random.Generator) -> TransformerConfig:
 
 
 def optimizer_of(model: Transformer, kind: str) -> mg.optim.Optimizer:
-    """An optimiser of all parameters, of one kind or of two."""
+    """Return an optimiser of this kind, with SGD for what Muon does not take."""
     if kind == "Muon":
         groups = packed_and_other_matrices(model)
         taken = {id(p) for group in groups for p in group["params"]}
@@ -90,14 +85,14 @@ def optimizer_of(model: Transformer, kind: str) -> mg.optim.Optimizer:
 
 
 def step(model: Transformer, optimizer: mg.optim.Optimizer, ids: np.ndarray) -> None:
-    """A step of training."""
+    """Take a training step."""
     mg.cross_entropy(model(ids), ids).backward()
     optimizer.step()
     optimizer.zero_grad()
 
 
 def check_model(seed: int, folder: pathlib.Path) -> None:
-    """A random model, trained by a random optimiser, comes back, goes on and writes as itself."""
+    """Check that a random model and its optimiser, loaded, train and sample like the saved ones."""
     rng, path = np.random.default_rng(seed), folder / "ckpt.npz"
     config, dtype = config_of(rng), rng.choice([np.float32, np.float64])
     kind = str(rng.choice(["AdamW", "SGD", "Muon"]))
@@ -123,7 +118,7 @@ def check_model(seed: int, folder: pathlib.Path) -> None:
 
 
 def check_run(seed: int, folder: pathlib.Path) -> None:
-    """A run of random settings ends, is resumed, and its model writes; or it is refused at once."""
+    """Check that a run with random settings ends, is resumed, and is sampled from."""
     rng = np.random.default_rng(seed)
     folder.mkdir()
     (folder / "text.txt").write_text(TEXT, encoding="utf-8")
@@ -133,13 +128,13 @@ def check_run(seed: int, folder: pathlib.Path) -> None:
         settings = Settings(**given, max_iters=int(rng.integers(3)))
         if not settings.problems():
             break
-    flags = [word for name, value in given.items() if value is not None
+    words = [word for name, value in given.items() if value is not None
              for word in ([f"--{'' if value else 'no-'}{name}"] if isinstance(value, bool) else
                           [f"--{name}", str(value)])]
     aside = io.TextIOWrapper(io.BytesIO())
     out_dir = ["--out_dir", str(folder / "out")]
     with contextlib.redirect_stdout(aside), contextlib.redirect_stderr(aside):
-        train.main(["--data", str(folder / "text.txt"), *flags, *out_dir,
+        train.main(["--data", str(folder / "text.txt"), *words, *out_dir,
                     "--max_iters", str(settings.max_iters)])
         train.main(["--init_from", "resume", *out_dir, "--max_iters", str(settings.max_iters + 2)])
         sample.main([*out_dir, "--max_new_tokens", "20"])
@@ -149,5 +144,5 @@ def check_run(seed: int, folder: pathlib.Path) -> None:
 
 
 def fields(settings: type) -> dict[str, dataclasses.Field]:
-    """The fields of a dataclass by name."""
+    """Return the fields of a dataclass by name."""
     return {field.name: field for field in dataclasses.fields(settings)}

@@ -1,20 +1,17 @@
-"""What is handed to the program from outside, each as bytes that a fuzzer may change.
+"""Input that comes from outside the program, each kind as bytes that a fuzzer can change.
 
-A target takes bytes, does with them what the program does, and says how that ended; it raises if
-that was no plain answer: an error of another kind than announced, or of more than a line, or what
-was accepted and is not what it should be.
+A target takes bytes, does with them what the program does, and returns "accepted" or "refused".  It
+raises if the answer was not plain: another error than documented, an error of several lines, or
+a result that is wrong.
 """
 import contextlib
-import difflib
 import functools
-import hashlib
 import io
 import json
-import math
 import pathlib
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,121 +19,44 @@ import numpy as np
 import data
 import train
 from data.tokenizer import MissingLibrary, UnknownCharacterError
-from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
-                   load_checkpoint, sample)
+from model import CharTokenizer, Transformer, TransformerConfig, sample
 from model.count import __main__ as count
 from model.interactive import session
 from model.look import __main__ as look
 from model.convert import hugging_face, nanogpt
 from model.convert.model_file import FormatError, ModelFile
 from model.checkpoint import Checkpoint
-from model.replay.nan import restored, sentence
-from model.run import Folder, State
-from model.settings import settings_of
+from model.run import Folder
 from model.transformer import parameter_shapes
-from tests.reliability.damage import save_small
 
 SEALED = b"\x40\0"       # the end of a zip whose comment has 64 bytes: the seal
 
 
 class Target(NamedTuple):
-    """What to hand over, and what to begin with."""
+    """A check of some bytes, and bytes to begin with."""
     check: Callable[[bytes], str]
     seeds: Callable[[], list[bytes]]
     most: int                                   # bytes of an input
-    words: Callable[[], list[bytes]] = list     # that a fuzzer would not find by itself
+    words: Callable[[], list[bytes]] = list     # which a fuzzer would not find by itself
 
 
 @functools.cache
 def scratch() -> pathlib.Path:
-    """A file to write to."""
-    scratch.folder = tempfile.TemporaryDirectory()      # which is removed with this module
+    """Return a file to write to; its folder is removed with this module."""
+    scratch.folder = tempfile.TemporaryDirectory()
     return pathlib.Path(scratch.folder.name) / "file"
 
 
 def in_a_line(error: object) -> str:
-    """An answer, if it is one line."""
+    """Return "refused" if the message is one line."""
     assert str(error) and "\n" not in str(error), f"an answer of several lines: {error}"
     return "refused"
-
-
-# Checkpoints: the bytes of a file, as they are or sealed, or of one array in a whole file
-
-@functools.cache
-def members() -> dict[str, bytes]:
-    """What is in a small checkpoint."""
-    save_small(scratch())
-    with zipfile.ZipFile(scratch()) as whole:
-        return {name: whole.read(name) for name in whole.namelist()}
-
-
-def checkpoint(content: bytes) -> str:
-    """The first byte says which of these the others are."""
-    kind, rest = content[:1] or b"\0", content[1:]
-    if kind[0] % 4 == 0:
-        scratch().write_bytes(rest)
-    elif kind[0] % 4 == 1:
-        scratch().write_bytes(sealed(rest[:-2] + SEALED))
-    else:
-        names = list(members())
-        name, body = names[(rest[:1] or b"\0")[0] % len(names)], rest[1:]
-        if kind[0] % 4 == 3:        # a text
-            name = ("config.npy", "training.npy")[(rest[:1] or b"\0")[0] % 2]
-            body = npy(np.array(body.decode("utf-8", "replace")))
-        scratch().write_bytes(sealed(zipped(members() | {name: body})[:-2] + SEALED))
-    try:
-        found = load_checkpoint(scratch())
-    except CheckpointError as error:
-        return in_a_line(error)
-    assert all(np.isfinite(p.data).all() for p in found.model.parameters())
-    assert found.tokenizer.vocab_size == found.model.config.vocab_size
-    with contextlib.suppress(ValueError):
-        State(seed=0).restore(found.training.get("state", {}))
-    with contextlib.suppress(IndexError, KeyError, OverflowError, TypeError, ValueError):
-        sentence(restored(found.training))
-    with contextlib.suppress(KeyError, ValueError):
-        settings_of(found, "out")
-    return "accepted"
-
-
-def sealed(content: bytes) -> bytes:
-    """As if it had been written so."""
-    return content + hashlib.sha256(content).hexdigest().encode()
-
-
-def zipped(contents: dict[str, bytes]) -> bytes:
-    """A zip of these."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as whole:
-        for name, content in contents.items():
-            whole.writestr(zipfile.ZipInfo(name), content)
-    return file.getvalue()
-
-
-def npy(a: np.ndarray) -> bytes:
-    """An array as np.save writes it."""
-    file = io.BytesIO()
-    np.save(file, a, allow_pickle=False)
-    return file.getvalue()
-
-
-def checkpoints() -> list[bytes]:
-    """Of each kind, whole ones."""
-    case = dict(part="training", step=1, loss=math.nan, norm=1.0, batches=[[[[0, 0]]] * 2])
-    record = {"settings": {"data": "a", "learning_rate": 0.1}, "state": State(seed=0).saved(),
-              "text": "0" * 64, "nan": case}
-    config = {"vocab_size": 3, "block_size": 2, "n_layer": 1, "n_head": 1, "n_embd": 2,
-              "dropout": 0.0, "bias": False, "n_kv_head": None, "position": "learned"}
-    small = zipped(members())
-    return [b"\0" + small, b"\1" + small,
-            *(bytes((2, i)) + content for i, content in enumerate(members().values())),
-            b"\3\0" + json.dumps(config).encode(), b"\3\1" + json.dumps(record).encode()]
 
 
 # Models of other programs
 
 def is_whole(found: ModelFile) -> str:
-    """Hold all arrays of a model to its configuration."""
+    """Compare all arrays of a model with its configuration."""
     arrays = dict(found.weights)
     assert {name: a.shape for name, a in arrays.items()} == dict(parameter_shapes(found.config))
     assert all(a.dtype == np.float32 for a in arrays.values())
@@ -151,7 +71,7 @@ FOLDER = ("config.json", "tokenizer.json", "model.safetensors", "model.safetenso
 
 @functools.cache
 def folder_files() -> dict[str, bytes]:
-    """The files of a folder with a small model of Llama's parts."""
+    """Return the files of a folder with a small model of Llama's parts."""
     config = TransformerConfig(3, block_size=2, n_layer=1, n_head=1, n_embd=2, position="rotary",
                                norm="rms_gain", activation="swiglu", n_inner=1)
     found = ModelFile("", config, Transformer(config).state_dict(), CharTokenizer("ab\n"))
@@ -163,13 +83,12 @@ def folder_files() -> dict[str, bytes]:
 
 
 def safetensors_header(content: bytes) -> list[str]:
-    """The names in it."""
+    """Return the names in the header."""
     return list(json.loads(content[8:8 + int.from_bytes(content[:8], "little")]))
 
 
 def hugging_face_folder(content: bytes) -> str:
-    """The first byte says which file of the folder the others are; or they are the header of its
-    tensors."""
+    """Replace a file, or the header of the tensors: which one, the first byte says."""
     kind, rest = (content[:1] or b"\0")[0] % 5, content[1:]
     whole = folder_files()
     with tempfile.TemporaryDirectory(dir=scratch().parent) as folder:
@@ -187,7 +106,7 @@ def hugging_face_folder(content: bytes) -> str:
 
 
 def hugging_face_folders() -> list[bytes]:
-    """Of each kind, a whole one."""
+    """Return each file, and the header."""
     whole = folder_files()
     header = whole[FOLDER[2]][8:8 + int.from_bytes(whole[FOLDER[2]][:8], "little")]
     return [bytes([i]) + whole[name] for i, name in enumerate(FOLDER)] + [b"\4" + header]
@@ -200,14 +119,23 @@ NANOGPT = pathlib.Path(__file__).parents[1] / "reference" / "nanogpt"
 
 @functools.cache
 def nanogpt_files() -> tuple[dict[str, bytes], bytes]:
-    """The members of a checkpoint of nanoGPT's, and its meta.pkl."""
+    """Return the members of a checkpoint of nanoGPT, and its meta.pkl."""
     with zipfile.ZipFile(NANOGPT / "ckpt.pt") as whole:
         members = {name: whole.read(name) for name in whole.namelist()}
     return members, (NANOGPT / "meta.pkl").read_bytes()
 
 
+def zipped(contents: dict[str, bytes]) -> bytes:
+    """Return a zip of these."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as whole:
+        for name, content in contents.items():
+            whole.writestr(zipfile.ZipInfo(name), content)
+    return file.getvalue()
+
+
 def nanogpt_checkpoint(content: bytes) -> str:
-    """The first byte says which of these the others are."""
+    """Replace one of these: which one, the first byte says."""
     kind, rest = (content[:1] or b"\0")[0] % 3, content[1:]
     members, meta = nanogpt_files()
     file = rest if kind == 0 else zipped(members | ({"ckpt/data.pkl": rest} if kind == 1 else {}))
@@ -221,7 +149,7 @@ def nanogpt_checkpoint(content: bytes) -> str:
 
 
 def nanogpt_checkpoints() -> list[bytes]:
-    """Of each kind, a whole one."""
+    """Return one of each kind."""
     members, meta = nanogpt_files()
     return [b"\0" + (NANOGPT / "ckpt.pt").read_bytes(), b"\1" + members["ckpt/data.pkl"],
             b"\2" + meta]
@@ -230,7 +158,7 @@ def nanogpt_checkpoints() -> list[bytes]:
 # Texts to make a vocabulary of, and to encode by it
 
 def tokenizer(content: bytes) -> str:
-    """Two texts, half and half, of any characters, lone surrogates among them."""
+    """Make a vocabulary of the first half of a text, and encode the second."""
     text = content.decode("utf-8", "surrogateescape")
     known, other = text[:len(text) // 2], text[len(text) // 2:]
     try:
@@ -255,7 +183,7 @@ def tokenizer(content: bytes) -> str:
 
 
 def texts() -> list[bytes]:
-    """ASCII, all lengths of UTF-8, and half a pair."""
+    """Return ASCII, all lengths of UTF-8, and a lone surrogate."""
     return [b"ab\nba", "aé漢🙂".encode() * 2, b"a\xed\xa0\x80a", bytes(8), "aAbB\u0301’".encode(),
             bytes(range(256))]
 
@@ -263,7 +191,7 @@ def texts() -> list[bytes]:
 # Files given with --data
 
 def text(content: bytes) -> str:
-    """A block size, and a file's bytes."""
+    """Read a file of these bytes; the first is the block size."""
     block_size = content[0] % 8 + 1 if content else 1
     scratch().write_bytes(content[1:])
     try:
@@ -287,7 +215,7 @@ def text(content: bytes) -> str:
 
 
 def files() -> list[bytes]:
-    """Texts with line ends and marks of all kinds, and what is none."""
+    """Return texts with line ends and marks of all kinds, and files that are no text."""
     return [b"\0" + b"to be or not to be\n" * 8, b"\3\xef\xbb\xbf" + b"a\r\nb\rc\n" * 20,
             "\1aé漢🙂".encode() * 10, b"\0" + "text".encode("utf-16"), b"\2\x93NUMPY\1\0", b"\1\xff"]
 
@@ -300,7 +228,8 @@ COMMANDS = {"train": (train, ("train", "replay")),
 
 
 def flags(content: bytes) -> str:
-    """Words with a NUL between them, the command first; up to where it would begin."""
+    """Give a command its words, up to where it would begin.  A NUL separates the words; the first
+    names the command."""
     prepare()
     command, *words = content.decode("utf-8", "surrogateescape").split("\0")
     module = COMMANDS.get(command, (train,))[0]
@@ -320,7 +249,7 @@ def flags(content: bytes) -> str:
 
 @functools.cache
 def prepare() -> None:
-    """Have each command end where it would begin, and read nothing; a run to resume is there."""
+    """Make each command end where it would begin, read no file, and find a run to resume."""
     for module, begins in COMMANDS.values():
         module.Parser = functools.cache(module.Parser)      # which takes a millisecond to make
         for name in begins:
@@ -333,23 +262,17 @@ def prepare() -> None:
     data.read_texts = lambda words: data.Texts(text.characters, [("a", len(text))], [])
     Folder.resume = lambda *_, **__: run
     sample.load_checkpoint = count.load_checkpoint = lambda *_: run
-    difflib.get_close_matches = near        # which would take half of the time
     sample.write = session.continue_typed = lambda *_: (0, 0.0)
 
 
-def near(word: str, known: Iterable[str], n: int, cutoff: float = 0) -> list[str]:
-    """Those with the same beginning."""
-    return [other for other in known if other[:2] == word[:2]][:n]
-
-
 def words() -> list[bytes]:
-    """Every flag there is."""
+    """Return every flag."""
     return [option.encode() for module, _ in COMMANDS.values()
             for option in module.Parser("x", "", module.Settings)._option_string_actions]
 
 
 def command_lines() -> list[bytes]:
-    """Each command with some of what it takes, and mistakes."""
+    """Return command lines with right flags, and with mistakes."""
     lines = ["train", "train --max_iters 3 --data a.txt --bias --no-explain --n_head=2",
              "train --init_from resume --n_layer 2 --min_lr 1e-3 --dropout .5", "train --profile",
              "train --replay out/nan.npz", "train --n_embd 30 --n_kv_head 3 --position rotary",
@@ -362,8 +285,7 @@ def command_lines() -> list[bytes]:
     return [line.replace(" ", "\0").encode() for line in lines]
 
 
-TARGETS = {"checkpoint": Target(checkpoint, checkpoints, 20_000),
-           "folder": Target(hugging_face_folder, hugging_face_folders, 6_000),
+TARGETS = {"folder": Target(hugging_face_folder, hugging_face_folders, 6_000),
            "nanogpt": Target(nanogpt_checkpoint, nanogpt_checkpoints, 60_000),
            "tokenizer": Target(tokenizer, texts, 400), "data": Target(text, files, 2_000),
            "flags": Target(flags, command_lines, 120, words)}

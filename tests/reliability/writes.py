@@ -16,7 +16,8 @@ import numpy as np
 
 import train
 from model import files
-from tests.reliability.outcome import checkpoint, differences
+from tests.flags import whole
+from tests.reliability.runs import checkpoint, differences
 
 # An evaluation that is the best, steps without one that write last.npz, and a last evaluation.
 SMALL = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
@@ -24,19 +25,13 @@ SMALL = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "1
          "--dropout", "0.1", "--warmup_iters", "2", "--ngram_rows", "100",
          "--checkpoint_interval", "1e-9"]
 HOW = ("kill", "two signals")
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The settings on the command line."""
-    parser.add_argument("--how", choices=HOW, default=HOW[0],
-                        help="SIGKILL, or SIGTERM and at once SIGINT (default: %(default)s)")
-    parser.add_argument("--every", type=int, default=1, metavar="N",
-                        help="each N-th of them only (default: %(default)s)")
+FLAGS = {"how": (HOW, HOW[0], "SIGKILL, or SIGTERM and at once SIGINT"),
+         "every": (whole, 1, "take each N-th place only")}
 
 
 def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
-    """Whether every interrupted run, gone on with, ended as the one that was left alone."""
-    train.report = lambda *_: None          # the sample at the end has nothing to add
+    """Return whether every interrupted run, resumed, ended as the one that was left alone."""
+    train.report = lambda *_: None          # the sample at the end adds nothing here
     text = folder / "text.txt"
     text.write_text("".join(np.random.default_rng(0).choice(list("abcdef \n"), 2000)))
     flags = ["--data", str(text), *SMALL, *options.train]
@@ -45,7 +40,7 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
     for n in itertools.count(1, options.every):
         cut = folder / f"cut{n}"
         _, where = forked(train_in, cut, flags, n, options.how)
-        if not where:                       # it came to its end before
+        if not where:                       # it ended before
             break
         places += 1
         code, _ = forked(train_in, cut, ["--init_from", "resume"] if checkpoint(cut) else flags)
@@ -59,7 +54,7 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
 
 
 def forked(f: Callable, *arguments) -> tuple[int, str]:
-    """Call a function in a copy of this process: the status of its end, and where it died."""
+    """Call a function in a copy of this process; return its status, and where it died."""
     sys.stdout.flush()
     reading, writing = os.pipe()
     process = os.fork()
@@ -80,7 +75,7 @@ def forked(f: Callable, *arguments) -> tuple[int, str]:
 
 def train_in(out_dir: pathlib.Path, flags: list[str], at: int = 0, how: str = HOW[0],
              tell: Callable[[str], object] = print) -> None:
-    """Run train.py, and have it die at its so-many-th call (0: never), after it has told where."""
+    """Run train.py, and let it die at the call of this number (0: never), after telling where."""
     calls = itertools.count(1)
 
     def here(where):
@@ -98,7 +93,7 @@ def train_in(out_dir: pathlib.Path, flags: list[str], at: int = 0, how: str = HO
 
 
 def watch(here: Callable[[str], None]) -> None:
-    """Have `here` called in the middle of each write, and before each rename and fsync."""
+    """Call `here` in the middle of each write, and before each rename and fsync."""
     class Halves(io.FileIO):
         def write(self, content):
             half = len(content) // 2

@@ -1,0 +1,145 @@
+"""Start runs of train.py, kill them, resume them, and compare the files that they leave."""
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from model.checkpoint import BEST, LAST, PREVIOUS
+from tests.flags import count, positive, whole
+from tests.kit import ROOT, arrays, losses
+
+OF_THE_CLOCK = ("seconds", "evaluated_at")      # in the state
+THREADS = ("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+OBSERVED = """
+import os, pathlib, sys
+import train
+from model.run import State
+
+folder, note = pathlib.Path(sys.argv.pop(1)), State.note_step
+(folder / f"{os.getpid()}.process").touch()
+
+def note_step(state, loss, seconds, taken):
+    note(state, loss, seconds, taken)
+    with open(folder / "steps", "a") as file:
+        print(state.iteration, seconds, file=file)
+
+State.note_step = note_step
+train.main()
+"""
+FLAGS = {"count": (whole, 20, "kills"),
+         "interval": (positive, 1.0, "seconds between checkpoints"),
+         "steps": (whole, 400, "of a run"),
+         "moments": (count, 0, "seed of the moments of the kills")}
+
+
+def start(out_dir: pathlib.Path, flags: list[str], launcher: tuple[str, ...] = (),
+          **environment: str) -> subprocess.Popen:
+    """Start train.py.  What it prints, its processes and its steps are noted in files."""
+    notes = notes_of(out_dir)
+    notes.mkdir(exist_ok=True)
+    for file in notes.iterdir():
+        file.unlink()
+    (notes / "steps").touch()
+    with open(notes / "printed", "w", encoding="utf-8") as file:
+        return subprocess.Popen(
+            [*launcher, sys.executable, "-c", OBSERVED, notes, "--out_dir", out_dir, *flags],
+            cwd=ROOT, env=os.environ | environment, stdout=file, stderr=subprocess.STDOUT)
+
+
+def notes_of(out_dir: pathlib.Path) -> pathlib.Path:
+    """Return the folder of the notes on a run."""
+    return out_dir.with_suffix(".notes")
+
+
+def steps_since(out_dir: pathlib.Path) -> list[tuple[int, float]]:
+    """Return the number and the seconds of each step since the start of a run."""
+    lines = (notes_of(out_dir) / "steps").read_text().splitlines()
+    return [(int(step), float(seconds)) for step, seconds in map(str.split, lines)]
+
+
+def pass_moment(process: subprocess.Popen, ready: Callable[[], bool], wait: float,
+                also: Callable[[], bool] = lambda: True) -> bool:
+    """Wait until a run is ready, for some seconds more, and until `also` holds; return False if the
+    run ends before."""
+    until = None
+    while until is None or time.monotonic() < until or not also():
+        if process.poll() is not None:
+            return False
+        if until is None and ready():
+            until = time.monotonic() + wait
+        time.sleep(0.0005)
+    return True
+
+
+def end_alike(options: Any, folder: pathlib.Path, flags: list[str],
+              start_one: Callable[[pathlib.Path, list[str]], subprocess.Popen],
+              kill: Callable[[subprocess.Popen, pathlib.Path, int, random.Random], Any]
+              ) -> tuple[list, int, int]:
+    """Start runs, kill them, resume each until it ends, and compare it with one that is left alone.
+
+    Parameters
+    ----------
+    kill : kills a run of a process and an out_dir, of this number and at a random moment; returns
+        what is to be known of it, or None if the run has ended before.
+
+    Returns
+    -------
+    What the kills returned, how many runs have ended, and how many of these differ.
+    """
+    flags = ["--max_iters", str(options.steps), "--eval_interval", str(max(options.steps // 4, 1)),
+             "--eval_iters", "2", "--dropout", "0.1", "--checkpoint_interval",
+             str(options.interval), *flags, *options.train]
+    alone, draw = folder / "alone", random.Random(options.moments)
+    if start(alone, flags).wait():
+        sys.exit(f"the run that is left alone failed:\n{(notes_of(alone) / 'printed').read_text()}")
+    kills, ended, different = [], 0, 0
+    while len(kills) < options.count or not ended or (folder / f"killed{ended}").exists():
+        cut = folder / f"killed{ended}"
+        process = start_one(cut, ["--init_from", "resume"] if checkpoint(cut) else flags)
+        if len(kills) < options.count and (met := kill(process, cut, len(kills), draw)):
+            kills.append(met)
+            continue
+        found = ([(notes_of(cut) / "printed").read_text()] if process.wait() else
+                 differences(cut, alone))
+        print("".join(f"run {ended}: {what}\n" for what in found), end="", flush=True)
+        different += bool(found)
+        ended += 1
+    return kills, ended, different
+
+
+def checkpoint(folder: pathlib.Path) -> pathlib.Path | None:
+    """Return what a run in this folder would be resumed from."""
+    return next((path for name in (LAST, PREVIOUS) if (path := folder / name).exists()), None)
+
+
+def differences(folder: pathlib.Path, other: pathlib.Path) -> list[str]:
+    """Return what is not the same bit for bit in the files of two runs: weights, optimiser,
+    generators, data position, schedule, best model, log.csv."""
+    found = [f"log.csv: {a} is not {b}" for a, b in [(losses(folder), losses(other))] if a != b]
+    for name in (BEST, LAST):
+        a, b = contents(folder / name), contents(other / name)
+        found += [f"{name}: {key}" for key in sorted(a.keys() | b.keys())
+                  if a.get(key) != b.get(key)]
+    return found
+
+
+def contents(path: pathlib.Path) -> dict:
+    """Return every array of a checkpoint as dtype, shape and bytes, and every entry of its state,
+    except for what depends on the clock and on the folder."""
+    found = arrays(path)
+    training = json.loads(str(found.pop("training")))
+    return ({name: (a.dtype.str, a.shape, a.tobytes()) for name, a in found.items()}
+            | {f"state/{name}": value for name, value in training["state"].items()
+               if name not in OF_THE_CLOCK}
+            | {f"settings/{name}": value for name, value in training["settings"].items()
+               if name != "out_dir"} | {"text": training["text"]})
+
+
+def environment_of_all_threads() -> dict[str, str]:
+    """Return the environment without limits of threads."""
+    return {name: value for name, value in os.environ.items() if name not in THREADS}
