@@ -7,7 +7,6 @@ import math
 import os
 import pathlib
 import platform
-import subprocess
 import sys
 import textwrap
 import time
@@ -22,8 +21,6 @@ from tests.benchmarks.timing import Timed, dropped_turns, take_turns
 
 WIDTH = 100
 FASTER = "{:.2f} x as fast"
-VECTORS = {"avx512f": "AVX-512", "avx512bf16": "AVX-512 BF16", "amx-bf16": "AMX BF16",
-           "avx2": "AVX2", "fma": "FMA", "neon": "NEON"}
 PLOTS = {"svg.fonttype": "none", "svg.hashsalt": "board", "font.size": 10,
          "axes.spines.top": False, "axes.spines.right": False}
 NO_PLOT = "No plot, because matplotlib is not installed: python -m pip install -e '.[board]'"
@@ -137,36 +134,19 @@ def earlier(options: argparse.Namespace) -> dict | None:
 def machine() -> dict[str, str]:
     """Return what the times depend on."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    versions = []
-    for name in ("numpy", "numba", "llvmlite", "torch"):
+    versions, name = [], platform.processor() or platform.machine()
+    for package in ("numpy", "numba", "llvmlite", "torch"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions.append(f"{name} {importlib.metadata.version(name)}")
-    return {"processor": f"{_processor()}; {', '.join(_vectors()) or 'vector features unknown'}",
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+    with contextlib.suppress(OSError, StopIteration):       # Linux
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.split(":")[1].strip() for line in lines if "model name" in line)
+    return {"processor": f"{name}; {llvmlite.binding.get_host_cpu_name()} to LLVM",
             "threads": f"{numba.get_num_threads()} of {os.cpu_count()}",
             "system": platform.platform(),
             "software": ", ".join([f"python {platform.python_version()}", *versions]),
             "BLAS": f"{blas['name']} {blas['version']}",
             "date": time.strftime("%Y-%m-%d %H:%M")}
-
-
-def _processor():
-    with contextlib.suppress(OSError, StopIteration):
-        if platform.system() == "Linux":
-            lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-            return next(line.split(":")[1].strip() for line in lines if "model name" in line)
-        if platform.system() == "Darwin":
-            command = ["sysctl", "-n", "machdep.cpu.brand_string"]
-            return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    return platform.processor() or platform.machine()
-
-
-def _vectors():
-    if platform.machine().lower() in ("arm64", "aarch64"):      # LLVM does not say so on every one
-        return ["NEON"]
-    with contextlib.suppress(RuntimeError):
-        features = llvmlite.binding.get_host_cpu_features()
-        return [word for feature, word in VECTORS.items() if features.get(feature)]
-    return []
 
 
 def plot(draw_on: Callable[[Any], None], height: float, path: pathlib.Path) -> str:

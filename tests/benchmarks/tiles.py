@@ -10,10 +10,8 @@ import math
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -30,8 +28,6 @@ PROCESSORS = {"haswell": (X86, (32, 16)), "znver3": (X86, (32, 16)),
               "apple-m1": (APPLE, (16, 32)), "neoverse-v1": (ARM, (16, 32))}
 FLOATS = {np.float32: ir.FloatType(), np.float64: ir.DoubleType()}
 PASSES = 200        # of a loop, by llvm-mca
-ROWS, DEPTH = 96, 384       # of A, for what is measured; a multiple of every MR
-MOMENT, ROUNDS = 0.01, 30   # seconds of a turn
 
 _MULTIPLY_ADD = re.compile(r"\tv?fn?m(?:add|la)")
 _VECTOR = re.compile(r"\b(?:[xyz]mm|[qvz])\d")
@@ -102,82 +98,22 @@ def predicted_share(loop: Loop, name: str) -> float:
     return cycles[0] / cycles[1] if len(cycles) == 2 else math.nan
 
 
-def on_this_processor(module: ir.Module, name: str, *types: type) -> Callable:
-    """Compile a module for this processor; return one of its functions, with these ctypes of the
-    result and the arguments."""
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)),
+def tiles_here(dtype: type = np.float32, size: Size = HERE) -> Callable:
+    """Compile tiles for this processor; return a function of addresses and numbers."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(tiles_of(FLOATS[dtype], size))),
                                         processor.target_machine())
     engine.finalize_object()
-    function = ctypes.CFUNCTYPE(*types)(engine.get_function_address(name))
+    i64, address = ctypes.c_int64, ctypes.c_void_p
+    function = ctypes.CFUNCTYPE(None, address, i64, i64, i64, address, i64, address, i64, i64,
+                                ctypes.c_bool, i64, i64)(
+        engine.get_function_address(f"minigrad_tile_{FLOATS[dtype]}"))
     function.engine = engine            # it holds the machine code
     return function
 
 
-def tiles_here(dtype: type = np.float32, size: Size = HERE) -> Callable:
-    """Return the tiles of a size, as a Python function of addresses and numbers."""
-    i64, address = ctypes.c_int64, ctypes.c_void_p
-    return on_this_processor(
-        tiles_of(FLOATS[dtype], size), f"minigrad_tile_{FLOATS[dtype]}", None, address, i64, i64,
-        i64, address, i64, address, i64, i64, ctypes.c_bool, i64, i64)
-
-
-def measured_share(by_columns: bool) -> float:
-    """Return the rate of whole tiles on this processor over that of multiply-adds alone, one
-    thread, with B in the first-level cache."""
-    vector_bytes, MR, NV = HERE
-    width = vector_bytes // 4 * NV
-    a, b, c = (np.ones(shape, np.float32) for shape in ((ROWS, DEPTH), (DEPTH, width),
-                                                        (ROWS, width)))
-    layout = (1, MR, DEPTH * MR) if by_columns else (DEPTH, 1, MR * DEPTH)
-    product = partial(tiles_here(), a.ctypes.data, *layout, b.ctypes.data, 0, c.ctypes.data, width,
-                      DEPTH, False, ROWS, NV)
-    # A pass has as many multiply-adds as a tile has for each number of a row of A.
-    alone = partial(on_this_processor(_multiply_adds_alone(), "alone", ctypes.c_float,
-                                      ctypes.c_int64), ROWS // MR * DEPTH)
-    return float(np.median([_best(alone) / _best(product) for _ in range(ROUNDS)]))
-
-
-def _best(call):
-    """Return the seconds of the shortest call within a moment."""
-    times, end = [], time.perf_counter() + MOMENT
-    while time.perf_counter() < end:
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return min(times)
-
-
-def _multiply_adds_alone(size: Size = HERE) -> ir.Module:
-    """Return float alone(passes), whose loop has a tile's multiply-adds and nothing else."""
-    module, scalar, i64 = ir.Module("alone"), FLOATS[np.float32], ir.IntType(64)
-    vector = ir.VectorType(scalar, size.vector_bytes // 4)
-    fma = ir.Function(module, ir.FunctionType(vector, [vector] * 3),
-                      f"llvm.fmuladd.v{vector.count}f32")
-    function = ir.Function(module, ir.FunctionType(scalar, [i64]), "alone")
-    entry, loop, end = map(function.append_basic_block, ("entry", "loop", "end"))
-    ir.IRBuilder(entry).branch(loop)
-    builder = ir.IRBuilder(loop)
-    left, *sums = [builder.phi(kind) for kind in (i64, *[vector] * (size.MR * size.NV))]
-    # Sums that began alike would be one to LLVM.
-    starts = [ir.Constant(vector, [0.5 + i] * vector.count) for i in range(len(sums))]
-    factor = ir.Constant(vector, [0.5] * vector.count)
-    following = [builder.sub(left, i64(1)), *(builder.call(fma, [x, factor, factor])
-                                              for x in sums)]
-    for phi, start, value in zip((left, *sums), (function.args[0], *starts), following):
-        phi.add_incoming(start, entry)
-        phi.add_incoming(value, loop)
-    builder.cbranch(builder.icmp_signed(">", following[0], i64(0)), loop, end)
-    builder = ir.IRBuilder(end)
-    total = following[1]
-    for x in following[2:]:
-        total = builder.fadd(total, x)
-    builder.ret(builder.extract_element(total, ir.IntType(32)(0)))
-    return module
-
-
 def measure_tiles(options: argparse.Namespace, report: Report) -> None:
-    """Show the loop of whole tiles for each processor, and its speed on this one."""
-    here, rows = processor.name_and_features()[0], []
+    """Show the loop of whole tiles for each processor."""
+    rows = []
     for name, (_, kind) in PROCESSORS.items():
         size, found = SIZES[kind], loops(name)
         for by_columns in (0, 1):
@@ -187,12 +123,10 @@ def measure_tiles(options: argparse.Namespace, report: Report) -> None:
             rows.append([f"{name}, dense {'columns' if by_columns else 'rows'} of A",
                          f"{size.MR} x {size.NV} of {size.vector_bytes} bytes",
                          len(loop.code) / len(loop.multiply_adds),
-                         sum(len(loop.spills) for loop in of_tile), predicted_share(loop, name),
-                         measured_share(bool(by_columns)) if name == here else math.nan])
+                         sum(len(loop.spills) for loop in of_tile), predicted_share(loop, name)])
     report.table(
         "Tiles of a product: the innermost loop of whole ones",
         {"": "{}", "MR x NV vectors": "{}", "instructions a multiply-add": "{:.2f}",
-         "spills": "{}", "predicted": "{:.0%}", "measured": "{:.0%}"}, rows,
-        ["Predicted and measured: the share of the peak, which is the speed of the loop's "
-         "multiply-adds alone.  llvm-mca predicts, where it is installed and knows the processor; "
-         f"this one is {here}."])
+         "spills": "{}", "predicted": "{:.0%}"}, rows,
+        ["Predicted: the share of the peak, which is the speed of the loop's multiply-adds alone, "
+         "by llvm-mca, where it is installed and knows the processor."])
