@@ -53,106 +53,76 @@ def in_a_line(error: object) -> str:
     return "refused"
 
 
-# Models of other programs
+# Models of other programs: files of which one is replaced, or a part of one
 
-def is_whole(found: ModelFile) -> str:
-    """Compare all arrays of a model with its configuration."""
-    arrays = dict(found.weights)
-    assert {name: a.shape for name, a in arrays.items()} == dict(parameter_shapes(found.config))
-    assert all(a.dtype == np.float32 for a in arrays.values())
-    assert found.tokenizer.vocab_size == found.config.vocab_size
-    return "accepted"
-
-
-# Folders of Hugging Face: one of its files, or the header of its tensors
-
+Part = tuple[str, bytes, Callable[[bytes], bytes]]      # file, content, file with other content
 FOLDER = ("config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json")
+NANOGPT = pathlib.Path(__file__).parents[1] / "reference" / "nanogpt"
+
+
+def same(content: bytes) -> bytes:
+    """Return the content."""
+    return content
 
 
 @functools.cache
-def folder_files() -> dict[str, bytes]:
-    """Return the files of a folder with a small model of Llama's parts."""
+def hugging_face_parts() -> list[Part]:
+    """Return the files of a folder with a small model of Llama's parts, and the tensors' header."""
     config = TransformerConfig(3, block_size=2, n_layer=1, n_head=1, n_embd=2, position="rotary",
                                norm="rms_gain", activation="swiglu", n_inner=1)
     found = ModelFile("", config, Transformer(config).state_dict(), CharTokenizer("ab\n"))
     with tempfile.TemporaryDirectory() as folder:
         hugging_face.write(folder, found)
-        written = {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
-    where = dict.fromkeys(safetensors_header(written[FOLDER[2]])[1:], FOLDER[2])
-    return written | {FOLDER[3]: json.dumps({"weight_map": where}).encode()}
-
-
-def safetensors_header(content: bytes) -> list[str]:
-    """Return the names in the header."""
-    return list(json.loads(content[8:8 + int.from_bytes(content[:8], "little")]))
-
-
-def hugging_face_folder(content: bytes) -> str:
-    """Replace a file, or the header of the tensors: which one, the first byte says."""
-    kind, rest = (content[:1] or b"\0")[0] % 5, content[1:]
-    whole = folder_files()
-    with tempfile.TemporaryDirectory(dir=scratch().parent) as folder:
-        for name in FOLDER[:3]:
-            pathlib.Path(folder, name).write_bytes(whole[name])
-        if kind == 4:
-            body = whole[FOLDER[2]]
-            body = body[8 + int.from_bytes(body[:8], "little"):]
-            kind, rest = 2, len(rest).to_bytes(8, "little") + rest + body
-        pathlib.Path(folder, FOLDER[kind]).write_bytes(rest)
-        try:
-            return is_whole(hugging_face.read(folder))
-        except (FormatError, MissingLibrary) as error:
-            return in_a_line(error)
-
-
-def hugging_face_folders() -> list[bytes]:
-    """Return each file, and the header."""
-    whole = folder_files()
-    header = whole[FOLDER[2]][8:8 + int.from_bytes(whole[FOLDER[2]][:8], "little")]
-    return [bytes([i]) + whole[name] for i, name in enumerate(FOLDER)] + [b"\4" + header]
-
-
-# Checkpoints of nanoGPT: a file, its pickle, or its meta.pkl
-
-NANOGPT = pathlib.Path(__file__).parents[1] / "reference" / "nanogpt"
+        files = {name: pathlib.Path(folder, name).read_bytes() for name in FOLDER[:3]}
+    tensors = files[FOLDER[2]]
+    start = 8 + int.from_bytes(tensors[:8], "little")
+    header = tensors[8:start]
+    index = {"weight_map": dict.fromkeys([*json.loads(header)][1:], FOLDER[2])}
+    return [*((name, content, same) for name, content in files.items()),
+            (FOLDER[3], json.dumps(index).encode(), same),
+            (FOLDER[2], header,
+             lambda other: len(other).to_bytes(8, "little") + other + tensors[start:])]
 
 
 @functools.cache
-def nanogpt_files() -> tuple[dict[str, bytes], bytes]:
-    """Return the members of a checkpoint of nanoGPT, and its meta.pkl."""
+def nanogpt_parts() -> list[Part]:
+    """Return a checkpoint of nanoGPT, the pickle in it, and its meta.pkl."""
     with zipfile.ZipFile(NANOGPT / "ckpt.pt") as whole:
         members = {name: whole.read(name) for name in whole.namelist()}
-    return members, (NANOGPT / "meta.pkl").read_bytes()
+
+    def with_pickle(content):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as whole:
+            for name, member in (members | {"ckpt/data.pkl": content}).items():
+                whole.writestr(zipfile.ZipInfo(name), member)
+        return file.getvalue()
+    return [("ckpt.pt", (NANOGPT / "ckpt.pt").read_bytes(), same),
+            ("ckpt.pt", members["ckpt/data.pkl"], with_pickle),
+            ("meta.pkl", (NANOGPT / "meta.pkl").read_bytes(), same)]
 
 
-def zipped(contents: dict[str, bytes]) -> bytes:
-    """Return a zip of these."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as whole:
-        for name, content in contents.items():
-            whole.writestr(zipfile.ZipInfo(name), content)
-    return file.getvalue()
-
-
-def nanogpt_checkpoint(content: bytes) -> str:
-    """Replace one of these: which one, the first byte says."""
-    kind, rest = (content[:1] or b"\0")[0] % 3, content[1:]
-    members, meta = nanogpt_files()
-    file = rest if kind == 0 else zipped(members | ({"ckpt/data.pkl": rest} if kind == 1 else {}))
-    folder = scratch().parent
-    (folder / "ckpt.pt").write_bytes(file)
-    (folder / "meta.pkl").write_bytes(rest if kind == 2 else meta)
-    try:
-        return is_whole(nanogpt.read(folder / "ckpt.pt"))
-    except FormatError as error:
-        return in_a_line(error)
-
-
-def nanogpt_checkpoints() -> list[bytes]:
-    """Return one of each kind."""
-    members, meta = nanogpt_files()
-    return [b"\0" + (NANOGPT / "ckpt.pt").read_bytes(), b"\1" + members["ckpt/data.pkl"],
-            b"\2" + meta]
+def model_of_others(parts: Callable[[], list[Part]], optional: tuple[str, ...],
+                    read: Callable[[pathlib.Path], Found]) -> Target:
+    """Return a target that replaces a part: which one, the first byte says.  `optional` files are
+    only there if they are that part."""
+    def check(content):
+        name, _, make = parts()[(content[:1] or b"\0")[0] % len(parts())]
+        files = {file: whole for file, whole, made in parts()
+                 if made is same and file not in optional} | {name: make(content[1:])}
+        with tempfile.TemporaryDirectory() as folder:
+            for file, whole in files.items():
+                pathlib.Path(folder, file).write_bytes(whole)
+            try:
+                found = read(pathlib.Path(folder))
+                arrays = dict(found.weights)        # which may be read only now
+            except (FormatError, MissingLibrary) as error:
+                return in_a_line(error)
+        assert {name: a.shape for name, a in arrays.items()} == dict(parameter_shapes(found.config))
+        assert all(a.dtype == np.float32 for a in arrays.values())
+        assert found.tokenizer.vocab_size == found.config.vocab_size
+        return "accepted"
+    return Target(check, lambda: [bytes([i]) + whole for i, (_, whole, _) in enumerate(parts())],
+                  60_000)
 
 
 # Texts to make a vocabulary of, and to encode by it
@@ -285,7 +255,8 @@ def command_lines() -> list[bytes]:
     return [line.replace(" ", "\0").encode() for line in lines]
 
 
-TARGETS = {"folder": Target(hugging_face_folder, hugging_face_folders, 6_000),
-           "nanogpt": Target(nanogpt_checkpoint, nanogpt_checkpoints, 60_000),
+TARGETS = {"folder": model_of_others(hugging_face_parts, FOLDER[3:], hugging_face.read),
+           "nanogpt": model_of_others(nanogpt_parts, (), lambda folder: nanogpt.read(
+               folder / "ckpt.pt")),
            "tokenizer": Target(tokenizer, texts, 400), "data": Target(text, files, 2_000),
            "flags": Target(flags, command_lines, 120, words)}
