@@ -1,11 +1,11 @@
-"""What several test files share: a small text and a run on it."""
+"""What pytest does around tests: extras, their order, processes beside them, and fixtures."""
 import contextlib
 import os
 import re
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from subprocess import PIPE, CompletedProcess, Popen, TimeoutExpired    # whatever a test patches
+from subprocess import PIPE, CompletedProcess, Popen, TimeoutExpired    # before a test patches it
 
 # Before NumPy is loaded: the products of tests are so small that BLAS takes longer on two threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -20,26 +20,14 @@ from tests.kit import ROOT, TINY    # noqa: E402
 
 WORDS = ("the quick brown fox jumps over the lazy dog and runs on through the green wood "
          "by the river").split()
-# The order of the first tests: they need no kernels, and then some in float32 only, while another
-# process compiles all.
-FIRST = (
-    "data/", "minigrad/kernels/test_lanes.py", "minigrad/kernels/test_loops.py",
-    "minigrad/kernels/test_processor.py", "minigrad/test_machine.py", "minigrad/watch/test_svg.py",
-    "model/test_command.py", "model/convert/test_gguf.py", "model/convert/test_torch_file.py",
-    "model/look/test_maps.py", "model/ranks/test_launch.py", "model/test_files.py",
-    "model/test_convert.py", "model/test_settings.py",
-    "test_house.py", "minigrad/kernels/test_tiles.py", "model/convert/",
-    "model/look/test_crossed.py", "model/look/test_page_in_browser.py",
-    "model/test_checkpoint.py",
-    "model/test_reverse.py", "model/walk/test_reversing.py", "model/ranks/test_mpi.py",
-    "model/look/", "model/test_sample.py", "model/test_count.py", "model/training/",
-    "model/test_report.py", "model/test_causality.py", "model/test_markov.py", "model/test_run.py",
-    "test_train.py")
-LONGEST = 600       # seconds, after which a process is one that hangs
+# Words of test files that need kernels in float64, or all of them: these run later, because another
+# process compiles meanwhile, in float32 first.
+LATER = re.compile(r"float64|gradcheck|check_gradients|\bDecoder\b|^from tests import plain", re.M)
+LONGEST = 600       # seconds, after which a process is taken to hang
 COMPILE = """
 import itertools, minigrad
 from minigrad.kernels.compiler.compiling import KERNELS
-first = ["matmul", "attention", "norm", "softmax"]      # of what tests come to need
+first = ["matmul", "attention", "norm", "softmax"]
 names = first + sorted(KERNELS.keys() - set(first))
 for dtype, name in itertools.product("fd", names):
     KERNELS[name].compile(dtype)
@@ -47,23 +35,25 @@ for dtype, name in itertools.product("fd", names):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "meanwhile(*words): Python is run with these words beside "
-                            "the tests before this one, which asks for how it `ended`")
-    config.addinivalue_line("markers", "needs(*extras): extras of setup.cfg without which the test "
-                            "is skipped; those of a test stand in place of its file's")
+    config.addinivalue_line("markers", "meanwhile(*words): Python runs with these words beside the "
+                            "tests before this one, which has its end as `ended`")
+    config.addinivalue_line("markers", "needs(*extras): without these extras of setup.cfg the test "
+                            "is skipped; those of a test replace those of its file")
     for extra in filter(None, os.environ.get("REQUIRE_EXTRAS", "").split(",")):
         if said := lacking(extra):
             raise pytest.UsageError(f"REQUIRE_EXTRAS: {said}")
 
 
 def pytest_collection_modifyitems(items):
-    """Skip what needs an extra that is not there.  Let no test wait for kernels that are compiled
-    beside it, if others need none of them; end with tests about processes that run meanwhile."""
+    """Skip tests without their extra.  Begin with tests that need few kernels; end with those of
+    processes that run meanwhile."""
+    later = {path: bool(LATER.search(path.read_text(encoding="utf-8")))
+             for path in {item.path for item in items}}
+
     def place(item):
-        path = item.path.relative_to(ROOT / "tests").as_posix()
-        first = [i for i, beginning in enumerate(FIRST) if path.startswith(beginning)]
-        return (item.get_closest_marker("meanwhile") is not None, path.startswith("benchmarks/"),
-                min(first, default=len(FIRST)))
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        return (item.get_closest_marker("meanwhile") is not None, folder == "benchmarks",
+                later[item.path], folder == "minigrad")
     items.sort(key=place)
     for item in items:
         needs = item.get_closest_marker("needs")
@@ -73,9 +63,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def meanwhile(request, small_text):
-    """Have another process compile what later tests need and is not on disk; and then run, one
-    after another, the processes that tests are marked with.  SMALL_TEXT stands for that file, and
-    FOLDER for the one that it is in."""
+    """Let another process compile the kernels that later tests need, and then run, one after
+    another, the processes that tests are marked with.  In their words, SMALL_TEXT stands for that
+    file, and FOLDER for its folder."""
     running, environment = [], dict(os.environ)     # which tests change
     paths = {"SMALL_TEXT": str(small_text), "FOLDER": str(small_text.parent)}
 
@@ -106,14 +96,14 @@ def meanwhile(request, small_text):
 
 @pytest.fixture
 def ended(request, meanwhile):
-    """The end of the process that a test is marked with: its status, and what it has printed."""
+    """The process that a test is marked with, ended: its status, and what it has printed."""
     return meanwhile[request.node.get_closest_marker("meanwhile").args].result()
 
 
 @contextlib.contextmanager
 def usual_signals():
-    """As where a terminal starts the tests: a shell has what it starts in the background ignore
-    Ctrl-C, and nohup a closed terminal, and runs that are begun by tests would inherit that."""
+    """Handle signals as in a terminal.  A shell makes its background processes ignore Ctrl-C, and
+    nohup a closed terminal; the runs that tests start would inherit that."""
     usual = {signal.SIGINT: signal.default_int_handler}
     if hasattr(signal, "SIGHUP"):
         usual[signal.SIGHUP] = signal.SIG_DFL
@@ -125,15 +115,14 @@ def usual_signals():
 
 @pytest.fixture(autouse=True)
 def signals_as_usual():
-    """For each test, whatever the ones before it did."""
+    """Start each test with the usual signals."""
     with usual_signals():
         yield
 
 
 @pytest.fixture(autouse=True)
 def kernels_as_usual():
-    """As many threads for each test, whatever the ones before it asked for; and none is told that
-    kernels are compiled because an earlier one wanted to know."""
+    """Start each test with all threads, and without an earlier test's announcements of kernels."""
     numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     yield
     compiling.announce(None)
@@ -141,7 +130,7 @@ def kernels_as_usual():
 
 @pytest.fixture(scope="session")
 def small_text(tmp_path_factory):
-    """A file of 3,000 words in an order that no n-gram knows."""
+    """A file of 3,000 words in random order."""
     import numpy as np
     path = tmp_path_factory.mktemp("text") / "words.txt"
     drawn = np.random.default_rng(0).choice(WORDS, size=3000)
@@ -152,7 +141,7 @@ def small_text(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def hostile_text():
-    """Characters that HTML, JSON or a screen might take for something else."""
+    """Characters that have a meaning in HTML, JSON or a terminal."""
     return ("</script><!--<script>'\"&\\$`{{facts}}\u2028\u2029\u202e\0\x1b\x7f"
             "𝄞é\u0301\ud800\n\r\t ")
 
