@@ -52,29 +52,17 @@ class Entry(NamedTuple):
 
 def measure_board(options: argparse.Namespace, report: Report) -> None:
     """Show each recipe, by minigrad and by PyTorch, in a table and a plot."""
-    entries, notes = [], []
-    for recipe in options.recipes:
-        entries.append(Entry(recipe, ("--recipe", recipe)))
-        if options.pytorch and has_pytorch():
-            entries.append(Entry(recipe + PYTORCH, ("--recipe", recipe), pytorch=True))
-        elif options.pytorch:
-            notes = [ABSENT]
-    found = begin("board", notes, options, report)
-    try:
-        take_runs("board", entries, found, options, report)
-    finally:
-        show_board(found, options.plot, report)
+    entries = [Entry(recipe + name, ("--recipe", recipe), bool(name)) for recipe in options.recipes
+               for name in (("", PYTORCH) if options.pytorch and has_pytorch() else ("",))]
+    absent = options.pytorch and not has_pytorch()
+    take_runs("board", entries, [ABSENT] * absent, options, report)
 
 
 def measure_ablation(options: argparse.Namespace, report: Report) -> None:
     """Show the modern recipe, and the same with each of its parts replaced."""
-    entries = [Entry(WHOLE, ("--recipe", WHOLE)),
-               *(Entry(flag, ("--recipe", WHOLE, *flag.split())) for flag in WITHOUT)]
-    found = begin("ablation", [], options, report)
-    try:
-        take_runs("ablation", entries, found, options, report)
-    finally:
-        show_ablation(found, report)
+    entries = [Entry(flags or WHOLE, ("--recipe", WHOLE, *flags.split()))
+               for flags in ("", *WITHOUT)]
+    take_runs("ablation", entries, [], options, report)
 
 
 def begin(what: str, notes: list[str], options: argparse.Namespace, report: Report) -> dict:
@@ -98,30 +86,33 @@ def begin(what: str, notes: list[str], options: argparse.Namespace, report: Repo
     return found
 
 
-def take_runs(what: str, entries: list[Entry], found: dict, options: argparse.Namespace,
+def take_runs(what: str, entries: list[Entry], notes: list[str], options: argparse.Namespace,
               report: Report) -> None:
-    """Take one run after the other, all of the first seed before the second, except for those that
-    are found already; write each as soon as it has ended."""
-    text = read_text(options.data)
+    """Take one run after the other, all of the first seed before the second, except for those of an
+    earlier board; write each as soon as it has ended, and show what there is at the end."""
+    text, found = read_text(options.data), begin(what, notes, options, report)
     found["counted"] = yardstick(text.train, text.val, text.tokenizer.vocab_size)
     done = {(run["seed"], run["minutes"], run["entry"]) for run in found["runs"]}
     wanted = [(seed, minutes, entry) for seed in range(1, options.seeds + 1)
               for minutes in options.minutes or MINUTES[what] for entry in entries
               if (seed, minutes, entry.name) not in done]
     left = sum(minutes for _, minutes, _ in wanted)
-    for i, (seed, minutes, entry) in enumerate(wanted):
-        say(f"{what}: run {i + 1} of {len(wanted)}, seed {seed}, {minutes:g} min, {entry.name}; "
-            f"{left:,.1f} minutes and more to go")
-        left -= minutes
-        flags = [*entry.flags, "--minutes", f"{minutes:g}", "--seed", str(seed), "--data",
-                 text.name, "--threads", str(options.threads)]
-        try:
-            run = (train_twin if entry.pytorch else train)(flags, text)
-            found["runs"].append({"entry": entry.name, "minutes": minutes, "seed": seed} | run)
-        except RuntimeError as error:
-            found["notes"].append(f"{entry.name}, {minutes:g} min, seed {seed}: absent, because "
-                                  f"{error}")
-        report.keep(what, found)
+    try:
+        for i, (seed, minutes, entry) in enumerate(wanted):
+            say(f"{what}: run {i + 1} of {len(wanted)}, seed {seed}, {minutes:g} min, "
+                f"{entry.name}; {left:,.1f} minutes and more to go")
+            left -= minutes
+            flags = [*entry.flags, "--minutes", f"{minutes:g}", "--seed", str(seed), "--data",
+                     text.name, "--threads", str(options.threads)]
+            try:
+                run = (train_twin if entry.pytorch else train)(flags, text)
+                found["runs"].append({"entry": entry.name, "minutes": minutes, "seed": seed} | run)
+            except RuntimeError as error:
+                found["notes"].append(f"{entry.name}, {minutes:g} min, seed {seed}: absent, "
+                                      f"because {error}")
+            report.keep(what, found)
+    finally:
+        show(what, found, options.plot, report)
 
 
 def read_text(name: str) -> Text:
@@ -181,38 +172,30 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
         twin.close()
 
 
-def show_board(found: dict, path: pathlib.Path, report: Report) -> None:
-    """Show the table, the losses of counted n-grams, and the plot."""
+def show(what: str, found: dict, path: pathlib.Path, report: Report) -> None:
+    """Show the table of a board or an ablation; of a board also the counted n-grams and a plot."""
     rows, notes, groups = [], list(found["notes"]), grouped(found["runs"])
     for (minutes, name), runs in groups.items():
-        ours = groups.get((minutes, name.removesuffix(PYTORCH)))
-        rows.append([name, minutes, *spread(runs), mean(runs, "steps"), speed(runs),
-                     speed(ours) / speed(runs) if ours and name.endswith(PYTORCH) else math.nan])
-    notes += [f"counted {name}: {loss:.3f}" for name, loss in found["counted"].items()]
-    if groups:
-        notes.append(plot(lambda axes: draw(axes, found, groups), 4.6, path))
-    report.table(
-        f"Validation loss after so many minutes of training steps, {found['data']}, --threads "
-        f"{found['threads']}, nats a character: mean, least and most of the seeds",
-        {"": "{}", "min": "{:g}", **SPREAD, "steps": "{:,.0f}", "steps/s": "{:.1f}",
-         "minigrad is": FASTER}, rows, notes)
-
-
-def show_ablation(found: dict, report: Report) -> None:
-    """Show the table, with differences between runs of the same seed."""
-    rows, groups = [], grouped(found["runs"])
-    for (minutes, name), runs in groups.items():
         whole = {run["seed"]: run["loss"] for run in groups.get((minutes, WHOLE), ())}
-        differences = [run["loss"] - whole[run["seed"]] for run in runs if run["seed"] in whole]
-        rows.append([name, minutes, *spread(runs),
-                     statistics.mean(differences) if differences and name != WHOLE else math.nan,
-                     mean(runs, "steps")])
+        above = [run["loss"] - whole[run["seed"]] for run in runs if run["seed"] in whole]
+        ours = groups.get((minutes, name.removesuffix(PYTORCH)))
+        rows.append([name, minutes, *spread(runs), statistics.mean(run["steps"] for run in runs)])
+        rows[-1] += ([speed(runs), speed(ours) / speed(runs) if ours and name.endswith(PYTORCH)
+                      else math.nan] if what == "board" else
+                     [statistics.mean(above) if above and name != WHOLE else math.nan])
+    if what == "board":
+        columns = {"steps/s": "{:.1f}", "minigrad is": FASTER}
+        notes += [f"counted {name}: {loss:.3f}" for name, loss in found["counted"].items()]
+        if groups:
+            notes.append(plot(lambda axes: draw(axes, found, groups), 4.6, path))
+    else:
+        columns = {"above it": "{:+.3f}"}
+        notes.append(f"Each is {WHOLE} with one part replaced; above it: the mean difference from "
+                     f"the loss of {WHOLE} with the same seed.")
     report.table(
-        f"The recipe {WHOLE} with one part replaced, {found['data']}, --threads "
-        f"{found['threads']}, validation loss, nats a character: mean, least and most of the "
-        "seeds; and how far above the whole recipe's, seed by seed",
-        {"": "{}", "min": "{:g}", **SPREAD, "above it": "{:+.3f}", "steps": "{:,.0f}"}, rows,
-        found["notes"])
+        f"The {what}: validation loss after so many minutes of training steps, {found['data']}, "
+        f"--threads {found['threads']}, nats a character: mean, least and most of the seeds",
+        {"": "{}", "min": "{:g}", **SPREAD, "steps": "{:,.0f}", **columns}, rows, notes)
 
 
 def grouped(runs: list[dict]) -> dict[tuple[float, str], list[dict]]:
@@ -221,11 +204,6 @@ def grouped(runs: list[dict]) -> dict[tuple[float, str], list[dict]]:
     for run in sorted(runs, key=lambda run: run["minutes"]):
         groups.setdefault((run["minutes"], run["entry"]), []).append(run)
     return groups
-
-
-def mean(runs: list[dict], what: str) -> float:
-    """Return the mean over the seeds."""
-    return statistics.mean(run[what] for run in runs)
 
 
 def spread(runs: list[dict]) -> list[float]:

@@ -177,9 +177,9 @@ def test_a_pytorch_that_fails_is_absent_with_its_reason(small_text, tmp_path, mo
     options = parse(["board", "--minutes", "1", "--seeds", "1", "--data", str(small_text),
                      "--json", str(tmp_path / "b.json")])
     report = Report(options.json)
-    found = board.begin("board", [], options, report)
-    board.take_runs("board", [board.Entry("x, PyTorch", (), True)], found, options, report)
-    assert found["notes"] == ["x, PyTorch, 1 min, seed 1: absent, because it ended"]
+    board.take_runs("board", [board.Entry("x, PyTorch", (), True)], [], options, report)
+    assert report.content["board"]["notes"] == [
+        "x, PyTorch, 1 min, seed 1: absent, because it ended"]
 
 
 def test_an_ablation_is_compared_with_the_whole_recipe_seed_by_seed(of):

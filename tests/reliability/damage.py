@@ -77,58 +77,32 @@ def changed_bytes(content: bytes, draw: random.Random) -> Iterator[bytes]:
 
 
 def mutated(content: bytes, draw: random.Random) -> bytes:
-    """Return the content with some random changes; it is never the same."""
+    """Return the content with some random changes; it is never the same.
+
+    A change replaces a part, anywhere or in the fields of an archive, by zeros, random bytes, a
+    number that code may not expect, nothing, twice the same, or its halves exchanged; or it flips a
+    bit, or cuts the content.
+    """
     changed = bytearray(content)
     while changed == content:
         for _ in range(draw.randint(1, MOST)):
-            draw.choice(CHANGES)(changed, draw)
+            fields = [found.end() for found in SIGNATURES.finditer(changed)]
+            start = draw.randint(0, len(changed))
+            if fields and draw.random() < 0.2:
+                start = min(len(changed), draw.choice(fields) + draw.randrange(FIELD))
+            end = min(len(changed), start + draw.randint(0, draw.choice((4, 64, 4096))))
+            part, size = changed[start:end], draw.choice((1, 2, 4, 8))
+            number = (draw.choice(NUMBERS) % 256 ** size).to_bytes(size, "little")
+            half = draw.randint(0, len(part))
+            kind = draw.choice(("bit", "number", "number", "replaced", "cut"))
+            if kind == "bit" and part:
+                changed[start] ^= 1 << draw.randrange(8)
+            elif kind == "number":
+                changed[start:start + size] = number
+            elif kind == "cut":
+                del changed[draw.choice((slice(start), slice(start, None)))]
+            else:
+                changed[start:end] = draw.choice((
+                    bytes(len(part)), draw.randbytes(len(part)), draw.randbytes(64), b"",
+                    part + part, part[half:] + part[:half]))
     return bytes(changed)
-
-
-def _flip(content, draw):
-    """Flip one bit."""
-    if content:
-        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-
-
-def _overwrite(content, draw):
-    """Overwrite a part with zeros, or with random bytes."""
-    start, end = _part(content, draw)
-    content[start:end] = bytes(end - start) if draw.random() < 0.5 else draw.randbytes(end - start)
-
-
-def _number(content, draw):
-    """Write a number that code may not expect: anywhere, or in a field of an archive."""
-    at = draw.randint(0, len(content))
-    if draw.random() < 0.5 and (found := [m.end() for m in SIGNATURES.finditer(content)]):
-        at = draw.choice(found) + draw.randrange(FIELD)
-    size = draw.choice((1, 2, 4, 8))
-    content[at:at + size] = (draw.choice(NUMBERS) % 256 ** size).to_bytes(size, "little")
-
-
-def _remove(content, draw):
-    """Remove a part: from the middle, the start or the end."""
-    start, end = _part(content, draw)
-    del content[draw.choice((slice(start, end), slice(start), slice(start, None)))]
-
-
-def _insert(content, draw):
-    """Insert a copy of a part, or random bytes: anywhere, or at the end."""
-    start, end = _part(content, draw)
-    at = draw.choice((end, len(content), draw.randint(0, len(content))))
-    content[at:at] = draw.choice((content[start:end], draw.randbytes(draw.randint(1, 64))))
-
-
-def _exchange(content, draw):
-    """Exchange two neighbouring parts."""
-    start, end = _part(content, draw)
-    at = draw.randint(end, len(content))
-    content[start:at] = content[end:at] + content[start:end]
-
-
-def _part(content, draw):
-    start = draw.randint(0, len(content))
-    return start, min(len(content), start + draw.randint(0, draw.choice((4, 64, 4096))))
-
-
-CHANGES = (_flip, _overwrite, _number, _remove, _insert, _exchange)
