@@ -252,8 +252,7 @@ class PyTorch:
                  muon: bool = False) -> None:
         self.twin = Twin(SimpleNamespace(**config))
         self.twin.load_state_dict({name: torch.from_numpy(w) for name, w in weights.items()})
-        self.loss = torch.compile(self.twin) if "compiled" in mode else self.twin
-        self.autocast = torch.autocast("cpu", torch.bfloat16, enabled="bfloat16" in mode)
+        self.loss = torch.compile(self.twin) if mode == "compiled" else self.twin
         settings = dict(optimizer)
         self.max_norm = settings.pop("max_norm")
         named, self.muon = dict(self.twin.named_parameters()), None
@@ -276,8 +275,7 @@ class PyTorch:
         """Train on one batch (B, T), at rates that may be others than before; returns the loss
         before."""
         self.twin.train()
-        with self.autocast:
-            loss = self.loss(torch.from_numpy(ids), torch.from_numpy(targets))
+        loss = self.loss(torch.from_numpy(ids), torch.from_numpy(targets))
         loss.backward()
         nn.utils.clip_grad_norm_(self.twin.parameters(), self.max_norm)
         if lr is not None:
