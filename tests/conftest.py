@@ -114,17 +114,11 @@ def usual_signals():
 
 
 @pytest.fixture(autouse=True)
-def signals_as_usual():
-    """Start each test with the usual signals."""
+def as_usual():
+    """Start each test with the usual signals, all threads, and no announcement of kernels."""
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     with usual_signals():
         yield
-
-
-@pytest.fixture(autouse=True)
-def kernels_as_usual():
-    """Start each test with all threads, and without an earlier test's announcements of kernels."""
-    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
-    yield
     compiling.announce(None)
 
 

@@ -1,11 +1,11 @@
-"""The extras of setup.cfg, as tests need them."""
+"""The extras of setup.cfg that tests need."""
 import importlib.util
 import os
 import pathlib
 import shutil
 import sys
 
-# The modules that tests of each import, and the programs that they start.
+# For each extra, the modules and programs that its tests need.
 NEEDED = {"board": ["matplotlib"], "browser": ["selenium", "chromium", "chromedriver"],
           "convert": ["safetensors", "tokenizers"], "gguf": ["gguf", "tokenizers"],
           "interop": ["safetensors", "tokenizers", "torch", "transformers"],
@@ -13,13 +13,13 @@ NEEDED = {"board": ["matplotlib"], "browser": ["selenium", "chromium", "chromedr
 
 
 def program(name: str) -> str | None:
-    """Return the path of a program: that of Python's own environment, else that of PATH."""
+    """Return the path of a program: in Python's own environment, else on PATH."""
     return shutil.which(name, path=f"{pathlib.Path(sys.executable).parent}{os.pathsep}"
                                    f"{os.environ.get('PATH', '')}")
 
 
 def lacking(*extras: str) -> str:
-    """Return a line on the first of these extras that is not there as a whole; "" if all are."""
+    """Return a line about the first of these extras that is not complete; "" if all are."""
     for extra in extras:
         absent = [name for name in NEEDED[extra]
                   if not (importlib.util.find_spec(name) or program(name))]

@@ -5,12 +5,11 @@ from typing import Any
 
 
 def pairwise(first: Sequence[Any], second: Sequence[Any], *more: Sequence[Any]) -> list[tuple]:
-    """Return combinations of one value of each option, such that every two values of two options
-    occur together in one of them.
+    """Return combinations of a value for each option, such that every two values of two options
+    occur together in at least one.
 
-    A fault that one value causes, or two values together, shows in these as in all combinations.
-    Each combination begins with the first pair that is missing, and takes the values that add most
-    pairs.  The result is the same at every call.
+    They find each fault that one value causes, or two values together.  A combination begins with
+    the first missing pair, and takes the values that add most pairs.  The result is always the same.
     """
     options = first, second, *more
     sizes = [range(len(values)) for values in options]
@@ -30,5 +29,5 @@ def pairwise(first: Sequence[Any], second: Sequence[Any], *more: Sequence[Any]) 
 
 
 def pairs(chosen: dict[int, int]) -> itertools.combinations:
-    """Return the pairs of (option, value) that a combination has, in the order of the options."""
+    """Return the pairs of (option, value) in a combination, in the order of the options."""
     return itertools.combinations(sorted(chosen.items()), 2)

@@ -1,4 +1,4 @@
-"""The formulas in plain NumPy, whatever stands in for them: their modules run once more, here."""
+"""The formulas in plain NumPy, without kernels: their modules are executed again, here."""
 import inspect
 import sys
 
@@ -11,7 +11,7 @@ for _module in (minigrad.formulas, minigrad.random):
 
 
 def use(monkeypatch):
-    """Have every formula be computed in plain NumPy."""
+    """Compute every formula in plain NumPy."""
     for formula in STAND_INS:
         monkeypatch.setattr(sys.modules[formula.__module__], formula.__name__,
                             globals()[formula.__name__])

@@ -30,7 +30,7 @@ of_each_page = pytest.mark.parametrize("page", PAGES)
 
 
 def parts(text):
-    """The code blocks of a page, each with its language before it, and its inline code."""
+    """The code blocks of a page, each as (language, code), and its inline code."""
     prose, *rest = re.split(r"^```(.*)\n", text, flags=re.M)    # language, block, "", prose, ...
     inline = re.findall(r"`([^`]+)`", "\n".join([prose, *rest[3::4]]))
     return list(zip(rest[::4], rest[1::4])), [" ".join(code.split()) for code in inline]
@@ -46,7 +46,7 @@ def commands(text):
 
 
 def parse(name, words, monkeypatch):
-    """Have a command parse its words, and do nothing else."""
+    """Let a command parse its words and stop there."""
     module = importlib.import_module(name.removesuffix(".py"))
     if hasattr(module, "__path__"):
         module = importlib.import_module(f"{name}.__main__")

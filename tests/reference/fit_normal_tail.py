@@ -2,9 +2,9 @@
 
     python -m tests.reference.fit_normal_tail
 
-With t = 1 / (1 + SLOPE z), Phi(-z) exp(z^2 / 2) / t is smooth in t, and its polynomial is fitted
-for the smallest relative error: least squares over Chebyshev points, weighted again and again by
-the errors that are left (Lawson 1961).
+With t = 1 / (1 + SLOPE z), Phi(-z) exp(z^2 / 2) / t is smooth in t.  Its polynomial is fitted for
+the smallest relative error: least squares over Chebyshev points, repeated with weights from the
+errors of the last fit (Lawson 1961).
 """
 import math
 
@@ -13,11 +13,11 @@ from numpy.polynomial import Polynomial, chebyshev
 
 from minigrad.kernels.compiler.vector_math import TAIL_SLOPE as SLOPE
 
-DEGREE, FARTHEST, POINTS, ROUNDS = 7, 14.0, 400, 400      # float32 holds no exp(-z^2 / 2) farther
+DEGREE, FARTHEST, POINTS, ROUNDS = 7, 14.0, 400, 400      # in float32, exp(-z^2 / 2) is 0 beyond
 
 
 def scaled_tail(z: float) -> float:
-    """Phi(-z) exp(z^2 / 2); from 5 on by its continued fraction (Laplace)."""
+    """Return Phi(-z) exp(z^2 / 2); from z = 5 by its continued fraction (Laplace)."""
     if z < 5:
         return math.erfc(z / math.sqrt(2)) / 2 * math.exp(z * z / 2)
     fraction = 0.0
@@ -27,7 +27,7 @@ def scaled_tail(z: float) -> float:
 
 
 def fit() -> tuple[np.ndarray, float]:
-    """The coefficients of t^0, t^1, ..., and the largest relative error."""
+    """Return the coefficients of t^0, t^1, ..., and the largest relative error."""
     low, high = 1 / (1 + float(SLOPE) * FARTHEST), 1.0
     u = np.cos(np.pi * (np.arange(POINTS) + 0.5) / POINTS)
     t = (low + high) / 2 + (high - low) / 2 * u

@@ -1,11 +1,9 @@
-"""What PyTorch computes, for tests/test_reference.py to hold minigrad to: transformer.npz.
-
-Run by hand, in an environment that has PyTorch too:
+"""Write transformer.npz: what PyTorch computes, for tests/test_reference.py to compare with.
 
     python -m tests.reference.make_reference
 
-The transformer on PyTorch's own layers is that of the benchmarks.  It computes in float64, from
-inputs that float32 holds exactly, so that one file serves both types.  In the file:
+The transformer is the benchmarks' twin on PyTorch.  It computes in float64, from inputs that are
+exact in float32, so that one file serves both types.  In the file:
 
     pytorch                                     the version that computed it
     <model>/config                              JSON: the TransformerConfig
@@ -41,8 +39,8 @@ from tests.benchmarks.twin import Twin      # noqa: E402  which needs it too
 SIZE = dict(vocab_size=11, block_size=10, n_layer=2, n_head=2, n_embd=8)
 MODELS = {"with bias": TransformerConfig(**SIZE, bias=True),
           "without bias": TransformerConfig(**SIZE, bias=False)}
-BATCH, TIME = 3, 9      # below block_size: one position is never reached, and has gradient 0
-WIDER = 25              # at its initial width attention is so even that a wrong scale hardly shows
+BATCH, TIME = 3, 9      # below block_size: the last position has gradient 0
+WIDER = 25              # than initial weights, whose attention is too even to show a wrong scale
 STEPS = 20
 # With the usual eps Adam would magnify rounding errors: the true gradient of the keys' bias is 0.
 OPTIMIZER = dict(lr=3e-3, betas=(0.9, 0.99), eps=1e-3, weight_decay=0.1)
@@ -50,14 +48,14 @@ MAX_NORM = 2.2          # some steps have more, some less
 
 
 def twin_of(config: TransformerConfig, weights: dict[str, np.ndarray]) -> Twin:
-    """The twin in float64, with these weights."""
+    """Return the twin in float64 with these weights."""
     twin = Twin(SimpleNamespace(**asdict(config))).double()
     twin.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
     return twin
 
 
 def wide_weights(config: TransformerConfig, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Weights of a Transformer, far enough from their initial values for every one to matter."""
+    """Return weights of a Transformer that are wide enough for each of them to matter."""
     weights = Transformer(config).state_dict()
     for weight in weights.values():
         if weight.ndim == 2:
@@ -69,7 +67,7 @@ def wide_weights(config: TransformerConfig, rng: np.random.Generator) -> dict[st
 
 def one_pass(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.random.Generator
              ) -> dict[str, np.ndarray]:
-    """Logits, loss and every gradient, of one random batch."""
+    """Return logits, loss and every gradient of one random batch."""
     ids, targets = rng.integers(config.vocab_size, size=(2, BATCH, TIME))
     twin = twin_of(config, weights)
     logits = twin.logits(twin.hidden(torch.from_numpy(ids)))
@@ -83,7 +81,7 @@ def one_pass(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.
 
 def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.random.Generator
              ) -> dict[str, np.ndarray]:
-    """Some steps of clipping and AdamW, with decay for matrices alone."""
+    """Return steps of clipping and AdamW, with weight decay for matrices only."""
     batches = rng.integers(config.vocab_size, size=(STEPS, 2, BATCH, config.block_size))
     twin = twin_of(config, weights)
     matrices = [p for p in twin.parameters() if p.ndim == 2]
@@ -108,7 +106,7 @@ def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.
 
 def op(name: str, f: Callable, learnt: list[np.ndarray], given: tuple[np.ndarray, ...] = (),
        **settings) -> dict[str, np.ndarray]:
-    """Output and gradients of f(*learnt, *given): minigrad's op `name` with these settings."""
+    """Return output and gradients of f(*learnt, *given), which is the op `name` with these settings."""
     arguments = [np.asarray(a, np.float32) if a.dtype.kind == "f" else a for a in (*learnt, *given)]
     tensors = [torch.from_numpy(a).double() if a.dtype.kind == "f" else torch.from_numpy(a)
                for a in arguments]
@@ -124,7 +122,7 @@ def op(name: str, f: Callable, learnt: list[np.ndarray], given: tuple[np.ndarray
 
 
 def ops(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
-    """Functions whose definitions leave room to differ, each at inputs that tell."""
+    """Return functions that libraries define differently, at inputs that show it."""
     r = rng.standard_normal
     line = np.linspace(-6, 6, 97)                               # 0 among them
     faint = r((4, 3, 6)) * np.array([1, 0.01, 0.003])[:, None]  # variances down to that of eps

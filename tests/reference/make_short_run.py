@@ -1,12 +1,12 @@
-"""What a short run draws and computes, for other machines to be held to: short_run.json.
+"""Write short_run.json: what a short run draws and computes, to compare other machines with.
 
     python -m tests.reference.make_short_run
 
 The run is in float64, with dropout, on the beginning of the built-in text.  What it draws is the
-same everywhere; what it computes in float64 takes exponentials from the C library, and sums from
-NumPy where Numba does not compile, so that its digest is of fewer digits.  Beside it are two runs
-in float32, of train.py's recipes, whose digests are of all bits: compiled kernels take nothing from
-the C library there, and add in an order that is written down.  In the file:
+same everywhere.  What it computes is rounded for its digest, because exponentials come from the C
+library, and sums from NumPy where Numba does not compile.  The two runs in float32, of train.py's
+recipes, have digests of all bits: there, compiled kernels take nothing from the C library, and add
+in a fixed order.  In the file:
 
     weights     sha256 of the initial weights, as float32: of the normal distribution, one number in
                 4,000 comes from the C library's log1p, which may differ in float64's last digit
@@ -42,7 +42,7 @@ SMALL = dict(n_layer=2, n_head=2, n_embd=64, block_size=64, batch_size=12, dropo
 
 
 def short_run() -> dict:
-    """All that is published of the run in float64, computed here and now."""
+    """Compute what is published of the run in float64."""
     text = data.read_text("lantern")[:20_000]
     tokenizer = CharTokenizer(text)
     ids = tokenizer.encode(text)
@@ -67,7 +67,7 @@ def short_run() -> dict:
 
 
 def float32_run(recipe: str) -> tuple[float, str]:
-    """The last loss of a small model trained by a recipe, and a digest of all bits."""
+    """Train a small model by a recipe; return the last loss, and a digest of all bits."""
     text, s = data.Text(data.read_text("lantern")[:20_000]), Settings(**RECIPES[recipe] | SMALL)
     text.train = text.tokenizer.encode(text.characters)     # all of it
     model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
@@ -77,7 +77,7 @@ def float32_run(recipe: str) -> tuple[float, str]:
 
 
 def masks(dtype: type = np.float64) -> list[np.ndarray]:
-    """What dropout keeps of arrays that are large enough to be shared out among threads."""
+    """Return what dropout keeps of arrays that are large enough for several threads."""
     rng = generator(SEED, "dropout")
     kept = [mg.dropout(np.ones((50, 1000), dtype), p, rng).data > 0 for p in (0.1, 0.5, 0.9)]
     B, H, T, D = 4, 4, 60, 8
@@ -88,7 +88,7 @@ def masks(dtype: type = np.float64) -> list[np.ndarray]:
 
 
 def sample() -> str:
-    """Characters as they are drawn when all of 64 have exactly the same probability."""
+    """Return characters drawn from 64 that all have the same probability."""
     tokenizer = CharTokenizer("".join(map(chr, range(ord("0"), ord("0") + 64))))
     model = Transformer(TransformerConfig(64, **SIZE))
     for p in model.parameters():
@@ -97,13 +97,13 @@ def sample() -> str:
 
 
 def digest(dtype: str, *arrays: np.ndarray) -> str:
-    """sha256 of the arrays' numbers, of a type that says in which order their bytes are."""
+    """Return the sha256 of the numbers of arrays, as a type with a fixed order of bytes."""
     return hashlib.sha256(b"".join(a.astype(dtype).tobytes() for a in arrays)).hexdigest()
 
 
 def rounded_digest(*parts: tuple) -> tuple[str, float]:
-    """The digest of (numbers, decimals) as whole numbers of the last decimal; and the least change
-    of a number that would change it."""
+    """Return the digest of (numbers, decimals), rounded to these decimals; and the least change of a
+    number that would round it otherwise."""
     whole, margin = [], np.inf
     for numbers, decimals in parts:
         scaled = np.asarray(numbers) * 10.0**decimals
