@@ -9,7 +9,7 @@ def pairwise(first: Sequence[Any], second: Sequence[Any], *more: Sequence[Any]) 
     occur together in at least one.
 
     They find each fault that one value causes, or two values together.  A combination begins with
-    the first missing pair, and takes the values that add most pairs.  The result is always the same.
+    the first missing pair, and takes the values that add most pairs.  The result never changes.
     """
     options = first, second, *more
     sizes = [range(len(values)) for values in options]

@@ -106,7 +106,7 @@ def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.
 
 def op(name: str, f: Callable, learnt: list[np.ndarray], given: tuple[np.ndarray, ...] = (),
        **settings) -> dict[str, np.ndarray]:
-    """Return output and gradients of f(*learnt, *given), which is the op `name` with these settings."""
+    """Return output and gradients of f(*learnt, *given), the op `name` with these settings."""
     arguments = [np.asarray(a, np.float32) if a.dtype.kind == "f" else a for a in (*learnt, *given)]
     tensors = [torch.from_numpy(a).double() if a.dtype.kind == "f" else torch.from_numpy(a)
                for a in arguments]

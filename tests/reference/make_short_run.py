@@ -102,7 +102,7 @@ def digest(dtype: str, *arrays: np.ndarray) -> str:
 
 
 def rounded_digest(*parts: tuple) -> tuple[str, float]:
-    """Return the digest of (numbers, decimals), rounded to these decimals; and the least change of a
+    """Return the digest of (numbers, decimals), rounded to decimals; and the least change of a
     number that would round it otherwise."""
     whole, margin = [], np.inf
     for numbers, decimals in parts:
