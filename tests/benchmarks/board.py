@@ -24,8 +24,7 @@ from model.command import Parser, in_a_line
 from model.run import Run, optimizer_of
 from model.scoring import evaluate, yardstick
 from model.settings import Settings, completed
-from tests.benchmarks.remote import (ABSENT, environment_before_minigrad, has_pytorch, pytorch,
-                                     training_of)
+from tests.benchmarks.remote import ABSENT, environment_before_minigrad, has_pytorch, pytorch
 from tests.benchmarks.report import FASTER, Report, machine, plot
 from tests.benchmarks.timing import say
 from tests.kit import ROOT
@@ -152,7 +151,7 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
     s = Settings(**completed(Parser("train.py", "", Settings).given(flags), len(text)))
     run = run_of(s, text)
     state, some = run.state, text.windows(s.block_size, s.eval_iters * s.batch_size)
-    twin = pytorch(run.model, **training_of(s))
+    twin = pytorch(run.model, s)
     try:
         while True:
             if run.is_time_to_evaluate():

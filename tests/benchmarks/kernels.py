@@ -20,13 +20,14 @@ from minigrad import formulas
 from model import Transformer
 from tests.benchmarks.remote import has_pytorch
 from tests.benchmarks.report import Report
-from tests.benchmarks.sizes import OPTIMIZER, VOCABULARY, Size
+from tests.benchmarks.sizes import VOCABULARY, Size
 from tests.benchmarks.steps import config_of
 from tests.benchmarks.timing import Timed, dropped_turns, plan, take_turns, timed
 
 TURNS = 5, 20       # rounds, calls of a turn
 PATIENCE = 0.3      # seconds of a turn
 DROPPED = 0.2
+OPTIMIZER = dict(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
 NGRAM_ROWS = 32768  # of the modern recipe
 NAMES = ("minigrad", "NumPy", "PyTorch")
 

@@ -22,7 +22,6 @@ WAYS = {        # seconds of a sum: ranks, bytes of a row, seconds of a message 
 MEETINGS = 4        # of a step
 COUNTS = [2**i for i in range(1, 11)]
 COLOURS = ("#0b62a4", "#c8500a", "#2a7f3f", "#7b3fa0")
-ENDLESS = 10**6
 
 
 def measure(name: str, steps: int, reduce: str = "fast") -> None:
@@ -36,15 +35,10 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
     from model import Transformer
     from model.processes import join
     from model.run import Run, optimizer_of
-    from model.settings import RECIPES, Settings
-    from tests.benchmarks.sizes import SIZES
-    with join("tests.benchmarks.ranks") as ranks:
-        size = SIZES.get(name)
-        s = Settings(**RECIPES[name]) if size is None else Settings(
-            n_layer=size.layers, n_head=size.heads, n_embd=size.channels, block_size=size.block,
-            batch_size=size.batch, dropout=size.dropout)
-        s = replace(s, max_iters=ENDLESS, reduce=reduce)
+    from tests.benchmarks.steps import settings_of
+    with joined("tests.benchmarks.ranks") as ranks:
         text = data.Text.read("lantern")
+        s = replace(settings_of(name, len(text)), reduce=reduce)
         model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
         optimizer = optimizer_of(model, s, ranks)
         run, spent, clocks = Run(s, text, model, optimizer, ranks=ranks), [0.0, 0.0], []

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tests.benchmarks.sizes import ENVIRONMENT, MAX_NORM, OPTIMIZER
+from tests.benchmarks.sizes import ENVIRONMENT
 from tests.benchmarks.timing import Seconds
 
 ABSENT = "PyTorch: absent, because it is not installed"
@@ -86,16 +86,10 @@ class Remote:
         self._process.join()
 
 
-def pytorch(model: Any, mode: str = "eager", **training) -> Remote:
-    """Return a copy of a Transformer on PyTorch: twin.PyTorch.
-
-    Parameters
-    ----------
-    training : further arguments; by default the optimiser of sizes.py.
-    """
-    return Remote("PyTorch", dict(
-        config=dataclasses.asdict(model.config), mode=mode, weights=model.state_dict(),
-        optimizer=OPTIMIZER | {"max_norm": MAX_NORM}) | training)
+def pytorch(model: Any, s: Any, mode: str = "eager") -> Remote:
+    """Return a copy of a Transformer on PyTorch, which trains with these Settings: twin.PyTorch."""
+    return Remote("PyTorch", dict(config=dataclasses.asdict(model.config), mode=mode,
+                                  weights=model.state_dict(), **training_of(s)))
 
 
 def transformers(path: os.PathLike) -> Remote:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 ENVIRONMENT = dict(os.environ)      # before any library changes it
 VOCABULARY = 65
-OPTIMIZER = dict(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
-MAX_NORM = 1.0                      # of the gradient
 TEMPERATURE = 0.8                   # of sampling
 MODES = ("eager", "compiled")       # of PyTorch
 RECIPES = ("modern", "gpt2")        # of train.py
