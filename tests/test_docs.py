@@ -17,9 +17,9 @@ from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig
 from model.command import Parser, problems
 from model.checkpoint import save_checkpoint
+from tests.kit import ROOT
 from tests.test_house import CHAPTERS, ROOMS
 
-ROOT = pathlib.Path(__file__).parents[1]
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 COMMANDS = ("train.py model.sample model.look model.count model.convert model.reverse model.walk "

@@ -1,10 +1,11 @@
-"""Tests that need an extra are skipped with a line that names it, and run where it is required."""
+"""A test without its extra is skipped with a line that names it; a required extra must be there."""
 import configparser
 
 import pytest
 
 import conftest
 from tests import extras
+from tests.kit import ROOT
 
 NOT_THERE = "no_such_module"
 LINE = f"needs '.[board]': there is no {NOT_THERE}"
@@ -12,7 +13,7 @@ LINE = f"needs '.[board]': there is no {NOT_THERE}"
 
 def test_each_extra_of_tests_is_one_of_setup_cfg_and_begins_with_its_library():
     settings = configparser.ConfigParser()
-    settings.read(conftest.ROOT / "setup.cfg", encoding="utf-8")
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
     for extra, needed in extras.NEEDED.items():
         assert needed[0] in settings["options.extras_require"][extra], extra
 

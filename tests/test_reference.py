@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.core import Tensor
-from model import Transformer, TransformerConfig
+from model import TransformerConfig
+from tests.kit import leaf, model_of
 
 REFERENCE = {}
 for name in ("transformer.npz", "families.npz"):
@@ -28,23 +28,21 @@ def group(prefix):
 
 
 def errors(ours, theirs, dtype):
-    """The norm of the difference over the norm, of arrays with the same names and shapes."""
+    """The norm of the difference over the norm, for arrays with the same names and shapes."""
     assert {name: (a.shape, a.dtype) for name, a in ours.items()} == {
         name: (a.shape, dtype) for name, a in theirs.items()}
     return {name: np.linalg.norm(ours[name] - a) / np.linalg.norm(a) for name, a in theirs.items()}
 
 
-def model_of(name, dtype):
+def reference_model(name, dtype):
     config = TransformerConfig(**json.loads(str(REFERENCE[f"{name}/config"])))
-    model = Transformer(config, dtype=dtype)
-    model.load_state_dict(group(f"{name}/weight/"))
-    return model
+    return model_of(config, group(f"{name}/weight/"), dtype)
 
 
 @in_both_types
 @pytest.mark.parametrize("name", MODELS)
 def test_the_transformer_has_the_references_logits_loss_and_gradients(name, dtype, tolerance):
-    model = model_of(name, dtype)
+    model = reference_model(name, dtype)
     logits = model(REFERENCE[f"{name}/ids"])
     loss = mg.cross_entropy(logits, REFERENCE[f"{name}/targets"])
     loss.backward()
@@ -60,7 +58,7 @@ def test_steps_of_clipping_and_adamw_end_where_pytorch_ends():
     adamw = group("adamw/")
     settings = json.loads(str(adamw["settings"]))
     max_norm = settings.pop("max_norm")
-    model = model_of(str(adamw["model"]), np.float64)
+    model = reference_model(str(adamw["model"]), np.float64)
     matrices = [p for p in model.parameters() if p.ndim == 2]
     vectors = [p for p in model.parameters() if p.ndim == 1]
     optimizer = mg.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
@@ -88,7 +86,7 @@ def test_an_op_has_pytorchs_value_and_gradients(case, dtype, tolerance):
     arguments = [a.astype(dtype) if a.dtype.kind == "f" else a
                  for a in group(f"{case}/argument/").values()]
     for place in map(int, gradients):
-        arguments[place] = Tensor(arguments[place], requires_grad=True)
+        arguments[place] = leaf(arguments[place])
     output = mg.OPS[name](*arguments, **settings)
     output.backward(REFERENCE[f"{case}/g"].astype(dtype))
     found = errors({"output": output.data, **{i: arguments[int(i)].grad for i in gradients}},
