@@ -36,7 +36,7 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
     from model.processes import join
     from model.run import Run, optimizer_of
     from tests.benchmarks.steps import settings_of
-    with joined("tests.benchmarks.ranks") as ranks:
+    with join("tests.benchmarks.ranks") as ranks:
         text = data.Text.read("lantern")
         s = replace(settings_of(name, len(text)), reduce=reduce)
         model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)

@@ -67,7 +67,7 @@ def measure_training(name: str, title: str, turns: tuple[int, int], modes: list[
             say(f"step {name}: PyTorch {mode}, its first step")
             try:
                 twins.append(pytorch(run.model, s, mode))
-                step = *step[:3], run.learning_rate, run.rate_below(s.muon_lr)
+                step = *step[:3], run.learning_rate(s.learning_rate), run.learning_rate(s.muon_lr)
                 twins[-1].call(*step)
                 calls[f"PyTorch {mode}"] = partial(twins[-1].time, *step)
             except RuntimeError as error:
@@ -88,7 +88,8 @@ def agreement(s: Settings, text: Text) -> str:
     try:
         for _ in range(CHECKED):
             batch = data.random_batch(text.train, s.batch_size, s.block_size, batches)
-            theirs = twin.call("step", *batch, run.learning_rate, run.rate_below(s.muon_lr))
+            theirs = twin.call("step", *batch, run.learning_rate(s.learning_rate),
+                               run.learning_rate(s.muon_lr))
             pairs.append((next(steps).loss, theirs))
     finally:
         twin.close()

@@ -11,9 +11,9 @@ import data
 import minigrad as mg
 from model import Transformer, TransformerConfig, report
 from model.count import sizes
-from model.report import check_memory, listed, standing, training_bytes
+from model.report import check_memory, standing, training_bytes
 from model.run import State, Step, decayed_and_other
-from model.settings import Settings
+from model.settings import Settings, listed
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="plain NumPy keeps the (T, T) of attention")

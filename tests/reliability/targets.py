@@ -102,7 +102,7 @@ def nanogpt_parts() -> list[Part]:
 
 
 def model_of_others(parts: Callable[[], list[Part]], optional: tuple[str, ...],
-                    read: Callable[[pathlib.Path], Found]) -> Target:
+                    read: Callable[[pathlib.Path], ModelFile]) -> Target:
     """Return a target that replaces a part: which one, the first byte says.  `optional` files are
     only there if they are that part."""
     def check(content):

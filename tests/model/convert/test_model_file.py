@@ -12,7 +12,7 @@ from model.convert.model_file import FormatError, text_of
 from model.convert.tokens import TokenTokenizer
 from tests.kit import model_of, refusal, written
 from tests.model.convert import test_gguf, test_nanogpt, test_safetensors
-from tests.reliability.mutations import mutated
+from tests.reliability.damage import mutated
 from tests.reliability.targets import TARGETS
 
 

@@ -14,8 +14,6 @@ from model.convert.torch_file import TorchFile, unpickle
 from model.transformer import parameter_shapes
 from tests.kit import model_of, refusal, written
 from tests.model.convert.test_torch_file import HOSTILE, name, number, rebuilt, text, zipped
-from tests.reliability.damage import mutated
-from tests.reliability.targets import TARGETS
 from tests.token_files import byte_level
 
 FOLDER = pathlib.Path(__file__).parents[2] / "reference" / "nanogpt"
