@@ -2,8 +2,19 @@
 
 Each but `decode` stands in for a formula of `minigrad/formulas.py`, or for `minigrad.random.draw`,
 which run if Numba is not there, may not compile (NUMBA_DISABLE_JIT=1), or cannot.
+
+How to read a kernel file, for example softmax.py:
+
+    softmax             takes the arguments of the formula, makes the results, calls the kernel
+    softmax_kernel      the kernel: one thread's share of the rows; C2 is a C-contiguous array of
+                        two axes.  `share` gives a thread its rows, `part` a row of a dense array
+    softmax_row         the arithmetic of one row.  `load`, `store` and `total` work on LANES = 16
+                        numbers at a time, in an order that fixes every bit
+
+A kernel that does more than share its work has a parameter `threads`, and calls `on_threads`.
+`serial` compiles a function that only kernels call.  You may stop reading at `compiler/`.
 """
-import minigrad.kernels.compiler.environment     # noqa: F401  before Numba is loaded
+import minigrad.kernels.compiler        # noqa: F401  checks the environment before Numba is loaded
 
 import numba
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import CUBIC, DENSITY_0, GELU, GELU_TANH, RELU2, SLOPE
-from minigrad.kernels.compiler.compiling import (dense, inlined, kernel, serial, stands_in_for,
-                                                 threads_for)
+from minigrad.kernels.compiler.compiling import C1, dense, kernel, stands_in_for, threads_for
 from minigrad.kernels.compiler.lanes import fma
-from minigrad.kernels.compiler.parallel import on_threads, portion
+from minigrad.kernels.compiler.linking import inlined, serial
+from minigrad.kernels.compiler.parallel import portion
 from minigrad.kernels.compiler.vector_math import exp, normal_cdf, tanh
 
 
@@ -28,24 +28,14 @@ def gelu_vjp(g: np.ndarray, x: np.ndarray, by_tanh: bool) -> np.ndarray:
     return out
 
 
-@kernel("C1 C1 bool threads")
-def gelu_kernel(x, out, by_tanh, threads):
-    on_threads(threads, gelu_of, x, out, by_tanh)
-
-
-@serial
-def gelu_of(thread, threads, x, out, by_tanh):
+@kernel
+def gelu_kernel(thread, threads, x: C1, out: C1, by_tanh: bool):
     x, out = portion(x, thread, threads), portion(out, thread, threads)
     activate(x, GELU_TANH if by_tanh else GELU, out)
 
 
-@kernel("C1 C1 C1 bool threads")
-def gelu_vjp_kernel(g, x, out, by_tanh, threads):
-    on_threads(threads, gelu_vjp_of, g, x, out, by_tanh)
-
-
-@serial
-def gelu_vjp_of(thread, threads, g, x, out, by_tanh):
+@kernel
+def gelu_vjp_kernel(thread, threads, g: C1, x: C1, out: C1, by_tanh: bool):
     g, x, out = (portion(g, thread, threads), portion(x, thread, threads),
                  portion(out, thread, threads))
     real = x.dtype.type
@@ -131,26 +121,16 @@ def swiglu_vjp(g: np.ndarray, gate: np.ndarray, up: np.ndarray
     return dgate, dup, out
 
 
-@kernel("C1 C1 C1 threads")
-def swiglu_kernel(gate, up, out, threads):
-    on_threads(threads, swiglu_of, gate, up, out)
-
-
-@serial
-def swiglu_of(thread, threads, gate, up, out):
+@kernel
+def swiglu_kernel(thread, threads, gate: C1, up: C1, out: C1):
     gate, up, out = (portion(gate, thread, threads), portion(up, thread, threads),
                      portion(out, thread, threads))
     for i in range(gate.size):
         out[i] = gate[i] * sigmoid(gate[i], gate.dtype.type) * up[i]
 
 
-@kernel("C1 C1 C1 C1 C1 C1 threads")
-def swiglu_vjp_kernel(g, gate, up, dgate, dup, out, threads):
-    on_threads(threads, swiglu_vjp_of, g, gate, up, dgate, dup, out)
-
-
-@serial
-def swiglu_vjp_of(thread, threads, g, gate, up, dgate, dup, out):
+@kernel
+def swiglu_vjp_kernel(thread, threads, g: C1, gate: C1, up: C1, dgate: C1, dup: C1, out: C1):
     g, gate, up = (portion(g, thread, threads), portion(gate, thread, threads),
                    portion(up, thread, threads))
     dgate, dup, out = (portion(dgate, thread, threads), portion(dup, thread, threads),

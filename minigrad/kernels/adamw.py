@@ -12,9 +12,11 @@ import functools
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.compiler.compiling import dense, kernel, serial, stands_in_for, threads_for
+from minigrad.kernels.compiler.compiling import (C1, D1, D2, IDS2, dense, kernel, stands_in_for,
+                                                 threads_for)
 from minigrad.kernels.compiler.lanes import LANES, fma
-from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.linking import serial
+from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.simd import array_at, part
 from minigrad.kernels.compiler.sums import dot
 
@@ -29,7 +31,7 @@ def adamw(ps: list, gs: list, ms: list, vs: list, settings: np.ndarray) -> None:
     at, gs = rows_of(gs)
     at = np.column_stack((at, *map(addresses, (ps, ms, vs))))
     sizes = tuple([p.size for p in ps])
-    adamw_kernel(ps[0].reshape(-1), at, pieces(sizes), settings, threads_for(sum(sizes)))
+    adamw_kernel(zeros(ps[0].dtype), at, pieces(sizes), settings, threads_for(sum(sizes)))
 
 
 @stands_in_for(formulas.sum_of_squares)
@@ -67,20 +69,21 @@ _AT_ONE_ROW = address(_ONE_ROW)
 
 
 @functools.cache
+def zeros(dtype: np.dtype) -> np.ndarray:
+    """Return the gradient of a piece of a row that is not given."""
+    return np.zeros(PIECE, dtype)
+
+
+@functools.cache
 def pieces(sizes: tuple[int, ...]) -> np.ndarray:
     """Return rows of (array, first element, end) for arrays of these sizes."""
     return np.array([(i, start, min(start + PIECE, size)) for i, size in enumerate(sizes)
                      for start in range(0, size, PIECE)], np.int64).reshape(-1, 3)
 
 
-@kernel("C1 ids2 ids2 D2 threads")
-def adamw_kernel(like, at, pieces, settings, threads):
-    on_threads(threads, adamw_pieces, like, at, pieces, settings)
-
-
-@serial
-def adamw_pieces(thread, threads, like, at, pieces, settings):
-    real, zeros = like.dtype.type, np.zeros(PIECE, like.dtype)
+@kernel
+def adamw_kernel(thread, threads, zeros: C1, at: IDS2, pieces: IDS2, settings: D2):
+    like, real = zeros, zeros.dtype.type
     for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece, 0], pieces[piece, 1], pieces[piece, 2]
         lr, beta1, beta2, eps, weight_decay, correction1, correction2 = settings[i]
@@ -107,13 +110,8 @@ def update(p, g, m, v, numbers):
         p[j] = fma(p[j], decay, -(step * m[j] / (np.sqrt(v[j] * scale) + tiny)))
 
 
-@kernel("C1 ids2 ids2 D1 threads")
-def sum_of_squares_kernel(like, at, pieces, sums, threads):
-    on_threads(threads, sums_of_pieces, like, at, pieces, sums)
-
-
-@serial
-def sums_of_pieces(thread, threads, like, at, pieces, sums):
+@kernel
+def sum_of_squares_kernel(thread, threads, like: C1, at: IDS2, pieces: IDS2, sums: D1):
     for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece, 0], pieces[piece, 1], pieces[piece, 2]
         C, places = at[i, 2], array_at(at[i, 1], stop // at[i, 2] + 1, pieces)

@@ -13,22 +13,43 @@ transpose, where they lie.  A causal block stops at its last query.  Nothing of 
 backward computes P again from the logarithm of each row's sum (Dao et al. 2022, "FlashAttention",
 section 3.1), and the dropout mask from its seed.
 """
+import functools
+from typing import NamedTuple
+
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.compiler.compiling import (dense, kernel, serial, stands_in_for, threads_for,
-                                                 writable)
+from minigrad.kernels.compiler.compiling import (A4, C1, C3, R4, dense, kernel, stands_in_for,
+                                                 threads_for, writable)
 from minigrad.kernels.compiler.lanes import LANES, larger, load, spread, store
+from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import on_threads, share
 from minigrad.kernels.compiler.simd import part
 from minigrad.kernels.compiler.sums import dot
 from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.compiler.vector_math import exp, log
-from minigrad.kernels.dropout import keeps, mask_of
+from minigrad.kernels.dropout import Mask, keeps, mask_of
 from minigrad.kernels.matmul import ADD, SET, multiply_tiles, pack_columns
 from minigrad.kernels.rotary import copy_row
 
 QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
+
+
+class Heads(NamedTuple):
+    """Queries, keys and values, or their gradients: (B, H, T, D), (B, groups, S, D), (B, groups,
+    S, E)."""
+    q: A4
+    k: A4
+    v: A4
+
+
+class Rules(NamedTuple):
+    """How scores are made of products, and which are hidden."""
+    mask: R4
+    slopes: C1
+    has_mask: bool
+    causal: bool
+    scale: float
 
 
 @stands_in_for(formulas.attention)
@@ -41,9 +62,9 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     if k.shape[2] == 0:                         # no key to look at
         out[...] = 0
         return out, log_sum
-    attention_kernel(writable(q), _dense_rows(k), writable(v), *_biases(q, mask, slopes), out,
-                     log_sum, mask is not None, causal, scale, 1 / (1 - p),
-                     *mask_of(p, seed, first), _threads(q, k))
+    attention_kernel(writable(q), _dense_rows(k), writable(v), out, log_sum,
+                     *_rules(q, mask, slopes, causal, scale), *mask_of(p, seed, first),
+                     _threads(q, k))
     return out, log_sum
 
 
@@ -54,9 +75,9 @@ def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed
     if k.shape[2] == 0:
         dq[...] = 0
         return dq, dk, dv
-    attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v),
-                         *_biases(q, mask, slopes), out, log_sum, dq, dk, dv, mask is not None,
-                         causal, scale, 1 / (1 - p), *mask_of(p, seed, first), _threads(q, k))
+    attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out, log_sum,
+                         dq, dk, dv, *_rules(q, mask, slopes, causal, scale),
+                         *mask_of(p, seed, first), _threads(q, k))
     return dq, dk, dv
 
 
@@ -65,10 +86,17 @@ def _dense_rows(x):
     return writable(x) if x.strides[3] == x.itemsize else dense(x)
 
 
-def _biases(q, mask, slopes):
-    """Return the mask and the slopes, with stand-ins where there are none."""
-    return (np.zeros((1, 1, 1, 1), q.dtype) if mask is None else mask,
-            np.zeros(q.shape[1], q.dtype) if slopes is None else slopes)
+def _rules(q, mask, slopes, causal, scale):
+    """Return the fields of `Rules`."""
+    no_mask, no_slopes = _absent(q.shape[1], q.dtype)
+    return (no_mask if mask is None else mask, no_slopes if slopes is None else slopes,
+            mask is not None, causal, scale)
+
+
+@functools.cache
+def _absent(H, dtype):
+    """Return stand-ins for a mask and for slopes that are not given."""
+    return np.zeros((1, 1, 1, 1), dtype), np.zeros(H, dtype)
 
 
 def _like(x, width):
@@ -82,20 +110,20 @@ def _threads(q, k):
     return threads_for(q.size * k.shape[2] // 8)
 
 
-@kernel("A4 A4 A4 R4 C1 A4 C3 bool bool double double key key key int threads")
-def attention_kernel(q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
-                     low, high, bound, first, threads):
-    S, E = v.shape[2:]
-    on_threads(threads, attend, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
-               low, high, bound, first, panels(threads, S, E, out),
-               panels(threads, q.shape[3], QUERIES, out), columns(threads, S, out),
-               columns(threads, 2, out), columns(threads, LANES, out), columns(threads, LANES, out))
+@kernel
+def attention_kernel(heads: Heads, out: A4, log_sum: C3, rules: Rules, drop: Mask, threads: int):
+    D, (S, E) = heads.q.shape[3], heads.v.shape[2:]
+    scratch = (panels(threads, S, E, out), panels(threads, D, QUERIES, out),
+               columns(threads, S, out), columns(threads, 2, out), columns(threads, LANES, out),
+               columns(threads, LANES, out))
+    on_threads(threads, attend, heads, out, log_sum, rules, drop, scratch)
 
 
 @serial
-def attend(thread, threads, q, k, v, mask, slopes, out, log_sum, has_mask, causal, scale, kept,
-           low, high, bound, first, v_rows, q_columns, scores, room, sums, factors):
+def attend(thread, threads, heads, out, log_sum, rules, drop, scratch):
+    q, k, v = heads
     H, T, groups, S, real = q.shape[1], q.shape[2], k.shape[1], k.shape[2], out.dtype.type
+    v_rows, q_columns, scores, room, sums, factors = scratch
     v_rows, q_columns, scores = v_rows[thread], q_columns[thread], scores[thread]
     tops, inverses, sums, factors = room[thread, 0], room[thread, 1], sums[thread], factors[thread]
     # A block of few queries leaves vectors as they are: zeros, or what other queries left.  Lanes
@@ -109,10 +137,9 @@ def attend(thread, threads, q, k, v, mask, slopes, out, log_sum, has_mask, causa
         for h in range(h_k * G, h_k * G + G):
             for top in range(0, T, QUERIES):
                 n = min(QUERIES, T - top)
-                seen = min(S, top + n) if causal else S     # keys that some query needs
-                left = score_block(q[b, h, top:top + n], k_head, q_columns, scores, seen,
-                                   real(scale), slopes[h], mask[b, h] if has_mask else mask[0, 0],
-                                   has_mask, causal, top)
+                seen = min(S, top + n) if rules.causal else S       # keys that some query needs
+                left = score_block(q[b, h, top:top + n], k_head, q_columns, scores, seen, rules, b,
+                                   h, top)
                 exp_block(scores, seen, left, tops, sums)
                 for j in range(QUERIES):
                     inverses[j] = real(1) / sums[0, j] if sums[0, j] != 0 else real(0)
@@ -120,101 +147,108 @@ def attend(thread, threads, q, k, v, mask, slopes, out, log_sum, has_mask, causa
                     log_sum[b, h, top + j] = (tops[j] + log(sums[0, j]) if sums[0, j] != 0
                                               else -np.inf)
                 for s in range(seen):
-                    if bound > 0 and s % LANES == 0:
-                        number = first + ((b * H + h) * T + top) * S + s
-                        drop_weights(factors, low, high, bound, number, S, real(kept))
+                    if drop.bound > 0 and s % LANES == 0:
+                        drop_weights(factors, drop, ((b * H + h) * T + top) * S + s, S)
                     for j in range(0, QUERIES, LANES):
                         at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
                         put(scores, at, get(scores, at) * get(inverses, j) * factor)
                 multiply_tiles(scores, 1, QUERIES, MR, n, seen, v_rows, out[b, h, top:], SET)
 
 
-@kernel("A4 A4 A4 A4 R4 C1 A4 C3 A4 A4 A4 bool bool double double key key key int threads")
-def attention_vjp_kernel(g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask, causal,
-                         scale, kept, low, high, bound, first, threads):
-    D, (S, E) = q.shape[3], v.shape[2:]
-    on_threads(threads, attend_vjp, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask,
-               causal, scale, kept, low, high, bound, first, panels(threads, S, D, out),
-               panels(threads, D, QUERIES, out), panels(threads, E, QUERIES, out),
-               panels(threads, QUERIES, D, out), panels(threads, QUERIES, E, out),
-               columns(threads, S, out), columns(threads, S, out), columns(threads, 2, out),
-               columns(threads, LANES, out), np.empty((threads, S, D), out.dtype),
-               np.empty((threads, S, E), out.dtype))
+@kernel
+def attention_vjp_kernel(g: A4, heads: Heads, out: A4, log_sum: C3, gradients: Heads, rules: Rules,
+                         drop: Mask, threads: int):
+    D, (S, E) = heads.q.shape[3], heads.v.shape[2:]
+    sums = np.empty((threads, S, D), out.dtype), np.empty((threads, S, E), out.dtype)
+    scratch = (panels(threads, S, D, out), panels(threads, D, QUERIES, out),
+               panels(threads, E, QUERIES, out), panels(threads, QUERIES, D, out),
+               panels(threads, QUERIES, E, out), columns(threads, S, out),
+               columns(threads, S, out), columns(threads, 2, out), columns(threads, LANES, out))
+    on_threads(threads, attend_vjp, g, heads, out, log_sum, gradients, rules, drop, sums, scratch)
 
 
 @serial
-def attend_vjp(thread, threads, g, q, k, v, mask, slopes, out, log_sum, dq, dk, dv, has_mask,
-               causal, scale, kept, low, high, bound, first, k_rows, q_columns, g_columns, q_rows,
-               g_rows, weights, back, room, factors, dk_sum, dv_sum):
-    """`weights` holds P, then dropout(P); `back` dP, then dS * scale."""
-    H, T, groups, real = q.shape[1], q.shape[2], k.shape[1], out.dtype.type
-    (S, D), E = k.shape[2:], v.shape[3]
-    k_rows, q_rows, g_rows = k_rows[thread], q_rows[thread], g_rows[thread]
-    q_columns, g_columns = q_columns[thread], g_columns[thread]
-    weights, back, dk_sum, dv_sum = weights[thread], back[thread], dk_sum[thread], dv_sum[thread]
-    log_totals, alongs, factors = room[thread, 0], room[thread, 1], factors[thread]
-    q_columns[:] = 0        # as in `attend`
-    g_columns[:] = 0
-    factors[:] = 1
-    for group in share(k.shape[0] * groups, thread, threads):
+def attend_vjp(thread, threads, g, heads, out, log_sum, gradients, rules, drop, sums, scratch):
+    k, dk, dv = heads.k, gradients.k, gradients.v
+    (B, groups, S, D), H, E = k.shape, g.shape[1], g.shape[3]
+    dk_sum, dv_sum = sums[0][thread], sums[1][thread]
+    k_rows, q_columns, g_columns, q_rows, g_rows, weights, back, room, factors = scratch
+    room_of_block = (k_rows[thread], q_columns[thread], g_columns[thread], q_rows[thread],
+                     g_rows[thread], weights[thread], back[thread], room[thread], factors[thread],
+                     dk_sum, dv_sum)
+    q_columns[thread] = 0       # as in `attend`
+    g_columns[thread] = 0
+    factors[thread] = 1
+    for group in share(B * groups, thread, threads):
         b, h_k, G = group // groups, group % groups, H // groups
-        k_head, v_head, v_row = k[b, h_k], v[b, h_k], v.strides[2] // v.itemsize
-        pack_columns(k_head, k_rows)
+        pack_columns(k[b, h_k], k_rows[thread])
         dk_sum[:] = 0
         dv_sum[:] = 0
         for h in range(h_k * G, h_k * G + G):
-            for top in range(0, T, QUERIES):
-                n = min(QUERIES, T - top)
-                seen = min(S, top + n) if causal else S
-                q_block, g_block = q[b, h, top:top + n], g[b, h, top:top + n]
-                left = score_block(q_block, k_head, q_columns, weights, seen, real(scale),
-                                   slopes[h], mask[b, h] if has_mask else mask[0, 0], has_mask,
-                                   causal, top)
-                pack_columns(g_block.T, g_columns)
-                multiply_tiles(v_head, v_row, 1, MR * v_row, seen, E, g_columns, back, SET)
-                for j in range(n):
-                    # For a query that may attend to no key, every exp(-inf - inf) below is 0.
-                    log_total = log_sum[b, h, top + j]
-                    log_totals[j] = log_total if log_total != -np.inf else real(np.inf)
-                    alongs[j] = dot(part(g_block[j], 0, E), part(out[b, h, top + j], 0, E))
-                for s in range(seen):
-                    if bound > 0 and s % LANES == 0:
-                        number = first + ((b * H + h) * T + top) * S + s
-                        drop_weights(factors, low, high, bound, number, S, real(kept))
-                    for j in range(0, QUERIES, LANES):
-                        at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
-                        P = exp(get(weights, at) * left - get(log_totals, j))
-                        put(weights, at, P * factor)
-                        dP = get(back, at) * factor
-                        put(back, at, P * (dP - get(alongs, j)) * real(scale))
-                pack_columns(q_block, q_rows)
-                pack_columns(g_block, g_rows)
-                multiply_tiles(weights, QUERIES, 1, MR * QUERIES, seen, n, g_rows, dv_sum, ADD)
-                multiply_tiles(back, QUERIES, 1, MR * QUERIES, seen, n, q_rows, dk_sum, ADD)
-                multiply_tiles(back, 1, QUERIES, MR, n, seen, k_rows, dq[b, h, top:], SET)
+            for top in range(0, g.shape[2], QUERIES):
+                attend_block_vjp(b, h, top, g, heads, out, log_sum, gradients.q, rules, drop,
+                                 room_of_block)
         for s in range(S):
             copy_row(part(dk_sum, s * D, D), part(dk[b, h_k, s], 0, D))
             copy_row(part(dv_sum, s * E, E), part(dv[b, h_k, s], 0, E))
 
 
 @serial
+def attend_block_vjp(b, h, top, g, heads, out, log_sum, dq, rules, drop, room_of_block):
+    """Write dq of a block of queries, and add to dk_sum and dv_sum.  `weights` holds P, then
+    dropout(P); `back` dP, then dS * scale."""
+    (k_rows, q_columns, g_columns, q_rows, g_rows, weights, back, room, factors, dk_sum,
+     dv_sum) = room_of_block
+    (_, H, T, E), S, real = g.shape, heads.k.shape[2], out.dtype.type
+    h_k, n = h // (H // heads.k.shape[1]), min(QUERIES, T - top)
+    k_head, v_head, scale = heads.k[b, h_k], heads.v[b, h_k], real(rules.scale)
+    v_row, log_totals, alongs = v_head.strides[0] // v_head.itemsize, room[0], room[1]
+    seen = min(S, top + n) if rules.causal else S
+    q_block, g_block = heads.q[b, h, top:top + n], g[b, h, top:top + n]
+    left = score_block(q_block, k_head, q_columns, weights, seen, rules, b, h, top)
+    pack_columns(g_block.T, g_columns)
+    multiply_tiles(v_head, v_row, 1, MR * v_row, seen, E, g_columns, back, SET)
+    for j in range(n):
+        # For a query that may attend to no key, every exp(-inf - inf) below is 0.
+        log_total = log_sum[b, h, top + j]
+        log_totals[j] = log_total if log_total != -np.inf else real(np.inf)
+        alongs[j] = dot(part(g_block[j], 0, E), part(out[b, h, top + j], 0, E))
+    for s in range(seen):
+        if drop.bound > 0 and s % LANES == 0:
+            drop_weights(factors, drop, ((b * H + h) * T + top) * S + s, S)
+        for j in range(0, QUERIES, LANES):
+            at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
+            P = exp(get(weights, at) * left - get(log_totals, j))
+            put(weights, at, P * factor)
+            dP = get(back, at) * factor
+            put(back, at, P * (dP - get(alongs, j)) * scale)
+    pack_columns(q_block, q_rows)
+    pack_columns(g_block, g_rows)
+    multiply_tiles(weights, QUERIES, 1, MR * QUERIES, seen, n, g_rows, dv_sum, ADD)
+    multiply_tiles(back, QUERIES, 1, MR * QUERIES, seen, n, q_rows, dk_sum, ADD)
+    multiply_tiles(back, 1, QUERIES, MR, n, seen, k_rows, dq[b, h, top:], SET)
+
+
+@allocating
 def panels(threads, depth, columns, like):
     """Return room for the panels that `pack_columns` makes of a (depth, columns) matrix."""
     NR = TILE_BYTES // like.itemsize
     return np.empty((threads, (columns + NR - 1) // NR, depth, NR), like.dtype)
 
 
-@serial
+@allocating
 def columns(threads, S, like):
     """Return room for S numbers of each query of a block."""
     return np.empty((threads, S, QUERIES), like.dtype)
 
 
 @serial
-def score_block(q, k, q_columns, scores, seen, scale, slope, mask, has_mask, causal, top):
+def score_block(q, k, q_columns, scores, seen, rules, b, h, top):
     """Write the products k . q of `seen` keys to scores, add the linear bias and the mask, and set
     those of keys after the query to -inf; return the scale by which to multiply them still."""
-    k_row, real = k.strides[0] // k.itemsize, scores.dtype.type
+    k_row, real, has_mask = k.strides[0] // k.itemsize, scores.dtype.type, rules.has_mask
+    scale, slope = real(rules.scale), rules.slopes[h]
+    mask = rules.mask[b, h] if has_mask else rules.mask[0, 0]
     pack_columns(q.T, q_columns)
     multiply_tiles(k, k_row, 1, MR * k_row, seen, k.shape[1], q_columns, scores, SET)
     if slope != 0 or has_mask or not scale > 0:
@@ -225,7 +259,7 @@ def score_block(q, k, q_columns, scores, seen, scale, slope, mask, has_mask, cau
                     score -= slope * abs(real(top + j - s))
                 scores[s, j] = score + mask[top + j, s] if has_mask else score
         scale = real(1)
-    for s in range(top if causal else seen, seen):
+    for s in range(top if rules.causal else seen, seen):
         for j in range(s - top):
             scores[s, j] = -np.inf
     return scale
@@ -255,13 +289,13 @@ def exp_block(scores, seen, scale, tops, sums):
 
 
 @serial
-def drop_weights(factors, low, high, bound, first, S, kept):
+def drop_weights(factors, drop, first, S):
     """Write what dropout multiplies the weights of LANES keys by, (LANES, QUERIES); `first` is the
     number of the first weight."""
-    factors = part(factors, 0, LANES * QUERIES)
+    factors, real = part(factors, 0, LANES * QUERIES), factors.dtype.type
     for i in range(factors.size):
         number = first + i % QUERIES * S + i // QUERIES
-        factors[i] = kept if keeps(low, high, bound, number) else factors.dtype.type(0)
+        factors[i] = real(drop.scale) if keeps(drop, number) else real(0)
 
 
 @serial

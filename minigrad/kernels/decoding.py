@@ -1,23 +1,29 @@
-"""More characters for each of B sequences: a transformer's steps with cached keys and values.
+"""The kernel of sampling with a KV cache: more characters for each of B sequences.
 
 A call reads T characters in a step: one where a text goes on, or a window that is read anew.  Then
 it may draw further ones, a character a step, without returning to Python.
 
 How it runs: weights, keys and values are stored in panels, so that a step reads each of them once,
-from one end to the other; all sequences share what is read.  A layer has five stages.  In each of
-them, threads share the panels of a product, or the heads; they are started once for all stages,
-since starting them may take longer than a stage.  Every sum is taken in the same order as in the
-training kernels, so that the logits are equal to the last bit.
+from one end to the other; all sequences share what is read.  A matrix (K, P) in panels is (panels,
+K, NR): panel i holds the columns from i NR on, and zeros fill the last one.  A layer has five
+stages.  In each of them, threads share the panels of a product, or the heads; they are started once
+for all stages, since starting them may take longer than a stage.  Every sum is taken in the same
+order as in the training kernels, so that the logits are equal to the last bit.
 """
+import math
+from typing import NamedTuple
+
 import numpy as np
 
 from minigrad.formulas import SWIGLU
 from minigrad.kernels.activations import activate, sigmoid
-from minigrad.kernels.compiler.compiling import FEW, kernel, serial, threads_for
+from minigrad.kernels.compiler.compiling import (C1, C2, C3, C4, C6, D2, FEW, I2, kernel,
+                                                 threads_for)
 from minigrad.kernels.compiler.lanes import LANES
+from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
 from minigrad.kernels.compiler.sums import largest
-from minigrad.kernels.compiler.tiles import MR, NV, WIDE, micro_kernel
+from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, WIDE, micro_kernel
 from minigrad.kernels.embedding import rows_at
 from minigrad.kernels.matmul import KC
 from minigrad.kernels.norm import normalise
@@ -29,135 +35,194 @@ QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages of a step: five in each
 STAGES = HEAD                                   # and before them the embedding
 
 
-def decode(cos: np.ndarray, sin: np.ndarray, slopes: np.ndarray, gains: np.ndarray,
-           shifts: np.ndarray, biases: np.ndarray, qkv: np.ndarray, out: np.ndarray,
-           up: np.ndarray, down: np.ndarray, head: np.ndarray, tokens: np.ndarray,
-           ngrams: np.ndarray, positions: np.ndarray, keys: np.ndarray, values: np.ndarray,
-           ids: np.ndarray, u: np.ndarray, V: int, T: int, t: int, longest: int, eps: float,
-           qk_eps: float, centred: bool, activation: int, temperature: float = 0.0,
-           top_k: int | None = None, top_p: float | None = None) -> np.ndarray:
+class Weights(NamedTuple):
+    """Of L layers; matrices (inputs, outputs) in panels, with F channels inside an MLP."""
+    slopes: C1      # of each head's linear bias, (H,); 0 where there is none
+    gains: C2       # of the norms, (2 L + 1, C): two for each layer, and the last
+    shifts: C2      # of the norms
+    biases: C2      # of qkv, out, up (F, or 2 F for SWIGLU) and down, one after the other, (L, ...)
+    qkv: C4
+    out: C4
+    up: C4          # for SWIGLU the panels of the gate, and then of what it multiplies
+    down: C4
+    head: C3        # (C, V), as `tokens`, which may be the same array
+    tokens: C3
+    ngrams: C2      # embeddings, (rows, C)
+
+
+class Cache(NamedTuple):
+    """What belongs to the S positions for which there is room."""
+    cos: C2         # of the rotary angles, (S, D / 2); (S, 0) without rotation
+    sin: C2
+    positions: C2   # embeddings, (S, C); (0, C) for none
+    keys: C6        # (L, B, groups, D, S) in panels; those of what is read are stored
+    values: C6      # (L, B, groups, S, D) in panels
+    ids: I2         # the characters, (B, S + 1); those that are drawn are stored
+
+
+class Options(NamedTuple):
+    """Of a model."""
+    V: int
+    longest: int    # characters of the longest n-gram; 1 if there are none
+    eps: float      # added to the mean square by the norms
+    qk_eps: float   # the same by the norms of queries and keys; 0 if there are none
+    centred: bool   # whether the norms subtract the mean, as the layer norm does
+    activation: int     # one of the numbers that `formulas` names
+
+
+class Draw(NamedTuple):
+    """How a character is drawn for each column of u, (B, n), as `random.draw` does it."""
+    u: D2
+    temperature: float
+    kept: int
+    top_p: float
+
+
+class Scratch(NamedTuple):
+    """Memory of a step; each thread has its own of `normed`, `scores` and `mix`."""
+    x: C2
+    mixed: C2
+    wide: C2
+    logits: C2
+    normed: C3
+    scores: C3
+    mix: C3
+    rows: I2
+    heap: I2
+    p: D2
+
+
+def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: np.ndarray,
+           temperature: float = 0.0, top_k: int | None = None, top_p: float | None = None
+           ) -> np.ndarray:
     """Read T characters, the first at position t, and return the logits (B, V) after the last; or
-    draw as many characters as there are columns of u, and return the logits of the last of them.
-
-    Parameters
-    ----------
-    cos, sin : of the rotary angles, (block, D / 2); (block, 0) without rotation.
-    slopes : of each head's linear bias, (H,); 0 where there is none.
-    gains, shifts : of the norms, (2 L + 1, C): two for each layer, and the last.
-    biases : of qkv, out, up and down, (L, W + C + U + C); W = (H + 2 groups) D, U = F or, for
-        SWIGLU, 2 F.
-    qkv, out, up, down : weights (L, inputs, outputs), in panels; for SWIGLU, `up` has the panels of
-        the gate (C, F), and then those of what it multiplies (C, F).
-    head, tokens : (C, V) each, in panels; they may be one array.
-    ngrams, positions : embeddings, (rows, C) and (block, C); (0, C) for no positions.
-    keys, values : (L, B, groups, D, S) and (L, B, groups, S, D), in panels, of S characters or
-        more; those of what is read are stored.
-    ids : the characters by position, (B, block + 1); those that are drawn are stored.
-    u, temperature, top_k, top_p : as `draw` takes them, but for u, (B, n).
-    longest : characters of the longest n-gram; 1 if there are none.
-    eps, qk_eps : added to the mean square by the norms, and by that of queries and keys; the latter
-        is 0 if these have none.
-    centred : whether the norms subtract the mean, as the layer norm does.
-    activation : one of the numbers that `activations` names.
-    """
-    logits = np.empty((len(ids), len(head) * head.shape[2]), head.dtype)    # whole panels
+    draw as many characters as there are columns of u, (B, n), and return the logits of the last of
+    them.  The settings of drawing are those of `random.draw`."""
+    B, head = len(cache.ids), weights.head
+    logits = np.empty((B, len(head) * head.shape[2]), head.dtype)       # whole panels
     # Twice FEW for each thread, as all of them wait for each other after each stage of each layer.
-    steps = (qkv.size + out.size + up.size + down.size) * T * len(ids) // 16
-    decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens, ngrams,
-                  positions, keys, values, ids, u, logits, V, T, t, longest, eps, qk_eps,
-                  keys.shape[4] ** -0.5, centred, activation, temperature,
-                  *limits(V, top_k, top_p), min(threads_for(steps), 1 + steps // (2 * FEW)))
-    return logits[:, :V]
+    size = weights.qkv.size + weights.out.size + weights.up.size + weights.down.size
+    steps = size * T * B // 16
+    decode_kernel(*weights, *cache, *options, u, temperature, *limits(options.V, top_k, top_p),
+                  logits, T, t, min(threads_for(steps), 1 + steps // (2 * FEW)))
+    return logits[:, :options.V]
 
 
-@kernel("C2 C2 C1 C2 C2 C2 C4 C4 C4 C4 C3 C3 C2 C2 C6 C6 I2 D2 C2 int int int int double double "
-        "double bool int double int double threads")
-def decode_kernel(cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens, ngrams,
-                  positions, keys, values, ids, u, logits, V, T, t, longest, eps, qk_eps, scale,
-                  centred, activation, temperature, kept, top_p, threads):
-    B, C, NR = len(logits), gains.shape[1], head.shape[2]
-    N = B * T
-    x, mixed = np.empty((N, C), cos.dtype), np.empty((N, out.shape[1] * NR), cos.dtype)
-    normed = np.empty((threads, N, C), cos.dtype)
-    wide = np.empty((N, max(qkv.shape[1], up.shape[1]) * NR), cos.dtype)
-    scores = np.empty((threads, T, whole_lanes(keys.shape[3] * NR)), cos.dtype)
-    mix = np.empty((threads, T, values.shape[3] * NR), cos.dtype)
-    rows, heap = np.empty((B, longest - 1), np.int64), np.empty((B, V), np.int64)
-    p = np.empty((B, V))
-    of_a_step = 1 + STAGES * len(qkv) + 1
-    stages = max(1, u.shape[1]) * of_a_step + (u.shape[1] > 0)      # and the last to draw
+@kernel
+def decode_kernel(weights: Weights, cache: Cache, options: Options, draw: Draw, logits: C2, T: int,
+                  t: int, threads: int):
+    B, (L, panels, C, NR), real = len(logits), weights.qkv.shape, logits.dtype
+    N, n, S, D = B * T, draw.u.shape[1], cache.keys.shape[3] * NR, cache.keys.shape[4]
+    scratch = Scratch(
+        np.empty((N, C), real), np.empty((N, weights.out.shape[1] * NR), real),
+        np.empty((N, max(panels, weights.up.shape[1]) * NR), real), logits,
+        np.empty((threads, N, C), real), np.empty((threads, T, whole_lanes(S)), real),
+        np.empty((threads, T, cache.values.shape[3] * NR), real),
+        np.empty((B, options.longest - 1), np.int64), np.empty((B, options.V), np.int64),
+        np.empty((B, options.V)))
+    stages = max(1, n) * (STAGES * L + 2) + (n > 0)             # and the last to draw
     begun, done = np.zeros((stages, threads), np.int64), np.zeros(stages, np.int64)
-    on_threads(threads, run_stages, begun, done, of_a_step, x, mixed, wide, normed, scores, mix,
-               rows, heap, p, cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head,
-               tokens, ngrams, positions, keys, values, ids, u, logits, T, t, eps, qk_eps, scale,
-               centred, activation, temperature, kept, top_p)
+    on_threads(threads, run_stage, begun, done,
+               (weights, cache, options, draw, scratch, T, t, D ** -0.5))
 
 
+@in_stages
 @serial
-def run_stage(part, parts, stage, of_a_step, x, mixed, wide, normed, scores, mix, rows, heap, p,
-              cos, sin, slopes, gains, shifts, biases, qkv, out, up, down, head, tokens, ngrams,
-              positions, keys, values, ids, u, logits, T, t, eps, qk_eps, scale, centred,
-              activation, temperature, kept, top_p):
+def run_stage(part, parts, stage, work):
     """Run a part of a stage: of the embedding, of a layer's five, or of the head."""
-    (B, V), C, F = p.shape, x.shape[1], down.shape[2]
-    W = C + 2 * keys.shape[2] * keys.shape[4]
+    weights, cache, options, draw, scratch, T, t, scale = work
+    of_a_step = STAGES * len(weights.qkv) + 2
     step, stage = stage // of_a_step, stage % of_a_step
     if step > 0:                        # what was drawn is read, a character a step
         t, T = t + T + step - 1, 1
     if stage == 0:
-        for b in share(B, part, parts):
-            if step > 0:
-                ids[b, t] = draw_one(logits[b, :V], u[b, step - 1], p[b], heap[b], temperature,
-                                     kept, top_p)
-            for i in range(T if step == 0 or step < u.shape[1] else 0):
-                embed(ids[b], t + i, tokens, ngrams, positions, rows[b], x[b * T + i])
+        draw_and_embed(part, parts, step, t, T, weights, cache, draw, scratch)
         return
     layer, stage = (stage - 1) // STAGES, (stage - 1) % STAGES
-    x, mixed, wide = x[:B * T], mixed[:B * T], wide[:B * T]
-    normed, scores, mix = normed[part], scores[part, :T], mix[part, :T]
+    B, groups = len(cache.ids), cache.keys.shape[2]
     if stage == ATTEND:
-        for i in share(B * keys.shape[2], part, parts):
-            attend(i // keys.shape[2], i % keys.shape[2], wide, cos, sin, slopes, keys[layer],
-                   values[layer], t, scale, scores, mix, mixed, qk_eps)
-        return
-    if layer == len(qkv):
-        stage, a, packed, c, width, first_bias = HEAD, normed, head, logits, V, 0
-    elif stage == QKV:
-        a, packed, c, width, first_bias = normed, qkv[layer], wide, W, 0
-    elif stage == OUT:
-        a, packed, c, width, first_bias = mixed, out[layer], wide, C, W
-    elif stage == UP:
-        a, packed, c, width, first_bias = normed, up[layer], wide, F, W + C
+        for i in share(B * groups, part, parts):
+            attend(i // groups, i % groups, layer, T, t, scale, weights, cache, options, scratch,
+                   part)
+    elif layer == len(weights.qkv):
+        normed = normalise_rows(B, T, 2 * layer, part, weights, options, scratch)
+        product(normed, weights.head, weights.head.shape[1], scratch.logits, 0, part, parts)
     else:
-        a, packed, c, width, first_bias = wide, down[layer], mixed, C, biases.shape[1] - C
-    if stage in (HEAD, QKV, UP):
-        norm = 2 * layer + (stage == UP)
-        every = T if stage == HEAD else 1       # the last of each sequence
-        a = normed[:len(x) // every]
-        for r in range(len(a)):
-            normalise(x[(r + 1) * every - 1], gains[norm], shifts[norm], eps, centred, normed[r])
-    gated = stage == UP and activation == SWIGLU
-    panels = len(packed) // 2 if gated else len(packed)
-    first, last = product(a, packed[:panels], packed.shape[1], c, 0, part, parts)
-    beyond = panels * packed.shape[2]           # columns of c before those that the gate multiplies
-    if gated:
-        product(a, packed[panels:], packed.shape[1], c, beyond, part, parts)
-    last = min(last, width)
-    for r in range(len(a) if stage != HEAD else 0):
-        row, bias = c[r, first:last], biases[layer, first_bias + first:first_bias + last]
-        add_row(bias, row)
+        multiply_stage(part, parts, stage, layer, B * T, weights, options, scratch)
+
+
+@serial
+def draw_and_embed(part, parts, step, t, T, weights, cache, draw, scratch):
+    V = scratch.p.shape[1]
+    for b in share(len(cache.ids), part, parts):
+        if step > 0:
+            cache.ids[b, t] = draw_one(scratch.logits[b, :V], draw.u[b, step - 1], scratch.p[b],
+                                       scratch.heap[b], draw.temperature, draw.kept, draw.top_p)
+        for i in range(T if step == 0 or step < draw.u.shape[1] else 0):
+            embed(cache.ids[b], t + i, weights.tokens, weights.ngrams, cache.positions,
+                  scratch.rows[b], scratch.x[b * T + i])
+
+
+@serial
+def multiply_stage(part, parts, stage, layer, N, weights, options, scratch):
+    """Run a part of one of a layer's four products, and of what follows it."""
+    x, mixed, wide, biases = (scratch.x[:N], scratch.mixed[:N], scratch.wide[:N],
+                              weights.biases[layer])
+    C, F, gated = x.shape[1], weights.down.shape[2], options.activation == SWIGLU
+    W = biases.size - 2 * C - (2 * F if gated else F)
+    if stage == QKV:
+        normed = normalise_rows(N, 1, 2 * layer, part, weights, options, scratch)
+        project(normed, weights.qkv[layer], wide, 0, biases[:W], part, parts)
+    elif stage == OUT:
+        first, last = project(mixed, weights.out[layer], wide, 0, biases[W:W + C], part, parts)
+        add_columns(wide, x, first, last)
+    elif stage == DOWN:
+        first, last = project(wide, weights.down[layer], mixed, 0, biases[biases.size - C:], part,
+                              parts)
+        add_columns(mixed, x, first, last)
+    else:
+        normed = normalise_rows(N, 1, 2 * layer + 1, part, weights, options, scratch)
+        up = weights.up[layer]
+        panels = len(up) // 2 if gated else len(up)
+        first, last = project(normed, up[:panels], wide, 0, biases[W + C:W + C + F], part, parts)
+        beyond = panels * up.shape[2]       # columns of `wide` before what the gate multiplies
         if gated:
-            multiplied = c[r, beyond + first:beyond + last]
-            add_row(biases[layer, first_bias + F + first:first_bias + F + last], multiplied)
-            for j in range(row.size):
-                row[j] = row[j] * sigmoid(row[j], row.dtype.type) * multiplied[j]
-        elif stage == UP:
-            activate(row, activation, row)
-        elif stage != QKV:
-            add_row(row, x[r, first:last])
+            project(normed, up[panels:], wide, beyond, biases[W + C + F:W + C + 2 * F], part, parts)
+        for r in range(N):
+            row = wide[r, first:last]
+            if gated:
+                for j in range(row.size):
+                    row[j] = (row[j] * sigmoid(row[j], row.dtype.type)
+                              * wide[r, beyond + first + j])
+            else:
+                activate(row, options.activation, row)
 
 
-run_stages = in_stages(run_stage)
+@serial
+def normalise_rows(count, every, norm, part, weights, options, scratch):
+    """Return the norm of each row of x, or of the last of `every` rows, in a thread's memory."""
+    normed = scratch.normed[part, :count]
+    for r in range(count):
+        normalise(scratch.x[(r + 1) * every - 1], weights.gains[norm], weights.shifts[norm],
+                  options.eps, options.centred, normed[r])
+    return normed
+
+
+@serial
+def project(a, packed, c, c_at, bias, part, parts):
+    """Write a thread's columns of a @ b + bias to c from column c_at on; return the first and the
+    end of those that a bias has."""
+    first, last = product(a, packed, packed.shape[1], c, c_at, part, parts)
+    last = min(last, bias.size)
+    for r in range(len(a)):
+        add_row(bias[first:last], c[r, c_at + first:c_at + last])
+    return first, last
+
+
+@serial
+def add_columns(c, x, first, last):
+    for r in range(len(x)):
+        add_row(c[r, first:last], x[r, first:last])
 
 
 @serial
@@ -204,40 +269,42 @@ def product(a, packed, depth, c, c_at, thread, threads):
 
 
 @serial
-def attend(b, group, qkv, cos, sin, slopes, keys, values, t, scale, scores, mix, mixed, qk_eps):
+def attend(b, group, layer, T, t, scale, weights, cache, options, scratch, part):
     """Store a group's keys and values from position t on, and write its queries' output to
     `mixed`."""
-    groups, _, D, NR = keys.shape[1:]
-    H, G, T = slopes.size, slopes.size // groups, len(scores)
+    qkv, mixed, slopes = scratch.wide, scratch.mixed, weights.slopes
+    keys, values = cache.keys[layer, b, group], cache.values[layer, b, group]
+    scores, mix = scratch.scores[part, :T], scratch.mix[part, :T]
+    (_, D, NR), groups, H = keys.shape, cache.keys.shape[2], slopes.size
     key, value = (H + group) * D, (H + groups + group) * D      # where they begin
     for i in range(T):
         row, s = qkv[b * T + i], t + i
-        turn_and_norm(row[key:key + D], cos[s], sin[s], qk_eps)
+        turn_and_norm(row[key:key + D], s, cache, options)
         for d in range(D):
-            keys[b, group, s // NR, d, s % NR] = row[key + d]
-            values[b, group, d // NR, s, d % NR] = row[value + d]
-    for h in range(group * G, (group + 1) * G):
+            keys[s // NR, d, s % NR] = row[key + d]
+            values[d // NR, s, d % NR] = row[value + d]
+    for h in range(group * (H // groups), (group + 1) * (H // groups)):
         queries = qkv[b * T:(b + 1) * T, h * D:]
         for i in range(T):
-            turn_and_norm(queries[i, :D], cos[t + i], sin[t + i], qk_eps)
-        product(queries, keys[b, group, :(t + T - 1) // NR + 1], D, scores, 0, 0, 1)
+            turn_and_norm(queries[i, :D], t + i, cache, options)
+        product(queries, keys[:(t + T - 1) // NR + 1], D, scores, 0, 0, 1)
         for i in range(T):
             visible = t + i + 1
             row = scores[i, :whole_lanes(visible)]
             finish_scores(row, row.dtype.type(scale), slopes[h], visible)
             softmax_or_zero(row)
             scores[i, row.size:t + T] = 0
-        product(scores, values[b, group], t + T, mix, 0, 0, 1)
+        product(scores, values, t + T, mix, 0, 0, 1)
         for i in range(T):
             copy_row(mix[i, :D], mixed[b * T + i, h * D:])
 
 
 @serial
-def turn_and_norm(head, cos, sin, eps):
-    if cos.size:
-        rotate_row(head, cos, sin, head)
-    if eps > 0:
-        norm_head(head, eps)
+def turn_and_norm(head, s, cache, options):
+    if cache.cos.size:
+        rotate_row(head, cache.cos[s], cache.sin[s], head)
+    if options.qk_eps > 0:
+        norm_head(head, options.qk_eps)
 
 
 @serial
@@ -266,3 +333,27 @@ def softmax_or_zero(row):
         row[:] = 0
     else:
         softmax_row(row, top, row)
+
+
+def pack(b: np.ndarray) -> np.ndarray:
+    """Pack (..., K, P) -> (..., panels, K, NR), a copy."""
+    *lead, K, P = b.shape
+    packed = empty_panels(*lead, K, P, dtype=b.dtype)
+    put(b, packed)
+    return packed
+
+
+def empty_panels(*shape: int, dtype: type) -> np.ndarray:
+    """Return panels of zeros with room for a matrix (..., K, P)."""
+    *lead, K, P = shape
+    NR = TILE_BYTES // np.dtype(dtype).itemsize
+    return np.zeros((*lead, math.ceil(P / NR), K, NR), dtype)
+
+
+def put(b: np.ndarray, packed: np.ndarray) -> None:
+    """Write (..., K, P) to the first K rows and P columns of a matrix in panels."""
+    K, P = b.shape[-2:]
+    NR = packed.shape[-1]
+    for i in range(math.ceil(P / NR)):
+        part = b[..., i * NR:(i + 1) * NR]
+        packed[..., i, :K, :part.shape[-1]] = part

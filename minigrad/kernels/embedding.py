@@ -5,13 +5,14 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import FNV_BASIS, FNV_PRIME
-from minigrad.kernels.compiler.compiling import (dense, kernel, rows, serial, stands_in_for,
-                                                 threads_for)
+from minigrad.kernels.compiler.compiling import (C2, I3, IDS2, dense, kernel, rows,
+                                                 stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import LANES, fma, load, spread, store
+from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.parallel import on_threads, share
 from minigrad.kernels.compiler.simd import part
 from minigrad.kernels.compiler.tiles import prefetch
-from minigrad.kernels.dropout import keeps, mask_of
+from minigrad.kernels.dropout import Mask, keeps, mask_of
 
 FOLD = np.uint64(32)
 AHEAD = 2       # rows are prefetched so many sums before their own
@@ -22,42 +23,43 @@ def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0, 
              ) -> np.ndarray:
     out = np.empty((len(ids), table.shape[1]), table.dtype)
     sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *mask_of(p, seed, first),
-                    1 / (1 - p), threads_for(ids.size * table.shape[1] // 8))
+                    threads_for(ids.size * table.shape[1] // 8))
     return out
 
 
-@kernel("C2 ids2 C2 key key key int double threads")
-def sum_rows_kernel(table, ids, out, low, high, bound, first, scale, threads):
+@kernel
+def sum_rows_kernel(table: C2, ids: IDS2, out: C2, mask: Mask, threads: int):
     for r in range(len(ids)):
         for i in range(ids.shape[1]):
             if not 0 <= ids[r, i] < len(table):
                 raise IndexError("there is no such row")
-    on_threads(threads, sums_of_rows, table, ids, out, low, high, bound, first, scale)
+    on_threads(threads, sums_of_rows, table, ids, out, mask,
+               np.empty(threads * ids.shape[1], np.int64))
 
 
 @serial
-def sums_of_rows(thread, threads, table, ids, out, low, high, bound, first, scale):
-    R, C, real = len(ids), table.shape[1], table.dtype.type
-    found = np.empty(ids.shape[1], np.int64)
+def sums_of_rows(thread, threads, table, ids, out, mask, found):
+    (R, n), C, real = ids.shape, table.shape[1], table.dtype.type
+    found = part(found, thread * n, n)
     for r in share(R, thread, threads):
         if r + AHEAD < R:       # rows lie anywhere in the table
-            for i in range(kept_rows(ids, r + AHEAD, low, high, bound, first, found)):
+            for i in range(kept_rows(ids, r + AHEAD, mask, found)):
                 for c in range(0, C, LANES):
                     prefetch(table, found[i] * C + c)
-        count, into = kept_rows(ids, r, low, high, bound, first, found), part(out, r * C, C)
+        count, into = kept_rows(ids, r, mask, found), part(out, r * C, C)
         for c in range(0, C, LANES):
             sums = spread(real(0))
             for i in range(count):
                 sums += load(part(table, found[i] * C, C), c, 0)
-            store(into, c, sums * real(scale))
+            store(into, c, sums * real(mask.scale))
 
 
 @serial
-def kept_rows(ids, r, low, high, bound, first, found):
+def kept_rows(ids, r, mask, found):
     """Write which rows sum r has, but dropped ones, to `found`; return their number."""
     count, n = 0, ids.shape[1]
     for i in range(n):
-        if bound == 0 or keeps(low, high, bound, first + r * n + i):
+        if mask.bound == 0 or keeps(mask, r * n + i):
             found[count] = ids[r, i]
             count += 1
     return count
@@ -68,23 +70,18 @@ def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, 
              first: int = 0) -> None:
     if ids.size:
         add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *mask_of(p, seed, first),
-                        1 / (1 - p), threads_for(ids.size * g.shape[1] // 8))
+                        threads_for(ids.size * g.shape[1] // 8))
 
 
-@kernel("C2 ids2 C2 key key key int double threads")
-def add_rows_kernel(total, ids, g, low, high, bound, first, scale, threads):
-    on_threads(threads, add_rows_of_thread, total, ids, g, low, high, bound, first, scale)
-
-
-@serial
-def add_rows_of_thread(thread, threads, total, ids, g, low, high, bound, first, scale):
+@kernel
+def add_rows_kernel(thread, threads, total: C2, ids: IDS2, g: C2, mask: Mask):
     """Each thread has rows of its own, so no two write to the same row."""
-    (R, n), C, factor = ids.shape, g.shape[1], g.dtype.type(scale)
+    (R, n), C, factor = ids.shape, g.shape[1], g.dtype.type(mask.scale)
     for r in range(R):
         row = part(g, r * C, C)
         for i in range(n):
             at = ids[r, i]
-            if at % threads == thread and keeps(low, high, bound, first + r * n + i):
+            if at % threads == thread and keeps(mask, r * n + i):
                 into = part(total, at * C, C)
                 for c in range(C):
                     into[c] = fma(factor, row[c], into[c])
@@ -98,8 +95,8 @@ def ngram_rows(ids: np.ndarray, n: int, count: int) -> np.ndarray:
     return found
 
 
-@kernel("ids2 int I3")
-def ngram_rows_kernel(ids, count, found):
+@kernel
+def ngram_rows_kernel(ids: IDS2, count: int, found: I3):
     for s in range(len(ids)):
         for t in range(ids.shape[1]):
             rows_at(ids[s], t, count, found[s, t])

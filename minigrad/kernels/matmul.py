@@ -8,14 +8,16 @@ in registers.  Operands may have any strides: dense rows of A are read where the
 transpose costs nothing but the packing.
 """
 import functools
+from typing import NamedTuple
 
 import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import GELU, RELU2
 from minigrad.kernels.activations import activate, multiply_by_slope
-from minigrad.kernels.compiler.compiling import (dense, kernel, serial, stands_in_for, threads_for,
-                                                 writable)
+from minigrad.kernels.compiler.compiling import (A3, C1, C3, dense, kernel, stands_in_for,
+                                                 threads_for, writable)
+from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads
 from minigrad.kernels.compiler.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_vector,
                                              micro_kernel, prefetch, transpose_square)
@@ -26,6 +28,19 @@ PACKED_BYTES = 1 << 21  # of B at a time
 AHEAD = 8               # columns of A that are prefetched before they are packed
 # For `multiply`; each literal would compile its own version.
 SET, ADD = np.bool_(False), np.bool_(True)
+
+
+class Product(NamedTuple):
+    """N products c = a @ b, and what `formulas.matmul` does to them; absent arrays are empty."""
+    a: A3
+    b: A3
+    c: C3
+    bias: C1
+    residual: C3
+    slope_at: C3
+    activated: C3
+    add: bool
+    activation: int
 
 
 @stands_in_for(formulas.matmul)
@@ -39,11 +54,14 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
     if a.shape[-1] == 0 and not add:
         out[...] = 0
     if out.size:
-        c, no_rows, nothing = out, *absent(a.dtype)
+        c, (no_rows, nothing) = out, absent(a.dtype)
         if a.ndim == 2:
             a, b, c = a[None], b[None], c[None]
-        after = [no_rows if x is None else dense(x).reshape(c.shape)
-                 for x in (residual, slope_at, activated)]
+        if residual is slope_at is activated is None:
+            after = no_rows, no_rows, no_rows
+        else:
+            after = [no_rows if x is None else dense(x).reshape(c.shape)
+                     for x in (residual, slope_at, activated)]
         matmul_kernel(writable(a), writable(b), c, nothing if bias is None else dense(bias), *after,
                       add, activation, threads_for(out.size * a.shape[-1] // 16))
     return out
@@ -55,81 +73,70 @@ def absent(dtype):
     return np.empty((0, 0, 0), dtype), np.empty(0, dtype)
 
 
-@kernel("A3 A3 C3 C1 C3 C3 C3 bool int threads")
-def matmul_kernel(a, b, c, bias, residual, slope_at, activated, add, activation, threads):
-    N, M, K = a.shape
-    P = c.shape[2]
-    NR = TILE_BYTES // c.itemsize
+@kernel
+def matmul_kernel(product: Product, threads: int):
+    (N, M, K), P, dtype = product.a.shape, product.c.shape[2], product.c.dtype
+    NR = TILE_BYTES // product.c.itemsize
     wide = (P + NR - 1) // NR                   # panels of B, of NR columns
     depth = max(1, (K + cuts(K) - 1) // cuts(K))
-    together = min(cuts(K), max(1, PACKED_BYTES // (wide * depth * NR * c.itemsize)))
-    packed = np.empty((together, wide, depth, NR), c.dtype)
+    together = min(cuts(K), max(1, PACKED_BYTES // (wide * depth * NR * product.c.itemsize)))
+    packed = np.empty((together, wide, depth, NR), dtype)
     tall = (M + MR - 1) // MR                   # panels of A, of MR rows
     blocks = threads * ((tall + BLOCK_PANELS * threads - 1) // (BLOCK_PANELS * threads))
     stages = 2 * N * ((cuts(K) + together - 1) // together)
     begun, done = np.zeros((stages, blocks), np.int64), np.zeros(stages, np.int64)
-    on_threads(threads, pack_and_multiply, begun, done, a, b, packed, c, bias, residual, slope_at,
-               activated, add, activation)
+    on_threads(threads, pack_and_multiply, begun, done, (product, packed))
 
 
 @in_stages
 @serial
-def pack_and_multiply(block, blocks, stage, a, b, packed, c, bias, residual, slope_at, activated,
-                      add, activation):
-    """Pack a part of B, or compute a block of C from the packed parts."""
-    K = a.shape[2]
-    together, _, depth, _ = packed.shape
+def pack_and_multiply(block, blocks, stage, work):
+    """Pack a share of B's panels, or compute a block of C from all of them."""
+    product, packed = work
+    M, K = product.a.shape[1:]
+    together, wide, depth, NR = packed.shape
     groups = (cuts(K) + together - 1) // together
     n, begin = stage // 2 // groups, stage // 2 % groups * together * depth
     end = min(K, begin + together * depth)
-    follows = activation == RELU2 or bias.size + residual.size + slope_at.size + activated.size > 0
     if stage % 2 == 0:
-        pack_depths(block, blocks, b[n, begin:end], packed)
+        first, last = block * wide // blocks, (block + 1) * wide // blocks
+        for start in range(begin, end, depth):
+            pack_columns(product.b[n, start:start + depth, first * NR:last * NR],
+                         packed[(start - begin) // depth, first:last])
     else:
-        multiply_block(block, blocks, n, a[n, :, begin:end], packed, c[n], bias, residual, slope_at,
-                       activated, add or begin > 0, follows and end == K, activation)
+        tall = (M + MR - 1) // MR
+        top, bottom = block * tall // blocks * MR, min(M, (block + 1) * tall // blocks * MR)
+        for start in range(begin, end, depth):
+            multiply(product.a[n, top:bottom, start:start + depth],
+                     packed[(start - begin) // depth], product.c[n, top:bottom],
+                     product.add or start > 0)
+        if end == K:
+            finish_rows(product, n, top, bottom)
 
 
 @serial
-def pack_depths(part, parts, b, packed):
-    _, wide, depth, NR = packed.shape
-    first, last = part * wide // parts, (part + 1) * wide // parts
-    for start in range(0, len(b), depth):
-        pack_columns(b[start:start + depth, first * NR:last * NR],
-                     packed[start // depth, first:last])
+def finish_rows(product, n, top, bottom):
+    """Apply the further steps to some rows of product n."""
+    bias, residual = product.bias, product.residual
+    slope_at, activated = product.slope_at, product.activated
+    if (product.activation == RELU2
+            or bias.size + residual.size + slope_at.size + activated.size > 0):
+        for i in range(top, bottom):        # the rows of an absent array are empty
+            finish_row(product.c[n, i], bias, residual[n, i], slope_at[n, i], activated[n, i],
+                       product.activation)
 
 
 @serial
-def multiply_block(block, blocks, n, a, packed, c, bias, residual, slope_at, activated, add, finish,
-                   activation):
-    """Compute a block of the product of the batch's number n."""
-    M, K = a.shape
-    tall, depth = (M + MR - 1) // MR, packed.shape[2]
-    top, bottom = block * tall // blocks * MR, (block + 1) * tall // blocks * MR
-    for start in range(0, K, depth):
-        multiply(a[top:bottom, start:start + depth], packed[start // depth], c[top:bottom],
-                 add or start > 0)
-    if finish:
-        for i in range(top, min(M, bottom)):
-            finish_row(c[i], bias, residual[n, i] if residual.size else bias,
-                       slope_at[n, i] if slope_at.size else bias,
-                       activated[n, i] if activated.size else bias, residual.size > 0,
-                       slope_at.size > 0, activated.size > 0, activation)
-
-
-@serial
-def finish_row(c, bias, residual, slope_at, activated, has_residual, has_slope_at, has_activated,
-               activation):
-    """Apply the further steps to a row of the product; stand-ins replace absent arrays."""
+def finish_row(c, bias, residual, slope_at, activated, activation):
     for j in range(bias.size):
         c[j] += bias[j]
-    for j in range(c.size if has_residual else 0):
+    for j in range(residual.size):
         c[j] += residual[j]
-    if has_slope_at:
+    if slope_at.size:
         multiply_by_slope(c, slope_at, activation, activated)
     elif activation == RELU2:
         activate(c, activation, c)
-    elif has_activated:
+    elif activated.size:
         activate(c, activation, activated)
 
 
@@ -188,7 +195,7 @@ def pack_rows(a, packed):
                 packed[panel, k, i] = a[panel * MR + min(i, height - 1), k]
 
 
-@serial
+@allocating
 def multiply(a, packed, c, add):
     """Compute c = a @ b, or c += a @ b, with b as packed by `pack_columns`.
 
@@ -206,7 +213,7 @@ def multiply(a, packed, c, add):
         multiply_tiles(packed_a, 1, MR, spaced * MR, M, depth, packed, c, add)
 
 
-@serial
+@allocating
 def multiply_tiles(a, a_row, a_column, a_tile, M, depth, packed, c, add):
     """Do the same for the first M rows of c, with a as `micro_kernel` takes it."""
     P, c_row = c.shape[1], c.strides[0] // c.itemsize

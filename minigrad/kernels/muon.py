@@ -18,9 +18,10 @@ import numpy as np
 from minigrad import formulas
 from minigrad.formulas import A, B, C, TINY
 from minigrad.kernels.adamw import addresses
-from minigrad.kernels.compiler.compiling import dense, kernel, serial, stands_in_for, threads_for
+from minigrad.kernels.compiler.compiling import (C1, D2, IDS1, IDS2, dense, kernel,
+                                                 stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import fma
-from minigrad.kernels.compiler.parallel import on_threads
+from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.simd import array_at, part
 from minigrad.kernels.compiler.sums import dot
 from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
@@ -43,13 +44,9 @@ def muon(ps: list, gs: list, ms: list, settings: np.ndarray, steps: int) -> None
                 threads_for(sum(p.size for p in ps)))
 
 
-@kernel("C1 ids2 ids2 ids1 D2 int threads")
-def muon_kernel(like, places, shapes, order, settings, steps, threads):
-    on_threads(threads, step_matrices, like, places, shapes, order, settings, steps)
-
-
-@serial
-def step_matrices(thread, threads, like, places, shapes, order, settings, steps):
+@kernel
+def muon_kernel(thread, threads, like: C1, places: IDS2, shapes: IDS2, order: IDS1, settings: D2,
+                steps: int):
     for i in order[thread::threads]:            # each thread gets large and small ones
         rows, columns = shapes[i]
         n = rows * columns
@@ -59,7 +56,7 @@ def step_matrices(thread, threads, like, places, shapes, order, settings, steps)
             step_matrix(p, g, m, (rows, columns), settings[i], steps)
 
 
-@serial
+@allocating
 def step_matrix(p, g, m, shape, settings, steps):
     """Update one matrix, whose p, g and m are given row after row."""
     real = p.dtype.type
@@ -68,9 +65,9 @@ def step_matrix(p, g, m, shape, settings, steps):
     for i in range(p.size):
         m[i] = fma(momentum, m[i], g[i])
         z[i] = fma(momentum, m[i], g[i])
-    share = real(SCALE) / (np.sqrt(dot(z, z)) + real(TINY))
+    scale = real(SCALE) / (np.sqrt(dot(z, z)) + real(TINY))
     for i in range(z.size):
-        z[i] *= share
+        z[i] *= scale
     made = orthogonal(z.reshape(shape)[::1], steps)
     for i in range(shape[0]):
         row, into = part(made[i], 0, shape[1]), part(p, i * shape[1], shape[1])
@@ -78,7 +75,7 @@ def step_matrix(p, g, m, shape, settings, steps):
             into[j] = fma(decay, into[j], -(lr * row[j]))
 
 
-@serial
+@allocating
 def orthogonal(z, steps):
     """Take all steps from z = SCALE z / |z|.  ([::1] gives each matrix the type of any strides:
     then all have one type, and each function of them is compiled once.)"""
@@ -107,13 +104,13 @@ def orthogonal(z, steps):
     return z
 
 
-@serial
+@allocating
 def square(n, like):
     """Return an empty matrix, n by n."""
     return np.empty((n, n), like.dtype)[::1]
 
 
-@serial
+@allocating
 def polynomial(gram, P):
     """Compute P = (gram + SHIFT)^2 + REST."""
     diagonal = np.diag(gram).copy()
@@ -125,7 +122,7 @@ def polynomial(gram, P):
         gram[i, i] = diagonal[i]
 
 
-@serial
+@allocating
 def product(a, b, c, symmetric):
     """Compute c = a @ b, half of it if the result is symmetric; c has dense rows."""
     (M, K), P = a.shape, c.shape[1]

@@ -4,9 +4,10 @@ Sennrich 2019, section 4).
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.compiler.compiling import (dense, inlined, kernel, rows, serial,
-                                                 stands_in_for, threads_for)
+from minigrad.kernels.compiler.compiling import (C1, C2, dense, kernel, rows, stands_in_for,
+                                                 threads_for)
 from minigrad.kernels.compiler.lanes import LANES, fma, load, spread, store, total
+from minigrad.kernels.compiler.linking import inlined, serial
 from minigrad.kernels.compiler.parallel import on_threads, share
 from minigrad.kernels.compiler.simd import part
 from minigrad.kernels.compiler.sums import row_sum, squares
@@ -36,13 +37,9 @@ def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarr
     return dx.reshape(x.shape), sums[0], sums[CHUNKS]
 
 
-@kernel("C2 C1 C1 C2 C2 double bool threads")
-def norm_kernel(x, weight, bias, out, moments, eps, centred, threads):
-    on_threads(threads, normalise_rows, x, weight, bias, out, moments, eps, centred)
-
-
-@serial
-def normalise_rows(thread, threads, x, weight, bias, out, moments, eps, centred):
+@kernel
+def norm_kernel(thread, threads, x: C2, weight: C1, bias: C1, out: C2, moments: C2, eps: float,
+                centred: bool):
     """Take the moments of the next row before a row is scaled: the processor does both at once,
     where the scaling alone would wait for the sums."""
     R, C = x.shape
@@ -66,9 +63,9 @@ def normalise(row, weight, bias, eps, centred, out):
 def moments_of(row, eps, centred):
     """Return mean and 1 / std of a row."""
     real = row.dtype.type
-    share = real(1) / real(row.size)
-    mean = row_sum(row) * share if centred else real(0)
-    return mean, real(1) / np.sqrt(fma(squares(row, mean), share, real(eps)))
+    scale = real(1) / real(row.size)
+    mean = row_sum(row) * scale if centred else real(0)
+    return mean, real(1) / np.sqrt(fma(squares(row, mean), scale, real(eps)))
 
 
 @inlined
@@ -80,8 +77,9 @@ def scale(row, weight, bias, mean, rstd, out):
         store(out, c, fma(unit, load(weight, c, 0), load(bias, c, 0)))
 
 
-@kernel("C2 C2 C1 C2 C2 C2 bool threads")
-def norm_vjp_kernel(g, x, weight, moments, dx, sums, centred, threads):
+@kernel
+def norm_vjp_kernel(g: C2, x: C2, weight: C1, moments: C2, dx: C2, sums: C2, centred: bool,
+                    threads: int):
     on_threads(threads, normalise_chunks_vjp, g, x, weight, moments, dx, sums, centred)
     C = x.shape[1]
     for chunk in range(1, CHUNKS):

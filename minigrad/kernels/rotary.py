@@ -5,38 +5,23 @@ by the opposite angle; and, in the same pass, heads divided by their root mean s
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.compiler.compiling import (dense, kernel, rows, serial, stands_in_for,
+from minigrad.kernels.compiler.compiling import (C2, dense, kernel, rows, stands_in_for,
                                                  threads_for)
 from minigrad.kernels.compiler.lanes import LANES, fma, load, store
-from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.linking import serial
+from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.simd import part
 from minigrad.kernels.compiler.sums import dot
 
 
 @stands_in_for(formulas.rotate)
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
-    y = np.empty(x.shape, x.dtype)
-    rotate_kernel(rows(x), dense(cos), dense(sin), rows(y), threads_for(x.size // 16))
-    return y
-
-
-@kernel("C2 C2 C2 C2 threads")
-def rotate_kernel(x, cos, sin, y, threads):
-    on_threads(threads, rotate_rows, x, cos, sin, y)
-
-
-@serial
-def rotate_rows(thread, threads, x, cos, sin, y):
-    turned = 2 * cos.shape[1]
-    for row in share(len(x), thread, threads):
-        t = row % len(cos)
-        rotate_row(x[row], cos[t], sin[t], y[row])
-        copy_row(x[row, turned:], y[row, turned:])
+    return norm_heads(x, cos, sin, 0, 1, 0.0)[0]
 
 
 @serial
 def rotate_row(x, cos, sin, y):
-    """Turn as many pairs as there are angles; y may be x."""
+    """Rotate as many pairs as there are angles; y may be x."""
     for i in range(cos.size):
         a, b = x[2 * i], x[2 * i + 1]
         y[2 * i] = fma(a, cos[i], -(b * sin[i]))
@@ -61,19 +46,16 @@ def norm_heads(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, heads: int, D: i
 @stands_in_for(formulas.norm_heads_vjp)
 def norm_heads_vjp(g: np.ndarray, y: np.ndarray, rstd: np.ndarray, cos: np.ndarray, sin: np.ndarray,
                    D: int) -> np.ndarray:
-    dx = np.empty(g.shape, g.dtype)
-    norm_heads_vjp_kernel(rows(g), rows(y), rstd, dense(cos), dense(-sin), rows(dx), D,
-                          threads_for(g.size // 8))
+    dx, threads = np.empty(g.shape, g.dtype), threads_for(g.size // 8)
+    unrotated = np.empty((threads, rstd.shape[1] * D), g.dtype)
+    norm_heads_vjp_kernel(rows(g), rows(y), rstd, dense(cos), dense(-sin), rows(dx), unrotated,
+                          threads)
     return dx
 
 
-@kernel("C2 C2 C2 C2 C2 int double threads")
-def norm_heads_kernel(x, cos, sin, y, rstd, D, eps, threads):
-    on_threads(threads, norm_heads_of_rows, x, cos, sin, y, rstd, D, eps)
-
-
-@serial
-def norm_heads_of_rows(thread, threads, x, cos, sin, y, rstd, D, eps):
+@kernel
+def norm_heads_kernel(thread, threads, x: C2, cos: C2, sin: C2, y: C2, rstd: C2, D: int,
+                      eps: float):
     heads, turned = rstd.shape[1], 2 * cos.shape[1]
     for row in share(len(x), thread, threads):
         t = row % len(cos)
@@ -93,23 +75,20 @@ def norm_head(x, eps):
     return rstd
 
 
-@kernel("C2 C2 C2 C2 C2 C2 int threads")
-def norm_heads_vjp_kernel(g, y, rstd, cos, back, dx, D, threads):
-    on_threads(threads, norm_heads_of_rows_vjp, g, y, rstd, cos, back, dx, D)
-
-
-@serial
-def norm_heads_of_rows_vjp(thread, threads, g, y, rstd, cos, back, dx, D):
-    (R, heads), turned = rstd.shape, 2 * cos.shape[1]
-    # The gradient before it is turned back: to turn in place would be a loop without vectors.
-    still = np.empty(heads * D, dx.dtype)
+@kernel
+def norm_heads_vjp_kernel(thread, threads, g: C2, y: C2, rstd: C2, cos: C2, back: C2, dx: C2,
+                          unrotated: C2):
+    """`unrotated` is a gradient before it is rotated back, which in place would be a loop without
+    vectors."""
+    (R, heads), turned, unrotated = rstd.shape, 2 * cos.shape[1], unrotated[thread]
+    D = unrotated.size // max(1, heads)
     for row in share(R, thread, threads):
         t = row % len(cos)
         for h in range(heads):
             at = row * g.shape[1] + h * D
-            norm_head_vjp(part(g, at, D), part(y, at, D), rstd[row, h], part(still, h * D, D))
-        rotate_row(still, cos[t], back[t], dx[row])
-        copy_row(still[turned:], dx[row, turned:])
+            norm_head_vjp(part(g, at, D), part(y, at, D), rstd[row, h], part(unrotated, h * D, D))
+        rotate_row(unrotated, cos[t], back[t], dx[row])
+        copy_row(unrotated[turned:], dx[row, turned:])
         copy_row(g[row, heads * D:], dx[row, heads * D:])
 
 

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from minigrad import random
-from minigrad.kernels.compiler.compiling import dense, kernel, serial, stands_in_for
+from minigrad.kernels.compiler.compiling import C2, D1, D2, I1, dense, kernel, stands_in_for
+from minigrad.kernels.compiler.linking import serial
 
 
 @stands_in_for(random.draw)
@@ -23,8 +24,8 @@ def limits(V: int, top_k: int | None, top_p: float | None) -> tuple[int, float]:
     return min(V, top_k or V), 1.0 if top_p is None else top_p
 
 
-@kernel("C2 D1 I1 D2 double int double")
-def draw_kernel(logits, u, drawn, p, temperature, kept, top_p):
+@kernel
+def draw_kernel(logits: C2, u: D1, drawn: I1, p: D2, temperature: float, kept: int, top_p: float):
     heap = np.empty(logits.shape[1], np.int64)
     for b in range(len(logits)):
         drawn[b] = draw_one(logits[b], u[b], p[b], heap, temperature, kept, top_p)

@@ -2,9 +2,10 @@
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.compiler.compiling import (inlined, kernel, rows, serial, stands_in_for,
+from minigrad.kernels.compiler.compiling import (C1, C2, I1, IDS1, kernel, rows, stands_in_for,
                                                  threads_for)
 from minigrad.kernels.compiler.lanes import LANES, load, spread, store, total
+from minigrad.kernels.compiler.linking import inlined, serial
 from minigrad.kernels.compiler.parallel import on_threads, share
 from minigrad.kernels.compiler.simd import part
 from minigrad.kernels.compiler.sums import dot, largest
@@ -19,21 +20,8 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return out
 
 
-@stands_in_for(formulas.softmax_vjp)
-def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
-    out = np.empty(y.shape, y.dtype)
-    if y.size:
-        softmax_vjp_kernel(rows(g), rows(y), rows(out), threads_for(y.size // 4))
-    return out
-
-
-@kernel("C2 C2 threads")
-def softmax_kernel(x, out, threads):
-    on_threads(threads, softmax_rows, x, out)
-
-
-@serial
-def softmax_rows(thread, threads, x, out):
+@kernel
+def softmax_kernel(thread, threads, x: C2, out: C2):
     R, C = x.shape
     for r in share(R, thread, threads):
         row = part(x, r * C, C)
@@ -51,19 +39,22 @@ def softmax_row(x, top, y):
         store(y, i, e)
         sums += e
     sum_ = total(sums)
-    share = x.dtype.type(1) / sum_
+    scale = x.dtype.type(1) / sum_
     for i in range(x.size):     # a masked store is slow, and so is loading what it wrote
-        y[i] *= share
+        y[i] *= scale
     return top + log(sum_)
 
 
-@kernel("C2 C2 C2 threads")
-def softmax_vjp_kernel(g, y, out, threads):
-    on_threads(threads, softmax_rows_vjp, g, y, out)
+@stands_in_for(formulas.softmax_vjp)
+def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
+    out = np.empty(y.shape, y.dtype)
+    if y.size:
+        softmax_vjp_kernel(rows(g), rows(y), rows(out), threads_for(y.size // 4))
+    return out
 
 
-@serial
-def softmax_rows_vjp(thread, threads, g, y, out):
+@kernel
+def softmax_vjp_kernel(thread, threads, g: C2, y: C2, out: C2):
     R, C = y.shape
     for r in share(R, thread, threads):
         softmax_row_vjp(part(g, r * C, C), part(y, r * C, C), part(out, r * C, C))
@@ -87,8 +78,9 @@ def cross_entropy(logits: np.ndarray, targets: np.ndarray, ignored: int
     return losses, slopes, int(counted[0])
 
 
-@kernel("C2 ids1 C1 C2 int I1 threads")
-def cross_entropy_kernel(logits, targets, losses, slopes, ignored, counted, threads):
+@kernel
+def cross_entropy_kernel(logits: C2, targets: IDS1, losses: C1, slopes: C2, ignored: int,
+                         counted: I1, threads: int):
     for target in targets:
         if target != ignored:
             if not 0 <= target < logits.shape[1]:

@@ -9,9 +9,9 @@ import warnings
 import numpy as np
 
 from minigrad.formulas import ACTIVATIONS
-from minigrad.kernels.compiler.compiling import CannotCompile
-from minigrad.kernels.compiler.tiles import empty_panels, pack, put
-from minigrad.kernels.decoding import decode, decode_kernel
+from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
+from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_panels, pack,
+                                       put)
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
 from model.command import any_of
@@ -38,7 +38,7 @@ def decoder_of(model: Transformer, batch: int = 1) -> "Decoder | None":
 def _compiles(dtype):
     """Whether Numba can compile the kernel; it warns if not."""
     try:
-        decode_kernel.compile(dtype)
+        KERNELS["decode"].compile(dtype)
     except CannotCompile as error:
         warnings.warn("the window is read anew for each character, which takes longer, because "
                       f"Numba could not compile {error}", RuntimeWarning, stacklevel=2)
@@ -62,7 +62,11 @@ class Decoder:
         self.length = 0             # characters read, T
         self._ids = np.zeros((batch, 1), np.int64)      # and drawn
         self._dtype = model.token_embedding.weight.dtype
-        self._weights = _weights(model)
+        self._weights = Weights(*_weights(model))
+        self._options = Options(
+            self.config.vocab_size, self.config.ngrams, self.config.norm_eps,
+            NORM_EPS if self.config.qk_norm else 0.0, self.config.norm == "layer",
+            ACTIVATIONS.index(self.config.activation))
         self._cos = self._sin = np.zeros((0, 0), self._dtype)
         self._positions = (model.position_embedding.weight.data.copy()
                            if self.config.position == "learned" else
@@ -96,12 +100,10 @@ class Decoder:
         for begin in range(after, after + T, AT_ONCE):
             count = min(AT_ONCE, after + T - begin)
             last = begin + count == after + T
-            logits = decode(
-                self._cos, self._sin, *self._weights, self._positions, self._keys, self._values,
-                self._ids, u if last else u[:, :0].copy(),
-                config.vocab_size, count, begin, config.ngrams, config.norm_eps,
-                NORM_EPS if config.qk_norm else 0.0, config.norm == "layer",
-                ACTIVATIONS.index(config.activation), *settings)
+            cache = Cache(self._cos, self._sin, self._positions, self._keys, self._values,
+                          self._ids)
+            logits = decode(self._weights, cache, self._options, count, begin,
+                            u if last else u[:, :0].copy(), *settings)
         self.length = length
         return logits
 
@@ -135,7 +137,7 @@ class Decoder:
 
 
 def _weights(model):
-    """Return the model's weights as `decode` takes them, from slopes to ngrams."""
+    """Return the model's weights in the order of `Weights`."""
     config, dtype = model.config, model.token_embedding.weight.dtype
     slopes = np.zeros(config.n_head, dtype)
     if config.position == "alibi":

@@ -112,13 +112,13 @@ def test_a_kernel_stands_in_for_every_formula_but_the_parts_of_others():
 
 @compiled_only
 def test_a_kernel_that_cannot_be_compiled_puts_the_formula_back_and_says_so_once(monkeypatch):
-    def broken(f):
+    def broken(f, kept_in):
         raise RuntimeError("no such instruction")
     monkeypatch.setattr(compiling, "_njit", broken)
     monkeypatch.setattr(compiling, "STAND_INS", {})
 
-    @compiling.kernel("C2 C2 threads")
-    def never_compiled(x, out, threads):
+    @compiling.kernel
+    def never_compiled(x: compiling.C2, out: compiling.C2):
         out[:] = 0
 
     def softmax(x):
@@ -127,7 +127,7 @@ def test_a_kernel_that_cannot_be_compiled_puts_the_formula_back_and_says_so_once
 
     @compiling.stands_in_for(softmax)
     def by_kernel(x):
-        never_compiled(x, np.empty_like(x), 1)
+        never_compiled(x, np.empty_like(x))
     monkeypatch.setattr(formulas, "softmax", by_kernel)
     x = r((3, 4))
     with pytest.warns(RuntimeWarning, match="softmax is left to NumPy.*no such instruction"):

@@ -1,15 +1,15 @@
-"""Compile each kernel once per float type, for named layouts, on first use; keep it on disk.
+"""Compile each kernel once per float type, on first use, and keep it on disk (kernel cache).
 
-Numba compiles a function again for every layout that it gets (C, Fortran, strided, read-only).
-Named layouts limit that to one version per float type, which keeps a new user's wait short.
+Numba compiles a function again for every layout that it gets (C, Fortran, strided, read-only).  A
+kernel names the layout of each argument.  That limits it to one version per float type, which keeps
+a new user's wait short.
 """
 import contextlib
-import gzip
 import hashlib
+import inspect
 import math
 import os
 import pathlib
-import re
 import shutil
 import sys
 import threading
@@ -24,133 +24,168 @@ import numpy as np
 from numba import types
 from numba.misc.appdirs import AppDirs
 
+from minigrad import formulas
 from minigrad.kernels.compiler import processor, threads
-from minigrad.kernels.compiler.linking import Linked
-from minigrad.kernels.compiler.tiles import define_tiles, tiles_of
+from minigrad.kernels.compiler.linking import allocating, inlined
+from minigrad.kernels.compiler.parallel import on_threads
+from minigrad.kernels.compiler.tiles import define_tiles
 
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
-INTEGERS = np.dtype(np.int64)
 FEW = 1 << 14       # elementary steps (one exp, 16 multiplications) not worth waking threads for
-SECONDS = "seconds"     # the file of how many kernels were compiled last, and how long it took
-CODE = "{}.ll.gz"       # the file of a kernel's code, for a float type, in its folder
-# An import from a file of minigrad.  Parsing all files would take a second at every start.
-IMPORT = re.compile(r"^ *from (minigrad[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 KERNELS = {}        # name -> kernel
 STAND_INS = {}      # formula -> the function that runs kernels in its place
 seconds = 0.0       # this process has spent them on compiling and loading kernels
-elsewhere = {}      # name -> the process that is compiling it to disk; see ahead.py
 _say = None         # prints that kernels are compiled, if that is still to be announced
-_compiled = None    # kernels that were not on disk, since that was announced
 _compiling = threading.RLock()      # held by the Python thread that compiles
 _HERE = pathlib.Path(__file__).parents[1]      # of all kernels
 
 
-def _digest(*parts):
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+def _array(axes, layout="C", of=None, readonly=False):
+    """Return a function from a kernel's float type to the type of an array."""
+    return lambda real: types.Array(of or real, axes, layout, readonly=readonly)
 
 
-_MACHINE = _digest(numba.__version__, processor.name_and_features(), str(_HERE))
+# What the parameters of a kernel are annotated with.  C: a writable C-contiguous array of the
+# kernel's float type, with so many axes.  A: a writable one with any strides.  R: with any strides,
+# and perhaps read-only.  D: dense float64.  I: dense int64.  IDS: the same, perhaps read-only.
+C1, C2, C3, C4, C6 = map(_array, (1, 2, 3, 4, 6))
+A3, A4, R4 = _array(3, "A"), _array(4, "A"), _array(4, "A", readonly=True)
+D1, D2 = _array(1, of=types.float64), _array(2, of=types.float64)
+I1, I2, I3 = (_array(axes, of=types.int64) for axes in (1, 2, 3))
+IDS1, IDS2 = (_array(axes, of=types.int64, readonly=True) for axes in (1, 2))
+SCALARS = {bool: types.boolean, int: types.int64, float: types.float64, np.uint32: types.uint32}
 
 
-def serial(f: Callable, **options) -> Callable:
-    """Compile a function that only kernels call, for any argument types; Python cannot call it."""
-    return numba.njit(error_model="numpy", nogil=True, no_cpython_wrapper=True,
-                      no_cfunc_wrapper=True, pipeline_class=Linked, **options)(f)
+def kernel(f: Callable) -> Callable:
+    """Return a function that runs f(*arguments) -> None, compiled for the float type of the first
+    argument.
 
-
-def inlined(f: Callable) -> Callable:
-    """As `serial`, for a function of single rows: LLVM puts it in place of its calls, each of which
-    would first copy seven numbers for every array."""
-    return serial(f, forceinline=True)
-
-
-def kernel(signature: str) -> Callable:
-    """Compile `f(*arguments) -> None` for the argument types that `signature` names, one word each.
-
-    `A2` is a writable array of two axes and any strides; `R2` the same, but perhaps read-only; `C2`
-    a writable C-contiguous array; all have the float type of the call's first argument.  `D1` is
-    dense float64, `I1` dense int64, `ids1` the same, read-only.  `bool`, `int`, `key` (uint32) and
-    `double` are scalars.  If the last argument is `threads`, `on_threads` runs on that many.  A
-    kernel whose first argument is ids has no floats, and a single version.
+    Annotations name the kinds of the arguments.  If the first are ids, there is a single version.
+    A named tuple, whose fields have annotations, is passed field by field.  If the first parameters
+    are `thread` and `threads`, each thread calls f, and the number of threads is passed last.
     """
-    words = signature.split()
-    of_integers = words[0].startswith("ids")
+    made = Kernel(f)
+    KERNELS[made.name], versions = made, made.versions
 
-    def decorate(f):
-        name, versions = f.__name__.removesuffix("_kernel"), {}
+    @wraps(f)
+    def call(*arguments):       # a method would take 0.1 us longer
+        dtype = arguments[0].dtype
+        if dtype not in versions:
+            made.compile(dtype)
+        versions[dtype](*arguments)
+    return call
 
-        def float_type(dtype):
-            return INTEGERS if of_integers else np.dtype(dtype)
 
-        def compile_version(dtype):
-            global seconds
-            dtype = float_type(dtype)
-            if dtype not in FLOATS and not of_integers:
-                raise TypeError(f"{f.__name__} computes in float32 or float64, not in {dtype}")
-            with _compiling:            # one that waits for another's compiling does not count it
-                started = time.perf_counter()
-                try:
-                    if dtype not in versions:
-                        versions[dtype] = compiled(dtype)
-                finally:
-                    seconds += time.perf_counter() - started
-            _note_seconds()
+class Kernel:
+    """The compiled versions of a kernel, one for each float type."""
 
-        def compiled(dtype):
-            global _compiled
-            process = elsewhere.get(name)
-            while process and process.poll() is None and not on_disk(dtype):
-                time.sleep(0.01)
-            if not on_disk(dtype):
-                say_compiling(f"{name}, and other kernels as they are needed,")
-            if _compiled is not None:
-                _compiled += process is not None or not on_disk(dtype)
+    def __init__(self, f: Callable) -> None:
+        self.name, self.versions = f.__name__.removesuffix("_kernel"), {}
+        self._entry, self._kinds = _entry_of(f)
+        self._of_ids = self._kinds[0] in (IDS1, IDS2)
+
+    def compile(self, dtype: type) -> None:
+        """Compile the version of a float type, or load it from disk."""
+        global seconds
+        dtype = self._float_type(dtype)
+        if dtype not in FLOATS and not self._of_ids:
+            raise TypeError(f"{self._entry.__name__} computes in float32 or float64, "
+                            f"not in {dtype}")
+        with _compiling:            # one that waits for another's compiling does not count it
+            started = time.perf_counter()
             try:
-                if dtype in FLOATS:
-                    define_tiles(dtype, folder(tiles_of))
-                dispatcher = _njit(f)
-                arguments = [_type_of(word, FLOATS.get(dtype)) for word in words]
-                with interruptible():
-                    try:
-                        dispatcher.compile(types.void(*arguments))
-                    except OSError:             # it is compiled, and cannot be kept
-                        if not dispatcher.signatures:
-                            raise
-                dispatcher.disable_compile()    # every call is matched to this one version
-                if not dispatcher.stats.cache_hits and (kept_in := folder(f)):
-                    _keep_code(kept_in, dtype, *dispatcher.inspect_llvm().values())
-                return dispatcher
+                if dtype not in self.versions:
+                    self.versions[dtype] = self._compiled(dtype)
             except Exception as error:          # Numba and LLVM have many ways to fail
-                raise CannotCompile(f"{f.__name__}: {type(error).__name__}: {error}") from error
+                raise CannotCompile(
+                    f"{self._entry.__name__}: {type(error).__name__}: {error}") from error
+            finally:
+                seconds += time.perf_counter() - started
 
-        @wraps(f)
-        def call(*arguments):
-            dtype = arguments[0].dtype
-            if dtype not in versions:
-                compile_version(dtype)
-            versions[dtype](*arguments)
+    def on_disk(self, dtype: type = np.float32) -> bool:
+        """Whether a version is on disk."""
+        folder = cache_folder()
+        pattern = f"{self._float_type(dtype)}/*/*.{self._entry.__name__}-*.nbc"
+        return folder is not None and any(folder.glob(pattern))
 
-        def on_disk(dtype=np.float32):
-            kept_in = folder(f)
-            return kept_in is not None and (kept_in / CODE.format(float_type(dtype))).exists()
+    def _float_type(self, dtype):
+        return np.dtype(np.int64 if self._of_ids else dtype)
 
-        def code(dtype):
-            """Return LLVM's optimised code of a version; compile that if the code was not kept."""
-            dtype = float_type(dtype)
-            path = folder(f) / CODE.format(dtype)
-            if not path.exists():
-                shutil.rmtree(path.parent)
-                versions.pop(dtype, None)
-                compile_version(dtype)
-            return gzip.decompress(path.read_bytes()).decode()
+    def _compiled(self, dtype):
+        if not self.on_disk(dtype):
+            say_compiling(f"{self.name}, and other kernels as they are needed,")
+        folder, real = cache_folder(), FLOATS.get(dtype)
+        if real:
+            define_tiles(dtype, folder)
+        dispatcher = _njit(self._entry, folder and folder / str(dtype))
+        kinds = [SCALARS[kind] if kind in SCALARS else kind(real) for kind in self._kinds]
+        with _interruptible():
+            try:
+                dispatcher.compile(types.void(*kinds))
+            except OSError:             # it is compiled, and cannot be kept
+                if not dispatcher.signatures:
+                    raise
+        dispatcher.disable_compile()    # every call is matched to this one version
+        return dispatcher
 
-        call.versions, call.compile, call.on_disk = versions, compile_version, on_disk
-        call.code = code
-        KERNELS[name] = call
-        return call
 
-    return decorate
+def _entry_of(f):
+    """Return a function that takes the fields of named tuples one by one, and the kinds of its
+    arguments: Numba takes 15 us to unpack a tuple that Python passes."""
+    parameters = dict(inspect.signature(f).parameters)
+    on_each_thread = list(parameters)[:2] == ["thread", "threads"]
+    if on_each_thread:
+        del parameters["thread"], parameters["threads"]
+    kinds, passed = {}, []
+    known = {"__name__": f.__module__, "on_threads": on_threads,
+             "f": inlined(f) if on_each_thread else allocating(f)}
+    for name, kind in ((name, p.annotation) for name, p in parameters.items()):
+        if isinstance(kind, type) and issubclass(kind, tuple):
+            fields = {f"{name}_{field}": kind for field, kind in kind.__annotations__.items()}
+            kinds |= fields
+            known[kind.__name__] = kind
+            passed.append(f"{kind.__name__}({', '.join(fields)})")
+        else:
+            kinds[name] = kind
+            passed.append(name)
+    call = f"f({', '.join(passed)})"
+    if on_each_thread:
+        kinds["threads"], call = int, f"on_threads(threads, f, {', '.join(passed)})"
+    # Numba wants a function of a file, by whose name and time of change it keeps what it compiles.
+    exec(compile(f"def {f.__name__}({', '.join(kinds)}):\n    {call}\n",
+                 f.__code__.co_filename, "exec"), known)
+    return known[f.__name__], list(kinds.values())
+
+
+def _njit(f, kept_in):
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(kept_in)
+    try:
+        # Without fastmath: a kernel gives the same bits however and wherever it is compiled.
+        return numba.njit(cache=kept_in is not None, nogil=True, error_model="numpy",
+                          no_cfunc_wrapper=True)(f)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end callbacks from C, where Python would print the KeyboardInterrupt and go on."""
+    swallowed, report = [], sys.unraisablehook
+
+    def keep(unraisable):
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            swallowed.append(unraisable.exc_value)
+        else:
+            report(unraisable)
+    sys.unraisablehook = keep
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
+    if swallowed:
+        raise KeyboardInterrupt
 
 
 class CannotCompile(RuntimeError):
@@ -204,39 +239,6 @@ def rows(x: np.ndarray) -> np.ndarray:
     return dense(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def _type_of(word, scalar):
-    if word.startswith("ids"):
-        return types.Array(types.int64, int(word[3:]), "C", readonly=True)
-    if word[0] == "I":
-        return types.Array(types.int64, int(word[1:]), "C")
-    if word[0] == "D":
-        return types.Array(types.float64, int(word[1:]), "C")
-    if word[0] in "ARC" and word[1:].isdigit():
-        return types.Array(scalar, int(word[1:]), "C" if word[0] == "C" else "A",
-                           readonly=word[0] == "R")
-    return {"bool": types.boolean, "int": types.int64, "threads": types.int64,
-            "key": types.uint32, "double": types.float64}[word]
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end callbacks from C, where Python would print the KeyboardInterrupt and go on."""
-    swallowed, report = [], sys.unraisablehook
-
-    def keep(unraisable):
-        if isinstance(unraisable.exc_value, KeyboardInterrupt):
-            swallowed.append(unraisable.exc_value)
-        else:
-            report(unraisable)
-    sys.unraisablehook = keep
-    try:
-        yield
-    finally:
-        sys.unraisablehook = report
-    if swallowed:
-        raise KeyboardInterrupt
-
-
 def announce(label: str | None, file: TextIO | None = None) -> None:
     """Print a line that begins with `label`, once, when kernels must be compiled that are not on
     disk; without a label print none."""
@@ -246,96 +248,50 @@ def announce(label: str | None, file: TextIO | None = None) -> None:
 
 def say_compiling(what: str) -> None:
     """Announce that kernels are compiled, if that was asked for and not done yet."""
-    global _say, _compiled
-    if _say is None:
-        return
-    kept_in = cache_folder()
-    if kept_in is None:
+    global _say
+    if _say and cache_folder():
+        _say(f"{what} for this machine")
+    elif _say:
         _say("kernels at each start, since no folder can be written to that would keep them; name "
              "one with NUMBA_CACHE_DIR")
-    else:
-        last = ""
-        with contextlib.suppress(OSError, ValueError):      # nothing was measured yet
-            number, took = (kept_in / SECONDS).read_text().split()
-            last = f"; {number} took {took} s the last time"
-        _say(f"{what} for this machine{last}")
-    _say, _compiled = None, _compiled or 0
-
-
-def _note_seconds():
-    """Keep how many kernels this process had to compile, and how many seconds that took."""
-    if _compiled and (kept_in := cache_folder()):
-        with contextlib.suppress(OSError):
-            (kept_in / SECONDS).write_text(f"{_compiled} {seconds:.0f}")
+    _say = None
 
 
 def cache_folder() -> pathlib.Path | None:
-    """Return where compiled kernels are kept for this compiler and processor: in NUMBA_CACHE_DIR,
-    else beside their sources, else in the user's cache folder; None if none of them is writable."""
+    """Return where compiled kernels are kept: in NUMBA_CACHE_DIR, else beside their sources, else
+    in the user's cache folder; None if none of these is writable.
+
+    Its name is a digest of the compiler, the processor and the sources of all kernels: Numba itself
+    would run old machine code of a function in another file that has changed since.  A new folder
+    replaces those of older sources.
+    """
+    machine, sources = _digests()
     for place in _places():
-        path = pathlib.Path(place, f"minigrad-{_MACHINE}")
+        path = pathlib.Path(place, f"minigrad-{machine}-{sources}")
         with contextlib.suppress(OSError):
-            path.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                path.mkdir(parents=True, exist_ok=True)
+                for older in set(path.parent.glob(f"minigrad-{machine}-*")) - {path}:
+                    shutil.rmtree(older, ignore_errors=True)
             if os.access(path, os.W_OK):
                 return path
     return None
 
 
-def folder(f: Callable) -> pathlib.Path | None:
-    """Return where a kernel is kept once it is compiled; remove what was made of older sources.
-
-    Numba's cache identifies functions by their own file and signature only.  A folder named after
-    all sources that the kernel is made of keeps it from running old machine code of a helper that
-    has changed since.
-    """
-    kept_in = cache_folder()
-    if kept_in is None:
-        return None
-    path = kept_in / f"{f.__name__}-{_sources(f.__code__.co_filename)}"
-    if not path.exists():
-        for older in kept_in.glob(f"{f.__name__}-{'[0-9a-f]' * 16}"):
-            shutil.rmtree(older, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            path.mkdir()
-    return path
-
-
-def _keep_code(kept_in, dtype, code):
-    """Keep the code that LLVM has optimised beside the machine code: it can be read."""
-    with contextlib.suppress(OSError):
-        (kept_in / CODE.format(dtype)).write_bytes(gzip.compress(code.encode(), 1))
-
-
 @cache
-def _sources(file):
-    """Return a digest of a file and of all files of minigrad that it imports, directly or not."""
-    found, new = {}, [pathlib.Path(file)]
-    while new:
-        path = new.pop()
-        if path in found or not path.is_file():
-            continue
-        found[path] = path.read_text(encoding="utf-8")
-        for module, names in IMPORT.findall(found[path]):
-            for name in [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]:
-                new.append(_HERE.parent.joinpath(*name.split(".")[1:]).with_suffix(".py"))
-    return _digest(*(found[path] for path in sorted(found)))
+def _digests():
+    """Return digests of the machine, which includes this copy of the program, and of all that
+    kernels are made of."""
+    files = [*sorted(_HERE.rglob("*.py")), pathlib.Path(formulas.__file__)]
+    parts = ((numba.__version__, processor.name_and_features(), str(_HERE)),
+             [path.read_text(encoding="utf-8") for path in files])
+    return [hashlib.sha256(repr(part).encode()).hexdigest()[:16] for part in parts]
 
 
 def _places():
     if numba.config.CACHE_DIR:
         return [numba.config.CACHE_DIR]
     return [_HERE / "__pycache__", AppDirs("minigrad", appauthor=False).user_cache_dir]
-
-
-def _njit(f):
-    kept, kept_in = numba.config.CACHE_DIR, folder(f)
-    numba.config.CACHE_DIR = str(kept_in)
-    try:
-        # Without fastmath: a kernel gives the same bits however and wherever it is compiled.
-        return numba.njit(cache=kept_in is not None, nogil=True, error_model="numpy",
-                          no_cfunc_wrapper=True)(f)
-    finally:
-        numba.config.CACHE_DIR = kept
 
 
 if hasattr(os, "register_at_fork"):     # in a child, no other thread is left to release the lock

@@ -5,11 +5,35 @@ before it does the same to the function's caller.  An inner loop that a kernel r
 functions would be compiled eight times.  Here only whole kernels are optimised and translated.
 """
 import types
+from collections.abc import Callable
 
+import numba
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
+
+
+def serial(f: Callable, **options) -> Callable:
+    """Compile a function that only kernels call, for any argument types; Python cannot call it.
+
+    It allocates nothing, so that it cannot fail, and counts no references: threads would wait for
+    each other to count the views that they make of an array.
+    """
+    return allocating(f, pipeline_class=_NotCounting, **options)
+
+
+def allocating(f: Callable, **options) -> Callable:
+    """As `serial`, for a function that makes arrays."""
+    options = {"pipeline_class": _Linked} | options
+    return numba.njit(error_model="numpy", nogil=True, no_cpython_wrapper=True,
+                      no_cfunc_wrapper=True, **options)(f)
+
+
+def inlined(f: Callable) -> Callable:
+    """As `serial`, for a function of single rows: LLVM puts it in place of its calls, each of which
+    would first copy seven numbers for every array."""
+    return serial(f, forceinline=True)
 
 
 class _Library(JITCodeLibrary):
@@ -33,6 +57,8 @@ class _Lowering(NativeLowering):
     _name = "minigrad_lowering"
 
     def run_pass(self, state):
+        if isinstance(state.pipeline, _NotCounting):
+            state.targetctx = state.targetctx.subtarget(enable_nrt=False)
         context = state.targetctx
         state.library = _Library(context.codegen(), state.func_id.func_qualname)
         state.flags.no_compile = True
@@ -43,8 +69,8 @@ class _Lowering(NativeLowering):
         return True
 
 
-class Linked(CompilerBase):
-    """The passes of a linked function, for `numba.njit(pipeline_class=Linked)`."""
+class _Linked(CompilerBase):
+    """Numba's passes, but for the last, which `_Lowering` replaces."""
 
     def define_pipelines(self):
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
@@ -52,3 +78,7 @@ class Linked(CompilerBase):
                          for step, name in passes.passes]
         passes.finalize()
         return [passes]
+
+
+class _NotCounting(_Linked):
+    """The same for a function that counts no references."""

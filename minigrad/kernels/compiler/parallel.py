@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from minigrad.kernels.compiler.compiling import serial
+from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.simd import address, part
 from minigrad.kernels.compiler.workers import RUN
 
@@ -64,11 +64,15 @@ def _without_owners(context, builder, kinds, packed):
     """Return the same arguments, with arrays that do not know what owns their memory: threads would
     wait for each other to count the views that they make of an array."""
     for i, kind in enumerate(kinds):
-        if isinstance(kind, types.Array):
-            array = context.make_array(kind)(context, builder, builder.extract_value(packed, i))
+        value = builder.extract_value(packed, i)
+        if isinstance(kind, types.BaseTuple):
+            value = _without_owners(context, builder, kind, value)
+        elif isinstance(kind, types.Array):
+            array = context.make_array(kind)(context, builder, value)
             array.meminfo = cgutils.get_null_value(array.meminfo.type)
             array.parent = cgutils.get_null_value(array.parent.type)
-            packed = builder.insert_value(packed, array._getvalue(), i)
+            value = array._getvalue()
+        packed = builder.insert_value(packed, value, i)
     return packed
 
 
@@ -82,59 +86,38 @@ def _task(context, module, function, signature, pointer):
     builder = ir.IRBuilder(task.append_basic_block("entry"))
     packed, threads, failed = (
         cgutils.gep_inbounds(builder, builder.bitcast(data, pointer), 0, i) for i in range(3))
-    arguments = cgutils.unpack_tuple(builder, builder.load(packed))
-    if isinstance(signature.args[-1], (types.StarArgTuple, types.StarArgUniTuple)):
-        named = len(signature.args) - 3         # besides thread, threads and the tuple
-        arguments[named:] = [context.make_tuple(builder, signature.args[-1], arguments[named:])]
-    fails = _fails(context, builder, function.dispatcher, signature, [
-        part, builder.load(threads), *arguments])
-    with cgutils.if_unlikely(builder, fails):
+    compiled = function.dispatcher.get_compile_result(signature)
+    context.add_linking_libs([compiled.library])
+    status, _ = context.call_internal_no_propagate(
+        builder, compiled.fndesc, signature,
+        [part, builder.load(threads), *cgutils.unpack_tuple(builder, builder.load(packed))])
+    with cgutils.if_unlikely(builder, status.is_error):
         builder.store(cgutils.true_bit, failed)
     builder.ret_void()
     return task
 
 
-def _fails(context, builder, function, signature, arguments):
-    """Call a function; return whether it raises an error."""
-    compiled = function.get_compile_result(signature)
-    context.add_linking_libs([compiled.library])
-    status, _ = context.call_internal_no_propagate(builder, compiled.fndesc, signature, arguments)
-    return status.is_error
-
-
-def failing(run: Callable) -> Callable:
-    """Return a function that calls run(*arguments), and returns whether it raises an error."""
-    @intrinsic
-    def fails(typingctx, *arguments):
-        arguments = types.StarArgTuple.from_types(tuple(map(types.unliteral, arguments)))
-        called = types.Dispatcher(run).get_call_type(typingctx, tuple(arguments), {})
-
-        def codegen(context, builder, signature, values):
-            return _fails(context, builder, run, called, cgutils.unpack_tuple(builder, values[0]))
-        return types.boolean(arguments), codegen
-    return fails
-
-
 def in_stages(run: Callable) -> Callable:
-    """Return a function for `on_threads` that calls run(part, parts, stage, *arguments) for each
-    part of each stage, a stage after the other.
+    """Return a function for `on_threads` that calls run(part, parts, stage, work) for each part of
+    each stage, a stage after the other.
 
-    Its first two arguments are int64 zeros, (stages, parts) and (stages,): which parts a thread
-    has begun, and how many are done.  A thread takes the parts of its own share, then any that no
-    thread has begun, and at the end of a stage waits for parts that others have begun.  So nobody
-    waits for a thread that has not started, and one thread alone does everything.
+    Its arguments are int64 zeros, (stages, parts) and (stages,), which count the parts that a
+    thread has begun, and those that are done; and `work`, mostly a named tuple.  A thread takes the
+    parts of its own share, then any that no thread has begun.  At the end of a stage it waits for
+    parts that others have begun.  So nobody waits for a thread that has not started, and one thread
+    alone does everything.
     """
-    fails = failing(run)
-
     @serial
-    def run_stages(thread, threads, begun, done, *arguments):
+    def run_stages(thread, threads, begun, done, work):
         parts, failed = begun.shape[1], False
         for stage in range(done.size):
             for i in range(parts):
                 part = (thread * parts // threads + i) % parts
                 at = stage * parts + part
                 if counted(begun, at) == 0 and count_up(begun, at) == 0:
-                    if fails(part, parts, stage, *arguments):
+                    try:
+                        run(part, parts, stage, work)
+                    except Exception:
                         failed = True           # but go on, or others would wait for this part
                     count_up(done, stage)
             looks = 0

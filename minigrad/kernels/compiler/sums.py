@@ -7,8 +7,8 @@ one waits for its last addition, the other takes its next.  In plain NumPy:
 """
 import numpy as np
 
-from minigrad.kernels.compiler.compiling import serial
 from minigrad.kernels.compiler.lanes import LANES, fma, larger, largest_lane, load, spread, total
+from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.simd import part
 
 

@@ -1,18 +1,12 @@
-"""Tiles of a matrix product, with their sums in registers: the innermost loop of `matmul`; and
-matrices in panels, as tiles read them.
+"""Tiles of a matrix product, with their sums in registers: the innermost loop of `matmul`.
 
 In plain NumPy:  c[:height, :n] = a[:height, :depth] @ b[:depth, :n],  or  c += ...
 
 LLVM's vectoriser does not keep the sums of plain loops in registers.  So the loop is written in
 LLVM's own vector types.  LLVM lowers them to AVX-512, AVX2, SSE and NEON; only the tile's size
 depends on the host.
-
-A matrix (K, P) in panels is (panels, K, NR): panel i holds the columns from i NR on; zeros fill the
-last one.  Here NumPy packs it once, for many products; `matmul.pack_columns` does the same within a
-single product.
 """
 import gzip
-import math
 import pathlib
 import zlib
 from contextlib import suppress
@@ -182,31 +176,6 @@ def _tile(module, scalar, size, height, vectors, by_columns=None):
     elif by_columns is not None:
         a_col = _i64(1)
 
-    def vector_at(base, offset):
-        return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
-
-    def load(base, offset):
-        value = builder.load(vector_at(base, offset))
-        value.align = itemsize
-        return value
-
-    def spread(value):
-        """Return the same scalar in every lane."""
-        undefined = ir.Constant(vector, ir.Undefined)
-        first_lane = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-        return builder.shuffle_vector(builder.insert_element(undefined, value, _i64(0)),
-                                      undefined, first_lane)
-
-    def step(k, a_at, b_at, sums):
-        """sums[i, :] += a[i, k] * b[k, :], with k counted from where the pointers are."""
-        b_row = [load(b_at[v // NV], _i64((k * NV + v % NV) * lanes)) for v in range(vectors)]
-        totals = []
-        for i in range(height):
-            a_ik = spread(builder.load(builder.gep(a_at[i], [builder.mul(a_col, _i64(k))])))
-            totals += [builder.call(fma, [a_ik, b_row[v], sums[i * vectors + v]])
-                       for v in range(vectors)]
-        return totals
-
     builder = ir.IRBuilder(entry)
     places = [builder.add(builder.mul(c_row, _i64(i)), _i64(v * lanes))
               for i in range(height) for v in range(vectors)]
@@ -218,41 +187,18 @@ def _tile(module, scalar, size, height, vectors, by_columns=None):
     a, c, left = tile_at = [_phi(builder, {entry: value}) for value in (a, c, left)]
     builder.cbranch(add, resume, start)
     builder.position_at_end(resume)
-    held = [load(c, place) for place in places]
+    held = [_load(builder, c, place, vector) for place in places]
     builder.branch(start)
     builder.position_at_end(start)
     zero = ir.Constant(vector, [ir.Constant(scalar, 0.0)] * lanes)
     sums = [_phi(builder, {tile: zero, resume: value}) for value in held]
     a_at = [builder.gep(a, [builder.mul(a_row, _i64(i))]) for i in range(height)]
-    steps_left = depth
 
-    # for _ in range(depth): step(0, ...), STEPS at a time as long as so many are left.  Pointers
-    # move and offsets are constant; an index beside the pointers would not fit in registers.
     for at_once in (1,) if by_columns is None else (STEPS, 1):
-        before = builder.block
-        test, body, after = (function.append_basic_block(f"{block}_{at_once}")
-                             for block in ("test", "body", "after"))
-        builder.branch(test)
-        builder.position_at_end(test)
-        state = [[_phi(builder, {before: value}) for value in values]
-                 for values in ([steps_left], a_at, b_at, sums)]
-        (steps_left,), a_at, b_at, sums = state
-        builder.cbranch(builder.icmp_signed(">=", steps_left, _i64(at_once)), body, after)
-        builder.position_at_end(body)
-        totals = sums
-        for k in range(at_once):
-            totals = step(k, a_at, b_at, totals)
-        a_step, b_step = builder.mul(a_col, _i64(at_once)), _i64(at_once * NV * lanes)
-        following = ([builder.sub(steps_left, _i64(at_once))],
-                     [builder.gep(at, [a_step]) for at in a_at],
-                     [builder.gep(at, [b_step]) for at in b_at], totals)
-        for phi, value in zip(sum(state, []), sum(following, [])):
-            phi.add_incoming(value, body)
-        builder.branch(test)
-        builder.position_at_end(after)
+        depth, a_at, b_at, sums = _steps(builder, fma, NV, at_once, a_col, depth, a_at, b_at, sums)
 
     for total, place in zip(sums, places):
-        builder.store(total, vector_at(c, place)).align = itemsize
+        builder.store(total, _vector_at(builder, c, place, vector)).align = itemsize
     following = (builder.gep(a, [a_tile]), builder.gep(c, [builder.mul(c_row, _i64(height))]),
                  builder.sub(left, _i64(1)))
     for phi, value in zip(tile_at, following):
@@ -262,6 +208,61 @@ def _tile(module, scalar, size, height, vectors, by_columns=None):
     builder.position_at_end(end)
     builder.ret_void()
     return function
+
+
+def _steps(builder, fma, NV, at_once, a_col, depth, a_at, b_at, sums):
+    """Take steps of the inner dimension, `at_once` between two tests of how many are left: in each,
+    sums[i, :] += a[i, 0] * b[0, :].  Return the depth that is left, the pointers and the sums.
+
+    Pointers move and offsets are constant; an index beside the pointers would not fit in registers.
+    """
+    vector, vectors = sums[0].type, len(sums) // len(a_at)
+    before = builder.block
+    test, body, after = (builder.append_basic_block(f"{block}_{at_once}")
+                         for block in ("test", "body", "after"))
+    builder.branch(test)
+    builder.position_at_end(test)
+    state = [[_phi(builder, {before: value}) for value in values]
+             for values in ([depth], a_at, b_at, sums)]
+    (depth,), a_at, b_at, sums = state
+    builder.cbranch(builder.icmp_signed(">=", depth, _i64(at_once)), body, after)
+    builder.position_at_end(body)
+    totals = list(sums)
+    for k in range(at_once):
+        b_row = [_load(builder, b_at[v // NV], _i64((k * NV + v % NV) * vector.count), vector)
+                 for v in range(vectors)]
+        for i, at in enumerate(a_at):       # one number of A after the other, or LLVM spills sums
+            a_i = builder.load(builder.gep(at, [builder.mul(a_col, _i64(k))]))
+            a_i = _spread(builder, a_i, vector)
+            totals[i * vectors:(i + 1) * vectors] = [
+                builder.call(fma, [a_i, b, total])
+                for b, total in zip(b_row, totals[i * vectors:(i + 1) * vectors])]
+    a_step, b_step = builder.mul(a_col, _i64(at_once)), _i64(at_once * NV * vector.count)
+    following = ([builder.sub(depth, _i64(at_once))], [builder.gep(at, [a_step]) for at in a_at],
+                 [builder.gep(at, [b_step]) for at in b_at], totals)
+    for phi, value in zip(sum(state, []), sum(following, [])):
+        phi.add_incoming(value, body)
+    builder.branch(test)
+    builder.position_at_end(after)
+    return depth, a_at, b_at, sums
+
+
+def _vector_at(builder, base, offset, vector):
+    return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
+
+
+def _load(builder, base, offset, vector):
+    value = builder.load(_vector_at(builder, base, offset, vector))
+    value.align = 4 if isinstance(vector.element, ir.FloatType) else 8
+    return value
+
+
+def _spread(builder, value, vector):
+    """Return the same scalar in every lane."""
+    undefined = ir.Constant(vector, ir.Undefined)
+    first_lane = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(builder.insert_element(undefined, value, _i64(0)), undefined,
+                                  first_lane)
 
 
 def _phi(builder, values):
@@ -346,27 +347,3 @@ def transpose_square(typingctx, source, source_at, source_row, target, target_at
         return context.get_dummy_value()
 
     return signature, codegen
-
-
-def pack(b: np.ndarray) -> np.ndarray:
-    """Pack (..., K, P) -> (..., panels, K, NR), a copy."""
-    *lead, K, P = b.shape
-    packed = empty_panels(*lead, K, P, dtype=b.dtype)
-    put(b, packed)
-    return packed
-
-
-def empty_panels(*shape: int, dtype: type) -> np.ndarray:
-    """Return panels of zeros with room for a matrix (..., K, P)."""
-    *lead, K, P = shape
-    NR = TILE_BYTES // np.dtype(dtype).itemsize
-    return np.zeros((*lead, math.ceil(P / NR), K, NR), dtype)
-
-
-def put(b: np.ndarray, packed: np.ndarray) -> None:
-    """Write (..., K, P) to the first K rows and P columns of a matrix in panels."""
-    K, P = b.shape[-2:]
-    NR = packed.shape[-1]
-    for i in range(math.ceil(P / NR)):
-        part = b[..., i * NR:(i + 1) * NR]
-        packed[..., i, :K, :part.shape[-1]] = part

@@ -16,7 +16,12 @@ import minigrad as mg
 from minigrad.kernels.compiler import ahead, compiling
 from model import CharTokenizer, Transformer, TransformerConfig, generate
 modern = sys.argv[1] == "modern"
-ahead.compile_ahead(modern, modern, modern, sample=True)    # in two processes, which is quicker
+asked = []
+compile = compiling.Kernel.compile
+compiling.Kernel.compile = lambda kernel, dtype: asked.append(kernel.name)
+ahead.compile_ahead(modern, modern, modern)
+compiling.Kernel.compile = compile
+print(*asked)
 more = dict(norm="rms", qk_norm=True, position="rotary", activation="relu2",
             ngrams=3, ngram_dropout=0.1) if modern else {}
 model = Transformer(TransformerConfig(65, 64, n_layer=1, n_head=4, n_embd=128, **more))
@@ -27,10 +32,9 @@ if modern:
 mg.cross_entropy(model(ids, np.random.default_rng(0)), ids).backward()
 mg.clip_grad_norm_(model.parameters(), 1.0)
 optimizer.step()
-names = [[name for name, kernel in compiling.KERNELS.items() if kernel.versions]]
+print(*[name for name, kernel in compiling.KERNELS.items() if kernel.versions])
 generate(model, CharTokenizer("".join(map(chr, range(48, 48 + 65)))), "0", 3)
-names.append([name for name, kernel in compiling.KERNELS.items() if kernel.versions])
-print(*[" ".join(found) for found in names], sep="\\n")
+print(*[name for name, kernel in compiling.KERNELS.items() if kernel.versions])
 """
 
 
@@ -39,46 +43,42 @@ print(*[" ".join(found) for found in names], sep="\\n")
     pytest.param(True, marks=pytest.mark.meanwhile("-c", STEP, "modern"))])
 def test_what_is_compiled_ahead_is_what_a_step_and_then_a_sample_run(modern, ended):
     assert ended.returncode == 0, ended.stderr
-    step, sample = (set(line.split()) for line in ended.stdout.splitlines())
-    norms, ngrams = {"norm_heads", "norm_heads_vjp"}, {"sum_rows", "ngram_rows"}
-    assert step == {*ahead.OWN, *ahead.OTHERS} | ({"muon"} | norms | ngrams if modern else set())
+    asked, step, sample = (set(line.split()) for line in ended.stdout.splitlines())
+    assert asked == step and {"muon", "sum_rows", "norm_heads"} <= step or not modern
+    assert asked == step == {*ahead.STEP} or modern
     assert sample - step == {*ahead.SAMPLE}
 
 
 @pytest.fixture
 def on_disk(monkeypatch):
-    """The names of the kernels that are on disk; none is compiled, and no process is started."""
-    names = {*ahead.OWN, *ahead.OTHERS, *ahead.SAMPLE, "muon", "sum_rows", "ngram_rows",
-             "norm_heads", "norm_heads_vjp", "swiglu", "swiglu_vjp"}
-    for name in names.copy():
-        kernel = compiling.KERNELS[name]
-        monkeypatch.setattr(kernel, "on_disk", lambda name=name: name in names)
-        monkeypatch.setattr(kernel, "compile", lambda dtype: None)
-    monkeypatch.setattr(compiling, "elsewhere", {})
+    """The names of the kernels that are on disk; none is compiled."""
+    names = set(compiling.KERNELS)
+    monkeypatch.setattr(compiling.Kernel, "on_disk", lambda kernel: kernel.name in names)
+    monkeypatch.setattr(compiling.Kernel, "compile", lambda kernel, dtype: None)
     return names
 
 
-def test_what_is_on_disk_is_not_compiled_by_a_second_process(monkeypatch, on_disk):
-    monkeypatch.setattr(subprocess, "Popen", None)      # not to be called
-    ahead.compile_ahead(True, True, True, sample=True)
-    assert not compiling.elsewhere
+@pytest.fixture
+def started(monkeypatch):
+    """The commands of the processes that are started; none is."""
+    commands = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **settings: commands.append(command))
+    return commands
 
 
-def test_what_a_second_recipe_needs_is_announced_and_compiled(monkeypatch, on_disk, capsys):
-    started = []
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **settings: started.append(command))
+def test_what_is_missing_is_announced_and_compiled_by_a_second_process(on_disk, started, capsys):
     on_disk -= {"norm_heads", "muon", "decode", "swiglu"}
     compiling.announce("compiling")
     ahead.compile_ahead()
-    assert not started and capsys.readouterr().out == ""
+    assert not started and capsys.readouterr().out == ""        # all of it is on disk
     ahead.compile_ahead(True, True, gated=True, sample=True)
-    assert capsys.readouterr().out.startswith("compiling 4 kernels for this machine")
-    assert len(started) == 1 and list(compiling.elsewhere) == ["norm_heads", "swiglu"]
-    assert started[0][-1].endswith("(['norm_heads', 'swiglu'], ['decode'])")
+    assert capsys.readouterr().out == "compiling 4 kernels for this machine\n"
+    assert len(started) == 1
+    assert started[0][-1].endswith("(['muon', 'norm_heads', 'swiglu'], ['decode'])")
 
 
-def test_one_processor_compiles_without_a_second_process(monkeypatch, on_disk):
-    monkeypatch.setattr(subprocess, "Popen", None)
+def test_one_processor_compiles_without_a_second_process(monkeypatch, on_disk, started):
     monkeypatch.setattr(threads, "count", lambda: 1)
     on_disk.clear()
     ahead.compile_ahead(True, True, True, sample=True)
+    assert not started

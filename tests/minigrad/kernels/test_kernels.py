@@ -418,16 +418,16 @@ def test_integers_and_half_floats_are_refused_by_name():
 
 @compiled_only
 def test_a_kernel_of_integers_alone_has_one_version_whatever_it_is_compiled_for():
-    from minigrad.kernels.compiler.compiling import kernel
+    from minigrad.kernels.compiler.compiling import I1, IDS1, KERNELS, kernel
 
-    @kernel("ids1 I1")
-    def squares(ids, out):
+    @kernel
+    def squares(ids: IDS1, out: I1):
         for i in range(ids.size):
             out[i] = ids[i] * ids[i]
     for dtype in (np.float32, np.float64):
-        squares.compile(np.dtype(dtype))
+        KERNELS["squares"].compile(dtype)
     squares(np.arange(3), out := np.zeros(3, np.int64))
-    assert list(out) == [0, 1, 4] and squares.versions.keys() == {np.dtype(np.int64)}
+    assert list(out) == [0, 1, 4] and KERNELS["squares"].versions.keys() == {np.dtype(np.int64)}
 
 
 @compiled_only
@@ -436,8 +436,8 @@ def test_the_time_that_compiling_takes_is_known(monkeypatch):
     monkeypatch.setattr(compiling, "seconds", 0.0)
     monkeypatch.setattr(compiling, "time", Ticking(1000.0))
 
-    @compiling.kernel("C1")
-    def waited_for(x):
+    @compiling.kernel
+    def waited_for(x: compiling.C1):
         x[0] = 1
     for dtype in (np.float64, np.float64, np.float32):
         waited_for(np.zeros(1, dtype))

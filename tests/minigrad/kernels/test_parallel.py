@@ -8,36 +8,33 @@ import numpy as np
 import pytest
 
 from minigrad.kernels.compiler import compiling, threads, workers
+from minigrad.kernels.compiler.compiling import C1, C2, I1, I2
+from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 on_many = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
 
 
-@compiling.serial
-def note(thread, threads, x, noted, factor, negative):
+@compiling.kernel
+def note_kernel(thread, threads, x: C1, noted: C2, factor: float, negative: bool):
     for i in share(x.size, thread, threads):
         noted[0, i] += thread + 1
         noted[1, i] += factor * (-x[i] if negative else x[i])
 
 
-@compiling.kernel("C1 C2 double bool threads")
-def note_kernel(x, noted, factor, negative, threads):
-    on_threads(threads, note, x, noted, factor, negative)
-
-
-@compiling.serial
+@allocating
 def need_memory(thread, threads, x):
     if thread == threads - 1:
         x[0] = np.empty(1 << 60, x.dtype)[0]
 
 
-@compiling.kernel("C1 threads")
-def need_memory_kernel(x, threads):
+@compiling.kernel
+def need_memory_kernel(x: C1, threads: int):
     on_threads(threads, need_memory, x)
 
 
-@compiling.serial
+@serial
 def add_up(part, parts, stage, x):
     x[stage + 1, part] = (x[stage].sum() + part) % 1000
 
@@ -45,20 +42,20 @@ def add_up(part, parts, stage, x):
 add_up_in_stages = in_stages(add_up)
 
 
-@compiling.kernel("D2 I2 I1 int int")
-def one_of_many_kernel(x, begun, done, thread, many):
+@compiling.kernel
+def one_of_many_kernel(x: C2, begun: I2, done: I1, thread: int, many: int):
     add_up_in_stages(thread, many, begun, done, x)
 
 
 @in_stages
-@compiling.serial
+@allocating
 def need_memory_in_stages(part, parts, stage, x):
     if stage == part == 1:
         x[0] = np.empty(1 << 60, x.dtype)[0]
 
 
-@compiling.kernel("D1 I2 I1 threads")
-def need_memory_once_kernel(x, begun, done, threads):
+@compiling.kernel
+def need_memory_once_kernel(x: C1, begun: I2, done: I1, threads: int):
     on_threads(threads, need_memory_in_stages, begun, done, x)
 
 
@@ -114,16 +111,10 @@ def test_other_parts_and_stages_follow_one_that_fails():
     assert (done == 3).all()
 
 
-def test_a_kernel_has_one_version_for_any_number_of_threads():
-    for n in {1, threads.count()}:
-        note_kernel(np.ones(3), np.zeros((2, 3)), 1.0, False, n)
-    assert set(note_kernel.versions) <= {np.dtype(np.float32), np.dtype(np.float64)}
-
-
 @pytest.mark.parametrize("many, head_start", [(1, 0), (2, 0), (9, 0), (9, 1e-4), (9, 60)])
 def test_stages_follow_each_other_and_nobody_waits_for_who_has_not_begun(many, head_start):
     """On fewer processors than threads, too, and if each begins when the one before has ended."""
-    one_of_many_kernel.compile("float64")
+    compiling.KERNELS["one_of_many"].compile("float64")
     stages, parts = 3000, 1 if many == 1 else 5
     x = np.zeros((stages + 1, parts))
     counters = np.zeros((stages, parts), np.int64), np.zeros(stages, np.int64)

@@ -231,8 +231,8 @@ def test_python_threads_that_need_a_kernel_wait_for_one_compilation(monkeypatch)
     monkeypatch.setattr(compiling, "_njit", Slow)
     monkeypatch.setattr(Slow, "made", 0)
 
-    @compiling.kernel("C1")
-    def needed(x):
+    @compiling.kernel
+    def needed(x: compiling.C1):
         pass
     at_once(*[lambda: needed(np.ones(1))] * 3)
     assert Slow.made == 1
@@ -279,7 +279,11 @@ def slow(*arguments):
     return Slow()
 
 compiling._njit = slow
-one, two = (compiling.kernel("C1")(lambda x: None) for _ in range(2))
+
+def none(x: compiling.C1):
+    pass
+
+one, two = compiling.kernel(none), compiling.kernel(none)
 other = threading.Thread(target=one, args=(np.ones(1),))
 other.start()
 begun.wait()

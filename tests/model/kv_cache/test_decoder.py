@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minigrad import random
-from minigrad.kernels.compiler.compiling import CannotCompile
+from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from model import Transformer, TransformerConfig
 from model.command import flag
 from model.kv_cache.decoder import OPTIONS, Decoder, _compiles
@@ -217,7 +217,7 @@ def test_where_the_kernel_cannot_be_compiled_the_window_is_read_anew_and_that_is
     class Broken:
         def compile(self, dtype):
             raise CannotCompile("decode_kernel: no such instruction")
-    monkeypatch.setattr("model.kv_cache.decoder.decode_kernel", Broken())
+    monkeypatch.setitem(KERNELS, "decode", Broken())
     monkeypatch.setattr("model.kv_cache.decoder._compiles", _compiles.__wrapped__)
     model = opinionated(SHAPES[0])
     ids = np.random.default_rng(7).integers(65, size=(2, 9))

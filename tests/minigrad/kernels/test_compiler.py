@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from minigrad.kernels.compiler.environment import problem
+from minigrad.kernels.compiler import problem
 
 
 def started(*words):

@@ -1,0 +1,94 @@
+"""Functions that only kernels call: what becomes of them in machine code."""
+import re
+
+import numba
+import numpy as np
+import pytest
+from numba.core.codegen import JITCodeLibrary
+
+from minigrad.kernels.compiler import compiling, processor
+from minigrad.kernels.compiler.compiling import C1, C2, kernel
+from minigrad.kernels.compiler.linking import serial
+from minigrad.kernels.compiler.parallel import on_threads, share
+from tests.minigrad.kernels.loops import code_of, vector_bits
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+
+
+def double_rows(thread, threads, x):
+    for r in share(len(x), thread, threads):
+        row = x[r]
+        if row[0] > 0:
+            for i in range(row.size):
+                row[i] *= 2
+
+
+def add_one_by_one(thread, threads, x):
+    """Each number waits for the one before it."""
+    for i in range(1, x.shape[1]):
+        x[0, i] += x[0, i - 1]
+
+
+def add_copies(thread, threads, x):
+    for r in share(len(x), thread, threads):
+        row = x[r].copy()
+        for i in range(row.size):
+            x[r, i] += row[i]
+
+
+def code_with(function):
+    """The code of a new kernel that runs a function on threads."""
+    called = serial(function)
+
+    def run(x: C2, threads: int):
+        on_threads(threads, called, x)
+    run.__name__ = f"run_{function.__name__}"       # by which it is kept
+    kernel(run)
+    return code_of(compiling.KERNELS[run.__name__])
+
+
+def task_of(code):
+    """What a thread runs, and what LLVM has not put into it."""
+    return re.search(r"^define [^\n]*@minigrad_task.*?^}", code, re.MULTILINE | re.DOTALL)[0]
+
+
+@pytest.fixture(autouse=True)
+def kept_in(monkeypatch, tmp_path):
+    """Where kernels of these tests are kept, which nobody else knows."""
+    monkeypatch.setattr(compiling, "_places", lambda: [tmp_path])
+    monkeypatch.setattr(compiling, "KERNELS", {})
+
+
+def test_a_serial_function_counts_no_references():
+    counts = re.compile(r"call .*@NRT_(in|de)cref\(")
+    assert not counts.search(task_of(code_with(double_rows)))
+
+
+def test_a_serial_function_that_would_make_an_array_is_not_compiled():
+    with pytest.raises(compiling.CannotCompile, match="NRT"):
+        code_with(add_copies)
+
+
+def test_the_width_of_vectors_is_that_in_loops():
+    assert vector_bits(code_with(double_rows)) == 8 * processor.vector_bytes()
+    assert vector_bits(code_with(add_one_by_one)) == 0
+
+
+def test_a_function_that_only_kernels_call_is_no_machine_code_of_its_own(monkeypatch):
+    translated, translate = [], JITCodeLibrary._finalize_specific
+    monkeypatch.setattr(JITCodeLibrary, "_finalize_specific",
+                        lambda library: (translated.append(library.name), translate(library)))
+
+    @serial
+    def inner(x):
+        return x * 3
+
+    @serial
+    def outer(x):
+        return inner(x) + inner(x)
+
+    @kernel
+    def six_times(x: C1):
+        x[0] = outer(x[0])
+    six_times(x := np.ones(1))
+    assert x[0] == 6 and len(translated) == 1 and "six_times" in translated[0]
