@@ -3,7 +3,9 @@
 What ops show is in test_formulas.py.
 """
 import importlib
+import itertools
 import math
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -14,14 +16,11 @@ from minigrad.formulas import RELU2
 from minigrad.kernels.compiler.tiles import SIZES
 from tests import plain
 from tests.benchmarks.tiles import PROCESSORS
+from tests.kit import normal
 
 matmul = importlib.import_module("minigrad.kernels.matmul")     # the kernel has its name
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
-
-
-def normal(rng, *shape, dtype):
-    return rng.standard_normal(shape).astype(dtype)
 
 
 def assert_close(actual, expected, dtype):
@@ -49,12 +48,12 @@ def test_matmul_is_numpys_for_every_shape_and_layout(dtype):
     for _ in range(60):
         N, M, P = rng.integers(1, 5), rng.integers(0, 70), rng.integers(0, 70)
         K = rng.integers(0, 900) if rng.random() < 0.3 else rng.integers(0, 40)
-        a = strided(rng, normal(rng, N, M, K, dtype=dtype))
-        b = strided(rng, normal(rng, N, K, P, dtype=dtype))
+        a = strided(rng, normal(N, M, K, seed=rng, dtype=dtype))
+        b = strided(rng, normal(N, K, P, seed=rng, dtype=dtype))
         expected = plain.matmul(a, b)
         assert_close(formulas.matmul(a, b), expected, dtype)
         assert_close(formulas.matmul(a[0], b[0]), expected[0], dtype)
-        out = normal(rng, N, M, P, dtype=dtype)
+        out = normal(N, M, P, seed=rng, dtype=dtype)
         assert_close(formulas.matmul(a, b, out=out.copy()), out + expected, dtype)
 
 
@@ -62,17 +61,36 @@ def test_matmul_is_numpys_for_every_shape_and_layout(dtype):
 def test_a_row_of_a_matmul_does_not_depend_on_where_it_lies():
     rng = np.random.default_rng(1)
     for K in (100, 500, 900):
-        a, b = normal(rng, 1, K, dtype=np.float32), normal(rng, K, 70, dtype=np.float32)
+        a, b = normal(1, K, seed=rng, dtype=np.float32), normal(K, 70, seed=rng, dtype=np.float32)
         product = formulas.matmul(np.repeat(a, 1001, axis=0), b)
         assert (product == product[0]).all()
 
 
-def test_matmul_does_not_depend_on_the_threads():
-    rng = np.random.default_rng(1)
-    a, b = normal(rng, 100, 500, dtype=np.float32), normal(rng, 500, 90, dtype=np.float32)
-    both = formulas.matmul(a, b)
+def by_matmul(rng):
+    return formulas.matmul(normal(100, 500, seed=rng, dtype=np.float32),
+                           normal(500, 90, seed=rng, dtype=np.float32))
+
+
+def by_sums_of_rows(rng):
+    ids, table = rng.integers(300, size=(1200, 4)), normal(300, 33, seed=rng, dtype=np.float32)
+    total = table.copy()
+    formulas.add_rows(total, ids, normal(1200, 33, seed=rng, dtype=np.float32), 0.3, 5)
+    return formulas.sum_rows(table, ids, 0.3, 5), total
+
+
+def by_muon(rng):
+    gs = [normal(*shape, seed=rng, dtype=np.float32)
+          for shape in ((90, 300), (300, 90), (150, 150))]
+    ps = [np.ones_like(g) for g in gs]
+    formulas.muon(ps, gs, [g.copy() for g in gs], np.full((3, 3), 0.5), 3)
+    return ps
+
+
+@pytest.mark.parametrize("computed", [by_matmul, by_sums_of_rows, by_muon])
+def test_a_result_does_not_depend_on_the_threads(computed):
+    every = computed(np.random.default_rng(1))
     numba.set_num_threads(1)
-    assert np.array_equal(both, formulas.matmul(a, b))
+    assert all(map(np.array_equal, every, computed(np.random.default_rng(1))))
 
 
 class Counting(np.ndarray):
@@ -108,7 +126,7 @@ def test_packing_heads_copies_at_most_a_vector_at_each_edge_one_by_one(monkeypat
     monkeypatch.setattr(matmul, "copy_vector", copy_vector)
     monkeypatch.setattr(matmul, "transpose_square", transpose_square)
     pack_columns = getattr(matmul.pack_columns, "py_func", matmul.pack_columns)
-    heads = normal(np.random.default_rng(0), 40, 3, D, dtype=np.float32)
+    heads = normal(40, 3, D, dtype=np.float32)
     for queries in (40, 32, 5):
         head = heads[:queries, 1]
         for b, edges in ((head, [(D, queries)]),
@@ -125,7 +143,7 @@ def test_packing_heads_copies_at_most_a_vector_at_each_edge_one_by_one(monkeypat
 def test_nan_in_a_query_reaches_no_other_query(dtype):
     """Also where the last block has fewer queries, and vectors hold what others left there."""
     rng = np.random.default_rng(0)
-    q, k, v, g = normal(rng, 4, 1, 2, 69, 24, dtype=dtype)
+    q, k, v, g = normal(4, 1, 2, 69, 24, seed=rng, dtype=dtype)
     settings = True, 0.2, 0.0, 0
     broken = q.copy()
     broken[0, 0, 10:50] = np.nan
@@ -260,7 +278,7 @@ def test_dropout_masks_look_random():
 @pytest.mark.parametrize("scale", [-0.7, 0.0])
 def test_a_scale_that_is_not_positive_hides_no_other_keys(scale):
     rng = np.random.default_rng(6)
-    q, k, v = (normal(rng, 1, 2, 40, 8, dtype=np.float64) for _ in range(3))
+    q, k, v = (normal(1, 2, 40, 8, seed=rng, dtype=np.float64) for _ in range(3))
     settings = None, None, True, scale, 0, 0
     assert_close(formulas.attention(q, k, v, *settings)[0], plain.attention(q, k, v, *settings)[0],
                  np.float64)
@@ -271,8 +289,8 @@ def test_a_scale_that_is_not_positive_hides_no_other_keys(scale):
 def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
     """Bit for bit: no sum depends on how queries are cut into blocks."""
     rng = np.random.default_rng(7)
-    q, g = normal(rng, 2, 3, 70, 8, dtype=dtype), normal(rng, 2, 3, 70, 8, dtype=dtype)
-    k, v = normal(rng, 2, 1, 40, 8, dtype=dtype), normal(rng, 2, 1, 40, 8, dtype=dtype)
+    q, g = normal(2, 3, 70, 8, seed=rng, dtype=dtype), normal(2, 3, 70, 8, seed=rng, dtype=dtype)
+    k, v = normal(2, 1, 40, 8, seed=rng, dtype=dtype), normal(2, 1, 40, 8, seed=rng, dtype=dtype)
     settings = False, 0.3, 0, 0
 
     def gradients(q, g):
@@ -305,18 +323,6 @@ def test_a_sum_leaves_out_the_row_of_an_id_where_dropout_drops_the_element():
     assert np.allclose(found[:, kept].max(axis=0), 1 / 0.7) and np.allclose(total[kept], 1 / 0.7)
 
 
-def test_sums_of_rows_and_their_gradient_do_not_depend_on_the_threads():
-    rng = np.random.default_rng(11)
-    ids, table = rng.integers(300, size=(900, 4)), normal(rng, 300, 33, dtype=np.float32)
-    g, made = normal(rng, 900, 33, dtype=np.float32), []
-    for n in (numba.get_num_threads(), 1):
-        numba.set_num_threads(n)
-        total = table.copy()
-        formulas.add_rows(total, ids, g, 0.3, 5)
-        made.append((formulas.sum_rows(table, ids, 0.3, 5), total))
-    assert all(np.array_equal(*both) for both in zip(*made))
-
-
 @pytest.mark.parametrize("n", range(2, 9))
 def test_the_rows_of_ngrams_are_the_plain_ones_exactly(n):
     rng = np.random.default_rng(n)
@@ -339,7 +345,7 @@ def test_the_rows_of_ngrams_are_the_plain_ones_exactly(n):
 def test_adamw_of_many_parameters_is_the_plain_one(dtype):
     rng = np.random.default_rng(8)
     shapes = (), (0,), (3, 5), (300, 200), (1,)
-    state = [[normal(rng, *shape, dtype=dtype) for shape in shapes] for _ in range(4)]
+    state = [[normal(*shape, seed=rng, dtype=dtype) for shape in shapes] for _ in range(4)]
     state[3] = [np.asarray(np.square(v)) for v in state[3]]
     settings = rng.uniform(0.01, 0.9, (len(shapes), 7))
     expected = [[x.copy() for x in arrays] for arrays in state]
@@ -355,7 +361,7 @@ def test_muon_of_many_matrices_is_the_plain_one(dtype):
     rng = np.random.default_rng(10)
     shapes = [(1, 1), (50, 50), (96, 40), (40, 96), (60, 50), (7, 300), (60, 800), (800, 60),
               (0, 4), (4, 0), (128, 128)]
-    state = [[normal(rng, *shape, dtype=dtype) * 1e-3 for shape in shapes] for _ in range(3)]
+    state = [[normal(*shape, seed=rng, dtype=dtype) * 1e-3 for shape in shapes] for _ in range(3)]
     state[1][0], state[2][0] = np.zeros((2, 1, 1), dtype)       # no direction, and no step
     settings = rng.uniform(0.01, 0.9, (len(shapes), 3))
     for steps in (5, 3, 1):
@@ -367,22 +373,10 @@ def test_muon_of_many_matrices_is_the_plain_one(dtype):
                 assert_close(x, y, dtype)
 
 
-def test_muon_does_not_depend_on_the_threads():
-    rng = np.random.default_rng(11)
-    gs = [normal(rng, *shape, dtype=np.float32) for shape in ((90, 300), (300, 90), (150, 150))]
-    made = []
-    for n in (numba.get_num_threads(), 1):
-        numba.set_num_threads(n)
-        ps = [np.ones_like(g) for g in gs]
-        formulas.muon(ps, gs, [g.copy() for g in gs], np.full((3, 3), 0.5), 3)
-        made.append(ps)
-    assert all(np.array_equal(*both) for both in zip(*made))
-
-
 def test_sum_of_squares_is_the_plain_one():
     rng = np.random.default_rng(9)
     for sizes in ((0,), (1, 0, 100), (100_000, 7)):
-        xs = [normal(rng, n, dtype=np.float32) for n in sizes]
+        xs = [normal(n, seed=rng, dtype=np.float32) for n in sizes]
         assert np.isclose(formulas.sum_of_squares(xs), plain.sum_of_squares(xs), rtol=1e-6)
 
 
@@ -391,7 +385,7 @@ def test_draws_and_their_probabilities_are_the_plain_ones(dtype):
     rng = np.random.default_rng(0)
     for n in range(300):
         B, V = rng.integers(1, 6), rng.integers(1, 80)
-        logits = normal(rng, B, V, dtype=dtype) * 10.0 ** rng.integers(-3, 4)
+        logits = normal(B, V, seed=rng, dtype=dtype) * 10.0 ** rng.integers(-3, 4)
         if n % 3 == 0:
             logits = np.round(logits)                       # so that some are equal
         if n % 4 == 0:
@@ -434,7 +428,8 @@ def test_a_kernel_of_integers_alone_has_one_version_whatever_it_is_compiled_for(
 def test_the_time_that_compiling_takes_is_known(monkeypatch):
     from minigrad.kernels.compiler import compiling
     monkeypatch.setattr(compiling, "seconds", 0.0)
-    monkeypatch.setattr(compiling, "time", Ticking(1000.0))
+    clock = itertools.count(step=1000)
+    monkeypatch.setattr(compiling, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
 
     @compiling.kernel
     def waited_for(x: compiling.C1):
@@ -442,14 +437,3 @@ def test_the_time_that_compiling_takes_is_known(monkeypatch):
     for dtype in (np.float64, np.float64, np.float32):
         waited_for(np.zeros(1, dtype))
     assert compiling.seconds == 2000        # once for each type
-
-
-class Ticking:
-    """A clock that goes on by so many seconds whenever it is read."""
-
-    def __init__(self, seconds):
-        self.seconds, self.now = seconds, 0.0
-
-    def perf_counter(self):
-        self.now += self.seconds
-        return self.now
