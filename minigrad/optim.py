@@ -175,15 +175,6 @@ class Optimizers(Optimizer):
         self.parts = list(parts)
         self.param_groups = [group for part in self.parts for group in part.param_groups]
 
-    @property
-    def steps(self) -> int:
-        return max(part.steps for part in self.parts)
-
-    @steps.setter
-    def steps(self, steps: int) -> None:
-        for part in self.parts:
-            part.steps = steps
-
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
         for part in self.parts:
             yield from part.state()

@@ -259,7 +259,8 @@ def restore_optimizer(optimizer: Optimizer, model: Transformer, state: dict[str,
             raise CheckpointError(f"the optimiser's state has no {key} of the shape "
                                   f"{list(array.shape)}, so the run cannot be resumed from it")
         array[...] = state[key]
-    optimizer.steps = steps
+    for part in optimizer.parts:
+        part.steps = steps
 
 
 def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:

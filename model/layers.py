@@ -1,7 +1,6 @@
 """The layers around attention: Linear, Embedding, NGramEmbedding, LayerNorm, RMSNorm, Dropout, MLP;
 and positions without learnt parameters: sinusoids, and ALiBi's bias by distance.
 
-(Rotary positions are an op, `mg.rotary`, since they act on queries and keys within attention.)
 Each layer draws its weights from the generator that it is given, as GPT-2 does: normal, with a
 standard deviation of 0.02  (Radford et al. 2019, section 2.3; the figure is from its code).
 Shapes: B batch, T time, C channels, H heads.

@@ -18,7 +18,7 @@ from model.checkpoint import (Checkpoint, describe_initial, initial_path, load_i
 from model.command import (Parser, Words, as_flags, first_of, flag, in_a_line, number_of, problems,
                            shown)
 from model.processes import Ranks
-from model.transformer import TransformerConfig, meant, problems_of_heads
+from model.transformer import TRAINING, TransformerConfig, problems_of_heads
 
 LISTED = 100        # files of a text that are named
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
@@ -139,7 +139,7 @@ class Settings:
 
 NAMES = tuple(field.name for field in dataclasses.fields(Settings))
 # What fine-tuning takes from the model; dropout is no part of its weights.
-OF_MODEL = tuple(name for name in MODEL if name not in ("dropout", "ngram_dropout"))
+OF_MODEL = tuple(name for name in MODEL if name not in TRAINING)
 # What a resumed run cannot change.
 OF_RUN = ("recipe", *MODEL, "optimizer", "seed")
 
@@ -242,9 +242,11 @@ def resolve(given: Mapping[str, object], earlier: "Settings | TransformerConfig 
     known = {name: getattr(earlier, name) for name in names}
     if resumed and ("minutes" in given or "max_iters" in given):    # one of them ends the run anew
         known |= dict(minutes=None, max_iters=None)
+    fixed = {} if earlier is None else known | dataclasses.asdict(
+        (earlier.model_config(1) if resumed else earlier).resolved())
     wrong = {}
     for name in OF_RUN if resumed else [name for name in names if name != "block_size"]:
-        was = meant(earlier, name)
+        was = fixed[name]
         if given.get(name, was) != was:
             wrong[name] = (f"{whose} has --{name} {shown(was)}, which cannot become {given[name]}; "
                            "leave the flag out" + ", or give another --out_dir" * resumed)

@@ -7,7 +7,7 @@ alternatives.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, make_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGram
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
 NORMS = ("layer", "rms", "rms_gain")
+TRAINING = ("dropout", "ngram_dropout")     # options that change nothing but training
 # Vaswani et al. add sinusoids of amplitude 1 to embeddings of about that size.  Ours start at STD:
 # amplitude 1 would swamp them, and STD would be swamped.  This one trains as well as learnt ones.
 SINUSOID_SIZE = 4 * STD
@@ -34,8 +35,8 @@ class TransformerConfig:
     """The sizes and options of a Transformer, each with its help and its check; names and meaning
     are nanoGPT's where it has one.
 
-    Flags, settings, counts and checkpoints read this table.  So a new option takes a line here, the
-    place below that builds what it asks for, and a test.
+    A new option takes a line here, a line in `settings.Settings`, the place below that builds what
+    it asks for, and a test.
     """
     vocab_size: int = flag(MISSING, "different characters, V", at_least=1)
     block_size: int = flag(64, "characters of a sequence, T", at_least=1)
@@ -90,38 +91,23 @@ class TransformerConfig:
     @property
     def kv_heads(self) -> int:
         """The number of heads of keys and values."""
-        return meant(self, "n_kv_head")
+        return self.n_head if self.n_kv_head is None else self.n_kv_head
 
     @property
     def inner(self) -> int:
         """The number of hidden channels of an MLP, F."""
-        return meant(self, "n_inner")
+        return 4 * self.n_embd if self.n_inner is None else self.n_inner
 
     @property
     def d_head(self) -> int:
         """The number of channels of a head, D."""
         return self.n_embd // self.n_head
 
-
-# The settings of a command that makes a model have these fields; its text gives the vocabulary.
-Architecture = make_dataclass("Architecture", [
-    (field.name, field.type, field) for field in fields(TransformerConfig)
-    if field.name != "vocab_size"], frozen=True)
-
-
-def meant(options: object, name: str) -> object:
-    """Return the value of an option or, if it is unset, what it stands for."""
-    value = getattr(options, name)
-    if value is None and name in STANDS_FOR:
-        return STANDS_FOR[name](options)
-    return value
-
-
-# The options of TransformerConfig that may be unset, and what each then is.
-STANDS_FOR = {"n_kv_head": lambda options: options.n_head,
-              "n_inner": lambda options: 4 * options.n_embd,
-              "attention_bias": lambda options: options.bias,
-              "mlp_bias": lambda options: options.bias}
+    def resolved(self) -> "TransformerConfig":
+        """Return the same configuration with no option unset (None)."""
+        biases = {name: self.bias for name in ("attention_bias", "mlp_bias")
+                  if getattr(self, name) is None}
+        return replace(self, n_kv_head=self.kv_heads, n_inner=self.inner, **biases)
 
 
 def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "") -> list[str]:
@@ -129,14 +115,12 @@ def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "
     those of keys and values, in flags, with the remedy."""
     if min(C, H) < 1:       # `problems` answers that
         return []
-    found = []
-    of = 2 * H if position == "rotary" else H
+    found, of = [], 2 * H if position == "rotary" else H
     if C % of:
-        below, above = C - C % of, C + -C % of
-        why = ("heads" if C % H else "heads of an even number of channels, which --position rotary "
-               "needs")
-        found.append(f"--n_embd {C} does not split into --n_head {H} {why}; take --n_embd "
-                     + (f"{below} or {above}" if below else f"{above}"))
+        fits = [str(n) for n in (C - C % of, C - C % of + of) if n]
+        why = "heads of an even number of channels, which --position rotary needs"
+        found.append(f"--n_embd {C} does not split into --n_head {H} {'heads' if C % H else why}; "
+                     f"take --n_embd {any_of(fits)}")
     if H_kv and H_kv >= 1 and H % H_kv:
         fits = [str(n) for n in range(1, min(H, 1000) + 1) if H % n == 0]
         found.append(f"--n_head {H} heads cannot share --n_kv_head {H_kv} evenly; take "
@@ -191,13 +175,12 @@ class Block(Module):
         std_out = 0.0 if config.zero_init else STD / math.sqrt(2 * config.n_layer)
         self.norm1 = norm(config, dtype)
         self.attention = MultiHeadAttention(
-            C, C, config.n_head, config.dropout, meant(config, "attention_bias"), causal=True,
-            rng=rng, std_out=std_out, dtype=dtype, num_kv_heads=config.n_kv_head,
+            C, C, config.n_head, config.dropout, config.attention_bias, causal=True, rng=rng,
+            std_out=std_out, dtype=dtype, num_kv_heads=config.n_kv_head,
             rotary=config.position == "rotary", alibi=config.position == "alibi",
             qk_norm=config.qk_norm, rotary_base=config.rotary_base)
         self.norm2 = norm(config, dtype)
-        self.mlp = MLP(C, meant(config, "mlp_bias"), rng, std_out, dtype, config.activation,
-                       config.inner)
+        self.mlp = MLP(C, config.mlp_bias, rng, std_out, dtype, config.activation, config.n_inner)
         self.dropout = Dropout(config.dropout)
 
     def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
@@ -234,7 +217,7 @@ class Transformer(Module):
         if config.position == "learned":
             self.position_embedding = Embedding(config.block_size, config.n_embd, rng, dtype)
         self.dropout = Dropout(config.dropout)
-        self.blocks = [Block(config, rng, dtype) for _ in range(config.n_layer)]
+        self.blocks = [Block(config.resolved(), rng, dtype) for _ in range(config.n_layer)]
         self.norm = norm(config, dtype)
         if not config.tied:
             self.lm_head = Linear(config.n_embd, config.vocab_size, False, rng, dtype=dtype)

@@ -6,6 +6,7 @@ import ast
 import functools
 import graphlib
 import pathlib
+import re
 import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -150,3 +151,27 @@ def test_no_folder_and_no_function_is_too_long_to_take_in():
             if isinstance(f, ast.FunctionDef):
                 length = f.end_lineno - f.lineno + 1
                 assert length <= LONGER.get(f.name, MOST_LINES), f"{path}: {f.name} has {length}"
+
+
+def defined_in(path):
+    """The names of functions, classes and module variables that a file defines."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+    for node in tree_of(path).body:
+        if isinstance(node, ast.Assign):
+            yield from (name.id for target in node.targets for name in ast.walk(target)
+                        if isinstance(name, ast.Name))
+
+
+def test_what_the_readme_says_is_in_a_file_is_defined_there():
+    rows = re.findall(r"^\| .+ \| `([\w/]+\.py)` \| (`.+`) \|$",
+                      (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    assert len(rows) >= 20
+    for file, names in rows:
+        assert {*re.findall(r"`(\w+)`", names)} <= {*defined_in(ROOT / file)}, f"{names} in {file}"
+
+
+def test_the_readme_says_how_long_the_reading_path_is():
+    path = [file for pattern in READING_PATH for file in ROOT.glob(pattern)]
+    assert f"is {lines(path):,} lines of NumPy" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -323,9 +323,7 @@ def _integers(ids, what):
 
 def _beyond(ids, limit, what, ignored=None):
     """Return an error that names the first id that is neither in [0, limit) nor `ignored`."""
-    wrong = (ids < 0) | (ids >= limit)
-    if ignored is not None:
-        wrong &= ids != ignored
+    wrong = ((ids < 0) | (ids >= limit)) & (ids != ignored)
     place = tuple(int(i) for i in np.argwhere(wrong)[0])
     return IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
                       f"from 0 to {limit - 1}")

@@ -24,7 +24,7 @@ import numpy as np
 
 from model.command import any_of, shown
 from model.convert.model_file import FormatError, Lazy, check_shapes, explain
-from model.transformer import TransformerConfig, meant, parameter_shapes, unknown_options
+from model.transformer import TRAINING, TransformerConfig, parameter_shapes, unknown_options
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu2": "relu2"}       # ours: theirs
 SYNONYMS = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
@@ -92,7 +92,7 @@ FAMILIES = {family.model_type: family for family in (GPT2, LLAMA, ARCEE)}
 # The options of TransformerConfig that a config.json or the weights express, that `family_of`
 # refuses where no class has them, or that matter in training alone; and the choices of each.
 OPTIONS = dict.fromkeys([*GPT2.keys.values(), *LLAMA.keys.values(), "bias", "rotary_base", "ngrams",
-                         "qk_norm", "ngram_rows", "ngram_dropout", "dropout", "zero_init"])
+                         "qk_norm", "ngram_rows", "zero_init", *TRAINING])
 OPTIONS |= {"position": ("learned", "sinusoidal", "rotary", "alibi", "none"),
             "norm": ("layer", "rms", "rms_gain"), "activation": (*ACTIVATIONS, "swiglu")}
 
@@ -129,8 +129,7 @@ def family_of(config: TransformerConfig) -> Family:
 
 def complete(config: TransformerConfig, family: Family) -> TransformerConfig:
     """Return the configuration with every part that models of the class have."""
-    biases = {name: meant(config, name) for name in ("attention_bias", "mlp_bias")}
-    return replace(config, **{"bias": False} | biases | family.options)
+    return replace(config.resolved(), **{"bias": False} | family.options)
 
 
 def neutral_weights(config: TransformerConfig, family: Family) -> dict[str, np.ndarray]:
@@ -144,7 +143,7 @@ def neutral_weights(config: TransformerConfig, family: Family) -> dict[str, np.n
 def settings(config: TransformerConfig, family: Family) -> dict[str, object]:
     """Return the keys of config.json that say what a model computes."""
     config = complete(config, family)
-    found = {key: meant(config, option) for key, option in family.keys.items()}
+    found = {key: getattr(config, option) for key, option in family.keys.items()}
     found |= {family.activation: family.activations[config.activation], **family.fixed}
     if config.position == "rotary":
         found |= {"head_dim": config.d_head, "rope_theta": config.rotary_base,

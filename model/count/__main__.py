@@ -17,7 +17,7 @@ from model.checkpoint import BEST, load_checkpoint
 from model.count.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
                                state)
 from model.settings import MODEL, MODERN, RECIPES, Settings, recipe
-from model.transformer import Architecture, TransformerConfig
+from model.transformer import TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default
 ATTENTION, MLP = ("query", "key", "value", "output"), ("gate", "up", "down")
@@ -25,7 +25,7 @@ EMBEDDINGS = [f"{name} embedding" for name in ("token", "n-gram", "position", "o
 
 
 @dataclasses.dataclass(frozen=True)
-class Counted(Architecture):
+class Counted(TransformerConfig):
     """The settings of the command: the options of the model, as train.py has them, and these."""
     vocab_size: int = flag(LANTERN, "different characters, V", at_least=1)
     recipe: str = flag(Settings.recipe, f"whole settings by name: {', '.join(RECIPES)}",

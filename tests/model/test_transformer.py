@@ -13,7 +13,7 @@ from minigrad import Tensor
 from minigrad.random import RowsFrom, generator
 from model import Transformer, TransformerConfig
 from model.layers import STD, sinusoids
-from model.transformer import POSITIONS, SINUSOID_SIZE, STANDS_FOR, parameter_shapes
+from model.transformer import POSITIONS, SINUSOID_SIZE, parameter_shapes
 from tests.pairwise import pairwise
 
 SMALL = TransformerConfig(vocab_size=7, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.3)
@@ -376,7 +376,7 @@ def test_ids_that_the_model_cannot_take_are_refused_by_name():
     (2.0, "takes a whole number, not 2.0"), (True, "takes a whole number, not True"),
     ("4", "takes a whole number, not '4'"), (None, "takes a whole number, not None")])
 def test_a_size_that_is_no_positive_whole_number_is_refused_by_name(name, value, says):
-    if name in STANDS_FOR and value is None:
+    if name in ("n_kv_head", "n_inner") and value is None:
         return                                              # n_head, or 4 n_embd
     with pytest.raises(ValueError) as caught:
         changed(**{name: value})

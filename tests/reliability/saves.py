@@ -108,7 +108,7 @@ def check_model(seed: int, folder: pathlib.Path) -> None:
     found, known, record, state = load_checkpoint(path)
     assert found.config == config and known.vocabulary == characters and record == training
     resumed = optimizer_of(found, kind)
-    restore_optimizer(resumed, found, state, optimizer.steps)
+    restore_optimizer(resumed, found, state, optimizer.parts[0].steps)
     for one, its in ((model, optimizer), (found, resumed)):
         step(one, its, ids)
     texts = [generate(one, tokenizer, characters[:1], 20, seed=1) for one in (model, found)]
