@@ -20,17 +20,17 @@ class Mask(NamedTuple):
     """What a mask is computed from: both halves of the seed; the bound, which the 32 bits of an
     element that is kept reach; the number of the first element; and by what an element that is kept
     is multiplied."""
-    low: np.uint32
-    high: np.uint32
-    bound: np.uint32
+    low: int
+    high: int
+    bound: int
     first: int
     scale: float
 
 
-def mask_of(p: float, seed: int, first: int) -> tuple[np.uint32, np.uint32, np.uint32, int, float]:
-    """Return the fields of a `Mask`, for dropout with probability p."""
-    return (np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32),
-            np.uint32(min(p * 2**32, 2**32 - 1)), first, 1 / (1 - p))
+def mask_of(p: float, seed: int, first: int) -> tuple[int, int, int, int, float]:
+    """Return the fields of a `Mask`, for dropout with probability p.  (Numba takes Python's numbers
+    faster than NumPy's.)"""
+    return seed & 0xFFFFFFFF, seed >> 32, min(int(p * 2**32), 2**32 - 1), first, 1 / (1 - p)
 
 
 @stands_in_for(formulas.dropout)
@@ -60,8 +60,8 @@ def dropout_kernel(thread, threads, x: C1, residual: C1, out: C1, mask: Mask):
 @serial
 def keeps(mask, i):
     """Whether element i is kept."""
-    bits = mix(np.uint32(np.uint32(mask.first + i) ^ mask.low))
-    return mix(np.uint32(bits ^ mask.high)) >= mask.bound
+    bits = mix(np.uint32(np.uint32(mask.first + i) ^ np.uint32(mask.low)))
+    return mix(np.uint32(bits ^ np.uint32(mask.high))) >= np.uint32(mask.bound)
 
 
 @serial

@@ -16,6 +16,7 @@ from minigrad.kernels.dropout import Mask, keeps, mask_of
 
 FOLD = np.uint64(32)
 AHEAD = 2       # rows are prefetched so many sums before their own
+SLOTS = 4       # for the rows of this sum and of those ahead; a power of two
 
 
 @stands_in_for(formulas.sum_rows)
@@ -34,34 +35,40 @@ def sum_rows_kernel(table: C2, ids: IDS2, out: C2, mask: Mask, threads: int):
             if not 0 <= ids[r, i] < len(table):
                 raise IndexError("there is no such row")
     on_threads(threads, sums_of_rows, table, ids, out, mask,
-               np.empty(threads * ids.shape[1], np.int64))
+               np.empty((threads, SLOTS, 1 + ids.shape[1]), np.int64))
 
 
 @serial
-def sums_of_rows(thread, threads, table, ids, out, mask, found):
-    (R, n), C, real = ids.shape, table.shape[1], table.dtype.type
-    found = part(found, thread * n, n)
-    for r in share(R, thread, threads):
-        if r + AHEAD < R:       # rows lie anywhere in the table
-            for i in range(kept_rows(ids, r + AHEAD, mask, found)):
+def sums_of_rows(thread, threads, table, ids, out, mask, slots):
+    C, mine, scale = table.shape[1], share(len(ids), thread, threads), table.dtype.type(mask.scale)
+    room = slots.shape[2]
+    for ahead in range(mine.start, mine.stop + AHEAD):
+        if ahead < mine.stop:           # rows lie anywhere in the table
+            kept = part(slots, (thread * SLOTS + ahead % SLOTS) * room, room)
+            for i in range(keep_rows(ids, ahead, mask, kept)):
                 for c in range(0, C, LANES):
-                    prefetch(table, found[i] * C + c)
-        count, into = kept_rows(ids, r, mask, found), part(out, r * C, C)
-        for c in range(0, C, LANES):
-            sums = spread(real(0))
-            for i in range(count):
-                sums += load(part(table, found[i] * C, C), c, 0)
-            store(into, c, sums * real(mask.scale))
+                    prefetch(table, kept[i] * C + c)
+        r = ahead - AHEAD
+        if r >= mine.start:
+            kept, into = part(slots, (thread * SLOTS + r % SLOTS) * room, room), part(out, r * C, C)
+            count = kept[room - 1]
+            for c in range(0, C, LANES):
+                sums = spread(table.dtype.type(0))
+                for i in range(count):
+                    sums += load(part(table, kept[i] * C, C), c, 0)
+                store(into, c, sums * scale)
 
 
 @serial
-def kept_rows(ids, r, mask, found):
-    """Write which rows sum r has, but dropped ones, to `found`; return their number."""
-    count, n = 0, ids.shape[1]
+def keep_rows(ids, r, mask, kept):
+    """Write which rows sum r has, but dropped ones, to `kept`, and how many to its end; return
+    their number."""
+    n, count = ids.shape[1], 0
     for i in range(n):
         if mask.bound == 0 or keeps(mask, r * n + i):
-            found[count] = ids[r, i]
+            kept[count] = ids[r, i]
             count += 1
+    kept[n] = count
     return count
 
 

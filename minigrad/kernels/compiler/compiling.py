@@ -54,7 +54,7 @@ A3, A4, R4 = _array(3, "A"), _array(4, "A"), _array(4, "A", readonly=True)
 D1, D2 = _array(1, of=types.float64), _array(2, of=types.float64)
 I1, I2, I3 = (_array(axes, of=types.int64) for axes in (1, 2, 3))
 IDS1, IDS2 = (_array(axes, of=types.int64, readonly=True) for axes in (1, 2))
-SCALARS = {bool: types.boolean, int: types.int64, float: types.float64, np.uint32: types.uint32}
+SCALARS = {bool: types.boolean, int: types.int64, float: types.float64}
 
 
 def kernel(f: Callable) -> Callable:
