@@ -22,7 +22,7 @@ from numba.core.cgutils import get_or_insert_function
 from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic, overload
 
-from minigrad.kernels.compiler.simd import address
+from minigrad.kernels.compiler.simd import address, spread_value
 
 LANES = 16
 
@@ -63,7 +63,7 @@ def load(typingctx, row, at, beyond):
                     vector, [place.type, _i32, mask.type, vector]),
                     f"llvm.masked.load.{_suffix(vector)}.p0")
                 masked = builder.call(masked_load, [place, _i32(align), mask,
-                                                    _spread(builder, fill, vector)])
+                                                    spread_value(builder, fill, vector)])
                 after_part = builder.block
         taken = builder.phi(vector)
         taken.add_incoming(loaded, after_whole)
@@ -108,19 +108,13 @@ def _fits(builder, left):
 def _first(builder, left):
     """Return a mask of the first `left` lanes."""
     return builder.icmp_signed("<", ir.Constant(_counts, list(range(LANES))),
-                               _spread(builder, builder.trunc(left, _i32), _counts))
+                               spread_value(builder, builder.trunc(left, _i32), _counts))
 
 
 def _suffix(kind):
     """Return the end of an LLVM intrinsic's name, for a float or for lanes."""
     count, scalar = (f"v{LANES}", kind.element) if isinstance(kind, ir.VectorType) else ("", kind)
     return count + ("f32" if isinstance(scalar, ir.FloatType) else "f64")
-
-
-def _spread(builder, scalar, vector):
-    """Return the same number in every lane."""
-    first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _i32(0))
-    return builder.shuffle_vector(first, first, ir.Constant(_counts, [0] * LANES))
 
 
 def _on_each(emit, *operands):
@@ -135,7 +129,7 @@ def _on_each(emit, *operands):
             if not isinstance(operand, Lanes):
                 value = context.cast(builder, value, operand, scalar)
                 if kind != value.type:
-                    value = _spread(builder, value, kind)
+                    value = spread_value(builder, value, kind)
             spread.append(value)
         return emit(builder, *spread)
     return result(*operands), codegen
@@ -222,7 +216,7 @@ def with_lane(typingctx, lanes, i, x):
 def spread(typingctx, x):
     """The same number in every lane."""
     def codegen(context, builder, signature, values):
-        return _spread(builder, values[0], context.get_value_type(signature.return_type))
+        return spread_value(builder, values[0], context.get_value_type(signature.return_type))
     return Lanes(x)(x), codegen
 
 

@@ -3,15 +3,25 @@
 They use `numba.extending.intrinsic`, which writes LLVM instructions.  None of them owns its memory
 or is reference-counted; none may outlive the array whose memory it uses.
 """
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numba.np import arrayobj
+
+_i32 = ir.IntType(32)
 
 
 def address(context, builder, signature, values, i, at):
     """For an intrinsic: return the address of element `at` of its argument i, an array."""
     data = context.make_array(signature.args[i])(context, builder, values[i]).data
     return builder.gep(data, [at])
+
+
+def spread_value(builder, value, vector):
+    """Return LLVM's vector with the same number in every lane."""
+    zeros = ir.Constant(ir.VectorType(_i32, vector.count), [0] * vector.count)
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, _i32(0))
+    return builder.shuffle_vector(first, first, zeros)
 
 
 @intrinsic

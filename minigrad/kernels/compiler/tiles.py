@@ -20,7 +20,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from minigrad.kernels.compiler.processor import target_machine, vector_bytes, vector_registers
-from minigrad.kernels.compiler.simd import address
+from minigrad.kernels.compiler.simd import address, spread_value
 
 
 class Size(NamedTuple):
@@ -233,7 +233,7 @@ def _steps(builder, fma, NV, at_once, a_col, depth, a_at, b_at, sums):
                  for v in range(vectors)]
         for i, at in enumerate(a_at):       # one number of A after the other, or LLVM spills sums
             a_i = builder.load(builder.gep(at, [builder.mul(a_col, _i64(k))]))
-            a_i = _spread(builder, a_i, vector)
+            a_i = spread_value(builder, a_i, vector)
             totals[i * vectors:(i + 1) * vectors] = [
                 builder.call(fma, [a_i, b, total])
                 for b, total in zip(b_row, totals[i * vectors:(i + 1) * vectors])]
@@ -255,14 +255,6 @@ def _load(builder, base, offset, vector):
     value = builder.load(_vector_at(builder, base, offset, vector))
     value.align = 4 if isinstance(vector.element, ir.FloatType) else 8
     return value
-
-
-def _spread(builder, value, vector):
-    """Return the same scalar in every lane."""
-    undefined = ir.Constant(vector, ir.Undefined)
-    first_lane = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-    return builder.shuffle_vector(builder.insert_element(undefined, value, _i64(0)), undefined,
-                                  first_lane)
 
 
 def _phi(builder, values):

@@ -104,28 +104,17 @@ def _tanh_float32(x):
     return -y if x < ZERO else y
 
 
-NUMPYS = {"error_model": "numpy"}
+def _overload(function, of_float32, of_lanes=None):
+    """Have kernels call `of_float32` for float32, and for Lanes of it; `of_lanes` for other Lanes;
+    and the function itself for float64."""
+    @overload(function, jit_options={"error_model": "numpy"}, strict=False)
+    def choose(x, *more):
+        if getattr(x, "dtype", x) == types.float32:
+            return of_float32
+        return of_lanes if isinstance(x, Lanes) else function
 
 
-@overload(exp, jit_options=NUMPYS)
-def _exp(x):
-    if getattr(x, "dtype", x) == types.float32:
-        return _exp_float32
-    return _exp_one_by_one if isinstance(x, Lanes) else lambda x: math.exp(x)
-
-
-@overload(log, jit_options=NUMPYS)
-def _log(x):
-    return _log_float32 if x == types.float32 else lambda x: math.log(x)
-
-
-@overload(normal_cdf, jit_options=NUMPYS)
-def _normal_cdf(x, density):
-    if x == types.float32:
-        return _normal_cdf_float32
-    return lambda x, density: math.erfc(-x * math.sqrt(0.5)) / 2
-
-
-@overload(tanh, jit_options=NUMPYS)
-def _tanh(x):
-    return _tanh_float32 if x == types.float32 else lambda x: math.tanh(x)
+_overload(exp, _exp_float32, _exp_one_by_one)
+_overload(log, _log_float32)
+_overload(normal_cdf, _normal_cdf_float32)
+_overload(tanh, _tanh_float32)

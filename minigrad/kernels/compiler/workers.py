@@ -81,7 +81,8 @@ end:
     ret void
 }
 
-; Sleep until woken, if a number, of which the mask takes some bits, is still as expected.
+; Sleep until woken.  A thread wakes itself if a number, of which the mask takes some bits, is no
+; longer as expected.
 define internal void @sleep(i64 %who, ptr %place, i64 %mask, i64 %expected) {
     %flag = getelementptr i64, ptr @asleep, i64 %who
     atomicrmw xchg ptr %flag, i64 1 seq_cst
@@ -90,15 +91,12 @@ define internal void @sleep(i64 %who, ptr %place, i64 %mask, i64 %expected) {
     %stays = icmp eq i64 %part, %expected
     br i1 %stays, label %rest, label %rise
 rise:
-    %was = atomicrmw xchg ptr %flag, i64 0 seq_cst
-    %alone = icmp ne i64 %was, 0
-    br i1 %alone, label %end, label %rest
+    call void @wake(i64 %who)
+    br label %rest
 rest:
     %lock.place = getelementptr ptr, ptr @locks, i64 %who
     %lock = load ptr, ptr %lock.place
     call i32 @minigrad_acquire(ptr %lock, i32 1)
-    br label %end
-end:
     ret void
 }
 

