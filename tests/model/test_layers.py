@@ -74,13 +74,6 @@ def test_ngrams_are_left_out_as_a_whole_and_the_others_scaled():
     assert close(layer(ids), pairs + triples)
 
 
-def test_few_ngrams_share_a_row_while_there_are_rows():
-    layer = NGramEmbedding(2, 1 << 16, 1, fresh())
-    pairs = np.stack(np.divmod(np.arange(65 * 65), 65), axis=-1)
-    rows = layer.rows(pairs)[:, 1, 0]
-    assert 0.95 < len(np.unique(rows)) / (65 * 65) <= 1             # by chance: 0.97
-
-
 @pytest.mark.parametrize("eps", [1e-5, 0.1])
 @pytest.mark.parametrize("bias", [False, True])
 def test_layer_norm_is_the_standardised_row_times_gain_plus_shift(bias, eps):
@@ -99,11 +92,14 @@ def test_rms_norm_is_the_row_by_its_root_mean_square_with_a_gain_if_it_knows_the
 
 
 ACTIVATIONS = {"gelu": lambda h: h / 2 * (1 + erf(h / math.sqrt(2))),
+               "gelu_tanh": lambda h: h / 2 * (1 + np.tanh(math.sqrt(2 / math.pi)
+                                                           * (h + 0.044715 * h ** 3))),
                "relu2": lambda h: np.square(np.maximum(h, 0)),
                "swiglu": lambda h, a: a / (1 + np.exp(-a)) * h}
 
 
-@pytest.mark.parametrize("activation, inner", [("gelu", None), ("relu2", None), ("swiglu", 5)])
+@pytest.mark.parametrize("activation, inner", [("gelu", None), ("gelu_tanh", 9), ("relu2", None),
+                                               ("swiglu", 5)])
 @pytest.mark.parametrize("bias", [False, True])
 def test_an_mlp_is_down_of_the_activation_of_up_and_of_a_gate_if_it_has_one(bias, activation,
                                                                             inner):
@@ -115,13 +111,6 @@ def test_an_mlp_is_down_of_the_activation_of_up_and_of_a_gate_if_it_has_one(bias
     down = layer.down.bias.data if bias else 0
     assert close(layer(Tensor(X)),
                  ACTIVATIONS[activation](*hidden) @ layer.down.weight.data.T + down)
-
-
-def test_mlp_sees_each_position_by_itself():
-    layer = with_random_parameters(MLP(8, True, fresh(), dtype=np.float64))
-    whole = layer(Tensor(X)).data
-    for b, t in np.ndindex(2, 3):
-        assert np.allclose(layer(Tensor(X[b, t])).data, whole[b, t], rtol=1e-12, atol=1e-14)
 
 
 def test_dropout_happens_only_with_a_generator():
@@ -212,13 +201,6 @@ def test_the_float32_model_is_the_rounded_float64_one():
                               single.blocks[0].mlp.up.weight.data)
 
 
-def test_layers_compute_in_the_type_of_their_input_and_weights():
-    ids = np.zeros((1, 3), int)
-    for dtype in (np.float32, np.float64):
-        assert Transformer(CONFIG, dtype=dtype)(ids).dtype == dtype
-        assert MLP(8, True, fresh(), dtype=dtype)(Tensor(X.astype(dtype))).dtype == dtype
-
-
 def test_sinusoids_are_the_papers_formula():
     for T, C in ((1, 1), (5, 2), (9, 7), (64, 16)):
         table = sinusoids(T, C)
@@ -229,29 +211,16 @@ def test_sinusoids_are_the_papers_formula():
                 assert abs(table[t, c] - (math.cos if c % 2 else math.sin)(angle)) < 1e-12
 
 
-def test_the_sinusoids_of_a_fixed_offset_are_a_turn_of_each_pair():
-    """The reason that the paper gives for them."""
-    table = sinusoids(60, 8)
-    pairs = table[:, 1::2] + 1j * table[:, ::2]
-    turns = pairs[7:] / pairs[:-7]
-    assert np.allclose(turns, turns[0], rtol=1e-10)
-
-
 def test_slopes_of_eight_heads_are_the_printed_ones():
     assert np.array_equal(alibi_slopes(8), [1 / 2**n for n in range(1, 9)])
     assert np.allclose(alibi_slopes(16)[:4], [2**-0.5, 2**-1, 2**-1.5, 2**-2], rtol=1e-7)
     assert np.allclose(alibi_slopes(6)[1:] / alibi_slopes(6)[:-1], 2 ** (-8 / 6), rtol=1e-6)
 
 
-def test_the_bias_is_the_slope_times_the_distance():
-    bias = alibi_bias(alibi_slopes(2, np.float64), 4)
-    assert bias.shape == (2, 4, 4)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_bias_is_the_slope_times_the_distance(dtype):
+    bias = alibi_bias(alibi_slopes(2, dtype), 4)
+    assert bias.shape == (2, 4, 4) and bias.dtype == dtype
     assert np.array_equal(bias[0] * 16, [[0, -1, -2, -3], [-1, 0, -1, -2],
                                          [-2, -1, 0, -1], [-3, -2, -1, 0]])
     assert np.array_equal(bias[1], bias[0] / 16)
-
-
-def test_slopes_and_bias_are_of_the_type_that_is_asked_for():
-    for dtype in (np.float32, np.float64):
-        slopes = alibi_slopes(3, dtype)
-        assert slopes.dtype == alibi_bias(slopes, 5).dtype == dtype

@@ -9,7 +9,6 @@ import pytest
 
 import minigrad as mg
 from checking import put
-from minigrad import Tensor
 from minigrad.random import RowsFrom, generator
 from model import Transformer, TransformerConfig
 from model.layers import STD, sinusoids
@@ -83,14 +82,6 @@ def test_the_gradient_with_any_option_agrees_with_central_differences(options):
     assert check_whole_gradient(model, True, rtol=1e-6, atol=1e-6)
 
 
-def test_ngrams_are_left_out_with_a_generator_and_only_then():
-    model = enlarged(Transformer(changed(dropout=0.0, ngrams=3, ngram_rows=11, ngram_dropout=0.4)))
-    whole = model(IDS).data
-    one, again, other = (model(IDS, rng=np.random.default_rng(seed)).data for seed in (1, 1, 2))
-    assert np.array_equal(one, again) and np.array_equal(model(IDS).data, whole)
-    assert not any(np.array_equal(a, b) for a, b in ((one, whole), (other, whole), (one, other)))
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_positions_are_told_apart_by_what_the_option_says(options):
     """The same character everywhere: only positions can make its logits differ."""
@@ -153,11 +144,6 @@ def test_the_parts_of_gpt2_and_llama_change_the_parameters_as_they_say():
                              for i in range(2) for name in ("gate", "up", "down")}
 
 
-def test_the_same_seed_gives_the_blocks_the_same_weights_whatever_is_said_of_kv_heads():
-    usual, explicit = Transformer(SMALL, seed=3), Transformer(changed(n_kv_head=2), seed=3)
-    assert np.array_equal(usual(IDS).data, explicit(IDS).data)
-
-
 def test_the_parts_are_what_their_formulas_say():
     """All of them at once, in NumPy."""
     model = enlarged(Transformer(changed(**PARTS[-1]), dtype=np.float64))
@@ -201,15 +187,6 @@ def test_with_zero_init_blocks_begin_by_passing_on_what_they_read():
     assert train(model, 40)[-1] < 1                 # out of the zeros it learns
 
 
-def test_the_size_of_queries_and_keys_counts_for_nothing_once_they_are_normalised():
-    for options, counts in ((dict(qk_norm=True), False), (dict(), True)):
-        model = enlarged(Transformer(changed(**options), dtype=np.float64), 100)
-        before = model(IDS).data
-        for block in model.blocks:
-            block.attention.qkv.weight.data[:16] *= 3       # of queries and keys
-        assert np.allclose(model(IDS).data, before, atol=1e-3) != counts
-
-
 def test_the_gradient_check_notices_one_wrong_weight_gradient():
     model = enlarged(Transformer(SMALL, dtype=np.float64))
     wrong = model.blocks[1].attention.out
@@ -229,44 +206,6 @@ def test_the_gradient_check_notices_one_wrong_weight_gradient():
         return loss_of(model)
     with pytest.raises(mg.GradcheckError, match=f"argument {len(state) - 1}, index"):
         mg.gradcheck(f, *state.values())
-
-
-def test_every_parameter_gets_a_gradient():
-    for bias in (False, True):
-        model = Transformer(changed(bias=bias))
-        loss_of(model, np.random.default_rng(1)).backward()
-        for path, p in model.named_parameters():
-            assert p.grad is not None and (p.grad != 0).any(), path
-            assert p.grad.dtype == np.float32 and np.isfinite(p.grad).all(), path
-
-
-def test_the_tied_table_gets_the_gradient_of_both_its_uses():
-    model = enlarged(Transformer(SMALL, dtype=np.float64))
-    table = model.token_embedding.weight
-    loss_of(model).backward()
-    both = table.grad
-    table.grad = None
-    reads, writes = (Tensor(table.data, requires_grad=True) for _ in range(2))
-
-    def untied(ids):
-        x = mg.embedding(ids, reads) + model.position_embedding(np.arange(ids.shape[-1]))
-        for block in model.blocks:
-            x = block(x)
-        return mg.linear(model.norm(x), writes)
-    mg.cross_entropy(untied(IDS), TARGETS).backward()
-    assert (reads.grad != 0).any() and (writes.grad != 0).any()
-    assert np.allclose(both, reads.grad + writes.grad, rtol=1e-10, atol=1e-14)
-
-
-def test_the_model_is_what_its_description_says():
-    """Embeddings, blocks x + attention(norm(x)) and x + mlp(norm(x)), a norm, the token table."""
-    model = enlarged(Transformer(changed(bias=True), dtype=np.float64))
-    x = Tensor(model.token_embedding.weight.data[IDS] + model.position_embedding.weight.data)
-    for block in model.blocks:
-        x = x + block.attention(block.norm1(x))
-        x = x + block.mlp(block.norm2(x))
-    expected = model.norm(x).data @ model.token_embedding.weight.data.T
-    assert np.allclose(model(IDS).data, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_dropout_falls_on_embeddings_attention_and_both_branches():
@@ -311,13 +250,6 @@ def test_the_logits_of_a_beginning_are_those_of_the_whole():
         assert np.allclose(model(IDS[:, :T]).data, whole[:, :T], rtol=1e-10, atol=1e-10)
 
 
-def test_logits_depend_on_the_order_of_the_characters():
-    model = enlarged(Transformer(SMALL))
-    swapped = IDS[0, [1, 0, 2, 3, 4, 5]]
-    assert IDS[0, 0] != IDS[0, 1]
-    assert (np.abs(model(IDS[0]).data[2:] - model(swapped).data[2:]).max(axis=1) > 0.01).all()
-
-
 def test_without_a_generator_the_model_is_a_pure_function():
     model = Transformer(SMALL)
     state, ids = model.state_dict(), IDS.copy()
@@ -331,8 +263,11 @@ def test_without_a_generator_the_model_is_a_pure_function():
     assert all(np.array_equal(a, b) for a, b in zip(model.state_dict().values(), state.values()))
 
 
-def test_with_a_generator_its_seed_decides():
-    model = Transformer(SMALL)
+@pytest.mark.parametrize("config", [
+    SMALL, changed(dropout=0.0, ngrams=3, ngram_rows=11, ngram_dropout=0.4)],
+    ids=["dropout", "n-grams"])
+def test_with_a_generator_its_seed_decides(config):
+    model = enlarged(Transformer(config))
     first, again, other = (model(IDS, np.random.default_rng(seed)).data for seed in (4, 4, 5))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other) and not np.array_equal(first, model(IDS).data)
@@ -353,20 +288,13 @@ def test_rows_of_a_batch_are_dropped_alike_alone_and_in_the_whole():
 
 def test_ids_that_the_model_cannot_take_are_refused_by_name():
     model = Transformer(SMALL)
-    message = (r"ids have the shape \(B, T\) or \(T,\) with T from 1 to block_size=6; "
-               r"these have \[2, 7\]")
-    with pytest.raises(ValueError, match=message):
-        model(np.zeros((2, 7), int))
-    with pytest.raises(ValueError, match=r"with T from 1 to block_size=6; these have \[\]"):
-        model(3)
-    with pytest.raises(ValueError, match=r"with T from 1 to block_size=6; these have \[2, 0\]"):
-        model(np.zeros((2, 0), int))
+    for ids in (np.zeros((2, 7), int), np.array(3), np.zeros((2, 0), int)):
+        with pytest.raises(ValueError) as caught:
+            model(ids)
+        assert str(caught.value) == ("ids have the shape (B, T) or (T,) with T from 1 to "
+                                     f"block_size=6; these have {list(ids.shape)}")
     with pytest.raises(IndexError, match=r"id 7 at \(1, 2\) is not one of the 7 from 0 to 6"):
         model([[0, 1, 2], [3, 4, 7]])
-    with pytest.raises(IndexError, match=r"id -1 at \(0,\) is not one of the 7 from 0 to 6"):
-        model([-1, 2])
-    with pytest.raises(TypeError, match="ids are integers, and these are float64"):
-        model(np.zeros((1, 3)))
 
 
 @pytest.mark.parametrize("name", ["vocab_size", "block_size", "n_layer", "n_head", "n_embd",
