@@ -74,14 +74,13 @@ def computed(name, args, settings, dtype, layout):
     return [out.data, *[tensors[i].grad for i in learnt(name, args)]]
 
 
-@compiled_only
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name,args,settings", EXAMPLES + RAGGED)
 def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(name, args, settings, dtype,
                                                                    monkeypatch):
     with monkeypatch.context() as patched:
         plain.use(patched)
-        expected = computed(name, args, settings, dtype, np.array)
+        expected = computed(name, args, settings, dtype, in_another_layout)
     monkeypatch.setattr(compiling, "FEW", 1)        # so that a few numbers are shared by threads
     for layout in (np.array, in_another_layout):
         for threads in {1, numba.get_num_threads()}:

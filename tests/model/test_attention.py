@@ -103,6 +103,8 @@ def test_a_mask_may_be_added_or_say_where_to_look():
                     lambda mask: mg.scaled_dot_product_attention(*qkv, attn_mask=mask)):
         added = causal_mask(T, dtype=np.float64)
         assert np.array_equal(compute(added).data, compute(added == 0).data)
+    added[2] = -math.inf                    # the op gives 0 where nothing is to be seen
+    assert (compute(added).data[2] == 0).all() and np.isfinite(compute(added == 0).data).all()
 
 
 def test_the_causal_mask_closes_the_future_and_nothing_else():
