@@ -83,12 +83,6 @@ def test_a_shared_parameter_is_listed_once_under_its_first_path():
     assert len(module.parameters()) == len(PATHS) - 1 == len(module.state_dict())
 
 
-def test_equal_but_separate_parameters_are_listed_both():
-    module = Module()
-    module.a, module.b = parameter(2), parameter(2)
-    assert [path for path, _ in module.named_parameters()] == ["a", "b"]
-
-
 def test_the_paths_of_a_transformer_are_these():
     model = Transformer(TransformerConfig(vocab_size=3, block_size=2, n_layer=2, n_head=1,
                                           n_embd=2, bias=True))
@@ -134,15 +128,6 @@ def test_a_loaded_parameter_keeps_its_own_type():
     assert np.array_equal(module.weight.data, np.array([0.1, 2], np.float32))
 
 
-def test_a_shared_parameter_is_loaded_for_all_its_owners():
-    module = Module()
-    module.one = Inner()
-    module.two = Inner()
-    module.two.weight = module.one.weight
-    module.load_state_dict({"one.weight": np.arange(6.0).reshape(2, 3)})
-    assert np.array_equal(module.two.weight.data, [[0, 1, 2], [3, 4, 5]])
-
-
 def test_an_assigned_array_becomes_the_parameter_of_all_its_owners_also_where_there_was_none():
     module = Module()
     module.one, module.two = Inner(), Inner()
@@ -168,24 +153,14 @@ def without(state, *names):
 
 
 BAD_STATES = [
-    (lambda s: without(s, "blocks.1"),
-     "the names are not those of this model: missing blocks.1"),
     (lambda s: without(s, "last", "blocks.1"),
      "the names are not those of this model: missing blocks.1, last"),
-    (lambda s: s | {"head.weight": np.ones(2)},
-     "the names are not those of this model: unknown head.weight"),
     (lambda s: without(s, "first") | {"fist": s["first"]},
      "the names are not those of this model: missing first; unknown fist"),
-    (lambda s: {},
-     f"the names are not those of this model: missing {', '.join(sorted(PATHS))}"),
     (lambda s: s | {"blocks.2.1.0": np.ones(3)},
      "blocks.2.1.0 has shape [2] in this model, and was given [3]"),
-    (lambda s: s | {"blocks.2.0.weight": np.ones((3, 2))},
-     "blocks.2.0.weight has shape [2, 3] in this model, and was given [3, 2]"),
     (lambda s: s | {"first": np.ones(1)},
      "first has shape [] in this model, and was given [1]"),
-    (lambda s: s | {"last": np.ones(())},
-     "last has shape [4] in this model, and was given []"),
     (lambda s: s | {"first": np.array("seven")}, "first was given <U5, which are no numbers"),
 ]
 

@@ -56,45 +56,18 @@ def test_rows_of_a_gradient_step_a_table_as_all_of_it_would_bit_for_bit(V, C, dt
         assert np.array_equal(rows, whole)
 
 
-def with_singular_values(values, rows, columns, seed=0):
-    """(U, S, V^T) of a random matrix with these."""
-    rng = np.random.default_rng(seed)
-    U, V = (np.linalg.qr(rng.standard_normal((n, len(values))))[0] for n in (rows, columns))
-    return U, np.array(values), V.T
-
-
-def orthogonalized(x, steps=5):
-    """What a first step of size 1 goes by, from p = 0: about U V^T for x = U S V^T."""
-    p = np.zeros_like(x)
-    formulas.muon([p], [x], [np.zeros_like(x)], np.array([[0.0, 1.0, -1.0]]), steps)
-    return p
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("rows, columns", [(40, 40), (40, 30), (100, 25), (25, 100)])
-def test_muon_keeps_directions_and_makes_all_about_as_long(rows, columns, dtype):
-    U, S, Vt = with_singular_values(np.geomspace(1, 0.01, 25), rows, columns)
-    made = orthogonalized(((U * S) @ Vt).astype(dtype))
-    along = U.T @ made @ Vt.T                       # as diagonal as the rounding leaves it
-    assert 0.68 < np.diag(along).min() and np.diag(along).max() < 1.21
-    assert np.abs(along - np.diag(np.diag(along))).max() < (1e-3 if dtype == np.float32 else 1e-11)
-    assert np.linalg.svd(made, compute_uv=False).max() < 1.21
-    assert np.linalg.norm(made - U @ Vt) / np.linalg.norm(U @ Vt) < 0.3
-
-
-def test_muon_does_not_depend_on_the_size_of_the_gradient():
-    x = np.random.default_rng(0).standard_normal((60, 90)).astype(np.float32)
-    assert np.allclose(orthogonalized(x * 1e-4), orthogonalized(x), atol=1e-3)
-
-
 @pytest.mark.parametrize("steps, least", [(5, 0.0015), (3, 0.018), (2, 0.062)])
-def test_so_many_steps_of_muon_lengthen_all_directions_from_some_length_on(steps, least):
-    for rows in (30, 60):
-        U, S, Vt = with_singular_values(np.geomspace(1, 1e-4, 30), rows, 60)
-        S /= np.linalg.norm(S)
-        made = orthogonalized((U * S) @ Vt, steps)
-        long = np.diag(U.T @ made @ Vt.T) > 0.68
-        assert np.array_equal(long, S > least)
+@pytest.mark.parametrize("rows, columns", [(30, 30), (40, 30), (30, 60)])
+def test_muon_keeps_directions_and_makes_those_from_some_length_on_about_as_long(rows, columns,
+                                                                                 steps, least):
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.standard_normal((n, 30)))[0] for n in (rows, columns))
+    S = np.geomspace(1, 1e-4, 30)
+    p, S = np.zeros((rows, columns)), S / np.linalg.norm(S)
+    formulas.muon([p], [(U * S) @ V.T], [p.copy()], np.array([[0.0, 1.0, -1.0]]), steps)
+    along = U.T @ p @ V                             # as diagonal as the rounding leaves it
+    assert np.abs(along - np.diag(np.diag(along))).max() < 1e-11
+    assert np.array_equal(np.diag(along) > 0.68, S > least) and np.diag(along).max() < 1.21
 
 
 def newton_schulz(x):
@@ -128,23 +101,6 @@ def test_muon_follows_its_formula_by_group_and_section():
         assert np.allclose(p.data, x, rtol=0, atol=1e-12)
 
 
-def moved(sections):
-    """The size of the step of each third of a matrix, whose last has by far the largest
-    gradient."""
-    p = parameter(24, 8)
-    before = p.data.copy()
-    p.grad = np.random.default_rng(1).standard_normal(p.shape)
-    p.grad[16:] *= 100
-    mg.Muon([{"params": [p], "sections": sections}], lr=1.0).step()
-    return [np.linalg.norm(part) for part in np.split(p.data - before, 3)]
-
-
-def test_no_section_of_muon_is_kept_from_moving_by_the_gradient_of_another():
-    apart, together = moved((8, 8, 8)), moved(None)
-    assert max(apart) < 1.5 * min(apart)
-    assert max(together) > 10 * min(together)
-
-
 def test_sgd_follows_its_formula():
     p = parameter(3)
     optimizer = mg.SGD([p], lr=0.1, momentum=0.9, weight_decay=0.01)
@@ -157,19 +113,6 @@ def test_sgd_follows_its_formula():
     assert np.allclose(p.data, expected, rtol=1e-14)
 
 
-@pytest.mark.parametrize("make, lr, last", [(mg.AdamW, 0.1, 0.1), (mg.SGD, 0.1, 0.1),
-                                            (mg.Muon, 0.5, 0.0)])
-def test_a_quadratic_is_minimised_in_place_and_in_its_own_type(make, lr, last):
-    p, target = parameter(6, 4, dtype=np.float32), np.random.default_rng(1).random((6, 4))
-    held, optimizer = p.data, make([p], lr=lr)
-    for step in range(200):
-        optimizer.param_groups[0]["lr"] = lr + (last - lr) * step / 200
-        optimizer.zero_grad()
-        ((p - target.astype(np.float32)) ** 2).sum().backward()
-        optimizer.step()
-    assert np.abs(p.data - target).max() < 0.05 and p.data is held and p.dtype == np.float32
-
-
 def test_settings_may_be_whole_numbers():
     p = Tensor(np.ones(3, np.float32), requires_grad=True)
     p.grad = np.ones(3, np.float32)
@@ -177,13 +120,15 @@ def test_settings_may_be_whole_numbers():
     assert p.data.tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [mg.AdamW, mg.SGD, mg.Muon])
-def test_a_parameter_without_a_gradient_stays(make):
-    p, q = parameter(2, 3), parameter(2, 3, seed=1)
-    before = q.data.copy()
+def test_a_step_is_taken_in_place_and_a_parameter_without_a_gradient_stays(make, dtype):
+    p, q = parameter(2, 3, dtype=dtype), parameter(2, 3, seed=1, dtype=dtype)
+    held, first, before = p.data, p.data.copy(), q.data.copy()
     optimizer = make([p, q], weight_decay=0.5)
     (p * p).sum().backward()
     optimizer.step()
+    assert p.data is held and p.dtype == dtype and (p.data != first).all()
     assert np.array_equal(q.data, before)
     assert not any(array.any() for _, of, array in optimizer.state() if of is q)
     optimizer.zero_grad()
