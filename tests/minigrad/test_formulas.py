@@ -38,6 +38,7 @@ RAGGED = [
     *[call("mlp", r((M, 4)), r((F, 4)), r((3, F)) / 300, r(F), None, None, "swiglu", r((F, 4)),
            300 * r(F)) for M, F in ((1, 1), (7, 33), (700, 65))],   # whose exponentials overflow
     call("linear", r((7, 900)), r((40, 900)), None, r((7, 40))),
+    call("dropout", r(100_003), 0.2, frozen, r(100_003)), call("dropout", r(1000), 0.999, frozen),
     *[call("layer_norm", r(shape), r(shape[-1]), r(shape[-1]), eps=1e-3)
       for shape in ((1, 1), (5, 7), (2, 3, 33), (300, 65))],
     *[call("rms_norm", r(shape), r(shape[-1]), eps=1e-3)

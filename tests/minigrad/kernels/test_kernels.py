@@ -211,15 +211,6 @@ def test_the_normal_distributions_polynomial_is_the_fitted_one():
     assert np.allclose(kept, coefficients, rtol=1e-4)
 
 
-def test_dropout_has_the_plain_mask():
-    for n in (0, 1, 1000, 100_003):
-        for p, seed in ((0.2, 12345678901234567), (0.0, 1), (0.999, 2**63 + 5)):
-            x = np.ones(n, np.float32)
-            assert np.array_equal(formulas.dropout(x, p, seed) > 0, random.dropout_mask(n, p, seed))
-            assert np.array_equal(formulas.dropout(x, p, seed, 3 * x),
-                                  plain.dropout(x, p, seed, 3 * x))
-
-
 @pytest.mark.parametrize("on", [formulas, plain])
 def test_a_part_of_a_batch_drops_what_the_whole_drops_there(on):
     B, H, T, D, n, start = 5, 2, 9, 4, 3, 2
@@ -309,18 +300,6 @@ def test_nan_passes_through_the_activations():
     assert np.isnan(activated).all()
     assert np.isnan(formulas.matmul(a, b, activation=RELU2)).all()
     assert np.isnan(formulas.matmul(h.astype(np.float32), b, slope_at=a, activation=RELU2)).all()
-
-
-def test_a_sum_leaves_out_the_row_of_an_id_where_dropout_drops_the_element():
-    N, n, p, seed = 20, 30, 0.3, 2**50 + 12345
-    ids = np.random.default_rng(0).permutation(N * n).reshape(N, n)     # every row once
-    kept = np.zeros(N * n, bool)
-    kept[ids] = formulas.dropout(np.ones((N, n)), p, seed) > 0
-    found = formulas.sum_rows(np.eye(N * n), ids, p, seed)
-    total = np.zeros((N * n, 1))
-    formulas.add_rows(total, ids, np.ones((N, 1)), p, seed)
-    assert np.array_equal(found.any(axis=0), kept) and np.array_equal(total[:, 0] > 0, kept)
-    assert np.allclose(found[:, kept].max(axis=0), 1 / 0.7) and np.allclose(total[kept], 1 / 0.7)
 
 
 @pytest.mark.parametrize("n", range(2, 9))

@@ -68,23 +68,25 @@ def limit_now():
     return threads.limit.__wrapped__()
 
 
-def test_nothing_but_the_machine_is_a_bound_where_nothing_else_is_set(large_machine):
-    assert limit_now() == (16, "this machine has 16 processors")
+MACHINE = "this machine has 16 processors"
+QUOTA = "a control group gives this process the time of %s processors"
 
 
-def test_a_process_that_is_held_to_some_processors_uses_no_more(large_machine):
-    large_machine.setattr(os, "sched_getaffinity", lambda pid: {3, 5}, raising=False)
-    assert limit_now() == (2, "this process may run on 2 processors only")
-    large_machine.delattr(os, "sched_getaffinity")              # as on macOS and Windows
-    assert limit_now()[0] == 16
-
-
-@pytest.mark.parametrize("share, most", [(4.0, 4), (1.5, 2), (0.1, 1), (20.0, 16)])
-def test_a_quota_is_rounded_up_to_whole_threads(large_machine, share, most):
+@pytest.mark.parametrize("held_to, share, numbas, most, why", [
+    (range(16), math.inf, 16, 16, MACHINE),
+    (None, math.inf, 16, 16, MACHINE),                          # as on macOS and Windows
+    ({3, 5}, math.inf, 16, 2, "this process may run on 2 processors only"),
+    (range(16), 4.0, 16, 4, QUOTA % 4), (range(16), 1.5, 16, 2, QUOTA % 1.5),
+    (range(16), 0.1, 16, 1, QUOTA % 0.1), (range(16), 20.0, 16, 16, MACHINE),
+    (range(16), math.inf, 1, 1, "NUMBA_NUM_THREADS is 1"),
+    (range(16), math.inf, 64, 16, MACHINE)])                    # no wish for more
+def test_the_lowest_bound_counts_and_is_named(large_machine, held_to, share, numbas, most, why):
+    large_machine.setattr(os, "sched_getaffinity", lambda pid: set(held_to), raising=False)
+    if held_to is None:
+        large_machine.delattr(os, "sched_getaffinity")
     large_machine.setattr(threads, "quota", lambda: share)
-    assert limit_now()[0] == most
-    assert (f"a control group gives this process the time of {share:g} processors"
-            == limit_now()[1]) == (share < 16)
+    large_machine.setattr(numba.config, "NUMBA_NUM_THREADS", numbas)
+    assert limit_now() == (most, why)
 
 
 @pytest.mark.parametrize("value, most", [("1", 1), (" 8 ", 8), ("4,2", 4), ("99", 16), ("", 16),
@@ -95,13 +97,6 @@ def test_openmps_variables_are_obeyed_and_what_it_ignores_is_ignored(large_machi
     large_machine.setenv(name, value)
     assert limit_now()[0] == most
     assert (name in limit_now()[1]) == (most < 16)
-
-
-def test_numbas_variable_is_a_bound_and_no_wish_for_more(large_machine):
-    large_machine.setattr(numba.config, "NUMBA_NUM_THREADS", 1)
-    assert limit_now() == (1, "NUMBA_NUM_THREADS is 1")
-    large_machine.setattr(numba.config, "NUMBA_NUM_THREADS", 64)
-    assert limit_now()[0] == 16
 
 
 def test_a_python_thread_may_ask_for_fewer_threads_and_never_gets_more(monkeypatch):
