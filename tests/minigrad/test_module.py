@@ -60,12 +60,6 @@ def test_modules_come_with_their_paths_the_outermost_first():
         ("blocks.2.0", module.blocks[2][0])]
 
 
-def test_a_module_without_parameters_has_none():
-    assert list(Module().named_parameters()) == Module().parameters() == []
-    assert Module().state_dict() == {}
-    Module().load_state_dict({})
-
-
 def test_a_parameter_that_comes_later_is_found():
     module = Inner()
     module.bias = parameter(3)

@@ -76,19 +76,12 @@ EXAMPLES = [
     call("linear", r((2, 3, 4)), r((5, 4)), r(5)), call("linear", r((3, 4)), r((5, 4))),
     call("linear", r(4), r((5, 4)), r(5)), call("linear", r((0, 4)), r((5, 4))),
     call("linear", r((2, 3, 4)), r((5, 4)), r(5), r((2, 3, 5))),
-    call("mlp", r((2, 3, 4)), r((5, 4)), r((4, 5)), r(5), r(4), r((2, 3, 4))),
     call("mlp", r((2, 3, 4)), r((5, 4)), r((6, 5)), r(5), r(6)),
-    call("mlp", r((3, 4)), r((5, 4)), r((2, 5))), call("mlp", r(4), r((5, 4)), r((2, 5))),
-    call("mlp", r((0, 4)), r((5, 4)), r((2, 5))),
-    call("mlp", r((2, 3, 4)), r((5, 4)), r((4, 5)), r(5), r(4), r((2, 3, 4)), activation="relu2"),
-    call("mlp", r((3, 4)), r((5, 4)), r((2, 5)), activation="relu2"),
-    call("mlp", r((2, 3, 4)), r((5, 4)), r((4, 5)), r(5), r(4), r((2, 3, 4)),
-         activation="gelu_tanh"),
-    call("mlp", r((3, 4)), r((5, 4)), r((2, 5)), activation="gelu_tanh"),
-    call("mlp", r((2, 3, 4)), r((5, 4)), r((4, 5)), r(5), r(4), r((2, 3, 4)), "swiglu", r((5, 4)),
-         r(5)),
-    call("mlp", r((3, 4)), r((5, 4)), r((2, 5)), None, None, None, "swiglu", r((5, 4))),
-    call("mlp", r((0, 4)), r((5, 4)), r((2, 5)), None, None, None, "swiglu", r((5, 4))),
+    *[call("mlp", r((2, 3, 4)), r((5, 4)), r((4, 5)), r(5), r(4), r((2, 3, 4)), *activation)
+      for activation in (("gelu",), ("gelu_tanh",), ("relu2",), ("swiglu", r((5, 4)), r(5)))],
+    *[call("mlp", r(shape), r((5, 4)), r((2, 5)), None, None, None, *activation)
+      for shape in ((3, 4), (4,), (0, 4))
+      for activation in (("gelu",), ("gelu_tanh",), ("relu2",), ("swiglu", r((5, 4))))],
     call("embedding", np.array([[0, 1], [1, 4]]), r((5, 3))),
     call("embedding", np.array(2), r((5, 3))),
     call("embedding_bag", np.array([[0, 1, 1], [1, 4, 0]]), r((5, 3))),
@@ -221,13 +214,6 @@ def test_an_op_changes_no_input_and_its_gradients_share_no_memory(name, args, se
     for i in learnt(name, args):
         assert not any(np.shares_memory(tensors[i].grad, other) for other in others)
         others.append(tensors[i].grad)
-
-
-@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "power", "maximum",
-                                  "matmul"])
-def test_an_input_used_twice_gets_both_gradients(name):
-    x = positive(3, 3)
-    assert mg.gradcheck(lambda x: mg.OPS[name](x, x) * x, x + np.eye(3), rtol=1e-6)
 
 
 def test_values_are_numpys():
