@@ -207,9 +207,10 @@ def test_stacked_heads_give_what_each_gives_side_by_side_then_the_projection():
 @pytest.mark.parametrize("settings", [
     dict(), dict(num_kv_heads=2), dict(num_kv_heads=1), dict(d_key=2, d_value=5),
     dict(num_kv_heads=2, d_key=6, d_value=1, causal=False), dict(projection=False),
-    dict(rotary=True), dict(alibi=True), dict(alibi=True, causal=False),
-    dict(alibi=True, rotary=True, num_kv_heads=2, d_value=3), dict(rotary=True, rotary_base=3.0),
-    dict(qk_norm=True), dict(rotary=True, rotary_base=3.0, qk_norm=True)],
+    dict(rotary=True, d_key=6), dict(alibi=True), dict(alibi=True, causal=False),
+    dict(alibi=True, rotary=True, num_kv_heads=2, d_value=3), dict(qk_norm=True),
+    dict(rotary=True, rotary_base=3.0, d_key=4),
+    dict(rotary=True, rotary_base=3.0, d_key=4, qk_norm=True)],
     ids=str)
 def test_many_heads_are_the_formula_head_by_head(settings):
     """Written out in NumPy from the rows of the one weight; masked by -inf before the softmax."""
