@@ -1,6 +1,6 @@
 """Attention: the plain formula, the op and the layers, against each other and against NumPy.
 
-The printed numbers of worked examples are in walk/test_stations.py.
+The printed numbers of worked examples are those of walk/test_stations.py.
 """
 import math
 
@@ -14,6 +14,10 @@ from model import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAtte
                    WeightlessAttention)
 from model.attention import attention, causal_mask
 from model.layers import Linear
+from model.walk.published import (KEY_WEIGHT, OUT_BIAS, OUT_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT,
+                                  WORDS)
+from model.walk.stations.one_head import published_head
+from tests.model.walk.test_stations import PRINTED
 
 r = np.random.default_rng(0).standard_normal
 T, C = 7, 6
@@ -112,6 +116,26 @@ def test_the_causal_mask_closes_the_future_and_nothing_else():
     assert np.array_equal(causal_mask(3), [[0, -inf, -inf], [0, 0, -inf], [0, 0, 0]])
     assert np.array_equal(causal_mask(2, 3), [[0, -inf, -inf], [0, 0, -inf]])
     assert causal_mask(4).dtype == np.float32 and causal_mask(4, dtype=np.float64).dtype == float
+
+
+def prints_as(array, n, title):
+    """Whether every number, rounded to four decimals, is the printed one of station n."""
+    rows, = (rows for *of, _, rows in PRINTED if of == [n, title])
+    printed = np.array([row.split() for row in rows.split(";")], float)
+    return np.array_equal(np.round(array, 4), printed)
+
+
+def test_the_layers_give_the_printed_weights_contexts_and_outputs():
+    words, head = Tensor(WORDS), published_head()
+    assert prints_as(WeightlessAttention(scale=1.0)(words).data[1:2], 1, "Context vectors")
+    _, weights = attention(head.query(words), head.key(words), head.value(words), causal_mask(6))
+    assert prints_as(weights.data, 4, "Weights")
+    packed = MultiHeadAttention(3, 3, 3, dtype=np.float64, out_bias=True)
+    packed.qkv.weight.data[...] = np.concatenate([QUERY_WEIGHT, KEY_WEIGHT, VALUE_WEIGHT])
+    packed.out.weight.data[...], packed.out.bias.data[...] = np.eye(3), 0
+    assert prints_as(packed(words).data, 6, "Context vectors of three heads")
+    packed.out.weight.data[...], packed.out.bias.data[...] = OUT_WEIGHT, OUT_BIAS
+    assert prints_as(packed(words).data, 6, "Output")
 
 
 def test_attention_without_weights_is_the_formula_with_the_input_three_times():
