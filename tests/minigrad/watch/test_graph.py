@@ -84,14 +84,6 @@ def test_the_numbers_are_the_order_in_which_backward_visits_and_no_gradient_chan
         assert np.array_equal(one.grad, other.grad)
 
 
-def test_recording_ends_with_the_block_also_after_an_error():
-    with pytest.raises(ZeroDivisionError), mg.Recorder() as r:
-        1 / 0
-    leaf([1.0]) * 2
-    assert r.places() == [] and r.text() == "nothing was recorded"
-    assert ET.fromstring(r.svg()) is not None
-
-
 def test_values_are_copies_of_those_of_their_time():
     x = leaf([1.0, 2.0])
     with mg.Recorder(x=x) as r:
@@ -106,14 +98,6 @@ def test_values_are_copies_of_those_of_their_time():
     assert np.array_equal(by_name(r)["x"].gradient, [2, 4])
 
 
-def test_a_gradient_that_is_mostly_zero_is_shown_whole():
-    x = leaf(np.ones(4))
-    with mg.Recorder(x=x) as r:
-        (x[1] * 3.0 + x[np.array([1, 2])].sum()).backward()
-    assert np.array_equal(by_name(r)["x"].gradient, [0, 4, 1, 0])
-    assert np.array_equal(by_name(r)["x"].gradient, x.grad)
-
-
 def test_lists_several_values_numbers_and_settings():
     x, y, c = leaf(normal(2)), leaf(normal(2)), np.zeros(2)
     with mg.Recorder(x=x, y=y, c=c) as r:
@@ -124,18 +108,8 @@ def test_lists_several_values_numbers_and_settings():
     names = by_name(r.name(whole=whole, front=front, back=back, total=total))
     assert made_of(names["whole"]) == ["x", "c", "y"]
     assert made_of(names["front"]) == made_of(names["back"]) == ["whole"]
-    constants = [p for p in r.places() if p.kind == "constant"]
-    assert [p.name or float(p.value) for p in constants] == ["c", 2.0]
-    assert np.array_equal(names["x"].gradient, x.grad)
-    assert np.array_equal(names["y"].gradient, y.grad)
-
-
-def test_a_constant_that_an_op_returns_is_one_place():
-    c = np.ones(3)
-    with mg.Recorder(c=c) as r:
-        (mg.dropout(c, 0.5) * leaf(np.ones(3))).sum().backward()    # without rng none is dropped
-    assert [p.op for p in r.places()] == ["sum", "multiply", "leaf", "constant"]
-    assert ET.fromstring(r.svg()) is not None
+    assert [p.name or float(p.value) for p in r.places() if p.kind == "constant"] == ["c", 2.0]
+    assert all(np.array_equal(names[name].gradient, p.grad) for name, p in (("x", x), ("y", y)))
 
 
 def test_what_backward_does_not_reach_has_no_number():
@@ -162,7 +136,10 @@ def test_forward_alone_and_backward_alone_are_shown_as_far_as_they_are_known():
                                                             ("leaf", None)]
     assert np.array_equal(by_name(backward)["x"].gradient, x.grad)
     assert "x" in forward.text() and "multiply" in backward.text()
-    assert ET.fromstring(forward.svg()) is not None and ET.fromstring(backward.svg()) is not None
+    with mg.Recorder() as nothing:
+        pass
+    assert nothing.places() == [] and nothing.text() == "nothing was recorded"
+    assert all(ET.fromstring(r.svg()) is not None for r in (forward, backward, nothing))
 
 
 def test_steps_are_drawn_in_the_order_in_which_they_ran():
@@ -181,11 +158,11 @@ def test_steps_are_drawn_in_the_order_in_which_they_ran():
                           "sum"]
 
 
-def test_a_second_pass_is_numbered_after_the_first():
-    x = leaf([1.0, 2.0])
-    with mg.Recorder(x=x) as r:
+def test_a_second_pass_is_numbered_after_the_first_and_an_input_that_an_op_returns_is_one_place():
+    x, c = leaf([1.0, 2.0]), np.ones(2)
+    with mg.Recorder(x=x, c=c) as r:
         mg.exp(x).sum().backward()
-        (x * 2.0).mean().backward()
+        (x * mg.dropout(c, 0.5)).mean().backward()          # without rng none is dropped
     assert [p.op for p in r.places()] == ["sum", "exp", "mean", "multiply", "leaf", "constant"]
     assert np.array_equal(by_name(r)["x"].gradient, x.grad)
 

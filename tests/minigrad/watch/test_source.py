@@ -55,10 +55,8 @@ def test_the_definition_of_every_op_is_found(op):
 
 @pytest.mark.parametrize("op, rules", [
     ("multiply", ["dx = g * y", "dy = g * x"]),
-    ("sigmoid", ["dx = g * y * (1 - y)"]),
     ("softmax", ["dx = y (g - <g, y>)"]),           # from its docstring
-    ("dropout", []),                                # not the same in all cases
-    ("embedding", []), ("layer_norm", []), ("power", [])])
+    ("dropout", []), ("embedding", [])])            # not the same in all cases
 def test_rules_of_the_gradient_are_read_where_a_line_says_them(op, rules):
     assert derivatives(op) == rules
 

@@ -1,14 +1,11 @@
 """The drawing: values go down, arrows run through no box, and browsers take the file."""
-import configparser
 import itertools
-import pathlib
 import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 
-from minigrad.watch import svg
 from minigrad.watch.svg import Arrow, Box, draw
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -136,10 +133,3 @@ def test_the_file_is_an_image_with_a_name_for_light_and_dark():
     assert drawing[0].text == "a <title>" and drawing[1].text == "a & description"
     assert "prefers-color-scheme: dark" in text and "<script" not in text and "href" not in text
     assert 'a &lt; b &amp;' in text and "&lt;tip&gt;" in text
-
-
-def test_its_style_is_installed_with_the_package():
-    folder, config = pathlib.Path(svg.__file__).parent, configparser.ConfigParser()
-    config.read(folder.parents[1] / "setup.cfg", encoding="utf-8")
-    installed = folder.glob(config["options.package_data"]["minigrad.watch"])
-    assert [path.name for path in installed] == ["graph.css"]

@@ -16,7 +16,6 @@ from model.count import __main__ as count
 from model.run import optimizer_of
 from model.settings import Settings
 from model.transformer import ACTIVATIONS, NORMS, POSITIONS
-from tests.benchmarks.sizes import SIZES, VOCABULARY
 from tests.pairwise import pairwise
 
 GPT3 = TransformerConfig(vocab_size=50257, block_size=2048, n_layer=96, n_head=96, n_embd=12288)
@@ -85,18 +84,9 @@ def test_gpt3s_attention_has_the_published_58_billion_parameters():
         "3,145,728 parameters; one of 12,288 x 12,288 in their place has 150,994,944."]
 
 
-@pytest.mark.parametrize("name, expected", [("small", 804_096), ("baby", 10_745_088)])
-def test_the_two_usual_models_have_their_known_sizes(name, expected):
-    assert count.parameters(usual(SIZES[name])) == expected
-
-
-def usual(size):
-    return TransformerConfig(VOCABULARY, size.block, size.layers, size.heads, size.channels)
-
-
 def test_training_takes_three_times_the_operations_of_going_forward(monkeypatch):
     """Counted from the products that run forward and backward."""
-    config, done = usual(SIZES["small"]), []
+    config, done = TransformerConfig(65, block_size=64, n_layer=4, n_head=4, n_embd=128), []
     for name, flops in (("matmul", lambda a, b, *_: 2 * a.shape[0] * a.shape[1] * b.shape[1]),
                         ("attention", lambda q, *_: 2 * q.size * (q.shape[-2] + 1)),
                         ("attention_vjp", lambda g, *_: 4 * g.size * (g.shape[-2] + 1))):
@@ -137,11 +127,8 @@ def test_bytes_are_those_of_the_arrays(optimizer, tied, parts):
                                bias=True, tied=tied, **parts)
     model = Transformer(config)
     state = optimizer_of(model, Settings(optimizer=optimizer)).state()
-    rows = {line[:45].strip(): line[45:].split("  ")
+    rows = {line[:45].strip(): re.split("  +", line[45:].strip())
             for line in count.bytes_table(config, optimizer)}
-
-    def said(name):
-        return [cell.strip() for cell in rows[name] if cell.strip()]
     weights = sum(p.data.nbytes for p in model.parameters())
     by = {"adamw": "AdamW", "muon": "Muon and AdamW"}[optimizer]
     of_a_token = 3 * 2 * 40 * 4
@@ -152,8 +139,8 @@ def test_bytes_are_those_of_the_arrays(optimizer, tied, parts):
                     "keys and values of a full block": 500 * of_a_token,
                     "read to write a token, the cache full":
                         weights - unread * 40 * 4 + 500 * of_a_token}.items():
-        assert said(name)[0] == count.scaled(n, "B"), name
-    assert said("weights")[1] == count.scaled(weights / 2, "B")
+        assert rows[name][0] == count.scaled(n, "B"), name
+    assert rows["weights"][1] == count.scaled(weights / 2, "B")
 
 
 def test_the_table_has_a_row_for_a_gate_and_for_an_output_that_is_not_tied(capsys):
@@ -174,9 +161,6 @@ def test_the_command_prints_three_tables_of_at_most_80_columns(capsys):
                "12288", "--vocab-size", "50257", "--block_size", "2048")
     assert said == count.report(GPT3, "adamw") + "\n"
     assert all(len(line) <= 80 and line == line.rstrip() for line in said.splitlines())
-    assert re.search(r"\ntotal +1,811,963,904 +174,591,270,912 +100.0%\n", said)
-    biased = run(capsys, "--bias")
-    assert biased != run(capsys) and "one layer" in biased
     smallest = run(capsys, "--recipe=gpt2", "--n_layer=1", "--n_head=1", "--n_embd=1",
                    "--block_size=1")
     assert smallest.startswith("1 layer, 1 head of 1; 1 channel, vocabulary 62, block 1\n")
@@ -190,12 +174,6 @@ def test_by_the_same_flags_it_counts_what_train_py_says_it_trains(capsys, flags)
     train.main(["--explain", *flags])       # which goes no further than a step, and saves nothing
     trains = re.search(r"^model +([\d,]+) parameters", capsys.readouterr().out, re.M)[1]
     assert re.search(r"^total .* ([\d,]+) +100\.0%$", run(capsys, *flags), re.M)[1] == trains
-
-
-def test_columns_stay_apart_whatever_the_size():
-    config = TransformerConfig(62, n_layer=100, n_head=10, n_embd=10 ** 9)
-    row, = [line.split() for line in count.parameter_table(config) if line.startswith("  query")]
-    assert row == ["query", f"{10 ** 17:,}", f"{10 ** 18:,}", f"{10 ** 20:,}", "8.3%"]
 
 
 def test_a_trained_model_is_counted_by_its_folder(capsys, tmp_path):
