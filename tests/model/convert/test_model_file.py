@@ -21,16 +21,10 @@ def test_a_text_is_read_to_a_limit_and_refused_beyond_it(tmp_path, monkeypatch):
     assert text_of(path) == "{}é"       # without the byte order mark
     monkeypatch.setattr(model_file, "MOST_TEXT", 5)
     assert text_of(written(path, "12345")) == "12345"
-    assert "config.json has more than 5 bytes" in refusal(FormatError, text_of,
-                                                          written(path, "123456"))
-
-
-def test_what_is_no_text_is_refused(tmp_path):
-    cases = [(tmp_path, "is a folder or a device; give a file"),
-             (written(tmp_path / "a", b"\xff"), "a is not a text in UTF-8")]
-    if os.path.exists("/dev/zero"):
-        cases.append(("/dev/zero", "/dev/zero is a folder or a device"))
-    for path, says in cases:
+    cases = [(written(path, "123456"), "config.json has more than 5 bytes"),
+             (written(tmp_path / "a", b"\xff"), "a is not a text in UTF-8"),
+             (tmp_path, "is a folder or a device; give a file"), ("/dev/zero", "/dev/zero is a ")]
+    for path, says in cases[:4 if os.path.exists("/dev/zero") else 3]:
         assert says in refusal(FormatError, text_of, path)
 
 

@@ -1,6 +1,7 @@
 """Checkpoints of nanoGPT: the model that was saved comes out, whatever else is in the file."""
 import pathlib
 import pickle
+import re
 import shutil
 
 import numpy as np
@@ -10,8 +11,7 @@ from model import TransformerConfig
 from model.convert import nanogpt
 from model.convert.families import GPT2, layout, their_shapes
 from model.convert.model_file import FormatError
-from model.convert.torch_file import TorchFile, unpickle
-from model.transformer import parameter_shapes
+from model.convert.torch_file import TorchFile
 from tests.kit import model_of, refusal, written
 from tests.model.convert.test_torch_file import HOSTILE, name, number, rebuilt, text, zipped
 from tests.token_files import byte_level
@@ -41,26 +41,17 @@ def test_the_logits_of_what_torch_saved_are_those_of_torch():
 
 
 def test_an_array_is_read_when_it_is_asked_for(monkeypatch):
-    read = []
-    monkeypatch.setattr(TorchFile, "array", lambda _, view: read.append(view))
-    found = nanogpt.read(FOLDER / "ckpt.pt")
-    assert not read
-    found.weights["norm.bias"]
-    assert [view.shape for view in read] == [(8,)]
+    monkeypatch.setattr(TorchFile, "array", lambda _, view: view.shape)
+    assert nanogpt.read(FOLDER / "ckpt.pt").weights["norm.bias"] == (8,)
 
 
-def test_characters_keep_the_ids_that_meta_gives_them(folder):
-    order = CHARACTERS[::-1]
-    (folder / "meta.pkl").write_bytes(pickle.dumps({"itos": dict(enumerate(order))}))
-    assert nanogpt.read(folder / "ckpt.pt").tokenizer.vocabulary == order
-
-
-def test_the_characters_are_found_where_nanogpt_keeps_them(folder):
+def test_the_characters_are_found_where_nanogpt_keeps_them_and_keep_their_ids(folder):
     (folder / "data" / "hello").mkdir(parents=True)
     meta = (folder / "meta.pkl").rename(folder / "data" / "hello" / "meta.pkl")
     (folder / "out").mkdir()
     path = (folder / "ckpt.pt").rename(folder / "out" / "ckpt.pt")
-    assert nanogpt.read(path).tokenizer.vocabulary == CHARACTERS
+    meta.write_bytes(pickle.dumps({"itos": dict(enumerate(CHARACTERS[::-1]))}))
+    assert nanogpt.read(path).tokenizer.vocabulary == CHARACTERS[::-1]
     meta.unlink()
     said = refusal(FormatError, nanogpt.read, path)
     assert "put its meta.pkl (data/hello/meta.pkl of nanoGPT) beside " in said
@@ -69,11 +60,10 @@ def test_the_characters_are_found_where_nanogpt_keeps_them(folder):
 
 @pytest.mark.parametrize("meta, says", [
     *((pickle.dumps(meta), "no itos with a character for each of 11 ids") for meta in (
-        [1], {"itos": ["a"]}, {"itos": dict.fromkeys(range(11), "ab")}, {"itos": {0: "a"}},
+        [1], {"itos": ["a"]}, {"itos": dict.fromkeys(range(11), "ab")},
         {"itos": dict.fromkeys(range(11), 5)}, {"itos": dict(enumerate(CHARACTERS, 1))})),
     (pickle.dumps({"itos": dict.fromkeys(range(11), "a")}), "'a' is in it twice"),
-    (bytes(1 << 22), "more than 2,097,152 bytes"), (b"", "damaged"),
-    (HOSTILE["eval"][0], "__builtin__.eval")], ids=range(10))
+    (HOSTILE["eval"][0], "__builtin__.eval")], ids=range(7))
 def test_a_meta_pkl_that_is_not_of_this_model_is_refused(meta, says, folder):
     (folder / "meta.pkl").write_bytes(meta)
     said = refusal(FormatError, nanogpt.read, folder / "ckpt.pt")
@@ -104,8 +94,7 @@ def saved(path, arguments={}, names={}, keys={}, whole=None, shared=0, **built):
     """Write a checkpoint of one block, or as `built`, with a meta.pkl; `names` and `keys` replace
     tensors and entries, and `shared` numbers are those of all tensors."""
     draw, tensors, members = np.random.default_rng(0), {}, {}
-    config = TransformerConfig(**ARGUMENTS | built)
-    shapes = their_shapes(layout(config, GPT2.names))
+    shapes = their_shapes(layout(TransformerConfig(**ARGUMENTS | built), GPT2.names))
     for i, (theirs, shape) in enumerate(shapes.items()):
         key, count = ("0", shared) if shared else (str(i), int(np.prod(shape)))
         tensors[theirs] = tensor(key, count, shape)
@@ -116,13 +105,6 @@ def saved(path, arguments={}, names={}, keys={}, whole=None, shared=0, **built):
     content = whole or dict_of({key: value for key, value in entries.items() if value})
     written(path.parent / "meta.pkl", pickle.dumps({"itos": dict(enumerate("abc"))}))
     return written(path, zipped({"x/data.pkl": b"\x80\x02" + content + b"."} | members))
-
-
-def test_a_checkpoint_written_by_hand_is_read(tmp_path):
-    found = nanogpt.read(saved(tmp_path / "ckpt.pt"))
-    assert found.config.tied and "lm_head.weight" not in found.weights
-    assert {name: array.shape for name, array in found.weights.items()} == dict(
-        parameter_shapes(found.config))
 
 
 def test_an_output_of_its_own_and_the_mask_of_old_versions_are_no_trouble(tmp_path):
@@ -147,7 +129,6 @@ def test_a_dataset_that_is_no_name_of_a_folder_is_not_looked_for(dataset, tmp_pa
 
 REFUSED = {
     "no dict": (dict(whole=b"]"), "no model, a dict"),
-    "no model": (dict(keys={"model": None}), "no model, a dict"),
     "a model that is a text": (dict(keys={"model": text("a")}), "no model, a dict"),
     "no model_args": (dict(keys={"model_args": None}), "no model_args, a dict"),
     "a setting too few": (dict(keys={"model_args": plain({"n_layer": 1})}), "bias of its model_"),
@@ -170,35 +151,26 @@ REFUSED = {
 @pytest.mark.parametrize("changes, why", REFUSED.values(), ids=REFUSED)
 def test_a_file_that_holds_another_model_is_refused_in_a_line(changes, why, tmp_path):
     path = saved(tmp_path / "ckpt.pt", **changes)
-    with pytest.raises(FormatError, match=why) as error:
-        nanogpt.read(path)
-    assert str(error.value).startswith(f"{path} ")
-    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+    said = refusal(FormatError, nanogpt.read, path)
+    assert said.startswith(f"{path} ") and re.search(why, said) and len(said) < 400
 
 
 @pytest.mark.needs("convert")
-@pytest.mark.parametrize("V", (266, 272))
-def test_a_model_of_tokens_takes_its_tokenizer_from_a_file_and_keeps_its_rows(V, tmp_path):
+@pytest.mark.parametrize("V, name, end", [(266, "<|end|>", None), (272, nanogpt.END, 0)])
+def test_a_model_of_tokens_takes_its_tokenizer_from_a_file_and_keeps_its_rows(V, name, end,
+                                                                              tmp_path):
     path = saved(tmp_path / "ckpt.pt", vocab_size=V)
-    json = byte_level().replace("<|end|>", nanogpt.END)
-    (tmp_path / "tokenizer.json").write_text(json, encoding="utf-8")
-    found = nanogpt.read(path, tmp_path / "tokenizer.json")
+    tokenizer = written(tmp_path / "tokenizer.json", byte_level().replace("<|end|>", name))
+    found = nanogpt.read(path, tokenizer)
     assert found.config.vocab_size == found.tokenizer.vocab_size == V
-    assert found.weights["token_embedding.weight"].shape == (V, 4) and found.tokenizer.end == 0
+    assert found.weights["token_embedding.weight"].shape == (V, 4) and found.tokenizer.end == end
     assert found.tokenizer.decode(found.tokenizer.encode("the é")) == "the é"
-    assert found.notes == [f"its tokens are those of {tmp_path / 'tokenizer.json'}"]
-
-
-@pytest.mark.needs("convert")
-def test_a_tokenizer_without_the_token_that_ends_a_text_has_no_end(tmp_path):
-    tokenizer = written(tmp_path / "tokenizer.json", byte_level())
-    path = saved(tmp_path / "ckpt.pt", vocab_size=266)
-    assert nanogpt.read(path, tokenizer).tokenizer.end is None
+    assert found.notes == [f"its tokens are those of {tokenizer}"]
 
 
 @pytest.mark.needs("convert")
 @pytest.mark.parametrize("content, says", [(byte_level(), "266 ids for a model of 3"),
-                                           ("{}", "cannot read its"), ("", "cannot read its")])
+                                           ("", "cannot read its")])
 def test_a_tokenizer_of_another_model_is_refused(content, says, tmp_path):
     tokenizer = written(tmp_path / "tokenizer.json", content)
     assert says in refusal(FormatError, nanogpt.read, saved(tmp_path / "ckpt.pt"), tokenizer)
@@ -225,10 +197,3 @@ def test_logits_are_those_of_the_same_model_in_torch(bias, dtype, compiled, tmp_
         logits = theirs(torch.from_numpy(ids)).numpy()
     model = model_of(found.config, found.weights)
     np.testing.assert_allclose(model(ids).data, logits, atol=1e-5, rtol=1e-5)
-
-
-def test_what_is_committed_is_what_nanogpt_writes():
-    file = TorchFile(FOLDER / "ckpt.pt")
-    assert set(file.content) == {"model", "optimizer", "model_args", "iter_num", "best_val_loss",
-                                 "config"}
-    assert set(unpickle((FOLDER / "meta.pkl").read_bytes())) == {"vocab_size", "itos", "stoi"}

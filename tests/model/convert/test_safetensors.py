@@ -14,7 +14,8 @@ from tests.kit import refusal
 pytestmark = pytest.mark.needs("convert")
 
 TOKENIZER = CharTokenizer.of("b\n'a\0é漢🙂")
-CONFIG = TransformerConfig(TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4)
+SIZES = dict(vocab_size=TOKENIZER.vocab_size, block_size=5, n_layer=2, n_head=2, n_embd=4)
+CONFIG = TransformerConfig(**SIZES)
 
 
 @pytest.fixture
@@ -63,9 +64,8 @@ def store(path, tensors, metadata=None):
 
 
 def raw(path, header, body=b"", length=None):
-    header = header.encode()
     length = len(header) if length is None else length
-    path.write_bytes(length.to_bytes(8, "little") + header + body)
+    path.write_bytes(length.to_bytes(8, "little") + header.encode() + body)
 
 
 def entry(begin, end, shape=(2,), dtype="F32"):
@@ -84,10 +84,9 @@ def refused(path):
     return said
 
 
-A, B = json.dumps(entry(0, 8)), json.dumps(entry(8, 16))
+A = json.dumps(entry(0, 8))
 DAMAGED = {
     "nothing": ("", b"", 0),
-    "a header that is longer than the file": ("{}", b"", 10 ** 6),
     "a header of 10^18 bytes": ("{}", b"", 10 ** 18),
     "no JSON": ('{"a": ', b""),
     "no object": ("[]", b""),
@@ -95,26 +94,18 @@ DAMAGED = {
     "a gap": (json.dumps({"a": entry(0, 8), "b": entry(12, 20)}), bytes(20)),
     "fewer bytes than the header says": (json.dumps({"a": entry(0, 8)}), bytes(7)),
     "more bytes": (json.dumps({"a": entry(0, 8)}), bytes(9)),
-    "10^12 numbers in 8 bytes": (json.dumps({"a": entry(0, 8, [10 ** 12])}), bytes(8)),
     "10^12 numbers in 10^12 bytes": (json.dumps({"a": entry(0, 4 * 10 ** 12, [10 ** 12])}),
                                      bytes(8)),
     "sizes whose product overflows": (json.dumps({"a": entry(0, 8, [2 ** 62, 8])}), bytes(8)),
     "a negative size": (json.dumps({"a": entry(0, 8, [-2])}), bytes(8)),
     "an unknown dtype": (json.dumps({"a": entry(0, 8, dtype="F33")}), bytes(8)),
-    "one name twice, for the same bytes": (f'{{"a": {A}, "a": {A}}}', bytes(8)),
-    "one name twice, for other bytes": (f'{{"a": {A}, "a": {B}}}', bytes(16)),
+    "one name twice": (f'{{"a": {A}, "a": {A}}}', bytes(8)),
     "a size twice": (f'{{"a": {A[:-1]}, "shape": [2]}}}}', bytes(8))}
 
 
-@pytest.mark.parametrize("parts", DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize("parts", [*DAMAGED.values(), b"", b"PK\3\4" + bytes(30), bytes(5000)])
 def test_a_damaged_header_is_refused_in_a_line_and_no_number_is_read(path, parts):
-    raw(path, *parts)
-    assert "is damaged or not a safetensors file" in refused(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\3\4" + bytes(30), bytes(5000), b"\n" * 100])
-def test_a_file_of_another_kind_is_refused(path, content):
-    path.write_bytes(content)
+    path.write_bytes(parts) if isinstance(parts, bytes) else raw(path, *parts)
     assert "is damaged or not a safetensors file" in refused(path)
 
 
@@ -124,14 +115,11 @@ def test_a_file_of_another_kind_is_refused(path, content):
     ({"norm.weight": np.zeros(3, np.float32)}, "of the shape [3], and its configuration asks for"),
     ({"norm.weight": np.zeros(4)}, "norm.weight of F64, and only F32, F16, BF16 can be read"),
     ({"config": None}, "no configuration beside them; give the folder that it is in"),
-    *(({"config": config}, "has metadata that python -m model.convert does not write")
-      for config in ("{", "[]", '{"vocab_size": 8, "n_layer": 0}', '{"vocab_size": 8, "depth": 3}',
-                     "[" * 100_000, json.dumps({"vocab_size": 9, "block_size": 5, "n_layer": 2,
-                                                "n_head": 2, "n_embd": 4}))),
-    ({"config": json.dumps({"vocab_size": 8, "block_size": 5, "n_layer": 10 ** 6, "n_head": 2,
-                            "n_embd": 4})}, "lacks blocks.2."),
-    *(({"vocabulary": vocabulary}, "has metadata that python -m model.convert does not write")
-      for vocabulary in ('"aa"', "3"))], ids=lambda value: str(value)[:40])
+    ({"config": json.dumps(SIZES | {"n_layer": 10 ** 6})}, "lacks blocks.2."),
+    *((changed, "has metadata that python -m model.convert does not write") for changed in (
+        {"config": json.dumps(SIZES | {"vocab_size": 9})}, {"config": "[" * 100_000},
+        {"config": "{"}, {"config": '{"vocab_size": 8, "depth": 3}'},
+        {"vocabulary": '"aa"'}, {"vocabulary": "3"}))], ids=lambda value: str(value)[:40])
 def test_tensors_and_metadata_that_are_not_of_one_model_are_named(path, changed, says):
     written(path)
     stored, metadata = safetensors.open_tensors(path)

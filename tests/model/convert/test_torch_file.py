@@ -6,6 +6,7 @@ import io
 import os
 import pathlib
 import pickle
+import re
 import struct
 import zipfile
 
@@ -14,6 +15,7 @@ import pytest
 
 from model.convert.model_file import FormatError
 from model.convert.torch_file import LARGEST, Call, TorchFile, unpickle
+from tests.kit import refusal
 
 NUMBERS = np.arange(12, dtype="<f4")
 REBUILD = "torch._utils._rebuild_tensor_v2"
@@ -62,13 +64,7 @@ class Reduced:
         return self.call
 
 
-class WithState:
-    """Pickled by a class, then given a state."""
-
-    def __setstate__(self, state):
-        raise AssertionError("it was called")
-
-
+SYSTEM, COMMAND, ORDERED = name("os.system"), text("touch here"), name("collections.OrderedDict")
 DATA = {"none": None, "yes": True, "no": False, "small": 7, "two": 300, "minus": -1, "big": 2 ** 70,
         "half": 0.5, "text": "é漢", 3: "three", "empty": ((), [], {}), "long": (1,) * 5,
         "tuples": ((1,), (1, 2), (1,) * 3), "list": [1], "lists": [[1, 2]], "dict": {"a": {"b": 1}}}
@@ -84,6 +80,9 @@ def test_plain_data_come_back(protocol):
     content._metadata = {"version": 1}
     found = unpickle(pickle.dumps(content, protocol))
     assert found == {"a": 1, "b": 2} and not hasattr(found, "_metadata")
+    before = dict(vars(collections.OrderedDict))
+    unpickle(opcodes(ORDERED, b"N}", text("update"), b"Ns\x86b"))
+    assert vars(collections.OrderedDict) == before
 
 
 def test_a_call_of_an_expected_name_is_noted_and_not_made():
@@ -93,24 +92,19 @@ def test_a_call_of_an_expected_name_is_noted_and_not_made():
     assert unpickle(opcodes(text("a"), b"Q")) == Call("persistent", "a")
 
 
-SYSTEM, COMMAND, ORDERED = name("os.system"), text("touch here"), name("collections.OrderedDict")
 MKDIR = r"wants (posix|nt)\.mkdir,"
 HOSTILE = {
     "a function of the system": (pickle.dumps(Reduced(os.mkdir, ("here",)), 2), MKDIR),
     "by names on the stack": (pickle.dumps(Reduced(os.mkdir, ("here",)), 4), MKDIR),
     "eval": (pickle.dumps(Reduced(eval, ("open('here', 'w')",)), 2), r"__builtin__\.eval"),
     "exec": (pickle.dumps(Reduced(exec, ("open('here', 'w')",)), 4), r"builtins\.exec"),
-    "getattr in a chain": (opcodes(name("builtins.getattr"), SYSTEM, text("x"), b"\x86R"),
-                           r"builtins\.getattr"),
     "a dotted name": (opcodes(b"\x80\x04", text("collections"), text("OrderedDict.fromkeys"),
                               b"\x93"), r"collections\.OrderedDict\.fromkeys"),
     "OBJ": (opcodes(b"(", SYSTEM, COMMAND, b"o"), r"os\.system"),
     "INST": (opcodes(b"(", COMMAND, b"ios\nsystem\n"), r"os\.system"),
-    "NEWOBJ": (pickle.dumps(WithState(), 2), r"\.WithState|copy_reg\._reconstructor"),
+    "NEWOBJ": (opcodes(SYSTEM, b")\x81"), r"os\.system"),
     "NEWOBJ of an allowed name": (opcodes(name(REBUILD), b")\x81"), "damaged"),
     "a registered code": (opcodes(b"\x80\x02\x82\x01"), "os.mkdir"),
-    "copyreg": (opcodes(name("copyreg.add_extension"), text("os"), text("system"), b"K\x01\x87R"),
-                r"copyreg\.add_extension"),
     "a buffer elsewhere": (opcodes(b"\x80\x05\x97"), "buffer"),
     "a name in several lines": (opcodes(b"\x80\x04", text("os"), text("sys\ntem"), b"\x93"),
                                 r"os\.sys\\ntem"),
@@ -123,18 +117,10 @@ def test_what_a_hostile_pickle_wants_is_named_and_not_done(content, says, tmp_pa
     monkeypatch.chdir(tmp_path)
     copyreg.add_extension("os", "mkdir", 1)
     try:
-        with pytest.raises(FormatError, match=says) as error:
-            unpickle(content, {REBUILD})
+        assert re.search(says, refusal(FormatError, unpickle, content, {REBUILD}))
     finally:
         copyreg.remove_extension("os", "mkdir", 1)
-    assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
-
-
-def test_attributes_that_a_pickle_sets_are_dropped():
-    before = dict(vars(collections.OrderedDict))
-    assert unpickle(opcodes(ORDERED, b"}", text("update"), b"Nsb")) is collections.OrderedDict
-    unpickle(opcodes(ORDERED, b"N}", text("update"), b"Ns\x86b"))
-    assert vars(collections.OrderedDict) == before
+    assert not list(tmp_path.iterdir())
 
 
 WHOLE = pickle.dumps(DATA, 4)
@@ -148,10 +134,8 @@ DAMAGED = [b"", b".", b"N", b"t.", b"h\0.", b"\xff.", b"]K\1s.", b"}(K\1u.", b")
 
 @pytest.mark.parametrize("content", DAMAGED, ids=lambda content: str(content[:20]))
 def test_a_damaged_pickle_has_one_line(content):
-    with pytest.raises(FormatError, match="its pickle (is damaged|has more than 2,097,152 bytes)"
-                       ) as error:
-        unpickle(content)
-    assert "\n" not in str(error.value)
+    assert re.search("its pickle (is damaged|has more than 2,097,152 bytes)",
+                     refusal(FormatError, unpickle, content))
 
 
 # Tensors in a zip
@@ -204,15 +188,9 @@ def test_numbers_of_another_precision_or_byte_order_become_float32(kind, stored,
     assert found.dtype == np.float32 and np.array_equal(found, NUMBERS.reshape(3, 4))
 
 
-def test_a_stride_along_one_number_does_not_matter(opened):
-    tensor = rebuilt(shape=(1, 4), strides=(10 ** 30, 1))
-    assert np.array_equal(array(opened(members(tensor))), NUMBERS[None, :4])
-
-
 BEYOND, WHOLES, NONE = "beyond its storage", "not whole numbers", "not a tensor with"
 LYING = {
     "strides beyond the storage": (rebuilt(strides=(4, 2)), BEYOND),
-    "an offset beyond the storage": (rebuilt(offset=1), BEYOND),
     "more numbers than the storage": (rebuilt(shape=(10 ** 6, 10 ** 6), strides=(0, 0)), BEYOND),
     "no numbers": (rebuilt(shape=(0, 10 ** 30)), "is empty"),
     "a negative size": (rebuilt(shape=(-3, 4)), WHOLES),
@@ -220,16 +198,13 @@ LYING = {
     "a negative offset": (rebuilt(offset=-1), WHOLES),
     "one stride of two": (rebuilt(strides=(1,)), WHOLES),
     "a storage shorter than it claims": (rebuilt(persistent(count=13)), "has 48 bytes"),
-    "a storage longer than it claims": (rebuilt(persistent(count=11)), "has 48 bytes"),
     "a storage of 10^30 numbers": (rebuilt(persistent(count=10 ** 30)), "has 48 bytes"),
     "a storage of -12 numbers": (rebuilt(persistent(count=-12)), WHOLES),
-    "a storage that is not there": (rebuilt(persistent(key="1")), "has 0 bytes"),
     "a storage outside": (rebuilt(persistent(key="../data.pkl")), "has 0 bytes"),
     "a persistent id of another kind": (rebuilt(persistent(word="module")), NONE),
     "a persistent id with more": (rebuilt(persistent(more=b"N")), NONE),
     "a persistent id that is a text": (rebuilt(text("storage") + b"Q"), NONE),
     "numbers of no floating point": (rebuilt(persistent(kind="torch.IntStorage")), "IntStorage"),
-    "a size as the storage's class": (rebuilt(persistent(kind="torch.Size")), "torch.Size"),
     "another call": (name("torch.Size") + b")R", NONE),
 }
 
@@ -247,15 +222,13 @@ TWICE = [*members().items(), ("x/data/0", b"")]
 
 @pytest.mark.filterwarnings("ignore:Duplicate")
 @pytest.mark.parametrize("content, says", [
-    (b"", "not a zip"), (b"\x80\x02}.", "not a zip"), (zipped(members())[:-9], "not a zip"),
-    (zipped({"x/other": b""}), "one data.pkl"),
+    (b"\x80\x02}.", "not a zip"), (zipped(members())[:-9], "not a zip"),
     (zipped({"x/data.pkl": b"N.", "x/y/data.pkl": b"N."}), "one data.pkl"),
     (lambda: zipped(TWICE), "a name twice"),
     (zipped(members(storage=bytes(10 ** 6)), zipfile.ZIP_DEFLATED), "claim more bytes"),
     (zipped({"x/data.pkl": bytes(1 << 21) + b"."}), "more than 2,097,152 bytes"),
-    (zipped(members(rebuilt(by="os.system"))), "os.system"),
-    (zipped(members(rebuilt(persistent(kind="os.FloatStorage")))), "os.FloatStorage"),
-], ids=range(10))
+    (zipped(members(rebuilt(persistent(kind="os.FloatStorage")))), "os.FloatStorage")],
+    ids=range(7))
 def test_a_file_that_is_not_of_torch_save_is_refused(content, says, opened):
     with pytest.raises(FormatError, match=says):
         opened(content() if callable(content) else content)
