@@ -77,7 +77,10 @@ def unpickle(content: bytes, names: Container[str] = ()) -> object:
     if len(content) > LARGEST:
         raise FormatError(f"its pickle has more than {LARGEST:,} bytes, the most that is read")
     with explain("its pickle is damaged or hostile", errors=Exception):   # errors of many kinds
-        return _Unpickler(content, names).load()
+        try:
+            return _Unpickler(content, names).load()
+        except MemoryError:         # room is made before so few bytes are read
+            raise ValueError("it claims more bytes than it has") from None
 
 
 class View(NamedTuple):

@@ -80,7 +80,7 @@ def test_long_training_takes_no_more_memory(said):
     assert said[2].startswith("farthest from the second")
 
 
-FUZZED = ["tokenizer", "data", "flags"] + (
+FUZZED = ["tokenizer", "data", "flags", "nanogpt"] + (
     ["folder"] if importlib.util.find_spec("safetensors") else [])
 
 

@@ -129,7 +129,8 @@ DAMAGED = [b"", b".", b"N", b"t.", b"h\0.", b"\xff.", b"]K\1s.", b"}(K\1u.", b")
            opcodes(ORDERED, b"]\x85RNNs")[:-2], b"X\xff\xff\xff\x7fab.", b"\x8b\xff\xff\xff\xff.",
            b"L" + b"9" * 5000 + b"L\n.", b"K\1K\1\x93.", *(WHOLE[:n] for n in range(len(WHOLE))),
            opcodes(b"\x80\x04\x95", struct.pack("<Q", 10 ** 18), b"N")[:-2],
-           opcodes(b"\x80\x04\x8d", struct.pack("<Q", 10 ** 18), b"N"), bytes(LARGEST + 1)]
+           opcodes(b"\x80\x04\x8d", struct.pack("<Q", 10 ** 18), b"N"), bytes(LARGEST + 1),
+           opcodes(b"\x80\x05\x96", struct.pack("<Q", 10 ** 12), b"N")]
 
 
 @pytest.mark.parametrize("content", DAMAGED, ids=lambda content: str(content[:20]))
