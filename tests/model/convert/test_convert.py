@@ -149,33 +149,27 @@ def test_nothing_is_written_over(here, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("target", ["a.npz", "new/a.npz", "a.safetensors", "hf"])
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()],
-                         ids=["full disk", "Ctrl-C"])
-def test_a_full_disk_and_an_interrupt_leave_nothing(here, capsys, monkeypatch, target, error):
+@pytest.mark.parametrize("name", ["full disk", *(name for name in Interrupts.NAMES
+                                                 if hasattr(signal, name))])
+def test_a_full_disk_and_what_asks_to_stop_leave_nothing(here, capsys, monkeypatch, target, name):
+    number, noted = getattr(signal, name, signal.SIGINT), []
+
     def fail(descriptor):
-        raise error
+        if name == "full disk":
+            raise OSError(28, "No space left on device")
+        signal.raise_signal(number)
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(SystemExit) as caught:
-        main(["out", target])
-    said = f"{caught.value.code}{capsys.readouterr().err}"
-    assert said == "130\nstopped; nothing was written\n" or (
-        isinstance(error, OSError) and f"cannot use {target}: No space left on device" in said)
-    assert [path.name for path in here.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize("name", [name for name in Interrupts.NAMES if hasattr(signal, name)])
-def test_a_conversion_that_is_asked_to_stop_leaves_nothing(here, monkeypatch, name):
-    number, noted = getattr(signal, name), []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: signal.raise_signal(number))
-    (here / "empty").mkdir()
     before = signal.signal(number, lambda *_: noted.append(number))
     try:
         with pytest.raises(SystemExit) as caught:
-            main(["out", "empty"])
-        signal.raise_signal(number)
+            main(["out", target])
+        signal.raise_signal(number)         # whose handler is the one before
     finally:
         signal.signal(number, before)
-    assert caught.value.code == 130 and not list((here / "empty").iterdir()) and len(noted) == 1
+    assert f"{caught.value.code}{capsys.readouterr().err}" == (
+        f"model.convert: cannot use {target}: No space left on device" if name == "full disk" else
+        "130\nstopped; nothing was written\n")
+    assert [path.name for path in here.iterdir()] == ["out"] and len(noted) == 1
 
 
 @pytest.mark.needs("convert")

@@ -42,8 +42,8 @@ def folder(tmp_path):
 
 
 def same(weights, others):
-    return list(weights) == list(others) and all(
-        weights[name].tobytes() == others[name].tobytes() for name in weights)
+    return [(name, a.tobytes()) for name, a in weights.items()] == [
+        (name, a.tobytes()) for name, a in others.items()]
 
 
 def change(path, changed):
@@ -148,8 +148,8 @@ def test_buffers_of_any_dtype_are_left_out(folder):
     ({"transformer.wpe.weight": np.zeros((8, 12), np.float32)},
      "wpe.weight of the shape [8, 12], and its configuration asks for [7, 12]"),
     ({"score.weight": np.zeros((8, 12), np.float32)}, "has score.weight, for which its"),
-    ("pytorch_model.bin", "save_pretrained(new)"), ("{", "config.json is no JSON"),
-    ("[" * 10 ** 5, "config.json is no JSON"), ("[]", "config.json is no JSON object")],
+    ("pytorch_model.bin", "save_pretrained(new)"), ("[" * 10 ** 5, "config.json is no JSON"),
+    ("[]", "config.json is no JSON object")],
     ids=lambda value: str(value)[:30])
 def test_what_is_missing_or_wrong_in_a_folder_is_named(folder, changed, says):
     if isinstance(changed, dict):
