@@ -45,27 +45,23 @@ def facts_of(html: str) -> Any:
     return json.loads(re.search(r'id="facts">(.*?)</script>', html, re.DOTALL)[1])
 
 
-def resize(driver: Any, width: int, height: int, scale: float = 1) -> None:
-    """Set the size of the page in CSS pixels, each of `scale` by `scale` in a picture."""
+def resize(driver: Any, width: int, height: int) -> None:
+    """Set the size of the page in CSS pixels."""
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-        "width": width, "height": height, "deviceScaleFactor": scale, "mobile": False})
+        "width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
 
 
-def open_page(driver: Any, path: pathlib.Path) -> None:
-    """Open a page, and wait until it is drawn, or says why it cannot be."""
+def opened(driver: Any, path: pathlib.Path) -> Any:
+    """Open a page, wide and light, and wait until it is drawn, or says why it cannot be; return
+    the driver, whose logs begin there."""
     from selenium.webdriver.support.wait import WebDriverWait
+    driver.get_log("browser"), driver.get_log("performance")
+    resize(driver, 1280, 900)
+    prefer(driver, "light")
     driver.get(path.resolve().as_uri())
     WebDriverWait(driver, 20, 0.02).until(lambda driver: driver.execute_script(
         "return 'ready' in document.documentElement.dataset "
         "|| !document.getElementById('trouble').hidden"))
-
-
-def opened(driver: Any, path: pathlib.Path) -> Any:
-    """Open a page, wide and light; return the driver, whose logs begin there."""
-    driver.get_log("browser"), driver.get_log("performance")
-    resize(driver, 1280, 900)
-    prefer(driver, "light")
-    open_page(driver, path)
     return driver
 
 
@@ -76,11 +72,11 @@ def prefer(driver: Any, theme: str) -> None:
         {"name": "prefers-reduced-motion", "value": "reduce"}]})
 
 
-def of(driver: Any, script: str, *arguments: Any) -> Any:
-    """The value of a JavaScript expression, in which $ and $$ find elements; a_ are arguments."""
+def of(driver: Any, script: str) -> Any:
+    """The value of a JavaScript expression, in which $ and $$ find elements."""
     return driver.execute_script(
-        "const [a_, b_] = arguments, $ = (x) => document.querySelector(x),"
-        f"$$ = (x) => [...document.querySelectorAll(x)]; return {script}", *arguments)
+        "const $ = (x) => document.querySelector(x), $$ = (x) => [...document.querySelectorAll(x)];"
+        f"return {script}")
 
 
 def press(driver: Any, key: str) -> None:
@@ -90,16 +86,11 @@ def press(driver: Any, key: str) -> None:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The settings on the command line."""
-    parser = argparse.ArgumentParser(prog="tests.browser", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="tests.browser")
     parser.add_argument("page", type=pathlib.Path)
     parser.add_argument("png", type=pathlib.Path)
-    parser.add_argument("--width", type=int, default=1280)
     parser.add_argument("--height", type=int, help="default: the whole page")
-    parser.add_argument("--scale", type=float, default=1, help="pixels of the picture for each")
-    parser.add_argument("--theme", choices=("light", "dark"), default="light")
     parser.add_argument("--at", help="id of what the picture begins with")
-    parser.add_argument("--run", default="", help="JavaScript to run before, as chooseHead(1, 2)")
     return parser.parse_args(argv)
 
 
@@ -107,19 +98,15 @@ def main() -> None:
     """Take a picture of a page."""
     s = parse()
     with browser() as driver:
-        resize(driver, s.width, 1000, s.scale)
-        open_page(driver, s.page)
-        driver.execute_script(f"document.querySelector('#theme [value={s.theme}]').click();{s.run}")
-        box = driver.execute_script(
+        box = opened(driver, s.page).execute_script(
             "const {body} = document, from = document.getElementById(arguments[0]) ?? body;"
             "return [from.getBoundingClientRect().top + scrollY, body.scrollHeight]", s.at)
-        resize(driver, s.width, round(box[1]), s.scale)         # all of it is drawn
+        resize(driver, 1280, round(box[1]))         # all of it is drawn
         driver.execute_async_script(
             "requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))")
-        clip = {"x": 0, "y": box[0], "width": s.width, "height": s.height or box[1] - box[0],
+        clip = {"x": 0, "y": box[0], "width": 1280, "height": s.height or box[1] - box[0],
                 "scale": 1}
         shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
-        s.png.parent.mkdir(parents=True, exist_ok=True)
         s.png.write_bytes(base64.b64decode(shot["data"]))
     print(f"{s.png}: {s.png.stat().st_size:,} bytes")
 

@@ -55,14 +55,14 @@ def test_it_says_what_was_read_and_written_and_what_the_model_is():
     for part in (f">It read hello and wrote {answer}.<", "that sorts letters</h1>",
                  "1,234 of 2,000 strings", f"{count:,} parameters."):
         assert part in said
-    assert "runs the wrong way" not in said
-    assert "runs the wrong way" in html(checkpoint(model, settings={"task": "reverse"}), TEXT)
-    assert "An encoder-decoder at work</h1>" in html(checkpoint(model), TEXT)
+    wrong_way = "runs the wrong way"
+    assert wrong_way in html(checkpoint(model, settings={"task": "reverse"}), TEXT)
+    assert wrong_way not in said
 
 
 @pytest.mark.parametrize("block_size, text, says", [
-    (7, "", "a string of 1 to 6 letters, and --text is ''"), (7, "abcdefg", "1 to 6 letters"),
-    (7, "a\0", "1 to 6 letters, and --text is 'a\\x00'"), (7, "Hi", "LATIN CAPITAL LETTER H"),
+    (7, "abcdefg", "1 to 6 letters"), (7, "Hi", "LATIN CAPITAL LETTER H"),
+    (7, "a\0", "1 to 6 letters, and --text is 'a\\x00'"),
     (200, 101 * "a", "1 to 100 letters")])         # to stay light enough for a browser
 def test_a_string_that_the_model_cannot_read_is_refused(block_size, text, says):
     assert says in refusal(ValueError, html, checkpoint(model_of(block_size=block_size)), text)
@@ -83,9 +83,8 @@ def test_the_command_opens_it(tmp_path, capsys, monkeypatch):
         page = (tmp_path / "look.html").read_text(encoding="utf-8")
         assert page == html(checkpoint(model_of()), text)
         assert f"{len(text)} characters; open it" in capsys.readouterr().out
-    for flags, says in ((["--text", "Hi"], "the character 'H'"),
-                        (["--graph", "--of", "block"], "holds an encoder-decoder")):
-        assert says in refused(capsys, "--out_dir", ".", *flags, main=main)
+    assert "holds an encoder-decoder" in refused(
+        capsys, "--out_dir", ".", "--graph", "--of", "block", main=main)
 
 
 @pytest.mark.needs("browser")
@@ -93,11 +92,7 @@ def test_a_browser_draws_it_and_says_where_a_letter_came_from(driver, tmp_path):
     said = html(checkpoint(model_of()), TEXT)
     page = opened(driver, written(tmp_path / "l.html", said))
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
-    assert of(page, "$$('canvas').length") == 18
-    assert of(page, "$$('.large').map((x) => x.querySelectorAll('tbody td').length)") == [
-        len(map["rows"]) * len(map["columns"]) for map in (x["maps"][0] for x in facts_of(said))]
-    of(page, "$$('#maps-1 [role=radio]')[4].click()")
-    of(page, "$$('#maps-1 tbody td')[1].click()")
+    of(page, "$$('#maps-1 [role=radio]')[4].click(), $$('#maps-1 tbody td')[1].click()")
     map = facts_of(said)[0]["maps"][4]
     assert of(page, "$('#maps-1 .readout').textContent") == (
         f"Letter written 1, ‘{map['rows'][0]}’; letter read 2, ‘e’: {map['values'][0][1]:.4f}")

@@ -12,12 +12,13 @@ import data
 import minigrad as mg
 import train
 from minigrad.optim import Optimizer, warmup_cosine
+from minigrad.watch.text import rms
 from model import CharTokenizer, Transformer
 from model.command import Parser
 from model.look.explain import WIDTH, grouped
 from model.run import State, decayed_and_other
 from model.settings import Settings
-from tests.kit import ROOT, TINY, losses, run
+from tests.kit import ROOT, TINY, losses, run, written
 
 SETTINGS = {
     "plain": ["--n_layer", "2"],
@@ -82,11 +83,6 @@ def step(request, small_text, tmp_path_factory):
         text=said[said.index("Step 1"):], said=stages(said))
 
 
-def size(arrays):
-    """The square root of the mean of all squares."""
-    return math.sqrt(np.mean(np.concatenate([a.ravel() for a in arrays]) ** 2))
-
-
 def close(shown, number, rtol=1e-3):
     return math.isclose(float(shown.replace(",", "")), number, rel_tol=rtol, abs_tol=1e-3 * rtol)
 
@@ -94,8 +90,7 @@ def close(shown, number, rtol=1e-3):
 def test_the_loss_is_that_of_the_step_and_is_compared_with_a_blind_guess(step):
     said = step.said["The loss"].words
     assert said.startswith(f"{step.loss:.4f} nats a character")
-    assert f"{math.exp(-step.loss):.2%}" in said
-    assert f"ln 28 = {math.log(28):.3f}" in said and f"{step.loss:.3f} this model" in said
+    assert f"{math.exp(-step.loss):.2%}" in said and f"ln 28 = {math.log(28):.3f}" in said
     again = step.said["The same characters again"].words
     assert f"was {step.loss:.4f}; with the changed weights it is {step.again:.4f}," in again
     assert again.endswith("lower." if step.again < step.loss else "higher.")
@@ -107,7 +102,7 @@ def test_every_parameters_gradient_is_that_of_all_batches_before_clipping(step):
         n = sum(p.size for _, p in parameters)
         assert shown[group][0] == f"{n:,}"
         assert close(shown[group][1],
-                     size([step.gradients[path] for path, _ in parameters]) * math.sqrt(n))
+                     rms([step.gradients[path] for path, _ in parameters]) * math.sqrt(n))
     assert {name for name in step.gradients if not re.match(r"blocks\.[1-9]", name)} <= shown.keys()
     assert [g for g in shown if re.fullmatch(r"blocks\.\d", g)] == [
         f"blocks.{i}" for i in range(1, step.s.n_layer)]
@@ -121,13 +116,13 @@ def test_every_parameters_gradient_is_that_of_all_batches_before_clipping(step):
 
 def test_every_parameters_step_is_that_of_the_optimiser(step):
     said, lr = step.said["The step of AdamW"], step.lr
-    share = lr / step.s.learning_rate
-    assert f"learning rate is {lr:.4g}, {share:.1%} of the highest" in said.words
+    highest = f"{lr / step.s.learning_rate:.1%} of the highest"
+    assert f"learning rate is {lr:.4g}, {highest}" in said.words
     assert f"weight decay is {step.s.weight_decay:g} on" in said.words
     shown = rows(said)
     for group, parameters in grouped(step.model):
-        weights = size([step.before[name] for name, _ in parameters])
-        moved = size([p.data - step.before[name] for name, p in parameters])
+        weights = rms([step.before[name] for name, _ in parameters])
+        moved = rms([p.data - step.before[name] for name, p in parameters])
         assert close(shown[group][0], weights) and close(shown[group][1], moved)
         if weights:
             assert close(shown[group][2].rstrip("%"), 100 * moved / weights, 6e-3)
@@ -139,16 +134,19 @@ def test_the_batch_is_the_runs_first_and_its_targets_follow(step):
     assert "4 sequences of 16 characters" in batch.words and "from 0 to 27" in batch.words
     assert f"   The first sequence: {decode(x[0])!r}" in batch.lines
     shown = [re.split(r"  +", line.strip()) for line in batch.lines[-5:]]
-    assert [row[1:-1] for row in shown] == [
-        [str(i) for i in range(12)], [repr(c) for c in decode(x[0][:12])],
-        [str(i) for i in x[0][:12]], [str(i) for i in y[0][:12]],
-        [repr(c) for c in decode(y[0][:12])]]
+    rows = [range(12), map(repr, decode(x[0][:12])), x[0][:12], y[0][:12],
+            map(repr, decode(y[0][:12]))]
+    assert [row[1:-1] for row in shown] == [list(map(str, row)) for row in rows]
     assert shown[3][1:-2] == shown[2][2:-1] and shown[0][-1] == "..."
 
 
-def test_every_line_of_source_is_where_it_is_said_to_be(step):
+def test_every_line_of_source_is_where_it_is_said_to_be_with_the_numbers_of_its_op(step):
     assert max(map(len, step.text.splitlines())) <= WIDTH <= 100
     assert not re.search(r"\([\d, ]+$", step.text, flags=re.M)        # no shape over two lines
+    a = step.logits
+    assert step.s.dropout or (
+        f"-> (4, 16, 28) | mean {a.mean():.3g}, std {a.std():.3g}, from {a.min():.3g} to "
+        f"{a.max():.3g}") in step.said["Forward, op by op"].words
     found = re.findall(r"^ +(.+?) +(\S+\.py):(\d+)$", step.text, flags=re.M)
     assert len(found) > 15 and {file for _, file, _ in found} >= {
         "train.py", "model/transformer.py", "model/layers.py", "model/attention.py",
@@ -156,13 +154,6 @@ def test_every_line_of_source_is_where_it_is_said_to_be(step):
     for shown, file, number in found:
         source = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1:]
         assert " ".join(" ".join(source[:4]).split()).startswith(shown.removesuffix(" ...")), shown
-
-
-def test_the_numbers_of_an_op_are_those_of_its_value(step):
-    a = step.logits
-    assert step.s.dropout or (
-        f"-> (4, 16, 28) | mean {a.mean():.3g}, std {a.std():.3g}, from {a.min():.3g} to "
-        f"{a.max():.3g}") in step.said["Forward, op by op"].words
 
 
 def ran(n_layer):
@@ -194,10 +185,7 @@ def test_each_op_is_below_the_line_that_calls_it_with_its_shapes(three_layers):
             sign = {"add": " + ", "divide": " / "}.get(match[1], f"mg.{match[1]}(")
             assert sign in lines[indent - 2], shown
     assert ops == ran(1)[::-1]
-    for shown in ("| embedding (4, 16), token_embedding.weight (28, 16) -> (4, 16, 16)",
-                  "| linear (4, 16, 16), attention.qkv.weight (48, 16) -> (4, 16, 48)",
-                  "| cross_entropy (4, 16, 28), (4, 16) -> ()", "mlp.down.weight (16, 64),"):
-        assert shown in said.words
+    assert "| linear (4, 16, 16), attention.qkv.weight (48, 16) -> (4, 16, 48)" in said.words
     of_a_block = (len(ran(3)) - len(ran(1))) // 2
     assert re.findall(r"block (\d): the same (\d+) ops -> (.*?) \|", said.words) == [
         (str(i), str(of_a_block), "(4, 16, 16)") for i in (1, 2)]
@@ -222,7 +210,6 @@ def test_resumed_it_explains_the_next_step_of_that_run_and_writes_nothing(small_
     assert not files()
     run(small_text, out_dir, "--dropout", "0.1", "--max_iters", "10")
     kept = files()
-    explained(small_text, out_dir)
     resume = ["--init_from", "resume", "--out_dir", str(out_dir)]
     assert ("Step 11, after the end of a run of 10, from the text"
             in printed(train.main, [*resume, "--explain"]))
@@ -239,10 +226,9 @@ def test_a_tiny_text_and_model_and_a_step_that_changes_nothing_are_explained_too
         tmp_path, channels, monkeypatch):
     monkeypatch.setattr(mg.AdamW, "__doc__", None)          # as python -OO does
     monkeypatch.setattr(Optimizer, "__doc__", None)
-    (tmp_path / "tiny.txt").write_text("ab" * 12, encoding="utf-8")
-    said = stages(explained(tmp_path / "tiny.txt", tmp_path / "out", "--block_size", "1",
-                            "--batch_size", "1", "--n_head", "1", "--n_embd", channels,
-                            "--learning_rate", "0", "--min_lr", "0"))
+    said = stages(explained(written(tmp_path / "t.txt", "ab" * 12), tmp_path / "out", *(
+        "--block_size 1 --batch_size 1 --n_head 1 --learning_rate 0 --min_lr 0 --n_embd".split()),
+        channels))
     batch = said["From the text to a batch"]
     assert "1 sequences of 1 characters" in batch.words and "..." not in batch.lines[-1]
     assert "V = 2 characters" in said["Forward, op by op"].words
@@ -252,7 +238,6 @@ def test_a_tiny_text_and_model_and_a_step_that_changes_nothing_are_explained_too
 
 def test_each_optimiser_of_a_step_is_shown_with_its_rate(small_text, tmp_path):
     said = stages(explained(small_text, tmp_path, "--optimizer", "muon", "--muon_lr", "0.06"))
-    adamw, muon = (said[f"The step of {name}"].words for name in ("AdamW", "Muon"))
-    assert "The learning rate is 0.001667, 16.7% of the highest" in adamw
-    assert "The learning rate is 0.01, 16.7% of the highest" in muon
-    assert "minigrad/optim.py" in muon and "its sign remains" not in muon
+    for name, rate in (("AdamW", "0.001667"), ("Muon", "0.01")):
+        words = f"The learning rate is {rate}, 16.7% of the highest"
+        assert words in said[f"The step of {name}"].words

@@ -49,7 +49,7 @@ def test_the_block_is_the_first_step_of_a_model_of_that_configuration(bias):
 
 
 @pytest.mark.parametrize("of", graphs.GRAPHS)
-def test_a_graph_is_printed_in_80_columns_or_drawn(of, tmp_path, capsys):
+def test_a_graph_is_printed_in_80_columns_or_drawn(of, tmp_path, capsys, monkeypatch):
     flags = ["--of", of, "--out_dir", str(tmp_path)]
     title = graphs.GRAPHS[of].__doc__.splitlines()[0]
     config = TransformerConfig(11, block_size=8, n_layer=3, n_head=2, n_embd=12)
@@ -58,6 +58,14 @@ def test_a_graph_is_printed_in_80_columns_or_drawn(of, tmp_path, capsys):
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80 and "\nRules of the ops" in said
     assert said.startswith(f"{title}\n\n")
-    look.main(["--graph", str(tmp_path / "a.svg"), *flags])
-    drawing = ET.fromstring((tmp_path / "a.svg").read_text(encoding="utf-8"))
-    assert drawing[0].text == title
+    drawn = tmp_path / "drawn.SVG"
+    look.main(["--graph", str(drawn), *flags])
+    assert capsys.readouterr().out == f"drawn in {drawn}; a browser shows it\n"
+    assert ET.fromstring(drawn.read_text(encoding="utf-8"))[0].text == title
+    # The block is that of the run's model, or of the default one.
+    assert (of == "block") == ("float32[11, 12]" in drawn.read_text(encoding="utf-8"))
+    look.main(["--graph", str(drawn), "--of", of, "--out_dir", "nowhere"])
+    assert (of == "block") == ("float32[62, 128]" in drawn.read_text(encoding="utf-8"))
+    monkeypatch.setattr(graphs.GRAPHS[of], "__doc__", None)     # as python -OO does
+    look.main(["--graph", *flags])
+    assert f"\n{of}\n\n" in capsys.readouterr().out

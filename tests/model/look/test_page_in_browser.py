@@ -11,8 +11,7 @@ from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint
 from model.look.page import gather, html, shown
 from model.look.reading import read
 from model.checkpoint import Checkpoint
-from tests import browser
-from tests.browser import of, opened, prefer, press
+from tests.browser import of, opened, prefer, press, resize
 from tests.kit import written
 from token_files import byte_level
 
@@ -47,31 +46,26 @@ def plain(text):
     return text.replace("\u00a0", " ")
 
 
-def test_it_draws_without_an_error_and_asks_for_nothing(page, run):
+def test_it_draws_without_an_error_and_fetches_nothing_even_if_told_to(page, run):
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
     itself = run[2].resolve().as_uri()
     said = [json.loads(line["message"])["message"] for line in page.get_log("performance")]
     assert [event["params"]["request"]["url"] for event in said
             if event["method"] == "Network.requestWillBeSent"
             and event["params"]["documentURL"] == itself] == [itself]
-    assert of(page, "$$('#charts svg polyline').length") == 4
     assert [len(points.split()) for points in of(
         page, "$$('#charts polyline').map((x) => x.getAttribute('points'))")] == [5, 4, 5, 4]
-    assert of(page, "$$('#charts svg circle').length") == 5 + 4 + 5 + 4     # a mark for each
     assert of(page, "$$('#charts svg')[0].querySelectorAll('.yardstick').length") == 5
     assert of(page, "$$('#log tbody tr').length") == 5
     assert of(page, "$$('#sizes dt').map((x) => x.textContent)") == [
         "B = 1", "T = 16", "C = 16", "H = 2", "D = 8", f"V = {run[0].model.config.vocab_size}"]
-
-
-def test_it_fetches_nothing_even_if_told_to(page):
     of(page, "document.body.append(Object.assign(new Image(), {src: 'file:///none.png'}))")
     assert "Content Security Policy" in page.get_log("browser")[0]["message"]
 
 
 def test_hostile_text_stays_text(driver, tmp_path, hostile_text):
     tokenizer = CharTokenizer(hostile_text)
-    model = Transformer(TransformerConfig(tokenizer.vocab_size, 8, 1, 2, 8))
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, 1, 1, 1, 4))    # the smallest
     page = shown_page(driver, tmp_path, model, tokenizer, hostile_text,
                       {"settings": {"data": hostile_text}}, "<b id=injected>")
     assert of(page, "$$('#letters [role=option] > span').map((x) => x.textContent)") == [
@@ -91,7 +85,6 @@ def test_a_click_or_an_arrow_key_selects_a_head(page):
         press(page, key)
         assert selected() == [True, False]
     assert of(page, "document.activeElement === $$('#heads [role=radio]')[0]")
-    assert of(page, "$$('#heads [tabindex=\"0\"]').length") == 1
     assert of(page, "$('#status').textContent").startswith("Layer 1, head 1 ")
     press(page, "end")
     assert selected() == [False, True]
@@ -106,8 +99,8 @@ def test_every_heads_numbers_are_those_of_python(page, run):
     for i, fact in enumerate(sum(facts["heads"], [])):
         page.find_elements("css selector", "#heads [role=radio]")[i].click()
         n, even = fact["numbers"], fact["even"]
-        assert of(page, "$$('#numbers dt').map((x) => x.textContent)")[-1] == (
-            f"On its favourite, ‘{facts['vocabulary'][fact['favourite']][0]}’")
+        favourite = f"On its favourite, ‘{facts['vocabulary'][fact['favourite']][0]}’"
+        assert of(page, "$('#numbers').textContent").count(favourite) == 1
         assert [plain(x) for x in of(page, "$$('#numbers b').map((x) => x.textContent)")] == [
             f"{n['entropy']:.2f} bits", f"{n['distance']:.2f} characters",
             *(percent(n[name]) for name in ("previous", "itself", "first", "favourite"))]
@@ -193,15 +186,11 @@ def test_a_character_brings_its_window_its_query_and_its_stream(page):
     letters[30].click()                 # from the window that begins at 16
     assert of(page, "$('#window').value") == "2"
     assert of(page, "[state.row, state.column]") == [30 - 1 - 16, None]
-    assert "Having read ‘" in of(page, "$('#readout').textContent")
     assert "character 30" in of(page, "$('#stream-title').textContent")
     press(page, "right")
-    assert of(page, "state.character") == 31
     assert letters[31].get_attribute("aria-selected") == "true"
     press(page, "home")
     assert of(page, "[state.character, state.window, state.row]") == [1, 0, 0]
-    letters[0].click()                  # which nothing predicts
-    assert of(page, "state.character") == 1
     letters[4].click()
     for key, character in (("down", len("the quick brown fox runs\n") + 4), ("up", 4), ("up", 4)):
         press(page, key)
@@ -248,36 +237,25 @@ CONTRASTS = """['#letters', '#looks'].flatMap((list) => $$(`${list} [role=option
 
 def test_light_and_dark_differ_and_in_both_every_character_can_be_read(page):
     def paper():
-        return of(page, "getComputedStyle(document.body).backgroundColor")
+        return of(page, "[getComputedStyle(document.body).backgroundColor, "
+                        "$$('#letters [role=option]')[3].style.backgroundColor]")
     light = paper()
-    tinted = "$$('#letters [role=option]')[3].style.backgroundColor"
-    light_tint = of(page, tinted)
     assert min(of(page, CONTRASTS)) >= 4.5 and len(of(page, CONTRASTS)) > 50
     of(page, "$('#theme [value=dark]').click()")
-    dark, dark_tint = paper(), of(page, tinted)
-    assert dark != light and dark_tint != light_tint
-    assert min(of(page, CONTRASTS)) >= 4.5
+    dark = paper()
+    assert all(a != b for a, b in zip(light, dark)) and min(of(page, CONTRASTS)) >= 4.5
     of(page, "$('#theme [value=\"\"]').click()")
     assert paper() == light
-    assert of(page, tinted) == light_tint
     prefer(page, "dark")
     page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
-    assert paper() == dark and of(page, tinted) == dark_tint
+    assert paper() == dark
 
 
-@pytest.mark.parametrize("width", [320, 400, 1280])
+@pytest.mark.parametrize("width", [320, 1280])
 def test_nothing_is_wider_than_the_screen(page, width):
-    browser.resize(page, width, 800)
+    resize(page, width, 800)
     of(page, "$$('details').forEach((x) => { x.open = true; })")
     assert of(page, "document.documentElement.scrollWidth") == width
-    assert of(page, "document.documentElement.clientWidth") == width
-
-
-def test_the_smallest_block_and_vocabulary_draw_too(driver, tmp_path):
-    for text, block in (("ab", 1), ("aa", 4), ("abc" * 5, 1)):
-        tokenizer = CharTokenizer(text)
-        model = Transformer(TransformerConfig(tokenizer.vocab_size, block, 1, 1, 4))
-        shown_page(driver, tmp_path, model, tokenizer, text)
 
 
 @pytest.mark.needs("browser", "convert")
@@ -288,10 +266,8 @@ def test_a_page_of_tokens_draws_them_in_words_and_speaks_of_tokens(driver, tmp_p
     page = shown_page(driver, tmp_path, model, tokenizer, text)
     symbols = [shown(tokenizer.vocabulary[i])[0] for i in tokenizer.encode(text)]
     assert of(page, "$$('#letters [role=option]').map((x) => x.textContent)") == [*symbols, "▸"]
-    assert of(page, "$$('#letters br').length") == 2
     words = of(page, "$$('#letters .word').map((x) => x.textContent)")
     assert [word for word in words if word][:4] == ["the␣", "in⏎", "⏎", "the␣"]
-    assert "␣there" in words
     page.execute_script("chooseCharacter(1)")
     assert of(page, "$('#prediction-title').textContent") == (
         "In place of token 2 the model expected")

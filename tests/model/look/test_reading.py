@@ -51,6 +51,9 @@ def test_the_stream_and_the_steps_are_those_of_the_blocks(options):
     assert blocks.count(0) == blocks.count(1) == blocks.count(2) > 5
     assert [b for b in blocks if b is not None] == sorted(b for b in blocks if b is not None)
     assert blocks[-1] is None and steps[-1].shape == (1, 8, 13)
+    if not options:
+        assert [step.op for step in steps if step.block == 0] == [
+            "layer_norm", "linear", "self_attention", "linear", "layer_norm", "mlp"]
     shapes = {name: p.shape for name, p in model.named_parameters()}
     used = [(name, shape, step.block) for step in steps for name, shape in step.parameters.items()]
     assert {name for name, *_ in used} == shapes.keys()
@@ -60,12 +63,3 @@ def test_the_stream_and_the_steps_are_those_of_the_blocks(options):
     names = [name for name, *_ in used]
     tied = ["token_embedding.weight"] * 2 if options.get("tied", True) else []
     assert [name for name in names if names.count(name) > 1] == tied
-
-
-def test_the_ops_are_those_that_ran_in_their_order():
-    block = ["layer_norm", "linear", "self_attention", "linear", "layer_norm", "mlp"]
-    steps = watch(enlarged(), np.arange(5))[2]
-    assert [(step.op, step.block) for step in steps] == [
-        ("embedding", None), ("embedding", None), ("add", None), *((op, 0) for op in block),
-        *((op, 1) for op in block), ("layer_norm", None), ("linear", None)]
-    assert steps[5].shape == (1, 5, 8)

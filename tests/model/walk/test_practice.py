@@ -1,6 +1,5 @@
 """The exercises and the folder for the student: the answers are right, and no work is lost."""
 import ast
-import errno
 
 import numpy as np
 import pytest
@@ -48,8 +47,7 @@ def test_a_task_has_the_text_and_an_empty_function_and_nothing_of_the_answer(exe
     (f,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
     assert f.name == exercise.function and ast.get_docstring(f) and len(f.body) == 2
     assert task.endswith(f"\n    {EMPTY}\n") and practice.PACKAGE not in task
-    assert max(map(len, task.splitlines())) <= 100 and "MISTAKES" not in task
-    assert max(map(len, ast.get_docstring(tree).splitlines())) <= 80
+    assert max(map(len, ast.get_docstring(tree).splitlines())) <= 80 and "MISTAKES" not in task
 
 
 def test_every_entry_of_the_gradients_is_compared_in_the_case_that_can_be_shown(monkeypatch):
@@ -58,12 +56,6 @@ def test_every_entry_of_the_gradients_is_compared_in_the_case_that_can_be_shown(
     check_gradients(EXERCISES[4].answer, EXERCISES[4])
     (few, full), (_, along) = seen
     assert full and not along and [x.shape for x in few] == [(2, 2), (2,), (2,)]
-
-
-def test_mistakes_that_touch_the_same_piece_cannot_be_made_together():
-    softmax = EXERCISES[0]
-    with pytest.raises(LookupError, match="is not once in softmax"):
-        softmax.code(*softmax.mistakes[:2])
 
 
 def test_what_a_student_has_written_is_never_written_over(tmp_path):
@@ -77,11 +69,8 @@ def test_what_a_student_has_written_is_never_written_over(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [path.name for path in new]
 
 
-def test_a_full_disk_leaves_no_part_of_a_file_and_is_answered_in_a_line(tmp_path, monkeypatch,
+def test_a_full_disk_leaves_no_part_of_a_file_and_is_answered_in_a_line(tmp_path, full_disk,
                                                                         capsys):
-    def full(number):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr("os.fsync", full)
     said = refused(capsys, "--exercise", tmp_path, main=command.main)
     assert "e1_softmax.py: No space left on device" in said
     assert not list(tmp_path.iterdir())
