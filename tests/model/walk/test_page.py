@@ -1,6 +1,5 @@
 """The page of the walk: it has all that the stations say and show, and draws it."""
 import html
-import json
 import re
 
 import numpy as np
@@ -12,7 +11,7 @@ from model.walk.screen import number
 from model.walk.station import Table, code, paragraphs
 from model.walk.stations import STATIONS
 from model.walk.stations.forms import crossed
-from tests.browser import of, opened
+from tests.browser import facts_of, of, opened
 
 EXTRA = {"title": "more", "rows": ["a"], "columns": ["b"], "row": "letter", "column": "letter",
          "most": 1.0, "values": [[0.25]]}
@@ -22,11 +21,6 @@ TABLES = [part for station in STATIONS for part in station.parts() if isinstance
 @pytest.fixture(scope="module")
 def written():
     return page(STATIONS, {crossed: [EXTRA]})
-
-
-@pytest.fixture(scope="module")
-def views(written):
-    return json.loads(re.search(r'id="facts">(.*?)</script>', written, re.DOTALL)[1])
 
 
 def test_the_page_has_every_text_question_answer_and_line_of_source(written):
@@ -41,7 +35,11 @@ def test_the_page_has_every_text_question_answer_and_line_of_source(written):
         assert not table.line or f"{code(table.line)} # {table.line.place}" in said
 
 
-def test_a_table_with_axes_is_a_map_and_any_other_stands_as_numbers(written, views):
+def test_a_table_with_axes_is_a_map_in_its_station_and_any_other_stands_as_numbers(written):
+    views = facts_of(written)
+    n, = [i for i, view in enumerate(views, 1) if EXTRA in view["maps"]]
+    station = f'<section id="station-{STATIONS.index(crossed) + 1}".*?</section>'
+    assert f'id="maps-{n}"' in re.search(station, written, re.DOTALL)[0]
     maps = [m for view in views for m in view["maps"] if m != EXTRA]
     for m, table in zip(maps, [table for table in TABLES if table.axes], strict=True):
         values = np.array([[-np.inf if x is None else x for x in row] for row in m["values"]])
@@ -51,13 +49,6 @@ def test_a_table_with_axes_is_a_map_and_any_other_stands_as_numbers(written, vie
         assert f"<figcaption>{html.escape(table.title)}</figcaption>" in written
         row = "".join(f"<td>{number(x, table.digits)}</td>" for x in table.values[-1])
         assert f"{html.escape(table.rows[-1])}</th>{row}</tr>" in written
-
-
-def test_further_maps_stand_in_their_station(written, views):
-    n, = [i for i, view in enumerate(views, 1) if EXTRA in view["maps"]]
-    station = STATIONS.index(crossed) + 1
-    section = re.search(f'<section id="station-{station}".*?</section>', written, re.DOTALL)[0]
-    assert f'id="maps-{n}"' in section
 
 
 @pytest.mark.needs("browser")

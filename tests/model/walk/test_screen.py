@@ -35,6 +35,7 @@ def test_paragraphs_are_filled_and_indented_ones_kept():
 
 
 def test_a_table_has_its_words_aligned_and_its_line_of_source_with_the_place():
+    assert [number(x, 2) for x in (0.006, -0.001, 1234.5)] == ["0.01", "0", "1,234.50"]
     shown = Table("Weights", np.array([[0.5, -1.25], [0.0, -np.inf]]), ["a", "long"], ["x", "yy"],
                   Line("model/attention.py", 7, "weights = mg.softmax(scores) # (..., T, S)"), 2)
     assert list(table(shown)) == [
@@ -51,8 +52,3 @@ def test_a_long_line_of_source_goes_on_below_and_ends_with_its_place():
                                      Line("a/long/file.py", 1, source))))[1:-2]
     assert len(first) <= 78 and below and all(line.startswith(" " * 8) for line in below)
     assert " ".join(" ".join([first, *below]).split()) == f"{source} a/long/file.py:1"
-
-
-def test_a_number_has_its_digits_but_0_and_minus_infinity_none():
-    assert [number(x, 2) for x in (1, 0.006, -0.001, 0, -np.inf, 1234.5)] == [
-        "1.00", "0.01", "0", "0", "-inf", "1,234.50"]
