@@ -266,10 +266,9 @@ def test_all_that_torch_saves_comes_out(tmp_path):
     optimizer = torch.optim.AdamW(layer.parameters())
     layer(torch.ones(2)).sum().backward()
     optimizer.step()
-    others = {"state": layer.state_dict(), "optimizer": optimizer.state_dict(), "none": None,
-              "long": torch.arange(3), "bool": torch.ones(2, dtype=torch.bool),
-              "scalar": np.float32(0.5), "scalars": [np.float64(0.5), np.int64(3)],
-              "size": base.shape, "device": base.device, "empty": torch.empty(0, 3)}
+    others = {"optimizer": optimizer.state_dict(), "none": None, "long": torch.arange(3),
+              "scalar": np.float32(0.5), "size": base.shape, "device": base.device,
+              "empty": torch.empty(0, 3)}
     torch.save({"tensors": tensors, "others": others}, tmp_path / "file.pt")
     file = TorchFile(tmp_path / "file.pt")
     assert list(file.content["others"]) == list(others)
@@ -277,6 +276,6 @@ def test_all_that_torch_saves_comes_out(tmp_path):
     for key, tensor in tensors.items():
         assert np.array_equal(file.array(views[key]), tensor.detach().float().numpy()), key
     assert views["base"].key == views["view"].key
-    for key in ("empty", "long", "bool", "scalar", "none"):
+    for key in ("empty", "long", "scalar", "none"):
         with pytest.raises(FormatError):
             file.view(file.content["others"][key])

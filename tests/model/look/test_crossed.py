@@ -24,7 +24,7 @@ def checkpoint(model, **training):
     return Checkpoint(model, VOCABULARY, training, {})
 
 
-@pytest.mark.parametrize("scale", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize("scale", [0.1, 1.0])
 def test_the_maps_are_the_models_of_the_answer_that_it_writes(scale):
     model, source = model_of(scale), as_ids([TEXT])
     across, within_source, within_target = facts_of(html(checkpoint(model), TEXT))
@@ -70,9 +70,7 @@ def test_a_string_that_the_model_cannot_read_is_refused(block_size, text, says):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_model_that_is_of_no_use_is_refused():
-    model = model_of()
-    model.memory_norm.weight.data[...] = 1e38
-    assert "may have diverged" in refusal(ValueError, html, checkpoint(model), TEXT)
+    assert "may have diverged" in refusal(ValueError, html, checkpoint(model_of(1e38)), TEXT)
 
 
 def test_the_command_opens_it(tmp_path, capsys, monkeypatch):

@@ -166,8 +166,7 @@ def test_the_prediction_of_every_character_is_that_of_python(page, run):
         return [texts('#expected .value'), texts('#expected .symbol'), texts('#outcome b'),
             texts('#outcome small'), letter.getAttribute('aria-label')];
     })""")
-    for fact, (values, symbols, outcome, meaning, label) in zip(facts["characters"], seen,
-                                                                strict=True):
+    for fact, (values, symbols, outcome, meaning, label) in zip(facts["characters"], seen):
         assert symbols == [facts["vocabulary"][i][0] for i, _ in fact["top"]]
         assert values == [percent(units) for _, units in fact["top"]]
         if "came" not in fact:          # after the text
