@@ -1,64 +1,52 @@
 """The KV cache and its kernel give what the model gives, whatever is read or drawn at once."""
 import dataclasses
+import functools
+import operator
 
 import numba
 import numpy as np
 import pytest
 
 from minigrad import random
+from minigrad.formulas import ACTIVATIONS
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from model import Transformer, TransformerConfig
 from model.command import flag
 from model.kv_cache.decoder import OPTIONS, Decoder, _compiles
 from model.generation import Reader, window_start
+from model.transformer import POSITIONS
 from tests import plain
+from tests.pairwise import pairwise
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 
-SHAPES = [      # as TransformerConfig has them, without dropout
-    (65, 16, 2, 4, 32, False), (11, 8, 1, 2, 16, True), (7, 9, 3, 1, 6, True),
-    (70, 20, 2, 2, 20, False), (5, 3, 1, 1, 1, True), (3, 1, 1, 1, 4, False),
-    (2, 2, 2, 3, 24, True), (200, 33, 1, 5, 40, False), (65, 50, 1, 2, 136, True),
-    (30, 20, 2, 4, 32, True, 2), (9, 11, 2, 6, 36, False, 1), (30, 35, 2, 4, 72, True, 4, "rotary"),
-    (7, 9, 2, 3, 6, False, 1, "rotary"), (30, 35, 2, 4, 64, True, 2, "alibi"),
-    (9, 6, 1, 3, 15, False, None, "alibi"), (30, 17, 2, 2, 14, True, None, "sinusoidal"),
-    (30, 17, 2, 2, 32, False, 1, "none"), (30, 20, 2, 2, 36, True, None, "learned", "rms"),
-    (30, 20, 2, 2, 36, False, 1, "alibi", "layer", True),
-    (9, 20, 1, 3, 6, True, None, "rotary", "layer", True, "gelu", False, 1, 8192, 0.0, 0.1),
-    (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "relu2"),
-    (30, 20, 2, 2, 40, True, None, "learned", "layer", False, "gelu", True),
-    (65, 35, 3, 4, 64, False, 2, "rotary", "rms", True, "relu2", True),
-    (11, 8, 2, 3, 42, True, None, "rotary", "rms", True, "relu2", False),
-    (30, 9, 1, 2, 20, True, None, "learned", "layer", False, "gelu", False, 2, 50),
-    (11, 8, 2, 3, 42, False, None, "rotary", "rms", True, "relu2", True, 4, 300),
-    (5, 3, 1, 1, 8, False, None, "none", "rms", False, "relu2", True, 6, 7)]
-
-
-def of_families(count):
-    """Shapes of GPT-2's family and of Llama's, in turns, with random sizes and options."""
-    rng = np.random.default_rng(0)
-
-    def any_of(*options):
-        return options[rng.integers(len(options))]
-    for gpt2 in [True, False] * (count // 2):
-        G, D = any_of(1, 2, 3), any_of(2, 4, 6, 10, 18)
-        H = G * any_of(1, 2, 3)
-        C, bias = H * D, gpt2 and any_of(False, True)
-        options = ((H, "learned", "layer", False, any_of("gelu", "gelu_tanh")) if gpt2 else
-                   (G, "rotary", "rms_gain", False, "swiglu"))
-        yield (any_of(3, 16, 17, 130), any_of(2, 9, 20), any_of(1, 2), H, C, bias, *options, False,
-               1, 8192, 0.0, any_of(1e-6, 1e-3), any_of(None, 1, 7, 33, 800), any_of(None, True),
-               any_of(None, True), any_of(1e2, 1e5), any_of(True, False))
-
-
-SHAPES += of_families(14)
+USUAL = dict(vocab_size=65, block_size=16, n_layer=2, n_head=4, n_embd=32)
+MODERN = dict(vocab_size=11, block_size=8, n_layer=2, n_head=3, n_embd=42, position="rotary",
+              norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=4,
+              ngram_rows=300)
+LLAMA = dict(vocab_size=130, block_size=20, n_layer=2, n_head=4, n_embd=72, n_kv_head=2,
+             position="rotary", norm="rms_gain", norm_eps=1e-3, activation="swiglu", n_inner=33,
+             tied=False)
+NARROW = dict(vocab_size=5, block_size=3, n_layer=1, n_head=1, n_embd=1, bias=True)
+ODD = dict(vocab_size=9, block_size=6, n_layer=1, n_head=3, n_embd=15, position="alibi")
+PARTS = pairwise(
+    [dict(vocab_size=V, block_size=T, n_layer=L)
+     for V, T, L in ((65, 35, 3), (11, 9, 1), (2, 1, 1), (200, 18, 2))],
+    [dict(n_embd=C, n_head=H, n_kv_head=G)
+     for C, H, G in ((4, 1, None), (36, 6, 1), (40, 5, None), (72, 4, 2), (136, 2, None))],
+    [dict(position=position) for position in POSITIONS],
+    [dict(norm="layer"), dict(bias=True, norm_eps=0.1), dict(norm="rms"), dict(norm="rms_gain")],
+    [dict(activation=activation) for activation in ACTIVATIONS],
+    [dict(qk_norm=True), dict(attention_bias=True, rotary_base=100.0),
+     dict(mlp_bias=True, tied=False)],
+    [dict(zero_init=True), dict(ngrams=6, ngram_rows=7), dict(n_inner=1), dict(n_inner=800)])
+SHAPES = [USUAL, MODERN, LLAMA, NARROW, ODD,
+          *(functools.reduce(operator.or_, parts) for parts in PARTS)]
 
 
 def opinionated(config, dtype=np.float32, seed=0):
     """A model of large weights, none of them zero."""
-    V, block, layers, heads, channels, bias, *options = config
-    model = Transformer(TransformerConfig(V, block, layers, heads, channels, 0.0, bias, *options),
-                        seed, dtype)
+    model = Transformer(TransformerConfig(**config), seed, dtype)
     rng = np.random.default_rng(seed)
     for p in model.parameters():
         p.data *= 8 if p.ndim > 1 else 1
@@ -91,9 +79,8 @@ def test_cached_logits_are_those_of_the_window_at_every_length(shape, slide, dty
                 reader.append(ids[:B, n:n + 1])
 
 
-@pytest.mark.parametrize("shape", [SHAPES[11], SHAPES[25], SHAPES[-1]], ids=str)
-def test_a_long_window_is_read_in_parts_into_room_that_grows_and_the_logits_are_the_same(
-        shape, monkeypatch):
+@pytest.mark.parametrize("shape", [USUAL, MODERN, LLAMA], ids=str)
+def test_a_window_read_in_parts_into_room_that_grows_has_the_same_logits(shape, monkeypatch):
     monkeypatch.setattr("model.kv_cache.decoder.AT_ONCE", 3)
     monkeypatch.setattr("model.kv_cache.decoder.ROOM", 2)
     model = opinionated(shape)
@@ -128,7 +115,7 @@ def test_logits_do_not_depend_on_the_threads_by_a_single_bit(shape, monkeypatch)
 
 @pytest.mark.parametrize("settings", [(1.0, None, None), (0, None, None), (0.7, 4, None),
                                       (1.5, None, 0.8), (2.0, 3, 0.9)])
-@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[1], SHAPES[12], *SHAPES[25:29]], ids=str)
+@pytest.mark.parametrize("shape", [USUAL, MODERN, LLAMA, ODD], ids=str)
 def test_characters_drawn_at_once_are_those_drawn_one_by_one(shape, settings, monkeypatch):
     model, rng = opinionated(shape), np.random.default_rng(8)
     block, T = model.config.block_size, max(1, model.config.block_size // 3)
@@ -147,7 +134,7 @@ def test_characters_drawn_at_once_are_those_drawn_one_by_one(shape, settings, mo
         assert np.array_equal(reader.draw(u[:, n:n + 1], *settings), drawn[:, n:n + 1])
 
 
-@pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[25]], ids=str)
+@pytest.mark.parametrize("shape", [USUAL, MODERN], ids=str)
 def test_a_decoder_keeps_the_weights_that_it_was_made_with(shape):
     model = opinionated(shape)
     decoder, ids = Decoder(model), np.arange(8).reshape(1, 8)
@@ -184,7 +171,7 @@ def test_a_model_with_what_the_decoder_does_not_know_is_not_drawn_from(config, s
 
 
 def test_reading_anew_forgets_what_was_read():
-    model = opinionated(SHAPES[0])
+    model = opinionated(USUAL)
     ids = np.random.default_rng(6).integers(65, size=(2, 16))
     decoder = Decoder(model, 2)
     decoder.read(ids)
@@ -194,7 +181,7 @@ def test_reading_anew_forgets_what_was_read():
 
 @pytest.mark.parametrize("T, after", [(0, 0), (9, 0), (5, 4), (1, 5), (1, -1)])
 def test_characters_after_what_was_not_read_or_beyond_the_block_are_refused(T, after):
-    decoder = Decoder(opinionated(SHAPES[1]))
+    decoder = Decoder(opinionated(MODERN))
     decoder.read(np.ones((1, 4), int))
     with pytest.raises(ValueError, match=rf"after {after} of 4 characters that were read, {T} more "
                                          "are no window of at most 8"):
@@ -205,7 +192,7 @@ def test_characters_after_what_was_not_read_or_beyond_the_block_are_refused(T, a
 
 @pytest.mark.parametrize("wrong", [-1, 11, 10**12])
 def test_an_id_outside_the_vocabulary_is_refused(wrong):
-    decoder = Decoder(opinionated(SHAPES[1]), 2)
+    decoder = Decoder(opinionated(MODERN), 2)
     with pytest.raises(IndexError):
         decoder.read(np.array([[0], [wrong]]))
     decoder.read(np.array([[0], [1]]))
@@ -219,7 +206,7 @@ def test_where_the_kernel_cannot_be_compiled_the_window_is_read_anew_and_that_is
             raise CannotCompile("decode_kernel: no such instruction")
     monkeypatch.setitem(KERNELS, "decode", Broken())
     monkeypatch.setattr("model.kv_cache.decoder._compiles", _compiles.__wrapped__)
-    model = opinionated(SHAPES[0])
+    model = opinionated(USUAL)
     ids = np.random.default_rng(7).integers(65, size=(2, 9))
     with pytest.warns(RuntimeWarning, match="window is read anew.*no such instruction"):
         reader = Reader(model, ids)
