@@ -6,7 +6,6 @@ would be a look at the answer.  Losses and entropies are in nats per character.
 import math
 
 import numpy as np
-import pytest
 
 import data
 import minigrad as mg
@@ -63,10 +62,10 @@ def windows(ids, length):
     return ids[:N * length].reshape(N, length), ids[1:N * length + 1].reshape(N, length)
 
 
-def trained(ids, block_size=T):
+def trained(ids):
     """A tiny model, trained on these ids as train.py trains."""
     text = data.Text("".join(map(chr, ids + ord("a"))))
-    s = Settings(n_layer=1, n_head=2, n_embd=24, block_size=block_size, batch_size=24,
+    s = Settings(n_layer=1, n_head=2, n_embd=24, block_size=T, batch_size=24,
                  max_iters=500, learning_rate=7e-3, min_lr=0.0, warmup_iters=20,
                  schedule="linear", decay_share=1.0, weight_decay=0.0)
     model = Transformer(s.model_config(V))
@@ -77,7 +76,7 @@ def trained(ids, block_size=T):
 
 def surprises(model, ids):
     """-ln p of every character that follows a place in a window, (N, T)."""
-    x, y = windows(ids, model.config.block_size)
+    x, y = windows(ids, T)
     with mg.no_grad():
         log_p = mg.log_softmax(model(x)).data
     return -np.take_along_axis(log_p, y[..., None], axis=-1)[..., 0].astype(np.float64)
@@ -88,56 +87,21 @@ def mean_and_error(losses):
     return losses.mean(), losses.std(ddof=1) / math.sqrt(losses.size)
 
 
-@pytest.fixture(scope="module")
-def learnt_chain():
-    rng = np.random.default_rng(1)
-    return trained(chain(50_000, rng)), chain(40_000, rng)
-
-
-@pytest.fixture(scope="module")
-def echoes():
-    rng = np.random.default_rng(2)
-    return echo(50_000, rng), echo(40_000, rng)
-
-
-def test_the_sources_have_the_statistics_that_their_entropies_assume(echoes):
-    pi = stationary(TRANSITIONS)
-    ids = chain(40_000, np.random.default_rng(3))
-    pairs = np.zeros((V, V))
-    np.add.at(pairs, (ids[:-1], ids[1:]), 1)
-    assert np.allclose(TRANSITIONS.sum(axis=1), 1) and np.allclose(pi @ TRANSITIONS, pi)
-    assert np.abs(np.bincount(ids) / ids.size - pi).max() < 0.02
-    assert np.abs(pairs / pairs.sum(axis=1, keepdims=True) - TRANSITIONS).max() < 0.03
-    for ids in echoes:
-        same = (ids[BACK:] == ids[:-BACK]).mean()
-        assert abs(same - (COPIED + (1 - COPIED) / V)) < 0.01
-        for distance in range(1, BACK):     # nearer characters say nothing
-            assert abs((ids[distance:] == ids[:-distance]).mean() - 1 / V) < 0.02
-
-
-def test_a_model_of_a_markov_chain_reaches_its_entropy_rate_and_no_less(learnt_chain):
-    model, val = learnt_chain
-    pi = stationary(TRANSITIONS)
+def test_a_model_of_a_markov_chain_reaches_its_entropy_rate_and_no_less():
+    rng, pi = np.random.default_rng(1), stationary(TRANSITIONS)
+    model = trained(chain(50_000, rng))
     rate, unigram = float(pi @ entropy(TRANSITIONS)), float(entropy(pi))
-    loss, error = mean_and_error(surprises(model, val))
+    loss, error = mean_and_error(surprises(model, chain(40_000, rng)))
     assert error < 0.007
     assert rate - 4 * error < loss < rate + 0.03
     assert loss < unigram - 0.4
 
 
-def test_what_a_model_of_a_markov_chain_predicts_are_its_transitions(learnt_chain):
-    model, val = learnt_chain
-    x, _ = windows(val[:8001], T)
-    with mg.no_grad():
-        p = mg.softmax(model(x)).data
-    assert np.abs(p - TRANSITIONS[x]).mean() < 0.02
-
-
-def test_a_model_of_an_echo_reaches_its_entropy_rate_and_no_less(echoes):
-    read, val = echoes
-    rest = (1 - COPIED) / V
+def test_a_model_of_an_echo_reaches_its_entropy_rate_and_no_less():
+    rng, rest = np.random.default_rng(2), (1 - COPIED) / V
     rate = float(entropy(np.array([COPIED + rest] + [rest] * (V - 1))))
-    losses = surprises(trained(read), val)
+    model = trained(echo(50_000, rng))
+    losses = surprises(model, echo(40_000, rng))
     loss, error = mean_and_error(losses[:, BACK - 1:])      # places that see BACK characters
     assert error < 0.007
     assert rate - 4 * error < loss < rate + 0.03
@@ -145,9 +109,3 @@ def test_a_model_of_an_echo_reaches_its_entropy_rate_and_no_less(echoes):
     for early in losses[:, :BACK - 1].T:                    # and those that cannot see so far
         loss, error = mean_and_error(early)
         assert math.log(V) - 4 * error < loss < math.log(V) + 0.03
-
-
-def test_a_model_that_sees_too_little_of_an_echo_learns_nothing(echoes):
-    read, val = echoes
-    loss, error = mean_and_error(surprises(trained(read, block_size=BACK - 1), val))
-    assert math.log(V) - 4 * error < loss < math.log(V) + 0.03
