@@ -17,7 +17,7 @@ import minigrad as mg
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
                    UnknownCharacterError, checkpoint, generate, load_checkpoint, save_checkpoint)
 from model.checkpoint import (describe_initial, initial_path, load_contents, load_initial,
-                              load_last, restore_optimizer, save_contents, take_weights, texts_of,
+                              load_last, restore_optimizer, save_contents, take_weights,
                               with_characters_of)
 from model.convert.tokens import TokenTokenizer
 from model.files import SEAL, write_arrays
@@ -108,7 +108,7 @@ def test_an_encoder_decoder_is_refused_where_a_transformer_is_asked_for(path):
                              f"model.look --out_dir {path.parent}")
 
 
-def test_loading_holds_the_weights_once_and_they_can_be_trained_on(path):
+def test_loading_holds_the_weights_once_and_they_can_be_written_to(path):
     model = Transformer(TransformerConfig(8, 8, 2, 2, 256, bias=True), seed=1)
     save_checkpoint(path, model, CharTokenizer("abcdefgh"))
     size = sum(p.data.nbytes for p in model.parameters())
@@ -118,12 +118,7 @@ def test_loading_holds_the_weights_once_and_they_can_be_trained_on(path):
         assert tracemalloc.get_traced_memory()[1] < 1.3 * size
     finally:
         tracemalloc.stop()
-    before, ids = found.state_dict(), np.arange(8)
-    for trained in (found, model):
-        mg.cross_entropy(trained(ids), ids).backward()
-        mg.AdamW(trained.parameters(), lr=1e-3).step()
-    assert same(found.state_dict(), model.state_dict())
-    assert not any(np.array_equal(a, before[name]) for name, a in found.state_dict().items())
+    assert all(p.data.flags.writeable for p in found.parameters())      # for training
 
 
 def test_special_floats_among_the_weights_come_back_only_where_they_may(path):
@@ -136,12 +131,6 @@ def test_special_floats_among_the_weights_come_back_only_where_they_may(path):
     assert "model/norm.weight holds nan or inf; its training may have diverged" in refused(path)
 
 
-def test_the_texts_of_a_run_are_one_or_several_or_not_named():
-    assert texts_of({"settings": {"data": "a b"}}) == ("a b",)
-    assert texts_of({"settings": {"data": ["a", "b"]}}) == ("a", "b")
-    assert texts_of({"settings": {}}) == texts_of({}) == ()
-
-
 def test_a_checkpoint_is_plain_arrays_under_documented_names_and_can_be_copied(path):
     model = Transformer(CONFIG)
     save_checkpoint(path, model, TOKENIZER, {"iteration": 1}, mg.AdamW(model.parameters()))
@@ -150,27 +139,12 @@ def test_a_checkpoint_is_plain_arrays_under_documented_names_and_can_be_copied(p
                           *(f"model/{n}" for n in names),
                           *(f"optimizer/{kind}/{n}" for kind in "mv" for n in names)}
     assert not any(a.dtype.hasobject for a in found.values())
-    assert json.loads(str(found["config"])) == asdict(CONFIG) == {
-        "vocab_size": V, "block_size": 5, "n_layer": 2, "n_head": 2, "n_embd": 4,
-        "dropout": 0.1, "bias": True, "n_kv_head": None, "position": "learned", "norm": "layer",
-        "qk_norm": False, "activation": "gelu", "zero_init": False,
-        "ngrams": 1, "ngram_rows": 8192, "ngram_dropout": 0.0, "norm_eps": 1e-5, "n_inner": None,
-        "attention_bias": None, "mlp_bias": None, "rotary_base": 10000.0, "tied": True}
+    assert json.loads(str(found["config"])) == asdict(CONFIG)
     assert found["vocabulary"].tolist() == sorted(map(ord, set(TEXT)))
     assert json.loads(str(found["training"])) == {"iteration": 1}
     contents, copy = load_contents(path), path.with_name("copy.npz")
     save_contents(copy, contents)
     assert contents.config == CONFIG and copy.read_bytes() == path.read_bytes()
-
-
-def test_a_file_without_the_newer_options_is_read_with_their_defaults(path):
-    config = TransformerConfig(V, 5, 2, 2, 4)
-    save_checkpoint(path, Transformer(config, seed=1), TOKENIZER)
-    oldest = dict(list(asdict(config).items())[:7])
-    assert "n_kv_head" not in oldest
-    found = load_checkpoint(changed(path, config=np.array(json.dumps(oldest)))).model
-    assert found.config == config
-    assert same(found.state_dict(), Transformer(config, seed=1).state_dict())
 
 
 @pytest.mark.parametrize("cache", [True, False])
@@ -226,8 +200,7 @@ def test_a_tokenizer_of_tokens_that_does_not_fit_is_refused(path, change, why, c
     assert why in refused(path) and capfd.readouterr() == ("", "")
 
 
-def test_where_the_library_of_tokens_is_missing_a_line_says_how_to_install_it(tmp_path,
-                                                                              monkeypatch):
+def test_where_the_library_of_tokens_is_missing_its_installation_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     for name in ("last.npz", "previous.npz"):
         with_tokens(tmp_path / name)
@@ -255,21 +228,6 @@ def test_whom_the_umask_lets_read_may_read_it(path):
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o640
-
-
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"),
-                                   KeyboardInterrupt(), MemoryError()], ids=str)
-def test_a_write_that_fails_leaves_the_old_file_whole_and_nothing_else(saved, monkeypatch, error):
-    def write_array(file, *_, **__):
-        file.write(bytes(100_000))
-        raise error
-    before = saved.read_bytes()
-    monkeypatch.setattr(np.lib.format, "write_array", write_array)
-    for path in (saved, saved.with_name("new.npz")):
-        with pytest.raises(type(error)) as caught:
-            save_checkpoint(path, Transformer(CONFIG, seed=9), TOKENIZER)
-        assert caught.value is error
-    assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
 
 
 def with_weight(change):
@@ -368,8 +326,7 @@ def test_what_is_no_file_is_not_opened(tmp_path):
 
 
 @pytest.mark.parametrize("error", [MemoryError(), PermissionError(errno.EACCES, "denied")])
-def test_a_last_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_path, monkeypatch,
-                                                                            error):
+def test_a_last_checkpoint_that_cannot_be_read_is_not_called_damaged(tmp_path, monkeypatch, error):
     for name in ("last.npz", "previous.npz"):
         save_checkpoint(tmp_path / name, Transformer(CONFIG), TOKENIZER)
     real = checkpoint.read_arrays
@@ -384,39 +341,15 @@ def test_a_last_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(tmp_
     assert str(said.value) in ("", f"cannot read {tmp_path / 'last.npz'}: denied")
 
 
-def sealed_anew(whole):
-    """A zip whose table of contents, and its end, somebody has changed."""
-    whole = whole[:-SEAL]
-    table = whole.index(b"PK\1\2")
-    for place in [*range(table, table + 80), *range(len(whole) - 24, len(whole))]:
-        for change in (0x01, 0x08, 0xff):
-            spoilt = bytearray(whole)
-            spoilt[place] ^= change
-            yield sealed(spoilt)
-
-
-RANDOM = np.random.default_rng(0)
-DAMAGES = {         # `test_files` tries each byte
-    "cut short": lambda whole: [whole[:-1], whole[:-SEAL], whole[:len(whole) // 2], whole[:9]],
-    "a byte changed": lambda whole: [bytes([whole[0] ^ 1]) + whole[1:], whole[:-1] + b"?"],
-    "of another kind": lambda whole: [
-        b"", b"\n", b"ROMEO: what is it?\n" * 30, b"PK\5\6" + bytes(18), b"\x80\x04.", bytes(5000),
-        *(start + RANDOM.bytes(size) for size in (1, 2, 4, 22, 100, 10_000)
-          for start in (b"", b"PK\3\4", b"\x93NUMPY"))],
-    "sealed anew": sealed_anew}
-
-
-@pytest.mark.parametrize("kind", DAMAGES)
-def test_a_damaged_file_is_refused_in_a_line(saved, kind):
-    for content in DAMAGES[kind](saved.read_bytes()):
-        saved.write_bytes(content)
-        try:
-            load_checkpoint(saved)
-            assert kind == "sealed anew"        # of a field that nobody reads
-        except CheckpointError as error:
-            assert str(error).isprintable()
-            assert kind == "sealed anew" or (f"{saved} {DAMAGED}its seal is missing or does not "
-                                             "match, so it is cut short") in str(error)
+@pytest.mark.parametrize("damage", [
+    lambda whole: whole[:-1], lambda whole: whole[:-SEAL], lambda whole: whole[:9],
+    lambda whole: bytes([whole[0] ^ 1]) + whole[1:], lambda whole: b"",
+    lambda whole: b"ROMEO: what is it?\n" * 30, lambda whole: b"PK\5\6" + bytes(18),
+    lambda whole: b"PK\3\4" + np.random.default_rng(0).bytes(10_000)])     # `test_files`: each byte
+def test_a_damaged_file_is_refused_in_a_line(saved, damage):
+    saved.write_bytes(damage(saved.read_bytes()))
+    assert (f"{saved} {DAMAGED}its seal is missing or does not match, so it is cut short"
+            in refused(saved))
 
 
 def test_a_zip_of_other_things_is_refused(path):
@@ -463,16 +396,12 @@ def test_an_array_that_does_not_fit_is_named(saved, name, a, says):
 
 
 @pytest.mark.parametrize("position, change", [
-    *[("learned", change) for change in ({"n_layer": 10 ** 12}, {"n_embd": 10 ** 6},
-                                         {"block_size": 10 ** 9})],
-    *[("none", change) for change in ({"n_embd": 10 ** 9, "n_head": 1}, {"n_layer": 10 ** 300},
-                                      {"n_layer": 1}, {"ngrams": 10 ** 9})],
-    ("rotary", {"vocab_size": 10 ** 9}),
+    ("learned", {"n_layer": 10 ** 12}), ("learned", {"n_embd": 10 ** 6}),
+    ("learned", {"block_size": 10 ** 9}), ("none", {"n_layer": 10 ** 300}),
+    ("none", {"n_layer": 1}), ("none", {"ngrams": 10 ** 9}), ("rotary", {"vocab_size": 10 ** 9}),
     *[("reverse", change) for change in (
-        {"n_layer": 10 ** 12}, {"n_head": 10 ** 9, "n_embd": 10 ** 9}, {"n_embd": 10 ** 9},
-        {"n_embd": 0}, {"n_head": 3}, {"n_head": -2}, {"vocab_size": 10 ** 9},
-        {"block_size": 10 ** 9}, {"n_layer": "1"}, {"bias": True}, {"dropout": 2},
-        {"position": "none"}, {"kind": "encoder"})]], ids=str)
+        {"n_layer": 10 ** 12}, {"n_head": 10 ** 9, "n_embd": 10 ** 9}, {"n_embd": 0},
+        {"n_head": 3}, {"vocab_size": 10 ** 9}, {"n_layer": "1"}, {"kind": "encoder"})]], ids=str)
 def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, position, change):
     model = (EncoderDecoder(V, 6, 1, 2, 8) if position == "reverse" else
              Transformer(replace(CONFIG, position=position)))
@@ -518,16 +447,11 @@ def test_the_newest_good_checkpoint_is_taken_and_the_other_named(tmp_path):
                         before=previous)
     assert load_last(tmp_path)[0].training == {"iteration": 3} and not load_last(tmp_path)[1]
     whole = last.read_bytes()
-    for damaged in (whole[:-100], b"", whole[:2000] + bytes(8) + whole[2008:]):
-        last.write_bytes(damaged)
-        found, warning = load_last(tmp_path)
-        assert found.training == {"iteration": 2}
-        assert warning.startswith(f"{last} is damaged; resuming from {previous}")
-    last.unlink()
-    found, warning = load_last(tmp_path)
-    assert found.training == {"iteration": 2} and f"{last} is not there" in warning
-    previous.write_bytes(b"")
     last.write_bytes(b"")
+    found, warning = load_last(tmp_path)
+    assert found.training == {"iteration": 2}
+    assert warning.startswith(f"{last} is damaged; resuming from {previous}")
+    previous.write_bytes(b"")
     said = refusal(CheckpointError, load_last, tmp_path)
     assert said.startswith(f"cannot resume from {last} or {previous}: ") and "--out_dir" in said
     previous.unlink()
@@ -564,8 +488,7 @@ def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
     (".", "there is no checkpoint ckpt.npz; "), (5000 * "a", "File name too long"),
     ("gpt2.safetensors", "model.convert reads models of other programs"),
     ("cut.npz", f"cut.npz {DAMAGED}")])
-def test_a_name_that_stands_for_no_checkpoint_is_answered_with_what_would(name, says, tmp_path,
-                                                                          monkeypatch):
+def test_a_name_of_no_checkpoint_is_answered_with_a_remedy(name, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for other in ("gpt2.safetensors", "cut.npz"):
         written(tmp_path / other, "other")

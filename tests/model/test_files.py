@@ -42,19 +42,10 @@ def test_a_file_has_its_name_once_all_of_it_is_on_the_disk(tmp_path, monkeypatch
     assert (tmp_path / "file").read_bytes() == b"one"
 
 
-def test_the_file_before_is_kept_where_that_is_asked_for(tmp_path):
-    for content in (b"one", b"two", b"three"):
-        with replacing(tmp_path / "new", tmp_path / "old") as file:
-            file.write(content)
-    assert (tmp_path / "new").read_bytes() == b"three"
-    assert (tmp_path / "old").read_bytes() == b"two"
-
-
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), MemoryError(),
                                    OSError(28, "No space")])
 @pytest.mark.parametrize("where", ["in the body", "fsync", "replace"])
-def test_whatever_happens_the_old_file_is_whole_and_nothing_else_is_left(tmp_path, monkeypatch,
-                                                                         error, where):
+def test_whatever_happens_the_old_file_alone_is_left(tmp_path, monkeypatch, error, where):
     def fail(*_):
         raise error
     path = written(tmp_path / "a.txt", "old")
