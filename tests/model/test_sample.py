@@ -12,7 +12,7 @@ from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
 from model.generation import AT_ONCE
 from model.scoring import text_losses
-from tests.kit import ROOT
+from tests.kit import ROOT, written
 from token_files import byte_fallback, byte_level, of_words
 
 
@@ -21,13 +21,10 @@ def sampled(capsys, trained, *flags):
     return capsys.readouterr()
 
 
-def test_it_writes_what_generate_gives_and_how_fast(trained, capsys):
-    out, err = sampled(capsys, trained, "--start", "the ", "--max_new_tokens", "40",
-                       "--seed", "3", "--top_k", "10", "--temperature", "0.9")
-    model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
-    assert out == generate(model, tokenizer, "the ", 40, 0.9, top_k=10, seed=3) + "\n"
-    assert len(out) == 4 + 40 + 1
-    assert re.fullmatch(r"[0-9,]+ characters a second\n", err)
+@pytest.fixture
+def best(trained):
+    """The best model of the run of `trained`, and its tokenizer."""
+    return load_checkpoint(trained / "ckpt.npz")[:2]
 
 
 def test_the_cache_does_not_change_the_text_and_sliding_does(trained, capsys):
@@ -38,26 +35,16 @@ def test_the_cache_does_not_change_the_text_and_sliding_does(trained, capsys):
 
 
 @pytest.mark.parametrize("num_samples", [1, 3, 18])
-def test_samples_are_those_of_the_seeds_one_by_one(trained, capsys, num_samples):
+def test_samples_are_what_generate_gives_for_each_seed(trained, best, capsys, num_samples):
     assert num_samples < sample.TOGETHER or num_samples > sample.TOGETHER + 1
-    flags = ["--max_new_tokens", "30", "--start", "a", "--seed", "5"]
-    out = sampled(capsys, trained, *flags, "--num_samples", str(num_samples)).out
-    model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
-    texts = [generate(model, tokenizer, "a", 30, 0.8, seed=5 + i) for i in range(num_samples)]
+    out, err = sampled(capsys, trained, "--max_new_tokens", "30", "--start", "a", "--seed", "5",
+                       "--top_k", "10", "--temperature", "0.9", "--num_samples", str(num_samples))
+    texts = [generate(*best, "a", 30, 0.9, top_k=10, seed=5 + i) for i in range(num_samples)]
     assert out == f"\n{sample.RULE}\n".join(texts) + "\n"
     assert len(set(texts)) == num_samples
-
-
-def test_too_few_characters_say_nothing_of_speed(trained, capsys):
-    for n in ("1", "2"):
+    assert re.fullmatch(r"[0-9,]+ characters a second\n", err)
+    for n in ("1", "2"):        # too few
         assert sampled(capsys, trained, "--max_new_tokens", n).err == ""
-
-
-def test_the_beginning_may_come_from_a_file(trained, capsys, tmp_path):
-    start = tmp_path / "start.txt"
-    start.write_text("the fox", encoding="utf-8")
-    from_file = sampled(capsys, trained, "--start", f"FILE:{start}", "--max_new_tokens", "9").out
-    assert from_file == sampled(capsys, trained, "--start", "the fox", "--max_new_tokens", "9").out
 
 
 def test_it_stops_before_the_stop_text(trained, capsys):
@@ -72,11 +59,9 @@ def scored(capsys, trained, path, *flags):
     return numbers, out, err
 
 
-def test_a_text_is_scored_beside_n_grams_counted_on_the_training_part(trained, capsys, tmp_path,
-                                                                      small_text):
-    text = "the lazy dog runs on\nby the river"
-    (tmp_path / "t.txt").write_text(text, encoding="utf-8")
-    model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
+def test_a_text_is_scored_beside_counted_n_grams(trained, best, capsys, tmp_path, small_text):
+    text, (model, tokenizer) = "the lazy dog runs on\nby the river", best
+    written(tmp_path / "t.txt", text)
     train, _ = data.split(tokenizer.encode(data.read_text(str(small_text))))
     for slide in (False, True):
         loss = text_losses(model, tokenizer.encode(text), slide).mean()
@@ -91,13 +76,11 @@ def test_a_text_is_scored_beside_n_grams_counted_on_the_training_part(trained, c
         assert f"{len(text)} characters" in out and err == ""
 
 
-def test_unknown_characters_are_left_out_of_a_score_where_that_is_asked_for(trained, capsys,
-                                                                            tmp_path):
-    text, file = "the lazy dog runs on\nby the river", tmp_path / "t.txt"
-    file.write_text(text, encoding="utf-8")
-    numbers, out, _ = scored(capsys, trained, file)
+def test_unknown_characters_are_left_out_of_a_score_if_asked_for(trained, capsys, tmp_path):
+    text = "the lazy dog runs on\nby the river"
+    numbers, out, _ = scored(capsys, trained, file := written(tmp_path / "t.txt", text))
     assert scored(capsys, trained, file, "--skip_unknown") == (numbers, out, "")
-    file.write_text("É" + text.replace("r", "ZrÉ") + "1234\x1b", encoding="utf-8")
+    written(file, "É" + text.replace("r", "ZrÉ") + "1234\x1b")
     assert scored(capsys, trained, file, "--skip_unknown") == (
         numbers, out, "left out 12 of 45 characters, which the model does not know: 'É' (4), "
                       "'Z' (3), '\\x1b' (1), '1' (1), '2' (1) and 2 more\n")
@@ -106,13 +89,12 @@ def test_unknown_characters_are_left_out_of_a_score_where_that_is_asked_for(trai
 def test_a_score_of_what_was_trained_on_says_so(trained, capsys, small_text, tmp_path):
     train, val = data.split(small_text.read_text(encoding="utf-8"))
     for text, known in ((train + val, True), (train[50:900], True), (val, False)):
-        (tmp_path / "t.txt").write_text(text, encoding="utf-8")
-        assert ("was trained on" in scored(capsys, trained, tmp_path / "t.txt")[2]) == known
+        file = written(tmp_path / "t.txt", text)
+        assert ("was trained on" in scored(capsys, trained, file)[2]) == known
 
 
-def test_without_the_training_text_the_score_stands_alone_and_says_why(trained, capsys, tmp_path):
-    model, tokenizer, training, _ = load_checkpoint(trained / "ckpt.npz")
-    (tmp_path / "t.txt").write_text("the dog", encoding="utf-8")
+def test_without_the_training_text_the_score_stands_alone_and_says_why(best, capsys, tmp_path):
+    written(tmp_path / "t.txt", "the dog")
     for training, why in (
             ({}, "does not say which text"),
             ({"settings": {}, "text": ""}, "does not say which text"),
@@ -121,18 +103,16 @@ def test_without_the_training_text_the_score_stands_alone_and_says_why(trained, 
             ({"settings": {"data": "a\0b\x1b[2J"}, "text": ""}, r"a\x00b\x1b[2J"),
             ({"settings": {"data": str(tmp_path / "t.txt")}, "text": "0"}, "is no longer the one"),
     ):
-        save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer, training)
+        save_checkpoint(tmp_path / "ckpt.npz", *best, training)
         numbers, out, err = scored(capsys, tmp_path, tmp_path / "t.txt")
         assert set(numbers) == {"nats a character", "bits a character", "perplexity"}
         assert "without counted n-grams" in err and why in err and "counted" not in out
 
 
-def test_a_model_that_has_diverged_is_refused_in_words(trained, capsys, tmp_path):
-    model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
-    model.norm.weight.data[0] = math.nan
-    save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer, finite=False)
-    (tmp_path / "t.txt").write_text("the dog", encoding="utf-8")
-    for flags in (["--score", str(tmp_path / "t.txt")], []):
+def test_a_model_that_has_diverged_is_refused_in_words(best, capsys, tmp_path):
+    best[0].norm.weight.data[0] = math.nan
+    save_checkpoint(tmp_path / "ckpt.npz", *best, finite=False)
+    for flags in (["--score", str(written(tmp_path / "t.txt", "the dog"))], []):
         with pytest.raises(SystemExit, match="its training may have diverged"):
             sampled(capsys, tmp_path, *flags)
 
@@ -170,16 +150,16 @@ def test_as_many_ids_are_timed_as_characters_where_each_is_one(trained, capsys):
 def test_what_no_token_stands_for_is_refused_without_a_flag_that_would_not_help(capsys, tmp_path):
     model = Transformer(TransformerConfig(2, 32, n_layer=1, n_head=2, n_embd=16))
     save_checkpoint(tmp_path / "ckpt.npz", model, TokenTokenizer(of_words("a", "the")))
-    (tmp_path / "t.txt").write_text("other", encoding="utf-8")
+    written(tmp_path / "t.txt", "other")
     for flags in ([], ["--skip_unknown"]):
         with pytest.raises(SystemExit, match=r"cannot encode the text: [^;]*$"):
             sampled(capsys, tmp_path, "--score", str(tmp_path / "t.txt"), *flags)
 
 
 @pytest.mark.needs("convert")
-def test_a_text_is_scored_in_nats_a_token_and_bits_a_byte(of_tokens, capsys, tmp_path):
+def test_a_text_of_tokens_is_scored_in_nats_a_token_and_bits_a_byte(of_tokens, capsys, tmp_path):
     text = "the inré the 🙂"
-    (tmp_path / "t.txt").write_text(text, encoding="utf-8")
+    written(tmp_path / "t.txt", text)
     model, tokenizer, *_ = load_checkpoint(of_tokens / "ckpt.npz")
     ids = tokenizer.encode(text)
     losses = text_losses(model, ids)
@@ -194,14 +174,8 @@ def test_a_text_is_scored_in_nats_a_token_and_bits_a_byte(of_tokens, capsys, tmp
         "perplexity": pytest.approx(math.exp(losses.mean()), rel=1e-4)}
     assert f"{len(text)} characters in {len(ids)} tokens, each but the first predicted" in out
     assert "without counted n-grams beside it, because the checkpoint does not say which" in err
-
-
-@pytest.mark.needs("convert")
-def test_n_grams_of_tokens_are_counted_on_the_tokens_of_the_training_text(of_tokens, capsys,
-                                                                          tmp_path):
     text = data.Text("the in\nthere\n" * 30)
-    (tmp_path / "t.txt").write_text(text.characters, encoding="utf-8")
-    model, tokenizer, *_ = load_checkpoint(of_tokens / "ckpt.npz")
+    written(tmp_path / "t.txt", text.characters)
     save_checkpoint(of_tokens / "ckpt.npz", model, tokenizer, {
         "settings": {"data": str(tmp_path / "t.txt")}, "text": text.digest})
     numbers, *_ = scored(capsys, of_tokens, tmp_path / "t.txt")
