@@ -1,19 +1,14 @@
 """A user's mistake is answered in one line that names it, without a traceback or a file.
 
-    (command, flags, words)         the line has these words; of several mistakes, a list for each
-    (function, exception, words)    the exception has them
+    (command, flags, words)     the line has these words; of several mistakes, a list for each
 
 A word in CAPITALS stands for a text (SMALL_TEXT), the folder of a run (TRAINED), or an empty folder
 (EMPTY).  The commands run in a folder that holds FILES.
 """
-import functools
 import importlib
-import math
 import shlex
 
 import pytest
-
-from model.generation import check_settings
 
 COMMANDS = {"train": "train", "sample": "model.sample",
             **{name: f"model.{name}.__main__" for name in ("convert", "count", "look", "reverse",
@@ -23,12 +18,10 @@ FILES = {"short.txt": b"too short", "latin1.txt": b"caf\xe9", "empty.txt": b"", 
 # Settings of train.py that cannot work, and what is said of each.
 SETTINGS = [
     ("--batch_size 0", ["at least 1", "not 0"]), ("--learning_rate -1", ["at least 0", "not -1.0"]),
-    ("--learning_rate nan", ["at least 0", "not nan"]), ("--learning_rate inf", ["finite", "inf"]),
     ("--muon_lr -1", ["at least 0"]), ("--optimizer moun", ["adamw or muon", "did you mean muon?"]),
-    ("--max_iters -1", ["at least 0"]), ("--minutes 0", ["above 0"]), ("--minutes nan", ["nan"]),
-    ("--minutes inf", ["finite"]), ("--decay_share 1.5", ["above 0 and at most 1", "1.5"]),
-    ("--schedule cosin", ["did you mean cosine?"]), ("--min_lr -0.1", ["at least 0"]),
-    ("--weight_decay inf", ["finite"]), ("--beta1 1.5", ["at least 0 and below 1"]),
+    ("--max_iters -1", ["at least 0"]), ("--minutes 0", ["above 0"]), ("--minutes inf", ["finite"]),
+    ("--decay_share 1.5", ["above 0 and at most 1", "1.5"]), ("--min_lr -0.1", ["at least 0"]),
+    ("--schedule cosin", ["did you mean cosine?"]), ("--weight_decay inf", ["finite"]),
     ("--beta1 1", ["below 1"]), ("--dropout 1", ["below 1"]), ("--grad_clip nan", ["at least 0"]),
     ("--n_embd 30", ["--n_head 4", "--n_embd 24 or 32"]), ("--n_embd 3", ["take --n_embd 8"]),
     ("--n_embd 36 --position none --n_head 8", ["take --n_embd 32 or 40"]),
@@ -47,15 +40,10 @@ ROWS = [
     ("train", "--replay nan.npz --seed 1", ["--replay", "leave out --seed"]),
     ("train", "--replay nan.npz", ["nan.npz is no file"]),
     ("train", "--data lanten", ['did you mean "lantern"?']),
-    ("train", "--data lantern lantern", ["read twice"]),
-    ("train", "--data EMPTY", [".txt or .md"]),
     ("train", "--data latin1.txt", ["byte 0xe9 at position 3"]),
     ("train", "--data short.txt --recipe gpt2", ["--block_size 64 needs 65 characters"]),
     ("train", "--data same.txt", ["one character only", "nothing to learn"]),
     ("train", "--batch_size 1000000000000 --data SMALL_TEXT", ["--batch_size", "of memory"]),
-    ("train", "--n_embd 4000000 --data SMALL_TEXT", ["--n_embd 4000000", "of memory", "less"]),
-    ("train", "--n_inner 1000000000", ["--n_inner 1000000000", "of memory"]),
-    ("train", "--gradient_accumulation_steps 1000000000", ["of memory", "take less"]),
     ("train", "--out_dir short.txt", ["--out_dir short.txt", "is a file", "another folder"]),
     ("train", "--out_dir short.txt/out", ["short.txt is a file"]),
     ("train", f"--out_dir {300 * 'x'}", ["--out_dir x", "File name too long"]),
@@ -63,7 +51,8 @@ ROWS = [
               "--data short.txt --out_dir one.txt",
      [["--learning_rate", "a number", "fast"], ["--batch_size"], ["--max_itres"], ["--n_embd 30"],
       ["--out_dir one.txt"], ["--block_size 64", "65 characters"]]),
-    ("train", "--init_from resume --out_dir EMPTY", ["no checkpoint"]),
+    ("train", "--init_from resume --out_dir 'a\nb\x1b'", [r"a\nb\x1b", "no checkpoint"]),
+    ("train", "--init_from resum", ["did you mean resume?"]),
     ("train", "--init_from resume --out_dir TRAINED --n_layer 2",
      ["--n_layer 1", "cannot become 2", "leave the flag out"]),
     ("train", "--init_from resume --out_dir TRAINED --data lantern", ["not the one", "--data"]),
@@ -72,41 +61,33 @@ ROWS = [
     ("sample", "--out_dir EMPTY", ["no checkpoint"]),
     ("sample", "--out_dir TRAINED --start 'the \xc9'",
      ["'\xc9'", "LATIN CAPITAL LETTER E WITH ACUTE", "position 4", "nearest are 'e'"]),
-    ("sample", "--temperature -1", ["--temperature", "at least 0", "-1"]),
-    ("sample", "--top_k 0", ["--top_k", "at least 1"]),
-    ("sample", "--top_p 2", ["--top_p", "at most 1"]),
+    ("sample", "--temperature -1 --top_k 0 --top_p 2", [
+        ["--temperature", "at least 0", "-1"], ["--top_k", "at least 1"],
+        ["--top_p", "at most 1"]]),
     ("sample", "--start -x", ["--start", "expected one argument", "hyphen", "=-value"]),
-    ("sample", "--num_samples 0", ["--num_samples", "at least 1"]),
-    ("sample", "--max_new_tokens 0", ["--max_new_tokens", "at least 1"]),
-    ("sample", "--top_p", ["--top_p", "expected one argument"]),
+    ("sample", "--num_samples 0 --max_new_tokens 0", [["--num_samples", "at least 1"],
+                                                      ["--max_new_tokens", "at least 1"]]),
     ("sample", "--out_dir TRAINED --start FILE:no.txt", ["no.txt", "nor a file"]),
-    ("sample", "--out_dir TRAINED --start FILE:latin1.txt", ["latin1.txt", "UTF-8"]),
-    ("sample", "--out_dir TRAINED --start FILE:empty.txt", ["empty.txt", "is empty"]),
     ("sample", "--out_dir TRAINED --score one.txt", ["two characters", "has 1"]),
     ("sample", "--out_dir TRAINED --score empty.txt", ["is empty"]),
-    ("sample", "--out_dir TRAINED --score no.txt", ["nor a file"]),
     ("sample", "--out_dir TRAINED --score accent.txt",
      ["LATIN SMALL LETTER E WITH ACUTE", "position 4", "--skip_unknown"]),
     ("sample", "--score a --interactive --seed 3", ["leave out --interactive, --seed"]),
     ("sample", "--skip_unknown", ["--score"]),
     ("walk", "0", ["--station", "at least 1 and at most 13", "not 0"]),
-    ("walk", "14", ["--station", "at most 13", "not 14"]),
     ("walk", "five", ["no flag stands before 'five'", "--help"]),
     ("walk", "--station two", ["--station", "a whole number", "'two'"]),
-    ("walk", "--pages x", ["did you mean --page?"]),
     ("walk", "3 --exercise", ["--station and --exercise", "give one of them"]),
     ("walk", "--page w.txt", ["ends in .html", "w.txt"]),
     ("walk", "--page no/w.html", ["w.html", "No such file"]),
     ("walk", "--exercise short.txt", ["short.txt", "File exists"]),
     ("count", "--n_head 3", ["--n_embd 128 does not split into --n_head 3", "take --n_embd"]),
-    ("count", "--n_layer 0", ["--n_layer", "at least 1", "not 0"]),
-    ("count", "--vocab_size 0", ["--vocab_size", "at least 1", "not 0"]),
+    ("count", "--n_layer 0 --vocab_size 0", [["--n_layer", "at least 1", "not 0"],
+                                             ["--vocab_size", "at least 1", "not 0"]]),
     ("count", "--recipe gtp2", ["modern or gpt2", "not gtp2", "did you mean gpt2?"]),
     ("count", "--out_dir EMPTY", ["no checkpoint"]),
     ("count", "--out_dir EMPTY --bias", ["leave out --bias"]),
-    ("count", "--n_layers 3", ["did you mean --n_layer?"]),
     ("reverse", "--text Hi", ["--text", "from a to z", "'H' (LATIN CAPITAL"]),
-    ("reverse", "--text ''", ["--text", "an empty one was given"]),
     ("reverse", f"--text {11 * 'a'}", ["--text", "1 to --block_size=10 letters", "11"]),
     ("reverse", "--task double", ["--task", "reverse or sort", "double"]),
     ("reverse", "--block_size 3", ["--block_size", "at least 4", "not 3"]),
@@ -115,15 +96,11 @@ ROWS = [
     ("reverse", "--learning_rate nan", ["--learning_rate", "above 0", "nan"]),
     ("reverse", "--threads 999", ["--threads", "at most"]),
     ("reverse", "--n_head 3", ["--n_embd 32 does not split into --n_head 3", "--n_embd 30 or 33"]),
-    ("reverse", "--itres 3", ["no flag --itres"]),
     ("reverse", "--out_dir short.txt", ["cannot use short.txt"]),
     ("look", "--out_dir EMPTY", ["no checkpoint"]),
-    ("look", "--txt a", ["no flag --txt", "did you mean --text?"]),
     ("look", "--out_dir TRAINED --text 'the \xc9'", ["LATIN CAPITAL LETTER E WITH ACUTE"]),
-    ("look", "--out_dir TRAINED --text ''", ["an empty one was given"]),
     ("look", "--out_dir TRAINED --text t", ["needs two characters"]),
     ("look", f"--out_dir TRAINED --text '{251 * 'the '}'", ["at most 1,000"]),
-    ("look", "--out_dir TRAINED --text FILE:no.txt", ["no.txt", "nor a file"]),
     ("look", "-o out/ckpt.npz", ["--output", "ends in .html", "out/ckpt.npz"]),
     ("look", "--graph drawn.png", ["ends in .svg", "drawn.png"]),
     ("look", "--graph nowhere/drawn.svg", ["nowhere/drawn.svg", "No such file or directory"]),
@@ -132,12 +109,10 @@ ROWS = [
     ("look", "--graph --text the", ["--graph shows no page", "leave out --text"]),
     ("convert", "", ["arguments are required: FROM, TO"]),
     ("convert", "a", ["arguments are required: TO"]),
-    ("convert", "'' a", ["FROM takes a value", "an empty one was given"]),
-    ("convert", "a ''", ["TO takes a value", "an empty one was given"]),
+    ("convert", "'' ''", [["FROM takes a value", "an empty one was given"],
+                          ["TO takes a value", "an empty one was given"]]),
     ("convert", "a b c", ["no flag stands before 'c'"]),
-    ("convert", "a b --to c", ["no flag --to"]),
     ("convert", "TRAINED a --tokenizer t.json", ["ckpt.npz has its own", "leave out --tokenizer"]),
-    ("convert", "--tokenizer t.json TRAINED a", ["ckpt.npz has its own", "leave out --tokenizer"]),
     ("convert", "nowhere a", ["there is no nowhere", "give a file or folder"]),
     ("convert", "EMPTY a", ["holds none of config.json, ckpt.npz, ckpt.pt", "give the folder"]),
     ("convert", "short.txt a", ["short.txt", "unknown format", ".npz, .safetensors, .gguf, .pt"]),
@@ -152,13 +127,6 @@ ROWS = [
           ("look", "--output", ""), ("look", "--out_dir", ""), ("sample", "--out_dir", ""),
           ("sample", "--score", ""), ("count", "--out_dir", ""), ("train", "--replay", ""),
           ("train", "--out_dir", "--explain"))],
-    *[(functools.partial(check_settings, *settings), ValueError, words) for settings, words in [
-        *[((t, None, None), ["temperature", "at least 0", f"not {t}"])
-          for t in (-0.1, -math.inf, math.inf, math.nan)],
-        *[((1.0, k, None), ["top_k", "whole number of at least 1", f"not {k}"])
-          for k in (0, -3, 2.5, 2.0, math.inf)],
-        *[((1.0, None, p), ["top_p", "above 0 and at most 1", f"not {p}"])
-          for p in (0, -0.1, 1.0001, math.nan, math.inf)]]],
 ]
 
 
@@ -170,10 +138,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("command, flags, words", [row for row in ROWS if not callable(row[0])],
+@pytest.mark.parametrize("command, flags, words", ROWS,
                          ids=lambda value: value[:60] if isinstance(value, str) else "")
-def test_a_mistake_is_answered_in_a_line_and_leaves_no_file(command, flags, words, folder, request,
-                                                            tmp_path_factory, capsys):
+def test_a_mistake_is_answered_in_a_line_and_leaves_no_file(
+        command, flags, words, folder, request, tmp_path_factory, capsys):
     paths = {"SMALL_TEXT": lambda: request.getfixturevalue("small_text"),
              "TRAINED": lambda: request.getfixturevalue("trained"),
              "EMPTY": lambda: tmp_path_factory.mktemp("empty")}
@@ -195,10 +163,3 @@ def test_a_mistake_is_answered_in_a_line_and_leaves_no_file(command, flags, word
         assert line.startswith(f"{program}: ") and line.isprintable()
         assert all(part in line for part in parts), line
     assert {path.name for path in folder.iterdir()} == FILES.keys()
-
-
-@pytest.mark.parametrize("call, error, words", [row for row in ROWS if callable(row[0])])
-def test_what_python_cannot_do_raises_an_exception_that_says_why(call, error, words):
-    with pytest.raises(error) as caught:
-        call()
-    assert all(word in str(caught.value) for word in words), caught.value
