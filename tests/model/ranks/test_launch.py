@@ -25,8 +25,7 @@ def launcher(monkeypatch):
     ({"PMIX_RANK": "1", "SLURM_STEP_NUM_TASKS": "2"}, (1, 2)),
     ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3", "PMIX_RANK": "0"}, (0, 3)),
     ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None)])
-def test_a_launcher_tells_the_rank_and_an_allocation_without_one_does_not(launcher, environment,
-                                                                          expected):
+def test_a_launcher_tells_the_rank_and_an_allocation_does_not(launcher, environment, expected):
     launcher(**environment)
     assert launched() == expected
 
@@ -50,8 +49,7 @@ ALONE = SimpleNamespace(COMM_WORLD=SimpleNamespace(Get_rank=lambda: 0, Get_size=
     (None, "this is one of several ranks, and mpi4py or its MPI cannot be used"),
     (SimpleNamespace(rc=SimpleNamespace(), MPI=ALONE),
      "the launcher has started 2 ranks, and mpi4py finds 1")])
-def test_where_ranks_cannot_join_the_first_says_what_to_install(launcher, monkeypatch, number,
-                                                                mpi4py, says):
+def test_where_ranks_cannot_join_the_first_says_why(launcher, monkeypatch, number, mpi4py, says):
     launcher(PMI_RANK=str(number), PMI_SIZE="2")
     monkeypatch.setitem(sys.modules, "mpi4py", mpi4py)
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", getattr(mpi4py, "MPI", None))

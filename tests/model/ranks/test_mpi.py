@@ -83,8 +83,7 @@ def test_a_fault_of_one_rank_ends_all_with_one_message(ended, small_text, name, 
     (["--bogus", "1"], 2, "rank 1 on .*: train.py: error: there is no flag --bogus; see --help"),
     (["--beta1", "x"], 2, "rank 1 on .*: train.py: error: --beta1 takes a number, not 'x'"),
     (["--help"], 2, "rank 1 on .*: train.py: --help is for all ranks or none; leave it out")])
-def test_a_rank_of_other_flags_is_refused_before_the_first_step(small_text, tmp_path, more, status,
-                                                                says):
+def test_a_rank_of_other_flags_is_refused_at_once(small_text, tmp_path, more, status, says):
     words = [*map(str, flags(small_text, tmp_path / "out"))]
     end = ranks(1, "train.py", *words, ":", "-n", "1", sys.executable, "train.py", *words, *more)
     assert end.returncode == status and end.stdout == "" and not (tmp_path / "out").exists()

@@ -3,7 +3,6 @@ FOLDER/3.npz:
 
     python -m tests.model.ranks.together 3 FOLDER
 """
-import contextlib
 import hashlib
 import itertools
 import sys
@@ -59,11 +58,6 @@ def results_of(name: str, ranks: Ranks, steps: int = STEPS) -> dict[str, np.ndar
             **{f"{kind} of {names[id(p)]}": a for kind, p, a in optimizer.state()}}
 
 
-def digest(results: dict[str, np.ndarray]) -> str:
-    """sha256 of all bits."""
-    return hashlib.sha256(b"".join(a.tobytes() for a in results.values())).hexdigest()
-
-
 class MeanOfMeans(OverRanks):
     def __init__(self, ranks, *of):
         super().__init__(ranks, *of)
@@ -101,13 +95,6 @@ class LossOfOwnRows(OverRanks):
 WRONG = MeanOfMeans, CountedTwice, DropoutByOwnRow, ClippedBefore, LeftOut, LossOfOwnRows
 
 
-@contextlib.contextmanager
-def planted(wrong: type):
-    """Have ranks take the mean in a wrong way."""
-    with mock.patch.object(mpi, "OverRanks", wrong):
-        yield
-
-
 def main(size: str, folder: str) -> None:
     """The command, which starts itself in ranks."""
     if launched() is None:
@@ -119,12 +106,14 @@ def main(size: str, folder: str) -> None:
         assert ranks.made_by_first(lambda: ranks.number) == 0
         for name in list(RUNS)[:2] if ranks.size > 3 else RUNS:     # four of them take their time
             results = results_of(name, ranks)
-            assert len(set(ranks.of_each(digest(results)))) == 1, f"ranks differ in {name}"
+            bits = b"".join(a.tobytes() for a in results.values())
+            digests = ranks.of_each(hashlib.sha256(bits).hexdigest())
+            assert len(set(digests)) == 1, f"ranks differ in {name}"
             found |= {f"{name}/{key}": a for key, a in results.items()}
             again = results_of(name, ranks, steps=5)["losses"]
             assert np.array_equal(again, results["losses"][:5]), f"{name} differs the second time"
         for wrong in WRONG if ranks.size <= 3 else ():
-            with planted(wrong):
+            with mock.patch.object(mpi, "OverRanks", wrong):
                 found |= {f"{wrong.__name__}/{key}": a
                           for key, a in results_of("gpt2", ranks, steps=5).items()}
         if ranks.first:
