@@ -5,20 +5,17 @@ from data import IGNORE, random_batch, spread, split, windows
 
 
 @pytest.mark.parametrize("n", [0, 1, 9, 10, 11, 99, 1_115_394])
-def test_the_split_falls_where_nanogpt_puts_it(n):
+def test_the_split_falls_where_nanogpt_puts_it_in_ids_and_in_a_string(n):
     train, val = split(np.arange(n))
     assert len(train) == int(n * 0.9)
     assert np.array_equal(np.concatenate([train, val]), np.arange(n))
-
-
-def test_a_string_is_split_like_its_ids():
     assert split("abcdefghijk") == ("abcdefghi", "jk")
     assert split("abcd", share=0.5) == ("ab", "cd")
 
 
-def test_the_targets_of_a_batch_are_its_ids_one_later():
-    ids = np.arange(100)
-    x, y = random_batch(ids, 5, 7, np.random.default_rng(0))
+def test_the_targets_of_a_batch_are_its_ids_one_later_and_a_seed_draws_it_again():
+    (x, y), again = (random_batch(np.arange(100), 5, 7, np.random.default_rng(0)) for _ in "ab")
+    assert np.array_equal((x, y), again)
     assert x.shape == y.shape == (5, 7)
     assert np.array_equal(x, x[:, :1] + np.arange(7))
     assert np.array_equal(y, x + 1)
@@ -30,12 +27,6 @@ def test_every_start_is_equally_likely_with_the_last_one_possible():
     assert np.array_equal(starts, [0, 1, 2, 3])
     assert y.max() == 7
     assert np.all(np.abs(counts - 10_000) < 400)
-
-
-def test_the_same_seed_draws_the_same_batch():
-    first, second = (random_batch(np.arange(99), 4, 8, np.random.default_rng(3))
-                     for _ in range(2))
-    assert np.array_equal(first, second)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.int64])
@@ -62,14 +53,12 @@ def test_windows_of_too_few_ids_are_refused():
 
 
 @pytest.mark.parametrize("n, wanted", [(10, 1), (10, 3), (10, 9), (1743, 600)])
-def test_the_windows_looked_at_are_spread_evenly(n, wanted):
+def test_the_windows_looked_at_are_spread_evenly_and_all_of_them_if_more_are_wanted(n, wanted):
     chosen = spread(n, wanted)
     assert len(chosen) == wanted
     assert np.all(np.isin(np.diff(chosen), [n // wanted, -(-n // wanted)]))
     before, after = chosen[0], n - 1 - chosen[-1]
     assert abs(before - after) <= 1
-
-
-@pytest.mark.parametrize("n, wanted", [(10, 0), (10, 10), (10, 11), (0, 5)])
-def test_all_windows_are_looked_at_if_more_are_wanted_or_none_is(n, wanted):
-    assert np.array_equal(spread(n, wanted), np.arange(n))
+    for all_of_them in (0, n, n + 1):
+        assert np.array_equal(spread(n, all_of_them), np.arange(n))
+    assert spread(0, wanted).size == 0

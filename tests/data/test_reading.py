@@ -96,8 +96,7 @@ def test_a_file_that_may_not_be_read_is_named_with_the_reason(monkeypatch):
 @pytest.mark.parametrize("platform, variable, below", [
     ("linux", "XDG_CACHE_HOME", ".cache"), ("win32", "LOCALAPPDATA", "AppData/Local"),
     ("darwin", None, "Library/Caches")])
-def test_downloads_are_kept_where_the_platform_keeps_them(platform, variable, below, tmp_path,
-                                                          monkeypatch):
+def test_downloads_are_cached_where_usual(platform, variable, below, tmp_path, monkeypatch):
     monkeypatch.setattr(reading.sys, "platform", platform)
     for name in ("MINIGRAD_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)

@@ -64,8 +64,7 @@ def test_a_good_file_arrives_alone_in_a_fresh_folder(server, tmp_path, capsys, p
     assert "text.txt" in err and out == ""
 
 
-def test_a_damaged_cached_file_is_fetched_anew_and_a_whole_one_is_used_without_a_request(server,
-                                                                                         tmp_path):
+def test_a_damaged_cached_file_is_fetched_anew_and_a_whole_one_is_not(server, tmp_path):
     path = written(tmp_path / "text.txt", BODY[:-1] + b"?")
     for _ in range(3):
         download(server.url + "whole", path, SHA256)
@@ -78,8 +77,7 @@ def test_a_damaged_cached_file_is_fetched_anew_and_a_whole_one_is_used_without_a
     ("cut_at_once", 10, f"it was cut short: got 0 of {len(BODY):,} bytes"),
     ("stalled", 0.5, "timed out"), ("silent", 0.5, "timed out"),
     (None, 10, "cannot download http")])
-def test_a_failing_server_is_named_with_the_reason_and_leaves_nothing(
-        server, tmp_path, page, timeout, reason):
+def test_a_failing_server_is_named_and_leaves_nothing(server, tmp_path, page, timeout, reason):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         of_no_server = "http://127.0.0.1:%d/" % taken.getsockname()[1]
     url = server.url + page if page else of_no_server
@@ -99,8 +97,7 @@ def test_a_folder_that_cannot_be_made_is_named_before_anything_is_sent(server, t
 @pytest.mark.parametrize("failure, raised", [
     (OSError(errno.ENOSPC, "No space left on device"), TextError),
     (KeyboardInterrupt(), KeyboardInterrupt)])
-def test_a_full_disk_and_an_interrupt_leave_nothing_behind(server, tmp_path, monkeypatch, failure,
-                                                           raised):
+def test_a_full_disk_or_an_interrupt_leaves_nothing(server, tmp_path, monkeypatch, failure, raised):
     def fail(_):
         raise failure
     monkeypatch.setattr(os, "fsync", fail)
