@@ -2,10 +2,8 @@
 import dataclasses
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 import tracemalloc
 
 import numba
@@ -77,8 +75,7 @@ def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, 
     assert "a sample:" in said and f"python -m model.sample --out_dir {tmp_path / 'out'}" in said
 
 
-def test_evaluations_take_the_same_part_of_the_split_and_the_report_takes_all_of_it(
-        small_text, tmp_path, capsys):
+def test_evaluations_take_a_part_of_the_split_and_the_report_all(small_text, tmp_path, capsys):
     run(small_text, tmp_path, "--max_iters", "20")
     said = float(re.search(r"(\S+)  this model", capsys.readouterr().out)[1])
     best, last = (load_checkpoint(tmp_path / name) for name in ("ckpt.npz", "last.npz"))
@@ -89,17 +86,11 @@ def test_evaluations_take_the_same_part_of_the_split_and_the_report_takes_all_of
                - float(rows(tmp_path)[-1][2])) < 1e-5
 
 
-def small_run(**settings):
-    """A run on the beginning of the plays, by the recipe modern but for these settings."""
-    text = data.Text(data.read_text("lantern")[:20_000])
-    s = Settings(**RECIPES["modern"] | dict(n_layer=2, n_head=2, n_embd=16, block_size=20,
-                                            batch_size=4, ngram_rows=50, max_iters=10) | settings)
-    model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
-    return Run(s, text, model, optimizer_of(model, s))
-
-
 def test_a_training_step_visits_few_files():
-    steps, visited = train.steps(small_run()), set()
+    text, visited = data.Text(data.read_text("lantern")[:20_000]), set()
+    s = Settings(**RECIPES["modern"] | dict(n_layer=2, n_embd=16, max_iters=10))
+    model = Transformer(s.model_config(text.tokenizer.vocab_size))
+    steps = train.steps(Run(s, text, model, optimizer_of(model, s)))
     next(steps)
     sys.setprofile(lambda frame, *_: visited.add(frame.f_code.co_filename))
     next(steps)
@@ -135,37 +126,14 @@ train.main()
 """
 
 
-def long_run(*begin, text, out_dir, **settings):
-    """A process that trains for a long time."""
-    command = [sys.executable, *begin, "--data", str(text), "--out_dir", str(out_dir), *TINY,
-               "--max_iters", "100000", "--eval_interval", "100000"]
-    return subprocess.Popen(command, cwd=ROOT, **settings)
-
-
-def test_ctrl_c_saves_and_says_how_to_resume(small_text, tmp_path):
-    flags = subprocess.CREATE_NEW_PROCESS_GROUP if os.name == "nt" else 0
-    with long_run("train.py", text=small_text, out_dir=tmp_path, stdout=subprocess.PIPE,
-                  stderr=subprocess.PIPE, creationflags=flags) as process:
-        try:
-            deadline = time.time() + 120
-            while not (tmp_path / "ckpt.npz").exists() and process.poll() is None:
-                assert time.time() < deadline
-                time.sleep(0.1)
-            process.send_signal(signal.CTRL_BREAK_EVENT if os.name == "nt" else signal.SIGINT)
-            out, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert process.returncode == 130 and b"Traceback" not in err
-    assert b"python train.py --init_from resume" in out
-    assert load_checkpoint(tmp_path / "last.npz").optimizer
-
-
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends what runs in a window that is closed")
 def test_a_terminal_that_is_closed_saves_like_ctrl_c(small_text, tmp_path):
     import pty
     ours, its = pty.openpty()
-    with long_run("-c", HANGING, text=small_text, out_dir=tmp_path, stdin=its, stdout=its,
-                  stderr=its, start_new_session=True) as process:
+    command = [sys.executable, "-c", HANGING, "--data", str(small_text), "--out_dir",
+               str(tmp_path), *TINY, "--max_iters", "100000", "--eval_interval", "100000"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=its, stdout=its, stderr=its,
+                          start_new_session=True) as process:
         os.close(its)
         try:
             said = b""
@@ -178,8 +146,7 @@ def test_a_terminal_that_is_closed_saves_like_ctrl_c(small_text, tmp_path):
     assert load_checkpoint(tmp_path / "last.npz").training["state"]["iteration"] >= 1
 
 
-def test_a_model_that_sees_the_future_is_refused_before_the_first_step(
-        small_text, tmp_path, capsys, monkeypatch):
+def test_a_model_that_sees_the_future_is_refused(small_text, tmp_path, capsys, monkeypatch):
     def leaky(config, seed):
         model = Transformer(config, seed)
         model.blocks[0].attention.causal = False
@@ -217,22 +184,17 @@ def test_help_shows_every_setting_with_its_default(capsys):
         assert default is None or f"(default: {default})" in said
 
 
-def test_what_the_machine_refuses_ends_the_run_in_a_line(capsys, small_text, tmp_path,
-                                                         monkeypatch):
+def test_what_the_machine_refuses_is_said_in_a_line(capsys, small_text, tmp_path, monkeypatch):
     flags = ["--data", str(small_text), *TINY, "--out_dir", str(tmp_path)]
     for module, name, error, words in (
-            (data, "read_texts", MemoryError(), ["memory for the text", "a shorter one"]),
-            (train, "Run", MemoryError("Unable to allocate 7 TiB"),
-             ["not enough memory (Unable to allocate 7 TiB); take a smaller model"]),
+            (data, "read_texts", MemoryError(), "memory for the text"),
             (train, "describe", FileNotFoundError(2, "No such file", "log.csv"),
-             ["cannot use log.csv: No such file; nothing had been saved yet"]),
-            (train, "describe", OSError(28, "No space"), ["cannot use standard output: No"])):
+             "cannot use log.csv: No such file; nothing had been saved yet")):
         def fail(*_, error=error):
             raise error
         with monkeypatch.context() as patch:
             patch.setattr(module, name, fail)
-            line = refused(capsys, *flags)
-        assert all(word in line for word in words), line
+            assert words in refused(capsys, *flags)
 
 
 def test_what_is_hardly_meant_is_warned_of(capsys, small_text, tmp_path):
@@ -246,15 +208,8 @@ def test_what_is_hardly_meant_is_warned_of(capsys, small_text, tmp_path):
         assert len(said) == bool(warning) and "".join(said).startswith(warning)
 
 
-def test_a_model_without_a_run_is_no_run_to_resume(capsys, trained, tmp_path):
-    (tmp_path / "last.npz").write_bytes((trained / "ckpt.npz").read_bytes())
-    assert "holds a model, but no run to resume" in refused(capsys, "--init_from", "resume",
-                                                            "--out_dir", str(tmp_path))
-
-
 @pytest.mark.skipif(os.name == "nt", reason="there is no /dev/fd")
-def test_a_run_on_a_text_that_was_piped_in_is_resumed_with_its_text_in_a_file(small_text, tmp_path,
-                                                                              capsys):
+def test_a_run_on_a_piped_text_is_resumed_with_its_text_in_a_file(small_text, tmp_path, capsys):
     reading, writing = os.pipe()
     os.write(writing, small_text.read_bytes())          # for which a pipe has room
     os.close(writing)
@@ -268,8 +223,7 @@ def test_a_run_on_a_text_that_was_piped_in_is_resumed_with_its_text_in_a_file(sm
     assert rows(tmp_path)[-1][0] == "2"
 
 
-def test_a_profile_is_printed_after_its_steps_and_not_again_when_resumed(small_text, tmp_path,
-                                                                         capsys):
+def test_a_profile_is_printed_once_and_not_when_resumed(small_text, tmp_path, capsys):
     run(small_text, tmp_path, "--max_iters", "10", "--profile", "3")
     said = capsys.readouterr().out
     assert "ms a step, of 3" in said

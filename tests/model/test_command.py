@@ -361,8 +361,3 @@ class Checked:
     ("data", ("a", ""), "takes a value, and an empty one was given")])
 def test_a_value_is_held_to_the_type_the_bounds_and_the_choices_of_its_setting(name, value, says):
     assert problems(Checked(**{name: value})) == ([f"--{name} {says}"] if says else [])
-
-
-def test_every_setting_that_cannot_be_used_has_its_line():
-    assert [line.split()[0] for line in problems(Checked(size=0, fast=None, kind="x"))] == [
-        "--size", "--fast", "--kind"]

@@ -14,6 +14,7 @@ from model.count import sizes
 from model.report import check_memory, standing, training_bytes
 from model.run import State, Step, decayed_and_other
 from model.settings import Settings, listed
+from tests.kit import refusal
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="plain NumPy keeps the (T, T) of attention")
@@ -48,18 +49,16 @@ def test_the_bytes_of_a_step_are_those_that_are_allocated_to_a_quarter(batch_siz
 def test_a_step_that_needs_more_memory_than_there_is_is_refused(monkeypatch, optimizer):
     s = Settings(batch_size=64, optimizer=optimizer)
 
-    def refusal(limit, **changes):
+    def refused(limit, **changes):
         monkeypatch.setattr(report, "memory_limit", lambda: float(limit))
-        with pytest.raises(ValueError) as caught:
-            check_memory(dataclasses.replace(s, **changes), 65)
-        return str(caught.value)
+        return refusal(ValueError, check_memory, dataclasses.replace(s, **changes), 65)
     needed, model = (training_bytes(s.model_config(65), optimizer, size) for size in (64, 0))
     monkeypatch.setattr(report, "memory_limit", lambda: float(needed))
     check_memory(s, 65)
-    assert refusal(needed, batch_size=65).startswith("--batch_size 65, --block_size 64, ")
-    assert "--gradient_accumulation_steps 2 need" in refusal(needed, gradient_accumulation_steps=2)
-    assert "--n_layer 4, --n_embd 128 need" in refusal(model - 1)
-    assert "--n_inner 1000000000 need" in refusal(1e9, n_inner=10 ** 9)
+    assert refused(needed, batch_size=65).startswith("--batch_size 65, --block_size 64, ")
+    assert "--gradient_accumulation_steps 2 need" in refused(needed, gradient_accumulation_steps=2)
+    assert "--n_layer 4, --n_embd 128 need" in refused(model - 1)
+    assert "--n_inner 1000000000 need" in refused(1e9, n_inner=10 ** 9)
     for config in (s.model_config(65), TransformerConfig(30, 32, 6, 2, 32, bias=True, ngrams=3)):
         counted = 2 * sizes.parameters(config) + sizes.state(config, optimizer)
         assert training_bytes(config, optimizer, 0) == 4 * counted
@@ -73,8 +72,7 @@ def test_a_step_that_needs_more_memory_than_there_is_is_refused(monkeypatch, opt
      + ["    1,000 characters in 1 more file"]),
     ([("a", 1_000)] * 2_100, [], ["    1,000 characters in a"] * 100
      + ["2,000,000 characters in 2,000 more files"])])
-def test_of_many_files_the_first_are_listed_and_the_characters_of_the_others(taken, left_out,
-                                                                             lines):
+def test_of_many_files_the_first_are_listed_and_the_others_counted(taken, left_out, lines):
     assert listed(data.Texts("", taken, left_out)) == "\n            ".join(lines)
 
 

@@ -17,8 +17,8 @@ import data
 import minigrad as mg
 import train
 from minigrad import compiled
-from model import (CharTokenizer, EncoderDecoder, Transformer, TransformerConfig,
-                   generate, load_checkpoint, run as runs, save_checkpoint)
+from model import (Transformer, TransformerConfig, generate, load_checkpoint, run as runs,
+                   save_checkpoint)
 from model.files import claimed, write_arrays
 from model.processes import Ranks
 from model.replay.nan import repeat, restored
@@ -75,29 +75,26 @@ def new_text(small_text, tmp_path_factory):
     return written(tmp_path_factory.mktemp("text") / "new.txt", words)
 
 
-# A run from its beginning to its end: the flags; what describes it; a flag that it keeps, and that
-# flag with another value; the options of its model; what explains a step of it.
+# A run from its beginning to its end: the flags; what describes it; the options of its model; what
+# explains a step of it.
 LIVES = {
     "gpt2": ("--max_iters 20 --dropout 0.1 --gradient_accumulation_steps 2", "16 channels, block",
-             "--n_layer 1", "--n_layer 2", {}, "layer_norm"),
+             {}, "layer_norm"),
     "modern": ("--max_iters 20 --norm rms --qk_norm --position rotary --activation relu2 "
                "--zero_init --ngrams 3 --ngram_rows 50", r"(?s)but for .*--norm rms\b",
-               "--norm rms", "--norm layer",
                dict(norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=3),
                "ngram_embedding.weight"),
     "llama": ("--max_iters 20 --norm rms_gain --norm_eps 1e-6 --position rotary --rotary_base 100 "
               "--activation swiglu --n_inner 40 --no-tied --attention_bias --profile 5",
               r"(?s)but for .*--norm_eps 1e-06\s.*--n_inner 40\s.*--no-tied\b",
-              "--n_inner 40", "--n_inner 64", dict(tied=False, n_inner=40), "mlp.gate.weight"),
+              dict(tied=False, n_inner=40), "mlp.gate.weight"),
     "muon": ("--minutes 0.1 --schedule linear --optimizer muon --dropout 0.1",
-             r"0.1 minutes of steps of 64 characters by Muon and AdamW, ", "--optimizer muon",
-             "--optimizer adamw", {}, "Muon"),
+             r"0.1 minutes of steps of 64 characters by Muon and AdamW, ", {}, "Muon"),
     "fine-tuned": ("--minutes 0.1 --init_from TRAINED/last.npz --dropout 0.1 --block_size 8",
                    r"(?s)3 characters that it does not know.*'É' \(.*16 positions, the first 8\n",
-                   "--block_size 8", "--block_size 16", dict(block_size=8), "layer_norm"),
+                   dict(block_size=8), "layer_norm"),
     **{position: (f"--max_iters 20 --position {position} --n_kv_head 1 --dropout 0.1",
                   rf"(?s)but for .*--position {position}\b.*2 heads \(1 of keys and values\)",
-                  f"--position {position}", "--position learned",
                   dict(position=position, n_kv_head=1), "self_attention")
        for position in ("rotary", "alibi", "sinusoidal", "none")}}
 
@@ -105,7 +102,7 @@ LIVES = {
 @pytest.mark.parametrize("name", LIVES)
 def test_a_run_that_is_stopped_and_resumed_ends_as_one_left_alone(
         small_text, new_text, trained, tmp_path, monkeypatch, capsys, steady, name):
-    flags, described, keeps, other, options, explained = LIVES[name]
+    flags, described, options, explained = LIVES[name]
     text = new_text if name == "fine-tuned" else small_text
     whole, cut, stop_at = tmp_path / "whole", tmp_path / "cut", 10 if name == "gpt2" else 13
     flags = flags.replace("TRAINED", str(trained)).split()
@@ -126,25 +123,10 @@ def test_a_run_that_is_stopped_and_resumed_ends_as_one_left_alone(
     assert rows(cut) == rows(whole)
     assert same_arrays(cut / "last.npz", whole / "last.npz")
     assert same_arrays(cut / "ckpt.npz", whole / "ckpt.npz")
-    model, tokenizer, *_ = load_checkpoint(cut / "ckpt.npz")
-    assert vars(model.config).items() >= options.items()
-    by_cache, anew = (generate(model, tokenizer, "the ", 60, seed=1, cache=cache)
-                      for cache in (True, False))
-    assert by_cache == anew and len(anew) == 64
-
-    flag, value = other.split()
-    assert f"has {keeps}, which cannot become {value}" in cannot_resume(capsys, cut, flag, value)
+    assert vars(load_checkpoint(cut / "ckpt.npz").model.config).items() >= options.items()
     before = contents(cut)
-    resume(cut, "--explain", *keeps.split())
+    resume(cut, "--explain")
     assert explained in capsys.readouterr().out and contents(cut) == before
-
-
-def test_other_settings_of_a_model_cannot_change_either(capsys, trained, tmp_path):
-    for flag, value in (("--dropout", 0.5), ("--ngram_dropout", 0.5), ("--ngrams", 2),
-                        ("--n_kv_head", 1), ("--mlp_bias", None), ("--seed", 5)):
-        more = [flag] if value is None else [flag, str(value)]
-        assert re.search(f"has {flag} .*, which cannot become {value or True}",
-                         cannot_resume(capsys, trained, *more))
 
 
 def test_a_run_that_was_moved_is_resumed_where_it_is_now(trained, out_dir, monkeypatch):
@@ -154,17 +136,6 @@ def test_a_run_that_was_moved_is_resumed_where_it_is_now(trained, out_dir, monke
     kept = load_checkpoint(out_dir / "last.npz").training
     assert kept["state"]["iteration"] == 41 and kept["settings"]["out_dir"] == "out"
     assert contents(trained) == before
-
-
-@pytest.mark.skipif(compiled.thread_limit()[0] == 1, reason="there is one processor")
-def test_a_run_is_resumed_where_there_are_fewer_processors(small_text, tmp_path, monkeypatch,
-                                                           capsys):
-    run(small_text, tmp_path, "--max_iters", "0", "--threads", "2")
-    monkeypatch.setattr(compiled, "thread_limit", lambda: (1, "this machine has 1 processor"))
-    said = cannot_resume(capsys, tmp_path, "--max_iters", "1", "--threads", "2")
-    assert "--threads is at most 1 here, not 2" in said
-    resume(tmp_path, "--max_iters", "1")
-    assert load_checkpoint(tmp_path / "last.npz").training["settings"]["threads"] == 1
 
 
 def test_two_small_batches_accumulate_to_the_gradient_of_one(small_text, tmp_path):
@@ -191,8 +162,7 @@ def test_without_clipping_the_gradient_stays_whole(small_text, tmp_path):
     (dict(bias=True), None), (dict(bias=True), (8, 8, 8)),
     (dict(bias=True, n_kv_head=1), (8, 4, 4)),
     (dict(norm="rms_gain", activation="swiglu", n_inner=5, tied=False), (8, 8, 8))])
-def test_muon_gets_the_matrices_of_blocks_and_adamw_the_rest_with_weight_decay_of_matrices_only(
-        options, sections):
+def test_muon_gets_the_matrices_of_blocks_and_adamw_decays_other_matrices_only(options, sections):
     model = Transformer(TransformerConfig(9, 8, 2, 2, 8, **options))
     names, matrices = {id(p): name for name, p in model.named_parameters()}, []
     if sections:
@@ -224,30 +194,6 @@ def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatc
 
 
 # State
-
-def test_a_state_survives_json_exactly():
-    state = State(seed=3)
-    for i in range(5):
-        state.note_step(1 / (i + 3), 0.1)
-        state.batches.random(7), state.dropout.random()
-    assert state.note_evaluation(2.0) and not state.note_evaluation(2.5)
-    state.note_step(0.1 + 0.2, 1e-3)
-    state.note_step(1e17, 1e-3)         # above all whole numbers that a float has
-    other = State(seed=4)
-    other.restore(json.loads(json.dumps(state.saved())))
-    assert other.saved() == state.saved()
-    assert other.batches.random() == state.batches.random()
-    assert other.dropout.random() == state.dropout.random()
-    assert State(seed=3).batches.random() != State(seed=3).dropout.random()
-
-
-@pytest.mark.parametrize("change", [
-    {"iteration": "x"}, {"best": None}, {"losses": 3}, {"batches": None}, {"batches": {}},
-    {"dropout": {"bit_generator": "MT19937"}}], ids=str)
-def test_a_state_of_another_kind_is_refused_in_a_line(change):
-    state = State(seed=0)
-    assert "train anew" in refusal(ValueError, state.restore, state.saved() | change)
-
 
 def test_a_state_counts_steps_and_remembers_the_last_hundred_losses():
     state = State(seed=0)
@@ -298,8 +244,7 @@ def test_a_log_is_read_as_it_was_written_and_whole_whenever_it_is_read(tmp_path,
     "", "iter,train_loss\n1,2\n", "{}\n0,,4.1,4e-5,0", "{}\n0,,4.1,4e-5,0,0,0", "{}\n,,4,4e-5,0,0",
     "{}\n0,,nan,4e-5,0,0", "{}\n0,,4.1,inf,0,0", "{}\n0,,4.1,x,0,0", "{}\n\n", "\0", b"\xff\xfe",
     None])
-def test_a_log_that_is_damaged_or_lost_is_refused_and_a_resumed_run_begins_a_new_one(
-        tmp_path, capsys, lines):
+def test_a_log_that_is_damaged_or_lost_is_refused_and_begun_anew(tmp_path, capsys, lines):
     path = tmp_path / "log.csv"
     if lines is not None:
         written(path, lines.format(",".join(Log.COLUMNS)) if isinstance(lines, str) else lines)
@@ -351,7 +296,7 @@ def test_a_full_disk_leaves_what_was_saved_and_says_what_to_do(out_dir):
         cwd=os.path.dirname(train.__file__), capture_output=True, text=True)
     assert said.returncode == 1 and "Traceback" not in said.stderr
     line = said.stderr.strip().splitlines()[-1]
-    assert line.startswith(f"train.py: cannot write into {out_dir}: File too large")
+    assert line.startswith(f"train.py: cannot use {out_dir / 'last.npz'}: File too large")
     assert line.endswith(f"python train.py --init_from resume --out_dir {out_dir}")
     assert before == {name: (out_dir / name).read_bytes() for name in before}
     assert not list(out_dir.glob("*.part")) and "Exception ignored" not in said.stderr
@@ -369,8 +314,7 @@ def test_a_second_run_into_the_same_folder_is_refused(out_dir, small_text, tmp_p
 
 
 @pytest.mark.parametrize("damaged", [True, False])
-def test_a_damaged_or_lost_last_checkpoint_is_named_and_the_one_before_it_used(
-        trained, out_dir, capsys, damaged):
+def test_of_a_damaged_or_lost_checkpoint_the_one_before_is_used(trained, out_dir, capsys, damaged):
     last, previous = out_dir / "last.npz", (out_dir / "previous.npz").read_bytes()
     whole = last.read_bytes()
     last.write_bytes(whole[:-1000]) if damaged else last.unlink()
@@ -437,8 +381,7 @@ def test_an_earlier_run_is_set_aside_and_not_lost(small_text, tmp_path, capsys):
         one, two, out_dir) for name in ("ckpt.npz", "last.npz")] == [4, 4, 5, 5, 6, 6]
 
 
-def test_what_a_run_could_not_load_again_ends_it_before_the_first_step(
-        small_text, out_dir, capsys, monkeypatch):
+def test_what_could_not_be_loaded_ends_a_run(small_text, out_dir, capsys, monkeypatch):
     before = contents(out_dir)
     monkeypatch.setattr(State, "saved", lambda state: "no object")
     monkeypatch.setattr(mg.AdamW, "step", None)
@@ -450,31 +393,26 @@ def test_what_a_run_could_not_load_again_ends_it_before_the_first_step(
 @pytest.mark.parametrize("name, value", [
     ("settings", {}), ("settings", {"n_layer": "1"}), ("settings", {"unknown": 1}),
     ("settings", {"data": "no such\nfile"}), ("settings", None), ("text", None), ("text", "0"),
-    ("state", None), ("state", {}), ("state", {"batches": {}, "iteration": 1})], ids=str)
-def test_a_file_without_the_record_of_such_a_run_is_refused_in_a_line(trained, tmp_path, capsys,
-                                                                      name, value):
+    ("state", None), ("state", {}), ("state", {"iteration": "x"}), ("state", {"best": None}),
+    ("state", {"losses": 3}), ("state", {"batches": {}}),
+    ("state", {"dropout": {"bit_generator": "MT19937"}}), ("optimizer", None)], ids=str)
+def test_a_file_without_the_record_of_a_run_is_refused(trained, tmp_path, capsys, name, value):
     model, tokenizer, training, _ = load_checkpoint(trained / "last.npz")
-    if name == "settings" and value:
-        value = training["settings"] | value
+    if value and name != "text":
+        value = training[name] | value
     training |= {name: value}
     save_checkpoint(tmp_path / "last.npz", model, tokenizer,
                     {key: kept for key, kept in training.items() if kept is not None},
-                    mg.AdamW(decayed_and_other(model)))
-    said = cannot_resume(capsys, tmp_path)
-    assert said.isprintable() and "Traceback" not in said
-
-
-def test_the_name_of_a_folder_cannot_break_the_line(tmp_path, capsys):
-    assert r"a\nb\x1b" in cannot_resume(capsys, tmp_path / "a\nb\x1b")
+                    mg.AdamW(decayed_and_other(model)) if name != "optimizer" else None)
+    said, none = cannot_resume(capsys, tmp_path), "holds a model, but no run to resume"
+    words = {"state": "train anew" if value else none, "optimizer": none}
+    assert said.isprintable() and words.get(name, "") in said
 
 
 def test_a_run_of_a_version_without_the_options_is_resumed_without_them(trained, tmp_path):
-    with np.load(trained / "last.npz", allow_pickle=False) as file:
-        older = {name: file[name] for name in file.files}
+    older = arrays(trained / "last.npz")
     config, training = (json.loads(str(older[name])) for name in ("config", "training"))
-    for name in ("n_kv_head", "position", "norm", "qk_norm", "activation", "zero_init",
-                 "ngrams", "ngram_rows", "norm_eps", "n_inner", "attention_bias", "mlp_bias",
-                 "rotary_base", "tied"):
+    for name in list(config)[7:]:
         del config[name], training["settings"][name]
     del training["settings"]["optimizer"], training["settings"]["muon_lr"]
     training["state"]["spiked"] = -20       # and with a count that it had
@@ -505,7 +443,10 @@ def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path, mo
 # Fine-tuning: a run that starts from the weights of a checkpoint
 
 def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_path, capsys):
-    run(small_text, tmp_path / "out", "--init_from", str(trained), "--max_iters", "0")
+    flags = "--init_from", str(trained), "--max_iters", "0"
+    run(small_text, tmp_path / "out", *flags, "--explain")
+    assert "with the weights of" in capsys.readouterr().out and not (tmp_path / "out").exists()
+    run(small_text, tmp_path / "out", *flags)
     best = load_checkpoint(trained / "ckpt.npz")
     (iteration, _, loss, _, _, seconds), = rows(tmp_path / "out")[1:]
     assert float(loss) == pytest.approx(best.training["state"]["best"], abs=1e-6)
@@ -514,13 +455,6 @@ def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_pa
     kept = load_checkpoint(tmp_path / "out" / "last.npz").training["settings"]
     assert kept["init_from"] == str(trained / "ckpt.npz")
     assert kept["out_dir"] == str(tmp_path / "out")
-
-
-def test_fine_tuning_on_a_new_text_adds_its_characters_to_the_table(trained, new_text, tmp_path):
-    run(new_text, tmp_path, "--init_from", str(trained / "last.npz"), "--max_iters", "1")
-    known, new = (load_checkpoint(folder / "last.npz") for folder in (trained, tmp_path))
-    assert new.tokenizer.vocabulary == known.tokenizer.vocabulary + "!ZÉ"
-    assert new.training["settings"]["init_from"] == str(trained / "last.npz")
 
 
 def test_fine_tuning_a_model_that_was_made_in_python_can_be_resumed(trained, new_text, tmp_path):
@@ -537,19 +471,6 @@ def test_fine_tuning_may_start_from_the_run_in_its_own_folder(out_dir, new_text)
     run(new_text, out_dir, "--init_from", str(out_dir), "--max_iters", "1")
     assert (out_dir / "earlier.1" / "ckpt.npz").read_bytes() == before
     resume(out_dir, "--max_iters", "2")
-
-
-def test_what_a_run_cannot_start_from_is_refused_in_a_line(trained, new_text, tmp_path, capsys):
-    (tmp_path / "cut.npz").write_bytes((trained / "ckpt.npz").read_bytes()[:-9])
-    save_checkpoint(tmp_path / "pair.npz", EncoderDecoder(3, 6, 1, 2, 8), CharTokenizer("abc"))
-    for init_from, words in (("resum", "did you mean resume?"),
-                             (tmp_path / "cut.npz", "is damaged or no checkpoint"),
-                             (tmp_path / "pair.npz", "holds an encoder-decoder")):
-        assert words in refused(capsys, "--data", new_text, "--out_dir", tmp_path / "out",
-                                "--init_from", init_from)
-    run(new_text, tmp_path / "out", "--init_from", str(trained), "--explain", "--max_iters", "9")
-    assert "with the weights of" in capsys.readouterr().out
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_on_several_texts_is_that_on_all_of_them_in_one(trained, small_text, tmp_path,
@@ -619,9 +540,6 @@ def after_step(patch, number, change):
 @pytest.mark.parametrize("more", [[], ["--gradient_accumulation_steps", "2", "--dropout", "0.2"]])
 def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_path, capsys, more):
     out_dir = tmp_path / "out"
-    run(small_text, out_dir, "--max_iters", "0")
-    saved = contents(out_dir)
-    capsys.readouterr()
     with pytest.raises(SystemExit) as caught:
         run(small_text, out_dir, *BLOWN_UP, *more)
     line, said = caught.value.code, capsys.readouterr().err
@@ -640,13 +558,11 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_
     again = capsys.readouterr().out
     finding = said.strip().split("\n", 1)[1].rstrip()
     assert "the same bit for bit" in again and finding in again
-    assert contents(out_dir / "earlier.1") == saved
     run(small_text, out_dir, "--max_iters", "0")
-    assert (out_dir / "earlier.2" / "nan.npz").exists() and not (out_dir / "nan.npz").exists()
+    assert (out_dir / "earlier.1" / "nan.npz").exists() and not (out_dir / "nan.npz").exists()
 
 
-def test_a_run_that_ended_at_a_nan_is_resumed_as_if_there_had_been_none(small_text, tmp_path,
-                                                                        monkeypatch):
+def test_a_run_that_ended_at_a_nan_is_resumed_as_if_without(small_text, tmp_path, monkeypatch):
     run(small_text, tmp_path / "whole", "--max_iters", "20")
     with monkeypatch.context() as patch:
         poison(patch, 14)
@@ -657,8 +573,7 @@ def test_a_run_that_ended_at_a_nan_is_resumed_as_if_there_had_been_none(small_te
     assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
 
 
-def test_a_skipped_step_leaves_weights_and_optimiser_as_they_were(small_text, tmp_path, capsys,
-                                                                  monkeypatch):
+def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatch):
     flags = ["--max_iters", "20", "--dropout", "0.1", "--on_nan", "skip"]
     with monkeypatch.context() as patch:
         true_losses = poison(patch, 3, 14)
@@ -681,14 +596,10 @@ def test_a_skipped_step_leaves_weights_and_optimiser_as_they_were(small_text, tm
     assert "of 20 steps 2 were skipped" in said.out
 
     # Kept are the weights, the batch and the generators as they were before the step.
-    model, tokenizer, training, _ = load_checkpoint(tmp_path / "skipped" / "nan.npz")
-    bad, state = restored(training), State(seed=0)
-    state.restore(training["state"])
+    model, _, training, _ = load_checkpoint(tmp_path / "skipped" / "nan.npz")
+    bad = restored(training)
     now, _ = repeat(bad, model)
-    assert (bad.number, state.iteration) == (3, 2) and now.loss == true_losses[2]
-    ids, _ = data.split(tokenizer.encode(data.read_text(str(small_text))))
-    drawn = data.random_batch(ids, 4, 16, state.batches)
-    assert all(np.array_equal(a, b) for a, b in zip(drawn, *bad.batches, strict=True))
+    assert (bad.number, training["state"]["iteration"], now.loss) == (3, 2, true_losses[2])
 
     with monkeypatch.context() as patch:
         poison(patch, 3)
@@ -716,8 +627,7 @@ def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(sma
 @pytest.mark.parametrize("spoil, last", [
     (lambda adamw: adamw.param_groups[0]["params"][0].data.fill(math.inf), "loss of step 8 is nan"),
     (lambda adamw: adamw.v[0].fill(math.inf), "loss of step 9 is nan")])    # weights a step later
-def test_what_is_not_finite_never_takes_the_place_of_a_checkpoint(small_text, tmp_path, monkeypatch,
-                                                                  spoil, last):
+def test_what_is_not_finite_replaces_no_checkpoint(small_text, tmp_path, monkeypatch, spoil, last):
     after_step(monkeypatch, 7, spoil)
     with pytest.raises(SystemExit, match=last):
         run(small_text, tmp_path, "--max_iters", "10", "--checkpoint_interval", "1e-9")
@@ -725,8 +635,7 @@ def test_what_is_not_finite_never_takes_the_place_of_a_checkpoint(small_text, tm
 
 
 @pytest.mark.parametrize("on_nan", ["stop", "skip"])
-def test_a_validation_loss_that_is_not_finite_ends_the_run_and_is_not_logged(
-        small_text, tmp_path, capsys, monkeypatch, on_nan):
+def test_a_validation_loss_of_nan_ends_the_run(small_text, tmp_path, capsys, monkeypatch, on_nan):
     def spoil(optimizer):
         optimizer.param_groups[0]["params"][-1].data[0, 0] = math.nan
     after_step(monkeypatch, 10, spoil)
@@ -757,20 +666,17 @@ def iterations(out_dir):
 @pytest.mark.parametrize("flags, end", [
     (["--minutes", "0.1"], 24), (["--minutes", "0.1", "--max_iters", "15"], 15),
     (["--minutes", "0.1", "--max_iters", "50"], 24), (["--minutes", "0.001"], 1)])
-def test_a_run_by_the_clock_ends_at_its_minutes_or_its_steps(small_text, tmp_path, capsys, steady,
-                                                             flags, end):
+def test_a_run_ends_at_its_minutes_or_its_steps(small_text, tmp_path, capsys, steady, flags, end):
     run(small_text, tmp_path, *flags)
     assert iterations(tmp_path) == [i for i in range(0, end, 10)] + [end]
     assert float(rows(tmp_path)[-1][-1]) == end / 4
     said = capsys.readouterr().out
-    assert re.search(rf"\ntraining    .*\b{flags[1]} minutes of .* on (?!1 threads)\d+ threads?\n"
-                     r" {12}\(evaluating, compiling and saving not counted\)\n", said)
+    assert "\n            (evaluating, compiling and saving not counted)\n" in said
     assert "inf" not in said and "None" not in said
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
-def test_by_the_clock_the_rate_falls_with_the_time_and_not_with_the_steps(
-        small_text, tmp_path, steady, schedule):
+def test_by_the_clock_the_rate_falls_with_the_time(small_text, tmp_path, steady, schedule):
     run(small_text, tmp_path, "--minutes", "0.1", "--schedule", schedule, "--eval_interval", "1",
         "--decay_share", "0.5")
     curve = {"cosine": lambda at: (1 + math.cos(math.pi * at)) / 2,
