@@ -7,7 +7,6 @@ import os
 import pathlib
 import sys
 import tracemalloc
-import zipfile
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -350,13 +349,6 @@ def test_a_damaged_file_is_refused_in_a_line(saved, damage):
     saved.write_bytes(damage(saved.read_bytes()))
     assert (f"{saved} {DAMAGED}its seal is missing or does not match, so it is cut short"
             in refused(saved))
-
-
-def test_a_zip_of_other_things_is_refused(path):
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("readme.txt", "hello")
-    refused(path)
-    assert "missing config" in refused(write(path, {"x": np.ones(3), "y": np.zeros(2)}))
 
 
 def test_a_missing_array_is_named(saved):

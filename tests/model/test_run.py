@@ -354,19 +354,16 @@ def test_a_best_model_that_is_newer_than_the_last_checkpoint_stays_the_best(out_
 
 
 def test_checkpoints_are_written_between_evaluations(small_text, tmp_path, monkeypatch):
-    def steps_saved(*flags):
-        saved, real = [], runs.save_checkpoint
+    saved, real = [], runs.save_checkpoint
 
-        def save_checkpoint(path, *arguments, **more):
-            if path.name == "last.npz":
-                saved.append(arguments[2]["state"]["iteration"])
-            real(path, *arguments, **more)
-        with monkeypatch.context() as patch:
-            patch.setattr(runs, "save_checkpoint", save_checkpoint)
-            run(small_text, tmp_path, "--max_iters", "12", *flags)
-        return saved
-    assert steps_saved() == steps_saved("--checkpoint_interval", "0") == [0, 10, 12]
-    assert steps_saved("--checkpoint_interval", "1e-9") == [*range(13)]
+    def save_checkpoint(path, *arguments, **more):
+        if path.name == "last.npz":
+            saved.append(arguments[2]["state"]["iteration"])
+        real(path, *arguments, **more)
+    monkeypatch.setattr(runs, "save_checkpoint", save_checkpoint)
+    for interval in ("300", "0", "1e-9"):
+        run(small_text, tmp_path, "--max_iters", "12", "--checkpoint_interval", interval)
+    assert saved == [0, 10, 12, 0, 10, 12, *range(13)]
 
 
 def test_an_earlier_run_is_set_aside_and_not_lost(small_text, tmp_path, capsys):
