@@ -66,15 +66,6 @@ def test_the_first_id_does_not_count():
     assert ngram_losses(train, val, 3, 3) == expected
 
 
-def test_a_table_and_sorting_count_alike(lantern, monkeypatch):
-    train, val, vocab_size = lantern[0][:30_000], lantern[1][:3_000], lantern[2]
-    by_limit = []
-    for limit in (0, 10**9):
-        monkeypatch.setattr(ngrams, "TABLE_LIMIT", limit)
-        by_limit.append(ngram_losses(train, val, vocab_size, orders=4))
-    assert by_limit[0] == by_limit[1]
-
-
 def test_the_kind_of_integer_does_not_matter(lantern):
     train, val, vocab_size = lantern[0][:3000], lantern[1][:300], lantern[2]
     for dtype in (np.uint8, np.uint16, np.int32):

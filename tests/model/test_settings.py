@@ -11,7 +11,7 @@ import pytest
 
 import data
 from model.command import Parser
-from model.settings import (GPT2, LEAST_STEPS, MODEL, MODERN, RECIPES, Settings, completed,
+from model.settings import (GPT2, LEAST_STEPS, MODERN, RECIPES, Settings, completed,
                             described, problems_of_folder, problems_of_ranks,
                             resolve, settings_of)
 from model.transformer import TransformerConfig
@@ -26,13 +26,6 @@ def test_all_that_cannot_work_is_found_at_once_and_the_defaults_work():
     assert [line.split()[0] for line in s.problems()] == [
         "--batch_size", "--position", "--beta2", "--grad_clip", "--n_embd"]
     assert Settings().problems() == Settings().warnings() == []
-
-
-def test_the_model_has_the_settings_of_its_options():
-    s = Settings(n_layer=2, n_kv_head=2, norm="rms", tied=False)
-    config = s.model_config(5)
-    assert config.vocab_size == 5 and vars(config) == {"vocab_size": 5} | {
-        name: getattr(s, name) for name in MODEL}
 
 
 def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():

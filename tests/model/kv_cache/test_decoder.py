@@ -31,7 +31,7 @@ NARROW = dict(vocab_size=5, block_size=3, n_layer=1, n_head=1, n_embd=1, bias=Tr
 ODD = dict(vocab_size=9, block_size=6, n_layer=1, n_head=3, n_embd=15, position="alibi")
 PARTS = pairwise(
     [dict(vocab_size=V, block_size=T, n_layer=L)
-     for V, T, L in ((65, 35, 3), (11, 9, 1), (2, 1, 1), (200, 18, 2))],
+     for V, T, L in ((65, 35, 3), (11, 9, 1), (200, 18, 2))],
     [dict(n_embd=C, n_head=H, n_kv_head=G)
      for C, H, G in ((4, 1, None), (36, 6, 1), (40, 5, None), (72, 4, 2), (136, 2, None))],
     [dict(position=position) for position in POSITIONS],
@@ -40,7 +40,7 @@ PARTS = pairwise(
     [dict(qk_norm=True), dict(attention_bias=True, rotary_base=100.0),
      dict(mlp_bias=True, tied=False)],
     [dict(zero_init=True), dict(ngrams=6, ngram_rows=7), dict(n_inner=1), dict(n_inner=800)])
-SHAPES = [USUAL, MODERN, LLAMA, NARROW, ODD,
+SHAPES = [USUAL, MODERN, LLAMA, NARROW, ODD, USUAL | dict(vocab_size=2, block_size=1),
           *(functools.reduce(operator.or_, parts) for parts in PARTS)]
 
 
