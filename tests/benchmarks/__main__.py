@@ -5,9 +5,8 @@
     sampling    characters a second, of one sequence and of 16 at once
     kernels     each kernel beside its formula in NumPy and PyTorch's op
     tiles       the innermost loops of products, for this and other processors
-    start       from `python train.py` to its first step, `model.sample` to its first character
     ranks       steps of ranks, and how they would scale; needs an MPI
-    real        tokens a second from the model of --out_dir, beside `transformers`
+    real        tokens a second from the model of --out_dir, beside `transformers`, and its start
     board       the loss that each recipe reaches by the clock, over seeds; takes hours
     ablation    the same of the modern recipe without each of its parts
 
@@ -23,7 +22,7 @@ import sys
 from tests.benchmarks.sizes import MODES, RECIPES, SIZES
 from tests.flags import add_flags, not_negative, parser, positive, whole
 
-DEFAULT = ("step", "recipe", "sampling", "kernels", "tiles", "start")
+DEFAULT = ("step", "recipe", "sampling", "kernels", "tiles")
 BY_THE_CLOCK = ("board", "ablation")
 WHAT = (*DEFAULT, "ranks", "real", *BY_THE_CLOCK)
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
@@ -69,9 +68,8 @@ def main(argv: list[str] | None = None) -> None:
     of_a_size = {"step": steps.measure_step, "sampling": steps.measure_sampling,
                  "kernels": kernels.measure_kernels}
     of_its_own = {"recipe": steps.measure_recipes, "tiles": tiles.measure_tiles,
-                  "start": real.measure_start, "ranks": ranks.measure_ranks,
-                  "real": real.measure_real, "board": board.measure_board,
-                  "ablation": board.measure_ablation}
+                  "ranks": ranks.measure_ranks, "real": real.measure_real,
+                  "board": board.measure_board, "ablation": board.measure_ablation}
     try:
         to = report.Report(options.json, report.earlier(options))
         for what in options.what:

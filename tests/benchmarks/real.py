@@ -1,4 +1,4 @@
-"""Starts of processes; and the model of a folder, such as a converted one, by transformers too."""
+"""The model of a folder, such as a converted one, beside transformers; and the start of sampling."""
 import argparse
 import importlib.util
 import os
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 
 import numba
@@ -33,67 +32,32 @@ AGREEMENT = 1e-3        # of the logits of both sides, relative to the largest
 ABSENT = "transformers: absent, because it is not installed"
 
 
-def measure_start(options: argparse.Namespace, report: Report) -> None:
-    """Time train.py until the end of its first step, and model.sample until its first character,
-    with that model."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        out_dir = os.path.join(folder, "out")
-        train = ["train.py", "--max_iters", "2", "--eval_interval", "1", "--eval_iters", "1",
-                 "--threads", str(options.threads), "--out_dir", out_dir]
-        show_starts(options, report, folder, {
-            "train.py, to the end of its first step":
-                (train, lambda line: line.split()[:2] == ["step", "1"]),
-            "model.sample, to its first character": first_token(out_dir)})
-
-
-def first_token(out_dir: str | os.PathLike) -> tuple[list[str], Callable[[str], bool]]:
-    """Return the command that draws one token, and whether a line comes with it."""
-    return (["-m", "model.sample", "--out_dir", os.fspath(out_dir), "--max_new_tokens", "1"],
-            lambda line: not line.startswith("compiling"))
-
-
-def show_starts(options: argparse.Namespace, report: Report, folder: str,
-                starts: dict[str, tuple[list[str], Callable[[str], bool]]]) -> None:
-    """Show the seconds until each command writes a certain line, without and with kernels on
-    disk."""
-    rounds, _ = plan(options, WARM_STARTS, 1)
-    seconds = {name: [] for name in starts}
-    for i in range(1 + rounds):
-        say(f"start: {i + 1} of {1 + rounds}")
-        for name, (command, done) in starts.items():
-            seconds[name].append(seconds_until(done, command, folder))
-    report.table("From the start of a process",
-                 {"seconds": "{}", "kernels compiled": "{:.2f}", "on disk, median": "{:.2f}"},
-                 [[name, took[0], statistics.median(took[1:])] for name, took in seconds.items()],
-                 [f"One by one, {name}: " + ", ".join(f"{s:.2f}" for s in took) + " s."
-                  for name, took in seconds.items()])
-
-
-def seconds_until(done: Callable[[str], bool], command: list[str], folder: str) -> float:
-    """Return the seconds until a command of Python writes a certain line; then end it.  Its kernels
-    are kept in the folder."""
-    environment = os.environ | {"NUMBA_CACHE_DIR": os.path.join(folder, "kernels"),
-                                "PYTHONUNBUFFERED": "1"}
-    line, started = "", time.perf_counter()
-    with subprocess.Popen([sys.executable, *command], cwd=ROOT, env=environment, text=True,
-                          encoding="utf-8", stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT) as process:
-        try:
-            for line in process.stdout:
-                if done(line):
-                    return time.perf_counter() - started
-        finally:
-            process.kill()
-    sys.exit(f"{' '.join(command[:2])} ended too early: {line.strip()}")
-
-
 def measure_real(options: argparse.Namespace, report: Report) -> None:
     """Measure the tokens of the model of --out_dir, and the time to its first token."""
     out_dir = options.out_dir.resolve()
     measure_tokens(options, report, out_dir / BEST)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        show_starts(options, report, folder, {
-            "model.sample, to its first token": first_token(out_dir)})
+    rounds, _ = plan(options, WARM_STARTS, 1)
+    say(f"real: {1 + rounds} starts")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as kernels:
+        cold, *warm = [seconds_to_a_token(out_dir, kernels) for _ in range(1 + rounds)]
+    report.table("From the start of model.sample to its first token",
+                 {"": "{}", "seconds": "{:.2f}"},
+                 [["kernels compiled", cold], ["kernels on disk, median", statistics.median(warm)]],
+                 [f"All starts with kernels on disk: {', '.join(f'{s:.2f}' for s in warm)} s."])
+
+
+def seconds_to_a_token(out_dir: pathlib.Path, kernels: str) -> float:
+    """Return the seconds until model.sample writes a token; its kernels are kept in a folder."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": kernels, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "model.sample", "--out_dir", out_dir, "--max_new_tokens", "1"]
+    line, started = "", time.perf_counter()
+    with subprocess.Popen(command, cwd=ROOT, env=environment, text=True, encoding="utf-8",
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        for line in process.stdout:
+            if not line.startswith("compiling"):
+                process.kill()
+                return time.perf_counter() - started
+    sys.exit(f"model.sample ended too early: {line.strip()}")
 
 
 def measure_tokens(options: argparse.Namespace, report: Report, path: pathlib.Path) -> None:
