@@ -1,4 +1,4 @@
-"""The model of a folder, such as a converted one, beside transformers; and the start of sampling."""
+"""The model of a folder, such as a converted one, beside transformers; and its start."""
 import argparse
 import importlib.util
 import os

@@ -46,18 +46,12 @@ def batches(count):
 
 
 @pytest.mark.parametrize("recipe", ["modern", "gpt2"])
-def test_the_twin_has_the_loss_and_logits_of_the_model(recipe):
-    _, model, _, twin = peers(recipe)
+def test_the_twin_has_the_logits_of_the_model_and_steps_take_it_to_the_same_weights(recipe):
+    s, model, optimizer, twin = peers(recipe)
     ids, targets = batches(1)[0]
-    loss = mg.cross_entropy(model(ids), targets).item()
-    assert abs(twin.evaluate(ids, targets, 3) - loss) < 1e-5
     last = twin.twin(torch.from_numpy(ids)).detach().numpy()
     assert np.allclose(last[:, 0], model(ids).data[:, -1], atol=1e-5)
-
-
-@pytest.mark.parametrize("recipe", ["modern", "gpt2"])
-def test_steps_take_the_twin_to_the_weights_of_the_model(recipe):
-    s, model, optimizer, twin = peers(recipe)
+    assert abs(twin.evaluate(ids, targets, 3) - mg.cross_entropy(model(ids), targets).item()) < 1e-5
     before = {name: w.copy() for name, w in model.state_dict().items()}
     highest = [group["lr"] for group in optimizer.param_groups]
     for step, (ids, targets) in enumerate(batches(STEPS), start=1):
@@ -87,17 +81,16 @@ def test_the_twin_goes_back_to_its_best_weights():
     assert twin.evaluate(x, y, 4) == best
 
 
-@pytest.mark.parametrize("name, value", [
-    ("position", "alibi"), ("n_kv_head", 2), ("norm", "rms_gain"), ("activation", "swiglu"),
-    ("norm_eps", 1e-6), ("n_inner", 40), ("attention_bias", True), ("mlp_bias", True),
-    ("rotary_base", 500.0), ("tied", False)])
-def test_what_the_twin_has_not_is_refused(name, value):
+def test_what_the_twin_has_not_is_refused():
     from types import SimpleNamespace
 
     from tests.benchmarks.twin import Twin
-    config = Settings(**{name: value}).model_config(11)
-    with pytest.raises(ValueError, match=f"of {name} the twin has .*; and not {value}"):
-        Twin(SimpleNamespace(**dataclasses.asdict(config)))
+    for name, value in dict(position="alibi", n_kv_head=2, norm="rms_gain", activation="swiglu",
+                            norm_eps=1e-6, n_inner=40, attention_bias=True, mlp_bias=True,
+                            rotary_base=500.0, tied=False).items():
+        config = Settings(**{name: value}).model_config(11)
+        with pytest.raises(ValueError, match=f"of {name} the twin has .*; and not {value}"):
+            Twin(SimpleNamespace(**dataclasses.asdict(config)))
 
 
 def test_the_twin_leaves_out_ngrams_as_a_whole_while_it_trains():

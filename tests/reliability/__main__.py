@@ -12,10 +12,6 @@ compute everything in processes that compile and in processes that load, and com
 
     python -m tests.reliability bits --rounds 10 --cpu haswell
 
-save, load, resume and sample with random settings:
-
-    python -m tests.reliability saves --count 1000
-
 and give the program damaged files, and random input:
 
     python -m tests.reliability damage --count 100000
@@ -34,7 +30,7 @@ import tempfile
 
 from tests.flags import add_flags, parser
 
-COMMANDS = ("writes", "kills", "ranks", "soak", "bits", "saves", "damage", "fuzz")
+COMMANDS = ("writes", "kills", "ranks", "soak", "bits", "damage", "fuzz")
 TRAINING = ("writes", "kills", "ranks", "soak")     # which take flags of train.py
 
 

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from typing import NamedTuple
 
 from model.checkpoint import CheckpointError, load_last
 from tests.flags import whole
@@ -21,13 +20,6 @@ from tests.reliability import runs
 SIZES = 2, 3, 4
 WITHIN = 10.0       # seconds in which all ranks must end after one of them
 FLAGS = runs.FLAGS | {"steps": (whole, 200, "of a run")}
-
-
-class Kill(NamedTuple):
-    """The state after a kill."""
-    took: float         # seconds until all ranks had ended
-    kept: int           # steps in the checkpoint
-    problem: str
 
 
 def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
@@ -41,7 +33,9 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
         return runs.start(out_dir, flags, launcher, **OPEN_MPI)
 
     def kill(process: subprocess.Popen, out_dir: pathlib.Path, number: int, draw: random.Random
-             ) -> Kill | None:
+             ) -> tuple[float, int, str] | None:
+        """Return the seconds until all ranks had ended, the steps in the checkpoint, and what is
+        wrong, if anything is."""
         size, stepping = int(process.args[2]), draw.random() < 0.7
 
         def ranks():
@@ -56,30 +50,23 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
         while (took := time.monotonic() - killed) < WITHIN and any(
                 pathlib.Path(f"/proc/{number}").exists() for number in ranks()):
             time.sleep(0.01)
-        met = Kill(took, *examined(out_dir, took))
-        if met.problem:
-            print(f"kill {number + 1}, of {size} ranks: {met.problem}", flush=True)
-        return met
+        problem = f"ranks ran on for {took:.1f} s" if took > WITHIN else ""
+        kept, steps = runs.checkpoint(out_dir)
+        try:
+            if kept:
+                load_last(out_dir)
+        except CheckpointError as error:
+            problem = str(error)
+        if problem:
+            print(f"kill {number + 1}, of {size} ranks: {problem}", flush=True)
+        return took, steps, problem
     kills, ended, different = runs.end_alike(
         options, folder, ["--batch_size", "12", "--reduce", "exact"], start, kill)
-    wrong = different + sum(bool(kill.problem) for kill in kills)
+    took, steps, problems = zip(*kills)
+    wrong = different + sum(map(bool, problems))
     print(f"kills                       {len(kills)}, over {ended} runs of {options.steps} steps "
           f"on {', '.join(map(str, SIZES))} ranks; resumed from steps "
-          f"{', '.join(str(kill.kept) for kill in kills)}\n"
-          f"until all ranks had ended   {max(kill.took for kill in kills):.2f} s at most\n"
+          f"{', '.join(map(str, steps))}\n"
+          f"until all ranks had ended   {max(took):.2f} s at most\n"
           f"damaged, late or different  {wrong}")
     return not wrong
-
-
-def examined(out_dir: pathlib.Path, took: float) -> tuple[int, str]:
-    """Return the steps that a checkpoint holds after a kill, and what is wrong, if anything is."""
-    kept, problem = runs.checkpoint(out_dir), ""
-    if kept is None:
-        return 0, problem
-    try:
-        load_last(out_dir)
-    except CheckpointError as error:
-        problem = str(error)
-    if took > WITHIN:
-        problem = f"ranks ran on for {took:.1f} s"
-    return runs.contents(kept)["state/iteration"], problem

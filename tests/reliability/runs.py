@@ -100,7 +100,7 @@ def end_alike(options: Any, folder: pathlib.Path, flags: list[str],
     kills, ended, different = [], 0, 0
     while len(kills) < options.count or not ended or (folder / f"killed{ended}").exists():
         cut = folder / f"killed{ended}"
-        process = start_one(cut, ["--init_from", "resume"] if checkpoint(cut) else flags)
+        process = start_one(cut, ["--init_from", "resume"] if checkpoint(cut)[0] else flags)
         if len(kills) < options.count and (met := kill(process, cut, len(kills), draw)):
             kills.append(met)
             continue
@@ -112,9 +112,12 @@ def end_alike(options: Any, folder: pathlib.Path, flags: list[str],
     return kills, ended, different
 
 
-def checkpoint(folder: pathlib.Path) -> pathlib.Path | None:
-    """Return what a run in this folder would be resumed from."""
-    return next((path for name in (LAST, PREVIOUS) if (path := folder / name).exists()), None)
+def checkpoint(folder: pathlib.Path) -> tuple[pathlib.Path | None, int]:
+    """Return what a run in this folder would be resumed from, and how many steps are in it."""
+    for path in (folder / LAST, folder / PREVIOUS):
+        if path.exists():
+            return path, contents(path)["state/iteration"]
+    return None, 0
 
 
 def differences(folder: pathlib.Path, other: pathlib.Path) -> list[str]:

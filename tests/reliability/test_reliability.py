@@ -10,7 +10,7 @@ import numba
 import pytest
 
 from model import CheckpointError
-from tests.reliability import damage, saves
+from tests.reliability import damage
 from tests.reliability.runs import differences
 
 TINY = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
@@ -60,16 +60,6 @@ def test_sums_over_rows_have_the_same_bits_however_they_are_compiled(said):
     assert int(first.split()[0]) > 100
     assert [line.rpartition(": ")[0] for line in others] == ["compiled without vectorisers",
                                                              "loaded without vectorisers"]
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_model_of_random_settings_is_saved_loaded_resumed_and_sampled(tmp_path, seed):
-    saves.check_model(seed, tmp_path)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_run_of_random_settings_is_resumed_and_sampled(tmp_path, seed):
-    saves.check_run(seed, tmp_path / "run")
 
 
 # In so short a time, 1 % is no more than the two arenas that Python may take at any moment.

@@ -43,7 +43,8 @@ def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
         if not where:                       # it ended before
             break
         places += 1
-        code, _ = forked(train_in, cut, ["--init_from", "resume"] if checkpoint(cut) else flags)
+        code, _ = forked(train_in, cut, ["--init_from", "resume"] if checkpoint(cut)[0] else
+                         flags)
         found = [f"resumed, it ended with {code}"] if code else differences(cut, folder / "whole")
         found += [f"{part.name} was left" for part in cut.glob("*.part")]
         for what in found:
