@@ -64,7 +64,7 @@ def test_the_twin_has_the_logits_of_the_model_and_steps_take_it_to_the_same_weig
         optimizer.zero_grad()
         theirs = twin.step(ids, targets, s.learning_rate / step, s.muon_lr / step)
         assert abs(theirs - loss.item()) < 1e-4
-    for name, w in twin.weights().items():
+    for name, w in twin.twin.state_dict().items():
         assert np.allclose(w, model.state_dict()[name], atol=1e-4), name
         assert not np.allclose(w, before[name], atol=1e-3), f"{name} has hardly moved"
 

@@ -267,9 +267,6 @@ class PyTorch:
                                        **settings, fused=True)
         self.best = None
 
-    def ready(self) -> None:
-        """All is loaded."""
-
     def step(self, ids: np.ndarray, targets: np.ndarray, lr: float | None = None,
              muon_lr: float | None = None) -> float:
         """Train on one batch (B, T), at rates that may be others than before; returns the loss
@@ -304,10 +301,6 @@ class PyTorch:
         """To the best weights."""
         self.twin.load_state_dict(self.best)
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """By name."""
-        return {name: p.numpy() for name, p in self.twin.state_dict().items()}
-
     def generate(self, ids: np.ndarray, count: int) -> None:
         """Draw `count` characters after ids (B, T)."""
         self.twin.eval()
@@ -321,9 +314,6 @@ class Pretrained:
         from transformers import AutoModelForCausalLM
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.model.generation_config.eos_token_id = None        # which would end a text early
-
-    def ready(self) -> None:
-        """Do nothing; the model is loaded."""
 
     @torch.inference_mode()
     def logits(self, ids: np.ndarray) -> np.ndarray:

@@ -4,12 +4,10 @@ import os
 import random
 import re
 import shutil
-from unittest import mock
 
 import numba
 import pytest
 
-from model import CheckpointError
 from tests.reliability import damage
 from tests.reliability.runs import differences
 
@@ -82,6 +80,7 @@ def test_random_input_has_a_plain_answer(said):
 
 def test_a_damaged_checkpoint_is_refused_whatever_the_damage(tmp_path):
     damage.save_small(tmp_path / "small.npz")
+    assert damage.fault(tmp_path / "small.npz") == "accepted"
     whole, draw = (tmp_path / "small.npz").read_bytes(), random.Random(0)
     spoilt = [whole[:size] for size in range(0, len(whole), 29)]
     spoilt += [damage.mutated(whole, draw) for _ in range(500)]
@@ -90,15 +89,6 @@ def test_a_damaged_checkpoint_is_refused_whatever_the_damage(tmp_path):
     for content in spoilt + changed[::53]:
         (tmp_path / "spoilt.npz").write_bytes(content)
         assert damage.fault(tmp_path / "spoilt.npz") == ""
-
-
-def test_an_accepted_file_another_error_and_a_second_line_are_faults(tmp_path, monkeypatch):
-    damage.save_small(tmp_path / "small.npz")
-    assert damage.fault(tmp_path / "small.npz") == "accepted"
-    for error, found in ((KeyError("config"), "KeyError('config')"),
-                         (CheckpointError("a\nb"), "more than a line: a\nb")):
-        monkeypatch.setattr(damage, "load_checkpoint", mock.Mock(side_effect=error))
-        assert damage.fault(tmp_path / "small.npz") == found
 
 
 def test_the_comparison_finds_what_differs(trained, tmp_path):
