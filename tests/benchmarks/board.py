@@ -36,6 +36,7 @@ WITHOUT = ("--norm layer", "--no-qk_norm", "--position learned", "--activation g
            "--no-zero_init", "--ngrams 1", "--ngram_dropout 0", "--optimizer adamw",
            "--schedule cosine", "--block_size 64 --batch_size 32")
 SPREAD = {"loss": "{:.3f}", "least": "{:.3f}", "most": "{:.3f}", "seeds": "{}"}
+CONDITIONS = "data", "threads", "processor", "system", "software", "BLAS"
 COLOURS = ("#0b62a4", "#c8500a")
 GREY = "#666666"
 ABOVE = 1.3         # times the highest loss: counted n-grams with more are not drawn
@@ -67,20 +68,17 @@ def measure_ablation(options: argparse.Namespace, report: Report) -> None:
 def begin(what: str, notes: list[str], options: argparse.Namespace, report: Report) -> dict:
     """Return an empty board, or with --resume that of the file, if it was measured under the same
     conditions; the report keeps it."""
-    def conditions(board, machine):
-        return {name: board[name] for name in ("data", "threads")} | {
-            name: machine.get(name) for name in ("processor", "system", "software", "BLAS")}
-    found = {"data": options.data, "threads": options.threads, "notes": notes, "counted": {},
-             "runs": []}
+    now = {"data": options.data, "threads": options.threads} | machine()
+    found = {"conditions": {name: now[name] for name in CONDITIONS}, "notes": notes,
+             "counted": {}, "runs": []}
     if options.resume and what in report.content:
-        before = conditions(report.content[what], report.content["machine"])
-        asked = conditions(found, machine())
-        for name in asked:
-            if asked[name] != before[name]:
+        before = report.content[what]
+        for name, value in found["conditions"].items():
+            if value != before["conditions"][name]:
                 sys.exit(f"tests.benchmarks: the {what} in {options.json} has another {name}: "
-                         f"{before[name]}, and not {asked[name]}; its runs do not compare.  Begin "
-                         "a new one with another --json")
-        found["runs"] = report.content[what]["runs"]
+                         f"{before['conditions'][name]}, and not {value}; its runs do not compare."
+                         "  Begin a new one with another --json")
+        found["runs"] = before["runs"]
     report.keep(what, found)
     return found
 
@@ -173,6 +171,7 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
 
 def show(what: str, found: dict, path: pathlib.Path, report: Report) -> None:
     """Show the table of a board or an ablation; of a board also the counted n-grams and a plot."""
+    where = "{data}, --threads {threads}".format_map(found["conditions"])
     rows, notes, groups = [], list(found["notes"]), grouped(found["runs"])
     for (minutes, name), runs in groups.items():
         whole = {run["seed"]: run["loss"] for run in groups.get((minutes, WHOLE), ())}
@@ -186,14 +185,14 @@ def show(what: str, found: dict, path: pathlib.Path, report: Report) -> None:
         columns = {"steps/s": "{:.1f}", "minigrad is": FASTER}
         notes += [f"counted {name}: {loss:.3f}" for name, loss in found["counted"].items()]
         if groups:
-            notes.append(plot(lambda axes: draw(axes, found, groups), 4.6, path))
+            notes.append(plot(lambda axes: draw(axes, found["counted"], groups, where), 4.6, path))
     else:
         columns = {"above it": "{:+.3f}"}
         notes.append(f"Each is {WHOLE} with one part replaced; above it: the mean difference from "
                      f"the loss of {WHOLE} with the same seed.")
     report.table(
-        f"The {what}: validation loss after so many minutes of training steps, {found['data']}, "
-        f"--threads {found['threads']}, nats a character: mean, least and most of the seeds",
+        f"The {what}: validation loss after so many minutes of training steps, {where}, nats a "
+        "character: mean, least and most of the seeds",
         {"": "{}", "min": "{:g}", **SPREAD, "steps": "{:,.0f}", **columns}, rows, notes)
 
 
@@ -216,7 +215,8 @@ def speed(runs: list[dict]) -> float:
     return sum(run["steps"] for run in runs) / sum(run["seconds"] for run in runs)
 
 
-def draw(axes, found: dict, groups: dict[tuple[float, str], list[dict]]) -> None:
+def draw(axes, counted: dict[str, float], groups: dict[tuple[float, str], list[dict]],
+         where: str) -> None:
     """Draw loss over minutes: means, and bars from least to most.  A recipe has its colour, PyTorch
     is dotted; a counted n-gram that is not far above the runs is a level with its name."""
     budgets, names = (list(dict.fromkeys(key[i] for key in groups)) for i in (0, 1))
@@ -231,7 +231,7 @@ def draw(axes, found: dict, groups: dict[tuple[float, str], list[dict]]) -> None
         axes.errorbar(minutes, means, bars, label=name, color=colour, capsize=3, marker="o",
                       linestyle=":" if dotted else "-",
                       markerfacecolor="white" if dotted else colour)
-    for name, loss in found["counted"].items():
+    for name, loss in counted.items():
         if loss < ABOVE * highest:
             axes.axhline(loss, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
             axes.annotate(f"counted {name} {loss:.2f}", (1, loss), (0, 2),
@@ -241,8 +241,8 @@ def draw(axes, found: dict, groups: dict[tuple[float, str], list[dict]]) -> None
     axes.set_xlim(budgets[0] / 1.25, budgets[-1] * 1.8)         # room for the n-grams' names
     axes.set_xticks(budgets, [f"{minutes:g}" for minutes in budgets])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel(f"minutes of training steps, --threads {found['threads']} (log scale)")
+    axes.set_xlabel(f"minutes of training steps, {where} (log scale)")
     axes.set_ylabel("validation loss, whole split, nats per character")
     seeds = max(map(len, groups.values()))
-    axes.set_title(f"{pathlib.Path(found['data']).name}: mean, and bars from the least to the "
-                   f"most of {seeds} {'seed' if seeds == 1 else 'seeds'}", loc="left", fontsize=10)
+    axes.set_title(f"mean, and bars from the least to the most of the seeds: {seeds}",
+                   loc="left", fontsize=10)

@@ -109,10 +109,10 @@ def test_an_interrupted_board_is_resumed_and_ends_as_if_left_alone(of):
     assert found["tables"] == whole["tables"]
 
 
-@pytest.mark.parametrize("part, what", [("board", "data"), ("machine", "processor")])
-def test_a_board_is_not_resumed_under_other_conditions(of, tmp_path, part, what):
+@pytest.mark.parametrize("what", ["data", "processor"])
+def test_a_board_is_not_resumed_under_other_conditions(of, tmp_path, what):
     _, found = of("board", "--minutes 1 --seeds 1")
-    found[part][what] = "another"
+    found["board"]["conditions"][what] = "another"
     (tmp_path / "b.json").write_text(json.dumps(found), encoding="utf-8")
     with pytest.raises(SystemExit, match=f"has another {what}: .* Begin a new one with"):
         of("board", "--minutes 1 --resume")
