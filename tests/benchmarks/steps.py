@@ -1,8 +1,8 @@
-"""Training steps, of sizes and of recipes, and sampling: minigrad beside PyTorch."""
+"""Training steps, of sizes and of recipes, and sampling: minigrad beside PyTorch.
+
+test_benchmarks_twin.py tests that both sides take the same steps."""
 import argparse
-import copy
 import string
-import sys
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +10,6 @@ import numpy as np
 
 import data
 import train
-from data import Text
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.generation import stream_many
 from model.settings import Settings, completed
@@ -26,8 +25,6 @@ ENDLESS = 10**9                                     # steps
 TEXT = "lantern"
 SAMPLES = {"small": (8, 2048), "baby": (5, 384)}    # rounds, characters of a turn: half blocks
 MANY = 16           # sequences at once
-AGREEMENT = 1e-4    # of the losses of both sides, relative
-CHECKED = 3         # steps, after which a wrong gradient shows in the loss
 
 
 def settings_of(name: str, characters: int) -> Settings:
@@ -61,8 +58,6 @@ def measure_training(name: str, title: str, turns: tuple[int, int], modes: list[
     step = "step", *data.random_batch(text.train, s.batch_size, s.block_size, run.state.batches)
     calls = {"minigrad": partial(next, train.steps(run))}
     try:
-        if has_pytorch():
-            notes.append(agreement(s, text))
         for mode in modes if has_pytorch() else ():
             say(f"step {name}: PyTorch {mode}, its first step")
             try:
@@ -78,27 +73,6 @@ def measure_training(name: str, title: str, turns: tuple[int, int], modes: list[
     finally:
         for twin in twins:
             twin.close()
-
-
-def agreement(s: Settings, text: Text) -> str:
-    """Check that both sides have the same losses without dropout; return a note."""
-    s = replace(s, batch_size=2, dropout=0.0, ngram_dropout=0.0)
-    run, pairs = run_of(s, text), []
-    batches, steps, twin = copy.deepcopy(run.state.batches), train.steps(run), pytorch(run.model, s)
-    try:
-        for _ in range(CHECKED):
-            batch = data.random_batch(text.train, s.batch_size, s.block_size, batches)
-            theirs = twin.call("step", *batch, run.learning_rate(s.learning_rate),
-                               run.learning_rate(s.muon_lr))
-            pairs.append((next(steps).loss, theirs))
-    finally:
-        twin.close()
-    apart = max(abs(a / b - 1) for a, b in pairs)
-    if not apart < AGREEMENT:
-        sys.exit(f"minigrad and PyTorch do not compute the same: the losses of {CHECKED} steps "
-                 f"are {pairs}")
-    return (f"The losses of {CHECKED} steps from the same weights, without dropout, agree with "
-            f"PyTorch's to {apart:.0e}.")
 
 
 def config_of(size: Size) -> TransformerConfig:

@@ -72,10 +72,10 @@ def test_the_twin_has_the_logits_of_the_model_and_steps_take_it_to_the_same_weig
 def test_the_twin_goes_back_to_its_best_weights():
     s, _, _, twin = peers("gpt2")
     x, y = batches(1)[0]
-    twin.step(x, y, 0.01)
+    twin.step(x, y, 0.01, 0.0)
     best = twin.evaluate(x, y, 4)
     twin.keep()
-    twin.step(x, y, 1.0)
+    twin.step(x, y, 1.0, 0.0)
     assert twin.evaluate(x, y, 4) != best
     twin.go_back()
     assert twin.evaluate(x, y, 4) == best

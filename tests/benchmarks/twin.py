@@ -267,17 +267,14 @@ class PyTorch:
                                        **settings, fused=True)
         self.best = None
 
-    def step(self, ids: np.ndarray, targets: np.ndarray, lr: float | None = None,
-             muon_lr: float | None = None) -> float:
-        """Train on one batch (B, T), at rates that may be others than before; returns the loss
-        before."""
+    def step(self, ids: np.ndarray, targets: np.ndarray, lr: float, muon_lr: float) -> float:
+        """Train on one batch (B, T) at these learning rates; return the loss before the step."""
         self.twin.train()
         loss = self.loss(torch.from_numpy(ids), torch.from_numpy(targets))
         loss.backward()
         nn.utils.clip_grad_norm_(self.twin.parameters(), self.max_norm)
-        if lr is not None:
-            for group in self.adamw.param_groups:
-                group["lr"] = lr
+        for group in self.adamw.param_groups:
+            group["lr"] = lr
         self.adamw.step()
         if self.muon:
             self.muon.step(muon_lr)
