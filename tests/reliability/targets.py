@@ -29,8 +29,6 @@ from model.checkpoint import Checkpoint
 from model.run import Folder
 from model.transformer import parameter_shapes
 
-SEALED = b"\x40\0"       # the end of a zip whose comment has 64 bytes: the seal
-
 
 class Target(NamedTuple):
     """A check of some bytes, and bytes to begin with."""
@@ -38,13 +36,6 @@ class Target(NamedTuple):
     seeds: Callable[[], list[bytes]]
     most: int                                   # bytes of an input
     words: Callable[[], list[bytes]] = list     # which a fuzzer would not find by itself
-
-
-@functools.cache
-def scratch() -> pathlib.Path:
-    """Return a file to write to; its folder is removed with this module."""
-    scratch.folder = tempfile.TemporaryDirectory()
-    return pathlib.Path(scratch.folder.name) / "file"
 
 
 def in_a_line(error: object) -> str:
@@ -55,14 +46,10 @@ def in_a_line(error: object) -> str:
 
 # Models of other programs: files of which one is replaced, or a part of one
 
-Part = tuple[str, bytes, Callable[[bytes], bytes]]      # file, content, file with other content
+# A file, its content, and None; or a file, a part of it, and what makes a file of such a part.
+Part = tuple[str, bytes, Callable[[bytes], bytes] | None]
 FOLDER = ("config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json")
 NANOGPT = pathlib.Path(__file__).parents[1] / "reference" / "nanogpt"
-
-
-def same(content: bytes) -> bytes:
-    """Return the content."""
-    return content
 
 
 @functools.cache
@@ -78,8 +65,8 @@ def hugging_face_parts() -> list[Part]:
     start = 8 + int.from_bytes(tensors[:8], "little")
     header = tensors[8:start]
     index = {"weight_map": dict.fromkeys([*json.loads(header)][1:], FOLDER[2])}
-    return [*((name, content, same) for name, content in files.items()),
-            (FOLDER[3], json.dumps(index).encode(), same),
+    return [*((name, content, None) for name, content in files.items()),
+            (FOLDER[3], json.dumps(index).encode(), None),
             (FOLDER[2], header,
              lambda other: len(other).to_bytes(8, "little") + other + tensors[start:])]
 
@@ -96,9 +83,9 @@ def nanogpt_parts() -> list[Part]:
             for name, member in (members | {"ckpt/data.pkl": content}).items():
                 whole.writestr(zipfile.ZipInfo(name), member)
         return file.getvalue()
-    return [("ckpt.pt", (NANOGPT / "ckpt.pt").read_bytes(), same),
+    return [("ckpt.pt", (NANOGPT / "ckpt.pt").read_bytes(), None),
             ("ckpt.pt", members["ckpt/data.pkl"], with_pickle),
-            ("meta.pkl", (NANOGPT / "meta.pkl").read_bytes(), same)]
+            ("meta.pkl", (NANOGPT / "meta.pkl").read_bytes(), None)]
 
 
 def model_of_others(parts: Callable[[], list[Part]], optional: tuple[str, ...],
@@ -107,8 +94,9 @@ def model_of_others(parts: Callable[[], list[Part]], optional: tuple[str, ...],
     only there if they are that part."""
     def check(content):
         name, _, make = parts()[(content[:1] or b"\0")[0] % len(parts())]
-        files = {file: whole for file, whole, made in parts()
-                 if made is same and file not in optional} | {name: make(content[1:])}
+        files = {file: whole for file, whole, of_a_part in parts()
+                 if not of_a_part and file not in optional}
+        files[name] = make(content[1:]) if make else content[1:]
         with tempfile.TemporaryDirectory() as folder:
             for file, whole in files.items():
                 pathlib.Path(folder, file).write_bytes(whole)
@@ -163,11 +151,13 @@ def texts() -> list[bytes]:
 def text(content: bytes) -> str:
     """Read a file of these bytes; the first is the block size."""
     block_size = content[0] % 8 + 1 if content else 1
-    scratch().write_bytes(content[1:])
-    try:
-        found = data.Text.read(str(scratch()))
-    except data.TextError as error:
-        return in_a_line(error)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "file")
+        path.write_bytes(content[1:])
+        try:
+            found = data.Text.read(str(path))
+        except data.TextError as error:
+            return in_a_line(error)
     train, val = found.parts()
     assert found.characters == train + val != "" and "\r" not in train + val
     assert found.tokenizer.decode(found.val) == val and len(found.digest) == 64
