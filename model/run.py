@@ -1,10 +1,8 @@
 """A training run: its optimisers, state, log and folder, learning-rate schedule, evaluations and
 checkpoints, and what it does about a nan.  The loop itself is `steps` in train.py."""
 import contextlib
-import csv
 import dataclasses
 import functools
-import io
 import itertools
 import math
 import os
@@ -161,7 +159,8 @@ class Log:
     """The file log.csv: a line for each evaluation, with losses in nats per character.
 
     A run that is resumed after the evaluation at step `start` drops later lines; a new run (None)
-    starts an empty log.  A run that may skip steps has one more column.
+    starts an empty log.  A run that may skip steps has one more column.  Of a damaged log, the
+    lines that are whole are kept.
     """
     COLUMNS = {"iter": ".0f", "train_loss": ".6f", "val_loss": ".6f", "lr": ".6g",
                "tokens_per_s": ".0f", "seconds": ".2f"}     # and how each number is written
@@ -171,10 +170,11 @@ class Log:
         self.path, self.rows = path, []
         self.columns = self.COLUMNS | (self.SKIPPED if skips else {})
         if start is not None:
-            try:
-                self.rows = [row for row in read_log(path) if row[0] <= start]
-            except ValueError as error:
-                print(f"warning: {error}; a new one is begun", file=sys.stderr)
+            rows, problem = _read_log(path)
+            self.rows = [row for row in rows if row[0] <= start]
+            if problem:
+                print(f"warning: {problem}; of its lines {len(self.rows)} are whole and kept",
+                      file=sys.stderr)
         self._write()
 
     def write(self, *numbers: float | None) -> None:
@@ -187,9 +187,7 @@ class Log:
         lines = [["" if x is None else format(x, how)
                   for x, how in zip([*row, 0], self.columns.values())] for row in self.rows]
         with replacing(self.path) as file:
-            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-            csv.writer(text).writerows([self.columns, *lines])
-            text.detach()
+            file.writelines(f"{','.join(line)}\r\n".encode() for line in (self.columns, *lines))
 
 
 def read_log(path: pathlib.Path) -> list[list[float | None]]:
@@ -200,20 +198,35 @@ def read_log(path: pathlib.Path) -> list[list[float | None]]:
     ------
     ValueError : there is no such file, or it is damaged.
     """
+    rows, problem = _read_log(path)
+    if problem:
+        raise ValueError(problem)
+    return rows
+
+
+def _read_log(path):
+    """Return the whole lines of a log.csv, and what is wrong with the file, or ""."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            header, *rows = csv.reader(file)
-        lines = [[None if i == 1 and x == "" else float(x) for i, x in enumerate(row)]
-                 for row in rows]
-        if header not in ([*Log.COLUMNS], [*Log.COLUMNS, *Log.SKIPPED]) or not all(
-                len(line) == len(header) and math.isfinite(sum(x or 0 for x in line))
-                for line in lines):
-            raise ValueError
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{path} is damaged, or no log of this program") from error
-    return lines
+        return [], f"{path} cannot be read: {error.strerror or error}"
+    *lines, cut = text.split("\n")          # every line ends with a line break
+    header, *lines = lines or [""]
+    rows = [row for line in lines if (row := _numbers(line, header.count(",") + 1))]
+    known = [",".join(columns) for columns in (Log.COLUMNS, Log.COLUMNS | Log.SKIPPED)]
+    whole = header in known and len(rows) == len(lines) and not cut
+    return rows, "" if whole else f"{path} is damaged, or no log of this program"
+
+
+def _numbers(line, columns):
+    """Return the numbers of a line of a log, or None if the line is damaged."""
+    try:
+        row = [None if i == 1 and cell == "" else float(cell)
+               for i, cell in enumerate(line.split(","))]
+    except ValueError:
+        return None
+    whole = len(row) == columns >= len(Log.COLUMNS) and math.isfinite(sum(x or 0 for x in row))
+    return row if whole else None
 
 
 class Folder(contextlib.ExitStack):
@@ -229,8 +242,9 @@ class Folder(contextlib.ExitStack):
     def __str__(self) -> str:
         return str(self.path)
 
-    def begin(self) -> None:
-        """Make and claim the folder.  Move the files of an earlier run into a folder within it."""
+    def begin(self) -> pathlib.Path | None:
+        """Make and claim the folder.  Move the files of an earlier run into a folder within it, and
+        return that folder."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.enter_context(claimed(self.path))
         names = (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)
@@ -241,6 +255,7 @@ class Folder(contextlib.ExitStack):
             for file in files:
                 os.replace(file, earlier / file.name)
             print(f"{self} held an earlier run, which is now in {earlier}\n")
+            return earlier
 
     def resume(self, only_look: bool) -> Checkpoint:
         """Return the checkpoint to resume from.  Claim the folder, unless the run only looks."""
@@ -296,7 +311,8 @@ class Run:
 
         Raises
         ------
-        CheckpointError : what the run would save could not be loaded again.
+        ValueError : what the run would save could not be loaded again, or the best model in the
+            folder is that of another run.
         """
         if not self.ranks.first:
             return
@@ -304,7 +320,9 @@ class Run:
         if self.resumed:
             self._check_best()
         else:
-            self.folder.begin()
+            earlier, initial = self.folder.begin(), pathlib.Path(self.settings.init_from)
+            if earlier and not initial.exists() and (moved := earlier / initial.name).exists():
+                self.settings = dataclasses.replace(self.settings, init_from=str(moved.absolute()))
         self.log = Log(self.folder / LOG, self.state.evaluated if self.resumed else None,
                        self.settings.on_nan == "skip" or self.state.skipped > 0)
 
@@ -312,8 +330,13 @@ class Run:
         """Take the loss of ckpt.npz, which may be newer than last.npz, or write it anew."""
         path = self.folder / BEST
         try:
-            best = load_checkpoint(path).training["state"]["best"]
-            self.state.best = min(self.state.best, best)
+            best = load_checkpoint(path)
+            training = best.training
+            if ((best.model.config, training["text"], training["settings"]["seed"])
+                    != (self.model.config, self.text.digest, self.settings.seed)):
+                raise ValueError(f"{path} is the best model of another run; move it elsewhere, "
+                                 "then resume")
+            self.state.best = min(self.state.best, training["state"]["best"])
         except (CheckpointError, KeyError):
             print(f"warning     {path} is {'damaged' if path.exists() else 'not there'}; until the "
                   "next evaluation the resumed model stands in as the best one")

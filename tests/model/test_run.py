@@ -240,19 +240,23 @@ def test_a_log_is_read_as_it_was_written_and_whole_whenever_it_is_read(tmp_path,
     assert Log(path, start=9).rows == LINES[:1]
 
 
-@pytest.mark.parametrize("lines", [
-    "", "iter,train_loss\n1,2\n", "{}\n0,,4.1,4e-5,0", "{}\n0,,4.1,4e-5,0,0,0", "{}\n,,4,4e-5,0,0",
-    "{}\n0,,nan,4e-5,0,0", "{}\n0,,4.1,inf,0,0", "{}\n0,,4.1,x,0,0", "{}\n\n", "\0", b"\xff\xfe",
-    None])
-def test_a_log_that_is_damaged_or_lost_is_refused_and_begun_anew(tmp_path, capsys, lines):
+@pytest.mark.parametrize("lines, kept", [
+    ("", 0), ("iter,train_loss\n1,2\n", 0), ("{}\n0,,4.1,4e-5,0", 0),
+    ("{}\n0,,4.1,4e-5,0,0,0\n", 0), ("{}\n,,4,4e-5,0,0\n", 0),
+    ("{}\n0,,nan,4e-5,0,0\n", 0), ("{}\n0,,4.1,inf,0,0\n", 0),
+    ("{}\n0,,4.1,x,0,0\n5,1,4,1,0,0\n", 1), ("{}\n0,,4.1,1,0,0\n\n5,1,4,1,0,0\n9,,4", 2),
+    ("\0", 0), (b"\xff\xfe", 0), ("{}\n5,1,4,1,0,0\n\xff", 1), (None, 0)])
+def test_of_a_log_that_is_damaged_or_lost_a_resumed_run_says_so_and_keeps_the_whole_lines(
+        tmp_path, capsys, lines, kept):
     path = tmp_path / "log.csv"
     if lines is not None:
         written(path, lines.format(",".join(Log.COLUMNS)) if isinstance(lines, str) else lines)
     assert str(path) in refusal(ValueError, read_log, path)
     Log(path, start=10).write(20, 1.0, 1.5, 1e-3, 1000.0, 2.0)
     said = capsys.readouterr().err
-    assert said.startswith(f"warning: {path} ") and said.endswith("; a new one is begun\n")
-    assert read_log(path) == [[20, 1, 1.5, 1e-3, 1000, 2]]
+    assert said.startswith(f"warning: {path} ")
+    assert said.endswith(f"; of its lines {kept} are whole and kept\n")
+    assert [row[0] for row in read_log(path)] == [*[0, 5][2 - kept:], 20]
 
 
 def test_a_log_of_skipped_steps_goes_on_from_one_without(tmp_path):
@@ -437,6 +441,20 @@ def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path, mo
     assert left == [{"ckpt.npz", "last.npz", "log.csv", ".lock"}, set()]
 
 
+@pytest.mark.parametrize("change", [{"text": "0"}, {"settings": {"seed": 5}}, None], ids=str)
+def test_the_best_model_of_another_run_is_refused_and_stays(out_dir, capsys, change):
+    path = out_dir / "ckpt.npz"
+    model, tokenizer, training, _ = load_checkpoint(path)
+    training["state"]["best"] = 0.5             # which this run will never reach
+    if not change:
+        model = Transformer(dataclasses.replace(model.config, n_layer=2))
+    save_checkpoint(path, model, tokenizer, training | (change or {}))
+    before = contents(out_dir)
+    assert f"{path} is the best model of another run" in cannot_resume(
+        capsys, out_dir, "--max_iters", "41")
+    assert contents(out_dir) == before
+
+
 # Fine-tuning: a run that starts from the weights of a checkpoint
 
 def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_path, capsys):
@@ -466,8 +484,10 @@ def test_fine_tuning_a_model_that_was_made_in_python_can_be_resumed(trained, new
 def test_fine_tuning_may_start_from_the_run_in_its_own_folder(out_dir, new_text):
     before = (out_dir / "ckpt.npz").read_bytes()
     run(new_text, out_dir, "--init_from", str(out_dir), "--max_iters", "1")
-    assert (out_dir / "earlier.1" / "ckpt.npz").read_bytes() == before
+    moved = out_dir / "earlier.1" / "ckpt.npz"
+    assert moved.read_bytes() == before
     resume(out_dir, "--max_iters", "2")
+    assert load_checkpoint(out_dir / "last.npz").training["settings"]["init_from"] == str(moved)
 
 
 def test_a_run_on_several_texts_is_that_on_all_of_them_in_one(trained, small_text, tmp_path,
