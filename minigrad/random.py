@@ -14,16 +14,6 @@ def generator(seed: int | None, purpose: str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(entropy))
 
 
-class RowsFrom(np.random.Generator):
-    """A generator for the rows of a batch from `first_row` on.  It draws what the generator that it
-    is made from would draw next, and the ops of minigrad drop what they would drop in those rows
-    of the whole batch."""
-
-    def __init__(self, rng: np.random.Generator, first_row: int) -> None:
-        super().__init__(rng.bit_generator)
-        self.first_row = first_row
-
-
 def dropout_mask(n, p, seed, first=0):
     """Return which of n elements are kept, (n,), from number `first` on.  The bits of element i are
     a hash of i and of each half of the seed, which has 64 bits: on every platform the same.

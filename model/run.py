@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 import data
 import minigrad as mg
@@ -450,26 +449,9 @@ class Run:
         if keep or end:
             self._explain_nan(step, keep, end)
 
-    def _explain_nan(self, step, keep=True, end=True):
-        """Name the op that made a step not finite; keep the step in nan.npz, if wanted; and end the
-        run, or say that it goes on."""
-        from model.replay.nan import find_op, record
-        what, remedy = find_op(step, self.model, dataclasses.asdict(self.settings))
-        folder, kept = self.folder, "nothing was saved yet"
-        if keep:
-            self.save(NAN, record(step), optimizer=self.optimizer, finite=False)
-        if not end:
-            tqdm.write(f"step {step.number:,} is skipped, and those like it will be: weights and "
-                       f"optimiser stay as they were.  {remedy}.  To repeat it:\n"
-                       f"    {folder.replay_command()}\n", sys.stderr)
-            return
-        if self.kept is not None:
-            kept = (f"the best model so far is in {folder / BEST}, and {folder.resume_command()} "
-                    f"resumes after step {self.kept:,}, with other settings if you give them")
-        many = f" after {SKIPS_IN_A_ROW} skipped steps in a row" * (not keep)
-        raise ValueError(f"{what}, so the run ends{many}; the op that made it is named above, and "
-                         f"{folder.replay_command()} repeats the first such step.  {remedy}; "
-                         f"{kept}")
+    def _explain_nan(self, *args):
+        from model.replay.nan import explain
+        explain(self, *args)
 
     def save(self, name: str, also: dict | None = None, **more) -> None:
         """Write a checkpoint into the folder, if this is the first rank; `also` is added to its

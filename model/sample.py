@@ -7,21 +7,15 @@ The text goes to standard output as it is made; everything else goes to standard
 """
 import dataclasses
 import itertools
-import math
 import pathlib
 import sys
 import time
 
-import numpy as np
-
-import data
-from data.tokenizer import Tokenizer, UnknownCharacterError
 from minigrad import compiled
 from model.checkpoint import BEST, Checkpoint, load_checkpoint
-from model.command import (Parser, announced_if_slow, answering, first_of, flag, in_a_line,
-                           prepare_output, problems, text_or_file)
-from model.generation import AT_ONCE, USELESS, stream_many
-from model.scoring import ladder, text_losses, training_text, yardstick
+from model.command import (Parser, announced_if_slow, answering, flag, prepare_output, problems,
+                           text_or_file)
+from model.generation import AT_ONCE, stream_many
 
 TOGETHER = 16       # samples that are drawn at once
 RULE = "-" * 20     # between them
@@ -73,7 +67,8 @@ def main(argv: list[str] | None = None) -> None:
             checkpoint = load_checkpoint(path)
         compiled.announce("compiling", sys.stderr)
         if s.score is not None:
-            score(s, checkpoint)
+            from model.score.text import score
+            score(checkpoint, s.score, s.slide, s.skip_unknown)
         elif s.interactive:
             from model.interactive.session import continue_typed
             seeds = itertools.count(s.seed, s.num_samples)
@@ -124,60 +119,6 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
 def clock() -> float:
     """Return the seconds of a clock that stops while kernels are compiled."""
     return time.perf_counter() - compiled.seconds_compiling()
-
-
-def score(s: Settings, checkpoint: Checkpoint) -> None:
-    """Print how well the model predicts a text, beside n-grams counted on its training text."""
-    model, tokenizer, training, _ = checkpoint
-    text, unit = data.read_text(s.score), tokenizer.unit
-    if s.skip_unknown:
-        text = known_part(text, tokenizer)
-    try:
-        ids = tokenizer.encode(text)
-    except UnknownCharacterError as error:
-        if unit == "token":     # --skip_unknown does not help
-            raise
-        raise ValueError(f"{error}; --skip_unknown leaves such characters out") from error
-    loss = text_losses(model, ids, s.slide, bar=True).mean()
-    if not math.isfinite(loss):
-        raise ValueError(USELESS)
-    in_tokens = f" in {len(ids):,} tokens" if unit == "token" else ""
-    print(f"{s.score}: {len(text):,} characters{in_tokens}, each but the first predicted from "
-          f"earlier ones\n\n    {loss:.4f}  nats a {unit}")
-    for bits, what in bits_of(loss, text, ids, tokenizer):
-        print(f"    {bits:.4f}  bits a {what}")
-    print(f"    {math.exp(loss) if loss < 700 else math.inf:.4f}  perplexity\n")
-    try:
-        known = training_text(training, tokenizer)
-    except ValueError as error:
-        print(f"without counted n-grams beside it, because {in_a_line(error)}", file=sys.stderr)
-        return
-    print(f"nats a {unit}, beside n-grams counted on what the model was trained on:")
-    print(ladder(loss, yardstick(known.train, ids, tokenizer.vocab_size)))
-    train, _ = known.parts()
-    if text in train or train in text:
-        print("this very text, or most of it, was trained on and counted", file=sys.stderr)
-
-
-def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: Tokenizer
-            ) -> list[tuple[float, str]]:
-    """Return a mean loss in bits a character and, for tokens, also in bits a byte of UTF-8.  The
-    first id is not counted, as nothing predicts it."""
-    bits, first = loss / math.log(2) * (len(ids) - 1), tokenizer.decode(ids[:1])
-    found = [(bits / max(1, len(text) - len(first)), "character")]
-    if tokenizer.unit == "token":
-        found.insert(0, (bits / max(1, len(text.encode()) - len(first.encode())), "byte"))
-    return found
-
-
-def known_part(text: str, tokenizer: Tokenizer) -> str:
-    """Return the text without the characters that the model does not know; print which they are."""
-    known, unknown = tokenizer.without_unknown(text)
-    if unknown:
-        named = [f"{c!r} ({count:,})" for c, count in unknown.items()]
-        print(f"left out {len(text) - len(known):,} of {len(text):,} characters, which the model "
-              f"does not know: {first_of(named)}", file=sys.stderr)
-    return known
 
 
 if __name__ == "__main__":

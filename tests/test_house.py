@@ -15,9 +15,10 @@ CHAPTERS = ("minigrad.ops", "data")
 # What each room imports from other rooms.
 ROOMS = {"data.sources": "", "minigrad.kernels": "", "minigrad.watch": "",
          "model.interactive": "", "model.kv_cache": "minigrad.kernels", "model.ranks": "",
-         "model.variants": "",
+         "model.score": "", "model.variants": "",
          "model.convert": "", "model.count": "minigrad.watch", "model.replay": "minigrad.watch",
-         "model.reverse": "model.variants", "model.look": "minigrad.watch model.reverse",
+         "model.reverse": "model.variants",
+         "model.look": "minigrad.watch model.reverse model.score",
          "model.walk": "minigrad.watch model.look model.reverse model.variants"}
 # In the book, a file imports only from its own row and the rows below it.
 ROWS = ["train model.sample", "model.report", "model.run", "model.settings",

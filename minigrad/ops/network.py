@@ -295,7 +295,7 @@ def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int
                      below_1: bool = False) -> tuple[float, int, int]:
     """Return the probability to drop, 0 without an rng; the 64-bit seed of a mask of this shape,
     drawn from the rng if there is a mask; and the number of the mask's first element, which is not
-    0 where the rng is one of `minigrad.random.RowsFrom`."""
+    0 where the rng has a `first_row`, as that of a rank has."""
     if not 0 <= p <= 1 or below_1 and p == 1:
         raise ValueError("the probability to drop is at least 0 and "
                          f"{'below' if below_1 else 'at most'} 1; this is {p}")

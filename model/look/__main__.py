@@ -23,7 +23,7 @@ from model.look import crossed
 from model.look.graphs import GRAPHS
 from model.look.page import gather, html
 from model.generation import generate
-from model.scoring import training_text
+from model.score.text import training_text
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.files import replacing
 from model.transformer import Transformer

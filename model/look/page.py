@@ -22,7 +22,8 @@ from model.look import heads
 from model.look.reading import Step, Window, lens, read
 from model.look.shell import shell, static
 from model.generation import USELESS, window_start, window_step
-from model.scoring import text_losses, training_text, yardstick
+from model.score.text import text_losses, training_text
+from model.scoring import yardstick
 from model.checkpoint import Checkpoint, texts_of
 from model.run import read_log
 from model.transformer import TransformerConfig

@@ -6,13 +6,22 @@ import numpy as np
 
 from minigrad import Muon, Tensor
 from minigrad.core import timed
-from minigrad.random import RowsFrom
 from model.processes import Mean, Ranks
 
 # `Exact` adds up multiples of COARSE and, of what is left over, multiples of FINE.  A float64 has
 # 53 bits: the first are exact below 2^21, the others for 2^12 rows.
 COARSE, FINE = 2.0**-32, 2.0**-74
 AT_ONCE = 1 << 12       # numbers that stay in the first-level cache
+
+
+class RowsFrom(np.random.Generator):
+    """A generator for the rows of a batch from `first_row` on.  It draws what the generator that it
+    is made from would draw next, and the ops of minigrad drop what they would drop in those rows
+    of the whole batch."""
+
+    def __init__(self, rng: np.random.Generator, first_row: int) -> None:
+        super().__init__(rng.bit_generator)
+        self.first_row = first_row
 
 
 class OverRanks(Mean):

@@ -19,9 +19,9 @@ from minigrad import compiled
 from minigrad.core import OPS
 from minigrad.watch.detective import Detective, Finding
 from minigrad.watch.source import definition
-from model.checkpoint import CheckpointError, load_checkpoint
+from model.checkpoint import BEST, CheckpointError, load_checkpoint
 from model.command import shown
-from model.run import State, Step
+from model.run import NAN, SKIPS_IN_A_ROW, Run, State, Step
 from model.scoring import evaluate
 from model.transformer import Transformer, loss_of
 
@@ -84,6 +84,31 @@ def find_op(step: Step, model: Transformer, settings: dict[str, Any]) -> tuple[s
     _, finding = repeat(step, model)
     tqdm.write(f"\n{sentence(step)}\n{finding or '   repeated, all of it is finite'}\n", sys.stderr)
     return sentence(step), advice(finding, settings)
+
+
+def explain(run: Run, step: Step, keep: bool = True, end: bool = True) -> None:
+    """Name the op that made a step of a run not finite.  Keep the step in nan.npz, if wanted.  End
+    the run, or say that it goes on.
+
+    Raises
+    ------
+    ValueError : the run ends.
+    """
+    what, remedy = find_op(step, run.model, dataclasses.asdict(run.settings))
+    folder, kept = run.folder, "nothing was saved yet"
+    if keep:
+        run.save(NAN, record(step), optimizer=run.optimizer, finite=False)
+    if not end:
+        tqdm.write(f"step {step.number:,} is skipped, and those like it will be: weights and "
+                   f"optimiser stay as they were.  {remedy}.  To repeat it:\n"
+                   f"    {folder.replay_command()}\n", sys.stderr)
+        return
+    if run.kept is not None:
+        kept = (f"the best model so far is in {folder / BEST}, and {folder.resume_command()} "
+                f"resumes after step {run.kept:,}, with other settings if you give them")
+    many = f" after {SKIPS_IN_A_ROW} skipped steps in a row" * (not keep)
+    raise ValueError(f"{what}, so the run ends{many}; the op that made it is named above, and "
+                     f"{folder.replay_command()} repeats the first such step.  {remedy}; {kept}")
 
 
 def replay(path: str | os.PathLike) -> None:

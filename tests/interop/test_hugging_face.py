@@ -15,7 +15,7 @@ from model import (CharTokenizer, Transformer, TransformerConfig, generate, load
 from model.convert import families, hugging_face
 from model.convert.__main__ import convert
 from model.convert.tokens import TokenTokenizer
-from model.scoring import text_losses
+from model.score.text import text_losses
 from tests.extras import lacking
 from tests.token_files import byte_level
 

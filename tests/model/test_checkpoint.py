@@ -20,7 +20,7 @@ from model.checkpoint import (describe_initial, initial_path, load_contents, loa
                               with_characters_of)
 from model.convert.tokens import TokenTokenizer
 from model.files import SEAL, write_arrays
-from model.scoring import text_losses
+from model.score.text import text_losses
 from tests.kit import arrays, refusal, sealed, written
 from token_files import byte_level
 

@@ -11,7 +11,7 @@ import data
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
 from model.generation import AT_ONCE
-from model.scoring import text_losses
+from model.score.text import text_losses
 from tests.kit import ROOT, written
 from token_files import byte_fallback, byte_level, of_words
 

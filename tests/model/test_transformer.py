@@ -9,9 +9,10 @@ import pytest
 
 import minigrad as mg
 from checking import put
-from minigrad.random import RowsFrom, generator
+from minigrad.random import generator
 from model import Transformer, TransformerConfig
 from model.layers import STD, sinusoids
+from model.ranks.mean import RowsFrom
 from model.transformer import POSITIONS, SINUSOID_SIZE, parameter_shapes
 from tests.pairwise import pairwise
 

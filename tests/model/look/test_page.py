@@ -21,7 +21,8 @@ from model.look.page import (MOST_CHARACTERS, check_length, count_weights, gathe
 from model.look.reading import Step, read
 from model.look.shell import static
 from model.generation import window_start
-from model.scoring import text_losses, yardstick
+from model.score.text import text_losses
+from model.scoring import yardstick
 from model.checkpoint import Checkpoint
 from tests.kit import ROOT, refusal
 from token_files import byte_fallback, byte_level

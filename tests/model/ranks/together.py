@@ -13,11 +13,10 @@ import numpy as np
 import data
 import minigrad as mg
 import train
-from minigrad.random import RowsFrom
 from model import Transformer
 from model.processes import Ranks, join, launched
 from model.ranks import mpi
-from model.ranks.mean import OverRanks
+from model.ranks.mean import OverRanks, RowsFrom
 from model.run import Run, optimizer_of
 from model.settings import RECIPES, Settings
 from tests.model.ranks.mpiexec import ranks as in_ranks

@@ -1,0 +1,1 @@
+"""A room: how well a model predicts a text: model.sample --score."""

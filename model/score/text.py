@@ -1,0 +1,135 @@
+"""The loss of a model on a text, beside that of counted n-grams; bits a character, and perplexity.
+
+    python -m model.sample --score FILE
+
+Losses are in nats per id (character or token); perplexity is exp(loss).  Shapes: B windows, T ids,
+N ids of a text, V vocabulary.
+"""
+import math
+import sys
+
+import numpy as np
+from tqdm import tqdm
+
+import data
+import minigrad as mg
+from data.tokenizer import CharTokenizer, Tokenizer, UnknownCharacterError
+from model.checkpoint import Checkpoint, texts_of
+from model.command import first_of, in_a_line
+from model.generation import USELESS, window_step
+from model.scoring import ladder, yardstick
+from model.transformer import Transformer
+
+AT_ONCE = 4096          # ids per pass of the model
+LOGITS = 1 << 24        # numbers that are computed at once: with a large vocabulary, for few ids
+
+
+def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: bool = False
+          ) -> None:
+    """Print how well the model predicts a text, beside n-grams counted on its training text."""
+    model, tokenizer, training, _ = checkpoint
+    text, unit = data.read_text(file), tokenizer.unit
+    if skip_unknown:
+        text = known_part(text, tokenizer)
+    try:
+        ids = tokenizer.encode(text)
+    except UnknownCharacterError as error:
+        if unit == "token":     # --skip_unknown does not help
+            raise
+        raise ValueError(f"{error}; --skip_unknown leaves such characters out") from error
+    loss = text_losses(model, ids, slide, bar=True).mean()
+    if not math.isfinite(loss):
+        raise ValueError(USELESS)
+    in_tokens = f" in {len(ids):,} tokens" if unit == "token" else ""
+    print(f"{file}: {len(text):,} characters{in_tokens}, each but the first predicted from "
+          f"earlier ones\n\n    {loss:.4f}  nats a {unit}")
+    for bits, what in bits_of(loss, text, ids, tokenizer):
+        print(f"    {bits:.4f}  bits a {what}")
+    print(f"    {math.exp(loss) if loss < 700 else math.inf:.4f}  perplexity\n")
+    try:
+        known = training_text(training, tokenizer)
+    except ValueError as error:
+        print(f"without counted n-grams beside it, because {in_a_line(error)}", file=sys.stderr)
+        return
+    print(f"nats a {unit}, beside n-grams counted on what the model was trained on:")
+    print(ladder(loss, yardstick(known.train, ids, tokenizer.vocab_size)))
+    train, _ = known.parts()
+    if text in train or train in text:
+        print("this very text, or most of it, was trained on and counted", file=sys.stderr)
+
+
+def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: Tokenizer
+            ) -> list[tuple[float, str]]:
+    """Return a mean loss in bits a character and, for tokens, also in bits a byte of UTF-8.  The
+    first id is not counted, as nothing predicts it."""
+    bits, first = loss / math.log(2) * (len(ids) - 1), tokenizer.decode(ids[:1])
+    found = [(bits / max(1, len(text) - len(first)), "character")]
+    if tokenizer.unit == "token":
+        found.insert(0, (bits / max(1, len(text.encode()) - len(first.encode())), "byte"))
+    return found
+
+
+def known_part(text: str, tokenizer: Tokenizer) -> str:
+    """Return the text without the characters that the model does not know; print which they are."""
+    known, unknown = tokenizer.without_unknown(text)
+    if unknown:
+        named = [f"{c!r} ({count:,})" for c, count in unknown.items()]
+        print(f"left out {len(text) - len(known):,} of {len(text):,} characters, which the model "
+              f"does not know: {first_of(named)}", file=sys.stderr)
+    return known
+
+
+def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: bool = False
+                ) -> np.ndarray:
+    """Return -log p of each id of a text but the first, (N,) -> (N - 1,), given the window that
+    sampling would use (see `generation.window_start`)."""
+    if len(ids) < 2:
+        raise ValueError("a text needs two characters or tokens to have one to predict, and this "
+                         f"has {len(ids)}")
+    N = len(ids) - 1
+    block = min(model.config.block_size, N)
+    step = window_step(block, slide)
+    starts = step * np.arange(1 + math.ceil(max(0, N - block) / step))      # all full but the last
+    groups = np.array_split(starts[:-1], math.ceil(len(starts) * block / AT_ONCE)) + [starts[-1:]]
+    losses = np.empty(N)
+    for group in tqdm(groups, "scoring", leave=False, disable=None if bar else True):
+        if not group.size:
+            continue
+        at = group[:, None] + np.arange(min(block, N - group[-1]))                      # (B, T)
+        of_window = _losses(model, ids[at], ids[at + 1])
+        new = block - step      # from here on, earlier windows have not predicted
+        losses[at[:, new:]] = of_window[:, new:]
+        if group[0] == 0:
+            losses[at[0]] = of_window[0]
+    return losses
+
+
+def _losses(model, x, y):
+    """Return -log p of each target: (B, T), (B, T) -> (B, T)."""
+    losses = np.empty(y.shape)
+    some = max(1, LOGITS // (len(x) * model.config.vocab_size))
+    with mg.no_grad():
+        for _, states in model.layers(x):       # the last remain, (B, T, C)
+            pass
+        for first in range(0, x.shape[1], some):
+            part = slice(first, first + some)
+            logp = mg.log_softmax(model.output(mg.Tensor(states.data[:, part]))).data
+            losses[:, part] = -np.take_along_axis(logp, y[:, part, None], axis=-1)[..., 0]
+    return losses
+
+
+def training_text(training: dict, tokenizer: CharTokenizer) -> data.Text:
+    """Return the text on which a run was trained, with the ids of its model.
+
+    Raises
+    ------
+    ValueError : the checkpoint does not name the text, or it is gone, or it has changed.
+    """
+    names = texts_of(training)
+    if not names or "text" not in training:
+        raise ValueError("the checkpoint does not say which text it was trained on")
+    texts = data.read_texts(names)
+    if data.digest(texts.characters) != training["text"]:
+        raise ValueError(f"the text {texts.name} is no longer the one that the model was trained "
+                         "on")
+    return data.Text(texts.characters, texts.name, tokenizer)
