@@ -21,7 +21,7 @@ import minigrad as mg
 from minigrad import compiled
 from model import Transformer
 from model.causality import prove_causality
-from model.checkpoint import Checkpoint, take_weights
+from model.checkpoint import Checkpoint
 from model.processes import Ranks, join
 from model.report import Progress, check_memory, describe, report, stopped
 from model.run import Folder, Run, Step, optimizer_of
@@ -61,6 +61,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
     check_memory(s, vocab_size)
     model = resumed.model if resumed else Transformer(s.model_config(vocab_size), s.seed)
     if begun:
+        from model.fine_tuning.initial import take_weights
         take_weights(model, begun.model)
     run = Run(s, text, model, optimizer_of(model, s, ranks), folder, resumed, ranks)
     counted = yardstick(text.train, text.val, vocab_size)

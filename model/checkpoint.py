@@ -12,10 +12,8 @@
     training                    JSON: settings, iteration, random generators, ... of the run
 
 `_contents` is the one rule for what a checkpoint may hold: it is applied before a file is written
-and after it is read.  The last part is about fine-tuning, where a new run takes the weights of a
-checkpoint.
+and after it is read.
 """
-import difflib
 import functools
 import itertools
 import json
@@ -29,13 +27,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.tokenizer import CharTokenizer, MissingLibrary, Tokenizer, kind_of
+from data.tokenizer import MissingLibrary, Tokenizer, kind_of
 from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
-from model.command import first_of, in_a_line, number_of, shown
+from model.command import shown
 from model.files import Lazy, read_arrays, replacing, write_arrays
 from model.processes import Ranks
-from model.transformer import Transformer, TransformerConfig
+from model.transformer import Transformer
 
 VERSION = 2
 # The configuration of each kind of model, by the "kind" that is stored.
@@ -299,64 +297,3 @@ def read_by_first(ranks: Ranks, read: Callable[[], Checkpoint]) -> Checkpoint:
         model, *others = read()
         return Contents(model.config, model.state_dict(), *others)
     return _with_model(ranks.made_by_first(contents))
-
-
-def initial_path(name: str) -> pathlib.Path:
-    """Return the path of the checkpoint that --init_from names: a file, or the best model in the
-    folder of a run."""
-    path = pathlib.Path(os.path.expanduser(name))
-    return path / BEST if os.path.isdir(path) else path
-
-
-def load_initial(name: str) -> Checkpoint:
-    """Read the checkpoint that --init_from names, without the state of its optimiser: a new run
-    starts with a new one.
-
-    Raises
-    ------
-    CheckpointError : there is none, or it is damaged, or of another kind.
-    """
-    try:
-        return load_checkpoint(initial_path(name))._replace(optimizer={})
-    except CheckpointError as error:
-        near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
-        hint = f"did you mean {near[0]}?" if near else error
-        raise CheckpointError(f"--init_from {name} is neither scratch nor resume; {hint}"
-                              ) from error
-
-
-def with_characters_of(text: str, tokenizer: Tokenizer) -> tuple[Tokenizer, dict[str, int]]:
-    """Return a tokenizer that knows all characters of a text, the new ones at the end; and how
-    often each of these occurs in the text."""
-    _, unknown = tokenizer.without_unknown(text)
-    if unknown:
-        tokenizer = CharTokenizer.of(tokenizer.vocabulary + "".join(sorted(unknown)))
-    return tokenizer, unknown
-
-
-def describe_initial(path: pathlib.Path, config: TransformerConfig, block_size: int,
-                     new: dict[str, int]) -> str:
-    """Describe in lines what a run starts from: the file, the characters that its model does not
-    know, with their counts, and how many of its positions are kept."""
-    lines = [f"with the weights of {in_a_line(path)}"]
-    if new:
-        named = [f"{character!r} ({count:,})" for character, count in new.items()]
-        lines.append(f"{number_of(len(new), 'character')} that it does not know, with new rows at "
-                     f"the end of its table: {first_of(named)}")
-    if config.position == "learned" and block_size < config.block_size:
-        lines.append(f"of its {config.block_size} positions, the first {block_size}")
-    return f"\n{'':12}".join(lines)
-
-
-def take_weights(model: Transformer, initial: Transformer) -> None:
-    """Give a model the weights of another, which may know fewer characters and more positions.  The
-    rows of new characters stay as they are.  Arrays of one shape are then shared by both, so that
-    no model is in memory twice."""
-    weights = dict(initial.named_parameters())
-    for name, p in model.named_parameters():
-        weight = weights[name].data
-        if weight.shape == p.shape:
-            p.data = weight
-        else:
-            rows = weight[:len(p.data)]
-            p.data[:len(rows)] = rows

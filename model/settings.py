@@ -13,8 +13,7 @@ from typing import Any
 
 import data
 from minigrad import compiled
-from model.checkpoint import (Checkpoint, describe_initial, initial_path, load_initial,
-                              read_by_first, texts_of, with_characters_of)
+from model.checkpoint import Checkpoint, read_by_first, texts_of
 from model.command import (Parser, Words, as_flags, first_of, flag, in_a_line, number_of, problems,
                            shown)
 from model.processes import Ranks
@@ -122,19 +121,16 @@ class Settings:
 
     def warnings(self) -> list[str]:
         """Return a line for each setting that works but is probably a mistake."""
-        rate, lowest, found = self.learning_rate, self.min_lr, []
-        if rate == 0:
-            found.append("at --learning_rate 0 nothing is learned")
-        if rate >= TOO_HIGH:
-            found.append(f"--learning_rate {rate:g} is far too high for such a model; "
-                         f"{Settings.learning_rate:g} is usual")
-        if lowest is not None and lowest > rate:
-            found.append(f"--min_lr {lowest:g} is above --learning_rate {rate:g}, so the rate "
-                         "rises at the end")
-        if self.rotary_base != Settings.rotary_base and self.position != "rotary":
-            found.append(f"--rotary_base {self.rotary_base:g} does nothing with --position "
-                         f"{self.position}")
-        return found
+        rate, lowest, base = self.learning_rate, self.min_lr or 0.0, self.rotary_base
+        found = {
+            "at --learning_rate 0 nothing is learned": rate == 0,
+            f"--learning_rate {rate:g} is far too high for such a model; "
+            f"{Settings.learning_rate:g} is usual": rate >= TOO_HIGH,
+            f"--min_lr {lowest:g} is above --learning_rate {rate:g}, so the rate rises at the end":
+                lowest > rate,
+            f"--rotary_base {base:g} does nothing with --position {self.position}":
+                base != Settings.rotary_base and self.position != "rotary"}
+        return [warning for warning, holds in found.items() if holds]
 
 
 NAMES = tuple(field.name for field in dataclasses.fields(Settings))
@@ -293,14 +289,21 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
         resumed = read_by_first(ranks, lambda: folder.resume(given.get("explain", False)))
         earlier, whose = settings_of(resumed, folder), f"the run in {folder}"
     elif init_from != "scratch":
+        from model.fine_tuning.initial import (describe_initial, initial_path, load_initial,
+                                               with_characters_of)
         initial = read_by_first(ranks, lambda: load_initial(init_from))
         earlier, whose = initial.model.config, f"the model in {initial_path(init_from)}"
         given["init_from"] = str(initial_path(init_from).absolute())
     try:
         named = given.get("data", earlier.data if resumed else Settings.data)
         texts = ranks.made_by_first(lambda: data.read_texts(named))
-        tokenizer, new = (with_characters_of(texts.characters, (initial or resumed).tokenizer)
-                          if earlier else (None, {}))
+        if resumed and resumed.training["text"] != data.digest(texts.characters):
+            raise ValueError(f"the text {texts.name} is not the one that the run in {folder} was "
+                             "trained on; give that with --data, or train anew into another "
+                             "--out_dir")
+        tokenizer = resumed.tokenizer if resumed else None
+        if initial:
+            tokenizer, new = with_characters_of(texts.characters, initial.tokenizer)
         text = data.Text(texts.characters, texts.name, tokenizer)
     except data.TextError as error:
         unreadable = [str(error)]
@@ -321,10 +324,6 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
         parser.refuse([*mistakes, *wrong, *s.problems(), *problems_of_ranks(s, ranks.size),
                        *problems_of_folder(s), *unreadable])
     ranks.meet()
-    if resumed and resumed.training["text"] != text.digest:
-        raise data.TextError(f"the text {text.name} is not the one that the run in {folder} was "
-                             "trained on; give that with --data, or train anew into another "
-                             "--out_dir")
     if listing := listed(texts):
         print(f"files       {listing}")
     if initial:
@@ -356,16 +355,15 @@ def problems_of_folder(s: Settings) -> list[str]:
     """Return a line if a run could not write into its folder."""
     if s.explain:           # it writes nothing
         return []
-    path, why = pathlib.Path(s.out_dir), ""
+    path = pathlib.Path(s.out_dir)
     try:
         there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-        if not there.is_dir():
-            why = f"{there} is a file"
-        elif not os.access(there, os.W_OK | os.X_OK):
-            why = f"{there} does not allow it"
+        if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+            return []
+        why = f"{there} " + ("does not allow it" if there.is_dir() else "is a file")
     except OSError as error:
         why = error.strerror
-    return [f"--out_dir {s.out_dir} cannot be written: {why}; give another folder"] if why else []
+    return [f"--out_dir {s.out_dir} cannot be written: {why}; give another folder"]
 
 
 def listed(texts: data.Texts) -> str:

@@ -14,9 +14,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 CHAPTERS = ("minigrad.ops", "data")
 # What each room imports from other rooms.
 ROOMS = {"data.sources": "", "minigrad.kernels": "", "minigrad.watch": "",
-         "model.interactive": "", "model.kv_cache": "minigrad.kernels", "model.ranks": "",
-         "model.score": "", "model.variants": "",
-         "model.convert": "", "model.count": "minigrad.watch", "model.replay": "minigrad.watch",
+         "model.convert": "", "model.fine_tuning": "", "model.interactive": "", "model.ranks": "",
+         "model.score": "", "model.variants": "", "model.kv_cache": "minigrad.kernels",
+         "model.count": "minigrad.watch", "model.replay": "minigrad.watch",
          "model.reverse": "model.variants",
          "model.look": "minigrad.watch model.reverse model.score",
          "model.walk": "minigrad.watch model.look model.reverse model.variants"}

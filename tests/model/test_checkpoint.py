@@ -15,9 +15,9 @@ import pytest
 import minigrad as mg
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
                    UnknownCharacterError, checkpoint, generate, load_checkpoint, save_checkpoint)
-from model.checkpoint import (describe_initial, initial_path, load_contents, load_initial,
-                              load_last, restore_optimizer, save_contents, take_weights,
-                              with_characters_of)
+from model.checkpoint import load_contents, load_last, restore_optimizer, save_contents
+from model.fine_tuning.initial import (describe_initial, initial_path, load_initial, take_weights,
+                                       with_characters_of)
 from model.convert.tokens import TokenTokenizer
 from model.files import SEAL, write_arrays
 from model.score.text import text_losses

@@ -1,0 +1,1 @@
+"""A room: fine-tuning, where a new run starts from the weights of a checkpoint."""

@@ -1,0 +1,73 @@
+"""Fine-tuning: the checkpoint from which a new run takes its weights, and new characters for it.
+
+    python train.py --init_from out --data my_text.txt --out_dir out_mine
+"""
+import difflib
+import os
+import pathlib
+
+from data.tokenizer import CharTokenizer, Tokenizer
+from model.checkpoint import BEST, Checkpoint, CheckpointError, load_checkpoint
+from model.command import first_of, in_a_line, number_of
+from model.transformer import Transformer, TransformerConfig
+
+
+def initial_path(name: str) -> pathlib.Path:
+    """Return the path of the checkpoint that --init_from names: a file, or the best model in the
+    folder of a run."""
+    path = pathlib.Path(os.path.expanduser(name))
+    return path / BEST if os.path.isdir(path) else path
+
+
+def load_initial(name: str) -> Checkpoint:
+    """Read the checkpoint that --init_from names, without the state of its optimiser: a new run
+    starts with a new one.
+
+    Raises
+    ------
+    CheckpointError : there is none, or it is damaged, or of another kind.
+    """
+    try:
+        return load_checkpoint(initial_path(name))._replace(optimizer={})
+    except CheckpointError as error:
+        near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
+        hint = f"did you mean {near[0]}?" if near else error
+        raise CheckpointError(f"--init_from {name} is neither scratch nor resume; {hint}"
+                              ) from error
+
+
+def with_characters_of(text: str, tokenizer: Tokenizer) -> tuple[Tokenizer, dict[str, int]]:
+    """Return a tokenizer that knows all characters of a text, the new ones at the end; and how
+    often each of these occurs in the text."""
+    _, unknown = tokenizer.without_unknown(text)
+    if unknown:
+        tokenizer = CharTokenizer.of(tokenizer.vocabulary + "".join(sorted(unknown)))
+    return tokenizer, unknown
+
+
+def describe_initial(path: pathlib.Path, config: TransformerConfig, block_size: int,
+                     new: dict[str, int]) -> str:
+    """Describe in lines what a run starts from: the file, the characters that its model does not
+    know, with their counts, and how many of its positions are kept."""
+    lines = [f"with the weights of {in_a_line(path)}"]
+    if new:
+        named = [f"{character!r} ({count:,})" for character, count in new.items()]
+        lines.append(f"{number_of(len(new), 'character')} that it does not know, with new rows at "
+                     f"the end of its table: {first_of(named)}")
+    if config.position == "learned" and block_size < config.block_size:
+        lines.append(f"of its {config.block_size} positions, the first {block_size}")
+    return f"\n{'':12}".join(lines)
+
+
+def take_weights(model: Transformer, initial: Transformer) -> None:
+    """Give a model the weights of another, which may know fewer characters and more positions.  The
+    rows of new characters stay as they are.  Arrays of one shape are then shared by both, so that
+    no model is in memory twice."""
+    weights = dict(initial.named_parameters())
+    for name, p in model.named_parameters():
+        weight = weights[name].data
+        if weight.shape == p.shape:
+            p.data = weight
+        else:
+            rows = weight[:len(p.data)]
+            p.data[:len(rows)] = rows
