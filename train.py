@@ -23,7 +23,7 @@ from model import Transformer
 from model.causality import prove_causality
 from model.checkpoint import Checkpoint
 from model.processes import Ranks, join
-from model.report import Progress, check_memory, describe, report, stopped
+from model.report import Progress, describe, report, stopped
 from model.run import Folder, Run, Step, optimizer_of
 from model.scoring import yardstick
 from model.settings import MINUTES, MODERN, Settings, kept_in, prepare
@@ -58,7 +58,6 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
     if s.threads or ranks.threads:
         compiled.set_threads(s.threads or ranks.threads)
     vocab_size = text.tokenizer.vocab_size
-    check_memory(s, vocab_size)
     model = resumed.model if resumed else Transformer(s.model_config(vocab_size), s.seed)
     if begun:
         from model.fine_tuning.initial import take_weights

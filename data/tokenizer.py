@@ -1,5 +1,4 @@
 """Tokenizers: text to ids and back, here with one id for each character."""
-import pkgutil
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -36,15 +35,12 @@ class Tokenizer:
     ARRAYS = ()
 
 
-# Each kind of tokenizer, by the name of the first array that a checkpoint keeps of it.
-KINDS = {"tokenizer": "model.convert.tokens:TokenTokenizer",
-         "vocabulary": "data.tokenizer:CharTokenizer"}
-
-
 def kind_of(names: Iterable[str]) -> type[Tokenizer]:
     """Return the kind of tokenizer of a checkpoint with arrays of these names."""
-    return pkgutil.resolve_name(next((KINDS[name] for name in KINDS if name in names),
-                                     KINDS["vocabulary"]))
+    if "tokenizer" in names:
+        from model.convert.tokens import TokenTokenizer
+        return TokenTokenizer
+    return CharTokenizer
 
 
 class CharTokenizer(Tokenizer):

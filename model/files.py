@@ -34,10 +34,6 @@ SEAL = 64           # bytes
 CHUNK = 1 << 20     # bytes read at a time
 
 
-class FolderInUse(ValueError):
-    """Another run writes into the folder; the message names it and says what to do, in a line."""
-
-
 class Lazy(UserDict):
     """Arrays by name, made of functions that return them.  Each function is called when its array
     is asked for, so that few arrays are in memory at a time."""
@@ -163,14 +159,14 @@ def claimed(folder: pathlib.Path) -> Iterator[None]:
 
     Raises
     ------
-    FolderInUse : another process has locked it.
+    ValueError : another process has locked it; the message names it and says what to do.
     """
     # Open it for reading too, without truncating it: it may say who holds the folder.
     with open(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
         if not _lock(file):
             holder = file.read(200).decode("utf-8", "replace").split("\n")[0]
-            raise FolderInUse(f"another run writes into {folder} ({holder or 'just begun'}); wait "
-                              "for its end, stop it, or give another --out_dir")
+            raise ValueError(f"another run writes into {folder} ({holder or 'just begun'}); wait "
+                             "for its end, stop it, or give another --out_dir")
         file.truncate()
         file.write(f"process {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
         file.flush()

@@ -1,6 +1,4 @@
-"""What a run prints: what it needs and will do, its progress, and how good its model is."""
-import dataclasses
-import math
+"""What a run prints: what it will do, its progress, and how good its model is."""
 import shlex
 import statistics
 import sys
@@ -9,55 +7,16 @@ from tqdm import tqdm
 
 import data
 from minigrad import compiled
-from minigrad.machine import memory_limit
 from model.checkpoint import BEST, LAST, load_checkpoint, read_by_first
-from model.command import announced_if_slow, as_flags, number_of, scaled
+from model.command import announced_if_slow, number_of
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
 from model.scoring import evaluate, ladder
-from model.settings import USUAL_PASSES, Settings, described, is_short
-from model.transformer import TransformerConfig, parameter_shapes
+from model.settings import USUAL_PASSES, described, is_short
 
 LEAST_KNOWN = 50        # losses that must be known to judge the next one
 DEVIATIONS, SHARE = 8.0, 0.3    # a spike is this far above the usual loss, and this share of it
 QUIET = 20              # steps without a spike before another one is reported
-
-
-def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -> int:
-    """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
-
-    For each parameter: itself, its gradient, and the optimiser's state, which is one number for a
-    matrix that Muon updates, else two.  For each token: in a block, 6 C, its keys and values, and
-    the hidden channels of the MLP; outside the blocks, 4 C and three times the V logits.
-    """
-    numbers = 0
-    for name, shape in parameter_shapes(dataclasses.replace(config, n_layer=1)):
-        in_block = name.startswith("blocks.")
-        by_muon = optimizer == "muon" and in_block and len(shape) == 2
-        numbers += math.prod(shape) * (3 if by_muon else 4) * (config.n_layer if in_block else 1)
-    C, gated = config.n_embd, config.activation == "swiglu"
-    of_block = 6 * C + 2 * config.kv_heads * config.d_head + config.inner * (1 + gated)
-    of_token = config.n_layer * of_block + 4 * C + 3 * config.vocab_size
-    return 4 * (numbers + batch_size * config.block_size * of_token)
-
-
-def check_memory(s: Settings, vocab_size: int) -> None:
-    """Compare what a training step needs with the memory of this machine, before any is taken.
-
-    Raises
-    ------
-    ValueError : the step needs more.
-    """
-    config, limit = s.model_config(vocab_size), memory_limit()
-    ids = 16 * (s.characters - s.batch_size * s.block_size)     # of accumulated batches
-    for batch_size, more, names in (
-            (0, 0, ("n_layer", "n_embd", "n_inner")),
-            (s.batch_size, ids, ("batch_size", "block_size", "gradient_accumulation_steps"))):
-        needed = training_bytes(config, s.optimizer, batch_size) + more
-        if needed > limit:
-            flags = ", ".join(as_flags({name: getattr(s, name) for name in names}))
-            raise ValueError(f"{flags} need {scaled(needed, 'B')} of memory, and this machine has "
-                             f"{scaled(limit, 'B')}; take less of one of them")
 
 
 def describe(run: Run, counted: dict[str, float]) -> None:

@@ -13,8 +13,7 @@ import time
 
 from minigrad import compiled
 from model.checkpoint import BEST, Checkpoint, load_checkpoint
-from model.command import (Parser, announced_if_slow, answering, flag, prepare_output, problems,
-                           text_or_file)
+from model.command import (Parser, announced_if_slow, answering, flag, prepare_output, text_or_file)
 from model.generation import AT_ONCE, stream_many
 
 TOGETHER = 16       # samples that are drawn at once
@@ -54,7 +53,6 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.sample", __doc__, Settings)
     given = parser.given(argv)
     s = Settings(**given)
-    parser.refuse(problems(s))
     if s.skip_unknown and s.score is None:
         parser.error("--skip_unknown leaves characters out of a text that is scored; give --score")
     if s.score is not None and (idle := given.keys() - {"out_dir", "score", "slide",

@@ -324,6 +324,8 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
         parser.refuse([*mistakes, *wrong, *s.problems(), *problems_of_ranks(s, ranks.size),
                        *problems_of_folder(s), *unreadable])
     ranks.meet()
+    from model.count.memory import check_memory
+    check_memory(s, text.tokenizer.vocab_size)
     if listing := listed(texts):
         print(f"files       {listing}")
     if initial:

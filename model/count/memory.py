@@ -1,0 +1,39 @@
+"""The memory that a training step needs, compared with that of this machine before any is taken."""
+from minigrad.machine import memory_limit
+from model.command import as_flags, scaled
+from model.count.sizes import parameters, state
+from model.settings import Settings
+from model.transformer import TransformerConfig
+
+
+def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -> int:
+    """Return the bytes of all arrays at the peak of a training step in float32, to about a tenth.
+
+    For each parameter: itself, its gradient, and the optimiser's state.  For each token: in a
+    block, 6 C, its keys and values, and the hidden channels of the MLP; outside the blocks, 4 C and
+    three times the V logits.
+    """
+    numbers = 2 * parameters(config) + state(config, optimizer)
+    C, gated = config.n_embd, config.activation == "swiglu"
+    of_block = 6 * C + 2 * config.kv_heads * config.d_head + config.inner * (1 + gated)
+    of_token = config.n_layer * of_block + 4 * C + 3 * config.vocab_size
+    return 4 * (numbers + batch_size * config.block_size * of_token)
+
+
+def check_memory(s: Settings, vocab_size: int) -> None:
+    """Compare what a training step needs with the memory of this machine, before any is taken.
+
+    Raises
+    ------
+    ValueError : the step needs more.
+    """
+    config, limit = s.model_config(vocab_size), memory_limit()
+    ids = 16 * (s.characters - s.batch_size * s.block_size)     # of accumulated batches
+    for batch_size, more, names in (
+            (0, 0, ("n_layer", "n_embd", "n_inner")),
+            (s.batch_size, ids, ("batch_size", "block_size", "gradient_accumulation_steps"))):
+        needed = training_bytes(config, s.optimizer, batch_size) + more
+        if needed > limit:
+            flags = ", ".join(as_flags({name: getattr(s, name) for name in names}))
+            raise ValueError(f"{flags} need {scaled(needed, 'B')} of memory, and this machine has "
+                             f"{scaled(limit, 'B')}; take less of one of them")
