@@ -98,7 +98,7 @@ def read_arrays(path: str | os.PathLike, lazy: bool = False) -> Mapping[str, np.
     Raises
     ------
     ValueError : the file is damaged, or claims more than it holds, or has been replaced since it
-        was opened.  Where somebody has changed a file and sealed it anew, errors of other kinds.
+        was opened.  A file that somebody changed and sealed again may raise other errors.
     """
     with open(path, "rb") as file:
         identity, members = _identity(file), _members(file)

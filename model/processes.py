@@ -1,4 +1,4 @@
-"""Ranks: the processes that train one model together.  Here there is one, which is alone.
+"""Ranks: the processes that train one model together.  Here there is only one.
 
 `model.ranks.mpi.MPIRanks` does the same by messages, with an all-reduce of the gradients.  It is
 imported only where an MPI launcher has started several processes.  All ranks call the same methods

@@ -83,7 +83,7 @@ class Step:
     part: str = "training"              # or "validation"
 
     def is_finite(self) -> bool:
-        """Whether neither loss nor gradient is nan or inf, so that the step can be taken."""
+        """Whether loss and gradient are finite, so that the step can be taken."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 

@@ -37,10 +37,10 @@ class Settings:
     stop: str = flag(None, "end a text before this would be written")
     cache: bool = flag(True, "use the KV cache instead of computing keys and values again for each "
                              "character or token; the text is the same")
-    slide: bool = flag(False, "once the block is full, predict from the whole of it, which is then "
-                              "read again for each one; else from more than half of it")
-    interactive: bool = flag(False, "ask for beginnings, one after another; what is typed is kept "
-                                    "in the cache folder, as a shell keeps it")
+    slide: bool = flag(False, "once the block is full, predict each one from the whole block, and "
+                              "read it again each time; otherwise from more than half of it")
+    interactive: bool = flag(False, "ask for beginnings, one after another; they are kept in the "
+                                    "cache folder, like the history of a shell")
     score: str = flag(None, "predict this text instead of writing one: a UTF-8 file, "
                             "shakespeare or lantern")
     skip_unknown: bool = flag(False, "with --score, leave out the characters that the model does "

@@ -1,4 +1,4 @@
-"""The settings of a training run: the table of all flags, two recipes, and how a run gets its own.
+"""The settings of a training run: the table of all flags, two recipes, and how both are combined.
 
 `resolve` is a pure function: from the flags, what an earlier run or model fixes, and the length of
 the text to the Settings.  `prepare` reads the checkpoint and the text for it.
@@ -158,9 +158,9 @@ CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two laptop processo
 LEAST_STEPS = 90            # in those passes; a shorter text gets smaller batches
 WARMUP_PART = 4             # the warm-up takes at most a fourth of the steps
 EVALUATIONS = 10            # at least, on a short text: its best model may come early
-# How much more n-grams are dropped for each doubling of the passes, below USUAL_PASSES and above;
+# Added to ngram_dropout for each doubling of the passes, below USUAL_PASSES and above it.
 FEWER_NGRAMS, MORE_NGRAMS = 0.12, 0.07
-# How much more activations are, for each halving of the text and each quadrupling of the time.
+# Added to dropout for each halving of the text and each quadrupling of the time; and the most.
 MORE_ACTIVATIONS, MOST_ACTIVATIONS = 0.05, 0.15
 
 
@@ -170,9 +170,9 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
 
     "gpt2" is the same for every text; so is "modern" if `characters` is 0.  Otherwise "modern"
     adapts three things.  The block fits the validation split.  Batches are small enough for
-    LEAST_STEPS in MOST_PASSES.  And the more often the text is read, the more is dropped: first
-    n-grams, which are learnt by heart first; beyond USUAL_PASSES activations too, more for a
-    shorter text than for a longer run.
+    LEAST_STEPS in MOST_PASSES.  Dropout grows with the number of passes over the text: that of
+    n-grams first, because a model learns these by heart first.  Beyond USUAL_PASSES, activations
+    are dropped too, and a short text adds more to this than a long run.
     """
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:

@@ -88,7 +88,7 @@ def find_op(step: Step, model: Transformer, settings: dict[str, Any]) -> tuple[s
 
 def explain(run: Run, step: Step, keep: bool = True, end: bool = True) -> None:
     """Name the op that made a step of a run not finite.  Keep the step in nan.npz, if wanted.  End
-    the run, or say that it goes on.
+    the run, or say that it continues.
 
     Raises
     ------
