@@ -10,10 +10,10 @@ import pytest
 import data
 import minigrad as mg
 from model import Transformer, TransformerConfig, report
-from model.count import memory
+from model.count import memory, sizes
 from model.count.memory import check_memory, training_bytes
 from model.report import standing
-from model.run import State, Step, decayed_and_other
+from model.run import State, Step, decayed_and_other, optimizer_of
 from model.settings import Settings, listed
 from tests.kit import refusal
 
@@ -60,6 +60,10 @@ def test_a_step_that_needs_more_memory_than_there_is_is_refused(monkeypatch, opt
     assert "--gradient_accumulation_steps 2 need" in refused(needed, gradient_accumulation_steps=2)
     assert "--n_layer 4, --n_embd 128 need" in refused(model - 1)
     assert "--n_inner 1000000000 need" in refused(1e9, n_inner=10 ** 9)
+    for config in (s.model_config(65), TransformerConfig(30, 32, 6, 2, 32, bias=True, ngrams=3)):
+        of_state = (a for *_, a in optimizer_of(Transformer(config), s).state())
+        numbers = 2 * sizes.parameters(config) + sum(a.size for a in of_state)
+        assert training_bytes(config, optimizer, 0) == 4 * numbers
 
 
 @pytest.mark.parametrize("taken, left_out, lines", [
