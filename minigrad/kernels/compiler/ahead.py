@@ -12,10 +12,10 @@ from minigrad.kernels.compiler import compiling, threads
 
 COMMAND = ("import sys; sys.path[:] = {path!r}; import minigrad; "
            "from minigrad.kernels.compiler import ahead; ahead.compile_in_turn({names}, {last})")
-# The kernels of every step, and of some.  The slowest to compile come first and last, so that the
-# two processes meet at a fast one.
-STEP = ["attention_vjp", "norm_vjp", "norm", "cross_entropy", "adamw", "sum_of_squares", "add_rows",
-        "matmul", "attention"]
+# The kernels of every step.  The slowest to compile come first and last, so that the two processes
+# meet at a fast one; the last ones are for this process, which begins a second earlier.
+STEP = ["attention_vjp", "attention", "norm_vjp", "norm", "cross_entropy", "adamw", "add_rows",
+        "sum_of_squares", "matmul"]
 SAMPLE = ["decode"]
 _started = []       # keeps Python from warning of a process that has not ended
 
@@ -27,8 +27,9 @@ def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = Fals
     sample."""
     if threads.count() == 1:
         return
-    names = (["muon"] * muon + STEP[:2] + ["norm_heads_vjp", "norm_heads"] * qk_norm
-             + ["swiglu_vjp", "swiglu"] * gated + ["sum_rows", "ngram_rows"] * ngrams + STEP[2:])
+    names = (STEP[:3] + ["norm_heads_vjp", "norm_heads"] * qk_norm
+             + ["swiglu_vjp", "swiglu"] * gated + ["sum_rows", "ngram_rows"] * ngrams + STEP[3:]
+             + ["muon"] * muon)
     missing, last = ([name for name in some if not compiling.KERNELS[name].on_disk()]
                      for some in (names, SAMPLE * sample))
     if (missing or last) and compiling.cache_folder():
