@@ -22,7 +22,7 @@ from tests.benchmarks.remote import has_pytorch
 from tests.benchmarks.report import Report
 from tests.benchmarks.sizes import VOCABULARY, Size
 from tests.benchmarks.steps import config_of
-from tests.benchmarks.timing import Timed, plan, take_turns, timed
+from tests.benchmarks.timing import Timed, dropped_turns, plan, take_turns, timed
 
 TURNS = 5, 20       # rounds, calls of a turn
 PATIENCE = 0.3      # seconds of a turn
@@ -47,24 +47,26 @@ def measure(title: str, form: str, lines: Iterator[Line], options: argparse.Name
             report: Report) -> None:
     """Show a row for each line, and the geometric means of the speed-ups."""
     rounds, repeats = plan(options, *TURNS)
-    rows, raw = [], []
+    rows, taken, raw = [], [], []
     try:
         for name, gflop, contestants in lines:
             for t in contestants:
                 t.repeats, t.patience, t.gap = repeats, PATIENCE, options.gap * 1e-6
-            take_turns(contestants, rounds, name)
+            take_turns(contestants, rounds, name, only_quiet=True)
             seconds = {t.name: t.median for t in contestants}
             rows.append([name, *(1e3 * t if math.isnan(gflop) else gflop / t for t in (
                 seconds.get(by, math.nan) for by in NAMES)),
                 *(seconds.get(by, math.nan) / seconds["minigrad"] for by in NAMES[1:])])
+            taken += contestants
             raw += [replace(t, name=f"{name}, {t.name}") for t in contestants]
     finally:
+        notes = [dropped_turns(taken, rounds * len(rows))] if rows else []
         if rows:
             means = np.exp(np.log([row[4:] for row in rows]).mean(axis=0)).tolist()
             rows.append(["geometric mean", math.nan, math.nan, math.nan, *means])
         report.table(f"{title}, {options.gap:g} us after the call before",
                      {"": "{}", **dict.fromkeys(NAMES, form), "over NumPy": "{:.2f} x",
-                      "over PyTorch": "{:.2f} x"}, rows, raw=raw)
+                      "over PyTorch": "{:.2f} x"}, rows, notes, raw)
 
 
 def products(size: Size, torch: ModuleType | None) -> Iterator[Line]:

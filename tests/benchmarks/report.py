@@ -17,7 +17,7 @@ import llvmlite.binding
 import numba
 import numpy as np
 
-from tests.benchmarks.timing import Timed, take_turns
+from tests.benchmarks.timing import Timed, dropped_turns, take_turns
 
 WIDTH = 100
 FASTER = "{:.2f} x as fast"
@@ -63,6 +63,8 @@ class Report:
         try:
             take_turns(contestants, rounds, label or title.split(",")[0], **how)
         finally:
+            if how.get("only_quiet"):
+                notes = [*notes, dropped_turns(contestants, rounds)]
             columns = {"": "{}", "median ms": form, "10 %": form, "90 %": form,
                        **{name: rate for name, (rate, _) in rates.items()}, "minigrad is": FASTER}
             self.table(title, columns, [
@@ -139,11 +141,9 @@ def machine() -> dict[str, str]:
     with contextlib.suppress(OSError, StopIteration):       # Linux
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         name = next(line.split(":")[1].strip() for line in lines if "model name" in line)
-    load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown how many"
     return {"processor": f"{name}; {llvmlite.binding.get_host_cpu_name()} to LLVM",
             "threads": f"{numba.get_num_threads()} of {os.cpu_count()}",
             "system": platform.platform(),
-            "load": f"{load} processes ran in the last minute",
             "software": ", ".join([f"python {platform.python_version()}", *versions]),
             "BLAS": f"{blas['name']} {blas['version']}",
             "date": time.strftime("%Y-%m-%d %H:%M")}

@@ -46,7 +46,7 @@ def measure_recipes(options: argparse.Namespace, report: Report) -> None:
     """Compare training steps of train.py's recipes."""
     for recipe in options.recipes:
         measure_training(recipe, f"A training step of --recipe {recipe}", RECIPE_STEPS, ["eager"],
-                         options, report, warmup=2)
+                         options, report, warmup=2, only_quiet=True)
 
 
 def measure_training(name: str, title: str, turns: tuple[int, int], modes: list[str],

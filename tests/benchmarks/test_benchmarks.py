@@ -2,6 +2,7 @@
 import argparse
 import importlib.util
 import json
+import math
 import os
 from functools import partial
 from types import SimpleNamespace
@@ -51,6 +52,19 @@ def test_a_mistake_on_the_command_line_is_answered_in_words(words, answer, tmp_p
         main(words)
     code, said = caught.value.code, capsys.readouterr().err
     assert code not in (0, None) and answer in said + str(code) and "Traceback" not in said
+
+
+@pytest.mark.parametrize("used, kept, dropped", [
+    ([0, 0, 0, 0, 0, 0], [1, 2, 3], 0), ([math.nan] * 6, [1, 2, 3], 0),
+    ([0, 9e9, 0, 0, 0, 0], [2, 3], 1), ([0, 9e9, 0, 9e9, 0, 9e9], [1, 2, 3], 3)])
+def test_a_turn_beside_other_programs_is_dropped_unless_all_are(monkeypatch, used, kept, dropped):
+    monkeypatch.setattr(timing, "PAUSE", 0.0)
+    monkeypatch.setattr(timing, "WAKING", -1.0)
+    monkeypatch.setattr(timing, "by_others", partial(next, iter(used)))
+    results = iter([0, 0, 1, 0, 2, 0, 3])       # the warmup, and a first call in each turn
+    timed = timing.Timed("minigrad", lambda: lambda: Seconds(next(results)))
+    timing.take_turns([timed], 3, "", only_quiet=True)
+    assert timed.times == kept and timed.dropped == dropped
 
 
 # The board

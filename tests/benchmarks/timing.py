@@ -1,6 +1,9 @@
 """Times, taken in turns, so that all that is compared meets the same machine."""
 import argparse
 import math
+import multiprocessing
+import os
+import pathlib
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +15,8 @@ from tqdm import tqdm
 PAUSE = 0.1         # seconds, in which the threads of the turn before stop waiting for work
 LONG = 1.0          # seconds of a call to which waking the threads adds nothing that counts
 WAKING = 0.15       # seconds of calls that do not count, while threads wake and find their cores
+QUIET = 0.15        # of a core: a turn in which other programs use more may be dropped
+TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else math.nan
 
 
 class Seconds(float):
@@ -28,6 +33,7 @@ class Timed:
     repeats : calls in one turn.
     patience : seconds after which a turn ends early.
     gap : seconds for which this thread is busy with something else before each call.
+    dropped : turns that do not count, because other programs were running.
     """
     name: str
     prepare: Callable[[], Callable[[], object]]
@@ -35,6 +41,7 @@ class Timed:
     patience: float = math.inf
     times: list[float] = field(default_factory=list)
     gap: float = 0.0
+    dropped: int = 0
 
     def turn(self) -> None:
         """Time some calls, one by one.  Calls before them wake the threads; they count only if they
@@ -80,9 +87,14 @@ def timed(calls: dict[str, Callable[[], object]], *repeats_and_patience) -> list
             for name, call in calls.items()]
 
 
-def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 1) -> None:
+def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 1,
+               only_quiet: bool = False) -> None:
     """Time the contestants A B C, A B C, ...; after an interruption, earlier times are still there.
+
+    With `only_quiet`, a turn is dropped if other programs used more than QUIET of a core, unless
+    that would drop all turns of a contestant.
     """
+    loud = {contestant.name: [] for contestant in contestants}
     with tqdm(total=rounds, desc=label, unit="round", leave=False, disable=None) as bar:
         for contestant in contestants:
             for _ in range(warmup):
@@ -90,8 +102,45 @@ def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 
         for _ in range(rounds):
             for contestant in contestants:
                 time.sleep(PAUSE)
+                before, started, used = len(contestant.times), time.perf_counter(), by_others()
                 contestant.turn()
+                used = (by_others() - used) / (time.perf_counter() - started)
+                if only_quiet and used > QUIET:
+                    loud[contestant.name] += contestant.times[before:]
+                    del contestant.times[before:]
+                    contestant.dropped += 1
             bar.update()
+    for contestant in contestants:
+        contestant.times += [] if contestant.times else loud[contestant.name]
+
+
+def by_others() -> float:
+    """Return the seconds of processor time that other programs have used since the system started;
+    nan on a system that does not count them.  Child processes of this one are not others."""
+    try:
+        user, nice, system, _, _, *interrupts = _ticks("/proc/stat", 1, 8)
+        own = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
+        return (user + nice + system + sum(interrupts)
+                - sum(sum(_ticks(f"/proc/{pid}/stat", -39, 2)) for pid in own)) / TICKS
+    except (OSError, ValueError):
+        return math.nan
+
+
+def _ticks(path, first, count):
+    """Return some of the numbers of a file's first line."""
+    line = pathlib.Path(path).read_text(encoding="utf-8").split("\n")[0].split()
+    return [int(word) for word in line[first:][:count]]
+
+
+def dropped_turns(contestants: list[Timed], turns: int) -> str:
+    """Return a note of how many turns were dropped, by name."""
+    dropped = {}
+    for t in contestants:
+        dropped[t.name] = dropped.get(t.name, 0) + t.dropped
+    return (f"Of {turns} turns each, these were dropped because other programs used more than "
+            f"{QUIET:.0%} of a core: "
+            + ", ".join(f"{name} {count}" for name, count in dropped.items())
+            + ".  If all turns of one would be dropped, none is.")
 
 
 def plan(options: argparse.Namespace, rounds: int, steps: int) -> tuple[int, int]:
