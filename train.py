@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> None:
         with (Folder(given.get("out_dir", Settings.out_dir)) as folder,
               answering("train.py", lambda: kept_in(folder))):
             first, *_ = ranks.of_each(mistakes)
-            if not first:               # then those of another rank end all
+            if not first:               # the first rank's own mistakes are answered in `prepare`
                 parser.refuse(mistakes)
             ranks.check_alike(given)
             if "replay" in given:

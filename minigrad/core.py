@@ -186,8 +186,8 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     arrays; each then counts as one.  A vjp may return
 
     - an array of the argument's shape, or of the shape to which NumPy broadcast the argument (it is
-      summed back here, once for all ops): g itself, a view or a new array, but no array that
-      anything else holds;
+      summed back here, once for all ops): g itself, a view of g, or a new array, which may be
+      written into and must not be kept;
     - or, where most of the gradient is zero, `Added` with the function that adds it in place to a
       given array.
 

@@ -17,7 +17,7 @@ GELU, RELU2, GELU_TANH, SWIGLU = range(len(ACTIVATIONS))        # as `matmul` ta
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)                          # of the normal distribution, at 0
 SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715                 # of the GELU by tanh
 FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
-A, B, C, TINY = 3.4445, -4.7750, 2.0315, 1e-7                   # of Muon
+MUON, TINY = (3.4445, -4.7750, 2.0315), 1e-7     # of Newton-Schulz
 
 erf = np.vectorize(math.erf, otypes=[float])
 
@@ -159,7 +159,7 @@ def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed
     """Return the gradients of q, k and v, in the arrays `into` if they are given."""
     P, _ = attention_weights(q, k, mask, slopes, causal, scale)
     dP = dropout(g @ for_each_head(v, q).swapaxes(-1, -2), p, seed, first=first)
-    dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * q.dtype.type(scale)
+    dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * q.dtype.type(scale)     # <dP, P>
     dropped = dropout(P, p, seed, first=first)
     B, G = k.shape[:2]
     into = into or [np.empty_like(x) for x in (q, k, v)]
@@ -246,7 +246,7 @@ def adamw(ps, gs, ms, vs, settings):
 
 
 def muon(ps, gs, ms, settings, steps):
-    """Update every matrix p and its m in place.  Each has a row of settings: momentum, decay, lr.
+    """Update every matrix p and m in place.  A row of settings: momentum, 1 - lr weight_decay, lr.
     Newton-Schulz steps make z nearly orthogonal  (Jordan et al. 2024, "Muon")."""
     for p, g, m, (momentum, decay, lr) in zip(ps, gs, ms, settings.tolist()):
         m *= momentum
@@ -255,6 +255,6 @@ def muon(ps, gs, ms, settings, steps):
         z /= np.sqrt(np.square(z).sum()) + TINY
         for _ in range(steps):
             gram = z @ z.T
-            z = A * z + (B * gram + C * gram @ gram) @ z
+            z = MUON[0] * z + (MUON[1] * gram + MUON[2] * gram @ gram) @ z
         p *= decay
         p -= lr * z

@@ -5,9 +5,9 @@ channels of a query or key, E of a value; W = H D + G D + G E channels of all of
 C channels of the model.
 `attention` is the paper's formula.  `MultiHeadAttention`, the transformer's layer, calls
 `mg.self_attention` on packed heads.  The single heads, which the encoder-decoder and the walk use,
-call `mg.scaled_dot_product_attention`.  Both ops run minigrad/kernels/attention.py, which computes
-the formula in blocks; the tests compare all three.  `model/variants/` has the single heads and
-other ways to write attention.
+call `mg.scaled_dot_product_attention`.  With Numba both run minigrad/kernels/attention.py, which
+computes the formula in blocks; the tests compare all three.  `model/variants/` has the single heads
+and other ways to write attention.
 """
 import math
 from functools import cached_property

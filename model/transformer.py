@@ -35,8 +35,7 @@ class TransformerConfig:
     """The sizes and options of a Transformer, each with its help and its check; names and meaning
     are nanoGPT's where it has one.
 
-    A new option takes a line here, a line in `settings.Settings`, the place below that builds what
-    it asks for, and a test.
+    docs/engine.md, "To add a setting", names the places that a new option needs.
     """
     vocab_size: int = flag(MISSING, "different characters, V", at_least=1)
     block_size: int = flag(64, "characters of a sequence, T", at_least=1)
@@ -78,7 +77,7 @@ class TransformerConfig:
             if isinstance(value := getattr(self, field.name), np.generic):
                 object.__setattr__(self, field.name, value.item())
 
-    kind = None         # that a checkpoint names
+    kind = None         # in a checkpoint; an EncoderDecoder's has a name
 
     def model(self) -> "Transformer":
         """Return a new model, of parameters that have shapes and no memory."""
@@ -165,7 +164,7 @@ def norm(config: TransformerConfig, dtype: type) -> Module:
 class Block(Module):
     """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C).
 
-    Each sum is taken within the last product of its part, to which x is given as the residual.
+    Without dropout, each sum is taken within the last product of its part, as the residual.
     """
 
     def __init__(self, config: TransformerConfig, rng: np.random.Generator,

@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from minigrad import formulas
-from minigrad.formulas import A, B, C, TINY
+from minigrad.formulas import MUON, TINY
 from minigrad.kernels.adamw import addresses
 from minigrad.kernels.compiler.compiling import (C1, D2, IDS1, IDS2, dense, kernel,
                                                  stands_in_for, threads_for)
@@ -27,6 +27,7 @@ from minigrad.kernels.compiler.sums import dot
 from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
 from minigrad.kernels.matmul import KC, multiply, pack_columns
 
+A, B, C = MUON
 SCALE = C ** 0.25
 SHIFT = B / (2 * math.sqrt(C))
 REST = A - B * B / (4 * C)

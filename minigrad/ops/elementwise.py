@@ -34,7 +34,7 @@ def divide(x: Array, y: Array) -> Rule:
 
 @op
 def power(x: Array, y: Array) -> Rule:
-    """x ** y.  Where x is 0, the derivative with respect to y is taken as 0."""
+    """x ** y.  Where x is 0 and y is not negative, the derivative by y is taken as 0."""
     value = x ** y
 
     def dx(g):
@@ -82,7 +82,7 @@ def tanh(x: Array) -> Rule:
 @op
 def sigmoid(x: Array) -> Rule:
     """1 / (1 + e^-x)."""
-    y = (1 + np.tanh(x / 2)) / 2                # the same number, and no overflow
+    y = (1 + np.tanh(x / 2)) / 2                # equal but for rounding, and no overflow
     return y, (lambda g: g * y * (1 - y),)
 
 
