@@ -81,7 +81,11 @@ def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(name, args, s
                                                                    monkeypatch):
     with monkeypatch.context() as patched:
         plain.use(patched)
-        expected = computed(name, args, settings, dtype, in_another_layout)
+        expected = computed(name, args, settings, dtype, np.array)
+        if dtype == np.float64:         # NumPy adds up strided float32 with another rounding
+            for strided, stated in zip(computed(name, args, settings, dtype, in_another_layout),
+                                       expected, strict=True):
+                assert np.allclose(strided, stated, rtol=1e-12, atol=1e-12)
     monkeypatch.setattr(compiling, "FEW", 1)        # so that a few numbers are shared by threads
     for layout in (np.array, in_another_layout):
         for threads in {1, numba.get_num_threads()}:
