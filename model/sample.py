@@ -43,6 +43,8 @@ class Settings:
                                     "cache folder, like the history of a shell")
     score: str = flag(None, "predict this text instead of writing one: a UTF-8 file, "
                             "shakespeare or lantern")
+    prove: bool = flag(False, "with --score, prove that the probabilities are probabilities: they "
+                              "sum to 1, see no future, and compress the text as the loss says")
     skip_unknown: bool = flag(False, "with --score, leave out the characters that the model does "
                                      "not know")
 
@@ -53,10 +55,10 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.sample", __doc__, Settings)
     given = parser.given(argv)
     s = Settings(**given)
-    if s.skip_unknown and s.score is None:
-        parser.error("--skip_unknown leaves characters out of a text that is scored; give --score")
+    if (s.skip_unknown or s.prove) and s.score is None:
+        parser.error("--skip_unknown and --prove are for a text that is scored; give --score")
     if s.score is not None and (idle := given.keys() - {"out_dir", "score", "slide",
-                                                        "skip_unknown"}):
+                                                        "skip_unknown", "prove"}):
         parser.error("--score predicts a text and writes none; leave out "
                      + ", ".join(f"--{name}" for name in sorted(idle)))
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
@@ -66,7 +68,7 @@ def main(argv: list[str] | None = None) -> None:
         compiled.announce("compiling", sys.stderr)
         if s.score is not None:
             from model.score.text import score
-            score(checkpoint, s.score, s.slide, s.skip_unknown)
+            score(checkpoint, s.score, s.slide, s.skip_unknown, s.prove)
         elif s.interactive:
             from model.interactive.session import continue_typed
             seeds = itertools.count(s.seed, s.num_samples)

@@ -74,6 +74,7 @@ ROWS = [
      ["LATIN SMALL LETTER E WITH ACUTE", "position 4", "--skip_unknown"]),
     ("sample", "--score a --interactive --seed 3", ["leave out --interactive, --seed"]),
     ("sample", "--skip_unknown", ["--score"]),
+    ("sample", "--prove", ["--score"]),
     ("walk", "0", ["--station", "at least 1 and at most 13", "not 0"]),
     ("walk", "five", ["no flag stands before 'five'", "--help"]),
     ("walk", "--station two", ["--station", "a whole number", "'two'"]),

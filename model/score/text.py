@@ -7,6 +7,7 @@ N ids of a text, V vocabulary.
 """
 import math
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 from tqdm import tqdm
@@ -24,9 +25,10 @@ AT_ONCE = 4096          # ids per pass of the model
 LOGITS = 1 << 24        # numbers that are computed at once: with a large vocabulary, for few ids
 
 
-def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: bool = False
-          ) -> None:
-    """Print how well the model predicts a text, beside n-grams counted on its training text."""
+def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: bool = False,
+          proven: bool = False) -> None:
+    """Print how well the model predicts a text, beside n-grams counted on its training text; and,
+    if wanted, a proof that the probabilities are probabilities."""
     model, tokenizer, training, _ = checkpoint
     text, unit = data.read_text(file), tokenizer.unit
     if skip_unknown:
@@ -46,6 +48,9 @@ def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: 
     for bits, what in bits_of(loss, text, ids, tokenizer):
         print(f"    {bits:.4f}  bits a {what}")
     print(f"    {math.exp(loss) if loss < 700 else math.inf:.4f}  perplexity\n")
+    if proven:
+        from model.score.proof import prove
+        print(f"the proof:\n{prove(model, tokenizer, ids, loss * (len(ids) - 1), slide)}\n")
     try:
         known = training_text(training, tokenizer)
     except ValueError as error:
@@ -86,36 +91,41 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
     if len(ids) < 2:
         raise ValueError("a text needs two characters or tokens to have one to predict, and this "
                          f"has {len(ids)}")
-    N = len(ids) - 1
-    block = min(model.config.block_size, N)
-    step = window_step(block, slide)
-    starts = step * np.arange(1 + math.ceil(max(0, N - block) / step))      # all full but the last
-    groups = np.array_split(starts[:-1], math.ceil(len(starts) * block / AT_ONCE)) + [starts[-1:]]
-    losses = np.empty(N)
-    for group in tqdm(groups, "scoring", leave=False, disable=None if bar else True):
-        if not group.size:
-            continue
-        at = group[:, None] + np.arange(min(block, N - group[-1]))                      # (B, T)
-        of_window = _losses(model, ids[at], ids[at + 1])
-        new = block - step      # from here on, earlier windows have not predicted
+    losses, groups = np.empty(len(ids) - 1), [*windows_of(model, ids, slide)]
+    for at, new in tqdm(groups, "scoring", leave=False, disable=None if bar else True):
+        of_window = np.empty(at.shape)
+        for part, logp in log_probabilities(model, ids[at]):
+            targets = ids[at[:, part] + 1]
+            of_window[:, part] = -np.take_along_axis(logp, targets[..., None], axis=-1)[..., 0]
         losses[at[:, new:]] = of_window[:, new:]
-        if group[0] == 0:
-            losses[at[0]] = of_window[0]
     return losses
 
 
-def _losses(model, x, y):
-    """Return -log p of each target: (B, T), (B, T) -> (B, T)."""
-    losses = np.empty(y.shape)
+def windows_of(model: Transformer, ids: np.ndarray, slide: bool = False
+               ) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield windows of a text that go through the model together: the numbers of their ids, (B, T),
+    and of how many of these an earlier window has predicted the next id already."""
+    N = len(ids) - 1
+    block = min(model.config.block_size, N)
+    step = window_step(block, slide)
+    first, *starts = step * np.arange(1 + math.ceil(max(0, N - block) / step))
+    yield first + np.arange(block)[None], 0
+    full, last = starts[:-1], starts[-1:]       # all are full but the last
+    for group in np.array_split(full, math.ceil((1 + len(full)) * block / AT_ONCE)) + [last]:
+        if len(group):
+            yield np.add.outer(group, np.arange(min(block, N - group[-1]))), block - step
+
+
+def log_probabilities(model: Transformer, x: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield a range of positions, and log p of every id after each of them: (B, T) integers ->
+    (B, part, V)."""
     some = max(1, LOGITS // (len(x) * model.config.vocab_size))
     with mg.no_grad():
         for _, states in model.layers(x):       # the last remain, (B, T, C)
             pass
         for first in range(0, x.shape[1], some):
             part = slice(first, first + some)
-            logp = mg.log_softmax(model.output(mg.Tensor(states.data[:, part]))).data
-            losses[:, part] = -np.take_along_axis(logp, y[:, part, None], axis=-1)[..., 0]
-    return losses
+            yield part, mg.log_softmax(model.output(mg.Tensor(states.data[:, part]))).data
 
 
 def training_text(training: dict, tokenizer: CharTokenizer) -> data.Text:

@@ -1,0 +1,96 @@
+"""The proof of a score: what is not a probability must not pass."""
+import numpy as np
+import pytest
+
+from model import CharTokenizer, Transformer, TransformerConfig
+from model.score import proof, text
+from model.score.proof import Decoder, ProofError, encode, prove
+
+V = 11
+TOKENIZER = CharTokenizer("abcdefghijk")
+IDS = np.random.default_rng(1).integers(V, size=90)
+
+
+@pytest.fixture
+def model():
+    made = Transformer(TransformerConfig(V, 16, n_layer=1, n_head=2, n_embd=8, ngrams=3,
+                                         ngram_rows=50))
+    for p in made.parameters():
+        p.data *= 20 if p.ndim > 1 else 1       # so that its predictions differ from each other
+    return made
+
+
+def nats(model, slide=False):
+    return text.text_losses(model, IDS, slide).sum()
+
+
+@pytest.mark.parametrize("slide", [False, True])
+def test_the_text_is_restored_from_as_many_bits_as_the_loss_says(model, slide):
+    said = prove(model, TOKENIZER, IDS, nats(model, slide), slide)
+    assert "at 89 positions" in said and "sum to 1, within" in said
+    assert f"the loss says {nats(model, slide) / np.log(2):,.1f} bits" in said
+
+
+@pytest.mark.parametrize("share", [0.95, 1.05])
+def test_a_loss_that_is_not_that_of_the_probabilities_is_refused(model, share):
+    with pytest.raises(ProofError, match="the loss says .* bits, and the text takes"):
+        prove(model, TOKENIZER, IDS, share * nats(model))
+
+
+def test_probabilities_that_do_not_sum_to_1_are_refused(model, monkeypatch):
+    def raised(model, x):
+        for part, logp in text.log_probabilities(model, x):
+            yield part, logp + np.float32(0.01)
+    monkeypatch.setattr(proof, "log_probabilities", raised)
+    with pytest.raises(ProofError, match="do not sum to 1"):
+        prove(model, TOKENIZER, IDS, nats(model))
+
+
+def test_attention_that_sees_the_future_is_refused(model):
+    model.blocks[0].attention.causal = False
+    with pytest.raises(ProofError, match="the model sees the future"):
+        prove(model, TOKENIZER, IDS, nats(model))
+
+
+def test_an_n_gram_that_sees_the_next_character_is_refused(model, monkeypatch):
+    rows = model.ngram_embedding.rows
+    monkeypatch.setattr(model.ngram_embedding, "rows", lambda ids: rows(np.roll(ids, -1, axis=-1)))
+    with pytest.raises(ProofError, match="the model sees the future"):
+        prove(model, TOKENIZER, IDS, nats(model))
+
+
+def test_a_model_that_keeps_the_text_that_it_scores_is_not_restored(model, monkeypatch):
+    """Counts over the text that is scored pass every other check: they see no changed future."""
+    logits, calls = proof.Reader.logits, []
+
+    def peeking(reader):
+        found = logits(reader).copy()
+        if len(calls) < len(IDS) - 1:           # only while the text is known
+            found[0, IDS[reader.n]] += 5
+        calls.append(reader)
+        return found
+    monkeypatch.setattr(proof.Reader, "logits", peeking)
+    monkeypatch.setattr(proof, "CODED", 1.0)
+    with pytest.raises(ProofError, match="the compressed text is not restored"):
+        prove(model, TOKENIZER, IDS, nats(model))
+
+
+@pytest.mark.parametrize("likely", [1 / V, 0.5, 1 - 1e-12])
+def test_the_arithmetic_coder_restores_ids_of_any_probability(likely):
+    rng = np.random.default_rng(0)
+    parts = np.full(V, max(1, int(proof.WHOLE * (1 - likely) / (V - 1))))
+    parts[4] = int(proof.WHOLE * likely)
+    ids = [4, 4, 0, 4, V - 1, 4, 4, *rng.integers(V, size=300).tolist(), 4]
+    bits = encode(ids, [parts] * len(ids))
+    decoder = Decoder(bits)
+    assert [decoder.next(parts) for _ in ids] == ids
+    ideal = -np.log2(parts[ids] / parts.sum()).sum()
+    assert ideal <= len(bits) <= ideal + 3
+
+
+def test_every_bit_of_the_code_matters():
+    parts, ids = np.full(V, proof.WHOLE // V), IDS[:40].tolist()
+    bits = encode(ids, [parts] * len(ids))
+    for i in range(len(bits) - 2):
+        decoder = Decoder([*bits[:i], 1 - bits[i], *bits[i + 1:]])
+        assert [decoder.next(parts) for _ in ids] != ids
