@@ -1,9 +1,37 @@
 """The memory that a training step needs, compared with that of this machine before any is taken."""
-from minigrad.machine import memory_limit
+import math
+import os
+import pathlib
+from contextlib import suppress
+
+from minigrad.machine import control_groups
 from model.command import as_flags, scaled
 from model.count.sizes import parameters, state
 from model.settings import Settings
 from model.transformer import TransformerConfig
+
+
+def memory_limit(*where: pathlib.Path) -> float:
+    """Return the most bytes that this process may use: the least of the machine's memory and the
+    limits of the process and its control groups; inf where none of these can be read.  `where` is
+    passed to `control_groups`."""
+    limits = [math.inf]
+    with suppress(ImportError, OSError, ValueError):        # Windows, or another unknown system
+        import resource
+        limits += [limit for limit, _ in map(resource.getrlimit, (resource.RLIMIT_AS,
+                                                                  resource.RLIMIT_DATA))
+                   if limit != resource.RLIM_INFINITY]
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    if os.name == "nt":
+        import ctypes
+        status = (ctypes.c_uint64 * 8)(64)      # MEMORYSTATUSEX, which begins with its size
+        if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
+            limits.append(status[1])            # ullTotalPhys
+    for group in control_groups("memory", *where):
+        for name in ("memory.max", "memory.limit_in_bytes"):        # versions 2 and 1
+            with suppress(OSError, ValueError):     # there is no such file, or no limit: "max"
+                limits.append(float((group / name).read_text(encoding="ascii")))
+    return float(min(limits))
 
 
 def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -> int:

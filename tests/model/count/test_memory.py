@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from minigrad.machine import memory_limit
+from model.count.memory import memory_limit
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_control_group_is_believed(nowhere, tmp_path, groups, file, says, limi
 def test_a_limit_of_the_process_is_believed():
     import resource
     said = subprocess.run(
-        [sys.executable, "-c", "from minigrad.machine import memory_limit; print(memory_limit())"],
+        [sys.executable, "-c", "from model.count.memory import memory_limit; print(memory_limit())"],
         capture_output=True, text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)))
     assert float(said.stdout) == 3 << 30, said.stderr
