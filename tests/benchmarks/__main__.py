@@ -46,6 +46,7 @@ GROUPS = {
     "real": {"out_dir": (pathlib.Path, None, "folder with the ckpt.npz of its model")},
     "board and ablation": {
         "minutes": (positive, [], "of training (default: 1 3 10; of the ablation 1)"),
+        "characters": (positive, [], "to train on, in place of minutes, such as 1.03e6 3.2e6"),
         "seeds": (whole, 3, "how many, from 1 on"),
         "recipes": (RECIPES, list(RECIPES), "also of recipe"),
         "data": (str, "shakespeare", "name or path of a text, as for train.py"),

@@ -1,9 +1,10 @@
-"""Whole runs of training by the clock, over several seeds: the recipes beside each other and beside
-PyTorch, or one recipe beside itself with one part replaced.
+"""Whole runs of training, over several seeds: the recipes beside each other and beside PyTorch,
+or one recipe beside itself with one part replaced.
 
-All have the same text, split and threads, and the same minutes of training steps: evaluating,
-compiling and saving do not count.  A run's loss is that of its best model, over the whole
-validation split.
+All have the same text, split and threads, and the same minutes of training steps, where
+evaluating, compiling and saving do not count; or with --characters the same number of characters
+trained on, which does not depend on the machine.  A run's loss is that of its best model, over the
+whole validation split.
 """
 import argparse
 import math
@@ -33,17 +34,18 @@ MINUTES = {"board": [1.0, 3.0, 10.0], "ablation": [1.0]}
 PYTORCH = ", PyTorch"
 WHOLE = "modern"
 WITHOUT = ("--norm layer", "--no-qk_norm", "--position learned", "--activation gelu",
-           "--no-zero_init", "--ngrams 1", "--ngram_dropout 0", "--optimizer adamw",
-           "--schedule cosine", "--block_size 64 --batch_size 32")
+           "--no-zero_init", "--ngrams 1", "--ngram_dropout 0", "--ngram_decay 0.1",
+           "--optimizer adamw", "--schedule cosine", "--block_size 64 --batch_size 32",
+           "--windows random", "--n_future 1")
 SPREAD = {"loss": "{:.3f}", "least": "{:.3f}", "most": "{:.3f}", "seeds": "{}"}
-CONDITIONS = "data", "threads", "processor", "system", "software", "BLAS"
+CONDITIONS = "unit", "data", "threads", "processor", "system", "software", "BLAS"
 COLOURS = ("#0b62a4", "#c8500a")
 GREY = "#666666"
 ABOVE = 1.3         # times the highest loss: counted n-grams with more are not drawn
 
 
 class Entry(NamedTuple):
-    """What runs for each number of minutes and each seed: train.py with these flags, or its twin on
+    """What runs for each budget and each seed: train.py with these flags, or its twin on
     PyTorch."""
     name: str
     flags: tuple[str, ...]
@@ -68,7 +70,8 @@ def measure_ablation(options: argparse.Namespace, report: Report) -> None:
 def begin(what: str, notes: list[str], options: argparse.Namespace, report: Report) -> dict:
     """Return an empty board, or with --resume that of the file, if it was measured under the same
     conditions; the report keeps it."""
-    now = {"data": options.data, "threads": options.threads} | machine()
+    now = {"unit": "characters" if options.characters else "minutes", "data": options.data,
+           "threads": options.threads} | machine()
     found = {"conditions": {name: now[name] for name in CONDITIONS}, "notes": notes,
              "counted": {}, "runs": []}
     if options.resume and what in report.content:
@@ -89,27 +92,37 @@ def take_runs(what: str, entries: list[Entry], notes: list[str], options: argpar
     earlier board; write each as soon as it has ended, and show what there is at the end."""
     text, found = read_text(options.data), begin(what, notes, options, report)
     found["counted"] = yardstick(text.train, text.val, text.tokenizer.vocab_size)
-    done = {(run["seed"], run["minutes"], run["entry"]) for run in found["runs"]}
-    wanted = [(seed, minutes, entry) for seed in range(1, options.seeds + 1)
-              for minutes in options.minutes or MINUTES[what] for entry in entries
-              if (seed, minutes, entry.name) not in done]
-    left = sum(minutes for _, minutes, _ in wanted)
+    done = {(run["seed"], run["budget"], run["entry"]) for run in found["runs"]}
+    unit = found["conditions"]["unit"]
+    wanted = [(seed, budget, entry) for seed in range(1, options.seeds + 1)
+              for budget in options.characters or options.minutes or MINUTES[what]
+              for entry in entries if (seed, budget, entry.name) not in done]
+    left = sum(budget for _, budget, _ in wanted)
     try:
-        for i, (seed, minutes, entry) in enumerate(wanted):
-            say(f"{what}: run {i + 1} of {len(wanted)}, seed {seed}, {minutes:g} min, "
-                f"{entry.name}; {left:,.1f} minutes and more to go")
-            left -= minutes
-            flags = [*entry.flags, "--minutes", f"{minutes:g}", "--seed", str(seed), "--data",
-                     text.name, "--threads", str(options.threads)]
+        for i, (seed, budget, entry) in enumerate(wanted):
+            of = f"{entry.name}, {budget:,.10g} {unit}, seed {seed}"
+            say(f"{what}: run {i + 1} of {len(wanted)}, {of}; {left:,.10g} {unit} and more to go")
+            left -= budget
+            flags = [*entry.flags, *limit(entry.flags, unit, budget, text), "--seed", str(seed),
+                     "--data", text.name, "--threads", str(options.threads)]
             try:
                 run = (train_twin if entry.pytorch else train)(flags, text)
-                found["runs"].append({"entry": entry.name, "minutes": minutes, "seed": seed} | run)
+                found["runs"].append({"entry": entry.name, "budget": budget, "seed": seed} | run)
             except RuntimeError as error:
-                found["notes"].append(f"{entry.name}, {minutes:g} min, seed {seed}: absent, "
-                                      f"because {error}")
+                found["notes"].append(f"{of}: absent, because {error}")
             report.keep(what, found)
     finally:
         show(what, found, options.plot, report)
+
+
+def limit(flags: tuple[str, ...], unit: str, budget: float, text: Text) -> list[str]:
+    """Return the flags that end a run after so many minutes, or after the steps that read so many
+    characters."""
+    if unit == "minutes":
+        return ["--minutes", f"{budget:g}"]
+    given = Parser("train.py", "", Settings).given([*flags, "--max_iters", "1"])
+    step = Settings(**completed(given, len(text))).characters
+    return ["--max_iters", str(math.ceil(budget / step))]
 
 
 def read_text(name: str) -> Text:
@@ -157,8 +170,7 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
                     twin.call("keep")
             if run.is_over():
                 break
-            batch = data.random_batch(text.train, s.batch_size, s.block_size, state.batches)
-            state.note_step(*twin.ask("step", *batch, run.learning_rate(s.learning_rate),
+            state.note_step(*twin.ask("step", *run.batches()[0], run.learning_rate(s.learning_rate),
                                       run.learning_rate(s.muon_lr)))
         twin.call("go_back")
         loss = twin.call("evaluate", *text.windows(s.block_size), s.batch_size)
@@ -172,12 +184,13 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
 def show(what: str, found: dict, path: pathlib.Path, report: Report) -> None:
     """Show the table of a board or an ablation; of a board also the counted n-grams and a plot."""
     where = "{data}, --threads {threads}".format_map(found["conditions"])
+    unit = found["conditions"]["unit"]
     rows, notes, groups = [], list(found["notes"]), grouped(found["runs"])
-    for (minutes, name), runs in groups.items():
-        whole = {run["seed"]: run["loss"] for run in groups.get((minutes, WHOLE), ())}
+    for (budget, name), runs in groups.items():
+        whole = {run["seed"]: run["loss"] for run in groups.get((budget, WHOLE), ())}
         above = [run["loss"] - whole[run["seed"]] for run in runs if run["seed"] in whole]
-        ours = groups.get((minutes, name.removesuffix(PYTORCH)))
-        rows.append([name, minutes, *spread(runs), statistics.mean(run["steps"] for run in runs)])
+        ours = groups.get((budget, name.removesuffix(PYTORCH)))
+        rows.append([name, budget, *spread(runs), statistics.mean(run["steps"] for run in runs)])
         rows[-1] += ([speed(runs), speed(ours) / speed(runs) if ours and name.endswith(PYTORCH)
                       else math.nan] if what == "board" else
                      [statistics.mean(above) if above and name != WHOLE else math.nan])
@@ -185,22 +198,23 @@ def show(what: str, found: dict, path: pathlib.Path, report: Report) -> None:
         columns = {"steps/s": "{:.1f}", "minigrad is": FASTER}
         notes += [f"counted {name}: {loss:.3f}" for name, loss in found["counted"].items()]
         if groups:
-            notes.append(plot(lambda axes: draw(axes, found["counted"], groups, where), 4.6, path))
+            budget = f"{unit} of training steps, {where} (log scale)"
+            notes.append(plot(lambda axes: draw(axes, found["counted"], groups, budget), 4.6, path))
     else:
         columns = {"above it": "{:+.3f}"}
         notes.append(f"Each is {WHOLE} with one part replaced; above it: the mean difference from "
                      f"the loss of {WHOLE} with the same seed.")
     report.table(
-        f"The {what}: validation loss after so many minutes of training steps, {where}, nats a "
+        f"The {what}: validation loss after so many {unit} of training steps, {where}, nats a "
         "character: mean, least and most of the seeds",
-        {"": "{}", "min": "{:g}", **SPREAD, "steps": "{:,.0f}", **columns}, rows, notes)
+        {"": "{}", unit: "{:,.10g}", **SPREAD, "steps": "{:,.0f}", **columns}, rows, notes)
 
 
 def grouped(runs: list[dict]) -> dict[tuple[float, str], list[dict]]:
-    """Return the runs of all seeds by (minutes, name), the shortest first."""
+    """Return the runs of all seeds by (budget, name), the shortest first."""
     groups = {}
-    for run in sorted(runs, key=lambda run: run["minutes"]):
-        groups.setdefault((run["minutes"], run["entry"]), []).append(run)
+    for run in sorted(runs, key=lambda run: run["budget"]):
+        groups.setdefault((run["budget"], run["entry"]), []).append(run)
     return groups
 
 
@@ -216,19 +230,19 @@ def speed(runs: list[dict]) -> float:
 
 
 def draw(axes, counted: dict[str, float], groups: dict[tuple[float, str], list[dict]],
-         where: str) -> None:
-    """Draw loss over minutes: means, and bars from least to most.  A recipe has its colour, PyTorch
-    is dotted; a counted n-gram that is not far above the runs is a level with its name."""
+         budget: str) -> None:
+    """Draw loss over the budget: means, and bars from least to most.  A recipe has its colour,
+    PyTorch is dotted; a counted n-gram that is not far above the runs is a level with its name."""
     budgets, names = (list(dict.fromkeys(key[i] for key in groups)) for i in (0, 1))
     recipes = list(dict.fromkeys(name.removesuffix(PYTORCH) for name in names))
     highest = max(run["loss"] for runs in groups.values() for run in runs)
     for name in names:
-        minutes = [m for m, other in groups if other == name]
-        means, least, most, _ = zip(*[spread(groups[m, name]) for m in minutes])
+        those = [budget for budget, other in groups if other == name]
+        means, least, most, _ = zip(*[spread(groups[budget, name]) for budget in those])
         bars = [[mean - low for mean, low in zip(means, least)],
                 [high - mean for mean, high in zip(means, most)]]
         colour, dotted = COLOURS[recipes.index(name.removesuffix(PYTORCH))], PYTORCH in name
-        axes.errorbar(minutes, means, bars, label=name, color=colour, capsize=3, marker="o",
+        axes.errorbar(those, means, bars, label=name, color=colour, capsize=3, marker="o",
                       linestyle=":" if dotted else "-",
                       markerfacecolor="white" if dotted else colour)
     for name, loss in counted.items():
@@ -239,9 +253,9 @@ def draw(axes, counted: dict[str, float], groups: dict[tuple[float, str], list[d
                           color=GREY, fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(budgets[0] / 1.25, budgets[-1] * 1.8)         # room for the n-grams' names
-    axes.set_xticks(budgets, [f"{minutes:g}" for minutes in budgets])
+    axes.set_xticks(budgets, [f"{budget:,.10g}" for budget in budgets])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel(f"minutes of training steps, {where} (log scale)")
+    axes.set_xlabel(budget)
     axes.set_ylabel("validation loss, whole split, nats per character")
     seeds = max(map(len, groups.values()))
     axes.set_title(f"mean, and bars from the least to the most of the seeds: {seeds}",
