@@ -61,6 +61,10 @@ class Ranks:
         """Whether this is the rank that reads, prints and writes for all."""
         return self.number == 0
 
+    def problems(self, settings: object) -> list[str]:
+        """Return a line for each setting of a run that does not go with so many ranks."""
+        return []
+
     def check_alike(self, given: dict[str, object]) -> None:
         """Refuse ranks with other settings than the first rank, or with another program."""
 

@@ -4,10 +4,12 @@ import os
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
-from data.reading import TextError
+from data.reading import TextError, Texts
+from model.command import first_of, in_a_line, number_of
 
 SUFFIXES = (".txt", ".md")      # of the files that are taken from a folder
 MAGIC = "*?["                   # a word with one of these may be a pattern
+LISTED = 100                    # files of a text that are named
 
 
 def expand(words: Sequence[str], known: Container[str]) -> tuple[list[str], list[str]]:
@@ -78,3 +80,15 @@ def _in_folder(folder):
                         + (f', and its subfolders are not taken; give these, or "{folder}/**/*.txt"'
                            if folders else "; give another one, or files"))
     return files, folders
+
+
+def listed(texts: Texts) -> str:
+    """Return the files of a text, a line each, and what was left out."""
+    taken = [(in_a_line(name), n) for name, n in texts.taken[:LISTED]]
+    if rest := texts.taken[LISTED:]:
+        taken.append((number_of(len(rest), "more file"), sum(n for _, n in rest)))
+    lines = [f"{number_of(n, 'character'):>20} in {name}" for name, n in taken]
+    if texts.left_out:
+        folders = first_of([in_a_line(folder) for folder in texts.left_out])
+        lines.append(f"not taken: what is in {folders}")
+    return f"\n{'':12}".join(lines)

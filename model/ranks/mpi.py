@@ -20,6 +20,7 @@ from minigrad import compiled
 from model.processes import Ranks
 from model.ranks.mean import OverRanks, SharedMuon
 from model.command import ROOT
+from model.settings import Settings
 
 _let_others_run = getattr(os, "sched_yield", lambda: time.sleep(0))     # Windows has none
 INTERRUPTED = 130   # the status after a second Ctrl-C
@@ -57,6 +58,16 @@ class MPIRanks(Ranks):
         of_machine = self.comm.Split_type(MPI.COMM_TYPE_SHARED).allgather(mine)
         sharing = sum([not mine.isdisjoint(other) for other in of_machine])
         return max(1, compiled.thread_limit()[0] // sharing)
+
+    def problems(self, settings: Settings) -> list[str]:
+        found = []
+        if settings.explain and self.size > 1:
+            found.append("--explain goes through a step of one process; start it without mpiexec")
+        if settings.reduce == "exact" and settings.batch_size % self.size:
+            found.append("--reduce exact takes a number of ranks that divides --batch_size "
+                         f"{settings.batch_size}, and {self.size} do not; take another number of "
+                         "either")
+        return found
 
     def check_alike(self, given: dict[str, object]) -> None:
         """Refuse ranks that are given other settings than the first, or run another program.

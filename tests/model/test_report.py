@@ -14,7 +14,7 @@ from model.count import memory, sizes
 from model.count.memory import check_memory, training_bytes
 from model.report import standing
 from model.run import State, Step, decayed_and_other, optimizer_of
-from model.settings import Settings, listed
+from model.settings import Settings
 from tests.kit import refusal
 
 
@@ -64,18 +64,6 @@ def test_a_step_that_needs_more_memory_than_there_is_is_refused(monkeypatch, opt
         of_state = (a for *_, a in optimizer_of(Transformer(config), s).state())
         numbers = 2 * sizes.parameters(config) + sum(a.size for a in of_state)
         assert training_bytes(config, optimizer, 0) == 4 * numbers
-
-
-@pytest.mark.parametrize("taken, left_out, lines", [
-    ([("a", 1_000)], [], []),
-    ([("a", 1_000)], ["b/c"], ["    1,000 characters in a", "not taken: what is in b/c"]),
-    ([("a\n", 5), ("b", 1)], [], ["        5 characters in a\\n", "         1 character in b"]),
-    ([("a", 1_000)] * 101, [], ["    1,000 characters in a"] * 100
-     + ["    1,000 characters in 1 more file"]),
-    ([("a", 1_000)] * 2_100, [], ["    1,000 characters in a"] * 100
-     + ["2,000,000 characters in 2,000 more files"])])
-def test_of_many_files_the_first_are_listed_and_the_others_counted(taken, left_out, lines):
-    assert listed(data.Texts("", taken, left_out)) == "\n            ".join(lines)
 
 
 @pytest.mark.parametrize("loss, says", [

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from data import KNOWN_TEXTS, TextError
-from data.sources.folders import expand
+from data import KNOWN_TEXTS, TextError, Texts
+from data.sources.folders import expand, listed
 from tests.kit import refusal
 
 
@@ -93,3 +93,14 @@ def test_a_link_that_leads_nowhere_is_taken_so_that_it_is_refused_later(leads_to
     linked(leads_to, "plays/link.txt")
     os.mkdir("plays/folder.txt")
     assert found("plays")[3:] == ["plays/link.txt"]
+
+
+@pytest.mark.parametrize("taken, left_out, lines", [
+    ([("a", 1_000)], ["b/c"], ["    1,000 characters in a", "not taken: what is in b/c"]),
+    ([("a\n", 5), ("b", 1)], [], ["        5 characters in a\\n", "         1 character in b"]),
+    ([("a", 1_000)] * 101, [], ["    1,000 characters in a"] * 100
+     + ["    1,000 characters in 1 more file"]),
+    ([("a", 1_000)] * 2_100, [], ["    1,000 characters in a"] * 100
+     + ["2,000,000 characters in 2,000 more files"])])
+def test_of_many_files_the_first_are_listed_and_the_others_counted(taken, left_out, lines):
+    assert listed(Texts("", taken, left_out)) == "\n            ".join(lines)

@@ -1,5 +1,6 @@
 """Ranks come to the losses, gradients and weights of one process, and wrong means are noticed."""
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from minigrad.core import Tensor
 from model.processes import Ranks
 from model.ranks.mean import COARSE, FINE, add_exactly, shared_out
+from model.ranks.mpi import MPIRanks
+from model.settings import Settings
 from tests.model.ranks import together
 
 
@@ -109,3 +112,13 @@ def test_an_exact_mean_alone_is_the_mean_of_the_rows_gradients():
     ([1, 5, 3, 3], 2, [[1, 0], [2, 3]]), ([2, 2, 2], 3, [[0], [1], [2]]), ([7], 3, [[0], [], []])])
 def test_the_costliest_goes_to_the_rank_with_the_least_to_do(costs, size, expected):
     assert shared_out(costs, size) == expected
+
+
+@pytest.mark.parametrize("settings, size, says", [
+    (dict(batch_size=12, reduce="exact"), 5, ["--reduce exact", "--batch_size 12, and 5 do not"]),
+    (dict(batch_size=12), 5, []), (dict(batch_size=12, reduce="exact"), 4, []),
+    (dict(explain=True), 1, []), (dict(explain=True), 2, ["--explain", "one process"])])
+def test_settings_that_do_not_go_with_the_number_of_ranks_are_refused(settings, size, says):
+    found = MPIRanks.problems(SimpleNamespace(size=size), Settings(**settings))
+    assert Ranks().problems(Settings(**settings)) == []
+    assert len(found) == bool(says) and all(words in found[0] for words in says)
