@@ -3,6 +3,9 @@
 B is the batch size, T the block size, N a number of windows.  x are ids, and y the ids that follow
 them, both int64 and contiguous.
 """
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 IGNORE = -100       # a target that does not count: cross_entropy's ignore_index
@@ -22,6 +25,35 @@ def random_batch(train: np.ndarray, batch_size: int, block_size: int,
     """Draw B windows from anywhere in the ids, each start equally likely: x and y, (B, T) each."""
     starts = rng.integers(len(train) - block_size, size=batch_size)
     return _cut(train, starts, block_size)
+
+
+class Shuffled:
+    """Windows side by side over the ids, in a new order in each pass over them.
+
+    So every id is read once a pass, but for fewer than 2 T at the two ends: a pass begins somewhere
+    in the first ones.  Batches drawn from anywhere read some ids often and others never.
+
+    Parameters
+    ----------
+    ids : the ids of the training part, (N,).
+    rng_of : returns the generator of a pass, of which the first is 0.
+    """
+
+    def __init__(self, ids: np.ndarray, block_size: int,
+                 rng_of: Callable[[int], np.random.Generator]) -> None:
+        self.ids, self.block_size = ids, block_size
+        self.n = max(1, (len(ids) - 1) // block_size - 1)       # windows of a pass
+
+        @functools.lru_cache(maxsize=2)
+        def starts(number):
+            rng, free = rng_of(number), len(ids) - self.n * block_size
+            return rng.integers(free) + block_size * rng.permutation(self.n)
+        self.starts = starts
+
+    def batch(self, first: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return B windows, from number `first` of all passes on: x and y, (B, T) each."""
+        starts = [self.starts(i // self.n)[i % self.n] for i in range(first, first + batch_size)]
+        return _cut(self.ids, np.array(starts), self.block_size)
 
 
 def windows(val: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:

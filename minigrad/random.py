@@ -6,11 +6,12 @@ import numpy as np
 PURPOSES = ("weights", "batches", "dropout", "sampling")
 
 
-def generator(seed: int | None, purpose: str) -> np.random.Generator:
-    """Return the generator of one of PURPOSES; that of the weights gives the same numbers as
-    `np.random.default_rng(seed)`.  Without a seed, the numbers differ each time."""
+def generator(seed: int | None, purpose: str, *number: int) -> np.random.Generator:
+    """Return the generator of one of PURPOSES, or one of many for it by number, from 1; that of the
+    weights gives the same numbers as `np.random.default_rng(seed)`.  Without a seed, the numbers
+    differ each time."""
     # PCG64 by name: its numbers stay the same, while NumPy may change default_rng's generator.
-    entropy = None if seed is None else [seed, PURPOSES.index(purpose)]
+    entropy = None if seed is None else [seed, PURPOSES.index(purpose), *number]
     return np.random.Generator(np.random.PCG64(entropy))
 
 

@@ -17,7 +17,7 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 PATIENCE = 2.5                  # seconds before a long task is announced
@@ -258,6 +258,20 @@ def problem(field: dataclasses.Field, value: object) -> str | None:
         return f"is {' and '.join(limits)}, not {shown(str(value))}"
     if field.metadata["finite"] and value == math.inf:
         return f"is a finite number, not {shown(str(value))}"
+
+
+def unknown_options(config: object, known: Mapping[str, Sequence[str] | None]) -> list[str]:
+    """Return the options of a configuration, or their choices, that are not among those known: for
+    each option its choices, or None if it has none.  Whatever computes the model anew asks this, so
+    that it does not compute another one."""
+    found = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name not in known:
+            found.append(f"the option {field.name}")
+        elif known[field.name] and value not in known[field.name]:
+            found.append(f"{field.name} {value}")
+    return found
 
 
 def _has_type(type, value):

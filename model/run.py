@@ -40,8 +40,8 @@ def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
                  ) -> mg.Optimizers | mg.AdamW:
     """Return the optimiser that the settings ask for.  Ranks share out Muon's matrices."""
     matrices = packed_and_other_matrices(model) if s.optimizer == "muon" else []
-    adamw = mg.AdamW(decayed_and_other(model, matrices), s.learning_rate, (s.beta1, s.beta2),
-                     weight_decay=s.weight_decay)
+    adamw = mg.AdamW(decayed_and_other(model, matrices, s.ngram_decay), s.learning_rate,
+                     (s.beta1, s.beta2), weight_decay=s.weight_decay)
     if not matrices:
         return adamw
     # Three Newton-Schulz steps train as well as the published five, and take less time.
@@ -49,13 +49,18 @@ def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
                                             ns_steps=3)])
 
 
-def decayed_and_other(model: Transformer, without: list[dict] = ()) -> list[dict]:
+def decayed_and_other(model: Transformer, without: list[dict] = (),
+                      ngram_decay: float | None = None) -> list[dict]:
     """Return AdamW's parameter groups, without the parameters of other groups: matrices, which get
-    weight decay, and norms and biases, which do not."""
+    weight decay; norms and biases, which do not; and the n-gram table, if its decay is another."""
     elsewhere = {id(p) for group in without for p in group["params"]}
+    table = []
+    if model.config.ngrams > 1 and ngram_decay is not None:
+        table = [{"params": model.ngram_embedding.parameters(), "weight_decay": ngram_decay}]
+        elsewhere |= {id(p) for p in table[0]["params"]}
     parameters = [p for p in model.parameters() if id(p) not in elsewhere]
     return [{"params": [p for p in parameters if p.ndim >= 2]},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}]
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}, *table]
 
 
 def packed_and_other_matrices(model: Transformer) -> list[dict]:
@@ -93,6 +98,7 @@ class State:
     def __init__(self, seed: int) -> None:
         self.batches, self.dropout = generator(seed, "batches"), generator(seed, "dropout")
         self.iteration = 0          # optimiser steps done
+        self.read = 0               # shuffled windows read
         self.evaluated = -1         # the iteration of the last evaluation
         self.best = math.inf        # lowest validation loss, nats per character
         self.seconds = 0.0          # spent in steps
@@ -169,7 +175,7 @@ class Log:
         self.path, self.rows = path, []
         self.columns = self.COLUMNS | (self.SKIPPED if skips else {})
         if start is not None:
-            rows, problem = _read_log(path)
+            rows, problem = read_log(path)
             self.rows = [row for row in rows if row[0] <= start]
             if problem:
                 print(f"warning: {problem}; of its lines {len(self.rows)} are whole and kept",
@@ -189,22 +195,9 @@ class Log:
             file.writelines(f"{','.join(line)}\r\n".encode() for line in (self.columns, *lines))
 
 
-def read_log(path: pathlib.Path) -> list[list[float | None]]:
-    """Return the lines of a log.csv, a number for each column.  The training loss is None where no
-    step had one.
-
-    Raises
-    ------
-    ValueError : there is no such file, or it is damaged.
-    """
-    rows, problem = _read_log(path)
-    if problem:
-        raise ValueError(problem)
-    return rows
-
-
-def _read_log(path):
-    """Return the whole lines of a log.csv, and what is wrong with the file, or ""."""
+def read_log(path: pathlib.Path) -> tuple[list[list[float | None]], str]:
+    """Return the whole lines of a log.csv, a number for each column, and what is wrong with the
+    file, or "".  The training loss is None where no step had one."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -360,9 +353,21 @@ class Run:
     @timed("batches")
     def batches(self) -> list[Batch]:
         """Draw the batches of a step: ids and targets, (B, T) each."""
-        s = self.settings
-        return [data.random_batch(self.text.train, s.batch_size, s.block_size, self.state.batches)
-                for _ in range(s.gradient_accumulation_steps)]
+        s, state, batches = self.settings, self.state, []
+        for _ in range(s.gradient_accumulation_steps):
+            if s.windows == "random":
+                batches.append(data.random_batch(self.text.train, s.batch_size, s.block_size,
+                                                 state.batches))
+            else:
+                batches.append(self.shuffled.batch(state.read, s.batch_size))
+                state.read += s.batch_size
+        return batches
+
+    @functools.cached_property
+    def shuffled(self) -> data.Shuffled:
+        """The windows of the training part, if --windows is shuffled."""
+        return data.Shuffled(self.text.train, self.settings.block_size,
+                             lambda number: generator(self.settings.seed, "batches", number + 1))
 
     def set_learning_rates(self) -> None:
         """Give each group of parameters the learning rate of the next step."""

@@ -14,12 +14,10 @@ from typing import Any
 import data
 from minigrad import compiled
 from model.checkpoint import Checkpoint, read_by_first, texts_of
-from model.command import (Parser, Words, as_flags, first_of, flag, in_a_line, number_of, problems,
-                           shown)
+from model.command import Parser, Words, as_flags, first_of, flag, problems, shown
 from model.processes import Ranks
 from model.transformer import TRAINING, TransformerConfig, problems_of_heads
 
-LISTED = 100        # files of a text that are named
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 MODEL = {field.name: field for field in dataclasses.fields(TransformerConfig)
          if field.name != "vocab_size"}
@@ -41,6 +39,9 @@ class Settings:
     max_iters: int = flag(None, "optimiser steps after which the run ends; without --minutes there "
                                 "is no clock then", at_least=0)
     batch_size: int = flag(12, "sequences of a batch, B", at_least=1)
+    windows: str = flag("random", "sequences of a batch: random ones start anywhere; shuffled ones "
+                                  "lie side by side, so each character is read once a pass",
+                        choices=("random", "shuffled"))
     block_size: int = MODEL["block_size"]
     n_layer: int = MODEL["n_layer"]
     n_head: int = MODEL["n_head"]
@@ -73,6 +74,8 @@ class Settings:
                                    "linear is constant, then falls", choices=("cosine", "linear"))
     decay_share: float = flag(0.2, "of the run, in which linear falls", above=0, at_most=1)
     weight_decay: float = flag(0.1, "of matrices only", at_least=0)
+    ngram_decay: float = flag(None, "weight decay of the n-gram table", unset="weight_decay",
+                              at_least=0)
     beta1: float = flag(0.9, "AdamW's decay of the mean gradient", at_least=0, below=1)
     beta2: float = flag(0.99, "AdamW's decay of the mean squared gradient", at_least=0, below=1)
     grad_clip: float = flag(1.0, "largest gradient norm; 0: any", at_least=0, finite=False)
@@ -140,11 +143,11 @@ OF_MODEL = tuple(name for name in MODEL if name not in TRAINING)
 OF_RUN = ("recipe", *MODEL, "optimizer", "seed")
 
 MODERN = dict(
-    n_layer=4, n_head=4, n_embd=128, block_size=256, batch_size=8, dropout=0.0, bias=False,
-    position="rotary", norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=5,
-    ngram_rows=32768, ngram_dropout=0.5, optimizer="muon", muon_lr=0.01, learning_rate=4e-3,
-    min_lr=0.0, warmup_iters=40, schedule="linear", decay_share=0.7, weight_decay=0.1, beta1=0.9,
-    beta2=0.99, grad_clip=1.0, eval_interval=100)
+    n_layer=4, n_head=4, n_embd=128, block_size=256, batch_size=8, windows="shuffled", dropout=0.0,
+    bias=False, position="rotary", norm="rms", qk_norm=True, activation="relu2", zero_init=True,
+    ngrams=5, ngram_rows=32768, ngram_dropout=0.5, optimizer="muon", muon_lr=0.01,
+    learning_rate=4e-3, min_lr=0.0, warmup_iters=40, schedule="linear", decay_share=0.7,
+    weight_decay=0.1, ngram_decay=1.0, beta1=0.9, beta2=0.99, grad_clip=1.0, eval_interval=100)
 GPT2 = {name: getattr(Settings, name) for name in MODERN}
 RECIPES = {"modern": MODERN, "gpt2": GPT2}
 
@@ -289,11 +292,10 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
         resumed = read_by_first(ranks, lambda: folder.resume(given.get("explain", False)))
         earlier, whose = settings_of(resumed, folder), f"the run in {folder}"
     elif init_from != "scratch":
-        from model.fine_tuning.initial import (describe_initial, initial_path, load_initial,
-                                               with_characters_of)
-        initial = read_by_first(ranks, lambda: load_initial(init_from))
-        earlier, whose = initial.model.config, f"the model in {initial_path(init_from)}"
-        given["init_from"] = str(initial_path(init_from).absolute())
+        from model.fine_tuning import initial as tuning
+        initial = read_by_first(ranks, lambda: tuning.load_initial(init_from))
+        earlier, whose = initial.model.config, f"the model in {tuning.initial_path(init_from)}"
+        given["init_from"] = str(tuning.initial_path(init_from).absolute())
     try:
         named = given.get("data", earlier.data if resumed else Settings.data)
         texts = ranks.made_by_first(lambda: data.read_texts(named))
@@ -303,7 +305,7 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
                              "--out_dir")
         tokenizer = resumed.tokenizer if resumed else None
         if initial:
-            tokenizer, new = with_characters_of(texts.characters, initial.tokenizer)
+            tokenizer, new = tuning.with_characters_of(texts.characters, initial.tokenizer)
         text = data.Text(texts.characters, texts.name, tokenizer)
     except data.TextError as error:
         unreadable = [str(error)]
@@ -321,16 +323,17 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
     except data.TextError as error:
         unreadable = [str(error)]
     if ranks.first:
-        parser.refuse([*mistakes, *wrong, *s.problems(), *problems_of_ranks(s, ranks.size),
+        parser.refuse([*mistakes, *wrong, *s.problems(), *ranks.problems(s),
                        *problems_of_folder(s), *unreadable])
     ranks.meet()
     from model.count.memory import check_memory
     check_memory(s, text.tokenizer.vocab_size)
-    if listing := listed(texts):
-        print(f"files       {listing}")
+    if len(texts.taken) > 1 or texts.left_out:
+        from data.sources.folders import listed
+        print(f"files       {listed(texts)}")
     if initial:
-        print("begins      " + describe_initial(initial_path(init_from), initial.model.config,
-                                                s.block_size, new))
+        print("begins      " + tuning.describe_initial(tuning.initial_path(init_from),
+                                                       initial.model.config, s.block_size, new))
     for warning in s.warnings():
         print(f"warning     {warning}")
     return s, text, initial, resumed
@@ -340,17 +343,6 @@ def problems_of_threads(wanted: int) -> list[str]:
     """Return a line if this process cannot have so many threads."""
     most, why = compiled.thread_limit()
     return [f"--threads is at most {most} here, not {wanted}: {why}"] if wanted > most else []
-
-
-def problems_of_ranks(s: Settings, size: int) -> list[str]:
-    """Return a line for each setting that does not go with this number of ranks."""
-    found = []
-    if s.explain and size > 1:
-        found.append("--explain goes through a step of one process; start it without mpiexec")
-    if s.reduce == "exact" and s.batch_size % size:
-        found.append(f"--reduce exact takes a number of ranks that divides --batch_size "
-                     f"{s.batch_size}, and {size} do not; take another number of either")
-    return found
 
 
 def problems_of_folder(s: Settings) -> list[str]:
@@ -366,20 +358,6 @@ def problems_of_folder(s: Settings) -> list[str]:
     except OSError as error:
         why = error.strerror
     return [f"--out_dir {s.out_dir} cannot be written: {why}; give another folder"]
-
-
-def listed(texts: data.Texts) -> str:
-    """Return the files of a text, a line each, if there are several or some were left out."""
-    if len(texts.taken) == 1 and not texts.left_out:
-        return ""
-    taken = [(in_a_line(name), n) for name, n in texts.taken[:LISTED]]
-    if rest := texts.taken[LISTED:]:
-        taken.append((number_of(len(rest), "more file"), sum(n for _, n in rest)))
-    lines = [f"{number_of(n, 'character'):>20} in {name}" for name, n in taken]
-    if texts.left_out:
-        folders = first_of([in_a_line(folder) for folder in texts.left_out])
-        lines.append(f"not taken: what is in {folders}")
-    return f"\n{'':12}".join(lines)
 
 
 def described(s: Settings, characters: int) -> str:

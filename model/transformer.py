@@ -6,7 +6,7 @@ alternatives.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
 """
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 
 import numpy as np
@@ -127,21 +127,6 @@ def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "
     return found
 
 
-def unknown_options(config: TransformerConfig, known: Mapping[str, Sequence[str] | None]
-                    ) -> list[str]:
-    """Return the options of a configuration, or their choices, that are not among those known: for
-    each option its choices, or None if it has none.  Whatever computes the model anew asks this, so
-    that it does not compute another one."""
-    found = []
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if field.name not in known:
-            found.append(f"the option {field.name}")
-        elif known[field.name] and value not in known[field.name]:
-            found.append(f"{field.name} {value}")
-    return found
-
-
 def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the name and shape of each parameter of a Transformer, in its order, without memory
     for any of them: one block is built, and stands for all."""
@@ -223,10 +208,14 @@ class Transformer(Module):
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
-        x = self.dropout(self.embed(ids, rng), rng)                             # (B, T, C)
+        return mg.linear(self.states(ids, rng), self.output_weight)             # (B, T, V)
+
+    def states(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
+        """Return the normed output of the last block: (B, T) or (T,) integers -> (..., T, C)."""
+        x = self.dropout(self.embed(ids, rng), rng)
         for block in self.blocks:
             x = block(x, rng)
-        return self.output(x)                                                   # (B, T, V)
+        return self.norm(x)
 
     def layers(self, ids: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each block's queries, keys and values, and its output: (..., T, W), (..., T, C)."""

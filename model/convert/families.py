@@ -22,9 +22,9 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from model.command import any_of, shown
+from model.command import any_of, shown, unknown_options
 from model.convert.model_file import FormatError, Lazy, check_shapes, explain
-from model.transformer import TRAINING, TransformerConfig, parameter_shapes, unknown_options
+from model.transformer import TRAINING, TransformerConfig, parameter_shapes
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu2": "relu2"}       # ours: theirs
 SYNONYMS = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}

@@ -14,8 +14,8 @@ from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_pa
                                        put)
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
-from model.command import any_of
-from model.transformer import TRAINING, Transformer, unknown_options
+from model.command import any_of, unknown_options
+from model.transformer import TRAINING, Transformer
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
 ROOM = 512          # characters for which there is memory from the beginning

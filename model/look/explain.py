@@ -49,7 +49,7 @@ def explain(run: Run, steps: Iterator[Step], counted: dict[str, float]) -> None:
     of = ("" if s.steps == math.inf else f" of {s.steps:,}" if step.number <= s.steps else
           f", after the end of a run of {s.steps:,}")
     print(f"Step {step.number:,}{of}, from the text to the changed weights.  Nothing is saved.")
-    _show_batch(step.batches, run.text.tokenizer)
+    _show_batch(step.batches, run.text.tokenizer, run.settings.windows)
     _show_forward(witness, model.config, *step.batches[0][0].shape, run.text.tokenizer.unit)
     _show_loss(step.loss, model.config.vocab_size, counted, run.text.tokenizer.unit)
     _show_backward(witness, model, len(step.batches))
@@ -104,9 +104,10 @@ class Witness(Watcher):
         return f"{name} {shape}".strip().replace(" ", HARD)
 
 
-def _show_batch(batches, tokenizer):
+def _show_batch(batches, tokenizer, windows):
     """Show characters or tokens as ids, and the one that follows each of them."""
-    _stage("From the text to a batch", definition(data.random_batch))
+    _stage("From the text to a batch",
+           definition(data.random_batch if windows == "random" else data.Shuffled.batch))
     (ids, targets), n, unit = batches[0], len(batches), tokenizer.unit
     B, T = ids.shape
     _say(f"{B} sequences of {T} {unit}s, from random places of the training text.  Each {unit} has "

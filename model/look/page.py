@@ -281,10 +281,8 @@ def _yardsticks(checkpoint, text, ids):
 
 def _log(out_dir):
     """Return the lines of the run's log, or the reason why there are none."""
-    try:
-        return {"log": read_log(out_dir / "log.csv")}
-    except ValueError as error:
-        return {"log": None, "no_log": str(error)}
+    rows, problem = read_log(out_dir / "log.csv")
+    return {"log": None, "no_log": problem} if problem else {"log": rows}
 
 
 def pack(windows: list[Window]) -> bytes:

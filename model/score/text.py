@@ -121,11 +121,12 @@ def log_probabilities(model: Transformer, x: np.ndarray) -> Iterator[tuple[slice
     (B, part, V)."""
     some = max(1, LOGITS // (len(x) * model.config.vocab_size))
     with mg.no_grad():
-        for _, states in model.layers(x):       # the last remain, (B, T, C)
-            pass
-        for first in range(0, x.shape[1], some):
-            part = slice(first, first + some)
-            yield part, mg.log_softmax(model.output(mg.Tensor(states.data[:, part]))).data
+        states = model.states(x).data                                           # (B, T, C)
+    for first in range(0, x.shape[1], some):
+        part = slice(first, first + some)
+        with mg.no_grad():      # and not while the caller has its turn
+            logp = mg.log_softmax(mg.linear(states[:, part], model.output_weight)).data
+        yield part, logp
 
 
 def training_text(training: dict, tokenizer: CharTokenizer) -> data.Text:

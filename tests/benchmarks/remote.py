@@ -110,9 +110,10 @@ def transformers(path: os.PathLike) -> Remote:
 
 def training_of(s: Any) -> dict[str, object]:
     """Return the training arguments of twin.PyTorch for the Settings of a run."""
+    ngram_decay = s.weight_decay if s.ngram_decay is None else s.ngram_decay
     return dict(optimizer=dict(lr=s.learning_rate, betas=(s.beta1, s.beta2),
                                weight_decay=s.weight_decay, max_norm=s.grad_clip or math.inf),
-                muon=s.optimizer == "muon")
+                muon=s.optimizer == "muon", ngram_decay=ngram_decay)
 
 
 @contextlib.contextmanager

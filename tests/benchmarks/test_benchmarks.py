@@ -97,7 +97,7 @@ def of(monkeypatch, tmp_path, small_text):
 
 def test_the_board_runs_all_of_a_seed_before_the_next_and_shows_their_spread(of):
     taken, found = of("board", "--minutes 1 3 --seeds 3")
-    runs = [(run["seed"], run["minutes"], run["entry"]) for run in found["board"]["runs"]]
+    runs = [(run["seed"], run["budget"], run["entry"]) for run in found["board"]["runs"]]
     assert runs == [(seed, minutes, entry) for seed in (1, 2, 3) for minutes in (1, 3)
                     for entry in ("modern", "modern, PyTorch", "gpt2", "gpt2, PyTorch")]
     flags = "--recipe modern --minutes 3 --seed 2".split()
@@ -110,6 +110,14 @@ def test_the_board_runs_all_of_a_seed_before_the_next_and_shows_their_spread(of)
     assert (ours["steps/s"], theirs["steps/s"]) == (4, 2)
     assert (ours["minigrad is"], theirs["minigrad is"]) == (None, 2)
     assert "counted bigram" in "\n".join(table["notes"])
+
+
+def test_runs_of_so_many_characters_have_the_steps_that_read_them(of):
+    taken, found = of("board", "--characters 10_000 2.5e4 --seeds 1 --recipes gpt2 --no-pytorch")
+    assert [flags[2:4] for flags in taken] == [["--max_iters", "14"], ["--max_iters", "33"]]
+    assert [run["budget"] for run in found["board"]["runs"]] == [10_000, 25_000]
+    table, = found["tables"]
+    assert [row[table["columns"].index("characters")] for row in table["rows"]] == [10_000, 25_000]
 
 
 def test_an_interrupted_board_is_resumed_and_ends_as_if_left_alone(of):
@@ -151,7 +159,8 @@ def test_each_ablation_changes_one_part_of_the_recipe_and_all_have_one():
         changed |= different
     parts = {name for name, value in RECIPES["modern"].items() if isinstance(value, (bool, str))
              and value != RECIPES["gpt2"][name]}
-    assert changed == parts | {"ngrams", "ngram_dropout", "block_size", "batch_size"}
+    assert changed == parts | {"ngrams", "ngram_dropout", "ngram_decay", "block_size",
+                               "batch_size"}
     assert sizes.RECIPES == tuple(RECIPES)
 
 

@@ -246,10 +246,11 @@ class PyTorch:
     optimizer : lr, betas and weight_decay of AdamW; and the norm, max_norm, that gradients are
         clipped to.
     muon : whether the matrices of the blocks are Muon's.
+    ngram_decay : the weight decay of the n-gram table.
     """
 
     def __init__(self, config: dict, mode: str, weights: dict[str, np.ndarray], optimizer: dict,
-                 muon: bool = False) -> None:
+                 muon: bool = False, ngram_decay: float = 0.0) -> None:
         self.twin = Twin(SimpleNamespace(**config))
         self.twin.load_state_dict({name: torch.from_numpy(w) for name, w in weights.items()})
         self.loss = torch.compile(self.twin) if mode == "compiled" else self.twin
@@ -261,7 +262,9 @@ class PyTorch:
             matrices = [(name, named.pop(name)) for name in names]
             self.muon = Muon([(p, [p.shape[1]] * 3 if name.endswith("qkv.weight") else
                                [p.shape[0]]) for name, p in matrices], settings["weight_decay"])
-        groups = [{"params": [p for p in named.values() if p.ndim >= 2]},
+        table = [named.pop(name) for name in [*named] if name.startswith("ngram_embedding")]
+        groups = [{"params": table, "weight_decay": ngram_decay},
+                  {"params": [p for p in named.values() if p.ndim >= 2]},
                   {"params": [p for p in named.values() if p.ndim < 2], "weight_decay": 0.0}]
         self.adamw = torch.optim.AdamW([group for group in groups if group["params"]],
                                        **settings, fused=True)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from data import IGNORE, random_batch, spread, split, windows
+from data import IGNORE, Shuffled, random_batch, spread, split, windows
 
 
 @pytest.mark.parametrize("n", [0, 1, 9, 10, 11, 99, 1_115_394])
@@ -62,3 +62,35 @@ def test_the_windows_looked_at_are_spread_evenly_and_all_of_them_if_more_are_wan
     for all_of_them in (0, n, n + 1):
         assert np.array_equal(spread(n, all_of_them), np.arange(n))
     assert spread(0, wanted).size == 0
+
+
+def of_pass(number):
+    return np.random.default_rng([7, number])
+
+
+@pytest.mark.parametrize("N, T", [(9, 8), (10, 8), (23, 8), (100, 8), (1000, 7), (5, 1), (2, 1)])
+def test_a_pass_of_shuffled_windows_reads_an_id_at_most_once_and_all_but_the_ends(N, T):
+    shuffled = Shuffled(np.arange(N), T, of_pass)
+    for number in range(3):
+        x, y = shuffled.batch(number * shuffled.n, shuffled.n)
+        assert x.shape == y.shape == (shuffled.n, T)
+        assert np.array_equal(y, x + 1) and y.max() < N
+        read = np.sort(x, axis=None)
+        assert np.array_equal(read, read[0] + np.arange(len(read)))
+        assert N - len(read) < 2 * T + 1
+
+
+def test_each_pass_of_shuffled_windows_begins_elsewhere_and_has_another_order():
+    shuffled = Shuffled(np.arange(1000), 8, of_pass)
+    passes = [shuffled.batch(number * shuffled.n, shuffled.n)[0][:, 0] for number in range(20)]
+    assert len({starts.min() for starts in passes}) > 5
+    assert len({tuple(np.argsort(starts)) for starts in passes}) == len(passes)
+    assert all(np.any(np.diff(starts) < 0) for starts in passes)
+
+
+def test_shuffled_windows_are_the_same_in_batches_of_any_size_over_the_end_of_a_pass():
+    shuffled = Shuffled(np.arange(50), 8, of_pass)
+    whole, _ = shuffled.batch(0, 12)
+    again = Shuffled(np.arange(50), 8, of_pass)
+    parts = [again.batch(first, count)[0] for first, count in ((7, 5), (0, 3), (3, 4))]
+    assert np.array_equal(whole, np.concatenate([parts[1], parts[2], parts[0]]))

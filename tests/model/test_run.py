@@ -23,9 +23,10 @@ from model.files import claimed, write_arrays
 from model.processes import Ranks
 from model.replay.nan import repeat, restored
 from model.report import stopped
-from model.run import Folder, Log, State, decayed_and_other, packed_and_other_matrices, read_log
+from model.run import (Folder, Log, State, decayed_and_other, optimizer_of,
+                       packed_and_other_matrices, read_log)
 from model.settings import Settings
-from tests.kit import TINY, arrays, losses, refusal, refused, rows, run, same_arrays, written
+from tests.kit import TINY, arrays, losses, refused, rows, run, same_arrays, written
 
 
 def resume(out_dir, *flags):
@@ -81,7 +82,8 @@ LIVES = {
     "gpt2": ("--max_iters 20 --dropout 0.1 --gradient_accumulation_steps 2", "16 channels, block",
              {}, "layer_norm"),
     "modern": ("--max_iters 20 --norm rms --qk_norm --position rotary --activation relu2 "
-               "--zero_init --ngrams 3 --ngram_rows 50", r"(?s)but for .*--norm rms\b",
+               "--zero_init --ngrams 3 --ngram_rows 50 --windows shuffled "
+               "--ngram_decay 1", r"(?s)but for .*--norm rms\b",
                dict(norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=3),
                "ngram_embedding.weight"),
     "llama": ("--max_iters 20 --norm rms_gain --norm_eps 1e-6 --position rotary --rotary_base 100 "
@@ -179,6 +181,18 @@ def test_muon_gets_the_matrices_of_blocks_and_adamw_decays_other_matrices_only(o
     assert sorted(rest + stepped) == sorted(names.values())
 
 
+@pytest.mark.parametrize("n, decay, expected", [(3, 0.7, 0.7), (3, None, 0.2), (1, 0.7, None)])
+def test_the_n_gram_table_alone_has_a_weight_decay_of_its_own(n, decay, expected):
+    model = Transformer(TransformerConfig(9, 8, 2, 2, 8, ngrams=n, ngram_rows=20))
+    settings = Settings(ngram_decay=decay, weight_decay=0.2)
+    found = {id(p): group["weight_decay"] for group in optimizer_of(model, settings).param_groups
+             for p in group["params"]}
+    assert len(found) == len(model.parameters())
+    if n > 1:
+        assert found.pop(id(model.ngram_embedding.weight)) == expected
+    assert {*found.values()} == {0.2, 0.0}
+
+
 def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatch):
     rates, real = [], mg.Muon.step
 
@@ -231,10 +245,10 @@ def log_of(path, lines=LINES, **settings):
 
 def test_a_log_is_read_as_it_was_written_and_whole_whenever_it_is_read(tmp_path, monkeypatch):
     path, real, seen = tmp_path / "log.csv", os.fsync, []
-    assert read_log(Log(path).path) == []
-    monkeypatch.setattr(os, "fsync", lambda number: (seen.append(read_log(path)), real(number)))
+    assert read_log(Log(path).path) == ([], "")
+    monkeypatch.setattr(os, "fsync", lambda number: (seen.append(read_log(path)[0]), real(number)))
     log_of(path)
-    assert read_log(path) == LINES and [len(lines) for lines in seen[::2]] == [0, 0, 1]
+    assert read_log(path) == (LINES, "") and [len(lines) for lines in seen[::2]] == [0, 0, 1]
     whole = path.read_bytes()
     assert Log(path, start=10).rows == LINES and path.read_bytes() == whole
     assert Log(path, start=9).rows == LINES[:1]
@@ -251,21 +265,21 @@ def test_of_a_log_that_is_damaged_or_lost_a_resumed_run_says_so_and_keeps_the_wh
     path = tmp_path / "log.csv"
     if lines is not None:
         written(path, lines.format(",".join(Log.COLUMNS)) if isinstance(lines, str) else lines)
-    assert str(path) in refusal(ValueError, read_log, path)
+    assert str(path) in read_log(path)[1]
     Log(path, start=10).write(20, 1.0, 1.5, 1e-3, 1000.0, 2.0)
     said = capsys.readouterr().err
     assert said.startswith(f"warning: {path} ")
     assert said.endswith(f"; of its lines {kept} are whole and kept\n")
-    assert [row[0] for row in read_log(path)] == [*[0, 5][2 - kept:], 20]
+    assert [row[0] for row in read_log(path)[0]] == [*[0, 5][2 - kept:], 20]
 
 
 def test_a_log_of_skipped_steps_goes_on_from_one_without(tmp_path):
     path = tmp_path / "log.csv"
     log_of(path, LINES[:1])
     log_of(path, [[10, None, 4.25, 1e-3, 0.0, 0.5, 10]], start=0, skips=True)
-    assert read_log(path) == [[*LINES[0], 0], [10, None, 4.25, 1e-3, 0, 0.5, 10]]
+    assert read_log(path)[0] == [[*LINES[0], 0], [10, None, 4.25, 1e-3, 0, 0.5, 10]]
     Log(path, start=10)
-    assert read_log(path) == [LINES[0], [10, None, 4.25, 1e-3, 0, 0.5]]
+    assert read_log(path)[0] == [LINES[0], [10, None, 4.25, 1e-3, 0, 0.5]]
 
 
 # The folder
@@ -607,7 +621,7 @@ def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatc
         run(small_text, tmp_path / "idle", *flags)
     assert same_arrays(tmp_path / "skipped" / "last.npz", tmp_path / "idle" / "last.npz")
     assert [row[-1] for row in rows(tmp_path / "skipped")] == ["skipped", "0", "1", "2"]
-    assert [line[6] for line in read_log(tmp_path / "skipped" / "log.csv")] == [0, 1, 2]
+    assert [line[6] for line in read_log(tmp_path / "skipped" / "log.csv")[0]] == [0, 1, 2]
     assert said.err.count("is skipped") == said.err.count("the loss of step 3 is nan") == 1
     assert "step 14" not in said.err and said.out.count(", 2 steps skipped") == 1
     assert "of 20 steps 2 were skipped" in said.out

@@ -11,9 +11,8 @@ import pytest
 
 import data
 from model.command import Parser
-from model.settings import (GPT2, LEAST_STEPS, MODERN, RECIPES, Settings, completed,
-                            described, problems_of_folder, problems_of_ranks,
-                            resolve, settings_of)
+from model.settings import (GPT2, LEAST_STEPS, MODERN, RECIPES, Settings, completed, described,
+                            problems_of_folder, resolve, settings_of)
 from model.transformer import TransformerConfig
 
 BUILT_IN = 1_137_238        # characters of the plays
@@ -64,15 +63,6 @@ def test_a_folder_that_cannot_be_written_is_refused_unless_nothing_is(tmp_path, 
         says, = problems_of_folder(Settings(out_dir=str(path)))
         assert says.startswith(f"--out_dir {path} cannot be written: {tmp_path} does not allow it")
         assert problems_of_folder(Settings(out_dir=str(path), explain=True)) == []
-
-
-@pytest.mark.parametrize("settings, size, says", [
-    (dict(batch_size=12, reduce="exact"), 5, ["--reduce exact", "--batch_size 12, and 5 do not"]),
-    (dict(batch_size=12), 5, []), (dict(batch_size=12, reduce="exact"), 4, []),
-    (dict(explain=True), 1, []), (dict(explain=True), 2, ["--explain", "one process"])])
-def test_settings_that_do_not_go_with_the_number_of_ranks_are_refused(settings, size, says):
-    found = problems_of_ranks(Settings(**settings), size)
-    assert len(found) == bool(says) and all(words in found[0] for words in says)
 
 
 @pytest.mark.parametrize("given, says", [

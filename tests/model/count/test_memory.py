@@ -39,9 +39,9 @@ def test_a_control_group_is_believed(nowhere, tmp_path, groups, file, says, limi
 @pytest.mark.skipif(os.name == "nt", reason="there are no limits of a process")
 def test_a_limit_of_the_process_is_believed():
     import resource
+    asked = "from model.count.memory import memory_limit; print(memory_limit())"
     said = subprocess.run(
-        [sys.executable, "-c", "from model.count.memory import memory_limit; print(memory_limit())"],
-        capture_output=True, text=True,
+        [sys.executable, "-c", asked], capture_output=True, text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)))
     assert float(said.stdout) == 3 << 30, said.stderr
 

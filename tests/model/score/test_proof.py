@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.score import proof, text
 from model.score.proof import Decoder, ProofError, encode, prove
@@ -29,6 +30,7 @@ def test_the_text_is_restored_from_as_many_bits_as_the_loss_says(model, slide):
     said = prove(model, TOKENIZER, IDS, nats(model, slide), slide)
     assert "at 89 positions" in said and "sum to 1, within" in said
     assert f"the loss says {nats(model, slide) / np.log(2):,.1f} bits" in said
+    assert mg.sum(model.token_embedding.weight).requires_grad       # ops are recorded again
 
 
 @pytest.mark.parametrize("share", [0.95, 1.05])
