@@ -55,7 +55,9 @@ def cases(rng):
             (rng.standard_normal((4, 3)), *matrices), (rng.standard_normal((2, 3, 3)), *matrices),
             (rng.standard_normal((1, 3)), *matrices),
             (rng.standard_normal((2, 4, 3)).astype(np.float32),
-             *(w.astype(np.float32) for w in matrices))]
+             *(w.astype(np.float32) for w in matrices)),
+            # Scores of tens of thousands; of a word for itself far below 0
+            (100 * rng.standard_normal((5, 3)), matrices[0], -matrices[0], matrices[2])]
 
 
 HIDDEN = "mg.where(future, -math.inf, scores)"
@@ -83,6 +85,13 @@ MISTAKES = {
         {HIDDEN: "scores + np.triu(np.ones((T, T)), k=1) * -math.inf"},
     "The scores of later words become 0 and not -inf.  exp(0) is 1, so they still get weight.":
         {"-math.inf": "0.0"},
+    "The mask is a number such as -50, and a low score can lie below it; -math.inf is below all.":
+        {"-math.inf": "-50.0"},
+    "The mask adds a number such as -50, and a large score outweighs it; take -math.inf.":
+        {HIDDEN: "scores + np.where(future, -50.0, 0.0)"},
+    "exp overflows for large scores.  Subtract the largest score of the row, or use mg.softmax.":
+        {WEIGHTS: "mg.where(future, 0.0, mg.exp(scores))\n"
+                  "    weights = weights / weights.sum(axis=-1, keepdims=True)"},
     "Later words get weight 0 after the softmax, so rows sum to less than 1; mask the scores.":
         {WEIGHTS: "mg.where(future, 0.0, mg.softmax(scores))"},
     "The mask is added after the softmax, so outputs are nan or infinite; mask the scores before.":

@@ -208,6 +208,17 @@ def test_a_file_is_known_by_its_function_and_what_is_no_file_is_answered_in_a_li
         assert line.startswith(f"{path} cannot be read: ") and "--exercise" in line
 
 
+@pytest.mark.parametrize("number", [-30, -50, -100])
+@pytest.mark.parametrize("masked, says", [
+    ("mg.where(future, {}.0, scores)", "The mask is a number such as -50"),
+    ("scores + np.where(future, {}.0, 0.0)", "The mask adds a number such as -50")])
+def test_a_mask_that_a_score_can_outweigh_is_wrong(number, masked, says, said):
+    wrong = solved("causal_head").replace("mg.where(future, -math.inf, scores)",
+                                          masked.format(number))
+    (line,) = said("causal_head", wrong)
+    assert line.startswith(says)
+
+
 @pytest.mark.parametrize("function, right, wrong, words", CHANGED)
 def test_a_wrong_answer_that_no_mistake_explains_is_described(function, right, wrong, words, said):
     (paragraph,) = said(function, solved(function).replace(right, wrong))
