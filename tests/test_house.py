@@ -36,7 +36,7 @@ READING_PATH = ("minigrad/core.py", "minigrad/formulas.py", "minigrad/ops/*.py",
 # Lines of Python, at most.  These numbers only ever fall.
 BUDGET = {"reading path": 2490, "book": 5960, "product": 18345, "tests": 21075}
 # What came later has limits of its own, and is no part of product and tests above.
-LATER = {"model/score/proof.py": 188, "tests/model/score/test_proof.py": 98,
+LATER = {"model/score/proof.py": 186, "tests/model/score/test_proof.py": 98,
          "data/batches.py": 89, "tests/data/test_batches.py": 96}
 MOST_FILES = 14         # of a folder
 MOST_LINES = 60         # of a function

@@ -110,7 +110,7 @@ def _show_batch(batches, tokenizer, windows):
            definition(data.random_batch if windows == "random" else data.Shuffled.batch))
     (ids, targets), n, unit = batches[0], len(batches), tokenizer.unit
     B, T = ids.shape
-    _say(f"{B} sequences of {T} {unit}s, from random places of the training text.  Each {unit} has "
+    _say(f"{B} sequences of {T} {unit}s, from the training text.  Each {unit} has "
          f"a number, its id, from 0 to {tokenizer.vocab_size - 1}; the target at a position is the "
          f"{unit} that follows there."
          + (f"  The step has {n} such batches; this is the first." if n > 1 else ""))

@@ -132,12 +132,11 @@ def encode(ids: Iterable[int], parts: Iterable[np.ndarray]) -> list[int]:
         pending = 0
     for id, part in zip(ids, parts):
         low, width = narrowed(low, width, part.cumsum(), id)
-        for shift in doublings(low, width):
+        for shift, low, width in doublings(low, width):
             if shift == QUARTER:
                 pending += 1
             else:
                 write(int(shift == HALF))
-            low, width = 2 * (low - shift), 2 * width
     pending += 1            # one bit, and its opposite, name the quarter that is in the interval
     write(int(low >= QUARTER))
     return bits
@@ -159,8 +158,7 @@ class Decoder:
         target = ((self.value - self.low + 1) * int(ends[-1]) - 1) // self.width
         id = int(np.searchsorted(ends, target, side="right"))
         self.low, self.width = narrowed(self.low, self.width, ends, id)
-        for shift in doublings(self.low, self.width):
-            self.low, self.width = 2 * (self.low - shift), 2 * self.width
+        for shift, self.low, self.width in doublings(self.low, self.width):
             self.value = 2 * (self.value - shift) + next(self.bits)
         return id
 
@@ -172,9 +170,9 @@ def narrowed(low: int, width: int, ends: np.ndarray, id: int) -> tuple[int, int]
     return start, low + width * int(ends[id]) // whole - start
 
 
-def doublings(low: int, width: int) -> Iterator[int]:
-    """Yield what is taken off an interval before each doubling: 0 while it lies in the lower half,
-    HALF in the upper, QUARTER around the middle."""
+def doublings(low: int, width: int) -> Iterator[tuple[int, int, int]]:
+    """Double an interval as often as it fits.  Yield what was taken off before each doubling (0 in
+    the lower half, HALF in the upper, QUARTER around the middle), and the new low and width."""
     while True:
         if low + width <= HALF:
             shift = 0
@@ -184,5 +182,5 @@ def doublings(low: int, width: int) -> Iterator[int]:
             shift = QUARTER
         else:
             return
-        yield shift
         low, width = 2 * (low - shift), 2 * width
+        yield shift, low, width
