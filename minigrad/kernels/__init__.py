@@ -19,7 +19,6 @@ import minigrad.kernels.compiler        # noqa: F401  checks the environment bef
 import numba
 
 from minigrad.kernels.activations import gelu, gelu_vjp, swiglu, swiglu_vjp
-from minigrad.kernels.adamw import adamw, sum_of_squares
 from minigrad.kernels.attention import attention, attention_vjp
 from minigrad import compiled
 from minigrad.kernels.compiler import ahead, compiling, threads
@@ -28,9 +27,8 @@ from minigrad.kernels.decoding import decode
 from minigrad.kernels.dropout import dropout
 from minigrad.kernels.embedding import add_rows, ngram_rows, sum_rows
 from minigrad.kernels.matmul import matmul
-from minigrad.kernels.muon import muon
-from minigrad.kernels.norm import norm, norm_vjp
-from minigrad.kernels.rotary import norm_heads, norm_heads_vjp, rotate
+from minigrad.kernels.norm import norm, norm_heads, norm_heads_vjp, norm_vjp, rotate
+from minigrad.kernels.optim import adamw, muon, sum_of_squares
 from minigrad.kernels.sampling import draw
 from minigrad.kernels.softmax import cross_entropy, softmax, softmax_vjp
 
@@ -40,7 +38,7 @@ __all__ = ["add_rows", "adamw", "attention", "attention_vjp", "cross_entropy", "
            "sum_rows", "swiglu", "swiglu_vjp"]
 
 ANSWERS = {compiled.announce: compiling.announce, compiled.compile_ahead: ahead.compile_ahead,
-           compiled.seconds_compiling: lambda: compiling.seconds,
+           compiled.seconds_compiling: compiling.seconds_compiling,
            compiled.set_threads: numba.set_num_threads, compiled.thread_count: threads.count,
            compiled.thread_limit: threads.limit, compiled.version: lambda: numba.__version__}
 

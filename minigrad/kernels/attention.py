@@ -30,7 +30,7 @@ from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.compiler.vector_math import exp, log
 from minigrad.kernels.dropout import Mask, keeps, mask_of
 from minigrad.kernels.matmul import ADD, SET, multiply_tiles, pack_columns
-from minigrad.kernels.rotary import copy_row
+from minigrad.kernels.norm import copy_row
 
 QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
 

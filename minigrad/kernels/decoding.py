@@ -26,8 +26,7 @@ from minigrad.kernels.compiler.sums import largest
 from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, WIDE, micro_kernel
 from minigrad.kernels.embedding import rows_at
 from minigrad.kernels.matmul import KC
-from minigrad.kernels.norm import normalise
-from minigrad.kernels.rotary import copy_row, norm_head, rotate_row
+from minigrad.kernels.norm import copy_row, norm_head, normalise, rotate_row
 from minigrad.kernels.sampling import draw_one, limits
 from minigrad.kernels.softmax import softmax_row
 

@@ -6,6 +6,7 @@ that starts a kernel runs every part that no worker has begun, and waits only fo
 begun: neither for a worker that sleeps nor for one that another program keeps from running.
 """
 import ctypes
+import functools
 import os
 
 import llvmlite.binding as llvm
@@ -176,6 +177,7 @@ sleep:
 """
 
 
+@functools.cache
 def start(count: int) -> None:
     """Start workers until there are so many."""
     while _workers.value < min(count, MOST - 1):
@@ -195,6 +197,7 @@ def _forget():
     for name, kind in _STATE.items():
         ctypes.memset(_engine.get_global_value_address(name), 0, ctypes.sizeof(kind))
     _give_lock(0)
+    start.cache_clear()
 
 
 def _python(name, result, *arguments):
