@@ -87,7 +87,6 @@ class Scratch(NamedTuple):
     scores: C3
     mix: C3
     rows: I2
-    heap: I2
     p: D2
 
 
@@ -117,8 +116,7 @@ def decode_kernel(weights: Weights, cache: Cache, options: Options, draw: Draw, 
         np.empty((N, max(panels, weights.up.shape[1]) * NR), real), logits,
         np.empty((threads, N, C), real), np.empty((threads, T, whole_lanes(S)), real),
         np.empty((threads, T, cache.values.shape[3] * NR), real),
-        np.empty((B, options.longest - 1), np.int64), np.empty((B, options.V), np.int64),
-        np.empty((B, options.V)))
+        np.empty((B, options.longest - 1), np.int64), np.empty((B, options.V)))
     stages = max(1, n) * (STAGES * L + 2) + (n > 0)             # and the last to draw
     begun, done = np.zeros((stages, threads), np.int64), np.zeros(stages, np.int64)
     on_threads(threads, run_stage, begun, done,
@@ -156,7 +154,7 @@ def draw_and_embed(part, parts, step, t, T, weights, cache, draw, scratch):
     for b in share(len(cache.ids), part, parts):
         if step > 0:
             cache.ids[b, t] = draw_one(scratch.logits[b, :V], draw.u[b, step - 1], scratch.p[b],
-                                       scratch.heap[b], draw.temperature, draw.kept, draw.top_p)
+                                       draw.temperature, draw.kept, draw.top_p)
         for i in range(T if step == 0 or step < draw.u.shape[1] else 0):
             embed(cache.ids[b], t + i, weights.tokens, weights.ngrams, cache.positions,
                   scratch.rows[b], scratch.x[b * T + i])

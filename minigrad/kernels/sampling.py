@@ -2,13 +2,14 @@
 
 Everything is in float64, whatever the logits are.  A temperature of 0 takes the likeliest.
 """
+import heapq
 import math
 
 import numpy as np
 
 from minigrad import random
 from minigrad.kernels.compiler.compiling import C2, D1, D2, I1, dense, kernel, stands_in_for
-from minigrad.kernels.compiler.linking import serial
+from minigrad.kernels.compiler.linking import allocating
 
 
 @stands_in_for(random.draw)
@@ -26,13 +27,12 @@ def limits(V: int, top_k: int | None, top_p: float | None) -> tuple[int, float]:
 
 @kernel
 def draw_kernel(logits: C2, u: D1, drawn: I1, p: D2, temperature: float, kept: int, top_p: float):
-    heap = np.empty(logits.shape[1], np.int64)
     for b in range(len(logits)):
-        drawn[b] = draw_one(logits[b], u[b], p[b], heap, temperature, kept, top_p)
+        drawn[b] = draw_one(logits[b], u[b], p[b], temperature, kept, top_p)
 
 
-@serial
-def draw_one(logits, u, p, heap, temperature, kept, top_p):
+@allocating
+def draw_one(logits, u, p, temperature, kept, top_p):
     """Return the id drawn, and write the probabilities to p."""
     top, V = 0, logits.size
     p[:] = 0
@@ -46,20 +46,26 @@ def draw_one(logits, u, p, heap, temperature, kept, top_p):
     if temperature == 0:
         p[top] = 1
         return top
-    if kept < V or top_p < 1:
-        make_heap(logits, heap)
+    # The likeliest comes first, and of equal ones the lower id.
+    heap = [(-logits[i], i) for i in range(V if kept < V or top_p < 1 else 0)]
+    heapq.heapify(heap)
+    ranked = [heapq.heappop(heap)[1] for _ in range(kept if kept < V else 0)]
     total = 0.0
     for n in range(kept):
-        i = pop(logits, heap, V - n) if kept < V else n
+        i = ranked[n] if kept < V else n
         p[i] = math.exp((np.float64(logits[i]) - np.float64(logits[top])) / temperature)
         total += p[i]
     if top_p < 1:
         n, reached = 0, 0.0
         while n < kept and reached < top_p * total:
-            reached += p[heap[V - 1 - n] if kept < V else pop(logits, heap, V - n)]
+            if n == len(ranked):
+                ranked.append(heapq.heappop(heap)[1])
+            reached += p[ranked[n]]
             n += 1
-        for place in range(V - kept, V - n):
-            p[heap[place]] = 0
+        for i in ranked[n:]:
+            p[i] = 0
+        for _, i in heap:
+            p[i] = 0
         total = reached
     drawn, reached = top, 0.0           # the last id, if rounding leaves the total below u
     for i in range(V):
@@ -68,39 +74,3 @@ def draw_one(logits, u, p, heap, temperature, kept, top_p):
             drawn = i
         reached += p[i]
     return drawn
-
-
-@serial
-def make_heap(logits, heap):
-    """Arrange all ids as a heap: none below one that is less likely."""
-    for i in range(heap.size):
-        heap[i] = i
-    for at in range(heap.size // 2 - 1, -1, -1):
-        sift(logits, heap, at, heap.size)
-
-
-@serial
-def pop(logits, heap, size):
-    """Move the likeliest of the first `size` ids, a heap, behind the others, and return it; the
-    others become a heap.  Ranking ends with the last id that is kept, mostly one of the first."""
-    heap[0], heap[size - 1] = heap[size - 1], heap[0]
-    sift(logits, heap, 0, size - 1)
-    return heap[size - 1]
-
-
-@serial
-def sift(logits, heap, at, size):
-    """Let the id at a place of the heap sink below all that are likelier."""
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and likelier(logits, heap[child + 1], heap[child]):
-            child += 1
-        if not likelier(logits, heap[child], heap[at]):
-            return
-        heap[at], heap[child] = heap[child], heap[at]
-        at = child
-
-
-@serial
-def likelier(logits, i, j):
-    return logits[i] > logits[j] or logits[i] == logits[j] and i < j
