@@ -6,14 +6,14 @@
 The text goes to standard output as it is made; everything else goes to standard error.
 """
 import dataclasses
-import itertools
 import pathlib
 import sys
 import time
 
 from minigrad import compiled
 from model.checkpoint import BEST, Checkpoint, load_checkpoint
-from model.command import (Parser, announced_if_slow, answering, flag, prepare_output, text_or_file)
+from model.command import (Parser, Words, announced_if_slow, answering, flag, prepare_output,
+                           text_or_file)
 from model.generation import AT_ONCE, stream_many
 
 TOGETHER = 16       # samples that are drawn at once
@@ -23,7 +23,8 @@ RULE = "-" * 20     # between them
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """The settings of the command; the names are nanoGPT's where it has one."""
-    out_dir: str = flag("out", "folder of the run, with its ckpt.npz")
+    out_dir: Words = flag(("out",), "folder of the run, with its ckpt.npz; the predictions of "
+                                    "several are averaged")
     start: str = flag("", "beginning to continue, or FILE:path to read it from a file")
     num_samples: int = flag(1, "how many texts", at_least=1)
     max_new_tokens: int = flag(500, "characters to write after the beginning, or tokens if the "
@@ -62,21 +63,20 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--score predicts a text and writes none; leave out "
                      + ", ".join(f"--{name}" for name in sorted(idle)))
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
-        path = pathlib.Path(s.out_dir) / BEST
+        path, *more = [pathlib.Path(folder) / BEST for folder in s.out_dir]
         with announced_if_slow(f"reading {path}"):
             checkpoint = load_checkpoint(path)
+            if more:
+                from model.ensemble.mean import averaged
+                checkpoint = averaged(checkpoint, more)
         compiled.announce("compiling", sys.stderr)
         if s.score is not None:
             from model.score.text import score
             score(checkpoint, s.score, s.slide, s.skip_unknown, s.prove)
         elif s.interactive:
             from model.interactive.session import continue_typed
-            seeds = itertools.count(s.seed, s.num_samples)
-
-            def go_on(start):
-                checkpoint.tokenizer.encode(start)      # a refused start uses up no seed
-                write(s, checkpoint, start, next(seeds))
-            continue_typed(text_or_file(s.start), go_on)
+            continue_typed(text_or_file(s.start), checkpoint.tokenizer.encode,
+                           lambda start, n: write(s, checkpoint, start, s.seed + n * s.num_samples))
         else:
             tokens, characters, seconds = write(s, checkpoint, text_or_file(s.start), s.seed)
             if characters:

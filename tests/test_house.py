@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 CHAPTERS = ("minigrad.ops", "data")
 # What each room imports from other rooms.
 ROOMS = {"data.sources": "", "minigrad.kernels": "", "minigrad.watch": "",
-         "model.convert": "", "model.fine_tuning": "",
+         "model.convert": "", "model.ensemble": "model.score", "model.fine_tuning": "",
          "model.interactive": "", "model.ranks": "",
          "model.score": "", "model.variants": "", "model.kv_cache": "minigrad.kernels",
          "model.count": "minigrad.watch", "model.replay": "minigrad.watch",
@@ -34,9 +34,10 @@ READING_PATH = ("minigrad/core.py", "minigrad/formulas.py", "minigrad/ops/*.py",
                 "model/attention.py", "model/transformer.py",
                 "minigrad/optim.py", "train.py")
 # Lines of Python, at most.  These numbers only ever fall.
-BUDGET = {"reading path": 2490, "book": 5960, "product": 18345, "tests": 21075}
+BUDGET = {"reading path": 2490, "book": 5960, "product": 18305, "tests": 21075}
 # What came later has limits of its own, and is no part of product and tests above.
-LATER = {"model/score/proof.py": 186, "tests/model/score/test_proof.py": 98,
+LATER = {"model/ensemble/mean.py": 61, "tests/model/ensemble/test_mean.py": 85,
+         "model/score/proof.py": 186, "tests/model/score/test_proof.py": 98,
          "data/batches.py": 89, "tests/data/test_batches.py": 96}
 MOST_FILES = 14         # of a folder
 MOST_LINES = 60         # of a function

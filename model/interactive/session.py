@@ -1,5 +1,6 @@
 """Read beginnings from the terminal, with a history of lines, and continue each of them."""
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -9,12 +10,15 @@ from data import cache_folder
 HISTORY_LINES = 1000
 
 
-def continue_typed(start: str, write: Callable[[str], None]) -> None:
-    """Ask for a beginning and `write` its continuation, until the input ends (Ctrl-D).  The first
-    one is `start`, unless that is empty.
+def continue_typed(start: str, check: Callable[[str], object], write: Callable[[str, int], object]
+                   ) -> None:
+    """Ask for a beginning and `write` its continuation, of the numbers 0, 1, ..., until the input
+    ends (Ctrl-D).  The first one is `start`, unless that is empty.
 
-    Ctrl-C ends a continuation, or clears the typed line.  A ValueError of `write` is printed.
+    Ctrl-C ends a continuation, or clears the typed line.  A ValueError is printed; a beginning that
+    `check` refuses has no number.
     """
+    numbers = itertools.count()
     if sys.stdin is None:
         raise ValueError("standard input is closed, so no beginning can come from it")
     if hasattr(sys.stdin, "reconfigure"):       # a wrong byte would cost all lines read with it
@@ -27,7 +31,9 @@ def continue_typed(start: str, write: Callable[[str], None]) -> None:
         while True:
             try:
                 given, start = start, ""
-                write(given or input(prompt))
+                beginning = given or input(prompt)
+                check(beginning)
+                write(beginning, next(numbers))
             except ValueError as error:
                 print(error, file=sys.stderr)
             except KeyboardInterrupt:

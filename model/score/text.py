@@ -119,6 +119,9 @@ def windows_of(model: Transformer, ids: np.ndarray, slide: bool = False
 def log_probabilities(model: Transformer, x: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield a range of positions, and log p of every id after each of them: (B, T) integers ->
     (B, part, V)."""
+    if hasattr(model, "log_probabilities"):         # such as a mean of several
+        yield from model.log_probabilities(x)
+        return
     some = max(1, LOGITS // (len(x) * model.config.vocab_size))
     with mg.no_grad():
         states = model.states(x).data                                           # (B, T, C)

@@ -1,0 +1,1 @@
+"""Several models as one, which predicts the mean of their probabilities."""
