@@ -39,6 +39,8 @@ class Settings:
     text: str = flag(None, "what to read, or FILE:path to take it from a file (default: a passage "
                            "of the text's end, which was not trained on)")
     output: str = flag("look.html", "the file to write", short="-o")
+    live: bool = flag(False, "write a page that holds the whole model, to type into and to take "
+                             "apart")
     graph: str = flag(None, "instead of the page, print a recorded graph in backward's order, or "
                             "draw it if the path of an .svg follows", alone="")
     of: str = flag("expression", f"which graph: {', '.join(GRAPHS)}, with the shapes of the run "
@@ -53,7 +55,7 @@ def main(argv: list[str] | None = None) -> None:
     s = Settings(**given)
     if s.graph is None and "of" in given:
         parser.error("--of says which graph is shown; give --graph too")
-    if s.graph is not None and (others := given.keys() & {"text", "output"}):
+    if s.graph is not None and (others := given.keys() & {"text", "output", "live"}):
         parser.error(f"--graph shows no page; leave out --{min(others)}")
     compiled.announce("compiling", sys.stderr)
     with answering("model.look"):
@@ -71,8 +73,12 @@ def write(s: Settings) -> None:
         checkpoint = load_checkpoint(out_dir / "ckpt.npz", kinds=(Transformer, EncoderDecoder))
         text, source = passage(checkpoint) if s.text is None else (
             text_or_file(s.text), "The text is the one given with --text.")
-        page = (crossed.html(checkpoint, text) if isinstance(checkpoint.model, EncoderDecoder) else
-                html(*gather(checkpoint, text, source, out_dir))).encode("utf-8")
+        if s.live:
+            from model.live.page import html as live
+            page = live(checkpoint, text, out_dir).encode("utf-8")
+        else:
+            page = (crossed.html(checkpoint, text) if isinstance(checkpoint.model, EncoderDecoder)
+                    else html(*gather(checkpoint, text, source, out_dir))).encode("utf-8")
         file.write(page)
     print(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser")
 

@@ -32,7 +32,7 @@ MOST_CHARACTERS = 1000      # or tokens
 MOST_WEIGHTS = 10_000_000   # about as many bytes
 LONGEST = 16                # characters shown of a token
 SPECIAL = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
-SCRIPTS = ("basics.js", "text.js", "attention.js", "steps.js", "run.js", "page.js")
+SCRIPTS = ("lists.js", "basics.js", "text.js", "attention.js", "steps.js", "run.js", "page.js")
 NAV = {"text": "Text", "attention": "Attention", "steps": "Steps", "run": "Run"}
 LIKELIEST = 8               # predictions shown of each character
 LENS = 3                    # and of each block
@@ -80,7 +80,7 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
                for i in sorted(_used(ids, described, expected))}
     return {
         "source": source,
-        "about": _about(checkpoint, out_dir),
+        "about": about(checkpoint, out_dir),
         "unit": unit,
         "ids": ids.tolist(),
         "vocab_size": tokenizer.vocab_size,
@@ -98,7 +98,7 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
     }, pack(windows)
 
 
-def _about(checkpoint, out_dir):
+def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]]:
     """Return names and values that describe the model."""
     model, tokenizer, training, _ = checkpoint
     config, texts = model.config, texts_of(training)

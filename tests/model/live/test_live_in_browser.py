@@ -1,0 +1,234 @@
+"""The live page in a browser: its engine computes what NumPy computes from the same rounded
+weights, and each part of the page answers."""
+import json
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from data.tokenizer import CharTokenizer
+from minigrad import random
+from model import Transformer, TransformerConfig, generate, load_checkpoint
+from model.checkpoint import Checkpoint
+from model.live import page as live
+from model.live import weights
+from model.live.counts import counted
+from model.score.text import text_losses
+from tests.browser import of, opened
+from tests.kit import written
+
+pytestmark = pytest.mark.needs("browser")
+LETTERS = "\n abcdefghijklmnopqrstuvwxyz.</script>&'\""
+MODERN = {"position": "rotary", "norm": "rms", "qk_norm": True, "activation": "relu2", "ngrams": 4,
+          "ngram_rows": 50}
+KINDS = {
+    "modern": MODERN, "gpt2": {"bias": True},
+    "llama": {"position": "rotary", "norm": "rms_gain", "activation": "swiglu", "n_kv_head": 2,
+              "n_inner": 24, "tied": False, "rotary_base": 500.0, "norm_eps": 1e-6},
+    "alibi": {"position": "alibi", "n_kv_head": 1, "activation": "gelu_tanh"},
+    "sinusoidal": {"position": "sinusoidal", "attention_bias": True},
+    "without positions": {"position": "none", "mlp_bias": True},
+}
+
+
+def of_kind(options, block_size=12, seed=0):
+    """A model with large random weights, so that every part of it counts."""
+    tokenizer = CharTokenizer(LETTERS)
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, block_size, 2, 4, 16, **options),
+                        seed)
+    rng = np.random.default_rng(seed)
+    for p in model.parameters():
+        p.data += rng.normal(0, 0.3, p.shape).astype(np.float32)
+    return model, tokenizer
+
+
+def opened_page(driver, folder, model, tokenizer, text, training=None):
+    """The page, which has drawn itself without a complaint."""
+    checkpoint = Checkpoint(model, tokenizer, training or {}, {})
+    page = opened(driver, written(folder / "live.html", live.html(checkpoint, text, folder)))
+    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+    return page
+
+
+def typed(page, text):
+    """Put a text into the field, as a paste does, and wait until it is read."""
+    page.execute_script("""const input = byId('input'); input.value = arguments[0];
+        input.setSelectionRange(input.value.length, input.value.length);
+        input.dispatchEvent(new Event('input')); while (jobs.has('text')) turn(1000);""", text)
+
+
+def logits_of(page, ids):
+    return np.array(page.execute_script("""const reader = new Reader();
+        for (const _ of reader.read(arguments[0]));
+        return arguments[0].map((_, row) => [...reader.logits(row)]);""", ids))
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return load_checkpoint(trained / "ckpt.npz")
+
+
+@pytest.fixture
+def page(driver, run, tmp_path):
+    """The page of a trained model."""
+    return opened_page(driver, tmp_path, *run[:2], "the quick brown", run.training)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_logits_and_texts_are_those_of_numpy(driver, tmp_path, monkeypatch, kind, exact):
+    if not exact:
+        monkeypatch.setattr(weights, "SMALL", 0)
+    model, tokenizer = of_kind(KINDS[kind])
+    page = opened_page(driver, tmp_path, model, tokenizer, "abc")
+    same = weights.rounded(model)
+    ids = tokenizer.encode("hello <world").tolist()
+    with mg.no_grad():
+        expected = same(np.array(ids)).data
+        assert abs(expected - model(np.array(ids)).data).max() > (0 if exact else 1e-3) - exact
+    assert abs(expected).max() > 1 and abs(logits_of(page, ids) - expected).max() < 1e-4
+    page.execute_script("state.temperature = 0; for (let n = 0; n < 500; n++) writeLetter();")
+    assert of(page, "$('#input').value") == generate(same, tokenizer, "abc", 500, temperature=0)
+
+
+def test_what_is_typed_after_a_change_is_what_is_read_at_once(page, run):
+    for text in ("the quick brown fox", "the quack brown fox", "the qu", "fox the quick brown"):
+        typed(page, text)
+        ids = run.tokenizer.encode(text)[-run.model.config.block_size:]
+        start = of(page, "startOf(state.at)")
+        with mg.no_grad():
+            expected = run.model(run.tokenizer.encode(text)[start:]).data[-1]
+        found = np.array(of(page, "[...plain.logits(plain.cache.ids.length - 1)]"))
+        assert abs(found - expected).max() < 1e-4 and len(ids)
+
+
+def test_a_long_texts_loss_is_that_of_python_in_every_window(page, run):
+    text = "the quick brown fox runs over the green wood" * 3
+    typed(page, text)
+    said = page.execute_async_script("""const done = arguments[0], look = () => jobs.size
+        || !byId('whole-mean').textContent ? setTimeout(look, 50)
+        : done(byId('whole-mean').textContent); look();""")
+    loss = text_losses(run.model, run.tokenizer.encode(text)).mean()
+    assert f"{len(text)} characters" in said and f"{loss:.3f} nats" in said
+
+
+def test_a_draw_is_that_of_python(page):
+    rng = np.random.default_rng(0)
+    for settings in ((1.0, None, None), (0.7, 3, None), (1.3, None, 0.6), (0.0, None, None),
+                     (0.9, 5, 0.5)):
+        logits, u = rng.normal(0, 2, (1, 9)), rng.random(1)
+        (drawn,), (p,) = random.draw(logits, u, *settings)
+        found = page.execute_script("""const [logits, u, t, k, p] = arguments;
+            const {drawn, probabilities} = draw(Float64Array.from(logits), u, t, k ?? 9, p ?? 1);
+            return [drawn, [...probabilities]];""", logits[0].tolist(), u[0], *settings)
+        assert found[0] == drawn and np.allclose(found[1], p, atol=1e-12)
+
+
+def without(model, part):
+    """The model without a part, by weights that are 0."""
+    same = Transformer(model.config)
+    same.load_state_dict({name: p.data.copy() for name, p in model.named_parameters()})
+    block, D = same.blocks[1], model.config.d_head
+    if part == "1.1":
+        block.attention.out.weight.data[:, D:2 * D] = 0
+    elif part == "ngrams":
+        same.ngram_embedding.weight.data[:] = 0
+    else:
+        layer = block.attention.out if part == "1.attention" else block.mlp.down
+        layer.weight.data[:] = 0
+    return same
+
+
+@pytest.mark.parametrize("part", ["1.1", "1.attention", "1.mlp", "ngrams"])
+def test_a_part_that_is_off_adds_nothing_and_its_cost_is_told(driver, tmp_path, part):
+    model, tokenizer = of_kind(MODERN)
+    page = opened_page(driver, tmp_path, model, tokenizer, "hello world")
+    page.execute_script("setOff(arguments[0], true); while (jobs.has('text')) turn(1000);", part)
+    ids = tokenizer.encode("hello world")
+    before, after = (text_losses(m, ids).sum() for m in (model, without(model, part)))
+    assert abs(after - before) > 0.01
+    assert f"cost {after - before:.3f} nats".replace("-", "−") in of(page, "$('#cost').textContent")
+    page.execute_script("byId('reset').click()")
+    assert of(page, "$('#cost').textContent").startswith("Nothing is changed")
+
+
+def test_a_dragged_weight_is_set_and_the_rest_shared_out(page):
+    typed(page, "the quick")
+    before = of(page, "[...lookedAt()]")
+    page.execute_script("""state.column = 2; byId('weight').value = 0.75;
+        byId('weight').dispatchEvent(new Event('input')); while (jobs.has('text')) turn(1000);""")
+    after = of(page, "[...lookedAt()]")
+    expected = np.array(before) * 0.25 / (1 - before[2])
+    expected[2] = 0.75
+    assert np.allclose(after, expected, atol=1e-9) and abs(before[2] - 0.75) > 0.01
+
+
+def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, run):
+    typed(page, "the quick")
+    page.execute_async_script("""const done = arguments[0], look = () => jobs.size || !worth
+        || !byId('reasons').childElementCount ? setTimeout(look, 50) : done(); look();""")
+    assert np.shape(of(page, "worth")) == (run.model.config.n_layer, run.model.config.n_head)
+    reasons = of(page, "$$('#reasons span[role]').map((x) => x.title)")
+    ids = run.tokenizer.encode("the quick")
+    other = ids.copy()
+    other[-1] = of(page, "facts.neutral[0]")
+    with mg.no_grad():
+        logp = [mg.log_softmax(run.model(x)).data[-1] for x in (ids, other)]
+    best = logp[0].argmax()
+    assert reasons[-1] == f"{logp[0][best] - logp[1][best]:.2f} nats".replace("-", "−")
+
+
+def test_counts_expect_what_python_counts(page, run):
+    text = of(page, "facts.grams")
+    assert text["missing"] is None and text["share"] == 1
+    train = run.training
+    assert train and of(page, "Math.abs(counts([1, 2, 3]).reduce((a, b) => a + b) - 1)") < 1e-12
+    grams, found = counted(np.array([0, 1, 2, 3, 4, 0, 1, 2, 3, 4]), 5)
+    assert found.sum() == 6 and grams[found == 2].tolist() == [[0, 1, 2, 3, 4]]
+
+
+def test_an_unknown_character_is_named_and_not_dropped(page):
+    typed(page, "the Ж x")
+    assert "‘Ж’ (U+0416)" in of(page, "$('#unknown').textContent")
+    assert len(of(page, "$$('#letters [role=option]')")) == len("the Ж x") + 1
+    assert of(page, "$$('#letters .unknown').length") == 1
+
+
+def test_another_letter_begins_a_branch(page):
+    typed(page, "the")
+    page.execute_script("""writeLetter(1); [...byId('drawn').querySelectorAll('button')].find(
+        (x) => x.textContent !== `take ${named(1)}`).click();""")
+    assert len(of(page, "$$('#tree button')")) == 3
+    page.execute_script("byId('tree').querySelector('button').click()")
+    assert of(page, "$('#input').value") == "the"
+
+
+def test_back_and_an_address_restore_what_was_seen(page):
+    typed(page, "the quick")
+    page.execute_async_script("setTimeout(arguments[0], 300)")
+    page.execute_script("setOff('0.mlp', true)")
+    page.execute_async_script("setTimeout(arguments[0], 300)")
+    assert json.loads(of(page, "decodeURIComponent(location.hash.slice(1))"))["off"] == ["0.mlp"]
+    page.back()
+    page.execute_async_script("setTimeout(arguments[0], 300)")
+    assert of(page, "state.off.size") == 0 and of(page, "$('#input').value") == "the quick"
+
+
+def test_a_page_of_text_that_is_pasted_does_not_freeze_it(page):
+    text = "the quick brown fox runs over the green wood " * 230
+    typed(page, text)
+    assert of(page, "ids.length") == len(text)
+    page.execute_async_script("setTimeout(arguments[0], 500)")
+    assert of(page, "jobs.has('text')") is False
+
+
+def test_hostile_text_changes_nothing_and_nothing_is_fetched(driver, tmp_path, hostile_text):
+    tokenizer = CharTokenizer(hostile_text + LETTERS)
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, 8, 1, 1, 4))
+    page = opened_page(driver, tmp_path, model, tokenizer, hostile_text)
+    assert of(page, "characters.map((c) => c.codePointAt(0))") == [*map(ord, hostile_text)]
+    assert of(page, "$$('#injected').length") == 0
+    said = [json.loads(line["message"])["message"] for line in page.get_log("performance")]
+    asked = [event["params"]["request"]["url"] for event in said
+             if event["method"] == "Network.requestWillBeSent"]
+    assert all(url.startswith((tmp_path / "live.html").as_uri()) for url in asked)
