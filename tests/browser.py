@@ -21,14 +21,14 @@ KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015", "
 
 
 @contextlib.contextmanager
-def browser() -> Iterator[Any]:
+def browser(*flags: str) -> Iterator[Any]:
     """A Chromium with a profile of its own, as a selenium driver that logs the console and every
     request."""
     from selenium import webdriver
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = webdriver.ChromeOptions()
         options.binary_location = shutil.which("chromium")
-        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        for flag in (*FLAGS, *flags, f"--user-data-dir={profile}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         # Given the path of the driver, selenium does not look for one on the network.

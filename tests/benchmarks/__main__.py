@@ -7,10 +7,11 @@
     tiles       the innermost loops of products, for this and other processors
     ranks       steps of ranks, and how they would scale; needs an MPI
     real        tokens a second from the model of --out_dir, beside `transformers`, and its start
+    page        the live page of the model of --out_dir: a key press in Chromium
     board       the loss that each recipe reaches by the clock, over seeds; takes hours
     ablation    the same of the modern recipe without each of its parts
 
-Without a name, all but the last four.  Tables go to standard output, and with the raw times to a
+Without a name, all but the last five.  Tables go to standard output, and with the raw times to a
 JSON file.  Ctrl-C ends with what was measured until then; --resume resumes a board or an ablation.
 """
 import argparse
@@ -24,7 +25,7 @@ from tests.flags import add_flags, not_negative, parser, positive, whole
 
 DEFAULT = ("step", "recipe", "sampling", "kernels", "tiles")
 BY_THE_CLOCK = ("board", "ablation")
-WHAT = (*DEFAULT, "ranks", "real", *BY_THE_CLOCK)
+WHAT = (*DEFAULT, "ranks", "real", "page", *BY_THE_CLOCK)
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
            "VECLIB_MAXIMUM_THREADS")
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -43,7 +44,7 @@ GROUPS = {
         "latency": (positive, 10.0, "of the network to predict for, microseconds a message"),
         "bandwidth": (positive, 3.0, "of the network to predict for, gigabytes a second"),
         "scaling": (pathlib.Path, None, "file for a plot of the predictions")},
-    "real": {"out_dir": (pathlib.Path, None, "folder with the ckpt.npz of its model")},
+    "real and page": {"out_dir": (pathlib.Path, None, "folder with the ckpt.npz of its model")},
     "board and ablation": {
         "minutes": (positive, [], "of training (default: 1 3 10; of the ablation 1)"),
         "characters": (positive, [], "to train on, in place of minutes, such as 1.03e6 3.2e6"),
@@ -65,11 +66,12 @@ def main(argv: list[str] | None = None) -> None:
     if "kernels" in options.what:
         with contextlib.suppress(ImportError):
             import torch        # noqa: F401
-    from tests.benchmarks import board, kernels, ranks, real, report, steps, tiles
+    from tests.benchmarks import board, kernels, page, ranks, real, report, steps, tiles
     of_a_size = {"step": steps.measure_step, "sampling": steps.measure_sampling,
                  "kernels": kernels.measure_kernels}
     of_its_own = {"recipe": steps.measure_recipes, "tiles": tiles.measure_tiles,
                   "ranks": ranks.measure_ranks, "real": real.measure_real,
+                  "page": page.measure_page,
                   "board": board.measure_board, "ablation": board.measure_ablation}
     try:
         to = report.Report(options.json, report.earlier(options))
@@ -98,8 +100,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     options.what = options.what or list(DEFAULT)
     if options.resume and (others := [w for w in options.what if w not in BY_THE_CLOCK]):
         command.error(f"--resume is about the board or the ablation; leave out {', '.join(others)}")
-    if "real" in options.what and options.out_dir is None:
-        command.error("real measures the model of a folder; name it with --out_dir")
+    if (of := {"real", "page"} & {*options.what}) and options.out_dir is None:
+        command.error(f"{min(of)} measures the model of a folder; name it with --out_dir")
     return options
 
 

@@ -1,5 +1,6 @@
 """The live page as Python writes it: rounded weights, counts, and what is refused."""
 import json
+import types
 import zlib
 
 import numpy as np
@@ -8,13 +9,11 @@ import pytest
 from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig, load_checkpoint
 from model.checkpoint import Checkpoint
-from model.convert.tokens import TokenTokenizer
 from model.live import counts, page, weights
 from model.look.__main__ import main
 from model.look.shell import static
 from model.reverse.encoder_decoder import EncoderDecoderConfig
 from tests.browser import facts_of
-from token_files import byte_level
 
 
 def model_of(text="abc", **options):
@@ -79,10 +78,9 @@ def test_other_models_are_refused_by_name(monkeypatch):
     reverser = EncoderDecoderConfig(vocab_size=5, block_size=4).model()
     with pytest.raises(ValueError, match="as those of model.reverse do; leave out --live"):
         page.check(Checkpoint(reverser, None, {}, {}))
-    tokens = TokenTokenizer(byte_level())
-    model = Transformer(TransformerConfig(tokens.vocab_size, 8, 1, 1, 4))
+    tokens = types.SimpleNamespace(unit="token")
     with pytest.raises(ValueError, match="character by character, and this model has tokens"):
-        page.check(Checkpoint(model, tokens, {}, {}))
+        page.check(Checkpoint(model_of()[0], tokens, {}, {}))
     monkeypatch.setattr(page, "LARGEST", 600_000)
     large = Transformer(TransformerConfig(3, 8, 3, 1, 128))
     with pytest.raises(ValueError, match="would have 0.8 MB, .* at most 1 MB"):
