@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from data.ngrams import ngram_probabilities
 from data.tokenizer import CharTokenizer
 from minigrad import random
 from model import Transformer, TransformerConfig, generate, load_checkpoint
 from model.checkpoint import Checkpoint
 from model.live import page as live
 from model.live import weights
-from model.live.counts import counted
-from model.score.text import text_losses
+from model.score.text import text_losses, training_text
 from tests.browser import of, opened
 from tests.kit import written
 
@@ -115,7 +115,7 @@ def test_a_long_texts_loss_is_that_of_python_in_every_window(page, run):
 def test_a_draw_is_that_of_python(page):
     rng = np.random.default_rng(0)
     for settings in ((1.0, None, None), (0.7, 3, None), (1.3, None, 0.6), (0.0, None, None),
-                     (0.9, 5, 0.5)):
+                     (0.9, 5, 0.5)) * 8:
         logits, u = rng.normal(0, 2, (1, 9)), rng.random(1)
         (drawn,), (p,) = random.draw(logits, u, *settings)
         found = page.execute_script("""const [logits, u, t, k, p] = arguments;
@@ -143,7 +143,9 @@ def without(model, part):
 def test_a_part_that_is_off_adds_nothing_and_its_cost_is_told(driver, tmp_path, part):
     model, tokenizer = of_kind(MODERN)
     page = opened_page(driver, tmp_path, model, tokenizer, "hello world")
-    page.execute_script("setOff(arguments[0], true); while (jobs.has('text')) turn(1000);", part)
+    for other, off in (("0.mlp", True), ("0.mlp", False), (part, True)):
+        page.execute_script("""setOff(...arguments); while (jobs.has('text')) turn(1000);""",
+                            other, off)
     ids = tokenizer.encode("hello world")
     before, after = (text_losses(m, ids).sum() for m in (model, without(model, part)))
     assert abs(after - before) > 0.01
@@ -178,13 +180,17 @@ def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, r
     assert reasons[-1] == f"{logp[0][best] - logp[1][best]:.2f} nats".replace("-", "−")
 
 
-def test_counts_expect_what_python_counts(page, run):
-    text = of(page, "facts.grams")
-    assert text["missing"] is None and text["share"] == 1
-    train = run.training
-    assert train and of(page, "Math.abs(counts([1, 2, 3]).reduce((a, b) => a + b) - 1)") < 1e-12
-    grams, found = counted(np.array([0, 1, 2, 3, 4, 0, 1, 2, 3, 4]), 5)
-    assert found.sum() == 6 and grams[found == 2].tolist() == [[0, 1, 2, 3, 4]]
+def test_counts_expect_nearly_what_python_counts(page, run):
+    """The page counts all orders in windows of five, which begin at other places in the text."""
+    text = training_text(run.training, run.tokenizer)
+    ids, V = text.val[:60], run.tokenizer.vocab_size
+    found = page.execute_script("""const [ids] = arguments;
+        return ids.map((id, at) => counts(ids.slice(Math.max(0, at - 4), at))[id]);""",
+                                ids.tolist())
+    assert of(page, "facts.grams.share") == 1 and of(page, "facts.grams.missing") is None
+    assert abs(of(page, "counts([1, 2, 3]).reduce((a, b) => a + b)") - 1) < 1e-12
+    *_, expected = ngram_probabilities(text.train, ids, V, 5)
+    assert abs(np.log(found) - np.log(expected)).mean() < 1e-4 and np.std(expected) > 0.1
 
 
 def test_an_unknown_character_is_named_and_not_dropped(page):
