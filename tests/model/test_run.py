@@ -23,8 +23,7 @@ from model.files import claimed, write_arrays
 from model.processes import Ranks
 from model.replay.nan import repeat, restored
 from model.report import stopped
-from model.run import (Folder, Log, State, decayed_and_other, optimizer_of,
-                       packed_and_other_matrices, read_log)
+from model.run import Folder, Log, State, decayed_and_other, optimizer_of, read_log
 from model.settings import Settings
 from tests.kit import TINY, arrays, losses, refused, rows, run, same_arrays, written
 
@@ -102,7 +101,7 @@ LIVES = {
 
 
 @pytest.mark.parametrize("name", LIVES)
-def test_a_run_that_is_stopped_and_resumed_ends_as_one_left_alone(
+def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
         small_text, new_text, trained, tmp_path, monkeypatch, capsys, steady, name):
     flags, described, options, explained = LIVES[name]
     text = new_text if name == "fine-tuned" else small_text
@@ -121,76 +120,43 @@ def test_a_run_that_is_stopped_and_resumed_ends_as_one_left_alone(
     with open(cut / "log.csv", "a", encoding="utf-8") as file:
         file.write(f"{max(stop_at, 11)},9,9,9,9,9\r\n")     # of an evaluation that was not kept
 
-    resume(cut)
-    assert rows(cut) == rows(whole)
-    assert same_arrays(cut / "last.npz", whole / "last.npz")
-    assert same_arrays(cut / "ckpt.npz", whole / "ckpt.npz")
-    assert vars(load_checkpoint(cut / "ckpt.npz").model.config).items() >= options.items()
-    before = contents(cut)
-    resume(cut, "--explain")
-    assert explained in capsys.readouterr().out and contents(cut) == before
-
-
-def test_a_run_that_was_moved_is_resumed_where_it_is_now(trained, out_dir, monkeypatch):
-    before = contents(trained)
-    monkeypatch.chdir(out_dir.parent)
-    train.main(["--init_from", "resume", "--max_iters", "41"])
-    kept = load_checkpoint(out_dir / "last.npz").training
-    assert kept["state"]["iteration"] == 41 and kept["settings"]["out_dir"] == "out"
-    assert contents(trained) == before
-
-
-def test_two_small_batches_accumulate_to_the_gradient_of_one(small_text, tmp_path):
-    for size, batches in (("8", "1"), ("4", "2")):
-        run(small_text, tmp_path / batches, "--max_iters", "3", "--batch_size", size,
-            "--gradient_accumulation_steps", batches)
-    one, two = (arrays(tmp_path / name / "last.npz") for name in "12")
-    for name in one:
-        if name.startswith("model/"):
-            assert np.allclose(one[name], two[name], rtol=1e-3, atol=1e-5), name
-
-
-def test_without_clipping_the_gradient_stays_whole(small_text, tmp_path):
-    norms, flags = ("0", "1e9", "1"), ("--max_iters", "5", "--learning_rate", "1")
-    for norm in norms:
-        run(small_text, tmp_path / norm, *flags, "--grad_clip", norm)
-    none, huge, one = (tmp_path / norm / "last.npz" for norm in norms)
-    assert same_arrays(none, huge) and not same_arrays(none, one)
+    moved = cut.rename(tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    train.main(["--init_from", "resume"])
+    assert rows(moved) == rows(whole) and not cut.exists()
+    assert same_arrays(moved / "last.npz", whole / "last.npz")
+    assert same_arrays(moved / "ckpt.npz", whole / "ckpt.npz")
+    best = load_checkpoint(moved / "ckpt.npz")
+    assert best.training["settings"]["out_dir"] == "out"
+    assert vars(best.model.config).items() >= options.items()
+    before = contents(moved)
+    resume(moved, "--explain")
+    assert explained in capsys.readouterr().out and contents(moved) == before
 
 
 # Optimisers
 
-@pytest.mark.parametrize("options, sections", [
-    (dict(bias=True), None), (dict(bias=True), (8, 8, 8)),
-    (dict(bias=True, n_kv_head=1), (8, 4, 4)),
-    (dict(norm="rms_gain", activation="swiglu", n_inner=5, tied=False), (8, 8, 8))])
-def test_muon_gets_the_matrices_of_blocks_and_adamw_decays_other_matrices_only(options, sections):
+@pytest.mark.parametrize("optimizer, ngram_decay, options, sections", [
+    ("adamw", 0.7, dict(bias=True), None), ("adamw", 0.7, dict(ngrams=3, ngram_rows=20), None),
+    ("adamw", None, dict(ngrams=3, ngram_rows=20), None), ("muon", 0.7, dict(bias=True), (8, 8, 8)),
+    ("muon", 0.7, dict(bias=True, n_kv_head=1, ngrams=3, ngram_rows=20), (8, 4, 4)),
+    ("muon", None, dict(norm="rms_gain", activation="swiglu", n_inner=5, tied=False), (8, 8, 8))])
+def test_muon_gets_the_matrices_of_blocks_and_matrices_alone_decay_with_the_table_by_its_own(
+        optimizer, ngram_decay, options, sections):
     model = Transformer(TransformerConfig(9, 8, 2, 2, 8, **options))
-    names, matrices = {id(p): name for name, p in model.named_parameters()}, []
-    if sections:
-        packed, other = matrices = packed_and_other_matrices(model)
-        assert packed["params"] == [block.attention.qkv.weight for block in model.blocks]
-        assert packed["sections"] == sections and "sections" not in other
-    stepped = [names[id(p)] for group in matrices for p in group["params"]]
-    assert sorted(stepped) == sorted(name for name, p in model.named_parameters()
-                                     if sections and name.startswith("blocks.") and p.ndim == 2)
-    decayed, others = groups = decayed_and_other(model, matrices)
-    assert all(p.ndim == 2 for p in decayed["params"]) and "weight_decay" not in decayed
-    assert all(p.ndim == 1 for p in others["params"]) and others["weight_decay"] == 0
-    rest = [names[id(p)] for group in groups for p in group["params"]]
-    assert sorted(rest + stepped) == sorted(names.values())
-
-
-@pytest.mark.parametrize("n, decay, expected", [(3, 0.7, 0.7), (3, None, 0.2), (1, 0.7, None)])
-def test_the_n_gram_table_alone_has_a_weight_decay_of_its_own(n, decay, expected):
-    model = Transformer(TransformerConfig(9, 8, 2, 2, 8, ngrams=n, ngram_rows=20))
-    settings = Settings(ngram_decay=decay, weight_decay=0.2)
-    found = {id(p): group["weight_decay"] for group in optimizer_of(model, settings).param_groups
-             for p in group["params"]}
-    assert len(found) == len(model.parameters())
-    if n > 1:
-        assert found.pop(id(model.ngram_embedding.weight)) == expected
-    assert {*found.values()} == {0.2, 0.0}
+    settings = Settings(optimizer=optimizer, weight_decay=0.2, ngram_decay=ngram_decay)
+    groups = optimizer_of(model, settings).param_groups
+    found = [(id(p), "sections" in group, group["weight_decay"])
+             for group in groups for p in group["params"]]
+    decay = {1: 0.0, 2: 0.2}
+    assert sorted(found) == sorted(
+        (id(p), optimizer == "muon" and name.startswith("blocks.") and p.ndim == 2,
+         ngram_decay or 0.2 if name == "ngram_embedding.weight" else decay[p.ndim])
+        for name, p in model.named_parameters())
+    packed = [group for group in groups if group.get("sections")]
+    assert [group["sections"] for group in packed] == [sections] * (optimizer == "muon")
+    for group in packed:
+        assert group["params"] == [block.attention.qkv.weight for block in model.blocks]
 
 
 def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatch):
@@ -209,19 +175,7 @@ def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatc
 
 # State
 
-def test_a_state_counts_steps_and_remembers_the_last_hundred_losses():
-    state = State(seed=0)
-    for i in range(150):
-        state.note_step(float(i), 0.1)
-    assert state.recent == [float(i) for i in range(49, 150)]
-    state.note_step(math.nan, 0.5, taken=False), state.note_step(math.nan, 0.5, taken=False)
-    assert (state.iteration, state.skipped, state.skipped_in_row) == (152, 2, 2)
-    state.note_step(1.0, 0.1), state.note_step(math.nan, 0.5, taken=False)
-    assert (state.iteration, state.skipped, state.skipped_in_row) == (154, 3, 1)
-    assert state.recent[-1] == 1
-
-
-def test_a_state_averages_the_losses_since_the_last_evaluation():
+def test_a_state_counts_steps_remembers_a_hundred_losses_and_averages_those_since_an_evaluation():
     state = State(seed=0)
     assert state.since_evaluation(100) == (None, 0.0)
     state.note_step(3.0, 0.0)
@@ -229,6 +183,14 @@ def test_a_state_averages_the_losses_since_the_last_evaluation():
     state.note_evaluation(2.0)
     state.note_step(2.0, 0.5), state.note_step(1.0, 1.5)
     assert state.since_evaluation(100) == (1.5, 100.0) and state.seconds == 2
+    for i in range(147):
+        state.note_step(float(i), 0.1)
+    assert state.recent == [float(i) for i in range(46, 147)]
+    state.note_step(math.nan, 0.5, taken=False), state.note_step(math.nan, 0.5, taken=False)
+    assert (state.iteration, state.skipped, state.skipped_in_row) == (152, 2, 2)
+    state.note_step(1.0, 0.1), state.note_step(math.nan, 0.5, taken=False)
+    assert (state.iteration, state.skipped, state.skipped_in_row) == (154, 3, 1)
+    assert state.recent[-1] == 1
 
 
 # Log
@@ -332,32 +294,28 @@ def test_a_second_run_into_the_same_folder_is_refused(out_dir, small_text, tmp_p
 
 
 @pytest.mark.parametrize("damaged", [True, False])
-def test_of_a_damaged_or_lost_checkpoint_the_one_before_is_used(trained, out_dir, capsys, damaged):
-    last, previous = out_dir / "last.npz", (out_dir / "previous.npz").read_bytes()
-    whole = last.read_bytes()
+def test_a_damaged_or_lost_checkpoint_or_best_model_is_named_and_replaced(trained, out_dir, capsys,
+                                                                          damaged):
+    last, best = out_dir / "last.npz", out_dir / "ckpt.npz"
+    previous, whole = (out_dir / "previous.npz").read_bytes(), last.read_bytes()
     last.write_bytes(whole[:-1000]) if damaged else last.unlink()
     resume(out_dir, "--explain", "--max_iters", "50")
     assert last.exists() == damaged                     # which changes nothing
     capsys.readouterr()
     resume(out_dir)
-    said = capsys.readouterr().out
-    assert f"warning     {last} is {'damaged' if damaged else 'not there'}; " in said
+    said, what = capsys.readouterr().out, "damaged" if damaged else "not there"
+    assert f"warning     {last} is {what}; " in said
     assert f"{out_dir / 'previous.npz'}, the one before it, at step 30\n" in said
     assert losses(out_dir) == losses(trained)
-    assert same_arrays(last, trained / "last.npz")
-    assert same_arrays(out_dir / "ckpt.npz", trained / "ckpt.npz")
+    assert same_arrays(last, trained / "last.npz") and same_arrays(best, trained / "ckpt.npz")
     assert (out_dir / "previous.npz").read_bytes() == previous      # no damaged file in its place
     if damaged:
         assert (out_dir / "last.damaged.npz").read_bytes() == whole[:-1000]
 
-
-@pytest.mark.parametrize("damaged", [True, False])
-def test_a_damaged_or_lost_best_model_is_named_and_replaced(out_dir, capsys, damaged):
-    best = out_dir / "ckpt.npz"
     best.write_bytes(b"PK") if damaged else best.unlink()
     resume(out_dir)
-    assert (f"warning     {best} is {'damaged' if damaged else 'not there'}; until the next "
-            "evaluation the resumed model stands in as the best one\n") in capsys.readouterr().out
+    assert (f"warning     {best} is {what}; until the next evaluation the resumed model stands in "
+            "as the best one\n") in capsys.readouterr().out
     assert iteration(best) == 40
 
 
@@ -694,16 +652,22 @@ def iterations(out_dir):
     return [int(row[0]) for row in rows(out_dir)[1:]]
 
 
-@pytest.mark.parametrize("flags, end", [
-    (["--minutes", "0.1"], 24), (["--minutes", "0.1", "--max_iters", "15"], 15),
-    (["--minutes", "0.1", "--max_iters", "50"], 24), (["--minutes", "0.001"], 1)])
-def test_a_run_ends_at_its_minutes_or_its_steps(small_text, tmp_path, capsys, steady, flags, end):
-    run(small_text, tmp_path, *flags)
-    assert iterations(tmp_path) == [i for i in range(0, end, 10)] + [end]
-    assert float(rows(tmp_path)[-1][-1]) == end / 4
+@pytest.mark.parametrize("flags, ends", [
+    (["--minutes 0.05", "--max_iters 40", "--minutes 0.2", "--minutes 0.3 --max_iters 50"],
+     [12, 40, 48, 50]),
+    (["--minutes 0.1 --max_iters 15"], [15]), (["--minutes 0.1 --max_iters 50"], [24]),
+    (["--minutes 0.001"], [1])])
+def test_a_run_ends_at_the_minutes_or_steps_that_it_is_told_now(
+        small_text, tmp_path, capsys, steady, flags, ends):
+    run(small_text, tmp_path, *flags[0].split())
     said = capsys.readouterr().out
     assert "\n            (evaluating, compiling and saving not counted)\n" in said
     assert "inf" not in said and "None" not in said
+    assert iterations(tmp_path) == [i for i in range(0, ends[0], 10)] + ends[:1]
+    for more, end in zip(flags[1:], ends[1:]):
+        resume(tmp_path, *more.split())
+        assert iterations(tmp_path)[-1] == end
+    assert float(rows(tmp_path)[-1][-1]) == ends[-1] / 4
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
@@ -724,15 +688,6 @@ def test_of_two_ends_the_rate_falls_towards_the_earlier(small_text, tmp_path, st
         run(small_text, tmp_path / name, *flags.split())
     assert losses(tmp_path / "both") == losses(tmp_path / "steps")
     assert losses(tmp_path / "late") == losses(tmp_path / "clock")
-
-
-def test_a_resumed_run_ends_as_it_is_told_now_by_clock_or_steps(small_text, tmp_path, steady):
-    run(small_text, tmp_path, "--minutes", "0.05")
-    ends = [iterations(tmp_path)[-1]]
-    for flags in ("--max_iters 40", "--minutes 0.2", "--minutes 0.3 --max_iters 50"):
-        resume(tmp_path, *flags.split())
-        ends.append(iterations(tmp_path)[-1])
-    assert ends == [12, 40, 48, 50]
 
 
 def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch):
