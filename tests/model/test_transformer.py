@@ -14,7 +14,7 @@ from model import Transformer, TransformerConfig
 from model.layers import STD, sinusoids
 from model.ranks.mean import RowsFrom
 from model.transformer import POSITIONS, SINUSOID_SIZE, parameter_shapes
-from tests.pairwise import pairwise
+from tests.kit import refusal
 
 SMALL = TransformerConfig(vocab_size=7, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.3)
 IDS, TARGETS = np.random.default_rng(0).integers(7, size=(2, 3, 6))     # (B, T) each
@@ -39,34 +39,12 @@ def enlarged(model, factor=20):
     return model
 
 
-def loss_of(model, rng=None, ids=IDS, targets=TARGETS):
-    return mg.cross_entropy(model(ids, rng), targets)
-
-
-def check_whole_gradient(model, dropout, **tolerances):
-    """The loss by every parameter, against central differences, in one function of them all."""
-    state = model.state_dict()
-
-    def f(*tensors):
-        for path, tensor in zip(state, tensors):
-            put(model, path, tensor)
-        return loss_of(model, np.random.default_rng(1) if dropout else None)
-    return mg.gradcheck(f, *state.values(), **tolerances, directions=1)
-
-
-@pytest.mark.parametrize("size, bias, dropout", pairwise(
-    ["first weights", "large weights"], [False, True], [False, True]))
-def test_the_gradient_by_all_parameters_agrees_with_central_differences(size, bias, dropout):
-    model = Transformer(changed(bias=bias), seed=1, dtype=np.float64)
-    if size == "large weights":
-        enlarged(model)
-    assert check_whole_gradient(model, dropout, rtol=1e-6, atol=1e-6)
+def loss_of(model, rng=None):
+    return mg.cross_entropy(model(IDS, rng), TARGETS)
 
 
 OPTIONS = [dict(position=position, n_kv_head=n_kv_head)
            for position in POSITIONS for n_kv_head in (None, 1)]
-
-
 PARTS = [dict(norm="rms"), dict(qk_norm=True), dict(qk_norm=True, position="rotary", n_kv_head=1),
          dict(activation="relu2"), dict(zero_init=True),
          dict(ngrams=3, ngram_rows=11, ngram_dropout=0.4),
@@ -76,11 +54,21 @@ PARTS = [dict(norm="rms"), dict(qk_norm=True), dict(qk_norm=True, position="rota
          dict(norm="rms", qk_norm=True, position="rotary", activation="relu2", zero_init=True)]
 
 
-@pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
-def test_the_gradient_with_any_option_agrees_with_central_differences(options):
-    config = changed(n_embd=12, n_head=3, bias=True, **options)
-    model = enlarged(Transformer(config, seed=1, dtype=np.float64), 8)
-    assert check_whole_gradient(model, True, rtol=1e-6, atol=1e-6)
+@pytest.mark.parametrize("factor, dropout, options", [
+    (1, False, {}), (1, True, dict(bias=True)), (20, False, dict(bias=True)), (20, True, {}),
+    *((8, True, dict(n_embd=12, n_head=3, bias=True) | options) for options in OPTIONS + PARTS)],
+    ids=str)
+def test_the_gradient_by_all_parameters_agrees_with_central_differences(factor, dropout, options):
+    model = Transformer(changed(**options), seed=1, dtype=np.float64)
+    if factor > 1:
+        enlarged(model, factor)
+    state = model.state_dict()
+
+    def f(*tensors):
+        for path, tensor in zip(state, tensors):
+            put(model, path, tensor)
+        return loss_of(model, np.random.default_rng(1) if dropout else None)
+    assert mg.gradcheck(f, *state.values(), rtol=1e-6, atol=1e-6, directions=1)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -138,68 +126,25 @@ def test_biases_are_where_the_options_say():
     assert biased.keys() - sizes(bias=True, norm="rms_gain").keys() == biases["norm"]
 
 
-def test_the_parts_are_what_their_formulas_say():
-    """All of them at once, in NumPy."""
-    model = enlarged(Transformer(changed(**PARTS[-1]), dtype=np.float64))
-    T, D, H = 6, 4, 2
-
-    def unit(x):
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
-
-    def heads(x):
-        return x.reshape(3, T, H, D).swapaxes(1, 2)
-    angles = np.arange(T)[:, None] / 10000.0 ** (np.arange(0, D, 2) / D)
-
-    def turned(x):
-        z = (x[..., ::2] + 1j * x[..., 1::2]) * np.exp(1j * angles)
-        return np.stack([z.real, z.imag], axis=-1).reshape(x.shape)
-    x = model.token_embedding.weight.data[IDS]
-    for block in model.blocks:
-        q, k, v = (heads(part) for part in
-                   np.split(unit(x) @ block.attention.qkv.weight.data.T, 3, axis=-1))
-        scores = turned(unit(q)) @ turned(unit(k)).swapaxes(-1, -2) / math.sqrt(D)
-        assert np.abs(scores).max() <= math.sqrt(D)
-        e = np.exp(scores) * np.tri(T)
-        mixed = (e @ v / e.sum(-1, keepdims=True)).swapaxes(1, 2).reshape(x.shape)
-        x = x + mixed @ block.attention.out.weight.data.T
-        hidden = np.maximum(unit(x) @ block.mlp.up.weight.data.T, 0) ** 2
-        x = x + hidden @ block.mlp.down.weight.data.T
-    logits = unit(x) @ model.token_embedding.weight.data.T
-    assert np.allclose(model(IDS).data, logits, rtol=1e-10, atol=1e-12)
-    assert np.abs(logits).max() > 1
-
-
-def test_with_zero_init_blocks_begin_by_passing_on_what_they_read():
-    options = dict(zero_init=True, dropout=0.0)
-    model, usual = Transformer(changed(**options)), Transformer(changed(dropout=0.0))
+def test_with_zero_init_blocks_begin_by_passing_on_what_they_read_and_learn_a_batch_by_heart():
+    options = dict(n_embd=32, dropout=0.0)
+    model, usual = Transformer(changed(zero_init=True, **options)), Transformer(changed(**options))
     x = model.embed(IDS)
     assert all(np.array_equal(block(x).data, x.data) for block in model.blocks)
     assert not np.array_equal(usual.blocks[0](x).data, x.data)
     for path, p in model.named_parameters():        # and all else begins as it does otherwise
         assert p.data.any() != path.endswith(("out.weight", "down.weight")), path
         assert not p.data.any() or np.array_equal(p.data, usual.state_dict()[path]), path
-    assert train(model, 40)[-1] < 1                 # out of the zeros it learns
-
-
-def test_the_gradient_check_notices_one_wrong_weight_gradient():
-    model = enlarged(Transformer(SMALL, dtype=np.float64))
-    wrong = model.blocks[1].attention.out
-
-    def half_forgotten(x, residual):
-        weight = wrong.weight * 0.5 + wrong.weight.detach() * 0.5
-        return mg.linear(x, weight, residual=residual)
-    model.blocks[1].attention.out = half_forgotten
-    state = model.state_dict() | {"out": wrong.weight.data.copy()}
-
-    def f(*tensors):
-        for path, tensor in zip(state, tensors):
-            if path == "out":
-                wrong.weight = tensor
-            else:
-                put(model, path, tensor)
-        return loss_of(model)
-    with pytest.raises(mg.GradcheckError, match=f"argument {len(state) - 1}, index"):
-        mg.gradcheck(f, *state.values())
+    optimizer = mg.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    losses = []
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] > 1.5 and losses[-1] < 0.1
+    assert np.array_equal(model(IDS).data.argmax(axis=-1), TARGETS)
 
 
 def test_dropout_falls_on_embeddings_attention_and_both_branches():
@@ -219,24 +164,16 @@ def test_dropout_falls_on_embeddings_attention_and_both_branches():
         assert not np.allclose(at_stage(stage), whole, atol=1e-3), stage
 
 
-def test_logits_have_the_shape_of_the_ids_and_one_number_for_each_character():
-    model = Transformer(SMALL)
-    for T in range(1, 7):
-        assert model(IDS[:, :T]).shape == (3, T, 7)
-        assert model(IDS[0, :T]).shape == (T, 7)
-    assert model(IDS[:1]).shape == (1, 6, 7)
-    assert model(IDS.tolist()).shape == (3, 6, 7)
-    for kind in (np.uint8, np.int32, np.uint64):
-        assert np.array_equal(model(IDS.astype(kind)).data, model(IDS).data)
-
-
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 1e-12)])
 def test_the_logits_of_a_row_or_a_beginning_are_those_of_the_whole(dtype, tolerance):
     model = enlarged(Transformer(SMALL, dtype=dtype))
     whole = model(IDS).data
-    for b, T in itertools.product(range(3), range(1, 7)):
-        error = model(IDS[b, :T]).data - whole[b, :T]
-        assert np.abs(error).max() <= tolerance * np.abs(whole).max()
+    for rows, T in itertools.product((0, 1, 2, slice(1), slice(3)), range(1, 7)):
+        logits = model(IDS[rows, :T])
+        assert logits.shape == (*IDS[rows, :T].shape, 7)
+        assert np.abs(logits.data - whole[rows, :T]).max() <= tolerance * np.abs(whole).max()
+    for ids in (IDS.tolist(), *map(IDS.astype, (np.uint8, np.int32, np.uint64))):
+        assert np.array_equal(model(ids).data, whole)
 
 
 def test_without_a_generator_the_model_is_a_pure_function():
@@ -277,30 +214,25 @@ def test_rows_of_a_batch_are_dropped_alike_alone_and_in_the_whole():
 
 def test_ids_that_the_model_cannot_take_are_refused_by_name():
     model = Transformer(SMALL)
-    for ids in (np.zeros((2, 7), int), np.array(3), np.zeros((2, 0), int)):
-        with pytest.raises(ValueError) as caught:
-            model(ids)
-        assert str(caught.value) == ("ids have the shape (B, T) or (T,) with T from 1 to "
-                                     f"block_size=6; these have {list(ids.shape)}")
-    with pytest.raises(IndexError, match=r"id 7 at \(1, 2\) is not one of the 7 from 0 to 6"):
-        model([[0, 1, 2], [3, 4, 7]])
-
-
-@pytest.mark.parametrize("name", ["vocab_size", "block_size", "n_layer", "n_head", "n_embd",
-                                  "n_kv_head", "n_inner", "ngram_rows"])
-@pytest.mark.parametrize("value, says", [
-    (0, "is at least 1, not 0"), (-4, "is at least 1, not -4"),
-    (2.0, "takes a whole number, not 2.0"), (True, "takes a whole number, not True"),
-    ("4", "takes a whole number, not '4'"), (None, "takes a whole number, not None")])
-def test_a_size_that_is_no_positive_whole_number_is_refused_by_name(name, value, says):
-    if name in ("n_kv_head", "n_inner") and value is None:
-        return                                              # n_head, or 4 n_embd
-    with pytest.raises(ValueError) as caught:
-        changed(**{name: value})
-    assert str(caught.value) == f"{name} {says}"
+    for take, ids in ((model, np.zeros((2, 7), int)), (model, np.array(3)),
+                      (model, np.zeros((2, 0), int)), (lambda ids: next(model.layers(ids)),
+                                                       np.zeros((1, 7), int))):
+        assert refusal(ValueError, take, ids) == (
+            "ids have the shape (B, T) or (T,) with T from 1 to block_size=6; these have "
+            f"{list(ids.shape)}")
+    assert "id 7 at (1, 2) is not one of the 7 from 0 to 6" in refusal(
+        IndexError, model, [[0, 1, 2], [3, 4, 7]])
 
 
 @pytest.mark.parametrize("settings, says", [
+    *((dict([(name, value)]), f"{name} {says}")
+      for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "n_kv_head",
+                   "n_inner", "ngram_rows")
+      for value, says in (
+          (0, "is at least 1, not 0"), (-4, "is at least 1, not -4"),
+          (2.0, "takes a whole number, not 2.0"), (True, "takes a whole number, not True"),
+          ("4", "takes a whole number, not '4'"), (None, "takes a whole number, not None"))
+      if value is not None or name not in ("n_kv_head", "n_inner")),    # n_head, or 4 n_embd
     (dict(n_embd=10, n_head=4), "n_embd 10 does not split into n_head 4 heads; take n_embd 8 or "
                                 "12"),
     (dict(n_head=4, n_kv_head=3), "n_head 4 heads cannot share n_kv_head 3 evenly; take n_kv_head "
@@ -320,10 +252,8 @@ def test_a_size_that_is_no_positive_whole_number_is_refused_by_name(name, value,
     *((dict([(name, p)]), f"{name} is at least 0 and below 1, not {p}")
       for name in ("dropout", "ngram_dropout") for p in (-0.1, 1.0, 1, math.nan, math.inf))],
     ids=str)
-def test_other_settings_without_a_meaning_are_refused_by_name(settings, says):
-    with pytest.raises(ValueError) as caught:
-        changed(**settings)
-    assert str(caught.value) == says
+def test_settings_without_a_meaning_are_refused_by_name(settings, says):
+    assert refusal(ValueError, changed, **settings) == says
 
 
 def test_the_names_of_the_settings_are_known_and_their_values_fixed():
@@ -341,63 +271,14 @@ def test_the_smallest_model_of_all_works():
     assert loss.item() == 0
 
 
-def train(model, steps, ids=IDS, targets=TARGETS, dropout_seed=0):
-    """Losses of training on the one batch."""
-    optimizer = mg.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
-    rng = np.random.default_rng(dropout_seed)
-    losses = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = loss_of(model, rng, ids, targets)
-        loss.backward()
-        mg.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def test_training_overfits_one_batch():
-    model = Transformer(changed(n_embd=32, dropout=0.0))
-    losses = train(model, 40)
-    assert losses[0] > 1.5 and losses[-1] < 0.1
-    assert np.array_equal(model(IDS).data.argmax(axis=-1), TARGETS)
-
-
-def test_an_untrained_model_starts_close_to_ln_65():
-    """4.174, and at most what the first weights can add to it.
-
-    The logits are of size s = STD sqrt(C), which costs s^2 / 2 = 0.026.  The tied table lifts that
-    of the character just read by s sqrt(C / 2) = 1.8 at most, which costs (e^1.8 - 1) / 65 = 0.08.
-    """
-    assert round(math.log(65), 3) == 4.174
-    s = STD * math.sqrt(128)
-    most = s * s / 2 + math.expm1(s * math.sqrt(128 / 2)) / 65
-    assert round(most, 2) == 0.10
-    for seed in range(3):
-        model = Transformer(TransformerConfig(vocab_size=65), seed=seed)
-        ids, targets = np.random.default_rng(seed).integers(65, size=(2, 12, 64))
-        loss = mg.cross_entropy(model(ids), targets).item()
-        error = 2 * s / math.sqrt(targets.size)             # of the mean over these targets
-        assert -4 * error < loss - math.log(65) < most + 4 * error
-
-
-def test_the_same_seeds_give_the_same_losses_bit_for_bit():
-    """On a batch that is large enough to be shared out among threads."""
-    config = changed(vocab_size=30, block_size=32, n_layer=1, n_embd=64, bias=True)
-    batch = np.random.default_rng(6).integers(30, size=(2, 4, 32))
-    first, again = (train(Transformer(config, seed=3), 20, *batch) for _ in range(2))
-    assert first == again and len(set(first)) == 20
-    assert train(Transformer(config, seed=4), 2, *batch) != first[:2]
-    assert train(Transformer(config, seed=3), 2, *batch, dropout_seed=1) != first[:2]
-
-
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
-def test_attention_maps_are_the_weights_that_the_fused_kernel_mixes_values_with(options):
+def test_attention_maps_are_the_weights_that_mix_the_values_of_layers_that_come_to_the_logits(
+        options):
     model = enlarged(Transformer(changed(**options), seed=1))
-    maps = model.attention_maps(IDS)
+    maps, layers = model.attention_maps(IDS), list(model.layers(IDS))
     (B, T), H = IDS.shape, SMALL.n_head
     assert maps.shape == (SMALL.n_layer, B, H, T, T) and maps.dtype == np.float32
-    for layer, (qkv, _), block in zip(maps, model.layers(IDS), model.blocks):
+    for layer, (qkv, _), block in zip(maps, layers, model.blocks, strict=True):
         G, qkv = options.get("n_kv_head") or H, qkv.data
         values = qkv[..., -4 * G:].reshape(B, T, G, 4).swapaxes(1, 2)       # (B, G, T, D)
         mixed = (layer @ np.repeat(values, H // G, axis=1)).swapaxes(1, 2).reshape(B, T, -1)
@@ -407,6 +288,8 @@ def test_attention_maps_are_the_weights_that_the_fused_kernel_mixes_values_with(
     assert 0.1 < np.median(maps[..., -1, :].max(-1)) < 1
     assert np.allclose(maps.sum(-1), 1, atol=1e-6) and not np.triu(maps, 1).any()
     assert np.allclose(model.attention_maps(IDS[0]), maps[:, 0], rtol=0, atol=1e-6)
+    _, last = layers[-1]
+    assert np.array_equal(model.output(last).data, model(IDS).data)
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -419,15 +302,6 @@ def test_an_embedding_is_the_same_in_any_context_until_the_first_block_mixes_it(
         assert not np.isclose(x.data[0, 2], x.data[1, 2], rtol=1e-3).any()
     alone = model.embed(np.array([5])).data[0]              # at another place
     assert np.array_equal(alone, embedded[0]) == (position not in ("learned", "sinusoidal"))
-
-
-@pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
-def test_the_layers_one_by_one_come_to_the_logits_of_the_whole(options):
-    model = enlarged(Transformer(changed(**options)))
-    *_, (_, last) = model.layers(IDS)
-    assert np.array_equal(model.output(last).data, model(IDS).data)
-    with pytest.raises(ValueError, match="T from 1 to block_size=6"):
-        next(model.layers(np.zeros((1, 7), int)))
 
 
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
