@@ -1,7 +1,4 @@
-"""Attention: the plain formula, the op and the layers, against each other and against NumPy.
-
-The printed numbers of worked examples are those of walk/test_stations.py.
-"""
+"""Attention: the plain formula, the op and the layers, against each other and against NumPy."""
 import math
 
 import numpy as np
@@ -14,10 +11,7 @@ from model import (CausalAttention, CrossAttention, MultiHeadAttention, SelfAtte
                    WeightlessAttention)
 from model.attention import attention, causal_mask
 from model.layers import Linear
-from model.walk.published import (KEY_WEIGHT, OUT_BIAS, OUT_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT,
-                                  WORDS)
-from model.walk.stations.one_head import published_head
-from tests.model.walk.test_stations import PRINTED
+from tests.kit import refusal
 
 r = np.random.default_rng(0).standard_normal
 T, C = 7, 6
@@ -54,10 +48,6 @@ def is_causal(layer):
     return (layer.heads[0] if isinstance(layer, StackedHeads) else layer).causal
 
 
-def causal_layers(dropout=0.0):
-    return [layer for layer in layers(dropout) if is_causal(layer)]
-
-
 QKV = {"one head": [(T, 4), (T, 4), (T, 4)],
        "batch and heads": [(2, 3, T, 4)] * 3,
        "more than a block": [(2, 2, 60, 3)] * 3,
@@ -82,30 +72,27 @@ def test_the_plain_formula_and_the_op_agree_in_values_and_gradients(shapes, caus
         assert plain.shape == fast.shape and np.allclose(plain, fast, rtol=1e-10, atol=1e-12)
 
 
-def test_the_plain_formula_also_returns_its_weights_before_dropout():
-    q, k, v = r((3, T, 4)), r((3, 9, 4)), r((3, 9, 5))
-    _, weights = attention(Tensor(q), Tensor(k), Tensor(v), dropout=0.5, rng=frozen())
-    scores = np.exp(q @ k.swapaxes(1, 2) / 2)
-    assert weights.shape == (3, T, 9)
-    assert np.allclose(weights.data, scores / scores.sum(-1, keepdims=True), rtol=1e-12)
-    out, weights = attention(Tensor(q), Tensor(k), Tensor(v))
-    assert np.allclose(out.data, weights.data @ v, rtol=1e-12)
-
-
-@pytest.mark.parametrize("mask", [None, causal_mask(T), causal_mask(T) == 0],
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 1e-12)])
+@pytest.mark.parametrize("mask", [None, causal_mask(T, 9), causal_mask(T, 9) == 0],
                          ids=["open", "added", "bool"])
-def test_the_plain_formula_keeps_float32(mask):
-    qkv = [Tensor(r((T, 4)).astype(np.float32)) for _ in range(3)]
-    out, weights = attention(*qkv, mask, 0.2, frozen())
-    assert out.dtype == weights.dtype == np.float32
+def test_the_plain_formula_also_returns_its_weights_before_dropout(mask, dtype, tolerance):
+    q, k, v = (r(shape).astype(dtype) for shape in ((3, T, 4), (3, 9, 4), (3, 9, 5)))
+    scores = np.exp(q @ k.swapaxes(1, 2) / 2) * (1 if mask is None else np.tri(T, 9))
+    dropped, before = attention(Tensor(q), Tensor(k), Tensor(v), mask, 0.5, frozen())
+    out, weights = attention(Tensor(q), Tensor(k), Tensor(v), mask)
+    assert dropped.dtype == out.dtype == weights.dtype == dtype
+    assert weights.shape == (3, T, 9) and np.array_equal(before.data, weights.data)
+    assert np.allclose(weights.data, scores / scores.sum(-1, keepdims=True), rtol=tolerance)
+    assert np.allclose(out.data, weights.data @ v, rtol=tolerance, atol=tolerance)
+    assert not np.allclose(dropped.data, out.data, atol=0.1)
 
 
-def test_a_mask_may_be_added_or_say_where_to_look():
+def test_a_mask_of_the_op_may_be_added_or_say_where_to_look():
     qkv = [Tensor(r((T, 4))) for _ in range(3)]
-    for compute in (lambda mask: attention(*qkv, mask)[0],
-                    lambda mask: mg.scaled_dot_product_attention(*qkv, attn_mask=mask)):
-        added = causal_mask(T, dtype=np.float64)
-        assert np.array_equal(compute(added).data, compute(added == 0).data)
+    added = causal_mask(T, dtype=np.float64)
+    by_number, by_place = (mg.scaled_dot_product_attention(*qkv, attn_mask=mask).data
+                           for mask in (added, added == 0))
+    assert np.array_equal(by_number, by_place)
     added[2] = -math.inf
     out = mg.scaled_dot_product_attention(*qkv, attn_mask=added).data
     assert (out[2] == 0).all() and np.isfinite(out).all()       # where nothing is to be seen
@@ -118,31 +105,12 @@ def test_the_causal_mask_closes_the_future_and_nothing_else():
     assert causal_mask(4).dtype == np.float32 and causal_mask(4, dtype=np.float64).dtype == float
 
 
-def prints_as(array, n, title):
-    """Whether every number, rounded to four decimals, is the printed one of station n."""
-    rows, = (rows for *of, _, rows in PRINTED if of == [n, title])
-    printed = np.array([row.split() for row in rows.split(";")], float)
-    return np.array_equal(np.round(array, 4), printed)
-
-
-def test_the_layers_give_the_printed_weights_contexts_and_outputs():
-    words, head = Tensor(WORDS), published_head()
-    assert prints_as(WeightlessAttention(scale=1.0)(words).data[1:2], 1, "Context vectors")
-    _, weights = attention(head.query(words), head.key(words), head.value(words), causal_mask(6))
-    assert prints_as(weights.data, 4, "Weights")
-    packed = MultiHeadAttention(3, 3, 3, dtype=np.float64, out_bias=True)
-    packed.qkv.weight.data[...] = np.concatenate([QUERY_WEIGHT, KEY_WEIGHT, VALUE_WEIGHT])
-    packed.out.weight.data[...], packed.out.bias.data[...] = np.eye(3), 0
-    assert prints_as(packed(words).data, 6, "Context vectors of three heads")
-    packed.out.weight.data[...], packed.out.bias.data[...] = OUT_WEIGHT, OUT_BIAS
-    assert prints_as(packed(words).data, 6, "Output")
-
-
-def test_attention_without_weights_is_the_formula_with_the_input_three_times():
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_attention_without_weights_is_the_formula_with_the_input_three_times(scale):
     x = Tensor(X)
-    e = np.exp(X @ X.swapaxes(1, 2) / math.sqrt(C))
+    e = np.exp(X @ X.swapaxes(1, 2) * (scale or 1 / math.sqrt(C)))
     expected = e / e.sum(axis=-1, keepdims=True) @ X
-    assert close([WeightlessAttention()(x).data], [expected])
+    assert close([WeightlessAttention(scale)(x).data], [expected])
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -160,10 +128,8 @@ def test_a_single_head_is_the_formula_on_its_three_projections(bias, causal):
 def test_causal_attention_refuses_more_positions_than_it_was_made_for():
     layer = CausalAttention(C, 4, context_length=T)
     assert layer(Tensor(X.astype(np.float32))).shape == (2, T, 4)
-    with pytest.raises(ValueError) as caught:
-        layer(Tensor(r((2, T + 1, C))))
-    assert str(caught.value) == ("the input has 8 positions; this attention was made for at most 7 "
-                                 "(context_length)")
+    assert refusal(ValueError, layer, Tensor(r((2, T + 1, C)))) == (
+        "the input has 8 positions; this attention was made for at most 7 (context_length)")
 
 
 @pytest.mark.parametrize("mask", [None, PADDING], ids=["open", "padded"])
@@ -272,22 +238,19 @@ def test_many_heads_are_the_formula_head_by_head(settings):
     assert np.allclose(layer(Tensor(X)).data, expected, rtol=1e-9, atol=1e-11)
 
 
-def test_settings_of_many_heads_that_do_not_fit_together_are_refused():
-    for settings, says in (
-            (dict(), "8 channels do not split evenly into 3 heads"),
-            (dict(d_key=4), "8 channels do not split evenly into 3 heads"),
-            (dict(d_key=4, d_value=4, num_kv_heads=2),
-             "3 heads of queries do not split evenly among 2 of keys and values"),
-            (dict(d_key=4, d_value=4, num_kv_heads=0),
-             "3 heads of queries do not split evenly among 0 of keys and values"),
-            (dict(d_key=4, d_value=4, projection=False), "without a projection the output is 3 "
-             "heads of 4 channels side by side, 12, and d_out is 8"),
-            (dict(num_heads=0), "attention has at least 1 head, and not 0"),
-            (dict(d_key=3, d_value=4, rotary=True), "rotary positions turn channels in pairs, and "
-             "a head has 3 of them, which is odd")):
-        with pytest.raises(ValueError) as caught:
-            MultiHeadAttention(**dict(d_in=C, d_out=8, num_heads=3) | settings)
-        assert str(caught.value) == says
+@pytest.mark.parametrize("settings, says", [
+    (dict(), "8 channels do not split evenly into 3 heads"),
+    (dict(d_key=4), "8 channels do not split evenly into 3 heads"),
+    *((dict(d_key=4, d_value=4, num_kv_heads=n),
+       f"3 heads of queries do not split evenly among {n} of keys and values") for n in (2, 0)),
+    (dict(d_key=4, d_value=4, projection=False), "without a projection the output is 3 heads of 4 "
+     "channels side by side, 12, and d_out is 8"),
+    (dict(num_heads=0), "attention has at least 1 head, and not 0"),
+    (dict(d_key=3, d_value=4, rotary=True), "rotary positions turn channels in pairs, and a head "
+     "has 3 of them, which is odd")], ids=str)
+def test_settings_of_many_heads_that_do_not_fit_together_are_refused(settings, says):
+    given = dict(d_in=C, d_out=8, num_heads=3) | settings
+    assert refusal(ValueError, MultiHeadAttention, **given) == says
 
 
 @pytest.mark.parametrize("bias, out_bias, has", [
@@ -305,7 +268,7 @@ def test_the_output_matrix_may_have_a_bias_where_queries_have_none(bias, out_bia
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_no_position_sees_the_future(dropout, dtype):
-    for layer in causal_layers(dropout):
+    for layer in filter(is_causal, layers(dropout)):
         for p in layer.parameters():
             p.data = p.data.astype(dtype)
         before = layer(Tensor(X.astype(dtype)), rng=frozen()).data
@@ -315,15 +278,6 @@ def test_no_position_sees_the_future(dropout, dtype):
             after = layer(Tensor(changed.astype(dtype)), rng=frozen()).data
             assert np.array_equal(before[:, :cut], after[:, :cut]), (layer, cut)
             assert (before[:, cut] != after[:, cut]).any(), (layer, cut)
-
-
-def test_every_position_sees_all_of_the_past():
-    for layer in causal_layers():
-        x = Tensor(X, requires_grad=True)
-        for t in range(T):
-            x.grad = None
-            layer(x)[:, t].sum().backward()
-            assert (x.grad[:, :t + 1] != 0).all() and (x.grad[:, t + 1:] == 0).all()
 
 
 def test_what_is_projected_gives_the_weights_by_which_the_values_are_mixed():
@@ -360,20 +314,15 @@ def test_many_heads_drop_both_weights_and_outputs():
     assert kept.std() > 1 and abs(kept.mean() - 96) < 3
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_the_gradients_of_every_layer_agree_with_central_differences(bias):
-    for layer in [WeightlessAttention(), *layers(bias=bias)]:
-        assert check_gradients(layer, X)
-    cross = random_weights(CrossAttention(C, 8, 4, bias, dtype=np.float64))
-    assert check_gradients(cross, X, CONTEXT)
-    assert check_gradients(cross, X, CONTEXT, mask=PADDING)
-
-
-def test_the_gradients_with_frozen_dropout_agree_with_central_differences():
-    for layer in layers(dropout=0.4):
-        assert check_gradients(layer, X, rng=frozen)
-    cross = random_weights(CrossAttention(C, 8, 4, True, 0.4, dtype=np.float64))
-    assert check_gradients(cross, X, CONTEXT, mask=PADDING, rng=frozen)
+@pytest.mark.parametrize("bias, dropout", [(False, 0.0), (True, 0.0), (True, 0.4)])
+def test_the_gradients_of_every_layer_agree_with_central_differences(bias, dropout):
+    drawn = dict(rng=frozen) if dropout else {}
+    for layer in layers(dropout, bias):
+        assert check_gradients(layer, X, **drawn)
+    assert check_gradients(WeightlessAttention(), X)
+    cross = random_weights(CrossAttention(C, 8, 4, bias, dropout, dtype=np.float64))
+    for mask in (None, PADDING):
+        assert check_gradients(cross, X, CONTEXT, mask=mask, **drawn)
 
 
 def test_single_heads_start_with_weights_that_keep_the_variance():
