@@ -1,57 +1,145 @@
-"""Writes hugging_face.npz: small models of GPT-2's, Llama's and Arcee's class with random weights,
-as transformers stores them, and the logits that it computes.  The tests of model/convert then need
-no transformers.
+"""Write what GPT-2, Llama and Arcee of the library transformers compute.
 
-    python tests/reference/make_hugging_face.py         with '.[interop]'
+    python -m tests.reference.make_hugging_face         with '.[interop]'
+
+families.npz, for tests/test_reference.py, is in float64, from weights that float32 represents
+exactly:
+
+    transformers                                the version that computed it
+    <model>/config                              JSON: the TransformerConfig
+    <model>/{ids,targets,logits,loss}           one pass over one batch
+    <model>/{weight,gradient}/<parameter>       by minigrad's names, in its layouts
+
+hugging_face.npz, for the tests of model/convert, which then need no transformers, is in float32:
+
+    <model>/config                              JSON: a config.json
+    <model>/{ids,logits}                        one pass over one batch
+    <model>/weights/<parameter>                 as transformers stores it
 """
 import json
 import pathlib
+from dataclasses import asdict
 
 import numpy as np
 import torch
 import transformers
-from transformers import AutoModelForCausalLM
+from transformers.models.llama import modeling_llama
 
-from model.convert.families import FAMILIES
+from model import TransformerConfig
+from model.convert import families
+from model.transformer import parameter_shapes
 
-SHARED = dict(bos_token_id=None, eos_token_id=None)
-GPT2 = dict(vocab_size=13, n_positions=9, n_layer=1, n_head=2, n_embd=6, layer_norm_epsilon=1e-2)
-LLAMA = dict(vocab_size=13, max_position_embeddings=9, num_hidden_layers=1, num_attention_heads=4,
-             num_key_value_heads=2, hidden_size=24, intermediate_size=11, rms_norm_eps=1e-2)
+SIZE = dict(vocab_size=7, block_size=6)
+GPT2 = SIZE | dict(n_head=3, n_embd=9, bias=True)
+LLAMA = SIZE | dict(position="rotary", norm="rms_gain", activation="swiglu")
 MODELS = {
-    "gpt2": ("gpt2", GPT2 | dict(n_layer=2)),
-    "gpt2 of other parts": ("gpt2", GPT2 | dict(n_inner=7, activation_function="gelu",
-                                                tie_word_embeddings=False)),
-    "llama": ("llama", LLAMA | dict(num_hidden_layers=2, rope_parameters={
+    "GPT-2": TransformerConfig(**GPT2, n_layer=2, activation="gelu_tanh"),
+    "GPT-2, exact GELU": TransformerConfig(**GPT2, n_layer=1, activation="gelu", n_inner=11,
+                                           norm_eps=0.01, tied=False),
+    "Llama": TransformerConfig(**LLAMA, n_layer=2, n_head=4, n_embd=16, n_kv_head=2, n_inner=11,
+                               tied=False, norm_eps=0.01, rotary_base=30.0),
+    "Llama, one head of keys": TransformerConfig(**LLAMA, n_layer=1, n_head=2, n_embd=12,
+                                                 n_kv_head=1, n_inner=5, attention_bias=True),
+    "Llama with biases": TransformerConfig(**LLAMA, n_layer=1, n_head=3, n_embd=12, n_inner=7,
+                                           attention_bias=True, mlp_bias=True, tied=False,
+                                           norm_eps=1e-6)}
+BATCH, TIME = 2, 5      # below block_size: one position is never reached, and has gradient 0
+STD = 0.5               # at the initial 0.02, attention is so even that a wrong scale hardly shows
+
+STORED_GPT2 = dict(vocab_size=13, n_positions=9, n_layer=1, n_head=2, n_embd=6,
+                   layer_norm_epsilon=1e-2)
+STORED_LLAMA = dict(vocab_size=13, max_position_embeddings=9, num_hidden_layers=1,
+                    num_attention_heads=4, num_key_value_heads=2, hidden_size=24,
+                    intermediate_size=11, rms_norm_eps=1e-2)
+STORED = {      # name -> model_type and options, in the words of transformers
+    "gpt2": ("gpt2", STORED_GPT2 | dict(n_layer=2)),
+    "gpt2 of other parts": ("gpt2", STORED_GPT2 | dict(n_inner=7, activation_function="gelu",
+                                                       tie_word_embeddings=False)),
+    "llama": ("llama", STORED_LLAMA | dict(num_hidden_layers=2, rope_parameters={
         "rope_type": "default", "rope_theta": 20.0})),
-    "llama of other parts": ("llama", LLAMA | dict(num_key_value_heads=1, attention_bias=True,
-                                                   mlp_bias=True, tie_word_embeddings=True)),
-    "arcee": ("arcee", LLAMA | dict(num_key_value_heads=4, attention_bias=True)),
-}
+    "llama of other parts": ("llama", STORED_LLAMA | dict(
+        num_key_value_heads=1, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
+    "arcee": ("arcee", STORED_LLAMA | dict(num_key_value_heads=4, attention_bias=True))}
 
 
-def main():
-    arrays = {"transformers": np.array(transformers.__version__)}
-    rng = np.random.default_rng(0)
-    for name, (model_type, options) in MODELS.items():
-        config = transformers.AutoConfig.for_model(model_type, **options, **SHARED)
-        model = AutoModelForCausalLM.from_config(config).eval()
-        assert type(model).__name__ == FAMILIES[model_type].architecture
-        tied = model.config.tie_word_embeddings
-        with torch.no_grad():
-            for parameter in model.parameters():
-                numbers = 0.3 * rng.standard_normal(parameter.shape)
-                parameter[...] = torch.tensor(numbers + (parameter.ndim == 1))
-            ids = rng.integers(13, size=(3, 9))
-            logits = model(torch.tensor(ids)).logits
-        arrays |= {f"{name}/config": np.array(json.dumps(config.to_dict(), default=str)),
-                   f"{name}/ids": ids, f"{name}/logits": logits.numpy()}
-        arrays |= {f"{name}/weights/{key}": a.numpy() for key, a in model.state_dict().items()
-                   if not (tied and key == "lm_head.weight")}
-    path = pathlib.Path(__file__).with_name("hugging_face.npz")
-    np.savez_compressed(path, **arrays)
-    print(f"{path}: {path.stat().st_size:,} bytes")
+class Doubled:
+    """PyTorch for Llama's code, which takes norms and angles in float32: float64 in its place."""
+    float = float32 = torch.float64
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch, name)
+
+
+def model_of(model_type: str, options: dict, std: float, gain: float | None, dtype: torch.dtype,
+             rng: np.random.Generator) -> torch.nn.Module:
+    """Return a model with random weights that are exact in float32; around `gain` those that are
+    vectors, or around what they are at first if it is None."""
+    config = transformers.AutoConfig.for_model(model_type, bos_token_id=None, eos_token_id=None,
+                                               **options)
+    model = transformers.AutoModelForCausalLM.from_config(config).to(dtype).eval()
+    assert type(model).__name__ == families.FAMILIES[model_type].architecture
+    with torch.no_grad():
+        for p in model.parameters():
+            around = p.numpy() if gain is None else gain
+            drawn = std * rng.standard_normal(p.shape) + (around if p.ndim == 1 else 0)
+            p.copy_(torch.from_numpy(drawn.astype(np.float32)))
+    return model
+
+
+def ours(theirs: dict[str, torch.Tensor], config: TransformerConfig) -> dict[str, np.ndarray]:
+    """Return the arrays as minigrad names and lays them out."""
+    family = families.family_of(config)
+    found = {name: np.empty(shape) for name, shape in parameter_shapes(config)}
+    for name, pieces in families.layout(config, family.names, **family.storage).items():
+        for piece in pieces:
+            a = theirs[piece.name].numpy()
+            found[name][piece.rows] = a.T if piece.transposed else a
+    return found
+
+
+def one_pass(config: TransformerConfig, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return logits, loss and every gradient, of one random batch."""
+    family = families.family_of(config)
+    model = model_of(family.model_type, families.settings(config, family), STD, None,
+                     torch.float64, rng)
+    ids, targets = rng.integers(config.vocab_size, size=(2, BATCH, TIME))
+    logits = model(torch.from_numpy(ids)).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1),
+                                             torch.from_numpy(targets).flatten())
+    loss.backward()
+    parameters = dict(model.named_parameters())
+    weights = ours({name: p.detach() for name, p in parameters.items()}, config)
+    gradients = ours({name: p.grad for name, p in parameters.items()}, config)
+    return {"config": np.array(json.dumps(asdict(config))), "ids": ids, "targets": targets,
+            "logits": logits.detach().numpy(), "loss": loss.detach().numpy(),
+            **{f"weight/{name}": a.astype(np.float32) for name, a in weights.items()},
+            **{f"gradient/{name}": a for name, a in gradients.items()}}
+
+
+def stored(model_type: str, options: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return a model as transformers stores it, and its logits."""
+    model = model_of(model_type, options, 0.3, 1.0, torch.float32, rng)
+    ids = rng.integers(13, size=(3, 9))
+    with torch.no_grad():
+        logits = model(torch.from_numpy(ids)).logits.numpy()
+    tied = model.config.tie_word_embeddings
+    return {"config": np.array(json.dumps(model.config.to_dict(), default=str)), "ids": ids,
+            "logits": logits, **{f"weights/{name}": a.numpy()
+                                 for name, a in model.state_dict().items()
+                                 if not (tied and name == "lm_head.weight")}}
+
+
+def write(name: str, models: dict[str, dict[str, np.ndarray]]) -> None:
+    """Write the arrays of some models to a file of this folder."""
+    path = pathlib.Path(__file__).with_name(name)
+    arrays = {f"{model}/{part}": a for model, found in models.items() for part, a in found.items()}
+    np.savez_compressed(path, transformers=np.array(transformers.__version__), **arrays)
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)        # one order of summation
+    rng = np.random.default_rng(0)
+    write("hugging_face.npz", {name: stored(*of, rng) for name, of in STORED.items()})
+    modeling_llama.torch, rng = Doubled(), np.random.default_rng(0)
+    write("families.npz", {name: one_pass(config, rng) for name, config in MODELS.items()})
