@@ -10,8 +10,9 @@
     page        the live page of the model of --out_dir: a key press in Chromium
     board       the loss that each recipe reaches by the clock, over seeds; takes hours
     ablation    the same of the modern recipe without each of its parts
+    rule        the modern recipe on --texts, with and without the rule that adapts its dropout
 
-Without a name, all but the last five.  Tables go to standard output, and with the raw times to a
+Without a name, all but the last six.  Tables go to standard output, and with the raw times to a
 JSON file.  Ctrl-C ends with what was measured until then; --resume resumes a board or an ablation.
 """
 import argparse
@@ -25,7 +26,7 @@ from tests.flags import add_flags, not_negative, parser, positive, whole
 
 DEFAULT = ("step", "recipe", "sampling", "kernels", "tiles")
 BY_THE_CLOCK = ("board", "ablation")
-WHAT = (*DEFAULT, "ranks", "real", "page", *BY_THE_CLOCK)
+WHAT = (*DEFAULT, "ranks", "real", "page", *BY_THE_CLOCK, "rule")
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
            "VECLIB_MAXIMUM_THREADS")
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -45,7 +46,8 @@ GROUPS = {
         "bandwidth": (positive, 3.0, "of the network to predict for, gigabytes a second"),
         "scaling": (pathlib.Path, None, "file for a plot of the predictions")},
     "real and page": {"out_dir": (pathlib.Path, None, "folder with the ckpt.npz of its model")},
-    "board and ablation": {
+    "rule": {"texts": (str, [], "names or paths of texts, as for train.py")},
+    "board, ablation and rule": {
         "minutes": (positive, [], "of training (default: 1 3 10; of the ablation 1)"),
         "characters": (positive, [], "to train on, in place of minutes, such as 1.03e6 3.2e6"),
         "seeds": (whole, 3, "how many, from 1 on"),
@@ -66,13 +68,14 @@ def main(argv: list[str] | None = None) -> None:
     if "kernels" in options.what:
         with contextlib.suppress(ImportError):
             import torch        # noqa: F401
-    from tests.benchmarks import board, kernels, page, ranks, real, report, steps, tiles
+    from tests.benchmarks import board, kernels, page, ranks, real, report, rule, steps, tiles
     of_a_size = {"step": steps.measure_step, "sampling": steps.measure_sampling,
                  "kernels": kernels.measure_kernels}
     of_its_own = {"recipe": steps.measure_recipes, "tiles": tiles.measure_tiles,
                   "ranks": ranks.measure_ranks, "real": real.measure_real,
                   "page": page.measure_page,
-                  "board": board.measure_board, "ablation": board.measure_ablation}
+                  "board": board.measure_board, "ablation": board.measure_ablation,
+                  "rule": rule.measure_rule}
     try:
         to = report.Report(options.json, report.earlier(options))
         for what in options.what:
@@ -102,6 +105,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         command.error(f"--resume is about the board or the ablation; leave out {', '.join(others)}")
     if (of := {"real", "page"} & {*options.what}) and options.out_dir is None:
         command.error(f"{min(of)} measures the model of a folder; name it with --out_dir")
+    if "rule" in options.what and not options.texts:
+        command.error("rule measures several texts; name them with --texts")
     return options
 
 

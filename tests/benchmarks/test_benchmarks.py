@@ -41,8 +41,9 @@ def test_the_command_prints_tables_and_writes_them_as_json(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("words, answer", [
     ("--sizes huge", "huge"), ("--gap -1", "a number of at least 0"), ("huge", "no huge"),
-    ("page", "name it with --out_dir"), ("board --minutes 0", "a number above 0"),
-    ("board --seeds 0", "a whole number of at least 1"), ("step --resume", "leave out step"),
+    ("page", "name it with --out_dir"), ("rule", "with --texts"),
+    ("board --minutes 0", "a number above 0"), ("step --resume", "leave out step"),
+    ("board --seeds 0", "a whole number of at least 1"),
     ("board --json nowhere.json --resume", "nowhere.json"),
     ("board --json setup.cfg --resume", "it is no JSON"),
     ("board --json small/written.json --data nowhere.txt", "nowhere.txt")])

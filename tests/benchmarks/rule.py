@@ -1,0 +1,72 @@
+"""The rule that adapts dropout to the length of a text, beside the dropout of a usual text.
+
+Each text is trained on with and without the rule, in the same number of steps: those that read
+--characters of it, 3.2 million by default, or 20 passes over a shorter text.
+"""
+import argparse
+import pathlib
+import statistics
+
+from model.settings import MODERN, MOST_PASSES, completed
+from tests.benchmarks.board import COLOURS, GREY, WHOLE, limit, read_text, train
+from tests.benchmarks.report import Report, plot
+from tests.benchmarks.timing import say
+
+CHARACTERS = 3.2e6
+WITHOUT = ("--dropout", f"{MODERN['dropout']:g}", "--ngram_dropout", f"{MODERN['ngram_dropout']:g}")
+
+
+def measure_rule(options: argparse.Namespace, report: Report) -> None:
+    """Show the loss of each text with the rule and without it."""
+    most, found = max(options.characters or [CHARACTERS]), []
+    for path in options.texts:
+        text = read_text(path)
+        size = len(text.train)
+        budget = min(most, MOST_PASSES * size)
+        for seed in range(1, options.seeds + 1):
+            run = {"text": pathlib.Path(path).stem, "passes": budget / size, "seed": seed}
+            for name, flags in ("with", ()), ("without", WITHOUT):
+                say(f"rule: {path}, {name} the rule, seed {seed}")
+                flags = ("--recipe", WHOLE, *flags)
+                flags = [*flags, *limit(flags, "characters", budget, text), "--seed", str(seed),
+                         "--data", text.name, "--threads", str(options.threads)]
+                run[name] = train(flags, text)["loss"]
+            given = {"max_iters": int(flags[flags.index("--max_iters") + 1])}
+            chosen = completed(given, len(text))
+            found.append(run | {part: chosen[part] for part in ("ngram_dropout", "dropout")})
+            report.keep("rule", found)
+    show(found, options, report)
+
+
+def show(found: list[dict], options: argparse.Namespace, report: Report) -> None:
+    """Show a row and a point for each text: means over the seeds."""
+    rows = []
+    for name in dict.fromkeys(run["text"] for run in found):
+        runs = [run for run in found if run["text"] == name]
+        ruled, usual = (statistics.mean(run[by] for run in runs) for by in ("with", "without"))
+        first = runs[0]
+        rows.append([name, first["passes"], first["ngram_dropout"], first["dropout"], ruled, usual,
+                     ruled - usual])
+    rows.sort(key=lambda row: row[1])
+    note = plot(lambda axes: draw(axes, rows), 3.6, options.plot)
+    report.table("The rule for dropout: validation loss over the whole split, nats a character, "
+                 f"mean of {options.seeds} seeds",
+                 {"": "{}", "passes": "{:.2f}", "n-grams dropped": "{:.2f}",
+                  "activations dropped": "{:.2f}", "with the rule": "{:.3f}",
+                  "without it": "{:.3f}", "difference": "{:+.3f}"}, rows, [note])
+
+
+def draw(axes, rows: list[list]) -> None:
+    """Draw both losses of each text over its passes."""
+    names, passes, _, _, ruled, usual, _ = zip(*rows)
+    for label, losses, colour in ("with the rule", ruled, COLOURS[0]), ("without it", usual,
+                                                                        COLOURS[1]):
+        axes.plot(passes, losses, "o", color=colour, label=label)
+    for at, low, high, name in zip(passes, ruled, usual, names):
+        axes.plot([at, at], [low, high], color=GREY, linewidth=0.8, zorder=0)
+        axes.annotate(name, (at, max(low, high)), (0, 6), textcoords="offset points", ha="center",
+                      fontsize=8, color=GREY)
+    axes.set_xscale("log")
+    axes.margins(0.15, 0.2)
+    axes.set_xlabel("passes over the text (log scale)")
+    axes.set_ylabel("validation loss, nats per character")
