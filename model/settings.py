@@ -152,17 +152,15 @@ GPT2 = {name: getattr(Settings, name) for name in MODERN}
 RECIPES = {"modern": MODERN, "gpt2": GPT2}
 
 MINUTES = 3.0
-# The passes over a text of a million characters in three minutes.  The more passes a run makes over
-# its text, the more dropout it needs against learning the text by heart.
-USUAL_PASSES = 3.0
-LEAST_PASSES = 0.3          # with fewer passes, no less is dropped
+# The passes over the built-in plays in three minutes.  The more passes a run makes over its text, the
+# more dropout it needs against learning the text by heart.
+USUAL_PASSES = 2.9
 MOST_PASSES = 20.0          # after which a run without an explicit end stops
 CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two laptop processors
 LEAST_STEPS = 90            # in those passes; a shorter text gets smaller batches
 WARMUP_PART = 4             # the warm-up takes at most a fourth of the steps
 EVALUATIONS = 10            # at least, on a short text: its best model may come early
-# Added to ngram_dropout for each doubling of the passes, below USUAL_PASSES and above it.
-FEWER_NGRAMS, MORE_NGRAMS = 0.12, 0.07
+MORE_NGRAMS = 0.07          # added to ngram_dropout for each doubling of USUAL_PASSES
 # Added to dropout for each halving of the text and each quadrupling of the time; and the most.
 MORE_ACTIVATIONS, MOST_ACTIVATIONS = 0.05, 0.15
 
@@ -173,9 +171,9 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
 
     "gpt2" is the same for every text; so is "modern" if `characters` is 0.  Otherwise "modern"
     adapts three things.  The block fits the validation split.  Batches are small enough for
-    LEAST_STEPS in MOST_PASSES.  Dropout grows with the number of passes over the text: that of
-    n-grams first, because a model learns these by heart first.  Beyond USUAL_PASSES, activations
-    are dropped too, and a short text adds more to this than a long run.
+    LEAST_STEPS in MOST_PASSES.  Dropout grows with the number of passes over the text.  From the
+    second pass on n-grams are dropped, because a model learns these by heart first.  Beyond
+    USUAL_PASSES, activations are dropped too, and a short text adds more to this than a long run.
     """
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:
@@ -195,9 +193,10 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
         if is_short(characters):
             chosen["eval_interval"] = min(chosen["eval_interval"],
                                           max(1, max_iters // EVALUATIONS))
-    doublings = math.log2(max(LEAST_PASSES, read / train) / USUAL_PASSES)
-    more = MORE_NGRAMS if doublings > 0 else FEWER_NGRAMS
-    chosen["ngram_dropout"] = round(MODERN["ngram_dropout"] + more * doublings, 2)
+    passes, ngram_dropout = max(1.0, read / train), MODERN["ngram_dropout"]
+    doublings = math.log2(passes / USUAL_PASSES)
+    chosen["ngram_dropout"] = round(ngram_dropout + MORE_NGRAMS * doublings if doublings > 0 else
+                                    ngram_dropout * math.log(passes, USUAL_PASSES), 2)
     if doublings > 0:
         longer = math.log2(read / (MINUTES * CHARACTERS_A_MINUTE))
         shorter = doublings - longer
