@@ -14,14 +14,12 @@ import pytest
 
 import minigrad as mg
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
-                   UnknownCharacterError, checkpoint, generate, load_checkpoint, save_checkpoint)
+                   checkpoint, generate, load_checkpoint, save_checkpoint)
 from model.checkpoint import load_contents, load_last, restore_optimizer, save_contents
-from model.fine_tuning.initial import (describe_initial, initial_path, load_initial, take_weights,
-                                       with_characters_of)
 from model.convert.tokens import TokenTokenizer
 from model.files import SEAL, write_arrays
 from model.score.text import text_losses
-from tests.kit import arrays, refusal, sealed, written
+from tests.kit import arrays, refusal, sealed
 from token_files import byte_level
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
@@ -98,13 +96,6 @@ def test_all_of_a_checkpoint_comes_back_bit_for_bit(path, model, tokenizer, trai
     assert found.tokenizer.vocabulary == tokenizer.vocabulary
     assert found.tokenizer.decode(found.tokenizer.encode(TEXT)) == TEXT
     assert found.training == (training or {}) and found.optimizer == {}
-
-
-def test_an_encoder_decoder_is_refused_where_a_transformer_is_asked_for(path):
-    save_checkpoint(path, EncoderDecoder(V, 6, 1, 2, 8), TOKENIZER)
-    assert refused(path) == (f"{path} holds an encoder-decoder, from python -m model.reverse, and "
-                             "not a transformer, from train.py; see it at work with python -m "
-                             f"model.look --out_dir {path.parent}")
 
 
 def test_loading_holds_the_weights_once_and_they_can_be_written_to(path):
@@ -332,21 +323,13 @@ def test_a_last_checkpoint_that_cannot_be_read_is_not_called_damaged(tmp_path, m
     assert str(said.value) in ("", f"cannot read {tmp_path / 'last.npz'}: denied")
 
 
-@pytest.mark.parametrize("damage", [
-    lambda whole: whole[:-1], lambda whole: whole[:-SEAL], lambda whole: whole[:9],
-    lambda whole: bytes([whole[0] ^ 1]) + whole[1:], lambda whole: b"",
-    lambda whole: b"ROMEO: what is it?\n" * 30, lambda whole: b"PK\5\6" + bytes(18),
-    lambda whole: b"PK\3\4" + np.random.default_rng(0).bytes(10_000)])     # `test_files`: each byte
-def test_a_damaged_file_is_refused_in_a_line(saved, damage):
-    saved.write_bytes(damage(saved.read_bytes()))
-    assert (f"{saved} {DAMAGED}its seal is missing or does not match, so it is cut short"
-            in refused(saved))
-
-
-def test_a_missing_array_is_named(saved):
-    whole = arrays(saved)
+def test_a_damaged_file_and_one_without_an_array_are_refused_in_a_line(saved):
+    whole, content = arrays(saved), saved.read_bytes()
     for name in whole:
         assert name.removeprefix("model/") in refused(write(saved, whole | {name: None}))
+    saved.write_bytes(content[:-1])     # `test_files` has other damage
+    assert (f"{saved} {DAMAGED}its seal is missing or does not match, so it is cut short"
+            in refused(saved))
 
 
 NORM = "model/norm.weight"
@@ -442,83 +425,3 @@ def test_the_newest_good_checkpoint_is_taken_and_the_other_named(tmp_path):
     assert f"{last} {DAMAGED}" in refusal(CheckpointError, load_last, tmp_path)
     last.write_bytes(whole)
     assert load_last(tmp_path)[0].training == {"iteration": 3}
-
-
-# Fine-tuning
-
-SMALL = TransformerConfig(5, block_size=6, n_layer=1, n_head=2, n_embd=8)
-
-
-def small(seed, **changed):
-    return Transformer(replace(SMALL, **changed), seed)
-
-
-def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    path, model = tmp_path / "out" / "ckpt.npz", small(1)
-    save_checkpoint(path, model, CharTokenizer("abcde"), {"text": "x"},
-                    mg.AdamW(model.parameters(), lr=0.1))
-    for name in (path.parent, path, "~/out"):
-        assert initial_path(str(name)) == path
-        found = load_initial(str(name))
-        assert found.model.config == SMALL and found.training == {"text": "x"}
-        assert found.optimizer == {}        # a new run has a new one
-
-
-@pytest.mark.parametrize("name, says", [
-    ("resum", "did you mean resume?"), ("gpt2", "there is no checkpoint gpt2; "),
-    ("no/ckpt.npz", "there is no checkpoint no/ckpt.npz; "),
-    (".", "there is no checkpoint ckpt.npz; "), (5000 * "a", "File name too long"),
-    ("gpt2.safetensors", "model.convert reads models of other programs"),
-    ("cut.npz", f"cut.npz {DAMAGED}")])
-def test_a_name_of_no_checkpoint_is_answered_with_a_remedy(name, says, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for other in ("gpt2.safetensors", "cut.npz"):
-        written(tmp_path / other, "other")
-    said = refusal(CheckpointError, load_initial, name)
-    assert said.startswith(f"--init_from {name} is neither scratch nor resume; ") and says in said
-
-
-def test_characters_that_are_new_come_last_and_the_others_keep_their_ids():
-    known = CharTokenizer.of("zba")
-    tokenizer, new = with_characters_of("abcYca", known)
-    assert tokenizer.vocabulary == "zbaYc" and [*new.items()] == [("c", 2), ("Y", 1)]
-    assert known.vocabulary == "zba"
-    with pytest.raises(UnknownCharacterError):
-        known.encode("c")
-    assert with_characters_of("abba", known) == (known, {})
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_weights_are_taken_and_the_rows_of_new_characters_stay_as_drawn(tied):
-    known, model, drawn = small(1, tied=tied), *(small(2, tied=tied, vocab_size=7) for _ in "ab")
-    take_weights(model, known)
-    theirs, fresh, taken = known.state_dict(), drawn.state_dict(), model.state_dict()
-    tables = {name for name in taken if taken[name].shape != theirs[name].shape}
-    assert tables == {"token_embedding.weight", *["lm_head.weight"] * (not tied)}
-    for name in taken:
-        assert np.array_equal(taken[name][:5] if name in tables else taken[name], theirs[name])
-    for name in tables:
-        assert np.array_equal(taken[name][5:], fresh[name][5:])
-    shared = dict(known.named_parameters())
-    for name, p in model.named_parameters():        # else a large model would need twice the memory
-        assert (p.data is shared[name].data) == (name not in tables)
-
-
-def test_of_the_positions_the_first_are_taken():
-    known, model = small(1), small(2, block_size=4)
-    take_weights(model, known)
-    ids = np.array([[0, 1, 2, 4]])
-    assert np.array_equal(model(ids).data, known(ids).data)
-
-
-def test_a_run_says_what_it_starts_from(tmp_path):
-    path = tmp_path / "a\nb.npz"
-    assert describe_initial(path, SMALL, 6, {}) == f"with the weights of {tmp_path}/a\\nb.npz"
-    assert describe_initial(path, SMALL, 4, dict.fromkeys("ABCDEFG", 1_000)).splitlines()[1:] == [
-        "            7 characters that it does not know, with new rows at the end of its table: "
-        "'A' (1,000), 'B' (1,000), 'C' (1,000), 'D' (1,000), 'E' (1,000) and 2 more",
-        "            of its 6 positions, the first 4"]
-    rotary = replace(SMALL, position="rotary")
-    assert "positions" not in describe_initial(path, rotary, 4, {})

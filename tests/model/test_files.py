@@ -132,16 +132,19 @@ def test_arrays_are_made_one_at_a_time_to_be_written_and_to_be_read(tmp_path):
         tracemalloc.stop()
 
 
+OTHER = [b"ROMEO: what is it?\n" * 30, b"PK\5\6" + bytes(18),
+         b"PK\3\4" + np.random.default_rng(0).bytes(10_000)]
+
+
 @pytest.mark.parametrize("lazy", [False, True])
-def test_each_changed_byte_and_each_cut_is_noticed_when_the_file_is_opened(path, lazy):
+def test_each_changed_byte_each_cut_and_other_content_are_noticed_when_a_file_is_opened(path, lazy):
     whole = path.read_bytes()
-    for place in (*range(0, len(whole), 16), *range(len(whole) - 70, len(whole))):
-        spoilt = bytearray(whole)
-        spoilt[place] ^= 0xff
-        for content in (spoilt, whole[:place]):
-            path.write_bytes(content)
-            with pytest.raises(ValueError, match="its seal is missing or does not match"):
-                read_arrays(path, lazy)
+    places = (*range(0, len(whole), 16), *range(len(whole) - 70, len(whole)))
+    spoilt = (whole[:i] + bytes([whole[i] ^ 0xff]) + whole[i + 1:] for i in places)
+    for content in (*spoilt, *(whole[:i] for i in places), *OTHER):
+        path.write_bytes(content)
+        assert "its seal is missing or does not match" in refusal(ValueError, read_arrays, path,
+                                                                  lazy)
 
 
 @pytest.mark.parametrize("replaced", [True, False])

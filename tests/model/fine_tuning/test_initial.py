@@ -1,0 +1,90 @@
+"""Fine-tuning: which weights a run starts from, and what it says of them."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
+                   UnknownCharacterError, save_checkpoint)
+from model.fine_tuning.initial import (describe_initial, initial_path, load_initial, take_weights,
+                                       with_characters_of)
+from tests.kit import refusal, written
+
+
+SMALL = TransformerConfig(5, block_size=6, n_layer=1, n_head=2, n_embd=8)
+
+
+def small(seed, **changed):
+    return Transformer(replace(SMALL, **changed), seed)
+
+
+def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    path, model = tmp_path / "out" / "ckpt.npz", small(1)
+    save_checkpoint(path, model, CharTokenizer("abcde"), {"text": "x"},
+                    mg.AdamW(model.parameters(), lr=0.1))
+    for name in (path.parent, path, "~/out"):
+        assert initial_path(str(name)) == path
+        found = load_initial(str(name))
+        assert found.model.config == SMALL and found.training == {"text": "x"}
+        assert found.optimizer == {}        # a new run has a new one
+
+
+@pytest.mark.parametrize("name, says", [
+    ("resum", "did you mean resume?"), ("gpt2", "there is no checkpoint gpt2; "),
+    ("no/ckpt.npz", "there is no checkpoint no/ckpt.npz; "),
+    (".", "there is no checkpoint ckpt.npz; "), (5000 * "a", "File name too long"),
+    ("gpt2.safetensors", "model.convert reads models of other programs"),
+    ("cut.npz", "cut.npz is damaged or no checkpoint: ")])
+def test_a_name_of_no_checkpoint_is_answered_with_a_remedy(name, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for other in ("gpt2.safetensors", "cut.npz"):
+        written(tmp_path / other, "other")
+    said = refusal(CheckpointError, load_initial, name)
+    assert said.startswith(f"--init_from {name} is neither scratch nor resume; ") and says in said
+
+
+def test_characters_that_are_new_come_last_and_the_others_keep_their_ids():
+    known = CharTokenizer.of("zba")
+    tokenizer, new = with_characters_of("abcYca", known)
+    assert tokenizer.vocabulary == "zbaYc" and [*new.items()] == [("c", 2), ("Y", 1)]
+    assert known.vocabulary == "zba"
+    with pytest.raises(UnknownCharacterError):
+        known.encode("c")
+    assert with_characters_of("abba", known) == (known, {})
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_are_taken_and_the_rows_of_new_characters_stay_as_drawn(tied):
+    known, model, drawn = small(1, tied=tied), *(small(2, tied=tied, vocab_size=7) for _ in "ab")
+    take_weights(model, known)
+    theirs, fresh, taken = known.state_dict(), drawn.state_dict(), model.state_dict()
+    tables = {name for name in taken if taken[name].shape != theirs[name].shape}
+    assert tables == {"token_embedding.weight", *["lm_head.weight"] * (not tied)}
+    for name in taken:
+        assert np.array_equal(taken[name][:5] if name in tables else taken[name], theirs[name])
+    for name in tables:
+        assert np.array_equal(taken[name][5:], fresh[name][5:])
+    shared = dict(known.named_parameters())
+    for name, p in model.named_parameters():        # else a large model would need twice the memory
+        assert (p.data is shared[name].data) == (name not in tables)
+
+
+def test_of_the_positions_the_first_are_taken():
+    known, model = small(1), small(2, block_size=4)
+    take_weights(model, known)
+    ids = np.array([[0, 1, 2, 4]])
+    assert np.array_equal(model(ids).data, known(ids).data)
+
+
+def test_a_run_says_what_it_starts_from(tmp_path):
+    path = tmp_path / "a\nb.npz"
+    assert describe_initial(path, SMALL, 6, {}) == f"with the weights of {tmp_path}/a\\nb.npz"
+    assert describe_initial(path, SMALL, 4, dict.fromkeys("ABCDEFG", 1_000)).splitlines()[1:] == [
+        "            7 characters that it does not know, with new rows at the end of its table: "
+        "'A' (1,000), 'B' (1,000), 'C' (1,000), 'D' (1,000), 'E' (1,000) and 2 more",
+        "            of its 6 positions, the first 4"]
+    rotary = replace(SMALL, position="rotary")
+    assert "positions" not in describe_initial(path, rotary, 4, {})
