@@ -1,7 +1,9 @@
 """What test files share: arrays, tensors and models; files; runs of train.py; refusals."""
+import contextlib
 import csv
 import hashlib
 import pathlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -26,6 +28,18 @@ def normal(*shape, seed=0, dtype=np.float64):
 def leaf(values, dtype=None):
     """A copy of the values as a Tensor that requires a gradient."""
     return mg.Tensor(np.array(values, dtype), requires_grad=True)
+
+
+@contextlib.contextmanager
+def memory():
+    """Measure what the body allocates: at its end, a list has the most bytes at once."""
+    most = []
+    tracemalloc.start()
+    try:
+        yield most
+        most.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
 
 
 # Models

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import tracemalloc
 
 import numba
 import numpy as np
@@ -20,7 +19,7 @@ from model.scoring import evaluate
 from model.run import Folder, Run, optimizer_of
 from model.settings import MODERN, RECIPES, Settings
 from model.transformer import loss_of
-from tests.kit import ROOT, TINY, refused, rows, run, written
+from tests.kit import ROOT, TINY, memory, refused, rows, run, written
 from token_files import byte_level
 
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
@@ -108,12 +107,9 @@ def test_memory_grows_with_the_length_and_not_with_its_square():
     def most(T):
         model = Transformer(TransformerConfig(60, T, n_layer=1, n_head=4, n_embd=32))
         ids = np.arange(T)[None] % 60
-        tracemalloc.start()
-        try:
+        with memory() as taken:
             loss_of(model, ids, ids).backward()
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        return taken[0]
     for T in (512, 2048):       # compiling, too, takes memory
         most(T)
     assert 3.5 < most(2048) / most(512) < 4.5           # 16 with a (T, T) matrix for every head

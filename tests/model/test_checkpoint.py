@@ -6,7 +6,6 @@ import math
 import os
 import pathlib
 import sys
-import tracemalloc
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -19,7 +18,7 @@ from model.checkpoint import load_contents, load_last, restore_optimizer, save_c
 from model.convert.tokens import TokenTokenizer
 from model.files import SEAL, write_arrays
 from model.score.text import text_losses
-from tests.kit import arrays, refusal, sealed
+from tests.kit import arrays, memory, refusal, sealed
 from token_files import byte_level
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
@@ -102,12 +101,9 @@ def test_loading_holds_the_weights_once_and_they_can_be_written_to(path):
     model = Transformer(TransformerConfig(8, 8, 2, 2, 256, bias=True), seed=1)
     save_checkpoint(path, model, CharTokenizer("abcdefgh"))
     size = sum(p.data.nbytes for p in model.parameters())
-    tracemalloc.start()
-    try:
+    with memory() as taken:
         found = load_checkpoint(path).model
-        assert tracemalloc.get_traced_memory()[1] < 1.3 * size
-    finally:
-        tracemalloc.stop()
+    assert taken[0] < 1.3 * size
     assert all(p.data.flags.writeable for p in found.parameters())      # for training
 
 
@@ -143,14 +139,11 @@ def test_a_block_without_end_takes_memory_only_as_far_as_it_is_filled(path, posi
     config = replace(CONFIG, block_size=10 ** 15, position=position)
     save_checkpoint(path, Transformer(config), TOKENIZER)
     generate(Transformer(replace(config, block_size=5)), TOKENIZER, "a", 9, cache=cache)
-    tracemalloc.start()
-    try:
+    with memory() as taken:
         model, tokenizer, *_ = load_checkpoint(path)
         assert len(generate(model, tokenizer, "a", 9, cache=cache)) == 10
         assert text_losses(model, tokenizer.encode("aaaa")).shape == (3,)
-        assert tracemalloc.get_traced_memory()[1] < 30_000_000
-    finally:
-        tracemalloc.stop()
+    assert taken[0] < 30_000_000
 
 
 # A tokenizer of tokens
@@ -375,11 +368,9 @@ def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, 
     save_checkpoint(path, model, TOKENIZER)
     config = json.loads(str(arrays(path)["config"])) | change
     changed(path, config=np.array(json.dumps(config)))
-    tracemalloc.start()
-    try:
-        assert DAMAGED in refused(path) and tracemalloc.get_traced_memory()[1] < 300_000
-    finally:
-        tracemalloc.stop()
+    with memory() as taken:
+        assert DAMAGED in refused(path)
+    assert taken[0] < 300_000
 
 
 class Trap:

@@ -7,13 +7,12 @@ import os
 import pathlib
 import subprocess
 import sys
-import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 
-from tests.kit import ROOT, refusal, sealed, written
+from tests.kit import ROOT, memory, refusal, sealed, written
 from model import files
 from model.files import Lazy, claimed, read_arrays, replacing, write_arrays
 
@@ -120,16 +119,13 @@ def test_arrays_are_made_one_at_a_time_to_be_written_and_to_be_read(tmp_path):
         return np.full(100_000, i, np.float32)
     lazy = Lazy({f"{i}": functools.partial(ones, i) for i in range(9)})
     assert "3" in lazy and "9" not in lazy and len(lazy) == 9 and not made
-    tracemalloc.start()
-    try:
+    with memory() as taken:
         with open(tmp_path / "a.npz", "w+b") as file:
             write_arrays(file, lazy)
         found = read_arrays(tmp_path / "a.npz", lazy=True)
         assert made == [*range(9)] and list(found) == list(lazy)
         assert all((found[name] == lazy[name]).all() for name in lazy)
-        assert tracemalloc.get_traced_memory()[1] < 6 * 400_000
-    finally:
-        tracemalloc.stop()
+    assert taken[0] < 6 * 400_000
 
 
 OTHER = [b"ROMEO: what is it?\n" * 30, b"PK\5\6" + bytes(18),
@@ -204,13 +200,9 @@ LIES = {
 @pytest.mark.parametrize("content", LIES.values(), ids=LIES)
 def test_a_file_that_claims_more_than_it_holds_is_refused_before_memory_is_taken(path, content):
     path.write_bytes(content)
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError):
-            read_arrays(path)
-        assert tracemalloc.get_traced_memory()[1] < 1_500_000
-    finally:
-        tracemalloc.stop()
+    with memory() as taken, pytest.raises(ValueError):
+        read_arrays(path)
+    assert taken[0] < 1_500_000
 
 
 # A folder for one process

@@ -2,7 +2,6 @@
 import dataclasses
 import itertools
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from model import Transformer, TransformerConfig
 from model.layers import STD, sinusoids
 from model.ranks.mean import RowsFrom
 from model.transformer import POSITIONS, SINUSOID_SIZE, parameter_shapes
-from tests.kit import refusal
+from tests.kit import memory, refusal
 
 SMALL = TransformerConfig(vocab_size=7, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.3)
 IDS, TARGETS = np.random.default_rng(0).integers(7, size=(2, 3, 6))     # (B, T) each
@@ -315,11 +314,8 @@ def test_the_shapes_told_without_a_model_are_those_of_the_model(options, bias):
 @pytest.mark.parametrize("position", POSITIONS)
 def test_the_shapes_of_a_model_that_no_machine_could_hold_are_told(position):
     vast = TransformerConfig(10 ** 30, 10 ** 20, 10 ** 12, 10 ** 10, 10 ** 15, position=position)
-    tracemalloc.start()
-    try:
+    with memory() as taken:
         shapes = dict(itertools.islice(parameter_shapes(vast), 1000))
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
+    assert taken[0] < 1_000_000
     assert shapes["token_embedding.weight"] == (10 ** 30, 10 ** 15)
     assert shapes["blocks.99.mlp.up.weight"] == (4 * 10 ** 15, 10 ** 15)

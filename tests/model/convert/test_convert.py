@@ -5,7 +5,6 @@ import pathlib
 import shlex
 import shutil
 import signal
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from model.convert import __main__ as convert
 from model.convert import checkpoint, hugging_face, safetensors
 from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer
-from tests.kit import refused
+from tests.kit import memory, refused
 from tests.token_files import byte_level
 
 NANOGPT = pathlib.Path(__file__).parents[2] / "reference" / "nanogpt" / "ckpt.pt"
@@ -222,12 +221,9 @@ def test_a_model_is_never_in_memory_as_a_whole(here):
     size = os.path.getsize("large/ckpt.npz")
     for words in (["large", "hf"], ["hf", "back"], ["large", "x.safetensors"],
                   ["x.safetensors", "again"]):
-        tracemalloc.start()
-        try:
+        with memory() as taken:
             main(words)
-            assert tracemalloc.get_traced_memory()[1] < size / 3, words
-        finally:
-            tracemalloc.stop()
+        assert taken[0] < size / 3, words
 
 
 @pytest.mark.needs("convert")

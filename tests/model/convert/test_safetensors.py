@@ -1,7 +1,6 @@
 """safetensors files: what is written comes back, and what is damaged is refused in a line before
 any number is read."""
 import json
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.convert import safetensors
 from model.convert.model_file import FormatError, ModelFile
-from tests.kit import refusal
+from tests.kit import memory, refusal
 
 pytestmark = pytest.mark.needs("convert")
 
@@ -74,13 +73,9 @@ def entry(begin, end, shape=(2,), dtype="F32"):
 
 def refused(path):
     """The line that refuses a file before its numbers take memory."""
-    tracemalloc.start()
-    try:
+    with memory() as taken:
         said = refusal(FormatError, safetensors.read, path)
-        assert tracemalloc.get_traced_memory()[1] < 3_000_000
-    finally:
-        tracemalloc.stop()
-    assert str(path) in said
+    assert str(path) in said and taken[0] < 3_000_000
     return said
 
 

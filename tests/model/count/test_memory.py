@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 import sys
-import tracemalloc
 
 import numba
 import numpy as np
@@ -17,7 +16,7 @@ from model.count import memory, sizes
 from model.count.memory import check_memory, memory_limit, training_bytes
 from model.run import decayed_and_other, optimizer_of
 from model.settings import Settings
-from tests.kit import refusal
+from tests import kit
 
 
 @pytest.fixture
@@ -86,11 +85,9 @@ def test_the_bytes_of_a_step_are_those_that_are_allocated_to_a_quarter(batch_siz
             optimizer.step()
             optimizer.zero_grad()
     train()             # so that what is compiled is not counted
-    tracemalloc.start()
-    train()
-    allocated = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert 0.8 < training_bytes(config, "adamw", batch_size) / allocated < 1.25
+    with kit.memory() as allocated:
+        train()
+    assert 0.8 < training_bytes(config, "adamw", batch_size) / allocated[0] < 1.25
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -99,7 +96,7 @@ def test_a_step_that_needs_more_memory_than_there_is_is_refused(monkeypatch, opt
 
     def refused(limit, **changes):
         monkeypatch.setattr(memory, "memory_limit", lambda: float(limit))
-        return refusal(ValueError, check_memory, dataclasses.replace(s, **changes), 65)
+        return kit.refusal(ValueError, check_memory, dataclasses.replace(s, **changes), 65)
     needed, model = (training_bytes(s.model_config(65), optimizer, size) for size in (64, 0))
     monkeypatch.setattr(memory, "memory_limit", lambda: float(needed))
     check_memory(s, 65)

@@ -5,7 +5,6 @@ import csv
 import json
 import math
 import re
-import tracemalloc
 import zlib
 
 import numpy as np
@@ -24,7 +23,7 @@ from model.generation import window_start
 from model.score.text import text_losses
 from model.scoring import yardstick
 from model.checkpoint import Checkpoint
-from tests.kit import ROOT, refusal
+from tests.kit import ROOT, memory, refusal
 from token_files import byte_fallback, byte_level
 
 TEXT = "the quick brown fox runs\nover the green wood"
@@ -260,16 +259,13 @@ def test_a_page_of_tokens_shows_tokens_and_speaks_of_them(tmp_path, kind):
 
 
 def test_a_page_of_many_tokens_is_as_small_as_of_few(tmp_path):
-    sizes, most = [], []
+    sizes = []
     for V in (300, 30_000):
         checkpoint = made("".join(map(chr, range(97, 97 + V))), block_size=64, n_layer=8)
-        tracemalloc.start()
-        page = html(*gather(checkpoint, "abc" * 20, "", tmp_path))
-        most.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        sizes.append(len(page))
+        with memory() as taken:
+            sizes.append(len(html(*gather(checkpoint, "abc" * 20, "", tmp_path))))
     assert sizes[1] < 1.2 * sizes[0]
-    assert most[1] < 4 * 8 * 60 * 30_000        # four times what float64 of one depth take
+    assert taken[0] < 4 * 8 * 60 * 30_000       # four times what float64 of one depth take
 
 
 def test_no_text_or_name_can_leave_the_json_that_holds_it(tmp_path, hostile_text):

@@ -2,7 +2,6 @@
 what is said of it."""
 import math
 import re
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from model import (CharTokenizer, Transformer, TransformerConfig, load_checkpoin
 from model.convert.tokens import TokenTokenizer
 from model.generation import Reader
 from model.score.text import text_losses, training_text
-from tests.kit import refusal, written
+from tests.kit import memory, refusal, written
 from token_files import of_words
 
 
@@ -48,10 +47,9 @@ def test_many_tokens_take_no_more_memory_than_few(monkeypatch):
     ids = np.random.default_rng(0).integers(50_000, size=300)
     for logits in (1 << 18, 1 << 24):
         monkeypatch.setattr("model.score.text.LOGITS", logits)
-        tracemalloc.start()
-        text_losses(model, ids)
-        most.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        with memory() as taken:
+            text_losses(model, ids)
+        most += taken
     assert most[1] > 4 * most[0]
 
 
