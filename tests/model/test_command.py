@@ -43,30 +43,28 @@ def started(words, folder=ROOT, path=(), **more):
 
 @pytest.fixture
 def interrupted(tmp_path):
+    """A folder with such a numba, and with a program of another package."""
     (tmp_path / "numba.py").write_text(INTERRUPTED)
+    (tmp_path / "tool").mkdir()
+    for name in ("__init__.py", "train.py"):
+        (tmp_path / "tool" / name).write_text("import model")
     return tmp_path
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=" ".join)
-def test_ctrl_c_ends_a_program_quietly_while_it_is_loaded(program, interrupted):
-    done = started(program, path=[interrupted])
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+def ignoring():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def test_ctrl_c_is_an_exception_for_whoever_imports_the_packages(interrupted):
-    tool = interrupted / "tool"
-    tool.mkdir()
-    for name in ("__init__.py", "train.py"):
-        (tool / name).write_text("import model")
-    for words in (["-c", "import model"], ["-m", "tool.train"], [tool / "train.py"]):
-        assert started(words, path=[interrupted, ROOT]).stderr == "caught\n", words
-
-
-@pytest.mark.skipif(os.name == "nt", reason="there is no preexec_fn")
-def test_ctrl_c_stays_ignored_where_a_shell_starts_a_program_in_the_background(interrupted):
-    done = started(["train.py"], path=[interrupted],
-                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
-    assert done.stderr == "ignored\n"
+@pytest.mark.parametrize("words, more, status, says", [
+    *((program, {}, 130, "") for program in PROGRAMS),
+    *((words, {}, 1, "caught\n") for words in (["-c", "import model"], ["-m", "tool.train"],
+                                               ["FOLDER/tool/train.py"])),
+    *[(["train.py"], dict(preexec_fn=ignoring), 1, "ignored\n")] * (os.name != "nt")], ids=str)
+def test_ctrl_c_ends_a_program_quietly_while_it_is_loaded_but_no_importer_and_not_if_it_is_ignored(
+        words, more, status, says, interrupted):
+    words = [word.replace("FOLDER", str(interrupted)) for word in words]
+    done = started(words, path=[interrupted, ROOT], **more)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", says)
 
 
 @pytest.mark.parametrize("name", ["train", "model.sample", "model.look.__main__",
@@ -201,32 +199,25 @@ def test_interrupts_come_to_the_main_thread_alone():
 
 # Words
 
-def test_numbers_and_lists_in_words():
-    assert [number_of(n, "minute") for n in (0, 1, 1.0, 0.1, 3.0, 2000)] == [
-        "0 minutes", "1 minute", "1 minute", "0.1 minutes", "3 minutes", "2,000 minutes"]
-    assert [any_of(list(words)) for words in ("a", "ab", "abc")] == ["a", "a or b", "a, b or c"]
-    assert [first_of(list(words), 2) for words in ("a", "ab", "abc", "a" * 1_002)] == [
-        "a", "a, b", "a, b and 1 more", "a, a and 1,000 more"]
-
-
-@pytest.mark.parametrize("n, expected", [
-    (0, "0.000 B"), (7, "7.000 B"), (999.94, "999.9 B"), (1000, "1.000 kB"), (65_536, "65.54 kB"),
-    (999_949, "999.9 kB"), (999_960, "1.000 MB"), (1.5e9, "1.500 GB"), (2e12, "2.000 TB"),
-    (3e15, "3.000 PB"), (4e19, "4.000e+04 PB")])
-def test_a_number_is_said_in_four_digits_and_a_prefix(n, expected):
-    assert scaled(n, "B") == expected
-
-
-def test_a_message_is_one_line_and_shows_what_would_break_it():
-    assert in_a_line("no file a\nb\x1b\ud800, é 漢") == "no file a\\nb\\x1b\\ud800, é 漢"
-
-
-@pytest.mark.parametrize("value, says", [
-    ("a\n", "a\\n"), ([1], "[1]"), (ValueError("x"), "x"), ("x" * 80, "x" * 80),
-    ("x" * 10_000, "x" * 80 + "..."), ([7] * 10_000, "[" + "7, " * 26 + "7..."),
-    ("\n" * 80, "\\n" * 40 + "..."), (ValueError("x" * 10_000), "x" * 200 + "...")])
-def test_a_value_of_a_file_is_shown_in_a_short_line(value, says):
-    assert shown(value) == says
+@pytest.mark.parametrize("said, results", [
+    (lambda n: number_of(n, "minute"), {
+        0: "0 minutes", 1.0: "1 minute", 0.1: "0.1 minutes", 3.0: "3 minutes",
+        2000: "2,000 minutes"}),
+    (lambda words: any_of(list(words)), {"a": "a", "ab": "a or b", "abc": "a, b or c"}),
+    (lambda words: first_of(list(words), 2), {
+        "a": "a", "ab": "a, b", "abc": "a, b and 1 more", "a" * 1_002: "a, a and 1,000 more"}),
+    (lambda n: scaled(n, "B"), {
+        0: "0.000 B", 7: "7.000 B", 999.94: "999.9 B", 1000: "1.000 kB", 65_536: "65.54 kB",
+        999_949: "999.9 kB", 999_960: "1.000 MB", 1.5e9: "1.500 GB", 2e12: "2.000 TB",
+        3e15: "3.000 PB", 4e19: "4.000e+04 PB"}),
+    (in_a_line, {"no file a\nb\x1b\ud800, é 漢": "no file a\\nb\\x1b\\ud800, é 漢"}),
+    (shown, {"a\n": "a\\n", "x" * 80: "x" * 80, "x" * 10_000: "x" * 80 + "...",
+             "\n" * 80: "\\n" * 40 + "...", ValueError("x"): "x",
+             ValueError("x" * 10_000): "x" * 200 + "..."}),
+    (lambda size: shown([7] * size), {1: "[7]", 10_000: "[" + "7, " * 26 + "7..."})],
+    ids=["numbers", "alternatives", "the first", "four digits", "a line", "values", "lists"])
+def test_numbers_lists_and_values_are_said_in_words_of_one_short_line(said, results):
+    assert {value: said(value) for value in results} == results
 
 
 def test_a_text_is_itself_or_what_a_file_holds(tmp_path, monkeypatch):
