@@ -20,6 +20,15 @@ def frozen(seed=3):
     return np.random.default_rng(seed)
 
 
+class Counting(np.random.Generator):
+    """Counts the dropouts that are drawn from it: each takes one number."""
+    drawn = 0
+
+    def integers(self, *args, **settings):
+        self.drawn += 1
+        return super().integers(*args, **settings)
+
+
 def put(module, path, tensor):
     """Replace the parameter with this path."""
     *way, last = path.split(".")

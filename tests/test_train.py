@@ -5,24 +5,19 @@ import re
 import subprocess
 import sys
 
-import numba
-import numpy as np
 import pytest
 
 import data
 import train
 from model.convert.tokens import TokenTokenizer
-from model import Transformer, TransformerConfig, load_checkpoint
+from model import Transformer, load_checkpoint
 from model.command import Parser
 from model.processes import Ranks
 from model.scoring import evaluate
 from model.run import Folder, Run, optimizer_of
 from model.settings import MODERN, RECIPES, Settings
-from model.transformer import loss_of
-from tests.kit import ROOT, TINY, memory, refused, rows, run, written
+from tests.kit import ROOT, TINY, refused, rows, run, written
 from token_files import byte_level
-
-compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 
 
 def test_a_run_leaves_the_best_model_the_last_state_and_a_log(trained):
@@ -100,19 +95,6 @@ def test_a_training_step_visits_few_files():
     outside_kernels = {name for name in visited if not name.startswith("minigrad/kernels")}
     assert "model/attention.py" in visited and len(outside_kernels) <= 13, sorted(outside_kernels)
     assert len(visited) <= 26, sorted(visited)
-
-
-@compiled_only
-def test_memory_grows_with_the_length_and_not_with_its_square():
-    def most(T):
-        model = Transformer(TransformerConfig(60, T, n_layer=1, n_head=4, n_embd=32))
-        ids = np.arange(T)[None] % 60
-        with memory() as taken:
-            loss_of(model, ids, ids).backward()
-        return taken[0]
-    for T in (512, 2048):       # compiling, too, takes memory
-        most(T)
-    assert 3.5 < most(2048) / most(512) < 4.5           # 16 with a (T, T) matrix for every head
 
 
 HANGING = """

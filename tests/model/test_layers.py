@@ -171,20 +171,6 @@ def test_a_layer_by_itself_starts_with_the_standard_deviation_that_it_is_told():
     assert_normal(attention.out.weight.data, 0.3)
 
 
-def test_no_two_weights_are_copies_or_multiples_of_each_other():
-    weights = [p.data.ravel()[:2000] for p in Transformer(CONFIG).parameters() if p.ndim == 2]
-    for i, a in enumerate(weights):
-        for b in weights[:i]:
-            assert abs(np.corrcoef(a, b)[0, 1]) < 5 / math.sqrt(2000)
-
-
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
-    first, again, other = (Transformer(CONFIG, seed=seed).state_dict() for seed in (3, 3, 4))
-    assert all(np.array_equal(first[name], again[name]) for name in first)
-    assert all(not np.array_equal(first[name], other[name]) for name in first
-               if "norm" not in name and not name.endswith(".bias"))
-
-
 def test_weights_are_drawn_from_the_generator_that_a_layer_is_given():
     rng = np.random.default_rng(1)
     first, second = Linear(4, 4, False, rng).weight.data, Linear(4, 4, False, rng).weight.data

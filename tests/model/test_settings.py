@@ -20,12 +20,6 @@ BUILT_IN = 1_137_238        # characters of the plays
 
 # Settings that cannot work; tests/test_refusals.py has the single ones
 
-def test_all_that_cannot_work_is_found_at_once_and_the_defaults_work():
-    s = Settings(batch_size=0, n_embd=30, beta2=1.0, position="rotory", grad_clip=-1.0)
-    assert [line.split()[0] for line in s.problems()] == [
-        "--batch_size", "--position", "--beta2", "--grad_clip", "--n_embd"]
-    assert Settings().problems() == Settings().warnings() == []
-
 
 def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():
     draw, made = random.Random(0), 0

@@ -100,19 +100,6 @@ def test_values_of_low_rank_are_heads_side_by_side_times_one_output_matrix(causa
                  gradients(packed(x), x, packed.out.weight))
 
 
-def test_no_position_of_any_form_sees_the_future_and_each_sees_all_of_the_past():
-    for form in forms():
-        before = of_rows(form, Tensor(X)).data
-        for cut in range(1, T):
-            after = of_rows(form, Tensor(np.concatenate([X[:, :cut], r((2, T - cut, C))], 1))).data
-            assert np.array_equal(before[:, :cut], after[:, :cut]), (form, cut)
-        x = leaf(X)
-        for t in range(T):
-            x.grad = None
-            of_rows(form, x)[:, t].sum().backward()
-            assert (x.grad[:, :t + 1] != 0).all() and (x.grad[:, t + 1:] == 0).all(), (form, t)
-
-
 def test_the_gradients_of_every_form_agree_with_central_differences():
     wide = IterativeAttention(C, D, qkv_bias=True, scale=0.4, d_value=9, **DOUBLE)
     assert wide(Tensor(X)).shape == (2, T, 9)
