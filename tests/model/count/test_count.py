@@ -9,8 +9,7 @@ import pytest
 
 import minigrad as mg
 import train
-from minigrad import Tensor, formulas
-from minigrad.core import watch_ops
+from minigrad import formulas
 from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
 from model.count import __main__ as count
 from model.run import optimizer_of
@@ -83,39 +82,25 @@ def test_gpt3s_attention_has_the_published_58_billion_parameters():
         "3,145,728 parameters; one of 12,288 x 12,288 in their place has 150,994,944."]
 
 
-def test_training_takes_three_times_the_operations_of_going_forward(monkeypatch):
+@pytest.mark.parametrize("settings", VARIANTS[::5], ids=str)
+def test_operations_are_those_of_the_products_that_run_and_training_takes_three_times_as_many(
+        settings, monkeypatch):
     """Counted from the products that run forward and backward."""
-    config, done = TransformerConfig(65, block_size=64, n_layer=4, n_head=4, n_embd=128), []
+    config, done = TransformerConfig(**settings), Counter()
     for name, flops in (("matmul", lambda a, b, *_: 2 * a.shape[0] * a.shape[1] * b.shape[1]),
                         ("attention", lambda q, *_: 2 * q.size * (q.shape[-2] + 1)),
                         ("attention_vjp", lambda g, *_: 4 * g.size * (g.shape[-2] + 1))):
-        def counting(*args, f=getattr(formulas, name), flops=flops, **settings):
-            done.append(flops(*args))
+        def counting(*args, f=getattr(formulas, name), flops=flops, kind=name[:6], **settings):
+            done[kind] += flops(*args)
             return f(*args, **settings)
         monkeypatch.setattr(formulas, name, counting)
     ids = np.zeros((2, config.block_size), int)
-    mg.cross_entropy(Transformer(config)(ids), ids).backward()
-    assert sum(done) == ids.size * 3 * sum(count.forward_flops(config))
-
-
-@pytest.mark.parametrize("settings", VARIANTS[::5], ids=str)
-def test_operations_are_those_of_the_products_that_run(settings):
-    """Counted from the shapes of what went into each op."""
-    config = TransformerConfig(**settings)
-    T, done = config.block_size, {"weights": 0, "attention": 0}
-
-    def note(event):
-        shapes = [np.shape(x.data if isinstance(x, Tensor) else x) for x in event.inputs]
-        if event.op in ("linear", "mlp"):
-            # of an MLP up and down, and at the end the gate and its bias, if there are any
-            matrices = shapes[1:2] if event.op == "linear" else shapes[1:3] + shapes[7:8]
-            done["weights"] += 2 * T * sum(map(math.prod, matrices))
-        elif event.op == "self_attention":      # each of C channels with each key that is seen
-            done["attention"] += 4 * config.n_embd * sum(range(1, T + 1))
-    with mg.no_grad(), watch_ops(note):
-        Transformer(config)(np.zeros(T, int))
+    logits = Transformer(config)(ids)
     weights, attention = count.forward_flops(config)
-    assert weights * T == done["weights"] and attention * T == done["attention"]
+    forward = {"matmul": ids.size * weights, "attent": ids.size * attention}
+    assert done == forward
+    mg.cross_entropy(logits, ids).backward()
+    assert done == {kind: 3 * n for kind, n in forward.items()}
 
 
 @pytest.mark.parametrize("optimizer, tied, parts", [
