@@ -10,68 +10,14 @@ from minigrad import formulas
 from minigrad.core import Tensor
 
 r = np.random.default_rng(0).standard_normal
-WRONG = {}      # name -> (a wrong op, its arguments)
-
-
-def planted(*args, **settings):
-    """Plant a bug: the op decorated here has a wrong vjp, and the arguments show it."""
-    def plant(f):
-        lifted = mg.op(register=False)(f)
-        WRONG[f.__name__] = lambda *arrays: lifted(*arrays, **settings), args
-        return lifted
-    return plant
-
-
-@planted(r((3, 4)), r((4, 4)))
-def weight_gradient_transposed(x, w):
-    return x @ w, (lambda g: g @ w.T, lambda g: (x.T @ g).T)
-
-
-@planted(r((3, 4)), r((4, 4)))
-def input_gradient_by_the_weight_untransposed(x, w):
-    return x @ w, (lambda g: g @ w, lambda g: x.T @ g)
-
-
-@planted(r((5, 3)))
-def mean_without_its_1_over_B(x):
-    return x.mean(axis=0), (lambda g: np.broadcast_to(g, x.shape),)
-
-
-@planted(r((2, 3)))
-def mean_divided_by_the_axis_number(x):
-    return x.mean(axis=1), (lambda g: np.broadcast_to(g[:, None] / 1, x.shape),)
-
-
-@planted(r((3, 3)))
-def dropped_branch_of_a_residual(x):
-    return x + np.tanh(x), (lambda g: g,)
-
-
-@planted(r((3, 3)), r((3, 3)))
-def dropped_branch_of_a_product(x, w):
-    # As if = stood where += must.
-    return (x @ w) @ w, (lambda g: g @ w.T @ w.T, lambda g: (x @ w).T @ g)
-
-
-@planted(r((4, 5)))
-def softmax_without_its_mean_term(x):
-    y = formulas.softmax(x)
-    return y, (lambda g: y * g,)
-
-
-@planted(r((4, 5)))
-def softmax_with_its_diagonal_only(x):
-    y = formulas.softmax(x)
-    return y, (lambda g: g * y * (1 - y),)
-
-
-@planted(r((4, 5)))
-def log_softmax_without_its_sum(x):
-    y = x - np.log(np.exp(x).sum(axis=1, keepdims=True))
-    return y, (lambda g: g - np.exp(y),)
+SQUARES = r((3, 4, 4))                  # of queries, keys and values, too
+ROWS, OTHER_ROWS = r((2, 4, 6))
+GAIN, SHIFT = np.ones(6), np.zeros(6)
+CAUSAL = None, None, True, 0.5, 0.0, 0  # mask, slopes, is_causal, scale, p and seed of attention
 
 
 def attention(q, k, v):
+    """One head's value, and a function of g: the gradient of the scores, and the weights."""
     P = formulas.softmax(q @ k.T / math.sqrt(q.shape[1]))
 
     def back(g):
@@ -80,204 +26,146 @@ def attention(q, k, v):
     return P @ v, back
 
 
-@planted(r((4, 4)), r((4, 4)), r((4, 4)))
+def attended(on, back):
+    """Attention that takes other settings going back."""
+    def f(q, k, v):
+        out, log_sum = formulas.attention(q, k, v, *on)
+        return out, lambda g: formulas.attention_vjp(g, q, k, v, *back[:2], out, log_sum, *back[2:])
+    return f
+
+
+# What is wrong -> the arguments that show it, and a function that returns its value and wrong vjps.
+WRONG = {
+    # Products
+    "weight gradient transposed": (SQUARES[:2], lambda x, w: (
+        x @ w, lambda g: (g @ w.T, (x.T @ g).T))),
+    "input gradient by the weight untransposed": (SQUARES[:2], lambda x, w: (
+        x @ w, lambda g: (g @ w, x.T @ g))),
+    "dropped branch of a product, as if = stood where += must": (SQUARES[:2], lambda x, w: (
+        (x @ w) @ w, lambda g: (g @ w.T @ w.T, (x @ w).T @ g))),
+    # Sums, shapes and places
+    "mean without its 1 / B": ([r((5, 3))], lambda x: (
+        x.mean(axis=0), lambda g: [np.broadcast_to(g, x.shape)])),
+    "mean divided by the axis number": ([r((2, 3))], lambda x: (
+        x.mean(axis=1), lambda g: [np.broadcast_to(g[:, None] / 1, x.shape)])),
+    "broadcast axis averaged instead of summed": ([r((3, 1))], lambda x: (
+        np.broadcast_to(x, (3, 4)), lambda g: [g.mean(axis=1, keepdims=True)])),
+    "dropped branch of a residual": ([r((3, 3))], lambda x: (x + np.tanh(x), lambda g: [g])),
+    "transpose by the same axes, not the inverse": ([r((3, 3, 3))], lambda x: (
+        x.transpose(1, 2, 0), lambda g: [g.transpose(1, 2, 0)])),
+    "concatenated parts exchanged": (r((2, 2, 3)), lambda x, y: (
+        np.concatenate([x, y]), lambda g: (g[2:], g[:2]))),
+    "repeated rows set instead of added": ([r((5, 3))], lambda x: (
+        x[[1, 1, 4]], lambda g: [np.stack([0 * g[0], g[1], 0 * g[0], 0 * g[0], g[2]])])),
+    "sign of the subtrahend lost": (r((2, 3, 4)), lambda x, y: (x - y, lambda g: (g, 1 * g))),
+    "divisor gradient without the square": ([r((3, 4)), np.abs(r((3, 4))) + 1], lambda x, y: (
+        x / y, lambda g: (g / y, -g * x / y))),
+    # Softmax and losses
+    "softmax without its mean term": ([ROWS], lambda x: (
+        formulas.softmax(x), lambda g: [formulas.softmax(x) * g])),
+    "softmax with its diagonal only": ([ROWS], lambda x: (
+        formulas.softmax(x), lambda g: [g * formulas.softmax(x) * (1 - formulas.softmax(x))])),
+    "log softmax without its sum": ([ROWS], lambda x: (
+        np.log(formulas.softmax(x)), lambda g: [g - formulas.softmax(x)])),
+    "cross entropy averaged over ignored targets too": ([r((4, 3))], lambda x: (
+        formulas.cross_entropy(x, np.array([0, -100, 2, 1]), -100)[0].sum() / 3,
+        lambda g: [formulas.cross_entropy(x, np.array([0, -100, 2, 1]), -100)[1] * float(g) / 4])),
+    "cross entropy without its one-hot": ([r((3, 4))], lambda x: (
+        formulas.cross_entropy(x, np.array([0, 2, 1]), -100)[0].mean(),
+        lambda g: [g * formulas.softmax(x) / 3])),
+    # Activations and dropout
+    "gelu with its first term only": ([ROWS], lambda x: (
+        formulas.gelu(x, False), lambda g: [g * formulas.gelu(x, False) / x])),
+    "gelu exact going on and by tanh going back": ([ROWS / 9 - 2], lambda x: (
+        formulas.gelu(x, False), lambda g: [formulas.gelu_vjp(g, x, True)])),
+    "gate with the first term of its silu only": ([ROWS, OTHER_ROWS], lambda gate, up: (
+        formulas.swiglu(gate, up),
+        lambda g: (g * up / (1 + np.exp(-gate)), formulas.swiglu_vjp(g, gate, up)[1]))),
+    "product multiplied by its gate before the silu going back": (
+        [ROWS, OTHER_ROWS], lambda gate, up: (formulas.swiglu(gate, up), lambda g: (
+            formulas.swiglu_vjp(g, gate, up)[0], g * gate))),
+    "dropout scale forgotten going back": ([ROWS], lambda x: (
+        formulas.dropout(x, 0.3, 5), lambda g: [np.where(formulas.dropout(x, 0.3, 5) != 0, g, 0)])),
+    "dropout mask forgotten going back": ([ROWS], lambda x: (
+        formulas.dropout(x, 0.3, 5), lambda g: [g / 0.7])),
+    # Attention
+    "causal mask lost going back": (r((3, 1, 1, 5, 4)), attended(
+        CAUSAL, (None, None, False, 0.5, 0.0, 0))),
+    "attention's dropout drawn anew going back": (r((3, 1, 1, 9, 4)), attended(
+        (None, None, True, 0.5, 0.3, 1), (None, None, True, 0.5, 0.3, 2))),
+    "linear bias lost going back": (r((3, 1, 2, 5, 4)), attended(
+        (None, np.array([0.5, 0.25]), True, 0.5, 0.0, 0), CAUSAL)),
+    "positions not turned back": ([r((5, 4))], lambda x: (
+        formulas.rotate(x, *TURNS), lambda g: [formulas.rotate(g, *TURNS)])),
+    # Few numbers, or all of them
+    "one wrong element among 2500": ([r((50, 50))], lambda x: (
+        x * 1.0, lambda g: [g * np.where(np.arange(2500).reshape(50, 50) == 853, 1.5, 1)])),
+    "a gradient of nan": ([ROWS], lambda x: (x * 1.0, lambda g: [g * np.nan])),
+    "no gradient at all": ([ROWS], lambda x: (x * 1.0, lambda g: [0 * g])),
+    "a gradient off by one percent": ([ROWS], lambda x: (x * 1.0, lambda g: [g * 1.01]))}
+TURNS = np.cos(np.ones((5, 2))), np.sin(np.ones((5, 2)))
+
+
+def planted(*args):
+    """Plant a bug that needs statements: the function decorated here has wrong vjps."""
+    def plant(f):
+        WRONG[f.__name__] = args, f
+        return f
+    return plant
+
+
+@planted(*SQUARES)
 def key_gradient_reshaped_instead_of_transposed(q, k, v):
     out, back = attention(q, k, v)
     return out, lambda g: (back(g)[0] @ k, (q.T @ back(g)[0]).reshape(k.shape), back(g)[1].T @ g)
 
 
-@planted(r((4, 4)), r((4, 4)), r((4, 4)))
+@planted(*SQUARES)
 def query_and_key_gradients_exchanged(q, k, v):
     out, back = attention(q, k, v)
     return out, lambda g: (back(g)[0].T @ q, back(g)[0] @ k, back(g)[1].T @ g)
 
 
-@planted(r((4, 4)), r((4, 4)), r((4, 4)))
+@planted(*SQUARES)
 def attention_scale_missing_going_back(q, k, v):
     out, back = attention(q, k, v)
     return out, lambda g: (back(g)[0] @ k * 2, back(g)[0].T @ q * 2, back(g)[1].T @ g)
 
 
-@planted(r((4, 4)), r((4, 4)), r((4, 4)))
+@planted(*SQUARES)
 def attention_weights_untransposed_for_the_values(q, k, v):
     out, back = attention(q, k, v)
     return out, lambda g: (back(g)[0] @ k, back(g)[0].T @ q, back(g)[1] @ g)
 
 
-@planted(r((1, 1, 5, 4)), r((1, 1, 5, 4)), r((1, 1, 5, 4)))
-def causal_mask_lost_going_back(q, k, v):
-    out, log_sum = formulas.attention(q, k, v, None, None, True, 0.5, 0.0, 0)
-    return out, lambda g: formulas.attention_vjp(g, q, k, v, None, None, out, log_sum, False, 0.5,
-                                                 0.0, 0)
-
-
-@planted(r((1, 1, 9, 4)), r((1, 1, 9, 4)), r((1, 1, 9, 4)))
-def attention_dropout_drawn_anew_going_back(q, k, v):
-    out, log_sum = formulas.attention(q, k, v, None, None, True, 0.5, 0.3, 1)
-    return out, lambda g: formulas.attention_vjp(g, q, k, v, None, None, out, log_sum, True, 0.5,
-                                                 0.3, 2)
-
-
 @planted(r((1, 2, 5, 4)), r((1, 1, 5, 4)), r((1, 1, 5, 4)))
 def shared_keys_with_the_gradient_of_one_head_alone(q, k, v):
-    settings = True, 0.5, 0.0, 0
-    out, log_sum = formulas.attention(q, k, v, None, None, *settings)
-
-    def vjp(g):
-        dq, _, dv = formulas.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings)
-        first = q[:, :1], k, v, None, None
-        _, dk, _ = formulas.attention_vjp(g[:, :1], *first, *formulas.attention(*first, *settings),
-                                          *settings)
-        return dq, dk, dv
-    return out, vjp
+    out, right = attended(CAUSAL, CAUSAL)(q, k, v)
+    first = attended(CAUSAL, CAUSAL)(q[:, :1], k, v)[1]
+    return out, lambda g: (right(g)[0], first(g[:, :1])[1], right(g)[2])
 
 
-@planted(r((1, 2, 5, 4)), r((1, 2, 5, 4)), r((1, 2, 5, 4)))
-def linear_bias_lost_going_back(q, k, v):
-    settings = True, 0.5, 0.0, 0
-    slopes = np.array([0.5, 0.25])
-    out, log_sum = formulas.attention(q, k, v, None, slopes, *settings)
-    return out, lambda g: formulas.attention_vjp(g, q, k, v, None, None, out, log_sum, *settings)
-
-
-@planted(r((5, 4)))
-def positions_not_turned_back(x):
-    cos, sin = np.cos(np.ones((5, 2))), np.sin(np.ones((5, 2)))
-    return formulas.rotate(x, cos, sin), (lambda g: formulas.rotate(g, cos, sin),)
-
-
-@planted(r((3, 3, 3)))
-def transpose_by_the_same_axes_not_the_inverse(x):
-    axes = (1, 2, 0)
-    return x.transpose(axes), (lambda g: g.transpose(axes),)
-
-
-@planted(r((4, 6)))
+@planted(ROWS)
 def layer_norm_without_the_gradient_of_the_mean(x):
-    y, moments = formulas.norm(x, np.ones(6), np.zeros(6), 1e-5, True)
-    return y, (lambda g: (formulas.norm_vjp(g, x, np.ones(6), moments, True)[0]
-                          + g.mean(axis=1, keepdims=True)),)
+    y, moments = formulas.norm(x, GAIN, SHIFT, 1e-5, True)
+    return y, lambda g: [formulas.norm_vjp(g, x, GAIN, moments, True)[0]
+                         + g.mean(axis=1, keepdims=True)]
 
 
-@planted(r((4, 6)))
+@planted(ROWS)
 def layer_norm_without_the_gradient_of_the_variance(x):
-    y, moments = formulas.norm(x, np.ones(6), np.zeros(6), 1e-5, True)
-    return y, (lambda g: (g - g.mean(axis=1, keepdims=True)) * moments[:, 1:],)
+    y, moments = formulas.norm(x, GAIN, SHIFT, 1e-5, True)
+    return y, lambda g: [(g - g.mean(axis=1, keepdims=True)) * moments[:, 1:]]
 
 
-@planted(r((4, 6)), r(6))
+@planted(ROWS, r(6))
 def norm_gain_forgotten_going_back(x, w):
-    y, moments = formulas.norm(x, w, np.zeros(6), 1e-5, False)
-    return y, lambda g: (formulas.norm_vjp(g, x, np.ones(6), moments, False)[0],
+    y, moments = formulas.norm(x, w, SHIFT, 1e-5, False)
+    return y, lambda g: (formulas.norm_vjp(g, x, GAIN, moments, False)[0],
                          formulas.norm_vjp(g, x, w, moments, False)[1])
 
 
-@planted(r((4, 6)))
-def gelu_with_its_first_term_only(x):
-    Phi = formulas.gelu(x, False) / x
-    return x * Phi, (lambda g: g * Phi,)
-
-
-@planted(r((4, 6)))
-def gelu_exact_going_on_and_by_tanh_going_back(x):
-    return formulas.gelu(x, False), (lambda g: formulas.gelu_vjp(g, x, True),)
-
-
-def silu(x):
-    s = 1 / (1 + np.exp(-x))
-    return x * s, s
-
-
-@planted(r((4, 6)), r((4, 6)))
-def gate_with_the_first_term_of_its_silu_only(gate, up):
-    y, s = silu(gate)
-    return y * up, (lambda g: g * up * s, lambda g: g * y)
-
-
-@planted(r((4, 6)), r((4, 6)))
-def product_multiplied_by_its_gate_before_the_silu_going_back(gate, up):
-    return formulas.swiglu(gate, up), (lambda g: formulas.swiglu_vjp(g, gate, up)[0],
-                                       lambda g: g * gate)
-
-
-@planted(r((4, 6)))
-def dropout_scale_forgotten_going_back(x):
-    y = formulas.dropout(x, 0.3, 5)
-    return y, (lambda g: np.where(y != 0, g, 0),)
-
-
-@planted(r((4, 6)))
-def dropout_mask_forgotten_going_back(x):
-    return formulas.dropout(x, 0.3, 5), (lambda g: g / 0.7,)
-
-
-@planted(r((5, 3)))
-def repeated_rows_set_instead_of_added(x):
-    ids = np.array([1, 1, 4])
-
-    def dx(g):
-        d = np.zeros_like(x)
-        d[ids] = g
-        return d
-    return x[ids], (dx,)
-
-
-@planted(r((4, 3)))
-def cross_entropy_averaged_over_ignored_targets_too(x):
-    targets = np.array([0, -100, 2, 1])
-    losses, slopes, _ = formulas.cross_entropy(x, targets, -100)
-    return losses.sum() / 3, (lambda g: slopes * float(g) / 4,)
-
-
-@planted(r((3, 4)))
-def cross_entropy_without_its_one_hot(x):
-    targets = np.array([0, 2, 1])
-    losses, *_ = formulas.cross_entropy(x, targets, -100)
-    return losses.mean(), (lambda g: g * formulas.softmax(x) / 3,)
-
-
-@planted(r((3, 4)), r((3, 4)))
-def sign_of_the_subtrahend_lost(x, y):
-    return x - y, (lambda g: g, lambda g: g)
-
-
-@planted(r((3, 4)), np.abs(r((3, 4))) + 1)
-def divisor_gradient_without_the_square(x, y):
-    return x / y, (lambda g: g / y, lambda g: -g * x / y)
-
-
-@planted(r((2, 3)), r((2, 3)))
-def concatenated_parts_exchanged(x, y):
-    return np.concatenate([x, y]), (lambda g: g[2:], lambda g: g[:2])
-
-
-@planted(r((3, 1)))
-def broadcast_axis_averaged_instead_of_summed(x):
-    return np.broadcast_to(x, (3, 4)), (lambda g: g.mean(axis=1, keepdims=True),)
-
-
-@planted(r((50, 50)))
-def one_wrong_element_among_2500(x):
-    def dx(g):
-        d = g * 1.0
-        d[17, 3] *= 1.5
-        return d
-    return x * 1.0, (dx,)
-
-
-@planted(r((4, 4)))
-def a_gradient_of_nan(x):
-    return x * 1.0, (lambda g: g * np.nan,)
-
-
-@planted(r((4, 4)))
-def no_gradient_at_all(x):
-    return x * 1.0, (np.zeros_like,)
-
-
-@planted(r((4, 4)))
-def a_gradient_off_by_one_percent(x):
-    return x * 1.0, (lambda g: g * 1.01,)
+WRONG = {name: (mg.op(register=False)(f), args) for name, (args, f) in WRONG.items()}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -293,7 +181,7 @@ def test_a_planted_bug_is_caught(name):
 @pytest.mark.parametrize("size", [1e-6, 0.02, 1.0])
 @pytest.mark.parametrize("loss_scale", [1e-6, 1.0])
 def test_a_wrong_gradient_of_small_weights_under_a_small_loss_is_caught(size, loss_scale):
-    wrong, (x, w) = WRONG["weight_gradient_transposed"]
+    wrong, (x, w) = WRONG["weight gradient transposed"]
     w = w * size
     with pytest.raises(mg.GradcheckError):
         mg.gradcheck(lambda w: (mg.tanh(wrong(x, w)) * loss_scale).mean(), w)
@@ -319,7 +207,7 @@ r_fixed = r((5, 4))
 
 
 def test_a_bug_is_named_by_argument_index_and_both_numbers():
-    f, args = WRONG["one_wrong_element_among_2500"]
+    f, args = WRONG["one wrong element among 2500"]
     with pytest.raises(mg.GradcheckError, match=r"argument 0, index \(.*\): the vjp gives .*, "
                                                 "central differences"):
         mg.gradcheck(f, *args)
