@@ -35,8 +35,12 @@ RAGGED = [
     *[call("mlp", r((M, K)), r((F, K)) / 9, r((P, F)) / 9, r(F), r(P), r((M, P)), activation)
       for M, K, F, P in ((1, 1, 1, 1), (50, 0, 7, 3), (7, 900, 40, 65), (300, 60, 65, 30))
       for activation in ("gelu", "gelu_tanh", "relu2")],
-    *[call("mlp", r((M, 4)), r((F, 4)), r((3, F)) / 300, r(F), None, None, "swiglu", r((F, 4)),
-           300 * r(F)) for M, F in ((1, 1), (7, 33), (700, 65))],   # whose exponentials overflow
+    *[call("mlp", r((M, K)), r((F, K)), r((3, F)) / 300, r(F), None, None, "swiglu", r((F, K)),
+           300 * r(F))      # whose exponentials overflow
+      for M, K, F in ((1, 1, 1), (7, 70, 33), (700, 4, 65))],
+    *[call("matmul", r((*N, M, K)), r((*N, K, P))) for N, M, K, P in (
+        ((), 1, 1, 1), ((4,), 69, 40, 70), ((3,), 17, 900, 33), ((2,), 33, 0, 17), ((3,), 0, 5, 9),
+        ((), 64, 640, 0), ((2, 2), 50, 857, 31), ((4,), 7, 3, 2), ((), 300, 16, 64))],
     call("linear", r((7, 900)), r((40, 900)), None, r((7, 40))),
     call("dropout", r(100_003), 0.2, frozen, r(100_003)), call("dropout", r(1000), 0.999, frozen),
     *[call("layer_norm", r(shape), r(shape[-1]), r(shape[-1]), eps=1e-3)
@@ -51,6 +55,8 @@ RAGGED = [
           (3, 4, 1, 60, 60, 4, 7), (2, 2, 1, 5, 0, 4, 3), (2, 2, 2, 0, 5, 4, 4),
           (0, 4, 2, 5, 5, 4, 4), (1, 2, 2, 0, 0, 4, 4))
       for causal, masked, p in ((True, False, 0), (False, True, 0), (True, True, 0.3))],
+    *[call("scaled_dot_product_attention", *r((3, 1, 2, 40, 8)), is_causal=True, scale=scale)
+      for scale in (-0.7, 0.0)],        # which must hide no other keys than a positive one
     *[call("self_attention", r((2, T, 24)), 4, None, None, rng.uniform(0.01, 0.5, 4), p, causal,
            frozen) for T in (7, 70) for causal, p in ((False, 0), (True, 0.3))],
     call("rotary", r((3, 5, 20)), 3, 4), call("rotary", r((2, 2, 70, 48)), 6),
@@ -77,8 +83,8 @@ def computed(name, args, settings, dtype, layout):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name,args,settings", EXAMPLES + RAGGED)
-def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(name, args, settings, dtype,
-                                                                   monkeypatch):
+def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(
+        name, args, settings, dtype, monkeypatch):
     with monkeypatch.context() as patched:
         plain.use(patched)
         expected = computed(name, args, settings, dtype, np.array)
@@ -88,14 +94,16 @@ def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(name, args, s
                 assert np.allclose(strided, stated, rtol=1e-12, atol=1e-12)
     monkeypatch.setattr(compiling, "FEW", 1)        # so that a few numbers are shared by threads
     for layout in (np.array, in_another_layout):
+        found = {}
         for threads in {1, numba.get_num_threads()}:
             numba.set_num_threads(threads)
-            for ours, stated in zip(computed(name, args, settings, dtype, layout), expected,
-                                    strict=True):
+            found[threads] = computed(name, args, settings, dtype, layout)
+            for ours, stated in zip(found[threads], expected, strict=True):
                 assert ours.dtype == stated.dtype == dtype and ours.shape == stated.shape
                 scale = max(1, np.abs(stated).max(initial=0))
                 assert np.abs(ours - stated).max(initial=0) <= TOLERANCE[dtype] * scale
         numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+        assert all(map(np.array_equal, found[1], found[max(found)]))
 
 
 def test_what_stands_in_for_a_formula_takes_the_same_arguments():

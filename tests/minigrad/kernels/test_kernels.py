@@ -30,33 +30,6 @@ def assert_close(actual, expected, dtype):
     assert np.allclose(actual, expected, rtol=0, atol=TOLERANCE[dtype] * scale, equal_nan=True)
 
 
-def strided(rng, x):
-    """x, or an equal array that lies in memory in another way."""
-    kind = rng.integers(3)
-    if kind == 1:
-        return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
-    if kind == 2:
-        room = np.zeros(x.shape[:-1] + (2 * x.shape[-1],), x.dtype)
-        room[..., ::2] = x
-        return room[..., ::2]
-    return x
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_matmul_is_numpys_for_every_shape_and_layout(dtype):
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        N, M, P = rng.integers(1, 5), rng.integers(0, 70), rng.integers(0, 70)
-        K = rng.integers(0, 900) if rng.random() < 0.3 else rng.integers(0, 40)
-        a = strided(rng, normal(N, M, K, seed=rng, dtype=dtype))
-        b = strided(rng, normal(N, K, P, seed=rng, dtype=dtype))
-        expected = plain.matmul(a, b)
-        assert_close(formulas.matmul(a, b), expected, dtype)
-        assert_close(formulas.matmul(a[0], b[0]), expected[0], dtype)
-        out = normal(N, M, P, seed=rng, dtype=dtype)
-        assert_close(formulas.matmul(a, b, out=out.copy()), out + expected, dtype)
-
-
 @compiled_only       # NumPy's own library does not promise it
 def test_a_row_of_a_matmul_does_not_depend_on_where_it_lies():
     rng = np.random.default_rng(1)
@@ -64,33 +37,6 @@ def test_a_row_of_a_matmul_does_not_depend_on_where_it_lies():
         a, b = normal(1, K, seed=rng, dtype=np.float32), normal(K, 70, seed=rng, dtype=np.float32)
         product = formulas.matmul(np.repeat(a, 1001, axis=0), b)
         assert (product == product[0]).all()
-
-
-def by_matmul(rng):
-    return formulas.matmul(normal(100, 500, seed=rng, dtype=np.float32),
-                           normal(500, 90, seed=rng, dtype=np.float32))
-
-
-def by_sums_of_rows(rng):
-    ids, table = rng.integers(300, size=(1200, 4)), normal(300, 33, seed=rng, dtype=np.float32)
-    total = table.copy()
-    formulas.add_rows(total, ids, normal(1200, 33, seed=rng, dtype=np.float32), 0.3, 5)
-    return formulas.sum_rows(table, ids, 0.3, 5), total
-
-
-def by_muon(rng):
-    gs = [normal(*shape, seed=rng, dtype=np.float32)
-          for shape in ((90, 300), (300, 90), (150, 150))]
-    ps = [np.ones_like(g) for g in gs]
-    formulas.muon(ps, gs, [g.copy() for g in gs], np.full((3, 3), 0.5), 3)
-    return ps
-
-
-@pytest.mark.parametrize("computed", [by_matmul, by_sums_of_rows, by_muon])
-def test_a_result_does_not_depend_on_the_threads(computed):
-    every = computed(np.random.default_rng(1))
-    numba.set_num_threads(1)
-    assert all(map(np.array_equal, every, computed(np.random.default_rng(1))))
 
 
 class Counting(np.ndarray):
@@ -266,15 +212,6 @@ def test_dropout_masks_look_random():
     assert np.abs(np.corrcoef(masks)[np.triu_indices(3, 1)]).max() < error
 
 
-@pytest.mark.parametrize("scale", [-0.7, 0.0])
-def test_a_scale_that_is_not_positive_hides_no_other_keys(scale):
-    rng = np.random.default_rng(6)
-    q, k, v = (normal(1, 2, 40, 8, seed=rng, dtype=np.float64) for _ in range(3))
-    settings = None, None, True, scale, 0, 0
-    assert_close(formulas.attention(q, k, v, *settings)[0], plain.attention(q, k, v, *settings)[0],
-                 np.float64)
-
-
 @compiled_only
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
@@ -320,36 +257,34 @@ def test_the_rows_of_ngrams_are_the_plain_ones_exactly(n):
                 assert np.array_equal(turned, plain.ngram_rows(ids.T, n, 7))
 
 
+MATRICES = [(1, 1), (50, 50), (96, 40), (40, 96), (60, 50), (7, 300), (60, 800), (800, 60), (0, 4),
+            (4, 0), (128, 128), (90, 300), (150, 150)]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_adamw_of_many_parameters_is_the_plain_one(dtype):
+@pytest.mark.parametrize("name, shapes, state, of_each, more", [
+    ("adamw", [(), (0,), (3, 5), (300, 200), (1,)], 4, 7, ()),
+    *[("muon", MATRICES, 3, 3, (steps,)) for steps in (5, 3, 1)]])
+def test_a_step_of_many_parameters_is_the_plain_one_on_any_threads(name, shapes, state, of_each,
+                                                                   more, dtype):
     rng = np.random.default_rng(8)
-    shapes = (), (0,), (3, 5), (300, 200), (1,)
-    state = [[normal(*shape, seed=rng, dtype=dtype) for shape in shapes] for _ in range(4)]
-    state[3] = [np.asarray(np.square(v)) for v in state[3]]
-    settings = rng.uniform(0.01, 0.9, (len(shapes), 7))
-    expected = [[x.copy() for x in arrays] for arrays in state]
-    formulas.adamw(*state, settings)
-    plain.adamw(*expected, settings)
-    for arrays, arrays_expected in zip(state, expected):
-        for x, y in zip(arrays, arrays_expected):
-            assert_close(x, np.asarray(y), dtype)
+    first = [[np.array(normal(*shape, seed=rng, dtype=dtype)) for shape in shapes]
+             for _ in range(state)]
+    first[-1] = [np.square(x, out=x) for x in first[-1]]
+    for arrays in first[1:]:
+        arrays[0][...] = 0                                      # no direction, and no step
+    settings = rng.uniform(0.01, 0.9, (len(shapes), of_each))
 
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_muon_of_many_matrices_is_the_plain_one(dtype):
-    rng = np.random.default_rng(10)
-    shapes = [(1, 1), (50, 50), (96, 40), (40, 96), (60, 50), (7, 300), (60, 800), (800, 60),
-              (0, 4), (4, 0), (128, 128)]
-    state = [[normal(*shape, seed=rng, dtype=dtype) * 1e-3 for shape in shapes] for _ in range(3)]
-    state[1][0], state[2][0] = np.zeros((2, 1, 1), dtype)       # no direction, and no step
-    settings = rng.uniform(0.01, 0.9, (len(shapes), 3))
-    for steps in (5, 3, 1):
-        expected = [[x.copy() for x in arrays] for arrays in state]
-        formulas.muon(*state, settings, steps)
-        plain.muon(*expected, settings, steps)
-        for arrays, arrays_expected in zip(state, expected):
-            for x, y in zip(arrays, arrays_expected):
-                assert_close(x, y, dtype)
+    def stepped(on, threads):
+        numba.set_num_threads(threads)
+        arrays = [[x.copy() for x in xs] for xs in first]
+        getattr(on, name)(*arrays, settings, *more)
+        return [x for xs in arrays for x in xs]
+    one, every, expected = (stepped(*of) for of in (
+        (formulas, 1), (formulas, numba.config.NUMBA_NUM_THREADS), (plain, 1)))
+    assert all(map(np.array_equal, one, every))
+    for x, y in zip(one, expected, strict=True):
+        assert_close(x, y, dtype)
 
 
 def test_sum_of_squares_is_the_plain_one():
