@@ -51,11 +51,12 @@ def test_a_run_killed_at_random_moments_ends_as_if_left_alone(said):
     assert re.fullmatch(r"bit-equal at the end +([1-9]\d*) of \1 runs", equal)
 
 
-@reliability("bits", "--rounds", "0", "--only", "softmax", "norm", "cross_entropy")
+@reliability("bits", "--rounds", "0", "--only", "softmax", "layer_norm", "rms_norm",
+             "cross_entropy")
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 def test_sums_over_rows_have_the_same_bits_however_they_are_compiled(said):
     first, *others = said
-    assert int(first.split()[0]) > 100
+    assert int(first.split()[0]) > 50
     assert [line.rpartition(": ")[0] for line in others] == ["compiled without vectorisers",
                                                              "loaded without vectorisers"]
 
