@@ -5,6 +5,7 @@ import hashlib
 import pathlib
 import tracemalloc
 
+import numba
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
         "--block_size", "16", "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
         "--warmup_iters", "5", "--learning_rate", "1e-2"]
+compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 
 
 # Arrays and tensors

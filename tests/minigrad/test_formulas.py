@@ -11,11 +11,11 @@ import minigrad as mg
 from minigrad import formulas
 from minigrad.kernels.compiler import compiling
 from tests import plain
+from tests.kit import compiled_only
 from tests.minigrad.test_ops import (EXAMPLES, applied, call, flattened, frozen, in_another_layout,
                                      learnt, r, rng, tensors_of)
 
 TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
-compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 
 
 def some_hidden(H, T, S):

@@ -5,9 +5,9 @@ import random
 import re
 import shutil
 
-import numba
 import pytest
 
+from tests.kit import compiled_only
 from tests.reliability import damage
 from tests.reliability.runs import differences
 
@@ -53,7 +53,7 @@ def test_a_run_killed_at_random_moments_ends_as_if_left_alone(said):
 
 @reliability("bits", "--rounds", "0", "--only", "softmax", "layer_norm", "rms_norm",
              "cross_entropy")
-@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+@compiled_only
 def test_sums_over_rows_have_the_same_bits_however_they_are_compiled(said):
     first, *others = said
     assert int(first.split()[0]) > 50

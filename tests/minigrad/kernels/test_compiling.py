@@ -3,7 +3,6 @@ import ctypes
 import pathlib
 import sys
 
-import numba
 import numba.core.caching
 import numpy as np
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from minigrad.kernels.compiler import compiling
 from minigrad.kernels.compiler.compiling import C1
 from minigrad.kernels.compiler.parallel import share
+from tests.kit import compiled_only
 
-pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+pytestmark = compiled_only
 FLAGS = {"reassoc", "contract", "fast", "arcp", "afn", "nnan", "ninf", "nsz"}
 
 
@@ -124,7 +124,7 @@ import os
 os.environ["NUMBA_CACHE_DIR"] = "/dev/null"
 import minigrad
 from minigrad.kernels.compiler.compiling import KERNELS
-from tests.minigrad.kernels.loops import code_of
+from tests.minigrad.kernels.test_linking import code_of
 for name in ("norm_vjp", "softmax"):
     print(code_of(KERNELS[name]))
 """

@@ -16,10 +16,9 @@ from minigrad.formulas import RELU2
 from minigrad.kernels.compiler.tiles import SIZES
 from tests import plain
 from tests.benchmarks.tiles import PROCESSORS
-from tests.kit import normal
+from tests.kit import compiled_only, normal
 
 matmul = importlib.import_module("minigrad.kernels.matmul")     # the kernel has its name
-compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
 
 

@@ -9,8 +9,9 @@ from minigrad.kernels.compiler.lanes import (LANES, fma, larger, largest_lane, l
 from minigrad.kernels.compiler.simd import part
 from minigrad.kernels.compiler.sums import dot
 from minigrad.kernels.compiler.vector_math import exp
+from tests.kit import compiled_only
 
-pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+pytestmark = compiled_only
 FLOATS = [np.float32, np.float64]
 LENGTHS = [1, 5, 15, 16, 17, 31, 32, 33, 100, 1000]
 

@@ -1,7 +1,6 @@
 """Functions that only kernels call: what becomes of them in machine code."""
 import re
 
-import numba
 import numpy as np
 import pytest
 from numba.core.codegen import JITCodeLibrary
@@ -10,9 +9,24 @@ from minigrad.kernels.compiler import compiling, processor
 from minigrad.kernels.compiler.compiling import C1, C2, kernel
 from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.parallel import on_threads, share
-from tests.minigrad.kernels.loops import code_of, vector_bits
+from tests.kit import compiled_only
 
-pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+pytestmark = compiled_only
+
+
+def code_of(kernel):
+    """LLVM's optimised code of a kernel's version for float32, or of its only one."""
+    kernel.compile("float32")
+    version, = [version for dtype, version in kernel.versions.items() if dtype != "float64"]
+    compiled, = version.overloads.values()
+    return str(compiled.library._get_module_for_linking())
+
+
+def vector_bits(code):
+    """The width of the widest vectors of floats, at most the processor's."""
+    widths = [int(n) * (32 if kind == "float" else 64)
+              for n, kind in re.findall(r"<(\d+) x (float|double)>", code)]
+    return min(max(widths, default=0), 8 * processor.vector_bytes())
 
 
 def double_rows(thread, threads, x):

@@ -3,7 +3,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 import pytest
 
@@ -11,8 +10,9 @@ from minigrad.kernels.compiler import compiling, threads, workers
 from minigrad.kernels.compiler.compiling import C1, C2, I1, I2
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
+from tests.kit import compiled_only
 
-pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+pytestmark = compiled_only
 on_many = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
 
 

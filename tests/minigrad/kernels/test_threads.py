@@ -16,8 +16,8 @@ from model import Transformer, TransformerConfig
 from model.reverse import __main__ as reverse
 from model.run import decayed_and_other
 from model.settings import Settings
+from tests.kit import compiled_only
 
-compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 on_threads = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
 by_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 

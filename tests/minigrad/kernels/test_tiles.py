@@ -1,7 +1,6 @@
 """Tiles of a product, as LLVM compiles them for processors that are not here."""
 import functools
 
-import numba
 import numpy as np
 import pytest
 
@@ -9,6 +8,7 @@ from minigrad import formulas
 from minigrad.kernels.compiler import tiles as build_tiles
 from minigrad.kernels.compiler.tiles import SIZES, WIDE, Size, tiles_of
 from tests.benchmarks.tiles import FLOATS, PROCESSORS, loops, tiles_here
+from tests.kit import compiled_only
 
 SMALL = Size(16, 1, 1)       # is soon compiled
 ONE_OF_EACH_KIND = "haswell", "skylake-avx512", "apple-m1"
@@ -33,7 +33,7 @@ def test_a_tile_with_too_many_sums_is_seen_to_spill(name):
     assert sum(len(x.spills) for x in loops(name, module=module)) > 0
 
 
-@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
+@compiled_only
 @pytest.mark.parametrize("by_columns", (False, True))
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("kind", SIZES)
