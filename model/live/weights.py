@@ -40,20 +40,14 @@ def rounded(model: Transformer) -> Transformer:
 
 def packed(model: Transformer) -> tuple[list[dict[str, Any]], bytes]:
     """Return the name and shape of each parameter, in their order, and their numbers, deflated:
-    first the float32 ones, which are the scales of each rounded matrix and all that is not rounded,
-    then those of one byte."""
-    tensors, floats, whole = [], [], []
+    float32, or the float32 scales of the rows and then bytes.  Each begins at a multiple of 4."""
+    tensors, arrays = [], []
     for name, p in model.named_parameters():
         exact = p.data.ndim < 2 or fits_unrounded(model)
         tensors.append({"name": name, "shape": p.shape, "exact": exact})
-        if exact:
-            floats.append(p.data)
-        else:
-            numbers, scales = quantized(p.data)
-            floats.append(scales)
-            whole.append(numbers)
-    return tensors, zlib.compress(b"".join([*(x.astype("<f4").tobytes() for x in floats),
-                                            *(x.tobytes() for x in whole)]), 9)
+        whole, scales = (p.data[:0], p.data) if exact else quantized(p.data)
+        arrays += [scales.astype("<f4").tobytes(), whole.tobytes(), bytes(-whole.size % 4)]
+    return tensors, zlib.compress(b"".join(arrays), 9)
 
 
 def size_in_page(model: Transformer) -> int:

@@ -1,43 +1,50 @@
 // The transformer of model/transformer.py in JavaScript, with its names and in its order.
 //
-// A matrix is an array of floats, row after row: (T, C) are T characters of C channels.  A model
-// reads a window of text into a Cache, which keeps what later characters need of earlier ones, so
-// that a character more costs one character.  Shapes: T characters that are read now, S all that
-// were read, H heads of queries, G of keys and values, D channels of a head, V vocabulary.
+// A matrix is a Float32Array, row after row: (T, C) are T characters of C channels.  A model reads
+// a window of text into a Cache, which keeps what later characters need of earlier ones, so that a
+// character more costs one character.  Shapes: T characters that are read now, S all that were
+// read, H heads of queries, G of keys and values, D channels of a head, V vocabulary.
 
 const FNV_BASIS = 0xcbf29ce484222325n, FNV_PRIME = 0x100000001b3n;
 const SINUSOID_SIZE = 0.08, SINUSOID_BASE = 10000, QK_NORM_EPS = 1e-5;
 
-/** x @ weight.T + bias + residual: (T, inputs) -> (T, outputs).  Two outputs of four characters at
-    a time, so that each number that is loaded serves several products. */
-function linear(x, { weight, bias, shape: [outputs, inputs] }, residual) {
-  const T = x.length / inputs, y = new Float32Array(T * outputs);
-  for (let t = 0; t < T; t += 4) {
-    const a = t * inputs, last = (T - 1) * inputs;      // rows after the last are the last again
-    const b = Math.min(a + inputs, last), c = Math.min(b + inputs, last);
-    const d = Math.min(c + inputs, last);
-    for (let o = 0; o < outputs; o += 2) {
-      const one = o * inputs, two = Math.min(o + 1, outputs - 1) * inputs;
-      let a1 = 0, b1 = 0, c1 = 0, d1 = 0, a2 = 0, b2 = 0, c2 = 0, d2 = 0;
-      for (let i = 0; i < inputs; i++) {
-        const w1 = weight[one + i], w2 = weight[two + i];
-        const xa = x[a + i], xb = x[b + i], xc = x[c + i], xd = x[d + i];
-        a1 += w1 * xa; b1 += w1 * xb; c1 += w1 * xc; d1 += w1 * xd;
-        a2 += w2 * xa; b2 += w2 * xb; c2 += w2 * xc; d2 += w2 * xd;
+/** x @ y.T + bias: (T, K) and (N, K) -> (T, N).  The rows of y begin `stride` numbers apart.  Four
+    rows of x meet three of y at a time, so that each number that is loaded serves several products;
+    their twelve sums fit into registers.  What is after the last row is the last row again. */
+function product(x, y, [N, K], bias, stride = K) {
+  const T = x.length / K, z = new Float32Array(T * N);
+  for (let one = 0; one < N; one += 3) {
+    const two = Math.min(one + 1, N - 1), three = Math.min(one + 2, N - 1);
+    const y1 = one * stride, y2 = two * stride, y3 = three * stride;
+    const bias1 = bias ? bias[one] : 0, bias2 = bias ? bias[two] : 0;
+    const bias3 = bias ? bias[three] : 0;
+    for (let a = 0; a < T; a += 4) {
+      const b = Math.min(a + 1, T - 1), c = Math.min(a + 2, T - 1), d = Math.min(a + 3, T - 1);
+      const xa = a * K, xb = b * K, xc = c * K, xd = d * K;
+      let a1 = bias1, b1 = bias1, c1 = bias1, d1 = bias1;
+      let a2 = bias2, b2 = bias2, c2 = bias2, d2 = bias2;
+      let a3 = bias3, b3 = bias3, c3 = bias3, d3 = bias3;
+      for (let k = 0; k < K; k++) {
+        const inA = x[xa + k], inB = x[xb + k], inC = x[xc + k], inD = x[xd + k];
+        const w1 = y[y1 + k], w2 = y[y2 + k], w3 = y[y3 + k];
+        a1 += inA * w1; b1 += inB * w1; c1 += inC * w1; d1 += inD * w1;
+        a2 += inA * w2; b2 += inB * w2; c2 += inC * w2; d2 += inD * w2;
+        a3 += inA * w3; b3 += inB * w3; c3 += inC * w3; d3 += inD * w3;
       }
-      const sums = [a1, b1, c1, d1, a2, b2, c2, d2];
-      for (let k = 0; k < 8; k++) {
-        const row = t + k % 4, column = o + (k >> 2);
-        if (row >= T || column >= outputs) continue;
-        y[row * outputs + column] = sums[k] + (bias?.[column] ?? 0);
-      }
+      const za = a * N, zb = b * N, zc = c * N, zd = d * N;
+      z[za + one] = a1; z[zb + one] = b1; z[zc + one] = c1; z[zd + one] = d1;
+      z[za + two] = a2; z[zb + two] = b2; z[zc + two] = c2; z[zd + two] = d2;
+      z[za + three] = a3; z[zb + three] = b3; z[zc + three] = c3; z[zd + three] = d3;
     }
   }
-  return residual ? add(y, residual) : y;
+  return z;
 }
 
-function add(x, y) {
-  return x.map((value, i) => value + y[i]);
+/** x @ weight.T + bias + residual: (T, inputs) -> (T, outputs). */
+function linear(x, { weight, bias, shape }, residual) {
+  const y = product(x, weight, shape, bias);
+  for (let i = 0; residual && i < y.length; i++) y[i] += residual[i];
+  return y;
 }
 
 /** (x - mean) / std * weight + bias, row by row; an RMS norm is not centred. */
@@ -49,7 +56,7 @@ function normed(x, C, eps, centred, weight, bias) {
     for (let i = 0; i < C; i++) squares += (x[row + i] - mean) ** 2;
     const rstd = 1 / Math.sqrt(squares / C + eps);
     for (let i = 0; i < C; i++) {
-      y[row + i] = (x[row + i] - mean) * rstd * (weight?.[i] ?? 1) + (bias?.[i] ?? 0);
+      y[row + i] = (x[row + i] - mean) * rstd * (weight ? weight[i] : 1) + (bias ? bias[i] : 0);
     }
   }
   return y;
@@ -66,15 +73,17 @@ function erf(x) {
 const ACTIVATIONS = {
   gelu: (x) => x / 2 * (1 + erf(x * Math.SQRT1_2)),
   gelu_tanh: (x) => x / 2 * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
-  relu2: (x) => Math.max(x, 0) ** 2,
+  relu2: (x) => x > 0 ? x * x : 0,
   swiglu: (gate, up) => gate / (1 + Math.exp(-gate)) * up,
 };
 
-function softmax(x) {
-  const top = x.reduce((a, b) => Math.max(a, b), -Infinity);
-  const e = Float64Array.from(x, (value) => Math.exp(value - top));
-  const total = e.reduce((a, b) => a + b, 0);
-  return e.map((value) => value / total);
+/** exp(x) / sum(exp(x)) of the first `n` numbers, in their place; those after them become 0. */
+function softmax(x, n = x.length) {
+  let top = -Infinity, total = 0;
+  for (let i = 0; i < n; i++) if (x[i] > top) top = x[i];
+  for (let i = 0; i < n; i++) total += x[i] = Math.exp(x[i] - top);
+  for (let i = 0; i < n; i++) x[i] /= total;
+  return x.fill(0, n);
 }
 
 /** The rows of the n-grams that end at a character, from pairs on: a hash gives each its row. */
@@ -91,33 +100,15 @@ function ngramRows(ids, t, n, count) {
 
 /** What a window of text has left behind: its ids, and for each block what it read and made. */
 class Cache {
-  constructor({ n_layer }) {
+  constructor({ n_layer, n_head, kv_heads, n_embd, d_head, block_size, vocab_size }) {
+    const some = (count, make) => Array.from({ length: count }, make);
+    const matrix = (width) => () => new Float32Array(block_size * width);
     this.ids = [];
-    this.stream = Array.from({ length: n_layer + 1 }, () => new Rows());    // (S, C) each
-    this.queries = Array.from({ length: n_layer }, () => new Rows());       // (S, H D)
-    this.keys = Array.from({ length: n_layer }, () => new Rows());          // (S, G D)
-    this.values = Array.from({ length: n_layer }, () => new Rows());        // (S, G D)
-    this.logits = new Rows();                                               // (S, V)
-  }
-
-  /** Forget all after the first S characters. */
-  cut(S) {
-    this.ids.length = Math.min(S, this.ids.length);
-  }
-}
-
-/** A matrix that grows by rows. */
-class Rows {
-  data = new Float32Array(0);
-
-  put(first, width, rows) {
-    const end = first * width + rows.length;
-    if (end > this.data.length) {
-      const larger = new Float32Array(Math.max(end, 2 * this.data.length));
-      larger.set(this.data);
-      this.data = larger;
-    }
-    this.data.set(rows, first * width);
+    this.stream = some(n_layer + 1, matrix(n_embd));                    // (S, C) each
+    this.queries = some(n_layer, () => some(n_head, matrix(d_head)));   // (S, D) each
+    this.keys = some(n_layer, () => some(kv_heads, matrix(d_head)));    // (S, D) each
+    this.values = some(n_layer, matrix(kv_heads * d_head));             // (G D, S) each
+    this.logits = matrix(vocab_size)();                                 // (S, V)
   }
 }
 
@@ -126,70 +117,69 @@ class Rows {
 class MultiHeadAttention {
   constructor(config, layer, parameters) {
     Object.assign(this, { config, layer, ...parameters });
-    const { n_head: H, kv_heads, d_head, position } = config;
-    this.heads = H;
-    this.shared = H / kv_heads;         // heads of queries for each of keys and values
-    this.widths = [H * d_head, kv_heads * d_head];
+    const { n_head: H, kv_heads: G, d_head: D, block_size, position, rotary_base: base } = config;
+    this.shared = H / G;                // heads of queries for each of keys and values
     this.slopes = Array.from({ length: H }, (_, h) => position === "alibi"
       ? 2 ** (-8 * (h + 1) / H) : 0);
+    this.angles = Float64Array.from({ length: position === "rotary" ? block_size * D / 2 : 0 },
+      (_, i) => Math.floor(2 * i / D) * base ** (-(2 * i % D) / D));
+    [this.cos, this.sin] = [this.angles.map(Math.cos), this.angles.map(Math.sin)];
   }
 
   /** Queries, keys and values, normalised and rotated, into the cache: (T, C). */
   project(x, cache, first) {
-    const qkv = linear(x, this.qkv), [q, kv] = this.widths, width = q + 2 * kv;
+    const { n_head: H, kv_heads: G, d_head: D, block_size, qk_norm } = this.config;
+    const qkv = linear(x, this.qkv), width = (H + 2 * G) * D, values = cache.values[this.layer];
+    const heads = qk_norm ? normed(qkv, D, QK_NORM_EPS, false) : qkv.slice();
     for (let row = 0, t = first; row < qkv.length; row += width, t++) {
-      const heads = qkv.subarray(row, row + q + kv);    // of the queries and of the keys
-      if (this.config.qk_norm) heads.set(normed(heads, this.config.d_head, QK_NORM_EPS, false));
-      if (this.config.position === "rotary") this.rotate(heads, t);
-      cache.queries[this.layer].put(t, q, heads.subarray(0, q));
-      cache.keys[this.layer].put(t, kv, heads.subarray(q));
-      cache.values[this.layer].put(t, kv, qkv.subarray(row + q + kv, row + width));
+      this.rotate(heads, row, t);
+      [...cache.queries[this.layer], ...cache.keys[this.layer]].forEach((rows, head) => {
+        for (let i = 0; i < D; i++) rows[t * D + i] = heads[row + head * D + i];
+      });
+      for (let i = 0; i < G * D; i++) values[i * block_size + t] = qkv[row + (H + G) * D + i];
     }
   }
 
   /** Turn the channels (2 i, 2 i + 1) of each head at position t by the angle t base^(-2 i / D). */
-  rotate(heads, t) {
-    const { d_head: D, rotary_base: base } = this.config;
-    for (let pair = 0; pair < D; pair += 2) {
-      const angle = t * base ** (-pair / D), cos = Math.cos(angle), sin = Math.sin(angle);
-      for (let i = pair; i < heads.length; i += D) {
-        const [a, b] = [heads[i], heads[i + 1]];
-        heads[i] = a * cos - b * sin;
-        heads[i + 1] = b * cos + a * sin;
-      }
+  rotate(heads, row, t) {
+    const { n_head: H, kv_heads: G, d_head: D, position } = this.config;
+    for (let i = row; position === "rotary" && i < row + (H + G) * D; i += 2) {
+      const pair = t * D / 2 + (i - row) % D / 2, cos = this.cos[pair], sin = this.sin[pair];
+      const a = heads[i], b = heads[i + 1];
+      heads[i] = a * cos - b * sin;
+      heads[i + 1] = b * cos + a * sin;
     }
   }
 
-  /** softmax(q k^T / sqrt(D) - slope |t - s|): how much query t of a head looks at each key up to
-      itself, (t + 1). */
-  weights(cache, head, t, change) {
-    const D = this.config.d_head, [wide, narrow] = this.widths, scores = new Float64Array(t + 1);
-    const query = cache.queries[this.layer].data, key = cache.keys[this.layer].data;
-    const from = t * wide + head * D, group = Math.floor(head / this.shared) * D;
-    for (let s = 0; s <= t; s++) {
-      let dot = 0;
-      for (let i = 0; i < D; i++) dot += query[from + i] * key[s * narrow + group + i];
-      scores[s] = dot / Math.sqrt(D) - this.slopes[head] * (t - s);
+  /** softmax(q k^T / sqrt(D) - slope |t - s|): how much each of T queries of a head looks at each
+      key up to itself, (T, S); the future gets 0. */
+  weights(cache, head, first, T, change) {
+    const D = this.config.d_head, S = first + T, drag = change?.drag;
+    const query = cache.queries[this.layer][head].subarray(first * D, S * D);
+    const key = cache.keys[this.layer][Math.floor(head / this.shared)];
+    const shares = product(query, key, [S, D]);
+    for (let t = first; t < S; t++) {
+      const row = shares.subarray((t - first) * S, (t - first + 1) * S);
+      for (let s = 0; s <= t; s++) row[s] = row[s] / Math.sqrt(D) - this.slopes[head] * (t - s);
+      softmax(row, t + 1);
+      if (drag?.layer === this.layer && drag.head === head && drag.row === t) {
+        shareOut(row.subarray(0, t + 1), drag.column, drag.weight);
+      }
     }
-    const shares = softmax(scores), drag = change?.drag;
-    const dragged = drag?.layer === this.layer && drag.head === head && drag.row === t;
-    return dragged ? sharedOut(shares, drag.column, drag.weight) : shares;
+    return shares;
   }
 
   /** The output for the characters from `first` on: (T, C). */
   mix(cache, first, T, residual, change) {
-    const D = this.config.d_head, [wide, narrow] = this.widths, mixed = new Float32Array(T * wide);
-    const value = cache.values[this.layer].data, sum = new Float64Array(D);
-    for (let head = 0; head < this.heads; head++) {
+    const { n_head: H, d_head: D, block_size } = this.config, mixed = new Float32Array(T * H * D);
+    for (let head = 0; head < H; head++) {
       if (change?.off(this.layer, head)) continue;
-      const group = Math.floor(head / this.shared) * D;
-      for (let t = first; t < first + T; t++) {
-        const shares = this.weights(cache, head, t, change);
-        sum.fill(0);
-        for (let s = 0; s <= t; s++) {
-          for (let i = 0; i < D; i++) sum[i] += shares[s] * value[s * narrow + group + i];
-        }
-        mixed.set(sum, (t - first) * wide + head * D);
+      const shares = this.weights(cache, head, first, T, change);
+      const group = Math.floor(head / this.shared) * D * block_size;
+      const values = cache.values[this.layer].subarray(group);
+      const sums = product(shares, values, [D, first + T], null, block_size);
+      for (let i = 0; i < sums.length; i++) {
+        mixed[(Math.floor(i / D) * H + head) * D + i % D] = sums[i];
       }
     }
     return linear(mixed, this.out, residual);
@@ -197,10 +187,13 @@ class MultiHeadAttention {
 }
 
 /** Set one share, and share the rest out as before. */
-function sharedOut(shares, column, weight) {
+function shareOut(shares, column, weight) {
   const rest = 1 - shares[column], others = shares.length - 1;
-  return shares.map((share, s) => s === column ? (others ? weight : 1)
-    : (1 - weight) * (rest > 0 ? share / rest : 1 / others));
+  if (!others) return;
+  for (let s = 0; s <= others; s++) {
+    shares[s] = s === column ? weight
+      : (1 - weight) * (rest > 0 ? shares[s] / rest : 1 / others);
+  }
 }
 
 class MLP {
@@ -211,9 +204,9 @@ class MLP {
 
   /** down(activation(up(x))) + residual: (T, C) -> (T, C). */
   call(x, residual) {
-    const up = linear(x, this.up), gate = this.gate && linear(x, this.gate);
-    const hidden = gate ? gate.map((value, i) => this.activation(value, up[i]))
-      : up.map((value) => this.activation(value));
+    const hidden = linear(x, this.up), gate = this.gate ? linear(x, this.gate) : hidden;
+    const { activation } = this;
+    for (let i = 0; i < hidden.length; i++) hidden[i] = activation(gate[i], hidden[i]);
     return linear(hidden, this.down, residual);
   }
 }
@@ -243,7 +236,7 @@ class Transformer {
     Object.assign(this, parameters);
     const { n_embd: C, norm_eps: eps, norm: kind } = config;
     const norm = (of) => (x) => normed(x, C, eps, kind === "layer", of?.weight, of?.bias);
-    this.blocks = parameters.blocks.map((block, layer) => new Block(config, layer, {
+    this.blocks = Object.values(parameters.blocks).map((block, layer) => new Block(config, layer, {
       ...block, norm1: norm(block.norm1), norm2: norm(block.norm2),
     }));
     this.norm = norm(parameters.norm);
@@ -255,12 +248,12 @@ class Transformer {
     const { config: { n_embd: C, vocab_size: V } } = this, first = cache.ids.length;
     cache.ids.push(...ids);
     let x = this.embed(cache.ids, first, change);
-    cache.stream[0].put(first, C, x);
+    cache.stream[0].set(x, first * C);
     this.blocks.forEach((block, layer) => {
       x = block.call(x, cache, first, change);
-      cache.stream[layer + 1].put(first, C, x);
+      cache.stream[layer + 1].set(x, first * C);
     });
-    cache.logits.put(first, V, this.output(x));
+    cache.logits.set(this.output(x), first * V);
   }
 
   /** The logits for the output of the last block: (T, C) -> (T, V). */

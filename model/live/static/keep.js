@@ -1,54 +1,62 @@
 
 // ==== Keep it: maps and charts as SVG, the text with its probabilities as CSV
 
+const CELL = 10, LINE = 14, FULL = 200;     // of a map, of a chart, and the width of a whole bar
+
 function save(name, type, content) {
-  const link = make("a", { download: name, href: URL.createObjectURL(new Blob([content], { type })) });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  const href = URL.createObjectURL(new Blob([content], { type }));
+  make("a", { download: name, href }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 1000);
 }
 
-const escaped = (text) => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
-const svg = (width, height, parts) => `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} `
-  + `${height}" font-family="monospace" font-size="8">${parts.join("")}</svg>\n`;
+/** Save a picture.  Its text is escaped, so that no character of it is read as SVG. */
+function saveSvg(name, width, height, parts) {
+  save(`${name}.svg`, "image/svg+xml", `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${
+    width} ${height}" font-family="monospace" font-size="8">\n${parts.join("\n")}\n</svg>\n`);
+}
+
+const rect = (x, y, width, height, fill, title) => `<rect x="${x}" y="${y}" width="${
+  width}" height="${height}" fill="${fill}"><title>${title}</title></rect>`;
+const text = (x, y, words) => `<text x="${x}" y="${y}">${
+  words.replace(/[&<>]/g, (c) => `&#${c.charCodeAt(0)};`)}</text>`;
 
 /** The chosen head: a square for each weight, with the characters along both sides. */
-function mapAsSvg() {
-  const T = shown().cache.ids.length, start = startOf(state.at), parts = [];
+function saveMap() {
+  const T = seen.length, side = CELL * T, shares = weightsOf(state.layer, state.head, 0, T);
+  const parts = seen.flatMap((id, i) => [text(2, CELL * i + 8, symbol(id)),
+    text(CELL * i + 14, side + 9, symbol(id))]);
   for (let row = 0; row < T; row++) {
-    lookedAt(row).forEach((w, column) => parts.push(`<rect x="${10 * column + 12}" y="${10 * row}" `
-      + `width="10" height="10" fill="${css(blue[Math.round(255 * Math.sqrt(w))])}"><title>`
-      + `${w.toFixed(4)}</title></rect>`));
-    const label = escaped(symbol(ids[start + row]));
-    parts.push(`<text x="2" y="${10 * row + 8}">${label}</text>`,
-      `<text x="${10 * row + 14}" y="${10 * T + 9}">${label}</text>`);
+    for (let column = 0; column <= row; column++) {
+      const share = shares[row * T + column];
+      parts.push(rect(CELL * column + 12, CELL * row, CELL, CELL, css(shadeOfWeight(share)),
+        share.toFixed(4)));
+    }
   }
-  return svg(10 * T + 12, 10 * T + 12, parts);
+  saveSvg(`layer-${state.layer + 1}-head-${state.head + 1}`, side + 12, side + 12, parts);
 }
 
 /** A list of bars as it stands on the page. */
-function barsAsSvg(list) {
-  const rows = [...list.children].map((row, i) => {
-    const [name, , value] = [...row.children].map((cell) => escaped(cell.textContent));
-    const width = parseFloat(row.querySelector(".fill").style.width);
-    return `<text x="0" y="${14 * i + 10}">${name}</text><rect x="40" y="${14 * i + 2}" height="10" `
-      + `width="${2 * width}" fill="#1f5fae"/><text x="250" y="${14 * i + 10}">${value}</text>`;
-  });
-  return svg(360, 14 * rows.length, rows);
+function saveChart(list) {
+  const rows = [...list.children];
+  saveSvg(list.id, 400, LINE * rows.length, rows.flatMap((row, i) => {
+    const [name, track, value] = row.children, { width } = track.firstChild.style;
+    return [text(0, LINE * i + 10, name.textContent), text(250, LINE * i + 10, value.textContent),
+      rect(40, LINE * i + 2, parseFloat(width) / 100 * FULL, 10, "#1f5fae", width)];
+  }));
 }
 
-function textAsCsv() {
-  const start = startOf(state.at), window = windowAt(start), losses = shown().losses(window);
-  const rows = losses.map((loss, i) => [start + i + 2,
+/** The window, with what the model gave each of its characters. */
+function saveText() {
+  const rows = shown().losses(seen).map((loss, i) => [start + i + 2,
     `"${characters[start + i + 1].replace(/"/g, '""')}"`, Math.exp(-loss), loss]);
-  return [["place", "character", "probability", "loss"], ...rows].map((row) => row.join(",") + "\n")
-    .join("");
+  save("text.csv", "text/csv", [["place", "character", "probability", "loss"], ...rows]
+    .map((row) => row.join(",") + "\n").join(""));
 }
 
 function listenToKeeping() {
-  byId("keep-map").addEventListener("click", () => save("head.svg", "image/svg+xml", mapAsSvg()));
-  byId("keep-text").addEventListener("click", () => save("text.csv", "text/csv", textAsCsv()));
-  for (const button of document.querySelectorAll("[data-chart]")) {
-    button.addEventListener("click", () => save(`${button.dataset.chart}.svg`, "image/svg+xml",
-      barsAsSvg(byId(button.dataset.chart))));
+  on("keep-map", "click", saveMap);
+  on("keep-text", "click", saveText);
+  for (const list of document.querySelectorAll(".bars")) {
+    list.after(button(`${list.ariaLabel}, as SVG`, () => saveChart(list)));
   }
 }

@@ -3,15 +3,37 @@
 
 const { block_size: block, n_layer: layers, n_head: heads, vocab_size: V } = facts.config;
 const idOf = new Map(facts.characters.map((character, id) => [character, id]));
-const EVEN_LOSS = Math.log(V), AT_ONCE = 32, SLICE = 12;    // characters; milliseconds
+const AT_ONCE = 32, SLICE = 12;     // characters; milliseconds
 
 // What an address keeps.  `at` is the place whose character is predicted, from 0; `off` names what
 // is switched off: "ngrams", "0.attention", "0.mlp", or a layer and a head, "0.3".
 const state = {
-  text: facts.text, at: Infinity, layer: 0, head: 0, column: 0, off: new Set(), drag: null,
+  text: facts.text, at: Infinity, layer: 0, head: 0, column: 0, off: [], drag: null,
   temperature: 0.8, top_k: V, top_p: 1,
 };
-let model, characters, ids;     // of the text; what the model does not know is read as `neutral`
+// What follows from it: the text, and the window that predicts the chosen place; what is changed in
+// the model, as engine.js asks it, or null.
+let model, characters, ids, start, seen, edit;
+
+/** Change the state and show it; what is chosen is a step in the history, a key press is not. */
+function update(news, step = true) {
+  Object.assign(state, news);
+  const { text, off, drag } = state;
+  characters = Array.from(text);
+  ids = idsOf(text);
+  state.at = bounded(state.at, 0, ids.length);
+  start = startOf(state.at);
+  seen = ids.slice(start, start + block);
+  edit = off.length || drag ? { key: JSON.stringify([off, drag]), drag,
+    off: (...names) => off.includes(names.join(".")) } : null;
+  if (byId("input").value !== text) byId("input").value = text;
+  work(show());
+  remember(step);
+}
+
+/** What the model does not know is read as `neutral`. */
+const idsOf = (text) => Array.from(text, (character) => idOf.get(character) ?? facts.neutral[0]);
+const startOf = (at) => at < 1 ? 0 : windowStart(at, block);
 
 async function inflated(id) {
   const packed = Uint8Array.from(atob(byId(id).textContent), (c) => c.charCodeAt(0));
@@ -23,70 +45,53 @@ async function inflated(id) {
 /** Unpack what model/live/weights.py packed, and nest it as the modules are. */
 async function loadModel() {
   const buffer = await inflated("weights"), parameters = {};
-  const sizes = facts.tensors.map(({ shape }) => shape.reduce((a, b) => a * b, 1));
-  const floats = facts.tensors.map(({ shape, exact }, i) => exact ? sizes[i] : shape[0]);
-  let at = 0, byte = 4 * floats.reduce((a, b) => a + b, 0);
-  facts.tensors.forEach(({ name, shape, exact }, i) => {
-    let numbers = new Float32Array(buffer, at, floats[i]);
-    at += 4 * floats[i];
+  let at = 0;
+  const next = (Kind, count) => {
+    const numbers = new Kind(buffer, at, count);
+    at += Math.ceil(numbers.byteLength / 4) * 4;
+    return numbers;
+  };
+  for (const { name, shape, exact } of facts.tensors) {
+    const size = shape.reduce((a, b) => a * b);
+    const scales = exact ? null : next(Float32Array, shape[0]);
+    let numbers = next(exact ? Float32Array : Int8Array, size);
     if (!exact) {
-      const scales = numbers, whole = new Int8Array(buffer, byte, sizes[i]);
-      numbers = new Float32Array(sizes[i]);
-      for (let k = 0; k < sizes[i]; k++) numbers[k] = whole[k] * scales[Math.floor(k / shape[1])];
-      byte += sizes[i];
+      const whole = numbers;
+      numbers = new Float32Array(size);
+      for (let i = 0; i < size; i++) numbers[i] = whole[i] * scales[Math.floor(i / shape[1])];
     }
     const path = name.split("."), what = path.pop();
-    const of = path.reduce((found, part, k) =>
-      found[part] ??= /^\d+$/.test(path[k + 1]) ? [] : {}, parameters);
-    of[what] = numbers;
-    if (what === "weight") of.shape = shape;
-  });
+    const module = path.reduce((found, part) => found[part] ??= {}, parameters);
+    Object.assign(module, what === "weight" ? { weight: numbers, shape } : { [what]: numbers });
+  }
   model = new Transformer(facts.config, parameters);
-}
-
-function setText(text) {
-  state.text = text;
-  characters = Array.from(text);
-  ids = characters.map((character) => idOf.get(character) ?? facts.neutral[0]);
-  state.at = bounded(state.at, 0, ids.length);
-}
-
-const unknown = () => [...new Set(characters.filter((character) => !idOf.has(character)))];
-
-/** Where the window begins that predicts the character at a place, and the ids that it reads. */
-const startOf = (at) => at < 1 ? 0 : windowStart(at, block);
-const windowAt = (start) => ids.slice(start, start + block);
-
-/** What is changed in the model, as engine.js asks it; null if nothing is. */
-function change({ off, drag } = state) {
-  return off.size || drag ? { drag, off: (...names) => off.has(names.join(".")) } : null;
 }
 
 /** Reads a window into a cache, a few characters at a time, and only what is new in it. */
 class Reader {
   cache = new Cache(facts.config);
-  changed = "";
+  key = "";
 
-  *read(window, changed = null, key = "") {
-    const { ids: known } = this.cache;
-    let same = known.findIndex((id, i) => id !== window[i]);
-    if (same < 0) same = known.length;
-    this.cache.cut(key === this.changed ? same : 0);
-    this.changed = key;
-    while (known.length < window.length) {
-      model.read(this.cache, window.slice(known.length, known.length + AT_ONCE), changed);
-      yield;
-    }
+  /** Read a few characters more of the first T of a window; return whether some are left. */
+  more(window, change = null, T = window.length) {
+    const { ids: known } = this.cache, { key } = change ?? { key: "" };
+    const same = known.findIndex((id, i) => id !== window[i] || key !== this.key);
+    if (same >= 0) known.length = same;
+    this.key = key;
+    const end = Math.min(T, known.length + AT_ONCE);
+    if (known.length < T) model.read(this.cache, window.slice(known.length, end), change);
+    return known.length < T;
   }
 
   /** The logits after a row, (V). */
   logits(row) {
-    return this.cache.logits.data.subarray(row * V, (row + 1) * V);
+    return this.cache.logits.subarray(row * V, (row + 1) * V);
   }
 
-  /** -log p of each character of a window but its first: (T - 1). */
+  /** -log p of each character of a window that was read so far, but of the first. */
   losses(window) {
-    return window.slice(1).map((id, row) => lossOf(this.logits(row), id));
+    const next = window.slice(1, this.cache.ids.length + 1);
+    return next.map((id, row) => lossOf(this.logits(row), id));
   }
 }
 
@@ -97,37 +102,50 @@ function lossOf(logits, id) {
   return top + Math.log(total) - logits[id];
 }
 
-const [plain, edited] = [new Reader(), new Reader()];   // the model as it is, and as it is changed
-const shown = () => change() ? edited : plain;
+// The model as it is, as it is changed, and as it is tried in idle time.
+const [plain, edited, tried] = [new Reader(), new Reader(), new Reader()];
+const shown = () => edit ? edited : plain;
 
 
-// ---- Work in slices, the most urgent first, so that a key press never waits for long
+// ---- Work in slices, so that a key press never waits for long
 
-const URGENCY = ["text", "maps", "rest", "heads", "why"];
-const jobs = new Map(), turns = new MessageChannel();
+let job;                // a generator, which yields how many milliseconds may pass, or none
+const turns = new MessageChannel();
 
-/** Do the work of a generator, then `done`, instead of earlier work of that name. */
-function work(name, generator, done = () => {}) {
-  jobs.set(name, { generator, done });
-  turns.port2.postMessage(null);
-}
-
-/** Work for some milliseconds; what is urgent may take `longer`. */
-function turn(longer = SLICE) {
-  const began = performance.now();
-  for (const name of URGENCY) {
-    while (jobs.has(name)) {
-      const job = jobs.get(name);
-      if (job.generator.next().done) {
-        if (jobs.get(name) === job) jobs.delete(name);
-        job.done();
-      }
-      if (performance.now() - began > (name === "text" ? longer : SLICE)) {
+/** Do some work in place of earlier work: the first slice of it now. */
+async function work(generator) {
+  job = generator;
+  let end = performance.now() + SLICE;
+  for (const pause of generator) {
+    if (!pause && performance.now() < end) continue;
+    await new Promise((go) => {
+      if (pause) setTimeout(go, pause);
+      else {
+        turns.port1.onmessage = go;
         turns.port2.postMessage(null);
-        return;
       }
-    }
+    });
+    if (job !== generator) return;
+    end = performance.now() + SLICE;
   }
 }
 
-turns.port1.onmessage = () => turn();
+
+// ---- Elements and words
+
+const on = (id, event, act) => byId(id).addEventListener(event, act);
+function button(words, act) {
+  const element = make("button", { type: "button" }, words);
+  element.addEventListener("click", act);
+  return element;
+}
+const sumOf = (numbers) => numbers.reduce((a, b) => a + b, 0);
+const fixed = (x, digits) => x.toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
+const nats = (x, digits = 3) => `${fixed(x, digits)} nats`;
+const share = (p) => p < 5e-5 ? "<\u00a00.01\u00a0%" : `${(100 * p).toFixed(2)}\u00a0%`;
+const codeOf = (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+const nameOf = (i) => idOf.has(characters[i]) ? named(ids[i]) : `unknown ${codeOf(characters[i])}`;
+
+/** A shade for a number from -1 to 1, or for a weight of attention. */
+const shadeOf = (x) => (x < 0 ? blue : orange)[Math.round(255 * Math.min(1, Math.abs(x)))];
+const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(x))];

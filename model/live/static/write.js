@@ -1,38 +1,36 @@
 
 // ==== Write: letter by letter, with the number that is drawn; and the branches as a tree
 
-let tree;               // { text, children }: where writing began, and what was written after it
+const SLIDERS = {       // words, least, most, step
+  temperature: ["Temperature", 0, 2, 0.05], top_k: ["top-k", 1, V, 1],
+  top_p: ["top-p", 0.05, 1, 0.05],
+};
+let tree;               // { whole, text, children }: where writing began, and what came after it
 let leaf;               // where it is now
 
-function drawLetter(u = Math.random()) {
-  const before = ids.slice(), start = startOf(before.length), window = before.slice(start);
-  for (const _ of shown().read(window, change(), change() ? changeKey() : "")); // all of it, now
-  const { temperature, top_k, top_p } = state;
-  const found = draw(shown().logits(window.length - 1), u, temperature, top_k, top_p);
-  return { ...found, u };
+/** Write some letters after the text, as branches of a tree that begins there. */
+function write(count) {
+  if (!ids.length) return;
+  if (state.text !== leaf?.whole) {
+    tree = leaf = { whole: state.text, text: "", children: [] };
+  }
+  for (let n = 1; n < count; n++) grow();
+  take();
 }
 
-/** Write one letter, or the one that is given instead, and show how it was chosen. */
-function writeLetter(instead) {
-  if (!ids.length) return;
-  state.at = ids.length;
-  if (!tree || state.text !== leaf.whole) tree = leaf = { whole: state.text, text: "", children: [] };
-  const { probabilities, drawn, u } = drawLetter(), chosen = instead ?? drawn;
-  const text = facts.characters[chosen], before = leaf;
-  leaf = before.children.find((child) => child.text === text);
-  if (!leaf) before.children.push(leaf = { whole: before.whole + text, text, children: [] });
+/** Draw a letter, or take the one that is given instead, and show how it was chosen. */
+function take(instead) {
+  const before = leaf, { probabilities, drawn, u } = grow(instead), chosen = instead ?? drawn;
   let reached = 0;
-  const bars = [...probabilities.keys()].filter((id) => probabilities[id]).map((id) => {
-    const [low, high] = [reached, reached += probabilities[id]];
-    const row = characterBar(id, probabilities[id], chosen,
-      id === drawn ? ` ← ${fixed(low, 3)} ≤ ${fixed(u, 3)} < ${fixed(high, 3)}` : "");
-    const button = make("button", { type: "button" }, `take ${named(id)}`);
-    button.addEventListener("click", () => {
-      goTo(before);
-      writeLetter(id);
-    });
-    row.append(button);
-    return [probabilities[id], row];
+  const bars = [...probabilities].flatMap((p, id) => {
+    const low = fixed(reached, 3), high = fixed(reached += p, 3);
+    const row = characterBar(id, p, chosen,
+      id === drawn ? ` ← ${low} ≤ ${fixed(u, 3)} < ${high}` : "");
+    row.append(button(`take ${named(id)}`, () => {
+      leaf = before;
+      take(id);
+    }));
+    return p ? [[p, row]] : [];
   });
   byId("drawn").replaceChildren(...bars.sort((a, b) => b[0] - a[0]).slice(0, 12)
     .map(([, row]) => row));
@@ -42,47 +40,49 @@ function writeLetter(instead) {
   goTo(leaf);
 }
 
+/** Draw a letter after the leaf; the leaf moves to it, or to the one that is taken instead. */
+function grow(instead) {
+  const known = idsOf(leaf.whole), window = known.slice(startOf(known.length)), before = leaf;
+  while (shown().more(window, edit));
+  const { temperature, top_k, top_p } = state, u = Math.random();
+  const found = draw(shown().logits(window.length - 1), u, temperature, top_k, top_p);
+  const text = facts.characters[instead ?? found.drawn];
+  leaf = before.children.find((child) => child.text === text);
+  if (!leaf) before.children.push(leaf = { whole: before.whole + text, text, children: [] });
+  return { ...found, u };
+}
+
 /** Show the text of a branch. */
 function goTo(branch) {
   leaf = branch;
-  byId("input").value = branch.whole;
-  setText(branch.whole);
-  state.at = ids.length;
-  typed();
   byId("tree").replaceChildren(drawBranch(tree));
-  remember();
+  update({ text: branch.whole, at: Infinity });
 }
 
 /** A branch as a list: what is written without a choice stands in one line. */
 function drawBranch(branch) {
-  let text = branch.text, end = branch;
+  let end = branch, text = branch.text;
   while (end.children.length === 1) {
     [end] = end.children;
     text += end.text;
   }
-  const button = make("button", { type: "button" }, Array.from(text || "(the text)").map((c) =>
-    idOf.has(c) ? symbol(idOf.get(c)) : c).join(""));
-  if (end.whole === leaf.whole) button.setAttribute("aria-current", "true");
-  button.addEventListener("click", () => goTo(end));
-  return make("ul", {}, make("li", {}, button, ...end.children.map(drawBranch)));
+  const words = Array.from(text, (character) => symbol(idOf.get(character))).join("");
+  const item = button(words || "(the text)", () => goTo(end));
+  if (end === leaf) item.setAttribute("aria-current", "true");
+  return make("ul", {}, make("li", {}, item, ...end.children.map(drawBranch)));
 }
 
-function listenToWriting() {
-  for (const name of ["temperature", "top_k", "top_p"]) {
-    byId(name).addEventListener("input", (event) => {
-      state[name] = Number(event.target.value);
-      showSettings();
-      remember();
-    });
+function fillSliders() {
+  for (const [id, [words, min, max, step]] of Object.entries(SLIDERS)) {
+    const slider = make("input", { type: "range", id, min, max, step });
+    slider.addEventListener("input", () => update({ [id]: Number(slider.value) }));
+    byId("sliders").append(make("label", { class: "select" }, words, slider, make("output")));
   }
-  byId("one").addEventListener("click", () => writeLetter());
-  byId("many").addEventListener("click", () => { for (let n = 0; n < 50; n++) writeLetter(); });
 }
 
-function showSettings() {
-  byId("top_k").max = V;
-  for (const name of ["temperature", "top_k", "top_p"]) {
-    byId(name).value = state[name];
-    byId(`${name}-words`).textContent = String(state[name]);
+function showSliders() {
+  for (const id of Object.keys(SLIDERS)) {
+    byId(id).value = state[id];
+    byId(id).nextSibling.textContent = state[id];
   }
 }

@@ -54,12 +54,12 @@ def typed(page, text):
     """Put a text into the field, as a paste does, and wait until it is read."""
     page.execute_script("""const input = byId('input'); input.value = arguments[0];
         input.setSelectionRange(input.value.length, input.value.length);
-        input.dispatchEvent(new Event('input')); while (jobs.has('text')) turn(1000);""", text)
+        input.dispatchEvent(new Event('input')); for (const _ of job);""", text)
 
 
 def logits_of(page, ids):
     return np.array(page.execute_script("""const reader = new Reader();
-        for (const _ of reader.read(arguments[0]));
+        while (reader.more(arguments[0]));
         return arguments[0].map((_, row) => [...reader.logits(row)]);""", ids))
 
 
@@ -87,7 +87,7 @@ def test_its_logits_and_texts_are_those_of_numpy(driver, tmp_path, monkeypatch, 
         expected = same(np.array(ids)).data
         assert abs(expected - model(np.array(ids)).data).max() > (0 if exact else 1e-3) - exact
     assert abs(expected).max() > 1 and abs(logits_of(page, ids) - expected).max() < 1e-4
-    page.execute_script("state.temperature = 0; for (let n = 0; n < 500; n++) writeLetter();")
+    page.execute_script("state.temperature = 0; write(500);")
     assert of(page, "$('#input').value") == generate(same, tokenizer, "abc", 500, temperature=0)
 
 
@@ -95,7 +95,7 @@ def test_what_is_typed_after_a_change_is_what_is_read_at_once(page, run):
     for text in ("the quick brown fox", "the quack brown fox", "the qu", "fox the quick brown"):
         typed(page, text)
         ids = run.tokenizer.encode(text)[-run.model.config.block_size:]
-        start = of(page, "startOf(state.at)")
+        start = of(page, "start")
         with mg.no_grad():
             expected = run.model(run.tokenizer.encode(text)[start:]).data[-1]
         found = np.array(of(page, "[...plain.logits(plain.cache.ids.length - 1)]"))
@@ -105,9 +105,7 @@ def test_what_is_typed_after_a_change_is_what_is_read_at_once(page, run):
 def test_a_long_texts_loss_is_that_of_python_in_every_window(page, run):
     text = "the quick brown fox runs over the green wood" * 3
     typed(page, text)
-    said = page.execute_async_script("""const done = arguments[0], look = () => jobs.size
-        || !byId('whole-mean').textContent ? setTimeout(look, 50)
-        : done(byId('whole-mean').textContent); look();""")
+    said = of(page, "$('#whole-mean').textContent")
     loss = text_losses(run.model, run.tokenizer.encode(text)).mean()
     assert f"{len(text)} characters" in said and f"{loss:.3f} nats" in said
 
@@ -144,7 +142,7 @@ def test_a_part_that_is_off_adds_nothing_and_its_cost_is_told(driver, tmp_path, 
     model, tokenizer = of_kind(MODERN)
     page = opened_page(driver, tmp_path, model, tokenizer, "hello world")
     for other, off in (("0.mlp", True), ("0.mlp", False), (part, True)):
-        page.execute_script("""setOff(...arguments); while (jobs.has('text')) turn(1000);""",
+        page.execute_script("""setOff(...arguments); for (const _ of job);""",
                             other, off)
     ids = tokenizer.encode("hello world")
     before, after = (text_losses(m, ids).sum() for m in (model, without(model, part)))
@@ -158,7 +156,7 @@ def test_a_dragged_weight_is_set_and_the_rest_shared_out(page):
     typed(page, "the quick")
     before = of(page, "[...lookedAt()]")
     page.execute_script("""state.column = 2; byId('weight').value = 0.75;
-        byId('weight').dispatchEvent(new Event('input')); while (jobs.has('text')) turn(1000);""")
+        byId('weight').dispatchEvent(new Event('input')); for (const _ of job);""")
     after = of(page, "[...lookedAt()]")
     expected = np.array(before) * 0.25 / (1 - before[2])
     expected[2] = 0.75
@@ -167,9 +165,8 @@ def test_a_dragged_weight_is_set_and_the_rest_shared_out(page):
 
 def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, run):
     typed(page, "the quick")
-    page.execute_async_script("""const done = arguments[0], look = () => jobs.size || !worth
-        || !byId('reasons').childElementCount ? setTimeout(look, 50) : done(); look();""")
-    assert np.shape(of(page, "worth")) == (run.model.config.n_layer, run.model.config.n_head)
+    worth = of(page, "maps.map((map) => map.worth)")
+    assert len(worth) == run.model.config.n_layer * run.model.config.n_head and np.std(worth) > 0
     reasons = of(page, "$$('#reasons span[role]').map((x) => x.title)")
     ids = run.tokenizer.encode("the quick")
     other = ids.copy()
@@ -202,8 +199,8 @@ def test_an_unknown_character_is_named_and_not_dropped(page):
 
 def test_another_letter_begins_a_branch(page):
     typed(page, "the")
-    page.execute_script("""writeLetter(1); [...byId('drawn').querySelectorAll('button')].find(
-        (x) => x.textContent !== `take ${named(1)}`).click();""")
+    page.execute_script("""write(1); [...byId('drawn').querySelectorAll('button')].find(
+        (x) => x.textContent !== `take ${named(idOf.get(state.text.at(-1)))}`).click();""")
     assert len(of(page, "$$('#tree button')")) == 3
     page.execute_script("byId('tree').querySelector('button').click()")
     assert of(page, "$('#input').value") == "the"
@@ -217,15 +214,14 @@ def test_back_and_an_address_restore_what_was_seen(page):
     assert json.loads(of(page, "decodeURIComponent(location.hash.slice(1))"))["off"] == ["0.mlp"]
     page.back()
     page.execute_async_script("setTimeout(arguments[0], 300)")
-    assert of(page, "state.off.size") == 0 and of(page, "$('#input').value") == "the quick"
+    assert of(page, "state.off.length") == 0 and of(page, "$('#input').value") == "the quick"
 
 
 def test_a_page_of_text_that_is_pasted_does_not_freeze_it(page):
     text = "the quick brown fox runs over the green wood " * 230
     typed(page, text)
     assert of(page, "ids.length") == len(text)
-    page.execute_async_script("setTimeout(arguments[0], 500)")
-    assert of(page, "jobs.has('text')") is False
+    assert of(page, "strip.coloured === seen.length - 1")
 
 
 def test_hostile_text_changes_nothing_and_nothing_is_fetched(driver, tmp_path, hostile_text):
