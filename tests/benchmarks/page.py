@@ -19,8 +19,7 @@ PRESS = """(async () => {
     for (const [text, caret] of arguments[0]) {
       const began = performance.now();
       const past = () => document.body.offsetHeight && performance.now() - began;
-      input.value = text;
-      input.setSelectionRange(caret, caret);
+      Object.assign(input, { value: text, selectionStart: caret, selectionEnd: caret });
       input.dispatchEvent(new Event("input"));
       times.push([past()]);
       while (strip.coloured < seen.length - 1) await new Promise((go) => setTimeout(go));
