@@ -8,27 +8,25 @@ MOST_BYTES = 750_000        # deflated; a third more in base64, which is 1 MB
 
 
 def counted(ids: np.ndarray, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different 5-grams of a text and how often each occurs, (N,) -> (R, 5), (R,).  They
-    are in the order of their fourth id, then of the third, second and first: those that share their
-    last ids before the fifth lie together."""
+    """Return the different 5-grams of a text, sorted by their last id, then by the one before it,
+    and so on, and how often each occurs: (N,) -> (R, 5), (R,)."""
     if len(ids) < ORDER or vocab_size ** ORDER > 2 ** 62:
         return np.empty((0, ORDER), np.int64), np.empty(0, np.int64)
     powers = vocab_size ** np.arange(ORDER)
     windows = np.lib.stride_tricks.sliding_window_view(ids.astype(np.int64), ORDER)
-    codes = windows[:, [4, 0, 1, 2, 3]] @ powers
-    found, counts = np.unique(codes, return_counts=True)
-    return (found[:, None] // powers % vocab_size)[:, [1, 2, 3, 4, 0]], counts
+    codes, counts = np.unique(windows @ powers, return_counts=True)
+    return codes[:, None] // powers % vocab_size, counts
 
 
 def table(ids: np.ndarray, vocab_size: int) -> tuple[int, float, bytes]:
     """Return how many 5-grams a table holds, the share of the text that they cover, and the table,
-    deflated: five ids and a count a row, of 32 bits each; byte by byte, column after column."""
+    deflated: five columns of ids and one of counts, of 32 bits each."""
     grams, counts = counted(ids, vocab_size)
     order, kept = np.argsort(-counts, kind="stable"), len(grams)
     while True:
         some = np.sort(order[:kept])
-        rows = np.column_stack([grams[some], counts[some]]).astype("<u4")
-        data = zlib.compress(rows.view(np.uint8).reshape(kept, 4 * (ORDER + 1)).T.tobytes(), 9)
+        columns = np.column_stack([grams[some], counts[some]]).astype("<u4").T
+        data = zlib.compress(columns.tobytes(), 9)
         if len(data) <= MOST_BYTES:
             return kept, float(counts[some].sum() / max(1, counts.sum())), data
         kept = int(kept * min(0.95, MOST_BYTES / len(data)))

@@ -8,28 +8,25 @@
 const FNV_BASIS = 0xcbf29ce484222325n, FNV_PRIME = 0x100000001b3n;
 const SINUSOID_SIZE = 0.08, SINUSOID_BASE = 10000, QK_NORM_EPS = 1e-5;
 
-/** x @ y.T + bias: (T, K) and (N, K) -> (T, N).  The rows of y begin `stride` numbers apart.  Four
-    rows of x meet three of y at a time, so that each number that is loaded serves several products;
+/** x @ y.T: (T, K) and (N, K) -> (T, N).  The rows of y begin `stride` numbers apart.  Four rows
+    of x meet three of y at a time, so that each number that is loaded serves several products;
     their twelve sums fit into registers.  What is after the last row is the last row again. */
-function product(x, y, [N, K], bias, stride = K) {
+function product(x, y, [N, K], stride = K) {
   const T = x.length / K, z = new Float32Array(T * N);
   for (let one = 0; one < N; one += 3) {
     const two = Math.min(one + 1, N - 1), three = Math.min(one + 2, N - 1);
     const y1 = one * stride, y2 = two * stride, y3 = three * stride;
-    const bias1 = bias ? bias[one] : 0, bias2 = bias ? bias[two] : 0;
-    const bias3 = bias ? bias[three] : 0;
     for (let a = 0; a < T; a += 4) {
       const b = Math.min(a + 1, T - 1), c = Math.min(a + 2, T - 1), d = Math.min(a + 3, T - 1);
       const xa = a * K, xb = b * K, xc = c * K, xd = d * K;
-      let a1 = bias1, b1 = bias1, c1 = bias1, d1 = bias1;
-      let a2 = bias2, b2 = bias2, c2 = bias2, d2 = bias2;
-      let a3 = bias3, b3 = bias3, c3 = bias3, d3 = bias3;
+      let a1 = 0, a2 = 0, a3 = 0, b1 = 0, b2 = 0, b3 = 0;
+      let c1 = 0, c2 = 0, c3 = 0, d1 = 0, d2 = 0, d3 = 0;
       for (let k = 0; k < K; k++) {
-        const inA = x[xa + k], inB = x[xb + k], inC = x[xc + k], inD = x[xd + k];
         const w1 = y[y1 + k], w2 = y[y2 + k], w3 = y[y3 + k];
-        a1 += inA * w1; b1 += inB * w1; c1 += inC * w1; d1 += inD * w1;
-        a2 += inA * w2; b2 += inB * w2; c2 += inC * w2; d2 += inD * w2;
-        a3 += inA * w3; b3 += inB * w3; c3 += inC * w3; d3 += inD * w3;
+        const va = x[xa + k], vb = x[xb + k], vc = x[xc + k], vd = x[xd + k];
+        a1 += va * w1; b1 += vb * w1; c1 += vc * w1; d1 += vd * w1;
+        a2 += va * w2; b2 += vb * w2; c2 += vc * w2; d2 += vd * w2;
+        a3 += va * w3; b3 += vb * w3; c3 += vc * w3; d3 += vd * w3;
       }
       const za = a * N, zb = b * N, zc = c * N, zd = d * N;
       z[za + one] = a1; z[zb + one] = b1; z[zc + one] = c1; z[zd + one] = d1;
@@ -42,7 +39,8 @@ function product(x, y, [N, K], bias, stride = K) {
 
 /** x @ weight.T + bias + residual: (T, inputs) -> (T, outputs). */
 function linear(x, { weight, bias, shape }, residual) {
-  const y = product(x, weight, shape, bias);
+  const y = product(x, weight, shape), [outputs] = shape;
+  for (let i = 0; bias && i < y.length; i++) y[i] += bias[i % outputs];
   for (let i = 0; residual && i < y.length; i++) y[i] += residual[i];
   return y;
 }
@@ -177,7 +175,7 @@ class MultiHeadAttention {
       const shares = this.weights(cache, head, first, T, change);
       const group = Math.floor(head / this.shared) * D * block_size;
       const values = cache.values[this.layer].subarray(group);
-      const sums = product(shares, values, [D, first + T], null, block_size);
+      const sums = product(shares, values, [D, first + T], block_size);
       for (let i = 0; i < sums.length; i++) {
         mixed[(Math.floor(i / D) * H + head) * D + i % D] = sums[i];
       }
@@ -186,14 +184,13 @@ class MultiHeadAttention {
   }
 }
 
-/** Set one share, and share the rest out as before. */
+/** Set one share, and share the rest out as before, or evenly if nothing was left. */
 function shareOut(shares, column, weight) {
   const rest = 1 - shares[column], others = shares.length - 1;
   if (!others) return;
-  for (let s = 0; s <= others; s++) {
-    shares[s] = s === column ? weight
-      : (1 - weight) * (rest > 0 ? shares[s] / rest : 1 / others);
-  }
+  shares.forEach((share, s) => {
+    shares[s] = s === column ? weight : (1 - weight) * (rest > 0 ? share / rest : 1 / others);
+  });
 }
 
 class MLP {

@@ -53,11 +53,14 @@ async function begin() {
   byId("about").append(...facts.about.map(([name, value]) => make("div", {},
     make("dt", {}, name), make("dd", {}, value))));
   fillParts();
-  fillSliders();
   fillEngine();
   fillNotes();
   listenToParts();
   listenToKeeping();
+  byId("top_k").max = V;
+  for (const name of SLIDERS) {
+    on(name, "input", ({ target }) => update({ [name]: Number(target.value) }));
+  }
   on("one", "click", () => write(1));
   on("many", "click", () => write(50));
   on("input", "input", ({ target: { value, selectionEnd } }) => update({

@@ -81,17 +81,16 @@ function paint(canvas, { layer, head }) {
 function showKeys() {
   const row = queryRow(), column = Math.min(state.column, row);
   const shares = seen.length ? [...lookedAt()] : [];
-  keys.fill(shares.map((p, s) => {
-    const element = option(`${nameOf(start + s)}, ${share(p)}`, glyph(seen[s]));
-    tint(element, shadeOfWeight(p));
-    return element;
-  }), seen.slice(0, row + 1));
-  const place = (i) => `character ${start + i + 1}, ${nameOf(start + i)},`;
+  keys.fill(shares.map((p, s) => tell(letter(s), s, share(p), shadeOfWeight(p))),
+    seen.slice(0, row + 1));
   byId("weight").disabled = row === 0;
   byId("weight").value = shares[column] ?? 0;
-  byId("weight-words").textContent = shares.length
-    ? `${capital(place(row))} looks at ${place(column)} with ${share(shares[column])}.` : "";
-  if (shares.length) keys.choose(column);
+  byId("weight-words").textContent = "";
+  if (!shares.length) return;
+  keys.choose(column);
+  const place = (i) => `character ${start + i + 1}, ${nameOf(start + i)},`;
+  byId("weight-words").textContent = `${capital(place(row))} looks at ${place(column)} with ${
+    share(shares[column])}.`;
 }
 
 /** Try the text without each head in turn. */

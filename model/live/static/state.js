@@ -46,19 +46,15 @@ async function inflated(id) {
 async function loadModel() {
   const buffer = await inflated("weights"), parameters = {};
   let at = 0;
-  const next = (Kind, count) => {
-    const numbers = new Kind(buffer, at, count);
-    at += Math.ceil(numbers.byteLength / 4) * 4;
-    return numbers;
-  };
   for (const { name, shape, exact } of facts.tensors) {
-    const size = shape.reduce((a, b) => a * b);
-    const scales = exact ? null : next(Float32Array, shape[0]);
-    let numbers = next(exact ? Float32Array : Int8Array, size);
+    const size = shape.reduce((a, b) => a * b), floats = exact ? size : shape[0];
+    let numbers = new Float32Array(buffer, at, floats);
+    at += 4 * floats;
     if (!exact) {
-      const whole = numbers;
+      const scales = numbers, whole = new Int8Array(buffer, at, size);
       numbers = new Float32Array(size);
       for (let i = 0; i < size; i++) numbers[i] = whole[i] * scales[Math.floor(i / shape[1])];
+      at += 4 * Math.ceil(size / 4);
     }
     const path = name.split("."), what = path.pop();
     const module = path.reduce((found, part) => found[part] ??= {}, parameters);
@@ -96,56 +92,29 @@ class Reader {
 }
 
 function lossOf(logits, id) {
-  let top = -Infinity, total = 0;
-  for (const value of logits) top = Math.max(top, value);
-  for (const value of logits) total += Math.exp(value - top);
-  return top + Math.log(total) - logits[id];
+  const top = Math.max(...logits);
+  return top + Math.log(logits.reduce((sum, x) => sum + Math.exp(x - top), 0)) - logits[id];
 }
 
 // The model as it is, as it is changed, and as it is tried in idle time.
 const [plain, edited, tried] = [new Reader(), new Reader(), new Reader()];
 const shown = () => edit ? edited : plain;
 
-
-// ---- Work in slices, so that a key press never waits for long
-
-let job;                // a generator, which yields how many milliseconds may pass, or none
+let job;                // what is done: a generator, which yields how many milliseconds may pass
 const turns = new MessageChannel();
 
-/** Do some work in place of earlier work: the first slice of it now. */
+/** Do some work in place of earlier work, in slices, so that no key press waits for long. */
 async function work(generator) {
   job = generator;
   let end = performance.now() + SLICE;
   for (const pause of generator) {
     if (!pause && performance.now() < end) continue;
     await new Promise((go) => {
+      turns.port1.onmessage = go;
       if (pause) setTimeout(go, pause);
-      else {
-        turns.port1.onmessage = go;
-        turns.port2.postMessage(null);
-      }
+      else turns.port2.postMessage(null);
     });
     if (job !== generator) return;
     end = performance.now() + SLICE;
   }
 }
-
-
-// ---- Elements and words
-
-const on = (id, event, act) => byId(id).addEventListener(event, act);
-function button(words, act) {
-  const element = make("button", { type: "button" }, words);
-  element.addEventListener("click", act);
-  return element;
-}
-const sumOf = (numbers) => numbers.reduce((a, b) => a + b, 0);
-const fixed = (x, digits) => x.toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
-const nats = (x, digits = 3) => `${fixed(x, digits)} nats`;
-const share = (p) => p < 5e-5 ? "<\u00a00.01\u00a0%" : `${(100 * p).toFixed(2)}\u00a0%`;
-const codeOf = (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
-const nameOf = (i) => idOf.has(characters[i]) ? named(ids[i]) : `unknown ${codeOf(characters[i])}`;
-
-/** A shade for a number from -1 to 1, or for a weight of attention. */
-const shadeOf = (x) => (x < 0 ? blue : orange)[Math.round(255 * Math.min(1, Math.abs(x)))];
-const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(x))];

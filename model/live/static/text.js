@@ -7,6 +7,38 @@ const strip = listbox(byId("letters"), 0, (i) => {
   if (state.at) say(`${byId("prediction-title").textContent}: ${byId("expected").textContent}`);
 });
 
+const on = (id, event, act) => byId(id).addEventListener(event, act);
+function button(words, act) {
+  const element = make("button", { type: "button" }, words);
+  element.addEventListener("click", act);
+  return element;
+}
+const sumOf = (numbers) => numbers.reduce((a, b) => a + b, 0);
+const fixed = (x, digits) => x.toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
+const nats = (x, digits = 3) => `${fixed(x, digits)} nats`;
+const share = (p) => p < 5e-5 ? "<\u00a00.01\u00a0%" : `${(100 * p).toFixed(2)}\u00a0%`;
+const codeOf = (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+const nameOf = (i) => idOf.has(characters[i]) ? named(ids[i]) : `unknown ${codeOf(characters[i])}`;
+
+/** A shade for a number from -1 to 1, and for a weight of attention. */
+const shadeOf = (x) => (x < 0 ? blue : orange)[Math.round(255 * Math.min(1, Math.abs(x)))];
+const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(x))];
+
+/** The character in row i of the window, as an option of a list, and what is told of it. */
+function letter(i) {
+  const character = characters[start + i], known = idOf.has(character);
+  const element = option("", known ? glyph(seen[i])
+    : make("span", { class: "code" }, codeOf(character)));
+  element.classList.toggle("unknown", !known);
+  return tell(element, i, "not read yet");
+}
+function tell(element, i, words, colour) {
+  element.title = words;
+  element.setAttribute("aria-label", `character ${start + i + 1}, ${nameOf(start + i)}, ${words}`);
+  if (colour) tint(element, colour);
+  return element;
+}
+
 /** Show the state: what is seen first before the rest, and what can wait when nobody types. */
 function* show() {
   fillStrip();
@@ -44,14 +76,10 @@ function* reading(T) {
 /** The window's characters, in the colours that they had until their losses are known. */
 function fillStrip() {
   const before = strip.options, longer = before.length - seen.length - 1;
-  strip.fill([...seen.map((id, i) => {
-    const at = start + i, known = idOf.has(characters[at]), element = option(
-      `character ${at + 1}, ${nameOf(at)}`,
-      known ? glyph(id) : make("span", { class: "code" }, codeOf(characters[at])));
-    element.classList.toggle("unknown", !known);
+  strip.fill([...seen.map((_, i) => letter(i)), option("what comes after", "▸")], seen);
+  strip.options.forEach((element, i) => {
     element.style.cssText = before[i + longer]?.style.cssText ?? "";
-    return element;
-  }), option("what comes after", "▸")], seen);
+  });
   strip.choose(state.at - start);
   strip.coloured = 0;
   byId("loss-legend").querySelector(".ramp").style.background = gradient(
@@ -69,16 +97,15 @@ function fillStrip() {
 function tintStrip() {
   const before = plain.losses(seen), now = shown().losses(seen);
   for (; strip.coloured < Math.min(before.length, now.length); strip.coloured++) {
-    const i = strip.coloured, element = strip.options[i + 1], at = start + i + 1;
-    const x = edit ? now[i] - before[i] : now[i], words = edit ? "worse by" : "loss";
-    tint(element, shadeOf(edit ? x / 2 : x / EVEN_LOSS));
-    element.setAttribute("aria-label", `character ${at + 1}, ${nameOf(at)}, ${words} ${nats(x)}`);
+    const i = strip.coloured, element = strip.options[i + 1], worse = now[i] - before[i];
+    if (edit) tell(element, i + 1, `worse by ${nats(worse)}`, shadeOf(worse / 2));
+    else tell(element, i + 1, `loss ${nats(now[i])}`, shadeOf(now[i] / EVEN_LOSS));
   }
 }
 
 /** What is expected at the chosen place, by the whole model and after each block. */
 function showPrediction() {
-  const row = state.at - 1 - start, came = ids[state.at];
+  const row = state.at - 1 - start, came = ids[state.at], C = facts.config.n_embd;
   byId("prediction-title").textContent = row < 0
     ? "Nothing comes before the first character, so nothing is predicted"
     : came === undefined ? "After the text the model expects"
@@ -89,7 +116,6 @@ function showPrediction() {
   const [p, before] = [shown(), plain].map((reader) => softmax(reader.logits(row).slice()));
   byId("expected").append(...likeliest(p, 8, came).map((id) => characterBar(id, p[id], came,
     edit && ` (${share(before[id])} unchanged)`)));
-  const C = facts.config.n_embd;
   byId("blocks").append(...shown().cache.stream.map((x, depth) => {
     const q = softmax(model.output(x.slice(row * C, (row + 1) * C)));
     return make("tr", {}, make("th", { scope: "row" }, depth ? `after block ${depth}` : "at first"),

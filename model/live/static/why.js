@@ -1,38 +1,36 @@
 
 // ==== Why this letter, and what counting expects
 
+const reasons = listbox(byId("reasons"), 0, (i) => {
+  reasons.choose(i);
+  byId("reason").textContent = capital(reasons.options[i].ariaLabel);
+});
+
 /** The prediction with each earlier character replaced in turn, from the last one on. */
 function* explain() {
-  const row = state.at - 1 - start, logits = plain.logits(row);
+  const row = state.at - 1 - start, logits = plain.logits(row), window = seen.slice(0, row + 1);
   const came = ids[state.at] ?? likeliest(logits, 1)[0], before = lossOf(logits, came);
   byId("why-title").textContent = `Why ${quoted(came)} in place ${state.at + 1}?`;
-  const marks = seen.slice(0, row + 1).map((id, s) => make("span", { role: "listitem",
-    "aria-label": `${nameOf(start + s)}: not tried yet` }, glyph(id)));
-  byId("reasons").replaceChildren(...marks);
+  reasons.fill(window.map((_, s) => letter(s)), window);
   for (let s = row; s >= 0; s--) {
-    const other = seen.slice(0, row + 1);
-    other[s] = facts.neutral[other[s] === facts.neutral[0] ? 1 : 0];
+    const other = window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
     while (tried.more(other)) yield;
     const lost = lossOf(tried.logits(row), came) - before;
-    tint(marks[s], shadeOf(lost / 2));
-    marks[s].title = nats(lost, 2);
-    marks[s].setAttribute("aria-label", `${nameOf(start + s)}: ${nats(lost, 2)}`);
+    tell(reasons.options[s], s, nats(lost, 2), shadeOf(lost / 2));
     yield;
   }
 }
 
-
 // ---- The counted rival: 5-grams of the training text, interpolated (Witten & Bell 1991, method C)
 
-let grams;              // five ids and a count a row; column after column
+let grams;              // six columns: five ids and how often they occur
 
 async function loadCounts() {
-  const bytes = new Uint8Array(await inflated("grams")), n = facts.grams.kept;
-  grams = Array.from({ length: 6 }, (_, column) => Uint32Array.from({ length: n }, (_, row) =>
-    [3, 2, 1, 0].reduce((sum, byte) => 256 * sum + bytes[(4 * column + byte) * n + row], 0)));
-  byId("rival-words").textContent = n ? `Counted on the text it was trained on: ${whole(n)} `
-    + `different 5-grams, ${(100 * facts.grams.share).toFixed(1)} % of it.`
-    : `There are no counts beside it, because ${facts.grams.missing}.`;
+  const numbers = new Uint32Array(await inflated("grams")), { kept, share, missing } = facts.grams;
+  grams = [0, 1, 2, 3, 4, 5].map((column) => numbers.subarray(column * kept, (column + 1) * kept));
+  byId("rival-words").textContent = missing ? `There are no counts beside it, because ${missing}.`
+    : `Counted on the text it was trained on: ${whole(kept)} different 5-grams, ${
+      (100 * share).toFixed(1)} % of it.`;
 }
 
 /** What counts expect after some ids, (V): after none of them, the last one, the last two ... */

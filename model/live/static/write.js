@@ -1,10 +1,7 @@
 
 // ==== Write: letter by letter, with the number that is drawn; and the branches as a tree
 
-const SLIDERS = {       // words, least, most, step
-  temperature: ["Temperature", 0, 2, 0.05], top_k: ["top-k", 1, V, 1],
-  top_p: ["top-p", 0.05, 1, 0.05],
-};
+const SLIDERS = ["temperature", "top_k", "top_p"];
 let tree;               // { whole, text, children }: where writing began, and what came after it
 let leaf;               // where it is now
 
@@ -21,19 +18,17 @@ function write(count) {
 /** Draw a letter, or take the one that is given instead, and show how it was chosen. */
 function take(instead) {
   const before = leaf, { probabilities, drawn, u } = grow(instead), chosen = instead ?? drawn;
-  let reached = 0;
-  const bars = [...probabilities].flatMap((p, id) => {
-    const low = fixed(reached, 3), high = fixed(reached += p, 3);
-    const row = characterBar(id, p, chosen,
-      id === drawn ? ` ← ${low} ≤ ${fixed(u, 3)} < ${high}` : "");
+  const low = sumOf(probabilities.slice(0, drawn)), high = low + probabilities[drawn];
+  const some = likeliest(probabilities, 12, drawn).filter((id) => probabilities[id]);
+  byId("drawn").replaceChildren(...some.map((id) => {
+    const row = characterBar(id, probabilities[id], chosen,
+      id === drawn && ` ← ${fixed(low, 3)} ≤ ${fixed(u, 3)} < ${fixed(high, 3)}`);
     row.append(button(`take ${named(id)}`, () => {
       leaf = before;
       take(id);
     }));
-    return p ? [[p, row]] : [];
-  });
-  byId("drawn").replaceChildren(...bars.sort((a, b) => b[0] - a[0]).slice(0, 12)
-    .map(([, row]) => row));
+    return row;
+  }));
   byId("drawn-title").textContent = instead === undefined
     ? `The number drawn is ${fixed(u, 4)}: it falls on ${quoted(drawn)}`
     : `You took ${quoted(chosen)}; the number ${fixed(u, 4)} would have drawn ${quoted(drawn)}`;
@@ -72,17 +67,9 @@ function drawBranch(branch) {
   return make("ul", {}, make("li", {}, item, ...end.children.map(drawBranch)));
 }
 
-function fillSliders() {
-  for (const [id, [words, min, max, step]] of Object.entries(SLIDERS)) {
-    const slider = make("input", { type: "range", id, min, max, step });
-    slider.addEventListener("input", () => update({ [id]: Number(slider.value) }));
-    byId("sliders").append(make("label", { class: "select" }, words, slider, make("output")));
-  }
-}
-
 function showSliders() {
-  for (const id of Object.keys(SLIDERS)) {
-    byId(id).value = state[id];
-    byId(id).nextSibling.textContent = state[id];
+  for (const name of SLIDERS) {
+    byId(name).value = state[name];
+    byId(name).nextElementSibling.textContent = state[name];
   }
 }
