@@ -25,7 +25,7 @@ def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]
         views.append({"maps": maps, "across": 0, "chosen": 0})
         body.append(f'<div class="maps" id="maps-{len(views)}"></div>')
     for n, station in enumerate(stations, 1):
-        nav[f"station-{n}"] = str(n)
+        nav[f"station-{n}"] = f"{n} {station.short}"
         body += [f'<section id="station-{n}" aria-labelledby="title-{n}">',
                  f'<h2 id="title-{n}">{n}. {escape(station.title)}</h2>',
                  f'<p class="hint">about {number_of(station.minutes, "minute")}</p>']
@@ -34,7 +34,7 @@ def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]
             if is_map:
                 tables = list(some)
                 body += _code(tables)
-                draw([labelled(*table[:4], *table.axes, most=_most(table)) for table in tables])
+                draw([labelled(*table[:4], *table.axes) for table in tables])
             else:
                 for part in some:
                     body += _table(part) if isinstance(part, Table) else _prose(part)
@@ -42,14 +42,10 @@ def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]
             draw(trained[station])
         body += ['<details class="question"><summary>',
                  f"{escape(' '.join(paragraphs(question.text)))}</summary>",
-                 *_prose(question.answer), "</details>", "</section>"]
+                 *_prose(question.answer), "</details>",
+                 f'<p class="hint">To read next: {escape(station.read)}</p>', "</section>"]
     body += _prose(END)
     return shell(TITLE, nav, "\n".join(body) + "\n", views, FILES, "python -m model.walk --page")
-
-
-def _most(table: Table) -> float | None:
-    """Return the number that gets the full colour: 1 for weights, None for the largest number."""
-    return 1.0 if "weights" in table.title.lower() else None
 
 
 def _code(tables: Sequence[Table]) -> Iterator[str]:

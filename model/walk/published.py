@@ -1,4 +1,4 @@
-"""Six word vectors and the weights of three examples of attention, as they were published.
+"""Six word vectors and the weights of two examples of attention, as they were published.
 
 The walk computes with them, and the tests compare what comes out with the tables that were
 published with them.  Every array is in float64.
@@ -17,18 +17,6 @@ WORDS = np.array([[0.43, 0.15, 0.89],       # Your
                   [0.22, 0.58, 0.33],       # with
                   [0.77, 0.25, 0.10],       # one
                   [0.05, 0.80, 0.55]])      # step
-
-# A single head that looks at all words.  A word is a row, and its query is word @ W_QUERY: a column
-# of the matrix makes a channel of the query.  Shapes (C, D).
-W_QUERY = np.array([[0.29611194, 0.51656228, 0.25167072],
-                    [0.68855679, 0.07397246, 0.86652195],
-                    [0.13657987, 0.10247904, 0.18405646]])
-W_KEY = np.array([[0.72644675, 0.31525391, 0.68710667],
-                  [0.07563531, 0.19663817, 0.31641197],
-                  [0.40174013, 0.11856830, 0.82739538]])
-W_VALUE = np.array([[0.38208443, 0.66049385, 0.85357177],
-                    [0.59315300, 0.63672537, 0.98262936],
-                    [0.27449530, 0.65837562, 0.27754194]])
 
 # One causal head of three channels, or three causal heads of one channel each.  The matrices are
 # stored as in `model.layers.Linear` and in PyTorch, (outputs, inputs): a row makes a channel, and

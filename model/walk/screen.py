@@ -26,6 +26,7 @@ def screen(stations: Sequence[Station], number: int) -> str:
     for part in station.parts():
         text = f"Question: {part.text}" if isinstance(part, Question) else part
         lines += [*(table(part) if isinstance(part, Table) else prose(text)), ""]
+    lines += [f"To read next: {station.read}", ""]
     return "\n".join(lines)
 
 

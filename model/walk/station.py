@@ -32,14 +32,16 @@ class Question(NamedTuple):
 class Station(NamedTuple):
     """A station: `parts` returns its paragraphs and tables, and last its question."""
     title: str
+    short: str                      # its name in a row of links
     minutes: int                    # that a reader needs
+    read: str                       # what to read next: "name in file"
     parts: Callable[[], list[str | Table | Question]]
 
 
-def station(title: str, minutes: int) -> Callable[[Callable], Station]:
+def station(title: str, short: str, minutes: int, read: str) -> Callable[[Callable], Station]:
     """Make a station of the function that yields its parts."""
     def make(parts: Callable[[], Iterator[str | Table | Question]]) -> Station:
-        return Station(title, minutes, functools.cache(lambda: list(parts())))
+        return Station(title, short, minutes, read, functools.cache(lambda: list(parts())))
     return make
 
 
@@ -68,8 +70,9 @@ class Trace(Watcher):
         return [value for name, value, _ in self.made if name == op][nth]
 
     def table(self, title: str, made: Tensor | np.ndarray, rows: Sequence[str],
-              columns: Sequence[str], axes: tuple[str, str] | None = None) -> Table:
+              columns: Sequence[str], axes: tuple[str, str] | None = None, digits: int = 4
+              ) -> Table:
         """Return a table of a matrix, or a row, that was made inside `with`."""
         value = made.data if isinstance(made, Tensor) else made
         line = next(line for _, other, line in self.made if other is value)
-        return Table(title, np.atleast_2d(value), rows, columns, line, axes=axes)
+        return Table(title, np.atleast_2d(value), rows, columns, line, digits, axes)

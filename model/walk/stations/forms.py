@@ -9,7 +9,7 @@ from model.walk.station import Question, Table, Trace, station
 from model.walk.stations.one_head import CHANNELS, HOLDS, LOOKS, NAMES, published_head, single
 
 
-@station("Columns or rows", minutes=4)
+@station("Columns or rows", "Columns", 4, read="ColumnAttention in model/variants/forms.py")
 def columns():
     x, layer = single(WORDS), ColumnAttention(3, 3)
     layer.load_state_dict(published_head().state_dict())
@@ -31,7 +31,7 @@ def columns():
         decide on one form before you write a mask.""")
 
 
-@station("One key at a time", minutes=8)
+@station("One key at a time", "Sums", 8, read="IterativeAttention in model/variants/forms.py")
 def one_by_one():
     x, head = single(WORDS), published_head()
     query, keys, values = head.query(x)[5:], head.key(x), head.value(x)
@@ -47,7 +47,9 @@ def one_by_one():
         Must a query see all keys at once?  No: attention can read one key and its value at a time,
         and forget them.  For each query it keeps the largest score so far, the sum of the powers
         of e, and the sum of the values, each times its power.  The second sum divided by the first
-        is the context vector of what was read.
+        is the context vector of what was read, with s for scores and v for values:
+
+            (e^s1 * v1 + e^s2 * v2 + ...) / (e^s1 + e^s2 + ...)
 
         Powers are taken of a score minus the largest score, so that none can become too large for
         a computer.  When a key brings a new largest score, both sums are first made smaller, by e
@@ -57,10 +59,10 @@ def one_by_one():
     yield Table("After each key", rows, NAMES,
                 ["score", "largest", "sum", *(f"context {c}" for c in CHANNELS)], sums[-1][1])
     yield """
-        The last row is the context vector of "step" in station 4.  No table of scores was stored.
-        This is how attention over very long texts is computed.
+        The last row is the context vector of "step" in station 4.  The square of T x T scores was
+        never stored: each of T queries keeps D + 2 numbers.  So attention can read very long texts.
 
-        A program that writes text uses another saving.  It gets one new word at a time, and each
+        A program that writes text saves something else.  It gets one new word at a time, and each
         new query must see all keys and values so far.  So it keeps these, instead of computing
         them again for each word; python -m model.sample does so."""
     yield Question(
@@ -69,7 +71,8 @@ def one_by_one():
         an old query again: its word has looked, and has its context vector.""")
 
 
-@station("Queries from another sequence", minutes=7)
+@station("Queries from another sequence", "Crossed", 7,
+         read="CrossAttention in model/variants/heads.py")
 def crossed():
     asking = [4, 5, 2]                      # one, step, starts
     layer = CrossAttention(3, 3)
@@ -89,11 +92,10 @@ def crossed():
         There is no mask: the other sentence is known from its first word to its last."""
     yield trace.table("Context vectors", output, names, CHANNELS, HOLDS)
     yield """
-        With matrices that nobody trained, such a table says little.  In a trained model it shows
-        what was learnt.  The command python -m model.reverse trains a model that reads a string
-        and writes it in reverse.  The first letter that it writes must look at the last letter of
-        the string, the second at the last but one.  The page of this walk (python -m model.walk
-        --page) shows these weights at this place: the diagonal runs the wrong way."""
+        In a trained model such a table shows what was learnt.  python -m model.reverse trains one
+        that reads a string and writes it in reverse.  The first letter that it writes must look at
+        the last letter of the string, the second at the last but one.  The page of this walk
+        (python -m model.walk --page) shows these weights here: the diagonal runs the wrong way."""
     yield Question(
         """In a model that reverses strings, the string looks at itself, the answer looks at itself,
         and the answer looks at the string.  Which of the three needs a causal mask?""",

@@ -21,7 +21,7 @@ def three_heads() -> MultiHeadAttention:
     return layer
 
 
-@station("One head, many heads", minutes=10)
+@station("One head, many heads", "Heads", 10, read="split in model/attention.py")
 def heads():
     x, head, layer = single(WORDS), published_head(), three_heads()
     queries, keys, values = head.query(x), head.key(x), head.value(x)
@@ -32,14 +32,13 @@ def heads():
         output = layer(x)
     yield """
         A head has one table of weights, so each word has one way to look at the others.  Language
-        needs more: a verb looks for its noun, a pronoun for what it stands for, a closing bracket
-        for the opening one.  So several heads work side by side, each with its own queries, keys
-        and values.
+        needs more: a verb looks for its noun, a pronoun for what it stands for.  So several heads
+        work side by side, each with its own queries, keys and values.
 
         Let us split our head into three.  Head 1 takes the first channel of queries, keys and
         values, head 2 the second, head 3 the third.  D is now 1.  The matrices have the same
         numbers as before, but there are three tables of weights.  Here is the last row of each:
-        how "step" looks at the words.  (Again nothing is trained, so they differ little.)"""
+        how "step" looks at the words."""
     yield Table('The weights of "step"', np.stack([w.data[5] for _, w in found]), HEADS, NAMES,
                 axes=("head", "key"))
     yield "Each head returns context vectors of one channel.  They are put side by side:"
@@ -51,13 +50,13 @@ def heads():
                 [f"makes {c}" for c in CHANNELS], [*HEADS, "bias"], digits=5)
     yield trace.table("Output", output, NAMES, CHANNELS, HOLDS)
     yield """
-        (MultiHeadAttention in model/attention.py made this table.  It is what the model trains
-        with: it keeps the matrices of all heads in one, so that one product makes all queries,
-        keys and values.)
+        (MultiHeadAttention in model/attention.py made this table.  It trains with a batch, several
+        texts at once, which is one more axis in front: here 1 text.  One product makes the queries
+        of all heads, of the shape [1, 6, 3].  They are split by heads, [1, 6, 3, 1], and words and
+        heads are exchanged, [1, 3, 6, 1]: then each text and head has a table of its own.)
 
-        There is another way to see the output matrix.  Its first column belongs to head 1, the
-        second to head 2, the third to head 3.  A head's number times its column is what this head
-        adds to the output.  For "journey":"""
+        Each column of the output matrix belongs to a head.  A head's number times its column is
+        what this head adds to the output.  For "journey":"""
     yield Table('What each head adds to the output of "journey"',
                 np.vstack([contexts.data[1][:, None] * OUT_WEIGHT.T, OUT_BIAS, output.data[1]]),
                 [*HEADS, "bias", "sum"], CHANNELS)
@@ -70,7 +69,8 @@ def heads():
         word.""")
 
 
-@station("Values go down and up", minutes=8)
+@station("Values go down and up", "Rank", 8,
+         read="LowRankValueAttention in model/variants/forms.py")
 def ranks():
     C, D = 12_288, 128
     layer = LowRankValueAttention(3, 1, 3)
@@ -83,9 +83,8 @@ def ranks():
         output = layer(single(WORDS))
     yield """
         Follow a word's value through head 1 of the last station.  First a row of the matrix for
-        values makes one number of the three channels.  In the end, a column of the output matrix
-        spreads this number over three channels again.  The first step goes down in size and is
-        called value-down, the second one goes up and is called value-up."""
+        values makes one number of three: value-down.  In the end, a column of the output matrix
+        makes three numbers of this one: value-up."""
     yield Table("Value-down of head 1", VALUE_WEIGHT[:1], ["down"], FROM)
     yield Table("Value-up of head 1", OUT_WEIGHT[:, :1], TO, ["up"])
     yield """
@@ -116,4 +115,6 @@ def ranks():
         "How many times larger than a matrix for queries is a full value matrix?",
         f"""{C * C // tally["query"]} times, as {C:,} is {C // D} * {D}: {C * C:,} numbers in each
         head.  Down and up have {tally["query"]:,} each.  All of attention is then
-        {96 * 96 * of_a_head:,}, a third of GPT-3's 175 billion.""")
+        {96 * 96 * of_a_head:,}, a third of GPT-3's 175 billion.  The other two thirds,
+        {96 * 2 * C * 4 * C / 1e9:.0f} billion, are in the MLPs of station 13: in each layer, two
+        matrices of {C:,} * {4 * C:,}.""")

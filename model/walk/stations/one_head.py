@@ -7,9 +7,9 @@ import minigrad as mg
 from minigrad import Tensor
 from model.attention import causal_mask
 from model.variants.heads import CausalAttention
-from model.walk.published import (KEY_WEIGHT, QUERY_WEIGHT, SENTENCE, VALUE_WEIGHT, W_KEY, W_QUERY,
-                                  W_VALUE, WORDS)
+from model.walk.published import KEY_WEIGHT, QUERY_WEIGHT, SENTENCE, VALUE_WEIGHT, WORDS
 from model.walk.station import Question, Table, Trace, station
+from model.walk.stations.purpose import made_by_hand
 
 NAMES = SENTENCE.split()
 CHANNELS = ["1", "2", "3"]
@@ -30,14 +30,13 @@ def published_head() -> CausalAttention:
     return head
 
 
-@station("Words look at words", minutes=10)
+@station("Words look at words", "Words", 10, read="softmax in minigrad/formulas.py")
 def alike():
     x = single(WORDS)
     with Trace() as trace:
         scores = x @ x.T
         weights = mg.softmax(scores)
         context = weights @ x
-    powers = np.exp(scores.data[1])
     yield """
         A language model reads some words and predicts the next one.  For that, each word must
         learn something of the others: "it" must find the word that it stands for.  The part of a
@@ -45,46 +44,47 @@ def alike():
         step, with numbers that you can work out on paper.
 
         A computer cannot multiply words.  So each word gets a row of numbers, its embedding.
-        Here are six words with three numbers each; the places of the numbers are called channels.
-        A model learns its numbers, and has hundreds of channels.  These are made up, and three
-        are enough to follow."""
+        (What gets one is called a token: a word, a part of a word, or a letter.)  The places of
+        the numbers are called channels.  A model has hundreds of channels, and learns the numbers.
+        Here are six words, with three numbers each that are made up."""
     yield Table("The embeddings", WORDS, NAMES, CHANNELS, digits=2, axes=HOLDS)
     yield """
+        Think of a row as an arrow.  In a model, words of similar meaning point in similar
+        directions.  Here the angle between "journey" and "starts" is 1.5 degrees, and between
+        "one" and "step" it is 68 degrees.
+
         How well do two words go together?  Multiply their numbers channel by channel, and add the
-        products.  This sum is called the dot product of two rows.  It is large if both rows have
-        large numbers in the same channels.  For "journey" and "starts":
+        products.  This sum is called the dot product of two rows.  For "journey" and "starts":
 
             0.55 * 0.57 + 0.87 * 0.85 + 0.66 * 0.64 = 1.4754
 
         Such a number is called a score.  The product of two tables, written @, holds many of them:
         in row i and column j it has the dot product of row i of the first table and column j of
         the second.  x.T is the table x with rows and columns exchanged, so x @ x.T holds the
-        scores of all pairs.  Below, you see the line of source that computed them, and its place:
+        scores of all pairs.  Above the table is the line of source that computed it, and its place:
         the file, and the number of the line."""
     yield trace.table("Scores", scores, NAMES, NAMES, ("word", "word"))
     yield """
-        Rows with large numbers have large scores: "with" goes better with "journey" than with
-        itself.  That is fine.  We do not ask how alike two words are, but how much one of them
-        should count for the other.
+        A dot product is the product of both lengths and the cosine of the angle.  So long rows
+        have large scores: "with" goes better with "journey" than with itself.
 
-        So we turn the scores of a row into shares, which are positive and add up to 1.  Scores can
-        be negative, so we cannot just divide them by their sum.  We first take e (2.718...) to the
-        power of each score, which is always positive, and then divide by the sum of these powers.
-        This is called softmax.  For "journey":"""
+        Now we turn the scores of a row into shares, which are positive and add up to 1.  Scores
+        can be negative.  So we first take e (2.718...) to the power of each score, which is always
+        positive, and then divide by the sum of these powers.  This is called softmax."""
     yield Table('Softmax of the row of "journey"',
-                np.stack([scores.data[1], powers, weights.data[1]]),
+                np.stack([scores.data[1], np.exp(scores.data[1]), weights.data[1]]),
                 ["score", "e to its power", "divided by their sum"], NAMES)
     yield "Each row in its turn gives a row of shares.  They are called attention weights."
     yield trace.table("Weights", weights, NAMES, NAMES, LOOKS)
     yield """
         Finally, each word gets a new row: the mean of all embeddings, in which each counts with
         its weight.  For "journey", it is 0.1385 times the row of "Your", plus 0.2379 times its
-        own row, and so on.  The new row also holds something of the other words.  It is called the
-        context vector."""
+        own row, and so on.  The new row is called the context vector."""
     yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
     yield """
-        These six rows are much alike, because all weights lie between 0.09 and 0.24.  And a
-        model could learn nothing here except the embeddings.  The next station adds that."""
+        All of it is one formula, softmax(X X^T) X, where X^T is x.T.  With T words of C channels, X
+        is T x C, here 6 x 3.  X X^T is T x T.  The result is T x C again: as many rows, as long.
+        But nothing in it can be learnt, except the embeddings.  The next station adds that."""
     yield Question(
         """The table of scores is symmetric: the score of "journey" and "starts" is the score of
         "starts" and "journey".  Is the table of weights symmetric as well?""",
@@ -93,51 +93,44 @@ def alike():
         of {weights.data[1, 2]:.4f}, and "starts" gives "journey" {weights.data[2, 1]:.4f}.""")
 
 
-@station("Queries, keys and values", minutes=12)
+@station("Queries, keys and values", "Roles", 14, read="SelfAttention in model/variants/heads.py")
 def roles():
-    journey, (w_query, w_key, w_value) = single(WORDS[1]), map(single, (W_QUERY, W_KEY, W_VALUE))
     head, x = published_head(), single(WORDS)
     with Trace() as trace:
-        query = journey @ w_query
-        key = journey @ w_key
-        value = journey @ w_value
         queries, keys, values = head.query(x), head.key(x), head.value(x)
         scores = queries @ keys.T
     yield """
-        In the first station a word had one row for everything.  But a word plays three roles.  It
-        looks for other words, it is found by them, and it hands something over to those who found
-        it.  These roles differ: "starts" looks for what starts, and should find "journey";
-        "journey" need not look for "starts".
+        In the first station a word had one row for everything.  But a word plays three roles, as
+        things do in a search:
 
-        So each word gets three rows: a query (what it looks for), a key (by what it is found) and
-        a value (what it hands over).  A head of attention makes them from the embedding.  It has a
-        matrix for each role, which is a table of learnt numbers:"""
-    rows = [f"channel {c}" for c in CHANNELS]
-    for name, matrix in (("queries", W_QUERY), ("keys", W_KEY), ("values", W_VALUE)):
-        yield Table(f"The matrix for {name}", matrix, rows, CHANNELS, digits=5)
-    yield """
-        The product of an embedding and a matrix has a dot product for each column.  The first
-        number of the query of "journey" is
+            query   what is searched for      "Which adjectives stand near me?"
+            key     how a thing is labelled   "I am an adjective."
+            value   what one gets             "soft"
 
-            0.55 * 0.29611 + 0.87 * 0.68856 + 0.66 * 0.13658 = 0.8520..."""
-    for name, made in (("query", query), ("key", key), ("value", value)):
-        yield trace.table(f'The {name} of "journey"', made, [name], CHANNELS)
+        So each word gets three rows.  A head of attention makes them with three matrices, which are
+        tables of numbers.  Each row of a matrix makes one number: its dot product with the
+        embedding of the word."""
+    yield from made_by_hand()
     yield """
-        This head looked at one word only.  For the rest of the walk we take the matrices of
-        another head.  They were drawn at random, as those of every model are before it is
-        trained.  Here a row of the matrix, and not a column, makes a channel; PyTorch stores
-        matrices in this way, and so does minigrad."""
-    for name, matrix in (("queries", QUERY_WEIGHT), ("keys", KEY_WEIGHT), ("values", VALUE_WEIGHT)):
-        yield Table(f"The matrix for {name} of the second head", matrix,
-                    [f"makes {c}" for c in CHANNELS], rows, digits=5)
+        Now "creature" is soft and coloured.  In a model, nobody writes the matrices: they are drawn
+        at random, and training changes them.  From here on we use such a head for our six words:"""
+    yield Table("Random matrices", np.concatenate([QUERY_WEIGHT, KEY_WEIGHT, VALUE_WEIGHT]),
+                [f"{role} {c}" for role in ("query", "key", "value") for c in CHANNELS],
+                [f"channel {c}" for c in CHANNELS], digits=5)
     yield """
-        A product with the whole table of embeddings makes the rows of all six words at once.
-        (The line of source can also add a bias and a residual.  Here it has none.)"""
+        The first row and the row of "journey" make the first number of its query:
+
+            0.55 * -0.23543 + 0.87 * 0.01912 + 0.66 * -0.28675 = -0.3021
+
+        A product with the whole table of embeddings makes the rows of all six words at once.  With
+        a matrix W in this form it is written x @ W.T.  Some books exchange rows and columns of W,
+        and write x @ W; the three products are the same.  (The line of source can also add a bias
+        and a residual.  Here it has none.)"""
     yield trace.table("Queries", queries, NAMES, CHANNELS, HOLDS)
     yield trace.table("Keys", keys, NAMES, CHANNELS, HOLDS)._replace(line=None)
     yield trace.table("Values", values, NAMES, CHANNELS, HOLDS)._replace(line=None)
     yield """
-        The scores are now the dot products of all queries and all keys.  A row belongs to a query:
+        The scores are the dot products of all queries and all keys.  A row belongs to a query:
         to the word that looks.  A column belongs to a key: to the word that is found."""
     yield trace.table("Scores", scores, NAMES, NAMES, LOOKS)
     one, other = scores.data[1, 2], scores.data[2, 1]
@@ -145,24 +138,23 @@ def roles():
         "This table of scores is not symmetric.  What has changed since the first station?",
         f"""There, both words of a pair played the same role.  Here, "journey" looks for "starts"
         with its query, and meets the key of "starts"; the score is {one:.4f}.  When "starts" looks
-        for "journey", the query of "starts" meets the key of "journey", which are different rows;
-        the score is {other:.4f}.""")
+        for "journey", its own query meets the key of "journey"; the score is {other:.4f}.""")
 
 
-@station("Scores are divided by the square root of D", minutes=8)
+@station("Scores are divided by the square root of D", "Scaling", 8,
+         read="softmax_vjp in minigrad/formulas.py")
 def scaling():
     head, x = published_head(), single(WORDS)
     scores = head.query(x) @ head.key(x).T
     with Trace() as trace:
         scaled = scores / math.sqrt(3)
         weights = mg.softmax(scaled)
-    rng, sizes, largest = np.random.default_rng(0), (4, 64, 1024), []
-    for D in sizes:
-        queries, keys = rng.standard_normal((1000, 1, D)), rng.standard_normal((1000, 6, D))
-        drawn = (queries @ keys.swapaxes(1, 2))[:, 0]
-        largest.append([drawn.std(), *(mg.softmax(Tensor(s)).data.max(axis=1).mean()
-                                       for s in (drawn, drawn / D ** 0.5, drawn / D))])
-    largest, names = np.array(largest), [f"D = {D:,}" for D in sizes]
+    r, sizes = np.random.default_rng(0).standard_normal, (4, 64, 1024)
+    drawn = [(r((1000, 1, D)) @ r((1000, 6, D)).swapaxes(1, 2))[:, 0] for D in sizes]
+    y = np.array([[mg.softmax(Tensor(s / by)).data.max(axis=1) for by in (1, math.sqrt(D), D)]
+                  for s, D in zip(drawn, sizes)])
+    names = [f"D = {D:,}" for D in sizes]
+    ways = ["scores as they are", "divided by root D", "divided by D"]
     yield """
         D is the number of channels of a query and a key.  A score is a sum of D products, so with
         many channels scores lie far apart.  How far?  If the numbers are drawn at random, some
@@ -171,31 +163,35 @@ def scaling():
 
         Let us try it with 1,000 random queries and six random keys for each.  The standard
         deviation says how far numbers typically lie from their mean."""
-    yield Table("How far apart the scores are", largest[:, :1], names, ["standard deviation"],
-                digits=2)
+    yield Table("How far apart the scores are", np.std(drawn, axis=(1, 2))[:, None], names,
+                ["standard deviation"], digits=2)
     yield """
-        If scores lie far apart, softmax gives nearly everything to the largest one.  Then a small
-        change of a score changes hardly any weight.  But training works by small changes: it asks
-        of each number whether a little more or a little less of it would make the model better.
-        Here the answer would be neither, and the head would not learn.  Therefore all scores are
-        divided by the square root of D:"""
-    yield Table("The largest weight of six, averaged over 1,000 queries", largest[:, 1:], names,
-                ["scores as they are", "divided by root D", "divided by D"], digits=2)
+        If scores lie far apart, softmax gives nearly everything to the largest one.  Therefore all
+        scores are divided by the square root of D:"""
+    yield Table("The largest weight of six, averaged over 1,000 queries", y.mean(axis=2), names,
+                ways, digits=2)
     yield """
-        In our head D is 3."""
+        What is wrong with a weight near 1?  A model learns by small changes of its scores.  A small
+        change of a score changes its weight y by y (1 - y) times as much: this is the derivative of
+        softmax.  It is 0.25 if y is 0.5, and almost 0 if y is near 1.  Then nothing can be
+        learnt."""
+    yield Table("y (1 - y) for the largest weight, the median over 1,000 queries",
+                np.median(y * (1 - y), axis=2)[:, :2], names, ways[:2], digits=7)
+    yield "In our head D is 3."
     yield trace.table("Scores, scaled", scaled, NAMES, NAMES, LOOKS)
     yield trace.table("Weights", weights, NAMES, NAMES, LOOKS)
     yield """
-        All weights are near one sixth, 0.17.  Our embeddings and matrices have small numbers, and
-        nobody has trained them.  Training would move the scores apart where that helps."""
+        All weights are near one sixth, 0.17.  Training would move the scores apart where that
+        helps."""
     yield Question(
         "What happens if scores are divided by D instead of its square root?",
-        f"""The last column of the table shows it: for D = 1,024 the largest weight is
-        {largest[-1, -1]:.2f}, one sixth.  With many channels all scores would be close to 0, and
+        f"""The second table shows it in its last column: for D = 1,024 the largest weight is
+        {y[-1, -1].mean():.2f}, one sixth.  With many channels all scores would be close to 0, and
         all weights equal.  The head would look everywhere alike, and could choose nothing.""")
 
 
-@station("The future is hidden before the softmax", minutes=9)
+@station("The future is hidden before the softmax", "Mask", 10,
+         read="attention in model/attention.py")
 def masking():
     head, x = published_head(), single(WORDS)
     changed = WORDS.copy()
@@ -222,23 +218,28 @@ def masking():
     yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
     yield """
         That is all of a head.  In the paper that introduced it (Vaswani and others, 2017) it is
-        one formula, to which we add the mask; K^T stands for K.T.  In model/attention.py it is one
-        function, attention; you will see its lines in later stations.
+        one formula, to which we add the mask.  Q, K and V are tables of T x D, Q K^T and the mask
+        of T x T, and the result is T x D.
 
             softmax(Q K^T / sqrt(D) + mask) V
 
-        Could we hide the future after the softmax, by setting its weights to 0?  Then the rows
-        would no longer add up to 1.  And the future would still show: softmax has divided by a sum
-        in which the hidden words took part.  We change the last word's embedding to (5, -5, 5), and
-        look at the weight that "Your" gives itself:"""
-    both = [scaled_scores(words) for words in (WORDS, changed)]
-    yield Table('The weight of "Your" for itself',
-                np.array([[mg.softmax(s + causal_mask(6)).data[0, 0] for s in both],
-                          [mg.softmax(s).data[0, 0] for s in both]]),
-                ["hidden before the softmax", "set to 0 after it"], ['with "step"', "changed"])
+        The scores are a square.  Twice as many words make four times as many scores:"""
+    yield Table("Scores in each head of each layer", np.array([[36, 2048 ** 2]]), ["scores"],
+                ["6 words", "2,048 words"], digits=0)
     yield """
-        One can mend it by dividing each row by its sum once more.  That gives the same weights as
-        the mask, in a longer way, and one that is easily forgotten."""
+        Must it be minus infinity?  A score of 0 hides nothing, as e^0 is 1 (second row below).
+        Weights that are set to 0 after the softmax do not add up to 1 (third row).  And the future
+        still shows: softmax has divided by a sum in which the hidden words took part.  If the last
+        word's embedding is (5, -5, 5), the weight of "Your" for itself changes."""
+    one, other = (mg.softmax(scaled_scores(words)).data for words in (WORDS, changed))
+    yield Table('The weights of "Your"', np.stack([
+        weights.data[0], mg.softmax(mg.where(np.tri(6, dtype=bool), scores, 0.0)).data[0],
+        one[0] * np.eye(6)[0], other[0] * np.eye(6)[0]]),
+        ["minus infinity", "scores set to 0", "weights set to 0", 'and "step" changed'], NAMES)
+    yield """
+        One could then divide each row by its sum once more.  Often that gives the same weights as
+        the mask.  But with the scores 0 and 800, softmax gives the weights 0 and 1.  If we hide the
+        second word now, we divide 0 by 0, and get nan, "not a number".  The mask gives 1 and 0."""
     yield Question(
         """The first row of weights has one number that is not 0, and it is 1.0000.  Could other
         matrices change it?""",
@@ -253,7 +254,7 @@ KEPT = np.tril([[[0, 1, 1, 1, 1, 1], [1, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1],
                  [1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 1, 1], [1, 0, 1, 1, 1, 0]]]).astype(bool)
 
 
-@station("Dropout on the weights", minutes=6)
+@station("Dropout on the weights", "Dropout", 6, read="dropout in minigrad/formulas.py")
 def dropping():
     head, x = published_head(), single(WORDS)
     weights = mg.softmax(head.query(x) @ head.key(x).T / math.sqrt(3) + causal_mask(6))
@@ -265,14 +266,13 @@ def dropping():
         second_context = second @ values
     yield """
         A model with many numbers can learn its text by heart, which does not help with a new text.
-        Dropout makes that harder.  While the model is trained, some numbers are set to 0 at random,
-        different ones each time, so that it cannot rely on any one of them.  Here these are
-        attention weights: one in five.  The weights that are kept are divided by 0.8.
+        Dropout makes that harder.  In training, some numbers are set to 0 at random, different ones
+        each time, so that the model cannot rely on any one of them.  Here these are one in five of
+        the attention weights.  The others are divided by 0.8.
 
         Let us read the sentence twice.  A zero on or below the diagonal is a weight that was
-        dropped; those above it are hidden by the mask, as before.  In the lines of source, KEPT
-        says which weights were kept, and mg.where(condition, x, y) takes x where it holds, and else
-        y."""
+        dropped; those above it are hidden by the mask, as before.  KEPT says which weights were
+        kept, and mg.where(condition, x, y) takes x where it holds, and else y."""
     yield trace.table("Weights at the first reading", first, NAMES, NAMES, LOOKS)
     yield trace.table("Context vectors at the first reading", first_context, NAMES, CHANNELS, HOLDS)
     yield trace.table("Weights at the second reading", second, NAMES, NAMES, LOOKS)
@@ -290,5 +290,4 @@ def dropping():
         are the weights that are kept made larger?""",
         f"""So that the mean stays the same.  In four of five readings the weight is {kept:.4f}, in
         one of five it is 0, and 0.8 * {kept:.4f} = {whole:.4f}.  The mean of 10,000 draws was
-        {mean:.2f}.  A model that was trained with dropout therefore meets weights of the usual
-        size when nothing is dropped.""")
+        {mean:.2f}.  So the weights have the usual size when nothing is dropped.""")

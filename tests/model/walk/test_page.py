@@ -11,7 +11,7 @@ from model.walk.screen import number
 from model.walk.station import Table, code, paragraphs
 from model.walk.stations import STATIONS
 from model.walk.stations.forms import crossed
-from tests.browser import facts_of, of, opened
+from tests.browser import facts_of, of, opened, resize
 
 EXTRA = {"title": "more", "rows": ["a"], "columns": ["b"], "row": "letter", "column": "letter",
          "most": 1.0, "values": [[0.25]]}
@@ -26,9 +26,11 @@ def written():
 def test_the_page_has_every_text_question_answer_and_line_of_source(written):
     said = html.unescape(re.sub(r"</?(p|pre|summary|h2)[^>]*>", " ", written))
     said = " ".join(said.split())
-    for station in STATIONS:
+    for n, station in enumerate(STATIONS, 1):
         *parts, question = station.parts()
-        for text in (station.title, *question, *(x for x in parts if isinstance(x, str))):
+        for text in (station.title, *question, *(x for x in parts if isinstance(x, str)),
+                     f"To read next: {station.read}",
+                     f'<a href="#station-{n}">{n} {station.short}</a>'):
             for paragraph in paragraphs(text):
                 assert " ".join(paragraph.split()) in said
     for table in TABLES:
@@ -44,6 +46,7 @@ def test_a_table_with_axes_is_a_map_in_its_station_and_any_other_stands_as_numbe
     for m, table in zip(maps, [table for table in TABLES if table.axes], strict=True):
         values = np.array([[-np.inf if x is None else x for x in row] for row in m["values"]])
         assert np.allclose(values, table.values, atol=5.1e-5)
+        assert m["most"] == abs(values[np.isfinite(values)]).max()      # has the full colour
         assert (m["title"], m["row"], m["column"]) == (table.title, *table.axes)
     for table in (table for table in TABLES if not table.axes):
         assert f"<figcaption>{html.escape(table.title)}</figcaption>" in written
@@ -60,7 +63,9 @@ def test_a_browser_draws_all_of_it_without_an_error(written, driver, tmp_path):
     assert of(shown, "$$('details').every((x) => !x.open)")
     of(shown, "$$('summary')[0].click()")
     assert of(shown, "$$('details')[0].open")
-    assert of(shown, "document.documentElement.scrollWidth <= innerWidth")
+    for width in (1280, 375):
+        resize(driver, width, 900)
+        assert of(shown, "document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_command_writes_the_page_and_says_where(tmp_path, monkeypatch, capsys, written):

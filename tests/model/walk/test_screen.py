@@ -13,6 +13,7 @@ def test_a_screen_fits_80_columns_of_ascii_and_begins_with_the_answer_to_the_one
     text = screen(STATIONS, n)
     assert text.isascii() and max(map(len, text.splitlines())) <= 79
     assert text.startswith(f"{n}. {STATIONS[n - 1].title} ")
+    assert text.endswith(f"\nTo read next: {STATIONS[n - 1].read}\n")
     assert (f"\n\nAnswer to question {n - 1}: " in text) == (n > 1) == ("Answer" in text)
     end = closing(STATIONS, n)
     assert end == f"The answer:  python -m model.walk {n + 1}" or n == len(STATIONS) and (
