@@ -4,8 +4,8 @@ The walk computes with them, and the tests compare what comes out with the table
 published with them.  Every array is in float64.
 Shapes: T = 6 words, C = 3 channels of a word, D = 3 channels of a query, key or value.
 
-Source: Raschka 2024, "Build a Large Language Model (From Scratch)", chapter 3, whose words these
-are.
+Source: the words are those of Raschka 2024, "Build a Large Language Model (From Scratch)", chapter
+3; the matrices those of an article that follows it with D = 3, where the book has D = 2.
 """
 import numpy as np
 

@@ -31,7 +31,7 @@ def columns():
         decide on one form before you write a mask.""")
 
 
-@station("One key at a time", "Sums", 8, read="IterativeAttention in model/variants/forms.py")
+@station("One key at a time", "Key by key", 8, read="IterativeAttention in model/variants/forms.py")
 def one_by_one():
     x, head = single(WORDS), published_head()
     query, keys, values = head.query(x)[5:], head.key(x), head.value(x)
@@ -52,10 +52,9 @@ def one_by_one():
             (e^s1 * v1 + e^s2 * v2 + ...) / (e^s1 + e^s2 + ...)
 
         Powers are taken of a score minus the largest score, so that none can become too large for
-        a computer.  When a key brings a new largest score, both sums are first made smaller, by e
-        to the power of (old largest - new largest).  In the line of source, "shrunk" is that
-        factor, and "weight" is the power of the new score.  This is what the query of "step"
-        meets:"""
+        a computer.  When a key brings a new largest score, both sums first become smaller, by e
+        to the power of (old largest - new largest), "shrunk" in the line of source.  "weight" is
+        the power of the new score.  This is what the query of "step" meets:"""
     yield Table("After each key", rows, NAMES,
                 ["score", "largest", "sum", *(f"context {c}" for c in CHANNELS)], sums[-1][1])
     yield """
@@ -71,7 +70,7 @@ def one_by_one():
         an old query again: its word has looked, and has its context vector.""")
 
 
-@station("Queries from another sequence", "Crossed", 7,
+@station("Queries from another sequence", "Cross", 6,
          read="CrossAttention in model/variants/heads.py")
 def crossed():
     asking = [4, 5, 2]                      # one, step, starts

@@ -26,15 +26,14 @@ def order():
                 CHANNELS)
     yield """
         It is the same.  For attention, a sentence is a bag of words.  So a model must be told the
-        places.  The simplest way: each place has an embedding as well, which is learnt, and which
-        is added to that of the word.  GPT-2 does so.
+        places.  In GPT-2 each place has an embedding as well, which is learnt, and which is added
+        to that of the word.
 
         The first transformer added sines and cosines of the place, which need not be learnt.
         Angles are in radians here: a full turn has 2 pi of them, so a radian is about 57 degrees.
         Each pair of channels is like the hand of a clock.  From one place to the next, the first
-        hand turns by 1 radian.  Each other hand is slower than the one before it, and the last of
-        many turns by little more than 1/10,000 of a radian.  With four channels there are two
-        hands, and the second one turns by 1/100:"""
+        hand turns by 1 radian.  Each further hand is slower; the slowest of many turns by about
+        1/10,000 of a radian.  Four channels are two hands, and the second turns by 1/100:"""
     yield Table("Sines and cosines of the places", sinusoids(6, 4), PLACES,
                 ["sin t", "cos t", "sin t/100", "cos t/100"], axes=("place", "channel"))
     word, place = ROWS[3], sinusoids(6, 4)[3]
@@ -42,8 +41,7 @@ def order():
     yield Table("A word and its place", np.stack([word, place, word + place]),
                 ["creature", "place 3", "sum"], ["1", "2", "3", "4"])
     yield """
-        The arrow of the word has turned by 28 degrees.  So place and meaning mix, and a model must
-        learn to tell them apart."""
+        The arrow of the word has turned by 28 degrees: place and meaning mix."""
     yield Question(
         """In "Your step step", the same word stands twice.  Are the context vectors of the two
         equal, in a causal head that is not told the places?""",
@@ -119,8 +117,7 @@ def block():
         ["x, its embedding", "norm of x", "attention finds", "x + that", "norm of the sum",
          "the MLP finds", "the output", 'output in "one journey"'], CHANNELS)
     yield """
-        In "one journey" the word has the same embedding, but the block gives it another meaning,
-        as the last row shows.
+        In "one journey" the same embedding comes out otherwise, as the last row shows.
 
         A model is a table of embeddings, some blocks one after another, a last norm, and the table
         again: the dot product of a word's row with each embedding is the score of that word to

@@ -21,7 +21,7 @@ def three_heads() -> MultiHeadAttention:
     return layer
 
 
-@station("One head, many heads", "Heads", 10, read="split in model/attention.py")
+@station("One head, many heads", "Heads", 9, read="split in model/attention.py")
 def heads():
     x, head, layer = single(WORDS), published_head(), three_heads()
     queries, keys, values = head.query(x), head.key(x), head.value(x)
@@ -36,24 +36,23 @@ def heads():
         work side by side, each with its own queries, keys and values.
 
         Let us split our head into three.  Head 1 takes the first channel of queries, keys and
-        values, head 2 the second, head 3 the third.  D is now 1.  The matrices have the same
-        numbers as before, but there are three tables of weights.  Here is the last row of each:
-        how "step" looks at the words."""
+        values, head 2 the second, head 3 the third.  D is now 1, and there are three tables of
+        weights.  Here is the last row of each: how "step" looks at the words."""
     yield Table('The weights of "step"', np.stack([w.data[5] for _, w in found]), HEADS, NAMES,
                 axes=("head", "key"))
     yield "Each head returns context vectors of one channel.  They are put side by side:"
     yield trace.table("Context vectors of three heads", contexts, NAMES, HEADS, ("word", "head"))
     yield """
-        Last, one more matrix mixes what the heads found: the output matrix.  Each of its rows makes
-        a channel of the output, and a bias, one learnt number for each channel, is added."""
+        Last, one more matrix mixes what the heads found: the output matrix.  And a bias, one learnt
+        number for each channel, is added."""
     yield Table("The output matrix, and the bias", np.column_stack([OUT_WEIGHT, OUT_BIAS]),
                 [f"makes {c}" for c in CHANNELS], [*HEADS, "bias"], digits=5)
     yield trace.table("Output", output, NAMES, CHANNELS, HOLDS)
     yield """
-        (MultiHeadAttention in model/attention.py made this table.  It trains with a batch, several
-        texts at once, which is one more axis in front: here 1 text.  One product makes the queries
-        of all heads, of the shape [1, 6, 3].  They are split by heads, [1, 6, 3, 1], and words and
-        heads are exchanged, [1, 3, 6, 1]: then each text and head has a table of its own.)
+        (MultiHeadAttention in model/attention.py made this table.  It takes a batch, several texts
+        at once, which is one more axis in front.  For a batch of 1 text, one product makes the
+        queries of all heads, [1, 6, 3].  They are split by heads, [1, 6, 3, 1], and words and heads
+        are exchanged, [1, 3, 6, 1]: now each head has a table of its own.)
 
         Each column of the output matrix belongs to a head.  A head's number times its column is
         what this head adds to the output.  For "journey":"""

@@ -40,13 +40,13 @@ def alike():
     yield """
         A language model reads some words and predicts the next one.  For that, each word must
         learn something of the others: "it" must find the word that it stands for.  The part of a
-        model in which words look at each other is called attention.  This walk builds it, step by
-        step, with numbers that you can work out on paper.
+        model in which words look at each other is called attention.  This walk builds it, with
+        numbers that you can work out on paper.
 
-        A computer cannot multiply words.  So each word gets a row of numbers, its embedding.
-        (What gets one is called a token: a word, a part of a word, or a letter.)  The places of
-        the numbers are called channels.  A model has hundreds of channels, and learns the numbers.
-        Here are six words, with three numbers each that are made up."""
+        A computer cannot multiply words.  So each word gets a row of numbers, its embedding.  (What
+        gets one is called a token: a word, a part of a word, or a letter.)  The places of the
+        numbers are called channels.  A model has hundreds of channels, and learns the numbers.
+        Ours are made up."""
     yield Table("The embeddings", WORDS, NAMES, CHANNELS, digits=2, axes=HOLDS)
     yield """
         Think of a row as an arrow.  In a model, words of similar meaning point in similar
@@ -61,20 +61,20 @@ def alike():
         Such a number is called a score.  The product of two tables, written @, holds many of them:
         in row i and column j it has the dot product of row i of the first table and column j of
         the second.  x.T is the table x with rows and columns exchanged, so x @ x.T holds the
-        scores of all pairs.  Above the table is the line of source that computed it, and its place:
-        the file, and the number of the line."""
+        scores of all pairs.  Above the table is the line of source that computed it, with its file
+        and number."""
     yield trace.table("Scores", scores, NAMES, NAMES, ("word", "word"))
     yield """
         A dot product is the product of both lengths and the cosine of the angle.  So long rows
         have large scores: "with" goes better with "journey" than with itself.
 
         Now we turn the scores of a row into shares, which are positive and add up to 1.  Scores
-        can be negative.  So we first take e (2.718...) to the power of each score, which is always
-        positive, and then divide by the sum of these powers.  This is called softmax."""
+        can be negative, but e (2.718...) to the power of a score is always positive.  We divide
+        each such power by their sum.  This is called softmax."""
     yield Table('Softmax of the row of "journey"',
                 np.stack([scores.data[1], np.exp(scores.data[1]), weights.data[1]]),
                 ["score", "e to its power", "divided by their sum"], NAMES)
-    yield "Each row in its turn gives a row of shares.  They are called attention weights."
+    yield "The shares of all rows are called attention weights."
     yield trace.table("Weights", weights, NAMES, NAMES, LOOKS)
     yield """
         Finally, each word gets a new row: the mean of all embeddings, in which each counts with
@@ -83,8 +83,8 @@ def alike():
     yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
     yield """
         All of it is one formula, softmax(X X^T) X, where X^T is x.T.  With T words of C channels, X
-        is T x C, here 6 x 3.  X X^T is T x T.  The result is T x C again: as many rows, as long.
-        But nothing in it can be learnt, except the embeddings.  The next station adds that."""
+        is T x C, here 6 x 3, and X X^T is T x T.  The result is T x C again: a row for each word,
+        of the same length.  But only the embeddings can be learnt.  The next station adds more."""
     yield Question(
         """The table of scores is symmetric: the score of "journey" and "starts" is the score of
         "starts" and "journey".  Is the table of weights symmetric as well?""",
@@ -93,27 +93,27 @@ def alike():
         of {weights.data[1, 2]:.4f}, and "starts" gives "journey" {weights.data[2, 1]:.4f}.""")
 
 
-@station("Queries, keys and values", "Roles", 14, read="SelfAttention in model/variants/heads.py")
+@station("Queries, keys and values", "Q, K, V", 14, read="SelfAttention in model/variants/heads.py")
 def roles():
     head, x = published_head(), single(WORDS)
     with Trace() as trace:
         queries, keys, values = head.query(x), head.key(x), head.value(x)
         scores = queries @ keys.T
     yield """
-        In the first station a word had one row for everything.  But a word plays three roles, as
-        things do in a search:
+        In the first station a word had one row for everything.  But it plays three roles, as in a
+        search:
 
-            query   what is searched for      "Which adjectives stand near me?"
-            key     how a thing is labelled   "I am an adjective."
-            value   what one gets             "soft"
+            query   what is searched for
+            key     how a thing is labelled
+            value   what one gets
 
         So each word gets three rows.  A head of attention makes them with three matrices, which are
-        tables of numbers.  Each row of a matrix makes one number: its dot product with the
-        embedding of the word."""
+        tables of numbers.  Each row of a matrix makes one number: the dot product of this row and
+        the embedding."""
     yield from made_by_hand()
     yield """
         Now "creature" is soft and coloured.  In a model, nobody writes the matrices: they are drawn
-        at random, and training changes them.  From here on we use such a head for our six words:"""
+        at random, and training changes them.  From here on we use random ones for our six words:"""
     yield Table("Random matrices", np.concatenate([QUERY_WEIGHT, KEY_WEIGHT, VALUE_WEIGHT]),
                 [f"{role} {c}" for role in ("query", "key", "value") for c in CHANNELS],
                 [f"channel {c}" for c in CHANNELS], digits=5)
@@ -122,16 +122,15 @@ def roles():
 
             0.55 * -0.23543 + 0.87 * 0.01912 + 0.66 * -0.28675 = -0.3021
 
-        A product with the whole table of embeddings makes the rows of all six words at once.  With
-        a matrix W in this form it is written x @ W.T.  Some books exchange rows and columns of W,
-        and write x @ W; the three products are the same.  (The line of source can also add a bias
-        and a residual.  Here it has none.)"""
+        For all words at once it is written x @ W.T, if W is a matrix in this form.  Some books
+        exchange rows and columns of W, and write x @ W; the three products are the same.  (The line
+        of source can also add a bias and a residual.  Here it has none.)"""
     yield trace.table("Queries", queries, NAMES, CHANNELS, HOLDS)
     yield trace.table("Keys", keys, NAMES, CHANNELS, HOLDS)._replace(line=None)
     yield trace.table("Values", values, NAMES, CHANNELS, HOLDS)._replace(line=None)
     yield """
-        The scores are the dot products of all queries and all keys.  A row belongs to a query:
-        to the word that looks.  A column belongs to a key: to the word that is found."""
+        In the table of scores a row belongs to a query, the word that looks, and a column to a key,
+        the word that is found."""
     yield trace.table("Scores", scores, NAMES, NAMES, LOOKS)
     one, other = scores.data[1, 2], scores.data[2, 1]
     yield Question(
@@ -171,10 +170,9 @@ def scaling():
     yield Table("The largest weight of six, averaged over 1,000 queries", y.mean(axis=2), names,
                 ways, digits=2)
     yield """
-        What is wrong with a weight near 1?  A model learns by small changes of its scores.  A small
-        change of a score changes its weight y by y (1 - y) times as much: this is the derivative of
-        softmax.  It is 0.25 if y is 0.5, and almost 0 if y is near 1.  Then nothing can be
-        learnt."""
+        What is wrong with a weight near 1?  A model learns by small changes of its scores.  If a
+        score changes a little, its weight y changes y (1 - y) times as much: this is the derivative
+        of softmax.  It is 0.25 for y = 0.5, and almost 0 for y near 1.  Then nothing is learnt."""
     yield Table("y (1 - y) for the largest weight, the median over 1,000 queries",
                 np.median(y * (1 - y), axis=2)[:, :2], names, ways[:2], digits=7)
     yield "In our head D is 3."
@@ -194,8 +192,7 @@ def scaling():
          read="attention in model/attention.py")
 def masking():
     head, x = published_head(), single(WORDS)
-    changed = WORDS.copy()
-    changed[5] = [5, -5, 5]
+    changed = np.array([*WORDS[:5], [5, -5, 5]])
 
     def scaled_scores(words):
         return head.query(single(words)) @ head.key(single(words)).T / math.sqrt(3)
@@ -218,28 +215,27 @@ def masking():
     yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
     yield """
         That is all of a head.  In the paper that introduced it (Vaswani and others, 2017) it is
-        one formula, to which we add the mask.  Q, K and V are tables of T x D, Q K^T and the mask
-        of T x T, and the result is T x D.
+        one formula, to which we add the mask.  Q, K, V and the result are T x D:
 
             softmax(Q K^T / sqrt(D) + mask) V
 
-        The scores are a square.  Twice as many words make four times as many scores:"""
+        Q K^T and the mask are squares of T x T numbers:"""
     yield Table("Scores in each head of each layer", np.array([[36, 2048 ** 2]]), ["scores"],
                 ["6 words", "2,048 words"], digits=0)
     yield """
         Must it be minus infinity?  A score of 0 hides nothing, as e^0 is 1 (second row below).
         Weights that are set to 0 after the softmax do not add up to 1 (third row).  And the future
-        still shows: softmax has divided by a sum in which the hidden words took part.  If the last
-        word's embedding is (5, -5, 5), the weight of "Your" for itself changes."""
+        still shows: it was part of the sum by which softmax divided.  If the last word's embedding
+        is (5, -5, 5), the weight of "Your" changes (last row)."""
     one, other = (mg.softmax(scaled_scores(words)).data for words in (WORDS, changed))
     yield Table('The weights of "Your"', np.stack([
         weights.data[0], mg.softmax(mg.where(np.tri(6, dtype=bool), scores, 0.0)).data[0],
         one[0] * np.eye(6)[0], other[0] * np.eye(6)[0]]),
         ["minus infinity", "scores set to 0", "weights set to 0", 'and "step" changed'], NAMES)
     yield """
-        One could then divide each row by its sum once more.  Often that gives the same weights as
-        the mask.  But with the scores 0 and 800, softmax gives the weights 0 and 1.  If we hide the
-        second word now, we divide 0 by 0, and get nan, "not a number".  The mask gives 1 and 0."""
+        One could divide each row by its sum once more.  Often that gives the weights of the mask.
+        But for the scores 0 and 800, softmax gives 0 and 1.  If the second is hidden then, we
+        divide 0 by 0 and get nan, "not a number".  The mask gives 1 and 0."""
     yield Question(
         """The first row of weights has one number that is not 0, and it is 1.0000.  Could other
         matrices change it?""",
@@ -283,11 +279,9 @@ def dropping():
         one reading do not add up to 1; over many readings they do, on average.  When the model
         writes text, or when we measure how good it is, nothing is dropped."""
     kept, whole = first.data[1, 0], weights.data[1, 0]
-    many = Tensor(np.full(10_000, whole))
-    mean = mg.dropout(many, 0.2, np.random.default_rng(0)).data.mean()
     yield Question(
         f"""The weight of "journey" for "Your" was {whole:.4f}, and is now {kept:.4f} or 0.  Why
         are the weights that are kept made larger?""",
         f"""So that the mean stays the same.  In four of five readings the weight is {kept:.4f}, in
-        one of five it is 0, and 0.8 * {kept:.4f} = {whole:.4f}.  The mean of 10,000 draws was
-        {mean:.2f}.  So the weights have the usual size when nothing is dropped.""")
+        one of five it is 0, and 0.8 * {kept:.4f} = {whole:.4f}.  So the weights have the usual size
+        when nothing is dropped.""")
