@@ -3,11 +3,8 @@
 A kernel is compiled once, for one thread and for many: it hands the address of a small function to
 the workers.  With Numba's `prange` there would be two versions.
 """
-import ctypes
-import os
 from collections.abc import Callable
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -15,14 +12,9 @@ from numba.extending import intrinsic
 
 from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.simd import address, part
-from minigrad.kernels.compiler.workers import RUN
+from minigrad.kernels.compiler.workers import RUN, YIELD
 
 LOOKS = 1000    # at what others have done, about a microsecond, before a thread lets others run
-
-# The symbol of the system's function by which a thread lets others run.
-YIELD = "minigrad_yield"
-_yield = ctypes.windll.kernel32.SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
-llvm.add_symbol(YIELD, ctypes.cast(_yield, ctypes.c_void_p).value)
 
 _byte, _i64 = cgutils.voidptr_t, ir.IntType(64)
 _TASK = ir.FunctionType(ir.VoidType(), [_i64, _byte])            # task(part, data)

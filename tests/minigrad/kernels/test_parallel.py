@@ -2,6 +2,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,16 +72,24 @@ def test_every_number_is_in_the_share_of_one_thread(size, dtype):
 
 
 @on_many
-def test_workers_that_find_nothing_sleep_until_a_kernel_wakes_them():
-    x, most, woken = np.arange(1000.0), threads.count(), False
+def test_workers_that_find_nothing_sleep_ever_longer_and_wake_to_run_parts(monkeypatch):
+    x, slept = np.arange(1e6), []     # a kernel of a millisecond
+    threads.count()
+
+    def sleep(seconds):
+        slept.append(seconds)
+        time.sleep(seconds)
+    monkeypatch.setattr(workers, "time", SimpleNamespace(sleep=sleep))
     deadline = time.monotonic() + 60
-    while not woken:            # seen before it sleeps again
+    while workers.LONGEST not in slept:
         assert time.monotonic() < deadline
-        if all(workers.asleep[1:most]):
-            noted = np.zeros((2, x.size))
-            note_kernel(x, noted, 1.0, True, most)
-            woken = not all(workers.asleep[1:most])
-            assert np.array_equal(noted[1], -x)
+        time.sleep(workers.LONGEST)
+    slept.clear()
+    while workers.SHORTEST not in slept:        # a worker has run a part
+        assert time.monotonic() < deadline
+        noted = np.zeros((2, x.size))
+        note_kernel(x, noted, 1.0, True, 100)
+        assert np.array_equal(noted[1], -x)
 
 
 @on_many

@@ -121,7 +121,7 @@ def test_too_many_threads_are_refused_with_the_reason(settings, monkeypatch):
 @by("""
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 computed()
-print(threads.count(), workers._workers.value, threads.limit()[1])
+print(threads.count(), workers.started, threads.limit()[1])
 """)
 def test_a_process_on_one_processor_starts_no_threads(said):
     assert said == ["1 0 this process may run on 1 processor only"]
@@ -250,10 +250,10 @@ def in_child(f):
 @on_threads
 @compiled_only
 @by(FORK + """
-print(computed(), workers._workers.value)
-in_child(lambda: [computed(), workers._workers.value])
-in_child(lambda: in_child(lambda: [computed(), workers._workers.value]) or ["and its parent"])
-print(computed(), workers._workers.value)
+print(computed(), workers.started)
+in_child(lambda: [computed(), workers.started])
+in_child(lambda: in_child(lambda: [computed(), workers.started]) or ["and its parent"])
+print(computed(), workers.started)
 """)
 def test_a_child_forked_after_kernels_ran_computes_the_same_on_workers_of_its_own(said):
     parent, child, grandchild, _, again = said
