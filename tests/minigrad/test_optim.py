@@ -8,30 +8,65 @@ import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Rows, Tensor
 from minigrad.optim import warmup_cosine, warmup_linear
+from tests.kit import leaf, normal
 
 
 def parameter(*shape, seed=0, dtype=np.float64):
-    values = np.random.default_rng(seed).standard_normal(shape)
-    return Tensor(values.astype(dtype), requires_grad=True)
+    return leaf(normal(*shape, seed=seed, dtype=dtype))
 
 
-def test_adamw_follows_its_formula_and_decays_by_group():
-    a, b = parameter(3, 4), parameter(5, seed=1)
-    optimizer = mg.AdamW([{"params": [a], "weight_decay": 0.1},
-                          {"params": [b], "weight_decay": 0.0, "lr": 1e-3}],
-                         lr=1e-2, betas=(0.9, 0.99), eps=1e-8)
-    expected, state = [a.data.copy(), b.data.copy()], [[0, 0], [0, 0]]
-    rng = np.random.default_rng(2)
+def newton_schulz(x):
+    """The published one, of one matrix."""
+    x = x / (np.linalg.norm(x) + 1e-7)
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x - 4.7750 * gram @ x + 2.0315 * gram @ gram @ x
+    return x
+
+
+# The published steps: what is subtracted from p after t steps, of p, g, their settings and a dict.
+
+def adamw(p, g, t, s, state):
+    (beta1, beta2), decay = s["betas"], s["weight_decay"]
+    m = state["m"] = beta1 * state.get("m", 0) + (1 - beta1) * g
+    v = state["v"] = beta2 * state.get("v", 0) + (1 - beta2) * g * g
+    m_hat, v_hat = m / (1 - beta1 ** t), v / (1 - beta2 ** t)
+    return s["lr"] * (decay * p + m_hat / (np.sqrt(v_hat) + s["eps"]))
+
+
+def sgd(p, g, t, s, state):
+    m = state["m"] = s["momentum"] * state.get("m", 0) + g + s["weight_decay"] * p
+    return s["lr"] * m
+
+
+def muon(p, g, t, s, state):
+    m = state["m"] = s["momentum"] * state.get("m", 0) + g
+    z, cuts = g + s["momentum"] * m, np.cumsum([0, *(s["sections"] or [len(p)])])
+    return s["lr"] * (s["weight_decay"] * p + np.concatenate([
+        math.sqrt(max(1, (end - start) / p.shape[1])) * newton_schulz(z[start:end])
+        for start, end in zip(cuts, cuts[1:])]))
+
+
+@pytest.mark.parametrize("make, formula, settings, groups", [
+    (mg.AdamW, adamw, dict(lr=1e-2, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1),
+     [([(3, 4)], {}), ([(5,)], dict(weight_decay=0.0, lr=1e-3))]),
+    (mg.SGD, sgd, dict(lr=0.1, momentum=0.9, weight_decay=0.01), [([(3,)], {})]),
+    (mg.Muon, muon, dict(lr=0.01, momentum=0.95, weight_decay=0.0, sections=None),
+     [([(20, 8)], dict(sections=(10, 4, 6), weight_decay=0.1)),
+      ([(12, 5), (5, 12)], dict(lr=0.03, momentum=0.8))])])
+def test_an_optimiser_follows_its_formula_by_group_and_section(make, formula, settings, groups):
+    groups = [([parameter(*shape) for shape in shapes], own) for shapes, own in groups]
+    optimizer = make([{"params": ps, **own} for ps, own in groups],
+                     **{name: value for name, value in settings.items() if name != "sections"})
+    of = [(p, p.data.copy(), settings | own, {}) for ps, own in groups for p in ps]
+    rng = np.random.default_rng(3)
     for t in range(1, 6):
-        for i, (p, lr, decay) in enumerate(((a, 1e-2, 0.1), (b, 1e-3, 0.0))):
-            g = p.grad = rng.standard_normal(p.shape)
-            m, v = state[i] = 0.9 * state[i][0] + 0.1 * g, 0.99 * state[i][1] + 0.01 * g * g
-            m_hat, v_hat = m / (1 - 0.9 ** t), v / (1 - 0.99 ** t)
-            step = lr * m_hat / (np.sqrt(v_hat) + 1e-8)
-            expected[i] = expected[i] - lr * decay * expected[i] - step
+        for p, expected, s, state in of:
+            p.grad = rng.standard_normal(p.shape)
+            expected -= formula(expected, p.grad, t, s, state)
         optimizer.step()
-    assert np.allclose(a.data, expected[0], rtol=1e-12)
-    assert np.allclose(b.data, expected[1], rtol=1e-12)
+    for p, expected, *_ in of:
+        assert np.allclose(p.data, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", [mg.AdamW, mg.SGD, mg.Muon])
@@ -70,54 +105,14 @@ def test_muon_keeps_directions_and_makes_those_from_some_length_on_about_as_long
     assert np.array_equal(np.diag(along) > 0.68, S > least) and np.diag(along).max() < 1.21
 
 
-def newton_schulz(x):
-    """The published one, of one matrix."""
-    x = x / (np.linalg.norm(x) + 1e-7)
-    for _ in range(5):
-        gram = x @ x.T
-        x = 3.4445 * x - 4.7750 * gram @ x + 2.0315 * gram @ gram @ x
-    return x
-
-
-def test_muon_follows_its_formula_by_group_and_section():
-    packed, tall, wide = parameter(20, 8), parameter(12, 5, seed=1), parameter(5, 12, seed=2)
-    optimizer = mg.Muon([{"params": [packed], "sections": (10, 4, 6), "weight_decay": 0.1},
-                         {"params": [tall, wide], "lr": 0.03, "momentum": 0.8}], lr=0.01)
-    of = [(packed, 0.01, 0.95, 0.1, [0, 10, 14, 20]), (tall, 0.03, 0.8, 0.0, [0, 12]),
-          (wide, 0.03, 0.8, 0.0, [0, 5])]
-    expected = [p.data.copy() for p, *_ in of]
-    momenta, rng = [np.zeros(p.shape) for p, *_ in of], np.random.default_rng(3)
-    for _ in range(4):
-        for i, (p, lr, momentum, decay, cuts) in enumerate(of):
-            g = p.grad = rng.standard_normal(p.shape)
-            momenta[i] = momentum * momenta[i] + g
-            nesterov = g + momentum * momenta[i]
-            expected[i] *= 1 - lr * decay
-            for start, end in zip(cuts, cuts[1:]):
-                scale = math.sqrt(max(1, (end - start) / p.shape[1]))
-                expected[i][start:end] -= lr * scale * newton_schulz(nesterov[start:end])
-        optimizer.step()
-    for (p, *_), x in zip(of, expected):
-        assert np.allclose(p.data, x, rtol=0, atol=1e-12)
-
-
-def test_sgd_follows_its_formula():
-    p = parameter(3)
-    optimizer = mg.SGD([p], lr=0.1, momentum=0.9, weight_decay=0.01)
-    expected, buffer = p.data.copy(), 0
-    for t in range(4):
-        p.grad = np.full(3, t + 1.0)
-        buffer = 0.9 * buffer + p.grad + 0.01 * expected
-        expected = expected - 0.1 * buffer
-        optimizer.step()
-    assert np.allclose(p.data, expected, rtol=1e-14)
-
-
-def test_settings_may_be_whole_numbers():
-    p = Tensor(np.ones(3, np.float32), requires_grad=True)
-    p.grad = np.ones(3, np.float32)
-    mg.AdamW([p], lr=1, betas=(0, 0), eps=0, weight_decay=0).step()
-    assert p.data.tolist() == [0, 0, 0]
+@pytest.mark.parametrize("values, settings, expected", [
+    (np.ones(3, np.float32), dict(lr=1, betas=(0, 0), eps=0), [0, 0, 0]),    # of whole numbers
+    (np.ones((4, 4))[:, ::2], dict(lr=0.1), np.full((4, 2), 0.9))])         # strided
+def test_settings_may_be_whole_numbers_and_parameters_strided(values, settings, expected):
+    p = Tensor(values, requires_grad=True)
+    p.sum().backward()
+    mg.AdamW([p], weight_decay=0, **settings).step()
+    assert np.allclose(p.data, expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -133,14 +128,6 @@ def test_a_step_is_taken_in_place_and_a_parameter_without_a_gradient_stays(make,
     assert not any(array.any() for _, of, array in optimizer.state() if of is q)
     optimizer.zero_grad()
     assert p.grad is None
-
-
-def test_a_strided_parameter_is_stepped_too():
-    p = Tensor(np.ones((4, 4))[:, ::2], requires_grad=True)
-    optimizer = mg.AdamW([p], lr=0.1, weight_decay=0.0)
-    p.sum().backward()
-    optimizer.step()
-    assert np.allclose(p.data, 0.9)
 
 
 def test_optimisers_of_different_parameters_step_as_one():
@@ -175,20 +162,16 @@ def test_what_an_optimiser_cannot_step_is_refused(make, parameters, says):
         make(parameters)
 
 
-def test_clipping_scales_all_gradients_together_and_returns_the_norm_before():
+@pytest.mark.parametrize("first, norm, scaled", [
+    (3.0, 5, [0.6, 0]), (np.inf, np.inf, [np.inf, 0]), (np.nan, np.nan, [np.nan, 0])])
+def test_clipping_scales_all_gradients_together_if_their_norm_is_finite(first, norm, scaled):
     p, q, idle = parameter(2), parameter(1), parameter(1)
-    p.grad, q.grad = np.array([3.0, 0.0]), np.array([4.0])
-    assert math.isclose(mg.clip_grad_norm_([p, q, idle], 1.0), 5)
-    assert np.allclose(p.grad, [0.6, 0]) and np.allclose(q.grad, [0.8])
-    assert math.isclose(mg.clip_grad_norm_([p, q], 2.0), 1) and np.allclose(p.grad, [0.6, 0])
-
-
-@pytest.mark.parametrize("bad", [np.inf, np.nan])
-def test_gradients_without_a_finite_norm_stay_as_they_are(bad):
-    p, q = parameter(2), parameter(1)
-    p.grad, q.grad = np.array([3.0, bad]), np.array([4.0])
-    assert not math.isfinite(mg.clip_grad_norm_([p, q], 1.0))
-    assert np.array_equal(p.grad, [3, bad], equal_nan=True) and q.grad == 4
+    p.grad, q.grad = np.array([first, 0.0]), np.array([4.0])
+    np.testing.assert_allclose(mg.clip_grad_norm_([p, q, idle], 1.0), norm)
+    np.testing.assert_allclose(p.grad, scaled)
+    assert np.allclose(q.grad, 0.8 if norm == 5 else 4)
+    if norm == 5:           # a norm below the limit changes nothing
+        assert math.isclose(mg.clip_grad_norm_([p, q], 2.0), 1) and np.allclose(p.grad, scaled)
 
 
 def test_the_schedule_rises_linearly_then_falls_by_half_a_cosine():
