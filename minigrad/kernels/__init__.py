@@ -3,7 +3,7 @@
 Each but `decode` stands in for a formula of `minigrad/formulas.py`, or for `minigrad.random.draw`,
 which run if Numba is not there, may not compile (NUMBA_DISABLE_JIT=1), or cannot.
 
-How to read a kernel file, for example softmax.py:
+How to read a kernel file, for example rows.py:
 
     softmax             takes the arguments of the formula, makes the results, calls the kernel
     softmax_kernel      the kernel: one thread's share of the rows; C2 is a C-contiguous array of
@@ -18,19 +18,17 @@ import minigrad.kernels.compiler        # noqa: F401  checks the environment bef
 
 import numba
 
-from minigrad.kernels.activations import gelu, gelu_vjp, swiglu, swiglu_vjp
-from minigrad.kernels.attention import attention, attention_vjp
 from minigrad import compiled
+from minigrad.kernels.attention import attention, attention_vjp
 from minigrad.kernels.compiler import ahead, compiling, threads
 from minigrad.kernels.compiler.memory import keep_freed_memory
-from minigrad.kernels.decoding import decode
-from minigrad.kernels.dropout import dropout
+from minigrad.kernels.decoding import decode, draw
+from minigrad.kernels.elementwise import dropout, gelu, gelu_vjp, swiglu, swiglu_vjp
 from minigrad.kernels.embedding import add_rows, ngram_rows, sum_rows
 from minigrad.kernels.matmul import matmul
-from minigrad.kernels.norm import norm, norm_heads, norm_heads_vjp, norm_vjp, rotate
 from minigrad.kernels.optim import adamw, muon, sum_of_squares
-from minigrad.kernels.sampling import draw
-from minigrad.kernels.softmax import cross_entropy, softmax, softmax_vjp
+from minigrad.kernels.rows import (cross_entropy, norm, norm_heads, norm_heads_vjp, norm_vjp,
+                                   rotate, softmax, softmax_vjp)
 
 __all__ = ["add_rows", "adamw", "attention", "attention_vjp", "cross_entropy", "decode", "draw",
            "dropout", "gelu", "gelu_vjp", "matmul", "muon", "ngram_rows", "norm", "norm_heads",

@@ -21,16 +21,14 @@ import numpy as np
 from minigrad import formulas
 from minigrad.kernels.compiler.compiling import (A4, C1, C3, R4, dense, kernel, stands_in_for,
                                                  threads_for, writable)
-from minigrad.kernels.compiler.lanes import LANES, larger, load, spread, store
+from minigrad.kernels.compiler.lanes import LANES, dot, larger, load, part, spread, store
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import on_threads, share
-from minigrad.kernels.compiler.simd import part
-from minigrad.kernels.compiler.sums import dot
 from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.compiler.vector_math import exp, log
-from minigrad.kernels.dropout import Mask, keeps, mask_of
+from minigrad.kernels.elementwise import Mask, keeps, mask_of
 from minigrad.kernels.matmul import ADD, SET, multiply_tiles, pack_columns
-from minigrad.kernels.norm import copy_row
+from minigrad.kernels.rows import copy_row
 
 QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
 

@@ -7,12 +7,11 @@ from minigrad import formulas
 from minigrad.formulas import FNV_BASIS, FNV_PRIME
 from minigrad.kernels.compiler.compiling import (C2, I3, IDS2, dense, kernel, rows,
                                                  stands_in_for, threads_for)
-from minigrad.kernels.compiler.lanes import LANES, fma, load, spread, store
+from minigrad.kernels.compiler.lanes import LANES, fma, load, part, spread, store
 from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.parallel import on_threads, share
-from minigrad.kernels.compiler.simd import part
 from minigrad.kernels.compiler.tiles import prefetch
-from minigrad.kernels.dropout import Mask, keeps, mask_of
+from minigrad.kernels.elementwise import Mask, keeps, mask_of
 
 FOLD = np.uint64(32)
 AHEAD = 2       # rows are prefetched so many sums before their own

@@ -27,11 +27,9 @@ from minigrad import formulas
 from minigrad.formulas import MUON, TINY
 from minigrad.kernels.compiler.compiling import (C1, D1, D2, IDS1, IDS2, dense, kernel,
                                                  stands_in_for, threads_for)
-from minigrad.kernels.compiler.lanes import LANES, fma
+from minigrad.kernels.compiler.lanes import LANES, array_at, dot, fma, part
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import share
-from minigrad.kernels.compiler.simd import array_at, part
-from minigrad.kernels.compiler.sums import dot
 from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
 from minigrad.kernels.matmul import KC, multiply, pack_columns
 

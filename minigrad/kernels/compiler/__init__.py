@@ -11,7 +11,7 @@ A kernel needs four things that neither Numba nor LLVM gives by itself, and each
     workers     those threads, which wait for work without sleeping at once
     threads     how many there are
 
-    lanes, sums, simd, vector_math
+    lanes, vector_math
                 loops over sixteen numbers at a time: the same bits on every processor
     tiles       the innermost loop of a matrix product, with its sums in registers
     memory      freed memory is kept for the next arrays

@@ -16,15 +16,64 @@ end.
 """
 import operator
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic, overload
+from numba.np import arrayobj
 
-from minigrad.kernels.compiler.simd import address, spread_value
+from minigrad.kernels.compiler.linking import serial
 
 LANES = 16
+_i32 = ir.IntType(32)
+_counts = ir.VectorType(_i32, LANES)
+
+
+def address(context, builder, signature, values, i, at):
+    """For an intrinsic: return the address of element `at` of its argument i, an array."""
+    data = context.make_array(signature.args[i])(context, builder, values[i]).data
+    return builder.gep(data, [at])
+
+
+def spread_value(builder, value, vector):
+    """Return LLVM's vector with the same number in every lane."""
+    zeros = ir.Constant(ir.VectorType(_i32, vector.count), [0] * vector.count)
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, _i32(0))
+    return builder.shuffle_vector(first, first, zeros)
+
+
+@intrinsic
+def part(typingctx, array, start, size):
+    """Return `size` numbers of a dense array, from place `start` on in memory order."""
+    known = types.Array(array.dtype, 1, "C")
+
+    def codegen(context, builder, signature, values):
+        place = address(context, builder, signature, values, 0, values[1])
+        return _dense(context, builder, known, place, values[2])
+
+    return known(array, types.intp, types.intp), codegen
+
+
+@intrinsic
+def array_at(typingctx, address, size, like):
+    """Return the array of `size` elements at an address, with the element type of `like`."""
+    array = types.Array(like.dtype, 1, "C")
+
+    def codegen(context, builder, signature, values):
+        pointer = builder.inttoptr(values[0], context.get_data_type(array.dtype).as_pointer())
+        return _dense(context, builder, array, pointer, values[1])
+
+    return array(types.intp, types.intp, like), codegen
+
+
+def _dense(context, builder, array_type, pointer, size):
+    array = context.make_array(array_type)(context, builder)
+    itemsize = context.get_constant(types.intp, array_type.dtype.bitwidth // 8)
+    arrayobj.populate_array(array, data=pointer, shape=[size], strides=[itemsize],
+                            itemsize=itemsize, meminfo=None)
+    return array._getvalue()
 
 
 class Lanes(types.Type):
@@ -40,10 +89,6 @@ class _Model(models.PrimitiveModel):
     def __init__(self, manager, lanes):
         scalar = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
         super().__init__(manager, lanes, ir.VectorType(scalar, LANES))
-
-
-_i32 = ir.IntType(32)
-_counts = ir.VectorType(_i32, LANES)
 
 
 @intrinsic
@@ -153,31 +198,45 @@ _means(operator.sub, ir.IRBuilder.fsub)
 _means(operator.mul, ir.IRBuilder.fmul)
 
 
+def _call(name):
+    """Return what emits a call of one of LLVM's functions of floats or Lanes."""
+    def emit(builder, *values):
+        kind = values[0].type
+        function = get_or_insert_function(
+            builder.module, ir.FunctionType(kind, [kind] * len(values)),
+            f"llvm.{name}.{_suffix(kind)}")
+        return builder.call(function, values)
+    return emit
+
+
 @intrinsic
 def fma(typingctx, x, y, z):
     """x * y + z, rounded once where the processor can."""
-    def emit(builder, *values):
-        kind = values[0].type
-        fmuladd = get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3),
-                                         f"llvm.fmuladd.{_suffix(kind)}")
-        return builder.call(fmuladd, values)
-    return _on_each(emit, x, y, z)
+    return _on_each(_call("fmuladd"), x, y, z)
+
+
+@intrinsic
+def exp_of_each(typingctx, x):
+    """e^x by libm, number by number."""
+    return _on_each(_call("exp"), x)
+
+
+def _select(comparison):
+    def emit(builder, x, y):
+        return builder.select(builder.fcmp_ordered(comparison, x, y), x, y)
+    return emit
 
 
 @intrinsic
 def larger(typingctx, x, y):
     """x if it is larger than y, else y."""
-    return _on_each(lambda builder, x, y: builder.select(
-        builder.fcmp_ordered(">", x, y), x, y), x, y)
+    return _on_each(_select(">"), x, y)
 
 
 @intrinsic
-def clamp(typingctx, x, low, high):
-    """x, but at least `low` and at most `high`; nan stays nan."""
-    def emit(builder, x, low, high):
-        x = builder.select(builder.fcmp_ordered("<", x, low), low, x)
-        return builder.select(builder.fcmp_ordered(">", x, high), high, x)
-    return _on_each(emit, x, low, high)
+def smaller(typingctx, x, y):
+    """x if it is smaller than y, else y."""
+    return _on_each(_select("<"), x, y)
 
 
 @intrinsic
@@ -193,23 +252,6 @@ def power_of_two(typingctx, shifted):
         bits = builder.shl(builder.bitcast(shifted, kind), constant(23))
         return builder.bitcast(builder.add(bits, constant(127 << 23)), shifted.type)
     return _on_each(emit, shifted)
-
-
-@intrinsic
-def lane(typingctx, lanes, i):
-    """The number in lane i."""
-    def codegen(context, builder, signature, values):
-        return builder.extract_element(*values)
-    return lanes.dtype(lanes, types.intp), codegen
-
-
-@intrinsic
-def with_lane(typingctx, lanes, i, x):
-    """The lanes, with x in lane i."""
-    def codegen(context, builder, signature, values):
-        lanes, i, x = values
-        return builder.insert_element(lanes, x, i)
-    return lanes(lanes, types.intp, lanes.dtype), codegen
 
 
 @intrinsic
@@ -236,5 +278,48 @@ def _folded(combine):
 
 
 total = _folded(ir.IRBuilder.fadd)
-largest_lane = _folded(lambda builder, x, y: builder.select(
-    builder.fcmp_ordered(">", x, y), x, y))
+largest_lane = _folded(_select(">"))
+
+
+# Sums over a row, and its maximum.  There are two partial sums for each lane, of even and of odd
+# sixteens, which are added first: while one waits for its last addition, the other takes its next.
+
+@serial
+def row_sum(x):
+    """Return the sum of a row."""
+    even = odd = spread(x.dtype.type(0))
+    for i in range(0, x.size, 2 * LANES):
+        even += load(x, i, 0)
+        odd += load(x, i + LANES, 0)
+    return total(even + odd)
+
+
+@serial
+def squares(x, mean):
+    """Return the sum of (x - mean)^2."""
+    even = odd = spread(x.dtype.type(0))
+    for i in range(0, x.size, 2 * LANES):
+        a, b = load(x, i, mean) - mean, load(x, i + LANES, mean) - mean
+        even, odd = fma(a, a, even), fma(b, b, odd)
+    return total(even + odd)
+
+
+@serial
+def dot(x, y):
+    """Return x @ y; y may be longer."""
+    y = part(y, 0, x.size)
+    even = odd = spread(x.dtype.type(0))
+    for i in range(0, x.size, 2 * LANES):
+        even = fma(load(x, i, 0), load(y, i, 0), even)
+        odd = fma(load(x, i + LANES, 0), load(y, i + LANES, 0), odd)
+    return total(even + odd)
+
+
+@serial
+def largest(x):
+    """Return the maximum of a row; if it has a nan, the result is undefined."""
+    even = odd = spread(x.dtype.type(-np.inf))
+    for i in range(0, x.size, 2 * LANES):
+        even = larger(load(x, i, -np.inf), even)
+        odd = larger(load(x, i + LANES, -np.inf), odd)
+    return largest_lane(larger(even, odd))

@@ -10,8 +10,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from minigrad.kernels.compiler.lanes import address, part
 from minigrad.kernels.compiler.linking import serial
-from minigrad.kernels.compiler.simd import address, part
 from minigrad.kernels.compiler.workers import RUN, YIELD
 
 LOOKS = 1000    # at what others have done, about a microsecond, before a thread lets others run

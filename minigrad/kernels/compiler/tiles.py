@@ -19,8 +19,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from minigrad.kernels.compiler.lanes import address, spread_value
 from minigrad.kernels.compiler.processor import target_machine, vector_bytes, vector_registers
-from minigrad.kernels.compiler.simd import address, spread_value
 
 
 class Size(NamedTuple):

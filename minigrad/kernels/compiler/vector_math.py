@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from minigrad.kernels.compiler.lanes import LANES, Lanes, clamp, fma, lane, power_of_two, with_lane
+from minigrad.kernels.compiler.lanes import Lanes, exp_of_each, fma, larger, power_of_two, smaller
 
 ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
 LOG2_E = np.float32(1 / math.log(2))
@@ -60,18 +60,12 @@ def tanh(x):
 
 
 def _exp_float32(x):
-    x = clamp(x, EXP_LOW, EXP_HIGH)
+    x = smaller(EXP_HIGH, larger(EXP_LOW, x))       # nan stays nan
     shifted = fma(x, LOG2_E, ROUND)
     n = shifted - ROUND                         # the nearest whole number
     r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
     p = fma(fma(fma(fma(fma(E5, r, E4), r, E3), r, E2), r, E1), r, E0)
     return fma(p, r * r, r + ONE) * power_of_two(shifted)
-
-
-def _exp_one_by_one(x):
-    for i in range(LANES):
-        x = with_lane(x, i, math.exp(lane(x, i)))
-    return x
 
 
 def _log_float32(x):
@@ -114,7 +108,7 @@ def _overload(function, of_float32, of_lanes=None):
         return of_lanes if isinstance(x, Lanes) else function
 
 
-_overload(exp, _exp_float32, _exp_one_by_one)
+_overload(exp, _exp_float32, lambda x: exp_of_each(x))
 _overload(log, _log_float32)
 _overload(normal_cdf, _normal_cdf_float32)
 _overload(tanh, _tanh_float32)

@@ -77,11 +77,11 @@ def test_a_kernel_that_cannot_be_kept_runs_all_the_same(kept_in, monkeypatch):
     assert list(x) == [2, 2, 2]
 
 
-@pytest.mark.parametrize("changed", ["kernels/norm.py", "kernels/compiler/sums.py", "formulas.py"])
+@pytest.mark.parametrize("changed", ["kernels/rows.py", "kernels/compiler/lanes.py", "formulas.py"])
 def test_kernels_are_compiled_again_when_a_file_that_they_are_made_of_changes(
         kept_in, monkeypatch, changed):
     (kept_in / "kernels/compiler").mkdir(parents=True)
-    for name in ("kernels/norm.py", "kernels/compiler/sums.py", "formulas.py"):
+    for name in ("kernels/rows.py", "kernels/compiler/lanes.py", "formulas.py"):
         (kept_in / name).write_text("power = 2")
     monkeypatch.setattr(compiling, "_HERE", kept_in / "kernels")
     monkeypatch.setattr(compiling.formulas, "__file__", str(kept_in / "formulas.py"))

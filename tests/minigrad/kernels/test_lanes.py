@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from minigrad.kernels.compiler import processor
-from minigrad.kernels.compiler.lanes import (LANES, fma, larger, largest_lane, load, spread, store,
-                                             total)
-from minigrad.kernels.compiler.simd import part
-from minigrad.kernels.compiler.sums import dot
+from minigrad.kernels.compiler.lanes import (LANES, dot, fma, larger, largest_lane, load, part,
+                                             spread, store, total)
 from minigrad.kernels.compiler.vector_math import exp
 from tests.kit import compiled_only
 

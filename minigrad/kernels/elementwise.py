@@ -1,7 +1,16 @@
-"""What an MLP puts between its products: the Gaussian error linear unit (Hendrycks & Gimpel 2016,
+"""Activations and dropout, element by element.
+
+What an MLP puts between its products: the Gaussian error linear unit (Hendrycks & Gimpel 2016,
 section 2), exact and by tanh; the squared ReLU (So et al. 2021, "Primer", section 3.2); and SwiGLU,
 the SiLU of one product times another (Shazeer 2020, "GLU Variants Improve Transformer", section 2).
+
+The mask of dropout (Srivastava et al. 2014, section 4) is computed where needed, never stored.  It
+is a counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), so
+element i of it is the same on every platform and for every number of threads.  Its mixing step,
+once with each half of the seed, is lowbias32 (Wellons 2018, "Prospecting for Hash Functions").
 """
+from typing import NamedTuple
+
 import numpy as np
 
 from minigrad import formulas
@@ -9,7 +18,7 @@ from minigrad.formulas import CUBIC, DENSITY_0, GELU, GELU_TANH, RELU2, SLOPE
 from minigrad.kernels.compiler.compiling import C1, dense, kernel, stands_in_for, threads_for
 from minigrad.kernels.compiler.lanes import fma
 from minigrad.kernels.compiler.linking import inlined, serial
-from minigrad.kernels.compiler.parallel import portion
+from minigrad.kernels.compiler.parallel import portion, share
 from minigrad.kernels.compiler.vector_math import exp, normal_cdf, tanh
 
 
@@ -148,3 +157,58 @@ def swiglu_vjp_kernel(thread, threads, g: C1, gate: C1, up: C1, dgate: C1, dup: 
 def sigmoid(x, real):
     """Return 1 / (1 + e^-x)."""
     return real(1) / (real(1) + exp(-x))
+
+
+class Mask(NamedTuple):
+    """What a mask is computed from: both halves of the seed; the bound, which the 32 bits of an
+    element that is kept reach; the number of the first element; and by what an element that is kept
+    is multiplied."""
+    low: int
+    high: int
+    bound: int
+    first: int
+    scale: float
+
+
+def mask_of(p: float, seed: int, first: int) -> tuple[int, int, int, int, float]:
+    """Return the fields of a `Mask`, for dropout with probability p.  (Numba takes Python's numbers
+    faster than NumPy's.)"""
+    return seed & 0xFFFFFFFF, seed >> 32, min(int(p * 2**32), 2**32 - 1), first, 1 / (1 - p)
+
+
+@stands_in_for(formulas.dropout)
+def dropout(x: np.ndarray, p: float, seed: int, residual: np.ndarray | None = None, first: int = 0
+            ) -> np.ndarray:
+    out = np.empty(x.shape, x.dtype)
+    flat = dense(x).reshape(-1)
+    dropout_kernel(flat, flat[:0] if residual is None else dense(residual).reshape(-1),
+                   out.reshape(-1), *mask_of(p, seed, first), threads_for(x.size))
+    return out
+
+
+@kernel
+def dropout_kernel(thread, threads, x: C1, residual: C1, out: C1, mask: Mask):
+    first, real = share(x.size, thread, threads).start, x.dtype.type
+    x, out = portion(x, thread, threads), portion(out, thread, threads)
+    residual = portion(residual, thread, threads)
+    if residual.size:
+        for i in range(x.size):
+            kept = x[i] if keeps(mask, first + i) else real(0)
+            out[i] = fma(kept, real(mask.scale), residual[i])
+    else:
+        for i in range(x.size):
+            out[i] = x[i] * real(mask.scale) if keeps(mask, first + i) else real(0)
+
+
+@serial
+def keeps(mask, i):
+    """Whether element i is kept."""
+    bits = mix(np.uint32(np.uint32(mask.first + i) ^ np.uint32(mask.low)))
+    return mix(np.uint32(bits ^ np.uint32(mask.high))) >= np.uint32(mask.bound)
+
+
+@serial
+def mix(x):
+    x = np.uint32((x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D))
+    x = np.uint32((x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B))
+    return np.uint32(x ^ (x >> np.uint32(16)))
