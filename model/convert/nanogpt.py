@@ -5,6 +5,7 @@ Source: model.py and train.py of https://github.com/karpathy/nanoGPT.
 import math
 import os
 import pathlib
+import re
 from dataclasses import replace
 
 from data.tokenizer import CharTokenizer
@@ -12,7 +13,7 @@ from model.command import number_of, shown
 from model.convert.families import GPT2, layout, our_parameters
 from model.convert.model_file import FormatError, ModelFile, explain, text_of
 from model.convert.tokens import TokenTokenizer
-from model.convert.torch_file import LARGEST, TorchFile, View, unpickle
+from model.convert.torch_file import LARGEST, Tensor, TorchFile, unpickle
 from model.transformer import TransformerConfig
 
 SETTINGS = {"n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size", "dropout"}
@@ -34,16 +35,15 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     """
     path = pathlib.Path(path)
     explained = (f"{path} is not a checkpoint of nanoGPT that can be read",
-                 "use another, or train and save it again there")
+                 "use another, or train and save it again there", Exception)
     with explain(*explained):
         file = TorchFile(path)
-        config, views = _model(file, path.stat().st_size)
+        config, tensors = _model(file.content, path.stat().st_size)
         read = explain(*explained)(file.array)
-        weights = our_parameters("it", layout(config, GPT2.names, len(views) + 1), views,
-                                 lambda name: read(views[name]))
+        weights = our_parameters("it", layout(config, GPT2.names, len(tensors) + 1), tensors,
+                                 lambda name: read(tensors[name]))
     notes = []
-    iterations = file.content.get("iter_num")
-    if type(iterations) is int and 0 <= iterations < 1 << 63:
+    if type(iterations := file.content.get("iter_num")) is int:
         notes.append(f"written after {number_of(iterations, 'iteration')}")
     if tokenizer is None:
         meta = _meta_pkl(path, file.content)
@@ -55,31 +55,30 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     return ModelFile("nanoGPT checkpoint", config, weights, tokens, notes)
 
 
-def _model(file: TorchFile, size: int) -> tuple[TransformerConfig, dict[str, View]]:
+def _model(content: object, size: int) -> tuple[TransformerConfig, dict[str, Tensor]]:
     """Return the configuration, and where each weight is, by nanoGPT's names."""
-    content = file.content if isinstance(file.content, dict) else {}
-    for key in ("model", "model_args"):
-        if not isinstance(content.get(key), dict) or not all(type(k) is str for k in content[key]):
-            raise FormatError(f"it has no {key}, a dict by names that nanoGPT's train.py writes")
-    views = {}
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), dict)
+                                                for key in ("model", "model_args")):
+        raise FormatError("it has no model and model_args, dicts that nanoGPT's train.py writes")
+    tensors = {}
     for name, tensor in content["model"].items():
         if not name.endswith(MASK):     # of attention without a fused kernel; not a weight
-            with explain(f"{shown(name)} of its model cannot be read"):
-                views[name.removeprefix(COMPILED)] = file.view(tensor)
+            if not isinstance(tensor, Tensor):
+                raise FormatError(f"{shown(name)} of its model is not a tensor with a storage")
+            tensors[name.removeprefix(COMPILED)] = tensor
     arguments = content["model_args"]
     if wrong := SETTINGS ^ arguments.keys():
         raise FormatError(f"{shown(min(wrong))} of its model_args is missing, or unknown to "
                           "nanoGPT's GPTConfig")
-    with explain("its model_args describe no model"):
-        config = TransformerConfig(**arguments)
-    if HEAD in views and views[HEAD] != views.get(TOKENS):
+    config = TransformerConfig(**arguments)
+    if HEAD in tensors and tensors[HEAD] != tensors.get(TOKENS):
         config = replace(config, tied=False)
     else:
-        views.pop(HEAD, None)       # one tensor, saved by two names
+        tensors.pop(HEAD, None)     # one tensor, saved by two names
     # Each number has 2 bytes at least, if no two weights share it.
-    if 2 * sum(math.prod(view.shape) for view in views.values()) > size:
+    if 2 * sum(math.prod(tensor.shape) for tensor in tensors.values()) > size:
         raise FormatError("its weights share their numbers")
-    return config, views
+    return config, tensors
 
 
 def _tokens(path, given, V):
@@ -95,16 +94,14 @@ def _tokens(path, given, V):
 
 def _meta_pkl(path, content):
     """Return the path of meta.pkl: beside the checkpoint, or where nanoGPT keeps its data."""
-    config = content.get("config")
+    config, folders, where = content.get("config"), [path.parent], ""
     dataset = config.get("dataset") if isinstance(config, dict) else None
-    folders = [path.parent]
-    if type(dataset) is str and dataset not in ("", ".", "..") and dataset.isprintable() \
-            and pathlib.PurePath(dataset).name == dataset:
+    if isinstance(dataset, str) and re.fullmatch(r"[\w-]+", dataset):
         folders += [parent / "data" / dataset for parent in path.absolute().parents]
+        where = f" (data/{dataset}/meta.pkl of nanoGPT)"
     for folder in folders:
         if (folder / "meta.pkl").is_file():
             return folder / "meta.pkl"
-    where = f" (data/{shown(dataset)}/meta.pkl of nanoGPT)" if len(folders) > 1 else ""
     raise FormatError("a checkpoint of nanoGPT does not hold its tokenizer: put its meta.pkl"
                       f"{where} beside {path} if the model knows characters, or give the "
                       "tokenizer.json by --tokenizer if it knows tokens, such as those of GPT-2")
@@ -112,12 +109,10 @@ def _meta_pkl(path, content):
 
 def _characters(meta, V):
     """Return the tokenizer of a meta.pkl, of V characters."""
-    with open(meta, "rb") as file:
-        content = file.read(LARGEST + 1)
-    with explain(f"{meta} is not the meta.pkl of this checkpoint", "put the right one beside it"):
-        found = unpickle(content)
-        characters = found.get("itos") if isinstance(found, dict) else None
+    with explain(f"{meta} is not the meta.pkl of this checkpoint", "put the right one beside it",
+                 Exception), open(meta, "rb") as file:
+        characters = unpickle(file.read(LARGEST + 1))["itos"]
         if not isinstance(characters, dict) or characters.keys() != set(range(V)) or not all(
-                type(c) is str and len(c) == 1 for c in characters.values()):
+                isinstance(c, str) and len(c) == 1 for c in characters.values()):
             raise FormatError(f"it has no itos with a character for each of {V} ids")
         return CharTokenizer.of("".join(characters[i] for i in range(V)))

@@ -1,22 +1,19 @@
 """A file of torch.save, read without torch: its pickle as plain data, its tensors as arrays.
 
-A pickle is a program that can have any function of any module called.  Here `find_class` gives it a
-few names, as a `Name` whose call makes a `Call`: a note of the name and the arguments.  Nothing
-that a pickle names is imported or called.
+A pickle is a program that can have any function of any module called.  Here `find_class` knows the
+few names in KNOWN, and gives it our own class for each, so nothing is imported and nothing but
+these is called.
 
 The file is a zip: `<name>/data.pkl` is the pickle, `<name>/data/<key>` the numbers of a storage.  A
-tensor is a view of a storage: an offset, a shape and strides.  The pickle states them, and they are
-compared with the size of the storage before any number is read.
+tensor is a view of a storage: an offset, a shape and strides.
 
 Source: torch/serialization.py and torch/_utils.py of PyTorch 2.13.
 """
 import collections
 import io
-import math
 import os
 import pickle
 import zipfile
-from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -26,70 +23,64 @@ from model.convert.model_file import FormatError, explain, float32_of_bfloat16
 
 LARGEST = 1 << 21       # bytes of a pickle
 BFLOAT16 = "bfloat16"
-FLOATS = {"torch.FloatStorage": "f4", "torch.DoubleStorage": "f8", "torch.HalfStorage": "f2",
-          "torch.BFloat16Storage": BFLOAT16}
-REBUILD = "torch._utils._rebuild_tensor_v2"
-NAMES = {*FLOATS, REBUILD, "torch.Size", "torch.device", "_codecs.encode", "numpy.dtype",
-         *(f"torch.{kind}Storage" for kind in ("Byte", "Char", "Short", "Int", "Long", "Bool")),
-         *(f"numpy.{core}.multiarray.scalar" for core in ("core", "_core"))}
+DTYPES = {"Float": "f4", "Double": "f8", "Half": "f2", "BFloat16": BFLOAT16, "Byte": "u1",
+          "Char": "i1", "Short": "i2", "Int": "i4", "Long": "i8", "Bool": "?"}
 
 
-class Call(NamedTuple):
-    """What a pickle would have called; the name "persistent" is that of a persistent id."""
-    name: str
-    arguments: tuple
+class Storage(NamedTuple):
+    """A row of numbers."""
+    key: str
+    dtype: str
 
 
-class Name(NamedTuple):
-    """What a pickle may name."""
-    full: str
+class Tensor(NamedTuple):
+    """A view of a storage, in units of one number."""
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
 
-    def __call__(self, *arguments: object) -> Call:
-        return Call(self.full, arguments)
+
+class Other:
+    """Stands for an object that no model needs."""
+
+    def __init__(self, *arguments: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+KNOWN = {"collections.OrderedDict": collections.OrderedDict,
+         "torch._utils._rebuild_tensor_v2": lambda *parts: Tensor(*parts[:4]),
+         **{f"torch.{name}Storage": dtype for name, dtype in DTYPES.items()},
+         **dict.fromkeys(("torch.Size", "torch.device", "_codecs.encode", "numpy.dtype",
+                          "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"), Other)}
 
 
 # The reader that is written in Python.  In the one in C, five bytes can make the memo grow to 2^32
 # places.
 class _Unpickler(pickle._Unpickler):
-    # BUILD sets attributes of an object; plain data need none.
-    dispatch = pickle._Unpickler.dispatch | {pickle.BUILD[0]: lambda self: self.stack.pop()}
-
-    def __init__(self, content: bytes, names: Container[str]) -> None:
-        super().__init__(io.BytesIO(content))
-        self.names = names
-
     def find_class(self, module: str, name: str) -> object:
-        full = f"{module}.{name}"
-        if full == "collections.OrderedDict":
-            return collections.OrderedDict
-        if full not in self.names:
+        if (full := f"{module}.{name}") not in KNOWN:
             raise FormatError(f"it wants {shown(full)}, which is not among the few names that "
                               "tensors need")
-        return Name(full)
+        return KNOWN[full]
 
-    def persistent_load(self, key: object) -> Call:
-        return Call("persistent", key)
+    def persistent_load(self, key: tuple) -> Storage:
+        _, dtype, name, _device, _count = key
+        return Storage(name, dtype)
 
 
-def unpickle(content: bytes, names: Container[str] = ()) -> object:
-    """Return what is in a pickle: plain data, and a Call for each call and persistent id.  Refuse
-    one that names anything but `names` and OrderedDict, or that is damaged or too large."""
+def unpickle(content: bytes) -> object:
+    """Return what is in a pickle: plain data, and Tensors.  Refuse one that names anything but what
+    is in KNOWN, or that is damaged or too large."""
     if len(content) > LARGEST:
         raise FormatError(f"its pickle has more than {LARGEST:,} bytes, the most that is read")
-    with explain("its pickle is damaged or hostile", errors=Exception):   # errors of many kinds
-        try:
-            return _Unpickler(content, names).load()
-        except MemoryError:         # room is made before so few bytes are read
-            raise ValueError("it claims more bytes than it has") from None
-
-
-class View(NamedTuple):
-    """A tensor of floating-point numbers: where they are, in units of one."""
-    key: str                    # of the storage
-    dtype: str
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    try:
+        return _Unpickler(io.BytesIO(content)).load()
+    except Exception as error:      # of many kinds
+        raise FormatError(f"its pickle is damaged or hostile: {shown(error)}") from error
 
 
 class TorchFile:
@@ -97,57 +88,29 @@ class TorchFile:
     kind, or claims more than it holds is refused."""
 
     def __init__(self, path: str | os.PathLike) -> None:
-        size = os.path.getsize(path)
         with explain("it is cut short, or not a zip of PyTorch 1.6 or later", errors=Exception):
             self.zip = zipfile.ZipFile(path)
-        members = self.zip.infolist()
-        self.sizes = {member.filename: member.file_size for member in members}
-        pickles = [name for name in self.sizes if name.endswith("/data.pkl")]
-        if len(pickles) != 1 or len(self.sizes) < len(members):
-            raise FormatError("its zip does not hold one data.pkl, or holds a name twice")
-        if sum(self.sizes.values()) > size:
-            raise FormatError("the members of its zip claim more bytes than the file has")
-        self.folder = pickles[0].removesuffix("data.pkl")
-        self.content = unpickle(self._bytes("data.pkl"), NAMES)
-        order = f"{self.folder}byteorder"       # which older files lack
-        self.order = ">" if order in self.sizes and self._bytes("byteorder") == b"big" else "<"
+            if sum(member.file_size for member in self.zip.infolist()) > os.path.getsize(path):
+                raise ValueError("its members claim more bytes than the file has")
+            (pickled,) = [name for name in self.zip.namelist() if name.endswith("/data.pkl")]
+        self.folder = pickled.removesuffix("data.pkl")
+        self.content = unpickle(self._bytes("data.pkl"))
+        stated = f"{self.folder}byteorder" in self.zip.namelist()       # older files do not
+        self.order = ">" if stated and self._bytes("byteorder") == b"big" else "<"
 
-    def view(self, tensor: object) -> View:
-        """Return where the numbers of a tensor in `content` are.  Refuse what is not a tensor of
-        floating-point numbers, or not within its storage."""
-        match tensor:
-            case Call(name, (Call("persistent", ("storage", Name(kind), str(key), _, int(count))),
-                             int(offset), tuple(shape), tuple(strides), *_)) if name == REBUILD:
-                pass
-            case _:
-                raise FormatError("it is not a tensor with a storage")
-        if kind not in FLOATS:
-            raise FormatError(f"its numbers are of {kind}, and not floating-point ones")
-        if len(shape) != len(strides) or not all(
-                type(n) is int and n >= 0 for n in (count, offset, *shape, *strides)):
-            raise FormatError("its offset, shape and strides are not whole numbers of at least 0")
-        bytes_there = self.sizes.get(f"{self.folder}data/{key}", 0)
-        if bytes_there != count * self._dtype(FLOATS[kind]).itemsize:
-            raise FormatError(f"its storage claims {count:,} numbers and has {bytes_there:,} bytes")
-        last = offset + sum((n - 1) * step for n, step in zip(shape, strides))
-        if not 1 <= math.prod(shape) <= count or last >= count:
-            raise FormatError("it is empty, or reaches beyond its storage")
-        strides = tuple(step if n > 1 else 0 for n, step in zip(shape, strides))
-        return View(key, FLOATS[kind], offset, shape, strides)
-
-    def array(self, view: View) -> np.ndarray:
-        """Return the numbers as float32.  Refuse bytes that do not have their checksum."""
-        numbers = np.frombuffer(self._bytes(f"data/{view.key}"), self._dtype(view.dtype))
-        if view.dtype == BFLOAT16:
-            numbers = float32_of_bfloat16(numbers)
-        viewed = np.lib.stride_tricks.as_strided(
-            numbers[view.offset:], view.shape, [step * numbers.itemsize for step in view.strides])
-        return np.ascontiguousarray(viewed, np.float32).reshape(view.shape)
-
-    def _dtype(self, name):
-        return np.dtype("u2" if name == BFLOAT16 else name).newbyteorder(self.order)
+    def array(self, tensor: Tensor) -> np.ndarray:
+        """Return the numbers as float32.  Refuse bytes that do not have their checksum, and a view
+        beyond them."""
+        (key, kind), offset, shape, strides = tensor
+        dtype = np.dtype("u2" if kind == BFLOAT16 else kind).newbyteorder(self.order)
+        size = dtype.itemsize
+        view = np.ndarray(shape, dtype, self._bytes(f"data/{key}"), offset * size,
+                          [size * n for n in strides])
+        if kind == BFLOAT16:
+            view = float32_of_bfloat16(view)
+        return np.ascontiguousarray(view, np.float32).reshape(shape)
 
     def _bytes(self, name):
         """Return a member of the zip, after its checksum has been compared."""
-        with explain(f"its member {name} is damaged", errors=Exception):
+        with explain(f"its member {shown(name)} is damaged", errors=Exception):
             return self.zip.read(self.folder + name)

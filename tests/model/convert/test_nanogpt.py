@@ -41,7 +41,7 @@ def test_the_logits_of_what_torch_saved_are_those_of_torch():
 
 
 def test_an_array_is_read_when_it_is_asked_for(monkeypatch):
-    monkeypatch.setattr(TorchFile, "array", lambda _, view: view.shape)
+    monkeypatch.setattr(TorchFile, "array", lambda _, tensor: tensor.shape)
     assert nanogpt.read(FOLDER / "ckpt.pt").weights["norm.bias"] == (8,)
 
 
@@ -59,8 +59,9 @@ def test_the_characters_are_found_where_nanogpt_keeps_them_and_keep_their_ids(fo
 
 
 @pytest.mark.parametrize("meta, says", [
+    (pickle.dumps([1]), "list indices"),
     *((pickle.dumps(meta), "no itos with a character for each of 11 ids") for meta in (
-        [1], {"itos": ["a"]}, {"itos": dict.fromkeys(range(11), "ab")},
+        {"itos": ["a"]}, {"itos": dict.fromkeys(range(11), "ab")},
         {"itos": dict.fromkeys(range(11), 5)}, {"itos": dict(enumerate(CHARACTERS, 1))})),
     (pickle.dumps({"itos": dict.fromkeys(range(11), "a")}), "'a' is in it twice"),
     (HOSTILE["eval"][0], "__builtin__.eval")], ids=range(7))
@@ -130,9 +131,9 @@ def test_a_dataset_that_is_no_name_of_a_folder_is_not_looked_for(dataset, tmp_pa
 
 
 REFUSED = {
-    "no dict": (dict(whole=b"]"), "no model, a dict"),
-    "a model that is a text": (dict(keys={"model": text("a")}), "no model, a dict"),
-    "no model_args": (dict(keys={"model_args": None}), "no model_args, a dict"),
+    "no dict": (dict(whole=b"]"), "no model and model_args"),
+    "a model that is a text": (dict(keys={"model": text("a")}), "no model and model_args"),
+    "no model_args": (dict(keys={"model_args": None}), "no model and model_args"),
     "a setting too few": (dict(keys={"model_args": plain({"n_layer": 1})}), "bias of its model_"),
     "a setting too many": (dict(arguments={"use_rmsnorm": True}), "use_rmsnorm of its model_args"),
     "a setting that is a text": (dict(arguments={"n_head": "2"}), "n_head takes a whole"),
@@ -142,9 +143,8 @@ REFUSED = {
     "a tensor too few": (dict(names={NORM: None}), r"lacks transformer\.ln_f\.weight"),
     "a tensor too many": (dict(names={"transformer.h.1.x": tensor("1", 20, (5, 4))}),
                           r"has transformer\.h\.1\.x,"),
-    "no tensor": (dict(names={NORM: b"N"}), r"ln_f\.weight of its model cannot be read: it is not"),
-    "a tensor outside": (dict(names={NORM: rebuilt(offset=9 ** 9)}), r"ln_f.* beyond its storage"),
-    "a name without end": (dict(names={"x" * 9999: b"N"}), r": x{80}\.\.\. of its model cannot"),
+    "no tensor": (dict(names={NORM: b"N"}), r"ln_f\.weight of its model is not a tensor"),
+    "a name without end": (dict(names={"x" * 9999: b"N"}), r": x{80}\.\.\. of its model is not"),
     "weights that share their numbers": (dict(shared=64 * 16, n_embd=16, n_layer=8), "share their"),
     "an evil optimiser": (dict(keys={"optimizer": HOSTILE["exec"][0][2:-1]}), r"builtins\.exec"),
 }
