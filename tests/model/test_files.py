@@ -44,26 +44,22 @@ def test_a_file_has_its_name_once_all_of_it_is_on_the_disk(tmp_path, monkeypatch
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), MemoryError(),
                                    OSError(28, "No space")])
 @pytest.mark.parametrize("where", ["in the body", "fsync", "replace"])
-def test_whatever_happens_the_old_file_alone_is_left(tmp_path, monkeypatch, error, where):
+def test_whatever_happens_the_old_file_alone_is_left_and_the_users_name_said(tmp_path, monkeypatch,
+                                                                             error, where):
     def fail(*_):
         raise error
     path = written(tmp_path / "a.txt", "old")
     if where != "in the body":
         monkeypatch.setattr(os, where, fail)
-    with pytest.raises(type(error)) as caught:
-        with replacing(path) as file:
-            file.write(b"half")
-            if where == "in the body":
-                fail()
+    with pytest.raises(type(error)) as caught, replacing(path) as file:
+        file.write(b"half")
+        if where == "in the body":
+            fail()
     assert caught.value is error
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
     assert getattr(error, "filename", str(path)) == str(path)
-
-
-def test_a_file_that_cannot_be_made_is_named_as_the_user_named_it(tmp_path):
-    with pytest.raises(OSError) as caught:
-        with replacing(tmp_path / "nowhere" / "a.txt"):
-            pass
+    with pytest.raises(OSError) as caught, replacing(tmp_path / "nowhere" / "a.txt"):
+        pass
     assert caught.value.filename == str(tmp_path / "nowhere" / "a.txt")
 
 
@@ -218,28 +214,20 @@ def test_a_folder_is_had_by_one_process_at_a_time_and_the_second_is_told_by_whic
         pass
 
 
-def test_a_process_that_is_killed_holds_nothing_any_more(tmp_path):
+@pytest.mark.skipif(os.name == "nt", reason="there a file that is open cannot be removed")
+def test_what_a_killed_process_held_and_wrote_is_in_the_way_of_none(tmp_path):
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE,
                           cwd=ROOT) as process:
         try:
             assert process.stdout.readline().strip() == b"held"
-            with pytest.raises(ValueError, match=f"process {process.pid}, "), claimed(tmp_path):
-                pass
-            part = written(tmp_path / f"last.npz.{process.pid}.part", "half")
-            written(tmp_path / "mine.part", "of something else")
+            assert f"process {process.pid}, " in refusal(ValueError, claimed(tmp_path).__enter__)
         finally:
             process.kill()
-    with claimed(tmp_path):
-        assert not part.exists() and (tmp_path / "mine.part").exists()
-
-
-@pytest.mark.skipif(os.name == "nt", reason="there a file that is open cannot be removed")
-def test_what_a_living_process_writes_is_left_alone(tmp_path):
-    living, own = (written(tmp_path / f"last.npz.{number}.part", "half")
-                   for number in (os.getppid(), os.getpid()))       # and what is in the way
-    written(tmp_path / f"x.{10**30}.part", "")
-    with claimed(tmp_path):
-        assert set(os.listdir(tmp_path)) == {".lock", living.name} and not own.exists()
+    names = [f"last.npz.{number}.part" for number in (process.pid, os.getpid(), os.getppid())]
+    for name in (*names, f"x.{10**30}.part", "mine.part"):
+        written(tmp_path / name, "half")
+    with claimed(tmp_path):         # what a living process writes, and something else, are left
+        assert {*os.listdir(tmp_path)} == {".lock", names[2], "mine.part"}
 
 
 @pytest.mark.skipif(files.fcntl is None, reason="Windows has locks everywhere")

@@ -140,11 +140,12 @@ def test_logits_that_say_nothing_are_refused_with_a_remedy(logits, temperature):
     *[({"top_k": k}, f"top_k is a whole number of at least 1.*not {k}") for k in (0, -3, 2.0, INF)],
     *[({"top_p": p}, f"top_p is a probability.*above 0 and at most 1.*not {p}")
       for p in (0, -0.1, 1.0001, math.nan, INF)],
-    ({"max_new_tokens": -5}, "at least 0, not -5")])
-def test_settings_without_a_meaning_are_refused_at_once(settings, message):
+    ({"max_new_tokens": -5}, "at least 0, not -5"),
+    ({"prompt": "abZ"}, r"'Z' \(LATIN CAPITAL LETTER Z\) at position")])
+def test_settings_without_a_meaning_and_unknown_characters_are_refused_at_once(settings, message):
     for attempt in (stream, generate):
-        with pytest.raises(ValueError, match=message):
-            attempt(Reciting("ab"), TOKENIZER, "a", **settings)
+        with pytest.raises((ValueError, UnknownCharacterError), match=message):
+            attempt(Reciting("ab"), TOKENIZER, **{"prompt": "a"} | settings)
 
 
 def test_the_same_seed_writes_the_same_text_and_another_seed_another(model):
@@ -246,12 +247,6 @@ def test_an_empty_prompt_begins_with_a_line_break_or_else_the_first_id(model, to
     assert generate(model, tokenizer, max_new_tokens=20, seed=1) == continuation
 
 
-def test_an_unknown_character_in_the_prompt_is_refused_at_once(model):
-    for attempt in (stream, generate):
-        with pytest.raises(UnknownCharacterError, match=r"'Z' \(LATIN CAPITAL LETTER Z\) at posit"):
-            attempt(model, TOKENIZER, "abZ")
-
-
 @pytest.mark.parametrize("stop, shown", [(None, "abc d"), ("c d", "ab"), ("de", "abc d"),
                                          ("d", "abc ")])
 def test_a_text_ends_with_its_end_or_stop_and_the_model_is_not_asked_again(stop, shown):
@@ -265,17 +260,14 @@ def test_a_text_ends_with_its_end_or_stop_and_the_model_is_not_asked_again(stop,
     assert beginning(tokenizer, "").tolist() == [tokenizer.end]
 
 
-def test_the_stop_is_looked_for_in_what_is_written_not_in_the_prompt():
+def test_the_stop_is_looked_for_in_what_is_written_which_is_held_back_only_while_it_may_become_it():
     model = Reciting("bcde")
     model.ids = TOKENIZER.encode("abbcde")
     assert "".join(stream(model, TOKENIZER, "hab", 4, stop="ab")) == "bcde"     # in the prompt
     assert "".join(stream(model, TOKENIZER, "ha", 5, stop="ab")) == "bbcde"     # half in it
-
-
-def test_text_is_held_back_only_while_it_may_become_the_stop():
-    assert recited("abcabd", stop="abd") == ["abc"]
-    assert recited("cde", stop="abd") == ["c", "d", "e"]
-    assert recited("abcab", stop="abd") == ["abc", "ab"]
+    for text, stop, shown in (("abcabd", "abd", ["abc"]), ("cde", "abd", ["c", "d", "e"]),
+                              ("abcab", "abd", ["abc", "ab"])):
+        assert recited(text, stop=stop) == shown
 
 
 def test_every_text_is_cut_at_the_first_stop_in_it():
@@ -346,23 +338,18 @@ def test_a_text_of_tokens_comes_in_whole_characters_up_to_its_end_or_stop(text, 
 
 
 @pytest.mark.needs("convert")
-def test_what_is_held_back_comes_when_the_text_is_cut_within_a_character():
+def test_a_token_keeps_the_space_that_begins_it_and_half_a_character_is_shown_at_the_end():
     tokenizer = tokens()
     model = Reciting("the 🙂", tokenizer=tokenizer)
     n = len(model.ids)
     assert "".join(stream(model, tokenizer, "in", n - 1)) == "the \ufffd"
     assert "".join(stream(model, tokenizer, "in", n - 1, stop="\ufffd")) == "the "
-
-
-@pytest.mark.needs("convert")
-def test_a_token_after_a_prompt_keeps_the_space_that_begins_it():
     tokenizer = tokens(byte_fallback, 2)
-    text, prompt = "the the", tokenizer.encode("re")
-    model = Reciting(text, tokenizer=tokenizer)
-    model.ids = np.concatenate([prompt, tokenizer.encode(text)[1:]])[1:]
-    assert "".join(stream(model, tokenizer, "re", 2)) == " the the"
-    model.ids = tokenizer.encode(text)[1:]
-    assert "".join(stream(model, tokenizer, "", 2)) == "the the"
+    model = Reciting("", tokenizer=tokenizer)
+    text, prompt = tokenizer.encode("the the"), tokenizer.encode("re")
+    for prompt, before, shown in (("re", prompt, " the the"), ("", text[:1], "the the")):
+        model.ids = np.concatenate([before, text[1:]])[1:]
+        assert "".join(stream(model, tokenizer, prompt, 2)) == shown
 
 
 @pytest.mark.needs("convert")

@@ -160,22 +160,17 @@ def test_a_transformer_starts_as_gpt2_does():
     assert drawn == 2 + 4 * 3
 
 
-def test_a_layer_by_itself_starts_with_the_standard_deviation_that_it_is_told():
-    assert_normal(Linear(100, 100, False, fresh()).weight.data, 0.02)
+def test_a_layer_by_itself_is_drawn_from_its_generator_with_the_deviation_that_it_is_told():
+    rng = fresh()
+    first, second = (Linear(100, 100, False, rng).weight.data for _ in range(2))
+    assert not np.array_equal(first, second)
+    assert np.array_equal(first, Linear(100, 100, False, fresh()).weight.data)
+    assert_normal(first, 0.02)
     assert_normal(Linear(100, 100, False, fresh(), 0.5).weight.data, 0.5)
     mlp = MLP(50, False, fresh(), 0.3)
-    assert_normal(mlp.up.weight.data, 0.02)
-    assert_normal(mlp.down.weight.data, 0.3)
     attention = MultiHeadAttention(60, 60, 2, rng=fresh(), std_out=0.3)
-    assert_normal(attention.qkv.weight.data, 0.02)
-    assert_normal(attention.out.weight.data, 0.3)
-
-
-def test_weights_are_drawn_from_the_generator_that_a_layer_is_given():
-    rng = np.random.default_rng(1)
-    first, second = Linear(4, 4, False, rng).weight.data, Linear(4, 4, False, rng).weight.data
-    assert not np.array_equal(first, second)
-    assert np.array_equal(first, Linear(4, 4, False, fresh()).weight.data)
+    for part, std in ((mlp.up, 0.02), (mlp.down, 0.3), (attention.qkv, 0.02), (attention.out, 0.3)):
+        assert_normal(part.weight.data, std)
 
 
 def test_the_float32_model_is_the_rounded_float64_one():
@@ -197,14 +192,11 @@ def test_sinusoids_are_the_papers_formula():
                 assert abs(table[t, c] - (math.cos if c % 2 else math.sin)(angle)) < 1e-12
 
 
-def test_slopes_of_eight_heads_are_the_printed_ones():
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_slopes_of_eight_heads_are_the_printed_ones_and_the_bias_is_theirs_by_distance(dtype):
     assert np.array_equal(alibi_slopes(8), [1 / 2**n for n in range(1, 9)])
     assert np.allclose(alibi_slopes(16)[:4], [2**-0.5, 2**-1, 2**-1.5, 2**-2], rtol=1e-7)
     assert np.allclose(alibi_slopes(6)[1:] / alibi_slopes(6)[:-1], 2 ** (-8 / 6), rtol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_bias_is_the_slope_times_the_distance(dtype):
     bias = alibi_bias(alibi_slopes(2, dtype), 4)
     assert bias.shape == (2, 4, 4) and bias.dtype == dtype
     assert np.array_equal(bias[0] * 16, [[0, -1, -2, -3], [-1, 0, -1, -2],

@@ -249,14 +249,12 @@ def test_a_log_of_skipped_steps_goes_on_from_one_without(tmp_path):
 @pytest.mark.parametrize("text, more", [
     ("", ""), ("lantern", ""), ("my texts/a.txt", ""), ("/dev/stdin", " --data FILE"),
     ("/dev/../dev/fd/3", " --data FILE"), ("/proc/self/fd/0", " --data FILE")])
-def test_a_text_that_was_piped_in_is_asked_for_in_a_file(text, more):
+def test_a_folder_in_the_users_home_is_found_and_a_text_that_was_piped_in_is_asked_for(
+        monkeypatch, tmp_path, text, more):
     command = "python train.py --init_from resume --out_dir 'my run'"
     assert Folder("my run").resume_command(["lantern", text]) == command + more
-
-
-def test_a_folder_in_the_users_home_is_found_there(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
     assert Folder("~/out").path == tmp_path / "out" and not Folder("~/out").holds_run()
 
 

@@ -17,11 +17,13 @@ def sampled(capsys, trained, *flags):
     return capsys.readouterr()
 
 
-def test_the_cache_does_not_change_the_text_and_sliding_does(trained, capsys):
+def test_the_cache_does_not_change_the_text_and_sliding_does_and_it_stops_before_the_stop(trained,
+                                                                                          capsys):
     flags = ["--max_new_tokens", "60", "--num_samples", "3"]
     texts = [sampled(capsys, trained, *flags, *more).out
              for more in ([], ["--no-cache"], ["--slide"], ["--slide", "--no-cache"])]
     assert texts[0] == texts[1] != texts[2] == texts[3]
+    assert " " not in sampled(capsys, trained, "--start", "the", "--stop", " ").out
 
 
 @pytest.mark.parametrize("num_samples", [1, 3, 18])
@@ -35,11 +37,6 @@ def test_samples_are_what_generate_gives_for_each_seed(trained, best, capsys, nu
     assert re.fullmatch(r"[0-9,]+ characters a second\n", err)
     for n in ("1", "2"):        # too few
         assert sampled(capsys, trained, "--max_new_tokens", n).err == ""
-
-
-def test_it_stops_before_the_stop_text(trained, capsys):
-    out = sampled(capsys, trained, "--start", "the", "--stop", " ").out
-    assert " " not in out
 
 
 def test_a_model_that_has_diverged_is_refused_in_words(best, capsys, tmp_path):
