@@ -4,7 +4,6 @@ import pytest
 
 from minigrad import Tensor
 from minigrad.module import Module
-from model import Transformer, TransformerConfig
 from model.layers import Unallocated
 
 
@@ -44,28 +43,18 @@ def unchanged(module, before):
     return list(after) == list(before) and all(np.array_equal(after[k], before[k]) for k in before)
 
 
-def test_parameters_come_in_the_order_in_which_they_were_set_with_their_paths():
+def test_parameters_and_modules_come_in_the_order_in_which_they_were_set_with_their_paths():
     module = Outer()
     assert [path for path, _ in module.named_parameters()] == PATHS
     assert [p.data.flat[0] for p in module.parameters()] == [1, 2, 3, 4, 5, 6, 7]
-    named = dict(module.named_parameters())
-    assert named["blocks.2.0.weight"] is module.blocks[2][0].weight
-    assert named["inner.weight"] is module.inner.weight
-
-
-def test_modules_come_with_their_paths_the_outermost_first():
-    module = Outer()
+    assert dict(module.named_parameters())["blocks.2.0.weight"] is module.blocks[2][0].weight
     assert list(module.named_modules()) == [
         ("", module), ("inner", module.inner), ("blocks.0", module.blocks[0]),
         ("blocks.2.0", module.blocks[2][0])]
-
-
-def test_a_parameter_that_comes_later_is_found():
-    module = Inner()
-    module.bias = parameter(3)
-    assert [path for path, _ in module.named_parameters()] == ["weight", "bias"]
-    module.bias = None
-    assert [path for path, _ in module.named_parameters()] == ["weight"]
+    module.inner.bias = parameter(3)                    # comes later
+    assert [path for path, _ in module.inner.named_parameters()] == ["weight", "bias"]
+    module.inner.bias = None
+    assert [path for path, _ in module.named_parameters()] == PATHS
 
 
 def test_a_shared_parameter_is_listed_once_under_its_first_path():
@@ -77,41 +66,19 @@ def test_a_shared_parameter_is_listed_once_under_its_first_path():
     assert len(module.parameters()) == len(PATHS) - 1 == len(module.state_dict())
 
 
-def test_the_paths_of_a_transformer_are_these():
-    model = Transformer(TransformerConfig(vocab_size=3, block_size=2, n_layer=2, n_head=1,
-                                          n_embd=2, bias=True))
-    of_a_block = [f"{layer}.{name}" for layer in ("norm1", "attention.qkv", "attention.out",
-                                                  "norm2", "mlp.up", "mlp.down")
-                  for name in ("weight", "bias")]
-    assert list(model.state_dict()) == [
-        "token_embedding.weight", "position_embedding.weight",
-        *[f"blocks.{i}.{path}" for i in range(2) for path in of_a_block],
-        "norm.weight", "norm.bias"]
-
-
-def test_state_dict_is_a_copy_in_both_directions():
-    module = Outer()
-    before = values(module)
-    state = module.state_dict()
-    assert list(state) == PATHS and all(type(a) is np.ndarray for a in state.values())
-    for array in state.values():
-        array += 1
-    assert unchanged(module, before)
-    module.first.data += 10
-    assert state["first"] == 8
-
-
-def test_load_state_dict_copies_into_the_arrays_that_are_there():
+def test_a_state_is_a_copy_in_both_directions_into_the_arrays_that_are_there():
     source, module = Outer(), Outer()
-    for i, p in enumerate(source.parameters()):
-        p.data += 10 * i
+    before, state = values(source), source.state_dict()
+    assert list(state) == PATHS and all(type(a) is np.ndarray for a in state.values())
+    for i, array in enumerate(state.values()):
+        array += 10 * i
+    assert unchanged(source, before)
+    expected = {name: array.copy() for name, array in state.items()}
     held = [p.data for p in module.parameters()]
-    state = source.state_dict()
     module.load_state_dict(state)
-    assert all(p.data is a for p, a in zip(module.parameters(), held))
-    assert unchanged(module, values(source))
     state["first"] += 1
-    assert unchanged(module, values(source))
+    assert all(p.data is a for p, a in zip(module.parameters(), held))
+    assert unchanged(module, expected)
 
 
 def test_a_loaded_parameter_keeps_its_own_type():

@@ -62,11 +62,6 @@ def test_a_setting_moves_the_draws_of_its_own_purpose_alone(draws, usual, flags,
     assert {purpose for purpose in usual if other[purpose] != usual[purpose]} == moved
 
 
-def test_batches_and_dropout_are_drawn_from_generators_of_their_own(usual):
-    for purpose in ("batches", "dropout"):
-        assert usual[purpose] != generator(1337, purpose).bit_generator.state
-
-
 def test_a_generator_of_rows_draws_what_the_one_that_it_is_made_from_would_draw():
     rng = generator(3, "dropout")
     expected = generator(3, "dropout").integers(2**63, size=3)
