@@ -3,6 +3,7 @@ import math
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numba
@@ -64,10 +65,6 @@ def large_machine(monkeypatch):
     return monkeypatch
 
 
-def limit_now():
-    return threads.limit.__wrapped__()
-
-
 MACHINE = "this machine has 16 processors"
 QUOTA = "a control group gives this process the time of %s processors"
 
@@ -86,7 +83,7 @@ def test_the_lowest_bound_counts_and_is_named(large_machine, held_to, share, num
         large_machine.delattr(os, "sched_getaffinity")
     large_machine.setattr(threads, "quota", lambda: share)
     large_machine.setattr(numba.config, "NUMBA_NUM_THREADS", numbas)
-    assert limit_now() == (most, why)
+    assert threads.limit.__wrapped__() == (most, why)
 
 
 @pytest.mark.parametrize("value, most", [("1", 1), (" 8 ", 8), ("4,2", 4), ("99", 16), ("", 16),
@@ -95,8 +92,8 @@ def test_the_lowest_bound_counts_and_is_named(large_machine, held_to, share, num
 def test_openmps_variables_are_obeyed_and_what_it_ignores_is_ignored(large_machine, name, value,
                                                                      most):
     large_machine.setenv(name, value)
-    assert limit_now()[0] == most
-    assert (name in limit_now()[1]) == (most < 16)
+    found, why = threads.limit.__wrapped__()
+    assert found == most and (name in why) == (most < 16)
 
 
 def test_a_python_thread_may_ask_for_fewer_threads_and_never_gets_more(monkeypatch):
@@ -129,15 +126,6 @@ def test_a_process_on_one_processor_starts_no_threads(said):
 
 # Linux's control groups
 
-def quota_of(tmp_path, groups, files):
-    """The quota that stands in such files."""
-    (tmp_path / "groups").write_text(groups)
-    for name, content in files.items():
-        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "fs" / name).write_text(content)
-    return threads.quota(tmp_path / "groups", tmp_path / "fs")
-
-
 @pytest.mark.parametrize("groups, files, share", [
     ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
     ("0::/\n", {"cpu.max": "max 100000\n"}, math.inf),
@@ -154,10 +142,11 @@ def quota_of(tmp_path, groups, files):
     ("3:cpuset:/\n", {"cpuset/cpu.cfs_quota_us": "1", "cpuset/cpu.cfs_period_us": "1"}, math.inf),
 ])
 def test_the_quota_is_the_least_of_a_group_and_those_around_it(tmp_path, groups, files, share):
-    assert quota_of(tmp_path, groups, files) == share
-
-
-def test_without_control_groups_there_is_no_quota(tmp_path):
+    for name, content in {"groups": groups, **files}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert threads.quota(tmp_path / "groups", tmp_path) == share
     assert threads.quota(tmp_path / "missing", tmp_path) == math.inf
 
 
@@ -183,21 +172,15 @@ def weights_after_training(seed):
 
 def at_once(*functions):
     """What each returns, called in a Python thread of its own."""
-    results = [None] * len(functions)
     together = threading.Barrier(len(functions))
 
-    def call(i):
+    def call(f):
         together.wait()
-        results[i] = functions[i]()
-    workers = [threading.Thread(target=call, args=(i,)) for i in range(len(functions))]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return results
+        return f()
+    with ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(call, functions))
 
 
-@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_two_models_trained_at_once_become_what_each_becomes_alone():
     alone = [weights_after_training(seed) for seed in (1, 2)]
     together = at_once(lambda: weights_after_training(1), lambda: weights_after_training(2))
