@@ -1,6 +1,7 @@
 """What test files share: arrays, tensors and models; files; runs of train.py; refusals."""
 import contextlib
 import csv
+import dataclasses
 import hashlib
 import pathlib
 import tracemalloc
@@ -11,7 +12,8 @@ import pytest
 
 import minigrad as mg
 import train
-from model import Transformer
+from model import Transformer, TransformerConfig
+from model.command import flag
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
@@ -45,6 +47,12 @@ def memory():
 
 
 # Models
+
+@dataclasses.dataclass(frozen=True)
+class WiderConfig(TransformerConfig):
+    """Has an option more, which no other program and no kernel knows."""
+    window: int = flag(0, "keys that a query sees")
+
 
 def model_of(config, weights, dtype=np.float32):
     """A Transformer with these weights, a mapping from names to arrays."""

@@ -29,7 +29,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_the_logits_of_what_torch_saved_are_those_of_torch():
+def test_the_logits_of_what_torch_saved_are_those_of_torch_and_arrays_are_read_when_asked_for(
+        monkeypatch):
     found = nanogpt.read(FOLDER / "ckpt.pt")
     assert found.kind == "nanoGPT checkpoint" and found.config == CONFIG
     assert found.notes == ["written after 250 iterations",
@@ -38,9 +39,6 @@ def test_the_logits_of_what_torch_saved_are_those_of_torch():
         logits = model_of(CONFIG, found.weights)(reference["ids"]).data
         np.testing.assert_allclose(logits, reference["logits"], atol=1e-5, rtol=1e-5)
     assert found.tokenizer.vocabulary == CHARACTERS
-
-
-def test_an_array_is_read_when_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(TorchFile, "array", lambda _, tensor: tensor.shape)
     assert nanogpt.read(FOLDER / "ckpt.pt").weights["norm.bias"] == (8,)
 

@@ -39,21 +39,16 @@ def test_any_text_comes_back_whole_and_token_by_token_after_any_beginning(kind):
         assert before + "".join(pieces) == tokenizer.decode(ids) == text
 
 
-@by_kind
-def test_a_character_is_shown_when_its_last_byte_has_come(kind):
+@pytest.mark.parametrize("kind, names, no_character", [
+    (byte_level, ["ð", "Ł", "ĺ", "Ĥ", "Ã", "©"], "ÿ"),
+    (byte_fallback, ["<0xF0>", "<0x9F>", "<0x98>", "<0x82>", "<0xC3>", "<0xA9>"], "<0xFF>")])
+def test_a_character_is_shown_when_its_last_byte_has_come_and_bytes_that_are_none_hold_nothing_back(
+        kind, names, no_character):
     tokenizer = TokenTokenizer(kind())
-    ids = [tokenizer.vocabulary.index(name) for name in
-           (["ð", "Ł", "ĺ", "Ĥ", "Ã", "©"] if kind is byte_level else
-            ["<0xF0>", "<0x9F>", "<0x98>", "<0x82>", "<0xC3>", "<0xA9>"])]
+    ids = list(map(tokenizer.vocabulary.index, names))
     assert streamed(tokenizer, ids) == ["", "", "", "😂", "", "é", ""]
     assert streamed(tokenizer, ids[:2])[2:] == [tokenizer.decode(ids[:2])]
-
-
-@by_kind
-def test_bytes_that_are_no_character_do_not_hold_a_text_back(kind):
-    tokenizer = TokenTokenizer(kind())
-    byte = tokenizer.vocabulary.index("ÿ" if kind is byte_level else "<0xFF>")
-    pieces = streamed(tokenizer, [byte] * 50)
+    pieces = streamed(tokenizer, [tokenizer.vocabulary.index(no_character)] * 50)
     assert all(any(pieces[i:i + 16]) for i in range(35)) and set("".join(pieces)) == {"\ufffd"}
 
 
@@ -127,6 +122,7 @@ def test_what_no_token_stands_for_is_refused():
     assert TokenTokenizer(of_words("a", "?")).encode("b").tolist() == [1]
 
 
+SPARSE = tokenizer_json(model={"type": "BPE", "vocab": {"a": 2**32 - 1}, "merges": []})
 LYING = {
     "half of one": byte_level()[:999],
     "no object": "[]",
@@ -145,10 +141,17 @@ LYING = {
 }
 
 
-@pytest.mark.parametrize("file", LYING.values(), ids=LYING)
-def test_a_file_that_is_no_tokenizer_is_refused_without_a_word_elsewhere(file, capfd):
-    assert refusal(ValueError, TokenTokenizer, file).startswith(
-        "the library tokenizers cannot read its tokenizer: ")
+@pytest.mark.parametrize("says, arguments", [
+    *(("the library tokenizers cannot read its tokenizer: ", (file,)) for file in LYING.values()),
+    ("a tokenizer of 266 ids for a model of 533; give", (byte_level(), None, 533)),
+    ("its end is the id 266, and ids lie between 0 and 265", (byte_level(), 266)),
+    ("has no tokens", (tokenizer_json(model={"type": "BPE", "vocab": {}, "merges": []}),)),
+    (f"a tokenizer of {2**32} ids for a model of 10", (SPARSE, None, 10)),
+    ("ids lie between 0 and 292; these reach from 300 to 300",
+     (byte_fallback().replace('"ids": [1]', '"ids": [300]'),))], ids=[*LYING, *range(5)])
+def test_a_file_that_is_no_tokenizer_or_does_not_fit_is_refused_without_a_word_elsewhere(
+        says, arguments, capfd):
+    assert says in refusal(ValueError, TokenTokenizer, *arguments)
     assert capfd.readouterr() == ("", "")
 
 
@@ -159,17 +162,3 @@ def test_tokens_that_the_library_cannot_decode_are_answered_in_a_line():
                    lambda ids: tokenizer.vocabulary):
         with pytest.raises(ValueError, match="cannot decode its tokens: index out of bounds"):
             decode([1])
-
-
-SPARSE = tokenizer_json(model={"type": "BPE", "vocab": {"a": 2**32 - 1}, "merges": []})
-
-
-@pytest.mark.parametrize("says, arguments", [
-    ("a tokenizer of 266 ids for a model of 533; give", (byte_level(), None, 533)),
-    ("its end is the id 266, and ids lie between 0 and 265", (byte_level(), 266)),
-    ("has no tokens", (tokenizer_json(model={"type": "BPE", "vocab": {}, "merges": []}),)),
-    (f"a tokenizer of {2**32} ids for a model of 10", (SPARSE, None, 10)),
-    ("ids lie between 0 and 292; these reach from 300 to 300",
-     (byte_fallback().replace('"ids": [1]', '"ids": [300]'),))])
-def test_ids_that_do_not_fit_are_refused(says, arguments):
-    assert says in refusal(ValueError, TokenTokenizer, *arguments)

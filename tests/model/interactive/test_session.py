@@ -32,28 +32,22 @@ def test_each_line_is_continued_with_the_next_seed_and_a_mistake_costs_no_other_
     assert no_utf8.startswith("the character ")
 
 
-def test_start_comes_first_and_each_beginning_has_so_many_samples(trained, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("b\n"))
-    sample.main(["--out_dir", str(trained), "--interactive", "--max_new_tokens", "5", "--seed", "1",
-                 "--start", "a", "--num_samples", "2"])
+@pytest.mark.parametrize("tokens", [False, pytest.param(True, marks=pytest.mark.needs("convert"))])
+def test_start_comes_first_and_each_beginning_of_characters_or_tokens_has_so_many_samples(
+        trained, tmp_path, monkeypatch, capsys, tokens):
     model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
-    a, b = (f"\n{20 * '-'}\n".join(generate(model, tokenizer, start, 5, 0.8, seed=seed)
-                                   for seed in seeds)
-            for start, seeds in (("a", (1, 2)), ("b", (3, 4))))
-    assert capsys.readouterr().out == f"{a}\n{b}\n"
-
-
-@pytest.mark.needs("convert")
-def test_beginnings_of_tokens_are_continued_too(tmp_path, monkeypatch, capsys):
-    tokenizer = TokenTokenizer(byte_level(), 0)
-    model = Transformer(TransformerConfig(tokenizer.vocab_size, 16, 1, 2, 8))
+    if tokens:
+        tokenizer = TokenTokenizer(byte_level(), 0)
+        model = Transformer(TransformerConfig(tokenizer.vocab_size, 16, 1, 2, 8))
     save_checkpoint(tmp_path / "ckpt.npz", model, tokenizer)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the in\n🙂\n"))
+    starts = ("the in", "🙂") if tokens else ("a", "b")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{starts[1]}\n"))
     sample.main(["--out_dir", str(tmp_path), "--interactive", "--max_new_tokens", "9", "--seed",
-                 "1"])
-    assert capsys.readouterr().out == "".join(
-        generate(model, tokenizer, start, 9, 0.8, seed=seed) + "\n"
-        for start, seed in (("the in", 1), ("🙂", 2)))
+                 "1", "--start", starts[0], "--num_samples", "2"])
+    first, second = (f"\n{20 * '-'}\n".join(generate(model, tokenizer, start, 9, 0.8, seed=seed)
+                                            for seed in seeds)
+                     for start, seeds in zip(starts, ((1, 2), (3, 4))))
+    assert capsys.readouterr().out == f"{first}\n{second}\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no pseudo-terminals")

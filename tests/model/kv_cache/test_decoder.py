@@ -11,11 +11,11 @@ from minigrad import random
 from minigrad.formulas import ACTIVATIONS
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from model import Transformer, TransformerConfig
-from model.command import flag
 from model.kv_cache.decoder import OPTIONS, Decoder, _compiles
 from model.generation import Reader, window_start
 from model.transformer import POSITIONS
 from tests import plain
+from tests.kit import WiderConfig, refusal
 from tests.pairwise import pairwise
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
@@ -135,69 +135,50 @@ def test_characters_drawn_at_once_are_those_drawn_one_by_one(shape, settings, mo
 
 
 @pytest.mark.parametrize("shape", [USUAL, MODERN], ids=str)
-def test_a_decoder_keeps_the_weights_that_it_was_made_with(shape):
+def test_a_decoder_that_reads_anew_forgets_what_it_read_and_keeps_its_first_weights(shape):
     model = opinionated(shape)
-    decoder, ids = Decoder(model), np.arange(8).reshape(1, 8)
-    decoder.read(ids[:, :4])
-    before = model(ids[:, :5]).data[:, -1]
+    decoder, ids = Decoder(model, 2), np.arange(16).reshape(2, 8) % 11
+    decoder.read(ids)
+    decoder.read(ids[:, 2:6])
+    before = model(ids[:, 2:7]).data[:, -1]
     for p in model.parameters():
         p.data *= 2
-    assert_equal(decoder.read(ids[:, 4:5], after=4), before)
-
-
-def test_the_decoder_knows_each_option_of_the_transformer_and_each_choice():
-    for field in dataclasses.fields(TransformerConfig):
-        assert field.name in OPTIONS
-        assert set(OPTIONS[field.name] or ()) == set(field.metadata["choices"]), field.name
-
-
-@dataclasses.dataclass(frozen=True)
-class WiderConfig(TransformerConfig):
-    """Has an option more."""
-    window: int = flag(0, "keys that a query sees")
+    assert_equal(decoder.read(ids[:, 6:7], after=4), before)
 
 
 @pytest.mark.parametrize("config, says", [
     (WiderConfig(5), "the KV cache does not know the option window; sample with cache=False"),
     (TransformerConfig(5, activation="relu2"), "does not know activation relu2; sample"),
     (TransformerConfig(5, norm="rms"), "does not know norm rms; sample")])
-def test_a_model_with_what_the_decoder_does_not_know_is_not_drawn_from(config, says, monkeypatch):
+def test_each_option_and_choice_is_known_and_a_model_with_another_is_not_drawn_from(config, says,
+                                                                                    monkeypatch):
+    for field in dataclasses.fields(TransformerConfig):
+        assert field.name in OPTIONS
+        assert set(OPTIONS[field.name] or ()) == set(field.metadata["choices"]), field.name
     monkeypatch.setitem(OPTIONS, "activation", ("gelu",))
     monkeypatch.setitem(OPTIONS, "norm", ("layer",))
     model, ids = Transformer(config), np.zeros((1, 2), int)
-    with pytest.raises(ValueError, match=says):
-        Reader(model, ids)
+    assert says in refusal(ValueError, Reader, model, ids)
     assert np.array_equal(Reader(model, ids, cache=False).logits(), model(ids).data[:, -1])
-
-
-def test_reading_anew_forgets_what_was_read():
-    model = opinionated(USUAL)
-    ids = np.random.default_rng(6).integers(65, size=(2, 16))
-    decoder = Decoder(model, 2)
-    decoder.read(ids)
-    decoder.read(ids[:, 5:8])
-    assert_equal(decoder.read(ids[:, 8:9], after=3), model(ids[:, 5:9]).data[:, -1])
 
 
 @pytest.mark.parametrize("T, after", [(0, 0), (9, 0), (5, 4), (1, 5), (1, -1)])
 def test_characters_after_what_was_not_read_or_beyond_the_block_are_refused(T, after):
     decoder = Decoder(opinionated(MODERN))
     decoder.read(np.ones((1, 4), int))
-    with pytest.raises(ValueError, match=rf"after {after} of 4 characters that were read, {T} more "
-                                         "are no window of at most 8"):
-        decoder.read(np.ones((1, T), int), after)
-    with pytest.raises(ValueError, match="9 more are no window"):
-        decoder.draw(np.ones((1, 4), int), 0, np.zeros((1, 6)), 1.0, None, None)
+    assert (f"after {after} of 4 characters that were read, {T} more are no window of at most 8"
+            in refusal(ValueError, decoder.read, np.ones((1, T), int), after))
+    assert "9 more are no window" in refusal(
+        ValueError, decoder.draw, np.ones((1, 4), int), 0, np.zeros((1, 6)), 1.0, None, None)
 
 
 @pytest.mark.parametrize("wrong", [-1, 11, 10**12])
 def test_an_id_outside_the_vocabulary_is_refused(wrong):
     decoder = Decoder(opinionated(MODERN), 2)
-    with pytest.raises(IndexError):
-        decoder.read(np.array([[0], [wrong]]))
-    decoder.read(np.array([[0], [1]]))
-    with pytest.raises(IndexError, match=rf"ids lie from 0 to 10, and these are \[0, {wrong}\]"):
-        decoder.read(np.array([[0], [wrong]]), after=1)
+    for right, after in ((0, 0), (1, 1)):
+        assert f"ids lie from 0 to 10, and these are [0, {wrong}]" in refusal(
+            IndexError, decoder.read, np.array([[0], [wrong]]), after)
+        decoder.read(np.array([[0], [right]]))
 
 
 def test_where_the_kernel_cannot_be_compiled_the_window_is_read_anew_and_that_is_said(monkeypatch):

@@ -73,7 +73,7 @@ def test_a_process_alone_takes_its_batches_and_gradients_as_they_are():
     assert w.grad is g and mean.average_loss(0.1) == 0.1
 
 
-def test_exact_sums_do_not_depend_on_their_order():
+def test_exact_sums_do_not_depend_on_their_order_and_of_what_is_not_finite_they_are_not():
     rng = np.random.default_rng(1)
     numbers = rng.standard_normal((40, 5000)) * 10.0 ** rng.integers(-12, 4, size=(40, 5000))
     numbers[:, 0], numbers[:2, 1] = 2.0**-80, (2.0**18, -2.0**18)
@@ -87,9 +87,6 @@ def test_exact_sums_do_not_depend_on_their_order():
     assert np.allclose(totals[0].sum(axis=0), numbers.sum(axis=0), rtol=1e-9, atol=40 * FINE)
     assert not np.array_equal(numbers.sum(axis=0), numbers[::-1].cumsum(axis=0)[-1])    # floats do
     assert (totals[0][0] % COARSE == 0).all()
-
-
-def test_exact_sums_of_what_is_not_finite_are_not():
     sums = np.zeros((2, 3))
     with np.errstate(invalid="ignore"):
         add_exactly(np.array([np.nan, np.inf, 1.0]), sums)
