@@ -10,21 +10,17 @@ from data.tokenizer import CharTokenizer
 from tests.kit import refusal
 
 WORDS = "to be or not to be, that is the question\n" * 20
+LANTERN = read_text("lantern")
 
 
-def test_a_text_is_its_characters_and_their_ids_in_two_parts():
-    text = Text(WORDS)
+@pytest.mark.parametrize("tokenizer", [
+    None, CharTokenizer.of("".join(sorted(set(WORDS + "XYZ"), reverse=True)))])
+def test_a_text_is_its_characters_and_their_ids_in_two_parts(tokenizer):
+    text = Text(WORDS, tokenizer=tokenizer)
     train, val = text.parts()
     assert train + val == WORDS and len(text) == len(WORDS) and len(val) == len(WORDS) // 10
     assert text.tokenizer.decode(text.train) == train and text.tokenizer.decode(text.val) == val
-
-
-def test_a_text_may_have_the_ids_of_another_tokenizer():
-    tokenizer = CharTokenizer.of("".join(sorted(set(WORDS + "XYZ"), reverse=True)))
-    text = Text(WORDS, tokenizer=tokenizer)
-    assert text.tokenizer is tokenizer and text.digest == Text(WORDS).digest == digest(WORDS)
-    assert np.array_equal(text.train, tokenizer.encode(text.parts()[0]))
-    assert np.array_equal(text.val, tokenizer.encode(text.parts()[1]))
+    assert tokenizer in (None, text.tokenizer) and text.digest == digest(WORDS)
 
 
 def test_different_ids_of_both_parts_are_counted_and_not_those_of_the_tokenizer():
@@ -70,29 +66,24 @@ def test_a_text_of_which_a_part_is_shorter_than_a_window_is_refused(train, val, 
 
 # Whether the validation text was seen in training
 
-@pytest.fixture(scope="module")
-def lantern():
-    return read_text("lantern")
-
-
 def percent(train_text, val_text):
     """How much of the validation text is repeated, as the warning says it; 0 without one."""
     warning = repetition_warning(train_text, val_text)
     return 0 if warning is None else int(warning.partition("% of the validation text")[0])
 
 
-def test_a_text_pasted_twice_gets_a_warning_and_ordinary_ones_and_random_letters_none(lantern):
+def test_a_text_pasted_twice_gets_a_warning_and_ordinary_ones_and_random_letters_none():
     letters = "".join(np.random.default_rng(0).choice(list("ab"), size=20_000))
-    for text in (lantern, letters):
+    for text in (LANTERN, letters):
         assert repetition_warning(*split(text)) is None
-    assert repetition_warning(*split(lantern * 2)) == (
+    assert repetition_warning(*split(LANTERN * 2)) == (
         "100% of the validation text (the last part of the text) stands word for word in the "
         "training text too, so the validation loss will look better than it is; remove the "
         "repetitions")
 
 
-def test_the_share_is_about_what_was_repeated_but_for_the_end_after_the_last_whole_probe(lantern):
-    train, val = split(lantern)
+def test_the_share_is_about_what_was_repeated_but_for_the_end_after_the_last_whole_probe():
+    train, val = split(LANTERN)
     for share in (0.1, 0.5, 0.8):
         repeated = int(share * len(val))
         measured = percent(train, train[1000:1000 + repeated] + val[repeated:])

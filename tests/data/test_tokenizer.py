@@ -8,23 +8,14 @@ import pytest
 from model import CharTokenizer, UnknownCharacterError
 from tests.kit import refusal
 
-RANDOM = np.random.default_rng(0).integers(0x110000, size=(20, 200))
-TEXTS = {
-    "letters": "Hear me speak.\nSpeak, speak.",
-    "one character": "a",
-    "line ends and tabs": "a\r\nb\tc\x0b\x0c\x85\u2028",
-    "NUL": "a\0b\0",
-    "emoji": "so 🙂🙂 and 👩‍👩‍👧 with joiners",
-    "combining marks": "e\u0301 is not \u00e9, nor is a\u0308\u0323 a\u0323\u0308",
-    "lone surrogates": "half \ud83d of a pair \udc00",
-    "surrogates in order": "\ud83d\ude42 beside 🙂",
-    "scripts": "Ἀχιλῆος, Волга, 漢字, العربية, हिन्दी",
-    "the last code points": "\uffff\U00010000\U0010ffff\ufeff",
-    "spaces": " \u00a0\u2009\u3000",
-    **{f"random {i}": "".join(map(chr, points)) for i, points in enumerate(RANDOM)}}
+TEXTS = ["Hear me speak.\nSpeak, speak.", "a", "a\r\nb\tc\x0b\x0c\x85\u2028 \u00a0\u3000\0\0",
+         "so 🙂 and 👩‍👩‍👧, e\u0301 and \u00e9, \ud83d and \udc00, \ud83d\ude42 beside 🙂",
+         "Ἀχιλῆος, Волга, 漢字, العربية, हिन्दी, \uffff\U00010000\U0010ffff\ufeff",
+         *("".join(map(chr, points)) for points in
+           np.random.default_rng(0).integers(0x110000, size=(20, 200)))]
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_any_text_comes_back_by_a_vocabulary_in_any_order(text):
     backwards = "".join(dict.fromkeys(text))[::-1]
     for tokenizer, vocabulary in ((CharTokenizer(text), "".join(sorted(set(text)))),

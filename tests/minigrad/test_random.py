@@ -16,10 +16,7 @@ def test_no_two_purposes_and_no_two_seeds_draw_the_same_numbers():
              for seed in (0, 1, 2, 1337) for purpose in PURPOSES]
     for a, b in itertools.combinations(drawn, 2):
         assert not np.intersect1d(a, b).size
-
-
-def test_weights_are_drawn_as_from_numpys_generator_of_that_seed():
-    for seed in (0, 1337, 2**70 + 5):
+    for seed in (0, 1337, 2**70 + 5):       # weights, as from NumPy's generator of that seed
         assert generator(seed, "weights").random() == np.random.default_rng(seed).random()
 
 
