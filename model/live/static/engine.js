@@ -7,6 +7,7 @@
 
 const FNV_BASIS = 0xcbf29ce484222325n, FNV_PRIME = 0x100000001b3n;
 const SINUSOID_SIZE = 0.08, SINUSOID_BASE = 10000, QK_NORM_EPS = 1e-5;
+const AT_ONCE = 32;         // characters that are read together
 
 /** x @ y.T: (T, K) and (N, K) -> (T, N).  The rows of y begin `stride` numbers apart.  Four rows
     of x meet three of y at a time, so that each number that is loaded serves several products;
@@ -96,22 +97,34 @@ function ngramRows(ids, t, n, count) {
   return rows;
 }
 
+function lossOf(logits, id) {
+  const top = Math.max(...logits);
+  return top + Math.log(logits.reduce((sum, x) => sum + Math.exp(x - top), 0)) - logits[id];
+}
+
 /** What a window of text has left behind: its ids, and for each block what it read and made. */
 class Cache {
   constructor({ n_layer, n_head, kv_heads, n_embd, d_head, block_size, vocab_size }) {
     const some = (count, make) => Array.from({ length: count }, make);
     const matrix = (width) => () => new Float32Array(block_size * width);
-    this.ids = [];
+    [this.ids, this.key] = [[], ""];                                    // (S), and of the change
     this.stream = some(n_layer + 1, matrix(n_embd));                    // (S, C) each
     this.queries = some(n_layer, () => some(n_head, matrix(d_head)));   // (S, D) each
     this.keys = some(n_layer, () => some(kv_heads, matrix(d_head)));    // (S, D) each
     this.values = some(n_layer, matrix(kv_heads * d_head));             // (G D, S) each
     this.logits = matrix(vocab_size)();                                 // (S, V)
+    this.logitsOf = (row) => this.logits.subarray(row * vocab_size, (row + 1) * vocab_size);
+  }
+
+  /** -log p of each character of a window that was read so far, but of the first. */
+  losses(window) {
+    const next = window.slice(1, this.ids.length + 1);
+    return next.map((id, row) => lossOf(this.logitsOf(row), id));
   }
 }
 
 /** Attention of H heads, then an output projection.  `change` may switch heads off, or set a
-    weight: { off(layer, head), drag: { layer, head, row, column, weight } }. */
+    weight: { key, off(layer, head), drag: { layer, head, row, column, weight } }. */
 class MultiHeadAttention {
   constructor(config, layer, parameters) {
     Object.assign(this, { config, layer, ...parameters });
@@ -240,10 +253,15 @@ class Transformer {
     this.output_weight = config.tied ? parameters.token_embedding : parameters.lm_head;
   }
 
-  /** Read more ids after those in the cache; their logits go into it. */
-  read(cache, ids, change) {
-    const { config: { n_embd: C, vocab_size: V } } = this, first = cache.ids.length;
-    cache.ids.push(...ids);
+  /** Read some more of the first T ids of a window into a cache, after those that are the same
+      there and were read with the same change; return whether some are left. */
+  read(cache, window, change = null, T = window.length) {
+    const { config: { n_embd: C, vocab_size: V } } = this, { key } = change ?? { key: "" };
+    const other = cache.ids.findIndex((id, i) => id !== window[i] || key !== cache.key);
+    const first = other < 0 ? cache.ids.length : other, last = Math.min(T, first + AT_ONCE);
+    cache.key = key;
+    cache.ids = window.slice(0, Math.max(first, last));
+    if (first >= T) return false;
     let x = this.embed(cache.ids, first, change);
     cache.stream[0].set(x, first * C);
     this.blocks.forEach((block, layer) => {
@@ -251,6 +269,7 @@ class Transformer {
       cache.stream[layer + 1].set(x, first * C);
     });
     cache.logits.set(this.output(x), first * V);
+    return last < T;
   }
 
   /** The logits for the output of the last block: (T, C) -> (T, V). */
@@ -293,16 +312,15 @@ function windowStart(n, block) {
 /** The probabilities from which a character is drawn, and the one that u from [0, 1) draws; a
     temperature of 0 takes the likeliest  (top-p: Holtzman et al. 2020, section 3.1). */
 function draw(logits, u, temperature, top_k, top_p) {
-  let ranked = Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a] || a - b)
+  const ranked = [...logits.keys()].sort((a, b) => logits[b] - logits[a] || a - b)
     .slice(0, temperature ? top_k : 1);
-  let p = ranked.map((id) => Math.exp((logits[id] - logits[ranked[0]]) / (temperature || 1)));
-  const reached = p.map(((sum) => (x) => sum += x)(0)), total = reached.at(-1);
-  const fewest = reached.findIndex((sum) => sum >= top_p * total) + 1 || ranked.length;
-  [ranked, p] = [ranked.slice(0, fewest), p.slice(0, fewest)];
-  const probabilities = new Float64Array(logits.length), kept = p.reduce((a, b) => a + b, 0);
-  ranked.forEach((id, i) => { probabilities[id] = p[i] / kept; });
-  const likely = ranked.sort((a, b) => a - b);
+  const p = softmax(Float64Array.from(ranked, (id) => logits[id] / (temperature || 1)));
   let sum = 0;
-  const drawn = likely.find((id) => (sum += probabilities[id]) > u) ?? likely.at(-1);
-  return { probabilities, drawn };
+  const fewest = p.findIndex((x) => (sum += x) >= top_p) + 1 || p.length;
+  const kept = p.fill(0, fewest).reduce((a, b) => a + b);
+  const probabilities = new Float64Array(logits.length);
+  ranked.forEach((id, i) => { probabilities[id] = p[i] / kept; });
+  sum = 0;
+  const drawn = probabilities.findIndex((x) => (sum += x) > u);
+  return { probabilities, drawn: drawn < 0 ? probabilities.findLastIndex(Boolean) : drawn };
 }

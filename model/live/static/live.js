@@ -58,9 +58,7 @@ async function begin() {
   listenToParts();
   listenToKeeping();
   byId("top_k").max = V;
-  for (const name of SLIDERS) {
-    on(name, "input", ({ target }) => update({ [name]: Number(target.value) }));
-  }
+  on("write", "input", ({ target: { id, value } }) => update({ [id]: Number(value) }));
   on("one", "click", () => write(1));
   on("many", "click", () => write(50));
   on("input", "input", ({ target: { value, selectionEnd } }) => update({

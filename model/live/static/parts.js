@@ -29,7 +29,6 @@ function fillParts() {
 /** A switch of one part of the model. */
 function toggle(part, name, words = "") {
   const box = make("input", { type: "checkbox", "data-part": part, "aria-label": name });
-  box.addEventListener("change", () => setOff(part, !box.checked));
   return make("label", { class: "switch" }, box, make("span", {}, words));
 }
 
@@ -42,7 +41,7 @@ const queryRow = () => Math.max(0, state.at - 1 - start);
 
 /** How much some queries of a head look at each key, (T, S). */
 const weightsOf = (layer, head, first, T) => model.blocks[layer].attention.weights(
-  shown().cache, head, first, T, edit);
+  shown(), head, first, T, edit);
 const lookedAt = () => weightsOf(state.layer, state.head, queryRow(), 1);
 
 /** The switches, the chosen head and its row first, then all heads. */
@@ -98,7 +97,7 @@ function* rankHeads() {
   const before = sumOf(plain.losses(seen)), worth = [];
   for (const { layer, head, name } of maps) {
     const without = { key: name, off: (l, h) => l === layer && h === head };
-    while (tried.more(seen, without)) yield;
+    while (model.read(tried, seen, without)) yield;
     worth.push(sumOf(tried.losses(seen)) - before);
   }
   maps.forEach((map, i) => { map.worth = worth[i]; });
@@ -113,6 +112,9 @@ function listenToParts() {
   on("alone", "click", () => {
     const chosen = `${state.layer}.${state.head}`, all = maps.map(({ name }) => name);
     update({ off: [...new Set([...state.off, ...all])].filter((name) => name !== chosen) });
+  });
+  on("parts", "change", ({ target: { dataset, checked } }) => {
+    if (dataset.part) setOff(dataset.part, !checked);
   });
   on("reset", "click", () => update({ off: [], drag: null }));
   on("weight", "input", ({ target }) => {

@@ -3,7 +3,7 @@
 
 const { block_size: block, n_layer: layers, n_head: heads, vocab_size: V } = facts.config;
 const idOf = new Map(facts.characters.map((character, id) => [character, id]));
-const AT_ONCE = 32, SLICE = 12;     // characters; milliseconds
+const SLICE = 12;           // milliseconds of work between two looks at the keyboard
 
 // What an address keeps.  `at` is the place whose character is predicted, from 0; `off` names what
 // is switched off: "ngrams", "0.attention", "0.mlp", or a layer and a head, "0.3".
@@ -63,45 +63,11 @@ async function loadModel() {
   model = new Transformer(facts.config, parameters);
 }
 
-/** Reads a window into a cache, a few characters at a time, and only what is new in it. */
-class Reader {
-  cache = new Cache(facts.config);
-  key = "";
-
-  /** Read a few characters more of the first T of a window; return whether some are left. */
-  more(window, change = null, T = window.length) {
-    const { ids: known } = this.cache, { key } = change ?? { key: "" };
-    const same = known.findIndex((id, i) => id !== window[i] || key !== this.key);
-    if (same >= 0) known.length = same;
-    this.key = key;
-    const end = Math.min(T, known.length + AT_ONCE);
-    if (known.length < T) model.read(this.cache, window.slice(known.length, end), change);
-    return known.length < T;
-  }
-
-  /** The logits after a row, (V). */
-  logits(row) {
-    return this.cache.logits.subarray(row * V, (row + 1) * V);
-  }
-
-  /** -log p of each character of a window that was read so far, but of the first. */
-  losses(window) {
-    const next = window.slice(1, this.cache.ids.length + 1);
-    return next.map((id, row) => lossOf(this.logits(row), id));
-  }
-}
-
-function lossOf(logits, id) {
-  const top = Math.max(...logits);
-  return top + Math.log(logits.reduce((sum, x) => sum + Math.exp(x - top), 0)) - logits[id];
-}
-
 // The model as it is, as it is changed, and as it is tried in idle time.
-const [plain, edited, tried] = [new Reader(), new Reader(), new Reader()];
+const [plain, edited, tried] = [0, 0, 0].map(() => new Cache(facts.config));
 const shown = () => edit ? edited : plain;
 
 let job;                // what is done: a generator, which yields how many milliseconds may pass
-const turns = new MessageChannel();
 
 /** Do some work in place of earlier work, in slices, so that no key press waits for long. */
 async function work(generator) {
@@ -109,11 +75,7 @@ async function work(generator) {
   let end = performance.now() + SLICE;
   for (const pause of generator) {
     if (!pause && performance.now() < end) continue;
-    await new Promise((go) => {
-      turns.port1.onmessage = go;
-      if (pause) setTimeout(go, pause);
-      else turns.port2.postMessage(null);
-    });
+    await new Promise((go) => setTimeout(go, pause));
     if (job !== generator) return;
     end = performance.now() + SLICE;
   }

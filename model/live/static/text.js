@@ -27,10 +27,10 @@ const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(x))];
 /** The character in row i of the window, as an option of a list, and what is told of it. */
 function letter(i) {
   const character = characters[start + i], known = idOf.has(character);
-  const element = option("", known ? glyph(seen[i])
+  const element = option(`${nameOf(start + i)}, not read yet`, known ? glyph(seen[i])
     : make("span", { class: "code" }, codeOf(character)));
   element.classList.toggle("unknown", !known);
-  return tell(element, i, "not read yet");
+  return element;
 }
 function tell(element, i, words, colour) {
   element.title = words;
@@ -44,6 +44,7 @@ function* show() {
   fillStrip();
   yield* reading(state.at - start);
   showPrediction();
+  yield 1;                      // so that all this is seen
   yield* reading(seen.length);
   showCost();
   showSliders();
@@ -67,7 +68,8 @@ function* once(some, key) {
 /** Read the first T characters of the window, and colour what is read. */
 function* reading(T) {
   for (let more = true; more;) {
-    more = [plain.more(seen, null, T), edit && edited.more(seen, edit, T)].some(Boolean);
+    more = [model.read(plain, seen, null, T), edit && model.read(edited, seen, edit, T)]
+      .some(Boolean);
     tintStrip();
     if (more) yield;
   }
@@ -110,13 +112,12 @@ function showPrediction() {
     ? "Nothing comes before the first character, so nothing is predicted"
     : came === undefined ? "After the text the model expects"
       : `In place ${state.at + 1} the model expects`;
-  byId("expected").replaceChildren();
+  chart("expected", [], 0);
   byId("blocks").replaceChildren();
   if (row < 0) return;
-  const [p, before] = [shown(), plain].map((reader) => softmax(reader.logits(row).slice()));
-  byId("expected").append(...likeliest(p, 8, came).map((id) => characterBar(id, p[id], came,
-    edit && ` (${share(before[id])} unchanged)`)));
-  byId("blocks").append(...shown().cache.stream.map((x, depth) => {
+  const [p, before] = [shown(), plain].map((cache) => softmax(cache.logitsOf(row).slice()));
+  chart("expected", p, 8, came, (id) => edit ? ` (${share(before[id])} unchanged)` : "");
+  byId("blocks").append(...shown().stream.map((x, depth) => {
     const q = softmax(model.output(x.slice(row * C, (row + 1) * C)));
     return make("tr", {}, make("th", { scope: "row" }, depth ? `after block ${depth}` : "at first"),
       ...likeliest(q, 3).map((id) => make("td", {}, `${quoted(id)} ${share(q[id])}`)),
@@ -130,16 +131,21 @@ function likeliest(p, count, also) {
   return also === undefined || top.includes(also) ? top : [...top.slice(0, -1), also];
 }
 
-function characterBar(id, p, came, words) {
-  const mark = make("span", { class: "symbol", role: "img", "aria-label": named(id) }, symbol(id));
-  const row = bar(mark, p, share(p) + (words || ""));
-  row.classList.toggle("came", id === came);
-  return row;
+/** Bars of the likeliest characters and of the one that came; a click may take one. */
+function chart(list, p, count, came, words = () => "", take = null) {
+  byId(list).replaceChildren(...likeliest(p, count, came).map((id) => {
+    const mark = take ? button(symbol(id), () => take(id))
+      : make("span", { class: "symbol", role: "img" }, symbol(id));
+    mark.setAttribute("aria-label", take ? `take ${named(id)}` : named(id));
+    const row = bar(mark, p[id], share(p[id]) + words(id));
+    row.classList.toggle("came", id === came);
+    return row;
+  }));
 }
 
 /** What the text costs, and what changes of the model cost it. */
 function showCost() {
-  const [before, now] = [plain, shown()].map((reader) => sumOf(reader.losses(seen)));
+  const [before, now] = [plain, shown()].map((cache) => sumOf(cache.losses(seen)));
   const count = seen.length - 1, some = counted(count, "character"), cost = now - before;
   byId("mean").textContent = count > 0 ? `${nats(now / count)} a character on ${some}` : "";
   byId("cost").textContent = edit
@@ -153,7 +159,7 @@ function* wholeText() {
   let sum = 0, from = 1;
   for (let at = 0; ids.length > block && from < ids.length; at += block - Math.floor(block / 2)) {
     const window = ids.slice(at, at + block);
-    while (tried.more(window)) yield;
+    while (model.read(tried, window)) yield;
     sum += sumOf(tried.losses(window).slice(from - at - 1));
     from = at + window.length;
     byId("whole-mean").textContent = `The first ${counted(from, "character")} of the text have ${

@@ -8,14 +8,14 @@ const reasons = listbox(byId("reasons"), 0, (i) => {
 
 /** The prediction with each earlier character replaced in turn, from the last one on. */
 function* explain() {
-  const row = state.at - 1 - start, logits = plain.logits(row), window = seen.slice(0, row + 1);
+  const row = state.at - 1 - start, logits = plain.logitsOf(row), window = seen.slice(0, row + 1);
   const came = ids[state.at] ?? likeliest(logits, 1)[0], before = lossOf(logits, came);
   byId("why-title").textContent = `Why ${quoted(came)} in place ${state.at + 1}?`;
   reasons.fill(window.map((_, s) => letter(s)), window);
   for (let s = row; s >= 0; s--) {
     const other = window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
-    while (tried.more(other)) yield;
-    const lost = lossOf(tried.logits(row), came) - before;
+    while (model.read(tried, other)) yield;
+    const lost = lossOf(tried.logitsOf(row), came) - before;
     tell(reasons.options[s], s, nats(lost, 2), shadeOf(lost / 2));
     yield;
   }
@@ -48,8 +48,7 @@ function counts(before) {
 }
 
 function showRival() {
-  const before = ids.slice(Math.max(0, state.at - 4), state.at), came = ids[state.at];
-  const p = facts.grams.kept && before.length ? counts(before) : [];
-  byId("rival").replaceChildren(...likeliest(p, 4, p.length ? came : undefined).map((id) =>
-    characterBar(id, p[id], came)));
+  const before = ids.slice(Math.max(0, state.at - 4), state.at);
+  if (facts.grams.kept && before.length) chart("rival", counts(before), 4, ids[state.at]);
+  else chart("rival", [], 0);
 }

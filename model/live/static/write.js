@@ -1,7 +1,6 @@
 
 // ==== Write: letter by letter, with the number that is drawn; and the branches as a tree
 
-const SLIDERS = ["temperature", "top_k", "top_p"];
 let tree;               // { whole, text, children }: where writing began, and what came after it
 let leaf;               // where it is now
 
@@ -19,16 +18,11 @@ function write(count) {
 function take(instead) {
   const before = leaf, { probabilities, drawn, u } = grow(instead), chosen = instead ?? drawn;
   const low = sumOf(probabilities.slice(0, drawn)), high = low + probabilities[drawn];
-  const some = likeliest(probabilities, 12, drawn).filter((id) => probabilities[id]);
-  byId("drawn").replaceChildren(...some.map((id) => {
-    const row = characterBar(id, probabilities[id], chosen,
-      id === drawn && ` ← ${fixed(low, 3)} ≤ ${fixed(u, 3)} < ${fixed(high, 3)}`);
-    row.append(button(`take ${named(id)}`, () => {
-      leaf = before;
-      take(id);
-    }));
-    return row;
-  }));
+  chart("drawn", probabilities, 12, chosen, (id) => id === drawn
+    ? ` ← ${fixed(low, 3)} ≤ ${fixed(u, 3)} < ${fixed(high, 3)}` : "", (id) => {
+    leaf = before;
+    take(id);
+  });
   byId("drawn-title").textContent = instead === undefined
     ? `The number drawn is ${fixed(u, 4)}: it falls on ${quoted(drawn)}`
     : `You took ${quoted(chosen)}; the number ${fixed(u, 4)} would have drawn ${quoted(drawn)}`;
@@ -38,9 +32,9 @@ function take(instead) {
 /** Draw a letter after the leaf; the leaf moves to it, or to the one that is taken instead. */
 function grow(instead) {
   const known = idsOf(leaf.whole), window = known.slice(startOf(known.length)), before = leaf;
-  while (shown().more(window, edit));
+  while (model.read(shown(), window, edit));
   const { temperature, top_k, top_p } = state, u = Math.random();
-  const found = draw(shown().logits(window.length - 1), u, temperature, top_k, top_p);
+  const found = draw(shown().logitsOf(window.length - 1), u, temperature, top_k, top_p);
   const text = facts.characters[instead ?? found.drawn];
   leaf = before.children.find((child) => child.text === text);
   if (!leaf) before.children.push(leaf = { whole: before.whole + text, text, children: [] });
@@ -68,8 +62,8 @@ function drawBranch(branch) {
 }
 
 function showSliders() {
-  for (const name of SLIDERS) {
-    byId(name).value = state[name];
-    byId(name).nextElementSibling.textContent = state[name];
+  for (const output of document.querySelectorAll("output")) {
+    const slider = output.previousElementSibling;
+    slider.value = output.textContent = state[slider.id];
   }
 }

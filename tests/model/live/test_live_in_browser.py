@@ -58,9 +58,9 @@ def typed(page, text):
 
 
 def logits_of(page, ids):
-    return np.array(page.execute_script("""const reader = new Reader();
-        while (reader.more(arguments[0]));
-        return arguments[0].map((_, row) => [...reader.logits(row)]);""", ids))
+    return np.array(page.execute_script("""const cache = new Cache(facts.config);
+        while (model.read(cache, arguments[0]));
+        return arguments[0].map((_, row) => [...cache.logitsOf(row)]);""", ids))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_what_is_typed_after_a_change_is_what_is_read_at_once(page, run):
         start = of(page, "start")
         with mg.no_grad():
             expected = run.model(run.tokenizer.encode(text)[start:]).data[-1]
-        found = np.array(of(page, "[...plain.logits(plain.cache.ids.length - 1)]"))
+        found = np.array(of(page, "[...plain.logitsOf(plain.ids.length - 1)]"))
         assert abs(found - expected).max() < 1e-4 and len(ids)
 
 
@@ -200,7 +200,7 @@ def test_an_unknown_character_is_named_and_not_dropped(page):
 def test_another_letter_begins_a_branch(page):
     typed(page, "the")
     page.execute_script("""write(1); [...byId('drawn').querySelectorAll('button')].find(
-        (x) => x.textContent !== `take ${named(idOf.get(state.text.at(-1)))}`).click();""")
+        (x) => x.ariaLabel !== `take ${named(ids.at(-1))}`).click();""")
     assert len(of(page, "$$('#tree button')")) == 3
     page.execute_script("byId('tree').querySelector('button').click()")
     assert of(page, "$('#input').value") == "the"
