@@ -82,7 +82,7 @@ def write_exercises(folder: str) -> None:
     kept, first = len(practice.exercises()) - len(new), pathlib.Path(folder, f"{first.name}.py")
     print(f"{folder}: {number_of(len(new), 'new file')}"
           + (f"; {kept} already there, not changed" if kept else "")
-          + f".  Read the text in {first.name}, write its function, then:\n"
+          + f".  Read the text in {first.name}, fill it in, then:\n"
           f"    python -m model.walk --check {shlex.quote(str(first))}")
 
 

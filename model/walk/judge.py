@@ -22,7 +22,7 @@ import numpy as np
 
 from minigrad import Tensor
 from model.command import any_of, first_of, in_a_line
-from model.walk import trial
+from model.walk import scalars, trial
 from model.walk.outcomes import (Outcome, agree, as_array, as_list, check_gradients, describe,
                                  describe_error, find_mistakes, first_difference, gradient_of,
                                  outcome, outcome_of_ours, shorten)
@@ -33,8 +33,8 @@ PRINTED = 10        # lines that are shown of what a wrong answer prints
 WIDTH = 200         # characters of such a line
 TRAINING = trial.SECONDS + 180      # with compiling, and what comes before and after
 LARGEST = 1 << 20   # bytes of a student's file
-JUDGING = ["builtins", "numpy", "minigrad", "minigrad.core", "minigrad.gradcheck",
-           "model.walk.outcomes", "model.walk.practice", "model.walk.trial", __name__]
+JUDGING = ["builtins", "numpy", "minigrad", "minigrad.core", "minigrad.gradcheck", __name__,
+           "model.walk.outcomes", "model.walk.practice", "model.walk.scalars", "model.walk.trial"]
 
 
 class Verdict(NamedTuple):
@@ -96,12 +96,13 @@ def judge(path: str | os.PathLike, limit: Callable = contextlib.nullcontext,
     except Fault as fault:
         return Verdict(False, list(fault.args) + remarks)
     exercise = answer.exercise
+    inputs = scalars.CHECKED if exercise.is_class else "inputs, small, large and in float32"
     gradients = "; the gradient by every argument, entry by entry, also by central differences"
     with_own = f"  It works with your {', '.join(own)} too."
     return Verdict(True, [
-        f"Right.  Checked: the value for {len(exercise.cases)} inputs, small, large and in float32"
+        f"Right.  Checked: the value for {len(exercise.cases)} {inputs}"
         f"{gradients * exercise.tensors}.{with_own * bool(own)}", *remarks,
-        f"Next: {exercises()[exercises().index(exercise) + 1].name}.py"])
+        *(f"Next: {later.name}.py" for later in exercises()[exercises().index(exercise) + 1:][:1])])
 
 
 class Answer:
@@ -120,13 +121,13 @@ class Answer:
             with (guard(), self.limit(SECONDS), contextlib.redirect_stdout(out),
                   contextlib.redirect_stderr(out), imports_of(self.path, own)):
                 answers = self.run_cases(ours)
+                remarks = scalars.three_ways(*answers[-1]) if self.exercise.is_class else []
         except BaseException as error:
             said = (error.args if isinstance(error, Fault) else
                     [f"It cannot be judged: {describe_error(error, self.path)}"])
             lines = printed.kept.decode("utf-8", "replace").splitlines()[:PRINTED]
             shown = ["It printed:", *(shorten(line, WIDTH) for line in lines)]
             raise Fault(*said, *["\n    ".join(shown)] * bool(lines)) from None
-        remarks = []
         if printed.kept:
             remarks.append("It prints something.  That helps while you look for a mistake; you can "
                            "remove it now.")
@@ -172,7 +173,8 @@ class Answer:
             raise Fault(f"The file does not run: {describe_error(error, self.path)}") from None
         f = names.get(self.exercise.function)
         if not callable(f):
-            raise Fault(f"{self.exercise.function} is {describe(f)}, and should be a function.")
+            raise Fault(f"{self.exercise.function} is {describe(f)}, and should be a "
+                        f"{'class' if self.exercise.is_class else 'function'}.")
         if self.exercise.is_op and not hasattr(f, "__wrapped__"):
             f = op(f)                       # the line above it is gone
         return f
@@ -224,7 +226,7 @@ def find_exercise(path: pathlib.Path) -> Exercise:
         text = getattr(error, "text", None)
         raise Fault(f"Python cannot read the file: {error}"
                     + (f": {shorten(text.strip())}" if text else ".")) from None
-    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    defined = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
     possible = [exercise for exercise in exercises() if exercise.name == path.stem] or exercises()
     for exercise in possible:
         if exercise.function in defined:
@@ -293,7 +295,7 @@ def check_form(f: Callable, exercise: Exercise, answer: Outcome, path: pathlib.P
         back = ", ".join(f"d{name}" for name in names) + "," * (len(names) == 1)
         wanted = f"a value and a tuple of functions, as in return y, ({back})"
         fits = is_value_and_back(returned, len(names))
-    elif isinstance(value, BaseException):
+    elif isinstance(value, BaseException) or exercise.is_class:
         return
     elif exercise.tensors:
         wanted, fits = "a Tensor", isinstance(returned, Tensor)

@@ -1,10 +1,6 @@
 """Exercises: what the file of an exercise holds, and the folder of files that a student fills in.
 
-An exercise is one file in model/walk/exercises.  Its docstring is the text for the student, and its
-first function is the answer, which the student gets without its body.  `cases(rng)` returns the
-arguments to try it with; the first are small, so that they can be shown.  `MISTAKES` has a sentence
-for each known mistake, and the change of the answer's source that makes it, {right: wrong}.
-`TENSORS = False` says that the answer works on plain arrays.
+docs/walk.md, "To add an exercise", says what a file in model/walk/exercises holds.
 """
 import functools
 import importlib
@@ -19,15 +15,13 @@ import numpy as np
 
 import minigrad as mg
 from model.files import replacing
+from model.walk import scalars
 
 PACKAGE = "model.walk.exercises"
 EMPTY = 'raise NotImplementedError("write it here")'
+BODY = re.compile(r'^( *def .*\n( +)"""(?:.|\n)*?"""\n)(?:\2.*\n|\n(?=\2))+', re.M)
 
-
-def op(f: Callable) -> Callable:
-    """Make `f(*arrays) -> value, vjps` an op on Tensors, as `mg.op` does, but do not register it:
-    the engine may have an op of that name."""
-    return mg.op(f, register=False)
+op = functools.partial(mg.op, register=False)       # the engine may have an op of that name
 
 
 class Exercise:
@@ -39,7 +33,7 @@ class Exercise:
     function, answer : the name of the function to write, and the function as it should be.
     parameters : the names of its arguments.
     tensors : whether it works on Tensors, so that it has gradients; else on arrays.
-    is_op : whether it is written with NumPy, and returns its gradients too.
+    is_op, is_class : whether it returns its gradients too; or is a class, on which programs run.
     mistakes : a sentence for each known mistake.
     cases : the arguments to try it with; they are copied before a student's code gets them.
     """
@@ -48,19 +42,19 @@ class Exercise:
         self.name = name
         self.module = importlib.import_module(f"{PACKAGE}.{name}")
         self.source = inspect.getsource(self.module)
-        self.function = re.search(r"^def (\w+)", self.source, re.M)[1]
+        self.function = re.search(r"^(?:def|class) (\w+)", self.source, re.M)[1]
         self.answer = getattr(self.module, self.function)
         self.parameters = list(inspect.signature(self.answer).parameters)
-        self.tensors = getattr(self.module, "TENSORS", True)
+        self.is_class = inspect.isclass(self.answer)
+        self.tensors = getattr(self.module, "TENSORS", not self.is_class)
         self.is_op = hasattr(self.answer, "__wrapped__")
         self.mistakes = list(self.module.MISTAKES)
         self.cases = self.module.cases(np.random.default_rng(0))
 
     def task(self) -> str:
-        """Return the file that a student gets: the text, the imports, and the function to write."""
-        head, doc, _ = self.code().split('"""', 2)
-        text = self.source.partition(head)[0].replace(f"{PACKAGE}.", "")
-        return f'{text}{head}"""{doc}"""\n    {EMPTY}\n'
+        """Return the file that a student gets: the text, the imports, and what is to be written."""
+        text = self.source.partition(self.code())[0].replace(f"{PACKAGE}.", "")
+        return text + BODY.sub(rf"\1\2{EMPTY}\n", self.code())
 
     def code(self, *mistakes: str) -> str:
         """Return the source of the answer, with these mistakes.
@@ -79,7 +73,9 @@ class Exercise:
 
     @functools.cache
     def with_mistakes(self, *mistakes: str) -> Callable:
-        """Return the answer with these mistakes; raise as `code` does."""
+        """Return the answer with these mistakes, or the engine; raise as `code` does."""
+        if self.is_class and not mistakes:
+            return scalars.ENGINE
         names = dict(vars(self.module))
         exec(self.code(*mistakes), names)
         return names[self.function]

@@ -202,7 +202,7 @@ def test_a_careless_file_is_answered_in_a_line(source, said):
 def test_a_file_is_known_by_its_function_and_what_is_no_file_is_answered_in_a_line(tmp_path):
     assert judge.judge(written(tmp_path / "mine.txt", solved("softmax"))).right
     (line,) = judge.judge(written(tmp_path / "mine.txt", "def other():\n    pass\n")).said
-    assert line.startswith("mine.txt defines other, and should define softmax, cross_entropy, ")
+    assert line.startswith("mine.txt defines other, and should define Value, softmax, ")
     for path in (tmp_path, tmp_path / "e1_softmax.py"):
         (line,) = judge.judge(path).said
         assert line.startswith(f"{path} cannot be read: ") and "--exercise" in line

@@ -8,7 +8,6 @@ import pytest
 from model.walk import __main__ as command
 from model.walk import process
 from model.walk.judge import Verdict
-from model.walk.practice import exercises
 from model.walk.stations import STATIONS
 
 HEADS = [f"{n}. {station.title}" for n, station in enumerate(STATIONS, 1)]
@@ -51,14 +50,14 @@ def test_a_terminal_waits_for_the_reader(typed, shown, monkeypatch):
 def test_it_writes_the_exercises_and_says_what_comes_next(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert status("--exercise") == 0
+    count = len(list((tmp_path / "exercises").iterdir()))
     assert capsys.readouterr().out == (
-        "exercises: 8 new files.  Read the text in e1_softmax.py, write its function, then:\n"
-        "    python -m model.walk --check exercises/e1_softmax.py\n")
+        f"exercises: {count} new files.  Read the text in e0_scalars.py, "
+        "fill it in, then:\n    python -m model.walk --check exercises/e0_scalars.py\n")
     assert status("--exercise", "exercises") == status("--exercise", "my ex") == 0
     said = capsys.readouterr().out
-    assert said.startswith("exercises: 0 new files; 8 already there, not ")
-    assert "--check 'my ex/e1_softmax.py'\n" in said
-    assert len(list((tmp_path / "exercises").iterdir())) == len(exercises())
+    assert said.startswith(f"exercises: 0 new files; {count} already there, not ")
+    assert "--check 'my ex/e0_scalars.py'\n" in said
 
 
 @pytest.mark.parametrize("right", [True, False])

@@ -1,0 +1,104 @@
+"""Exercise 0: its programs, how any class of scalars is judged on them, and the three ways."""
+import re
+
+import pytest
+
+import minigrad as mg
+from model.walk import judge, scalars
+from model.walk.practice import exercises
+from tests.kit import ROOT, written
+
+EXERCISE = exercises()[0]
+SOURCE = EXERCISE.source.partition("\nMISTAKES = {")[0]
+RIGHT = {
+    "closures, the youngest first, as in minigrad": """
+import heapq, itertools, math
+births = itertools.count()
+class Value:
+    def __init__(self, data, parents=(), back=lambda g: ()):
+        self.data, self.grad, self.parents, self.back = data, None, parents, back
+        self.birth = next(births)
+    def __lt__(self, other):
+        return self.birth > other.birth
+    def __add__(self, other):
+        return Value(self.data + other.data, [self, other], lambda g: (g, g))
+    def __mul__(self, other):
+        return Value(self.data * other.data, [self, other],
+                     lambda g: (g * other.data, g * self.data))
+    def tanh(self):
+        z = math.tanh(self.data)
+        return Value(z, [self], lambda g: (g * (1 - z ** 2),))
+    def backward(self):
+        waiting, sums = [self], {self: 1.0}
+        while waiting:
+            value = heapq.heappop(waiting)
+            value.grad = sums.pop(value)
+            for parent, g in zip(value.parents, value.back(value.grad)):
+                if parent not in sums:
+                    heapq.heappush(waiting, parent)
+                sums[parent] = sums.get(parent, 0) + g
+""",
+    "a list in place of a set, and NumPy": SOURCE.replace("order, seen = [], set()", "order = []")
+    .replace("value not in seen", "value not in order").replace("seen.add(value)", "pass")
+    .replace("math.tanh", "np.tanh").replace("import math", "import math\nimport numpy as np")}
+CASE = "program 'y = a + b; y.backward()', a 3.0, b -2.0"
+# A change of our answer, and words of the first paragraph that answers it.
+CHANGED = [
+    ("return Value(self.data + other.data,", "Value(self.data + other.data,",
+     f"The value cannot be made for {CASE}, c 0.5: TypeError: y is NoneType, and should be a Valu"),
+    ("Value(self.data + other.data,", "Value([self.data],", "TypeError: y.data is not a number"),
+    ("self.grad = 1.0", "self.grad = Value(1.0)", "'float' object has no attribute 'data'"),
+    ("self.grad = 1.0", "self.grad = 1.5",
+     f"The gradient by a is wrong for {CASE},\nc 0.5: it is 1.5, and should be 1.\n"
+     "    program = 'y = a + b; y.backward()'\n    a = 3.\n    b = -2.\n    c = 0.5\n"
+     "    yours = 1.5\n    right = 1."),
+    ("self.grad = 1.0", "raise NotImplementedError", "The line that stands for your answer is st"),
+    ("reversed(order)", "reversed(orders)", "reversed(orders):  ->  NameError: name 'orders' is"),
+    ("        visit(self)\n", "        while True:\n            visit(self)\n",
+     f"{CASE}, c 0.5: line 57: def visit(value):  ->  RecursionError: more than 50,000 functions")]
+
+
+@pytest.fixture
+def said(tmp_path):
+    return lambda source: judge.judge(written(tmp_path / "e0_scalars.py", source)).said
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_class_written_differently_is_accepted_and_shown_beside_the_engine(name, said):
+    checked, shown, apart, following = said(RIGHT[name])
+    assert checked == f"Right.  Checked: the value for {len(EXERCISE.cases)} {scalars.CHECKED}."
+    assert len(re.findall(r"  0\.34571400982514  0\.86736990353464$", shown, re.M)) == 3
+    assert float(apart[len("They differ by at most "):-1]) < 1e-15
+    assert following == "Next: e1_softmax.py"
+
+
+@pytest.mark.parametrize("right, wrong, words", CHANGED)
+def test_what_no_mistake_explains_is_described_with_its_program(right, wrong, words, said):
+    assert words in said(SOURCE.replace(right, wrong))[0]
+
+
+def test_three_ways_that_differ_are_an_error(said, monkeypatch):
+    monkeypatch.setattr(mg, "gelu", lambda x, approximate: x * 0.7)
+    (paragraph,) = said(SOURCE)
+    assert "ArithmeticError: three ways to the GELU are 0.16" in paragraph
+
+
+def test_the_worked_number_of_the_text_is_right():
+    given, _, numbers, _ = scalars.run(EXERCISE.answer, "c = a * a; y = c * a; y.backward()", 3.0,
+                                       0.0)
+    assert numbers["value"] == numbers["a"] == [27] and numbers["c"] == [3]
+
+
+def test_each_drawn_program_uses_every_result_and_has_one_that_is_used_twice():
+    drawn = [program for program, *_ in EXERCISE.cases if program.count(" = ") > 3]
+    assert len(drawn) == 5
+    for program in drawn:
+        uses = re.findall(r"\b[a-z]\b(?! =)", program)
+        assert {*re.findall(r"\b\w(?= =)", program)} <= {*uses}
+        assert max(uses.count(name) for name in uses) > 1
+
+
+def test_every_exercise_is_in_the_table_of_the_page():
+    page = (ROOT / "docs/walk.md").read_text(encoding="utf-8").partition("## The exercises")[2]
+    assert re.findall(r"^\| (\d) \| `(\w+)` \|", page, re.M) == [
+        (exercise.name[1], exercise.function) for exercise in exercises()]
