@@ -152,8 +152,8 @@ GPT2 = {name: getattr(Settings, name) for name in MODERN}
 RECIPES = {"modern": MODERN, "gpt2": GPT2}
 
 MINUTES = 3.0
-# The passes over the built-in plays in three minutes.  The more passes a run makes over its text, the
-# more dropout it needs against learning the text by heart.
+# The passes over the built-in plays in three minutes.  The more passes a run makes over its text,
+# the more dropout it needs against learning the text by heart.
 USUAL_PASSES = 2.9
 MOST_PASSES = 20.0          # after which a run without an explicit end stops
 CHARACTERS_A_MINUTE = 1_000_000     # of training, about, on two laptop processors
