@@ -1,7 +1,6 @@
 """Six word vectors and the weights of two examples of attention, as they were published.
 
-The walk computes with them, and the tests compare what comes out with the tables that were
-published with them.  Every array is in float64.
+The tests compare what comes out with what was published with them.  All are in float64.
 Shapes: T = 6 words, C = 3 channels of a word, D = 3 channels of a query, key or value.
 
 Source: the words are those of Raschka 2024, "Build a Large Language Model (From Scratch)", chapter

@@ -27,8 +27,7 @@ def columns():
     yield Question(
         "In station 4 the mask hid what lies above the diagonal.  What does it hide here?",
         """What lies below.  A later word is a later row now, and a query must not look down.  If
-        you mix up the two forms, you build a model that sees the future and not the past.  So
-        decide on one form before you write a mask.""")
+        you mix up the two forms, you build a model that sees the future and not the past.""")
 
 
 @station("One key at a time", "Key by key", 8, read="IterativeAttention in model/variants/forms.py")

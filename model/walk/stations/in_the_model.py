@@ -72,7 +72,7 @@ def distances():
     yield """
         All entries of a diagonal are equal: they depend on the distance.  With one hand alone the
         score is larger at the distance 5 than at 3.  But a head has many pairs of channels, each
-        with a speed of its own, and together they tell.
+        with a speed of its own, and together they tell the distance.
 
         ALiBi is simpler.  It lowers each score by a number that grows with the distance, with a
         slope of its own for each head.  A head with the slope 1/16 adds this to its scores:"""
@@ -81,8 +81,7 @@ def distances():
         """A model with learnt places was trained on texts of 256 words.  Which of the ways above
         can also be used on a longer text?""",
         """Sines and cosines, rotary positions and ALiBi are formulas: they have numbers for every
-        place.  A learnt place that was never trained has no useful numbers.  Whether a model is
-        still good far beyond what it was trained on is another matter, and has to be measured.""")
+        place.  A learnt place that was never trained has no useful numbers.""")
 
 
 @station("A block", "Block", 12, read="Block in model/transformer.py")
@@ -117,7 +116,7 @@ def block():
         ["x, its embedding", "norm of x", "attention finds", "x + that", "norm of the sum",
          "the MLP finds", "the output", 'output in "one journey"'], CHANNELS)
     yield """
-        In "one journey" the same embedding comes out otherwise, as the last row shows.
+        In "one journey" the same embedding has another output (last row): the context is in it.
 
         A model is a table of embeddings, some blocks one after another, a last norm, and the table
         again: the dot product of a word's row with each embedding is the score of that word to

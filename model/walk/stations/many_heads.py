@@ -96,9 +96,8 @@ def ranks():
         to build all of its rows; here it is 1.  With D channels in a head it is at most D: such a
         matrix can do less than a full one, and has far fewer numbers.
 
-        A layer that is written in this way, as a sum of heads, has the output of the last station
-        but for the bias.  For "journey", 0.5193 and the bias -0.4883 make 0.0311 (before they are
-        rounded)."""
+        A layer that is written as such a sum of heads has the output of the last station but for
+        the bias.  For "journey", 0.5193 and the bias -0.4883 make 0.0311 (before rounding)."""
     yield trace.table("Sum of three heads", output, NAMES, CHANNELS, HOLDS)
     yield f"""
         How many numbers does it save?  GPT-3 has {C:,} channels, 96 heads of {D} channels in each

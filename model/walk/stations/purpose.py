@@ -1,5 +1,4 @@
-"""A head with a purpose: one made by hand for station 2, and at the end of station 13 the way in
-which others come to have one, a step of training."""
+"""A head with a purpose, made by hand; and a step of training, which is how others get theirs."""
 from collections.abc import Iterator, Sequence
 
 import numpy as np
