@@ -266,8 +266,8 @@ def test_what_cannot_be_expressed_and_what_lies_is_refused_in_a_line(changes, wh
     (b"GGUF\3\0\0\0", b"GGUF\1\0\0\0", "version 1 which"),
     (b"GGUF", b"PK\3\4", "magic"),
     (struct.pack("<Q", 21), struct.pack("<Q", 2 ** 63), "buffer is smaller"),
-    (packed_text("llama.vocab_size"), packed_text("llama.block_count"), "Duplicate llama.block_count"),
-    (packed_text("blk.0.attn_v.weight"), packed_text("blk.0.attn_k.weight"), "duplicated tensor .* blk.0.attn_k")])
+    (packed_text("llama.vocab_size"), packed_text("llama.block_count"), "Duplicate"),
+    (packed_text("blk.0.attn_v.weight"), packed_text("blk.0.attn_k.weight"), "duplicated")])
 def test_another_version_a_count_that_lies_and_what_is_there_twice_are_refused(old, new, why,
                                                                                tmp_path):
     path = written(tmp_path / "model.gguf", *llama())
