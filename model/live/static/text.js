@@ -27,7 +27,8 @@ const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(x))];
 /** The character in row i of the window, as an option of a list, and what is told of it. */
 function letter(i) {
   const character = characters[start + i], known = idOf.has(character);
-  const element = option(`${nameOf(start + i)}, not read yet`, known ? glyph(seen[i])
+  const words = `${nameOf(start + i)}, ${i ? "not read yet" : "not predicted"}`;
+  const element = option(words, known ? glyph(seen[i])
     : make("span", { class: "code" }, codeOf(character)));
   element.classList.toggle("unknown", !known);
   return element;
@@ -80,7 +81,7 @@ function fillStrip() {
   const before = strip.options, longer = before.length - seen.length - 1;
   strip.fill([...seen.map((_, i) => letter(i)), option("what comes after", "▸")], seen);
   strip.options.forEach((element, i) => {
-    element.style.cssText = before[i + longer]?.style.cssText ?? "";
+    element.style.cssText = i && before[i + longer]?.style.cssText || "";
   });
   strip.choose(state.at - start);
   strip.coloured = 0;

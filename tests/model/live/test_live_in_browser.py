@@ -1,6 +1,8 @@
 """The live page in a browser: its engine computes what NumPy computes from the same rounded
 weights, and each part of the page answers."""
+import csv
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from model.checkpoint import Checkpoint
 from model.live import page as live
 from model.live import weights
 from model.score.text import text_losses, training_text
-from tests.browser import of, opened
+from tests.browser import of, opened, prefer, press, resize
 from tests.kit import written
 
 pytestmark = pytest.mark.needs("browser")
@@ -192,9 +194,28 @@ def test_counts_expect_nearly_what_python_counts(page, run):
 
 def test_an_unknown_character_is_named_and_not_dropped(page):
     typed(page, "the Ж x")
-    assert "‘Ж’ (U+0416)" in of(page, "$('#unknown').textContent")
+    assert of(page, "$('#unknown').textContent") == (
+        "The model does not know ‘Ж’ (U+0416).  It reads it as space.")
     assert len(of(page, "$$('#letters [role=option]')")) == len("the Ж x") + 1
-    assert of(page, "$$('#letters .unknown').length") == 1
+    assert of(page, "$$('#letters .unknown').map((x) => x.textContent)") == ["U+0416"]
+    assert of(page, "ids[4] === idOf.get(' ')")
+    typed(page, "the x")
+    assert of(page, "$('#unknown').textContent") == ""
+
+
+def test_keys_that_come_while_it_reads_are_read_at_last(page, run):
+    """Each key puts an end to what was done for the one before it."""
+    page.execute_async_script("""const done = arguments[0], text = "the quick brown ";
+        for (let n = 1; n <= text.length; n++) setTimeout(() => {
+          byId('input').value = text.slice(0, n);
+          byId('input').dispatchEvent(new Event('input'));
+          if (n === text.length) job = Object.assign(job, { last: true });
+        }, n);
+        const look = () => job.last && job.next().done ? done() : setTimeout(look, 20);
+        setTimeout(look, 200);""")
+    with mg.no_grad():
+        expected = run.model(run.tokenizer.encode("the quick brown ")[of(page, "start"):]).data
+    assert abs(expected[-1] - of(page, "[...plain.logitsOf(seen.length - 1)]")).max() < 1e-4
 
 
 def test_another_letter_begins_a_branch(page):
@@ -206,15 +227,183 @@ def test_another_letter_begins_a_branch(page):
     assert of(page, "$('#input').value") == "the"
 
 
-def test_back_and_an_address_restore_what_was_seen(page):
+def after(page, action):
+    """Do something, and wait until the address holds what it changed."""
+    page.execute_script(action)
+    page.execute_async_script("setTimeout(arguments[0], 300)")
+
+
+def test_back_and_forward_go_through_what_was_chosen(page):
     typed(page, "the quick")
-    page.execute_async_script("setTimeout(arguments[0], 300)")
-    page.execute_script("setOff('0.mlp', true)")
-    page.execute_async_script("setTimeout(arguments[0], 300)")
+    after(page, "")
+    after(page, "setOff('0.mlp', true)")
     assert json.loads(of(page, "decodeURIComponent(location.hash.slice(1))"))["off"] == ["0.mlp"]
-    page.back()
-    page.execute_async_script("setTimeout(arguments[0], 300)")
-    assert of(page, "state.off.length") == 0 and of(page, "$('#input').value") == "the quick"
+    after(page, "document.querySelector('nav a').click()")      # a section is a step, too
+    seen = []
+    for step in ("back", "back", "forward"):
+        getattr(page, step)()
+        after(page, "")
+        seen.append(of(page, "[state.off.length, $('[data-part=\"0.mlp\"]').checked]"))
+    assert seen == [[1, False], [0, True], [1, False]]
+    assert of(page, "$('#input').value") == "the quick"
+
+
+def test_an_address_brings_back_all_but_a_long_text(page, driver):
+    typed(page, "the green wood")
+    after(page, "update({ head: 1, off: ['1.0'], temperature: 1.5, at: 3 })")
+    address = driver.current_url
+    driver.get("about:blank")
+    driver.get(address)
+    after(page, "")
+    assert of(page, "[state.text, state.at, state.head, state.off, state.temperature]") == [
+        "the green wood", 3, 1, ["1.0"], 1.5]
+    assert of(page, "$('#long').textContent") == ""
+    typed(page, "the " * 501)
+    after(page, "")
+    assert "no text of more than 2,000 characters" in of(page, "$('#long').textContent")
+    kept = json.loads(of(page, "decodeURIComponent(location.hash.slice(1))"))
+    assert "text" not in kept and kept["head"] == 1
+
+
+@pytest.mark.parametrize("ending", ["parts", "%", "5", '{"off":5,"layer":99,"at":"x"}'])
+def test_an_address_that_holds_no_state_is_none(page, driver, ending):
+    address = driver.current_url.split("#")[0]
+    driver.get("about:blank")
+    driver.get(f"{address}#{ending}")
+    after(page, "")
+    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+    assert of(page, "[state.text, state.off.length]") == ["the quick brown", 0]
+    assert of(page, "state.layer") == (0 if ending[0] != "{" else of(page, "layers - 1"))
+
+
+def saved(page, folder, button, name):
+    """The file that a button saves, by a download of the browser."""
+    from selenium.webdriver.support.wait import WebDriverWait
+    page.execute_cdp_cmd("Browser.setDownloadBehavior",
+                         {"behavior": "allow", "downloadPath": str(folder)})
+    page.execute_script(f"{button}.click()")
+    WebDriverWait(page, 20, 0.02).until(lambda _: (folder / name).exists())
+    return (folder / name).read_bytes().decode("utf-8")
+
+
+def parts(svg, name):
+    return [*ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}" + name)]
+
+
+@pytest.mark.parametrize("layer, head", [(0, 0), (1, 2)])
+def test_a_map_is_saved_with_the_weights_that_numpy_computes(driver, tmp_path, layer, head):
+    model, tokenizer = of_kind(MODERN)
+    page = opened_page(driver, tmp_path, model, tokenizer, "hello <wo&r")
+    page.execute_script("update({layer: arguments[0], head: arguments[1]})", layer, head)
+    svg = saved(page, tmp_path, "byId('keep-map')", f"layer-{layer + 1}-head-{head + 1}.svg")
+    found = np.zeros((11, 11))
+    for rect in parts(svg, "rect"):
+        row, column = int(rect.get("y")) // 10, (int(rect.get("x")) - 12) // 10
+        found[row, column] = float(rect[0].text)
+    expected = model.attention_maps(tokenizer.encode("hello <wo&r"))[layer, head]
+    assert abs(found - expected).max() < 1e-4 and expected.std() > 0.05
+    assert "".join(x.text for x in parts(svg, "text")[::2]) == "hello␣<wo&r"
+
+
+def test_every_chart_is_saved_as_it_stands(page, tmp_path, run):
+    typed(page, "the quick")
+    page.execute_script("write(2); for (const _ of job);")
+    charts = of(page, "$$('.bars').map((list) => [list.id, list.ariaLabel])")
+    assert {name for name, _ in charts} == {"expected", "ranking", "rival", "drawn"}
+    for name, words in charts:
+        svg = saved(page, tmp_path, f"byId('{name}').nextElementSibling", f"{name}.svg")
+        bars = of(page, f"$$('#{name} .fill').map((fill) => parseFloat(fill.style.width))")
+        assert np.allclose([float(x.get("width")) / 2 for x in parts(svg, "rect")], bars)
+        shown = of(page, f"$$('#{name} li').map((row) => [0, 2].map((i) =>"
+                         "row.children[i].textContent)).flat()")
+        assert [x.text for x in parts(svg, "text")] == shown and len(bars) > 1, words
+    ids = run.tokenizer.encode(of(page, "state.text"))[of(page, "start"):]
+    with mg.no_grad():
+        p = np.sort(mg.softmax(run.model(ids)).data[-1])[::-1]
+    svg = (tmp_path / "expected.svg").read_text(encoding="utf-8")
+    assert np.allclose([float(x.get("width")) / 200 for x in parts(svg, "rect")], p[:8], atol=1e-4)
+
+
+def test_the_text_is_saved_with_the_probabilities_of_numpy(driver, tmp_path):
+    model, tokenizer = of_kind(MODERN)
+    text = 'a,"b"\n\'c\' <d'
+    page = opened_page(driver, tmp_path, model, tokenizer, "abc")
+    typed(page, text.replace(",", "Ж"))
+    head, *rows = csv.reader(saved(page, tmp_path, "byId('keep-text')", "text.csv")
+                             .splitlines(keepends=True))
+    losses = text_losses(model, tokenizer.encode(text.replace(",", " ")))
+    assert head == ["place", "character", "probability", "loss"]
+    assert [row[1] for row in rows] == [*text.replace(",", "Ж")[1:]]
+    assert [int(row[0]) for row in rows] == [*range(2, len(text) + 1)]
+    found = np.array([row[2:] for row in rows], float)
+    assert np.allclose(found, np.stack([np.exp(-losses), losses], axis=1), atol=1e-4)
+
+
+def test_every_control_has_a_name_for_those_who_hear_it(page):
+    typed(page, "the Ж quick")
+    page.execute_script("write(2); for (const _ of job);")
+    found = {}
+    for node in page.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]:
+        properties = {x["name"]: x["value"].get("value") for x in node.get("properties", [])}
+        if properties.get("focusable"):
+            found.setdefault(node["role"]["value"], []).append(node["name"]["value"].strip())
+    assert {"button", "checkbox", "slider", "textbox", "option", "link"} <= found.keys()
+    assert [role for role, names in found.items() if "" in names] == []
+    for role in ("checkbox", "slider"):
+        assert len(set(found[role])) == len(found[role])
+    assert "character 5, unknown U+0416, loss" in " ".join(found["option"])
+
+
+def test_all_of_it_is_reached_and_moved_by_keys(page):
+    typed(page, "the quick")
+    page.execute_script("write(1); for (const _ of job); byId('input').focus();")
+    reached = set()
+    for _ in range(100):
+        page.switch_to.active_element.send_keys("\ue004")        # Tab
+        reached.add(of(page, "document.activeElement.closest('[id]')?.id"))
+    assert {"letters", "keep-text", "heads", "keep-map", "keys", "weight", "alone",
+            "reasons", "one", "temperature", "drawn", "tree"} <= reached
+    page.execute_script("strip.options[4].focus()")
+    press(page, "left")
+    assert of(page, "[state.at, document.activeElement === strip.options[3]]") == [3, True]
+    page.execute_script("for (const _ of job); keys.options[2].focus();")
+    press(page, "left")
+    assert of(page, "[state.column, document.activeElement === keys.options[1]]") == [1, True]
+    before = of(page, "lookedAt()[1]")
+    page.execute_script("byId('weight').focus()")
+    press(page, "right")
+    assert of(page, "state.drag.column") == 1 and of(page, "lookedAt()[1]") != before
+
+
+def test_notes_that_were_dismissed_stay_away(page, driver):
+    page.execute_script("localStorage.clear(); location.reload();")
+    after(page, "")
+    assert of(page, "$$('#notes li a').length") == 5 and not of(page, "$('#notes').hidden")
+    assert of(page, "$$('#notes a').every((a) => document.querySelector(a.hash))")
+    page.execute_script("byId('dismiss').click(); location.reload();")
+    after(page, "")
+    assert of(page, "$('#notes').hidden")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_narrow_page_has_no_overflow_in_either_theme(page, theme):
+    resize(page, 375, 800)
+    prefer(page, theme)
+    page.execute_script("write(30); for (const _ of job);")
+    assert of(page, "[innerWidth, document.documentElement.scrollWidth]") == [375, 375]
+    bright = of(page, "blue.map((colour) => Math.max(...colour))")
+    assert (bright[0] > bright[-1]) == (theme == "light")
+    tints = of(page, "strip.options.slice(1, -1).map(({ style }) => "
+                     "[style.color, style.backgroundColor])")
+    assert {ink for ink, _ in tints} <= {"rgb(0, 0, 0)", "rgb(255, 255, 255)"}
+    assert all(shade for _, shade in tints) and len(tints) > 1
+    assert of(page, "strip.options[0].style.backgroundColor") == ""      # it is not predicted
+
+
+def test_it_needs_no_eval(page):
+    refused = page.execute_async_script("""const done = arguments[0];
+        setTimeout(() => { try { done((0, eval)("1")); } catch (e) { done(e.name); } });""")
+    assert refused == "EvalError"
 
 
 def test_a_page_of_text_that_is_pasted_does_not_freeze_it(page):
