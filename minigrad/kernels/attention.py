@@ -24,11 +24,10 @@ from minigrad.kernels.compiler.compiling import (A4, C1, C3, R4, dense, kernel, 
 from minigrad.kernels.compiler.lanes import LANES, dot, larger, load, part, spread, store
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import on_threads, share
-from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES
+from minigrad.kernels.compiler.tiles import TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.compiler.vector_math import exp, log
 from minigrad.kernels.elementwise import Mask, keeps, mask_of
-from minigrad.kernels.matmul import ADD, SET, multiply_tiles, pack_columns
-from minigrad.kernels.rows import copy_row
+from minigrad.kernels.matmul import ADD, SET, copy_row, multiply, pack_columns
 
 QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
 
@@ -150,7 +149,7 @@ def attend(thread, threads, heads, out, log_sum, rules, drop, scratch):
                     for j in range(0, QUERIES, LANES):
                         at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
                         put(scores, at, get(scores, at) * get(inverses, j) * factor)
-                multiply_tiles(scores, 1, QUERIES, MR, n, seen, v_rows, out[b, h, top:], SET)
+                multiply(scores[:seen, :n].T, v_rows, out[b, h, top:], SET)
 
 
 @kernel
@@ -200,12 +199,12 @@ def attend_block_vjp(b, h, top, g, heads, out, log_sum, dq, rules, drop, room_of
     (_, H, T, E), S, real = g.shape, heads.k.shape[2], out.dtype.type
     h_k, n = h // (H // heads.k.shape[1]), min(QUERIES, T - top)
     k_head, v_head, scale = heads.k[b, h_k], heads.v[b, h_k], real(rules.scale)
-    v_row, log_totals, alongs = v_head.strides[0] // v_head.itemsize, room[0], room[1]
+    log_totals, alongs = room[0], room[1]
     seen = min(S, top + n) if rules.causal else S
     q_block, g_block = heads.q[b, h, top:top + n], g[b, h, top:top + n]
     left = score_block(q_block, k_head, q_columns, weights, seen, rules, b, h, top)
     pack_columns(g_block.T, g_columns)
-    multiply_tiles(v_head, v_row, 1, MR * v_row, seen, E, g_columns, back, SET)
+    multiply(v_head[:seen], g_columns, back, SET)
     for j in range(n):
         # For a query that may attend to no key, every exp(-inf - inf) below is 0.
         log_total = log_sum[b, h, top + j]
@@ -222,9 +221,9 @@ def attend_block_vjp(b, h, top, g, heads, out, log_sum, dq, rules, drop, room_of
             put(back, at, P * (dP - get(alongs, j)) * scale)
     pack_columns(q_block, q_rows)
     pack_columns(g_block, g_rows)
-    multiply_tiles(weights, QUERIES, 1, MR * QUERIES, seen, n, g_rows, dv_sum, ADD)
-    multiply_tiles(back, QUERIES, 1, MR * QUERIES, seen, n, q_rows, dk_sum, ADD)
-    multiply_tiles(back, 1, QUERIES, MR, n, seen, k_rows, dq[b, h, top:], SET)
+    multiply(weights[:seen, :n], g_rows, dv_sum, ADD)
+    multiply(back[:seen, :n], q_rows, dk_sum, ADD)
+    multiply(back[:seen, :n].T, k_rows, dq[b, h, top:], SET)
 
 
 @allocating
@@ -244,11 +243,11 @@ def columns(threads, S, like):
 def score_block(q, k, q_columns, scores, seen, rules, b, h, top):
     """Write the products k . q of `seen` keys to scores, add the linear bias and the mask, and set
     those of keys after the query to -inf; return the scale by which to multiply them still."""
-    k_row, real, has_mask = k.strides[0] // k.itemsize, scores.dtype.type, rules.has_mask
+    real, has_mask = scores.dtype.type, rules.has_mask
     scale, slope = real(rules.scale), rules.slopes[h]
     mask = rules.mask[b, h] if has_mask else rules.mask[0, 0]
     pack_columns(q.T, q_columns)
-    multiply_tiles(k, k_row, 1, MR * k_row, seen, k.shape[1], q_columns, scores, SET)
+    multiply(k[:seen], q_columns, scores, SET)
     if slope != 0 or has_mask or not scale > 0:
         for s in range(seen):
             for j in range(len(q)):

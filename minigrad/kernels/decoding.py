@@ -22,14 +22,14 @@ from minigrad import random
 from minigrad.formulas import SWIGLU
 from minigrad.kernels.compiler.compiling import (C1, C2, C3, C4, C6, D1, D2, FEW, I1, I2, dense,
                                                  kernel, stands_in_for, threads_for)
-from minigrad.kernels.compiler.lanes import LANES, largest
+from minigrad.kernels.compiler.lanes import LANES, largest, part
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
 from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, WIDE, micro_kernel
 from minigrad.kernels.elementwise import activate, sigmoid
-from minigrad.kernels.embedding import rows_at
-from minigrad.kernels.matmul import KC
-from minigrad.kernels.rows import copy_row, norm_head, normalise, rotate_row, softmax_row
+from minigrad.kernels.embedding import add_row, rows_at
+from minigrad.kernels.matmul import KC, copy_row
+from minigrad.kernels.rows import norm_head, normalise, rotate_row, softmax_row
 
 QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages of a step: five in each layer, the last,
 STAGES = HEAD                                   # and before them the embedding
@@ -239,12 +239,6 @@ def embed(ids, s, tokens, ngrams, positions, rows, x):
 
 
 @serial
-def add_row(added, row):
-    for j in range(row.size):
-        row[j] += added[j]
-
-
-@serial
 def product(a, packed, depth, c, c_at, thread, threads):
     """Write a thread's columns of a @ b, for b in panels, to c from column c_at on; return the
     first and the end.
@@ -260,9 +254,10 @@ def product(a, packed, depth, c, c_at, thread, threads):
     cut = KC if len(a) > MR else depth
     for begin in range(0, depth, cut):
         for panel in range(first, last, at_once):
-            micro_kernel(a, begin, a_row, 1, MR * a_row, packed, panel * panel_size + begin * NR,
-                         panel_size, c, c_at + panel * NR, c_row, min(cut, depth - begin),
-                         begin > 0, len(a), NV * min(at_once, last - panel))
+            b = part(packed, panel * panel_size + begin * NR, 0)
+            micro_kernel(part(a, begin, 0), a_row, 1, b, panel_size, part(c, c_at + panel * NR, 0),
+                         c_row, min(cut, depth - begin), begin > 0, len(a),
+                         NV * min(at_once, last - panel))
     return first * NR, last * NR
 
 

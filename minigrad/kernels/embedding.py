@@ -7,15 +7,12 @@ from minigrad import formulas
 from minigrad.formulas import FNV_BASIS, FNV_PRIME
 from minigrad.kernels.compiler.compiling import (C2, I3, IDS2, dense, kernel, rows,
                                                  stands_in_for, threads_for)
-from minigrad.kernels.compiler.lanes import LANES, fma, load, part, spread, store
+from minigrad.kernels.compiler.lanes import fma, part
 from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.parallel import on_threads, share
-from minigrad.kernels.compiler.tiles import prefetch
 from minigrad.kernels.elementwise import Mask, keeps, mask_of
 
 FOLD = np.uint64(32)
-AHEAD = 2       # rows are prefetched so many sums before their own
-SLOTS = 4       # for the rows of this sum and of those ahead; a power of two
 
 
 @stands_in_for(formulas.sum_rows)
@@ -33,42 +30,26 @@ def sum_rows_kernel(table: C2, ids: IDS2, out: C2, mask: Mask, threads: int):
         for i in range(ids.shape[1]):
             if not 0 <= ids[r, i] < len(table):
                 raise IndexError("there is no such row")
-    on_threads(threads, sums_of_rows, table, ids, out, mask,
-               np.empty((threads, SLOTS, 1 + ids.shape[1]), np.int64))
+    on_threads(threads, sums_of_rows, table, ids, out, mask)
 
 
 @serial
-def sums_of_rows(thread, threads, table, ids, out, mask, slots):
-    C, mine, scale = table.shape[1], share(len(ids), thread, threads), table.dtype.type(mask.scale)
-    room = slots.shape[2]
-    for ahead in range(mine.start, mine.stop + AHEAD):
-        if ahead < mine.stop:           # rows lie anywhere in the table
-            kept = part(slots, (thread * SLOTS + ahead % SLOTS) * room, room)
-            for i in range(keep_rows(ids, ahead, mask, kept)):
-                for c in range(0, C, LANES):
-                    prefetch(table, kept[i] * C + c)
-        r = ahead - AHEAD
-        if r >= mine.start:
-            kept, into = part(slots, (thread * SLOTS + r % SLOTS) * room, room), part(out, r * C, C)
-            count = kept[room - 1]
-            for c in range(0, C, LANES):
-                sums = spread(table.dtype.type(0))
-                for i in range(count):
-                    sums += load(part(table, kept[i] * C, C), c, 0)
-                store(into, c, sums * scale)
+def sums_of_rows(thread, threads, table, ids, out, mask):
+    (R, n), C, scale = ids.shape, table.shape[1], table.dtype.type(mask.scale)
+    for r in share(R, thread, threads):
+        into = part(out, r * C, C)
+        into[:] = 0
+        for i in range(n):
+            if keeps(mask, r * n + i):
+                add_row(part(table, ids[r, i] * C, C), into)
+        for c in range(C):
+            into[c] *= scale
 
 
 @serial
-def keep_rows(ids, r, mask, kept):
-    """Write which rows sum r has, but dropped ones, to `kept`, and how many to its end; return
-    their number."""
-    n, count = ids.shape[1], 0
-    for i in range(n):
-        if mask.bound == 0 or keeps(mask, r * n + i):
-            kept[count] = ids[r, i]
-            count += 1
-    kept[n] = count
-    return count
+def add_row(added, row):
+    for c in range(row.size):
+        row[c] += added[c]
 
 
 @stands_in_for(formulas.add_rows)

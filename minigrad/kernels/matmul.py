@@ -4,8 +4,7 @@ How it runs (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multi
 inner dimension is cut into depths of at most KC.  For each depth, B is packed into panels of NR
 columns; one of them stays in the first-level cache.  The rows of A and C are cut into blocks, which
 the threads share.  A block is processed in tiles of MR x NR, whose sums `tiles.micro_kernel` keeps
-in registers.  Operands may have any strides: dense rows of A are read where they lie, and a
-transpose costs nothing but the packing.
+in registers.  Operands may be transposed: A is read where it lies, and B is packed anyway.
 """
 import functools
 from typing import NamedTuple
@@ -16,16 +15,15 @@ from minigrad import formulas
 from minigrad.formulas import GELU, RELU2
 from minigrad.kernels.compiler.compiling import (A3, C1, C3, dense, kernel, stands_in_for,
                                                  threads_for, writable)
+from minigrad.kernels.compiler.lanes import part
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads
-from minigrad.kernels.compiler.tiles import (MR, NV, TILE_BYTES, copy_tile_column, copy_vector,
-                                             micro_kernel, prefetch, transpose_square)
+from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, micro_kernel, transpose_square
 from minigrad.kernels.elementwise import activate, multiply_by_slope
 
 KC = 384                # depth of a panel: KC x NR floats take 24 KB where vectors have 256 bits
 BLOCK_PANELS = 16       # height of a block in units of MR; KC deep, it fits the second-level cache
 PACKED_BYTES = 1 << 21  # of B at a time
-AHEAD = 8               # columns of A that are prefetched before they are packed
 # For `multiply`; each literal would compile its own version.
 SET, ADD = np.bool_(False), np.bool_(True)
 
@@ -62,7 +60,8 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
         else:
             after = [no_rows if x is None else dense(x).reshape(c.shape)
                      for x in (residual, slope_at, activated)]
-        matmul_kernel(writable(a), writable(b), c, nothing if bias is None else dense(bias), *after,
+        a = writable(a) if a.itemsize in a.strides[1:] else dense(a)
+        matmul_kernel(a, writable(b), c, nothing if bias is None else dense(bias), *after,
                       add, activation, threads_for(out.size * a.shape[-1] // 16))
     return out
 
@@ -148,92 +147,63 @@ def cuts(K):
 
 @serial
 def pack_columns(b, packed):
-    """Copy b (depth, P) into panels of NR columns: packed[panel, k, NR].  A vector that is not full
-    repeats the last column; vectors after it, which `multiply_tiles` does not read for so few
-    columns, keep what they held."""
-    depth, P = b.shape
-    NR = TILE_BYTES // b.itemsize
-    lanes, size = NR // NV, packed.shape[1] * NR        # of a vector, of a panel
-    full, vectors = P // lanes, (P + lanes - 1) // lanes
+    """Copy b (depth, P) into panels of NR columns: packed[panel, k, NR].  Columns after the last
+    are zeros, as far as `multiply` reads them."""
+    (depth, P), (_, room, NR) = b.shape, packed.shape
+    lanes = NR // NV                                        # of a vector
     b_row, b_column = b.strides[0] // b.itemsize, b.strides[1] // b.itemsize
-    done = 0        # rows of the full vectors that are copied whole
-    if b_column == 1:
-        done = depth
-        for k in range(depth):
-            for v in range(full):
-                copy_vector(b, k * b_row + v * lanes,
-                            packed, v // NV * size + k * NR + v % NV * lanes)
-    elif b_row == 1:
-        done = depth // lanes * lanes
-        for v in range(full):
-            for k in range(0, done, lanes):
-                transpose_square(b, k + v * lanes * b_column, b_column,
-                                 packed, v // NV * size + k * NR + v % NV * lanes, NR)
-    for v in range(full if done == depth else 0, vectors):
-        width, left = min(lanes, P - v * lanes), v % NV * lanes
-        for k in range(done if v < full else 0, depth):
-            for j in range(lanes):
-                packed[v // NV, k, left + j] = b[k, v * lanes + min(j, width - 1)]
-
-
-@serial
-def pack_rows(a, packed):
-    """Copy a (M, depth) into panels of MR rows: packed[panel, k, MR]; a panel that is not full
-    repeats its last row."""
-    M, depth = a.shape
-    full = M // MR if a.strides[0] == a.itemsize else 0     # panels whose columns are dense in a
-    column_stride = a.strides[1] // a.itemsize
-    for k in range(depth):                      # outermost, since what is packed is a transpose
-        for panel in range(full):
-            prefetch(a, (k + AHEAD) * column_stride + panel * MR)
-            copy_tile_column(a, k * column_stride + panel * MR,
-                             packed, (panel * packed.shape[1] + k) * MR)
-    for panel in range(full, len(packed)):
-        height = min(MR, M - panel * MR)
-        for k in range(depth):
-            for i in range(MR):
-                packed[panel, k, i] = a[panel * MR + min(i, height - 1), k]
+    for panel in range(len(packed)):
+        left = panel * NR
+        width = min(NR, P - left)
+        if b_column == 1:
+            for k in range(depth):
+                copy_row(part(b, k * b_row + left, width),
+                         part(packed, (panel * room + k) * NR, width))
+        else:
+            whole = width // lanes * lanes      # columns, and rows of them, that are full squares
+            squares = depth // lanes * lanes if b_row == 1 else 0
+            for j in range(0, whole, lanes):
+                for k in range(0, squares, lanes):
+                    transpose_square(b, k + (left + j) * b_column, b_column,
+                                     packed, (panel * room + k) * NR + j, NR)
+            for j in range(width):
+                for k in range(squares if j < whole else 0, depth):
+                    packed[panel, k, j] = b[k, left + j]
+        for k in range(depth if width % lanes else 0):
+            for j in range(width, (width + lanes - 1) // lanes * lanes):
+                packed[panel, k, j] = 0
 
 
 @allocating
 def multiply(a, packed, c, add):
     """Compute c = a @ b, or c += a @ b, with b as packed by `pack_columns`.
 
-    a (M, depth) may have any strides; c (M, P) has dense rows.
+    a (M, depth) has dense rows or columns; c (M or more, P) has dense rows.
     """
-    M, depth = a.shape
-    if a.strides[1] == a.itemsize:
-        a_row = a.strides[0] // a.itemsize
-        multiply_tiles(a, a_row, 1, MR * a_row, M, depth, packed, c, add)
-    else:
-        # With an odd number of 8 rows between them, panels do not share a few places of the cache.
-        spaced = ((depth + 7) // 8 | 1) * 8
-        packed_a = np.empty(((M + MR - 1) // MR, spaced, MR), c.dtype)
-        pack_rows(a, packed_a)
-        multiply_tiles(packed_a, 1, MR, spaced * MR, M, depth, packed, c, add)
-
-
-@allocating
-def multiply_tiles(a, a_row, a_column, a_tile, M, depth, packed, c, add):
-    """Do the same for the first M rows of c, with a as `micro_kernel` takes it."""
-    P, c_row = c.shape[1], c.strides[0] // c.itemsize
-    NR, size = packed.shape[2], packed.shape[1] * packed.shape[2]
+    (M, depth), P = a.shape, c.shape[1]
+    a_row, a_column = a.strides[0] // a.itemsize, a.strides[1] // a.itemsize
+    NR, size, c_row = packed.shape[2], packed.shape[1] * packed.shape[2], c.strides[0] // c.itemsize
     lanes = NR // NV
     for panel in range(len(packed)):
-        left = panel * NR
+        left, b = panel * NR, part(packed, panel * size, size)
         width = min(NR, P - left)
         vectors = (width + lanes - 1) // lanes
         if width % lanes == 0:
-            micro_kernel(a, 0, a_row, a_column, a_tile, packed, panel * size, size,
-                         c, left, c_row, depth, add, M, vectors)
+            micro_kernel(a, a_row, a_column, b, size, part(c, left, 0), c_row, depth, add, M,
+                         vectors)
         else:                                   # a whole vector would go beyond C's rows
             edge = np.empty((M, NR), c.dtype)
             corner = c[:, left:left + width]
             if add:
                 copy(corner, edge)
-            micro_kernel(a, 0, a_row, a_column, a_tile, packed, panel * size, size,
-                         edge, 0, NR, depth, add, M, vectors)
+            micro_kernel(a, a_row, a_column, b, size, part(edge, 0, 0), NR, depth, add, M, vectors)
             copy(edge, corner)
+
+
+@serial
+def copy_row(source, target):
+    for i in range(source.size):
+        target[i] = source[i]
 
 
 @serial

@@ -17,6 +17,7 @@ from minigrad.kernels.compiler.lanes import (LANES, dot, fma, largest, load, par
 from minigrad.kernels.compiler.linking import inlined, serial
 from minigrad.kernels.compiler.parallel import on_threads, share
 from minigrad.kernels.compiler.vector_math import exp, log
+from minigrad.kernels.matmul import copy_row
 
 CHUNKS = 16     # of rows; each has its own sums of dweight and dbias, so threads change nothing
 
@@ -231,12 +232,6 @@ def rotate_row(x, cos, sin, y):
         a, b = x[2 * i], x[2 * i + 1]
         y[2 * i] = fma(a, cos[i], -(b * sin[i]))
         y[2 * i + 1] = fma(b, cos[i], a * sin[i])
-
-
-@serial
-def copy_row(source, target):
-    for c in range(source.size):
-        target[c] = source[c]
 
 
 @stands_in_for(formulas.norm_heads)

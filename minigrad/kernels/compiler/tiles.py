@@ -44,32 +44,27 @@ WIDE = 8            # vectors of a single row, so that its sums need not wait fo
 
 
 @intrinsic
-def micro_kernel(typingctx, a, a_at, a_row, a_col, a_tile, b, b_at, b_panel, c, c_at, c_row, depth,
-                 add, rows, vectors):
+def micro_kernel(typingctx, a, a_row, a_col, b, b_panel, c, c_row, depth, add, rows, vectors):
     """C[rows, n] = A[rows, depth] @ B[depth, n], or += if `add`; n is `vectors` full of floats,
     at most NV; for a single row at most WIDE, a multiple of NV.
 
-    `a`, `b`, `c` are arrays of one float type; `*_at` is where to start in them, `*_row` and
-    `*_col` are strides, all in elements.  Each further MR rows of A are `a_tile` further on.  Of
-    these, rows are dense (a_col is 1), or columns are (a_row is 1, and `vectors` at most NV).  B's
-    rows follow each other, NR apart; the next NV vectors of each are in the next panel, `b_panel`
-    further on.  C's columns are adjacent.
+    `a`, `b`, `c` are arrays of one float type, of which the first element is used; `*_row` and
+    `*_col` are strides, in elements.  A's rows are dense (a_col is 1), or its columns are (a_row is
+    1, and `vectors` at most NV).  B's rows follow each other, NR apart; the next NV vectors of each
+    are in the next panel, `b_panel` further on.  C's columns are adjacent.
     """
-    signature = types.void(a, types.intp, types.intp, types.intp, types.intp, b, types.intp,
-                           types.intp, c, types.intp, types.intp, types.intp, types.boolean,
-                           types.intp, types.intp)
+    signature = types.void(a, types.intp, types.intp, b, types.intp, c, types.intp, types.intp,
+                           types.boolean, types.intp, types.intp)
 
     def codegen(context, builder, signature, values):
-        (a, a_at, a_row, a_col, a_tile, b, b_at, b_panel, c, c_at, c_row, depth, add, rows,
-         vectors) = values
         scalar = context.get_data_type(signature.args[0].dtype)
         tiles = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(ir.VoidType(), _operands(scalar) + [_i64]),
             _name(scalar))
-        builder.call(tiles, [address(context, builder, signature, values, 0, a_at), a_row, a_col,
-                             a_tile, address(context, builder, signature, values, 5, b_at),
-                             b_panel, address(context, builder, signature, values, 8, c_at), c_row,
-                             depth, add, rows, vectors])
+        builder.call(tiles, [
+            address(context, builder, signature, values, i, _i64(0))
+            if isinstance(kind, types.Array) else value
+            for i, (kind, value) in enumerate(zip(signature.args, values))])
         return context.get_dummy_value()
 
     return signature, codegen
@@ -110,9 +105,9 @@ def _name(scalar):
 
 
 def _operands(scalar):
-    """Return the types of a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, count."""
+    """Return the types of a, a_row, a_col, b, b_panel, c, c_row, depth, add, count."""
     pointer = scalar.as_pointer()
-    return [pointer, _i64, _i64, _i64, pointer, _i64, pointer, _i64, _i64, ir.IntType(1), _i64]
+    return [pointer, _i64, _i64, pointer, _i64, pointer, _i64, _i64, ir.IntType(1), _i64]
 
 
 def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
@@ -123,7 +118,7 @@ def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
     module = ir.Module(_name(scalar))
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), _operands(scalar) + [_i64]),
                            _name(scalar))
-    a, a_row, a_col, a_tile, *b, c, c_row, depth, add, rows, vectors = function.args
+    a, a_row, a_col, *b, c, c_row, depth, add, rows, vectors = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
 
     def call(number, tiles, a, c, count):
@@ -134,7 +129,7 @@ def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
             block = function.append_basic_block(tile.name)
             cases.add_case(_i64(key), block)
             builder.position_at_end(block)
-            builder.call(tile, [a, a_row, a_col, a_tile, *b, c, c_row, depth, add, count])
+            builder.call(tile, [a, a_row, a_col, *b, c, c_row, depth, add, count])
             builder.branch(after)
         builder.position_at_end(after)
 
@@ -150,8 +145,8 @@ def tiles_of(scalar: ir.Type, size: Size = HERE) -> ir.Module:
     sizes += [(1, v) for v in range(2 * NV, WIDE + 1, NV)]
     call(builder.add(builder.mul(vectors, _i64(MR)), left),
          {v * MR + height: _tile(module, scalar, size, height, v) for height, v in sizes},
-         builder.gep(a, [builder.mul(whole, a_tile)]),
-         builder.gep(c, [builder.mul(builder.mul(whole, _i64(MR)), c_row)]), _i64(1))
+         *(builder.gep(x, [builder.mul(builder.mul(whole, _i64(MR)), row)])
+           for x, row in ((a, a_row), (c, c_row))), _i64(1))
     builder.ret_void()
     return module
 
@@ -164,7 +159,7 @@ def _tile(module, scalar, size, height, vectors, by_columns=None):
     name = f"{_name(scalar)}_{height}x{vectors}" + ("" if by_columns is None else f"_{by_columns}")
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), _operands(scalar)), name)
     function.linkage = "internal"
-    a, a_row, a_col, a_tile, b, b_panel, c, c_row, depth, add, left = function.args
+    a, a_row, a_col, b, b_panel, c, c_row, depth, add, left = function.args
     vector = ir.VectorType(scalar, lanes)
     fma = cgutils.get_or_insert_function(
         module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{lanes}f{8 * itemsize}")
@@ -199,8 +194,8 @@ def _tile(module, scalar, size, height, vectors, by_columns=None):
 
     for total, place in zip(sums, places):
         builder.store(total, _vector_at(builder, c, place, vector)).align = itemsize
-    following = (builder.gep(a, [a_tile]), builder.gep(c, [builder.mul(c_row, _i64(height))]),
-                 builder.sub(left, _i64(1)))
+    following = (*(builder.gep(x, [builder.mul(row, _i64(height))])
+                   for x, row in ((a, a_row), (c, c_row))), builder.sub(left, _i64(1)))
     for phi, value in zip(tile_at, following):
         phi.add_incoming(value, builder.block)
     end = function.append_basic_block("end")
@@ -263,47 +258,6 @@ def _phi(builder, values):
     for block, value in values.items():
         phi.add_incoming(value, block)
     return phi
-
-
-def _copier(count):
-    @intrinsic
-    def copy(typingctx, source, source_at, target, target_at):
-        signature = types.void(source, types.intp, target, types.intp)
-
-        def codegen(context, builder, signature, values):
-            itemsize = signature.args[0].dtype.bitwidth // 8
-            scalar = context.get_data_type(signature.args[0].dtype)
-            run = ir.VectorType(scalar, count(itemsize)).as_pointer()
-            taken = builder.load(builder.bitcast(
-                address(context, builder, signature, values, 0, values[1]), run))
-            taken.align = itemsize
-            builder.store(taken, builder.bitcast(
-                address(context, builder, signature, values, 2, values[3]), run)).align = itemsize
-            return context.get_dummy_value()
-
-        return signature, codegen
-    return copy
-
-
-# Copy as many adjacent floats as a vector has, or a tile rows, from one array to another.
-copy_vector, copy_tile_column = (_copier(lambda itemsize: VECTOR_BYTES // itemsize),
-                                 _copier(lambda itemsize: MR))
-
-
-@intrinsic
-def prefetch(typingctx, source, at):
-    """Prefetch a place in an array, possibly beyond its end, to the cache."""
-    signature = types.void(source, types.intp)
-
-    def codegen(context, builder, signature, values):
-        byte, i32 = cgutils.voidptr_t, cgutils.int32_t
-        function = builder.module.declare_intrinsic(
-            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32]))
-        place = builder.bitcast(address(context, builder, signature, values, 0, values[1]), byte)
-        builder.call(function, [place, *(i32(x) for x in (0, 3, 1))])   # to read, to every level
-        return context.get_dummy_value()
-
-    return signature, codegen
 
 
 @intrinsic

@@ -58,8 +58,8 @@ def test_packing_heads_copies_at_most_a_vector_at_each_edge_one_by_one(monkeypat
     size = SIZES[PROCESSORS[name][1]]
     lanes, NR = size.vector_bytes // 4, size.vector_bytes // 4 * size.NV
 
-    def copy_vector(source, source_at, target, target_at):
-        along(target, target_at, lanes)[:] = along(source, source_at, lanes)
+    def copy_row(source, target):
+        target[:source.size] = source
 
     def transpose_square(source, source_at, source_row, target, target_at, target_row):
         for i in range(lanes):
@@ -68,7 +68,8 @@ def test_packing_heads_copies_at_most_a_vector_at_each_edge_one_by_one(monkeypat
 
     monkeypatch.setattr(matmul, "NV", size.NV)
     monkeypatch.setattr(matmul, "TILE_BYTES", size.vector_bytes * size.NV)
-    monkeypatch.setattr(matmul, "copy_vector", copy_vector)
+    monkeypatch.setattr(matmul, "part", along)
+    monkeypatch.setattr(matmul, "copy_row", copy_row)
     monkeypatch.setattr(matmul, "transpose_square", transpose_square)
     pack_columns = getattr(matmul.pack_columns, "py_func", matmul.pack_columns)
     heads = normal(40, 3, D, dtype=np.float32)

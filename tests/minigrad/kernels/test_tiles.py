@@ -45,12 +45,8 @@ def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, by_columns
     tiles = tiles_here(dtype, SIZES[kind])
     a, b = rng.standard_normal((M, K)).astype(dtype), rng.standard_normal((K, P)).astype(dtype)
     panels = b.reshape(K, -1, NR).swapaxes(0, 1).copy()
-    places = a.ctypes.data, K, 1, MR * K
-    if by_columns:
-        in_panels = np.zeros((3, K, MR), dtype)
-        for i in range(M):
-            in_panels[i // MR, :, i % MR] = a[i]
-        places = in_panels.ctypes.data, 1, MR, K * MR
+    columns = a.T.copy()
+    places = (columns.ctypes.data, 1, M) if by_columns else (a.ctypes.data, K, 1)
     for rows, vectors in [*((M, v) for v in range(1, NV + 1)),
                           *((1, v) for v in range(2 * NV, WIDE + 1, NV) if not by_columns)]:
         for add in (False, True):
