@@ -54,28 +54,24 @@ def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, 
     assert (found.json, found.end) == (byte_level(), 0)
 
 
-def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, tmp_path, capsys):
-    run(small_text, tmp_path / "out", "--max_iters", "10")
-    said = capsys.readouterr().out
-    characters = len(data.read_text(str(small_text)))
-    assert f"{characters:,} characters, 28 different ones" in said
-    assert re.search(r"model +[\d,]+ parameters: 1 layer, 2 heads, 16 channels, block of 16", said)
-    assert re.search(r"training +10 steps of 64 characters, 0.0 times the text, "
-                     r"on (?!1 threads)\d+ threads?\n", said)
-    assert re.search(r"yardstick +counted unigram \d\.\d{3}, bigram .*, 5-gram \d\.\d{3} nats "
-                     r"a character", said)
-    assert re.search(r"step     10   training \d\.\d{3}   validation \d\.\d{3}   ", said)
-    assert re.search(r"    \d\.\d{3}  this model  <--\n", said) and said.count("  counted ") >= 6
-    assert "a sample:" in said and f"python -m model.sample --out_dir {tmp_path / 'out'}" in said
-
-
-def test_evaluations_take_a_part_of_the_split_and_the_report_all(small_text, tmp_path, capsys):
+def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is_over_the_whole_split(
+        small_text, tmp_path, capsys):
     run(small_text, tmp_path, "--max_iters", "20")
-    said = float(re.search(r"(\S+)  this model", capsys.readouterr().out)[1])
+    said, text = capsys.readouterr().out, data.read_text(str(small_text))
+    for words in (rf"{len(text):,} characters, 28 different ones",
+                  r"model +[\d,]+ parameters: 1 layer, 2 heads, 16 channels, block of 16",
+                  r"training +20 steps of 64 characters, 0.1 times the text, "
+                  r"on (?!1 threads)\d+ threads?\n",
+                  r"yardstick +counted unigram \d\.\d{3}, bigram .*, 5-gram \d\.\d{3} nats a char",
+                  r"step     20   training \d\.\d{3}   validation \d\.\d{3}   ", "a sample:",
+                  rf"python -m model\.sample --out_dir {re.escape(str(tmp_path))}"):
+        assert re.search(words, said), words
+    assert said.count("  counted ") >= 6
+    reported = float(re.search(r"    (\d\.\d{3})  this model  <--\n", said)[1])
     best, last = (load_checkpoint(tmp_path / name) for name in ("ckpt.npz", "last.npz"))
-    x, y = data.windows(data.split(best.tokenizer.encode(data.read_text(str(small_text))))[1], 16)
+    x, y = data.windows(data.split(best.tokenizer.encode(text))[1], 16)
     part = data.spread(len(x), 12)      # 3 batches of 4
-    assert len(part) < len(x) and said == round(evaluate(best.model, x, y, batch_size=7), 3)
+    assert len(part) < len(x) and reported == round(evaluate(best.model, x, y, batch_size=7), 3)
     assert abs(evaluate(last.model, x[part], y[part], batch_size=7)
                - float(rows(tmp_path)[-1][2])) < 1e-5
 

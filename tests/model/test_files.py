@@ -5,6 +5,7 @@ import functools
 import io
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import zipfile
@@ -180,13 +181,25 @@ def shared():
     return with_seal(file)
 
 
+class Trap:
+    """Leaves a mark where it is unpickled."""
+    sprung = False
+
+    @staticmethod
+    def spring():
+        Trap.sprung = True
+
+    def __reduce__(self):
+        return Trap.spring, ()
+
+
 LIES = {
     "10^12 elements": with_member(claim("(1000000000000,)"), bytes(16)),
     "sizes whose product overflows": with_member(claim(f"({2 ** 32}, {2 ** 32})"), bytes(16)),
     "10^12 elements of no bytes": with_member(claim("(1000000000000,)", "<U0"), bytes(16)),
     "fewer elements than bytes": with_member(claim("(3,)"), bytes(16)),
     "a negative size": with_member(claim("(-4,)"), bytes(16)),
-    "objects": with_member(claim("(1,)", "|O"), b"cos\nsystem\n(S'true'\ntR."),
+    "objects": with_member(claim("(1,)", "|O"), pickle.dumps(np.array([Trap()], object))),
     "code": with_member("{'descr': '<f4', 'fortran_order': False, 'shape': (print(1),), }"),
     "a bomb": with_member(claim("(25000000,)"), bytes(100_000_000),
                           compression=zipfile.ZIP_DEFLATED),
@@ -194,11 +207,18 @@ LIES = {
 
 
 @pytest.mark.parametrize("content", LIES.values(), ids=LIES)
-def test_a_file_that_claims_more_than_it_holds_is_refused_before_memory_is_taken(path, content):
+def test_a_file_that_lies_is_refused_before_memory_is_taken_or_an_object_made(path, content):
     path.write_bytes(content)
     with memory() as taken, pytest.raises(ValueError):
         read_arrays(path)
-    assert taken[0] < 1_500_000
+    assert taken[0] < 1_500_000 and not Trap.sprung
+
+
+def test_a_careless_reader_would_have_made_the_object(path, monkeypatch):
+    monkeypatch.setattr(Trap, "sprung", False)
+    path.write_bytes(LIES["objects"])
+    with np.load(path, allow_pickle=True) as file:
+        assert file["a"].shape == (1,) and Trap.sprung
 
 
 # A folder for one process
