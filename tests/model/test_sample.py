@@ -39,23 +39,23 @@ def test_samples_are_what_generate_gives_for_each_seed(trained, best, capsys, nu
         assert sampled(capsys, trained, "--max_new_tokens", n).err == ""
 
 
+@pytest.mark.needs("convert")
+@pytest.mark.parametrize("start", ["", "the in", "🙂 "])
+def test_a_model_of_tokens_writes_what_generate_gives_and_how_fast(of_tokens, capsys, start):
+    out, err = sampled(capsys, of_tokens, "--start", start, "--max_new_tokens", "120",
+                       "--num_samples", "2")
+    texts = [generate(*load_checkpoint(of_tokens / "ckpt.npz")[:2], start, 120, 0.8, seed=seed)
+             for seed in (1337, 1338)]
+    assert out == f"\n{sample.RULE}\n".join(texts) + "\n"
+    assert re.fullmatch(r"[0-9,.]+ tokens, [0-9,]+ characters a second\n", err)
+
+
 def test_a_model_that_has_diverged_is_refused_in_words(best, capsys, tmp_path):
     best[0].norm.weight.data[0] = math.nan
     save_checkpoint(tmp_path / "ckpt.npz", *best, finite=False)
     for flags in (["--score", str(written(tmp_path / "t.txt", "the dog"))], []):
         with pytest.raises(SystemExit, match="its training may have diverged"):
             sampled(capsys, tmp_path, *flags)
-
-
-@pytest.mark.needs("convert")
-def test_a_model_of_tokens_writes_what_generate_gives_and_how_fast(of_tokens, capsys):
-    model, tokenizer, *_ = load_checkpoint(of_tokens / "ckpt.npz")
-    for start in ("", "the in", "🙂 "):
-        out, err = sampled(capsys, of_tokens, "--start", start, "--max_new_tokens", "120",
-                           "--num_samples", "2")
-        texts = [generate(model, tokenizer, start, 120, 0.8, seed=seed) for seed in (1337, 1338)]
-        assert out == f"\n{sample.RULE}\n".join(texts) + "\n"
-        assert re.fullmatch(r"[0-9,.]+ tokens, [0-9,]+ characters a second\n", err)
 
 
 def test_as_many_ids_are_timed_as_characters_where_each_is_one(trained, capsys):

@@ -3,7 +3,6 @@ part that they lack is named."""
 import dataclasses
 import json
 import pathlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,58 +39,14 @@ def ours(said, tensors):
     return config, families.our_parameters("", stored, tensors, tensors.__getitem__), stored
 
 
-def difference(name):
-    """Between our logits and theirs, in shares of the largest one."""
-    said, tensors, ids, logits = theirs(name)
-    config, weights, _ = ours(said, tensors)
-    return abs(model_of(config, weights)(ids).data - logits).max() / abs(logits).max()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_are_those_of_transformers_and_tensors_come_back_to_the_bit(name):
-    assert difference(name) < 1e-6
-    said, tensors, *_ = theirs(name)
-    _, weights, stored = ours(said, tensors)
+    said, tensors, ids, logits = theirs(name)
+    config, weights, stored = ours(said, tensors)
+    assert abs(model_of(config, weights)(ids).data - logits).max() < 1e-6 * abs(logits).max()
     back = families.their_tensors(weights, stored)
     assert back.keys() == tensors.keys()
     assert all(back[key].tobytes() == a.tobytes() for key, a in tensors.items())
-
-
-def changed(change):
-    """A mistaken `layout`, by a change of each parameter's pieces."""
-    real = families.layout
-    return lambda *args, **storage: {name: change(pieces)
-                                     for name, pieces in real(*args, **storage).items()}
-
-
-def swapped(pieces):
-    names = [piece.name for piece in pieces]
-    return [piece._replace(name=name) for piece, name in zip(pieces, names[1::-1] + names[2:])]
-
-
-def reversed_halves(rows, D, real=families.halves):
-    return rows[np.argsort(real(np.arange(len(rows)), D))]
-
-
-def without_epsilon(*args, real=families.configuration):
-    config, family = real(*args)
-    return replace(config, norm_eps=1e-5), family
-
-
-MISTAKES = {
-    "pairs that stay neighbours": ("llama", "halves", lambda rows, D: rows),
-    "pairs that are reordered the wrong way": ("arcee", "halves", reversed_halves),
-    "weights that are not transposed": ("gpt2", "layout", changed(lambda pieces: [
-        p._replace(transposed=p.transposed and p.shape[0] != p.shape[1]) for p in pieces])),
-    "keys before queries": ("arcee", "layout", changed(swapped)),
-    "an epsilon that is lost": ("gpt2", "configuration", without_epsilon),
-    "a rotary base that is lost": ("llama", "rotary_base", lambda *args: 10_000.0)}
-
-
-@pytest.mark.parametrize("name, function, mistaken", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_in_the_conversion_is_seen_in_the_logits(monkeypatch, name, function, mistaken):
-    monkeypatch.setattr(families, function, mistaken)
-    assert difference(name) > 1e-3
 
 
 @pytest.mark.parametrize("options, family", [
