@@ -98,13 +98,6 @@ def test_a_mask_of_the_op_may_be_added_or_say_where_to_look():
     assert (out[2] == 0).all() and np.isfinite(out).all()       # where nothing is to be seen
 
 
-def test_the_causal_mask_closes_the_future_and_nothing_else():
-    inf = math.inf
-    assert np.array_equal(causal_mask(3), [[0, -inf, -inf], [0, 0, -inf], [0, 0, 0]])
-    assert np.array_equal(causal_mask(2, 3), [[0, -inf, -inf], [0, 0, -inf]])
-    assert causal_mask(4).dtype == np.float32 and causal_mask(4, dtype=np.float64).dtype == float
-
-
 @pytest.mark.parametrize("scale", [None, 1.0])
 def test_attention_without_weights_is_the_formula_with_the_input_three_times(scale):
     x = Tensor(X)
@@ -113,33 +106,11 @@ def test_attention_without_weights_is_the_formula_with_the_input_three_times(sca
     assert close([WeightlessAttention(scale)(x).data], [expected])
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_single_head_is_the_formula_on_its_three_projections(bias, causal):
-    layer = random_weights(CausalAttention(C, 4, T, qkv_bias=bias, dtype=np.float64) if causal else
-                           SelfAttention(C, 4, bias, dtype=np.float64))
-    x = Tensor(X)
-    expected, weights = attention(layer.query(x), layer.key(x), layer.value(x),
-                                  causal_mask(T) if causal else None)
-    assert np.allclose(layer(x).data, expected.data, rtol=1e-10, atol=1e-12)
-    assert weights.data.max() > 0.9 and weights.data.min() < 0.01   # the weights say something
-
-
 def test_causal_attention_refuses_more_positions_than_it_was_made_for():
     layer = CausalAttention(C, 4, context_length=T)
     assert layer(Tensor(X.astype(np.float32))).shape == (2, T, 4)
     assert refusal(ValueError, layer, Tensor(r((2, T + 1, C)))) == (
         "the input has 8 positions; this attention was made for at most 7 (context_length)")
-
-
-@pytest.mark.parametrize("mask", [None, PADDING], ids=["open", "padded"])
-def test_cross_attention_is_the_formula_on_two_sequences(mask):
-    layer = random_weights(CrossAttention(C, 8, d_context=4, qkv_bias=True, dtype=np.float64))
-    x, context = Tensor(X), Tensor(CONTEXT)
-    closed = None if mask is None else np.where(mask, 0, -math.inf)
-    expected, _ = attention(layer.query(x), layer.key(context), layer.value(context), closed)
-    out = layer(x, context, mask)
-    assert out.shape == (2, T, 8) and np.allclose(out.data, expected.data, rtol=1e-10, atol=1e-12)
 
 
 def test_what_padding_holds_changes_no_bit():
@@ -181,17 +152,6 @@ def test_a_heads_weights_are_those_that_it_mixes_values_with(mask):
         head, hidden = random_weights(kind), None if mask is None else np.arange(T) > 0
         weights = head.weights(one, one, hidden)[:, 1:]     # no key is left for the first query
         assert close([weights @ head.value(one).data], [head(one, mask=hidden).data[:, 1:]])
-
-
-def test_stacked_heads_give_what_each_gives_side_by_side_then_the_projection():
-    heads = [random_weights(CrossAttention(C, D, 4, dtype=np.float64), scale)
-             for D, scale in ((2, 1), (3, 2))]
-    x, context = Tensor(X), Tensor(CONTEXT)
-    side_by_side = np.concatenate([head(x, context, PADDING).data for head in heads], axis=-1)
-    assert np.array_equal(StackedHeads(heads)(x, context, mask=PADDING).data, side_by_side)
-    out = Linear(5, 6, True, frozen(), dtype=np.float64)
-    assert np.array_equal(StackedHeads(heads, out)(x, context, mask=PADDING).data,
-                          out(Tensor(side_by_side)).data)
 
 
 @pytest.mark.parametrize("settings", [

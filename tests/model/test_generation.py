@@ -168,23 +168,6 @@ def test_a_text_without_chance_takes_the_likeliest_character_each_time(model):
 
 
 @pytest.mark.parametrize("slide", [False, True])
-def test_of_a_long_prompt_only_the_window_counts(model, slide):
-    prompt = "habcdefgabcdefgh"     # of whose 16 characters the last 8 are the window
-
-    def continuations(prompt):
-        return list(stream_many(model, TOKENIZER, prompt, range(50), 20, slide=slide))
-    assert continuations("cccccccc" + prompt[8:]) == continuations(prompt)
-    assert continuations(prompt[:8] + "e" + prompt[9:]) != continuations(prompt)
-
-
-@pytest.mark.parametrize("slide", [False, True])
-def test_a_text_goes_on_alike_whoever_wrote_its_beginning(model, slide):
-    text = generate(model, TOKENIZER, "abc", 30, temperature=0, slide=slide)
-    for n in range(3, 33):
-        assert generate(model, TOKENIZER, text[:n], 33 - n, temperature=0, slide=slide) == text
-
-
-@pytest.mark.parametrize("slide", [False, True])
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.5, "top_k": 5}, {"top_p": 0.8}])
 def test_a_text_is_the_same_with_and_without_the_cache_alone_and_in_a_batch(model, slide, settings):
     settings = settings | {"max_new_tokens": 50, "slide": slide}

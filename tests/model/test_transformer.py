@@ -10,9 +10,9 @@ import minigrad as mg
 from checking import Counting, put
 from minigrad.random import generator
 from model import Transformer, TransformerConfig
-from model.layers import STD, sinusoids
+from model.layers import STD
 from model.ranks.mean import RowsFrom
-from model.transformer import POSITIONS, SINUSOID_SIZE, parameter_shapes
+from model.transformer import POSITIONS, parameter_shapes
 from tests.kit import memory, refusal
 
 SMALL = TransformerConfig(vocab_size=7, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.3)
@@ -70,12 +70,6 @@ def test_the_gradient_by_all_parameters_agrees_with_central_differences(factor, 
     assert mg.gradcheck(f, *state.values(), rtol=1e-6, atol=1e-6, directions=1)
 
 
-def test_sinusoids_are_added_to_the_embedding():
-    model = Transformer(changed(position="sinusoidal"), dtype=np.float64)
-    expected = model.token_embedding.weight.data[IDS] + SINUSOID_SIZE * sinusoids(6, 8)
-    assert np.array_equal(model.embed(IDS).data, expected)
-
-
 def sizes(**options):
     return {path: p.shape for path, p in Transformer(changed(**options)).named_parameters()}
 
@@ -97,15 +91,6 @@ def sizes(**options):
 def test_options_change_the_parameters_as_they_say(options, without, new):
     usual = {path: shape for path, shape in sizes().items() if without not in path}
     assert sizes(**options) == usual | new
-
-
-def test_biases_are_where_the_options_say():
-    usual, biased = sizes(), sizes(bias=True)
-    biases = {part: {path for path in biased if path.endswith("bias") and part in path}
-              for part in ("attention", "mlp", "norm")}
-    assert sizes(attention_bias=True).keys() - usual.keys() == biases["attention"]
-    assert biased.keys() - sizes(bias=True, mlp_bias=False).keys() == biases["mlp"]
-    assert biased.keys() - sizes(bias=True, norm="rms_gain").keys() == biases["norm"]
 
 
 def test_with_zero_init_blocks_begin_by_passing_on_what_they_read_and_learn_a_batch_by_heart():
