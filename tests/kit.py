@@ -54,6 +54,27 @@ class WiderConfig(TransformerConfig):
     window: int = flag(0, "keys that a query sees")
 
 
+# The largest value of a field of a random configuration; 5 if it is not here.
+SMALL = {"vocab_size": 40, "block_size": 12, "n_layer": 2, "n_head": 4, "n_embd": 24, "ngrams": 4,
+         "ngram_rows": 50, "n_inner": 9, "n_kv_head": 4}
+
+
+def random_config(rng):
+    """A random configuration that is valid; what has a fraction keeps its default."""
+    def drawn(field):
+        if field.metadata["choices"]:
+            return str(rng.choice(field.metadata["choices"]))
+        if field.type is bool:
+            return bool(rng.integers(2))
+        if field.type is int and (field.default is not None or rng.random() < 0.5):
+            return int(rng.integers(1, SMALL.get(field.name, 5) + 1))
+        return field.default
+    while True:
+        with contextlib.suppress(ValueError):
+            return TransformerConfig(**{field.name: drawn(field)
+                                        for field in dataclasses.fields(TransformerConfig)})
+
+
 def model_of(config, weights, dtype=np.float32):
     """A Transformer with these weights, a mapping from names to arrays."""
     model = Transformer(config, dtype=dtype)

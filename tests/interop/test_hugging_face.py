@@ -3,6 +3,7 @@ models here what they compute there.
 
     python -m pytest tests/interop          with '.[interop]'
 """
+import contextlib
 import os
 import warnings
 from dataclasses import replace
@@ -14,9 +15,11 @@ from model import (CharTokenizer, Transformer, TransformerConfig, generate, load
                    save_checkpoint)
 from model.convert import families, hugging_face
 from model.convert.__main__ import convert
+from model.convert.model_file import FormatError
 from model.convert.tokens import TokenTokenizer
 from model.score.text import text_losses
 from tests.extras import lacking
+from tests.kit import random_config
 from tests.token_files import byte_level
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -58,31 +61,20 @@ def differs(a, b):
     return abs(a - b).max() / max(1, abs(b).max())
 
 
-def configuration(rng):
-    """A random configuration that a class of Hugging Face has."""
-    family = rng.choice(["gpt2", "llama", "arcee"])
-    heads = int(rng.integers(1, 7))
-    sharing = [n for n in range(1, heads + 1) if heads % n == 0]
-    options = dict(vocab_size=V, block_size=int(rng.integers(3, 40)), n_head=heads,
-                   n_layer=int(rng.integers(1, 4)), norm_eps=float(10 ** rng.uniform(-6, -1)),
-                   n_inner=int(rng.integers(3, 70)) if rng.random() < 0.7 else None,
-                   tied=bool(rng.integers(2)), bias=bool(rng.integers(2)),
-                   attention_bias=[None, True, False][rng.integers(3)],
-                   mlp_bias=[None, True, False][rng.integers(3)])
-    if family == "gpt2":
-        return TransformerConfig(n_embd=heads * int(rng.integers(3, 12)), **options,
-                                 activation=str(rng.choice(["gelu", "gelu_tanh", "relu2"])))
-    activations = ["swiglu"] if family == "llama" else ["relu2", "gelu", "gelu_tanh"]
-    return TransformerConfig(
-        n_embd=2 * heads * int(rng.integers(1, 8)), **options, position="rotary",
-        norm=str(rng.choice(["rms", "rms_gain"])), activation=str(rng.choice(activations)),
-        n_kv_head=int(rng.choice(sharing)), rotary_base=float(10 ** rng.uniform(1, 5)))
+def configuration(rng, family):
+    """A random configuration that this class of Hugging Face has."""
+    while True:
+        config = replace(random_config(rng), vocab_size=V, norm_eps=float(10 ** rng.uniform(-6, -1)),
+                         rotary_base=float(10 ** rng.uniform(1, 5)))
+        with contextlib.suppress(FormatError):
+            if families.family_of(config).model_type == family:
+                return config
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_our_model_has_the_same_logits_in_their_class_and_comes_back_to_the_bit(tmp_path, seed):
     rng = np.random.default_rng(seed)
-    config = configuration(rng)
+    config = configuration(rng, [*families.FAMILIES][seed % 3])
     model = drawn(config, rng)
     save_checkpoint(tmp_path / "out" / "ckpt.npz", model, TOKENIZER)
     for source, target in (("out", "hf"), ("hf", "back"), ("out", "a.safetensors"),
@@ -103,7 +95,7 @@ def test_our_model_has_the_same_logits_in_their_class_and_comes_back_to_the_bit(
 @pytest.mark.parametrize("seed", range(12))
 def test_their_model_has_the_same_logits_here_and_goes_back_to_the_bit(tmp_path, seed):
     rng = np.random.default_rng(seed)
-    config = configuration(rng)
+    config = configuration(rng, [*families.FAMILIES][seed % 3])
     family = families.family_of(config)
     said = families.settings(config, family) | {"bos_token_id": None, "eos_token_id": None}
     theirs = AutoModelForCausalLM.from_config(
@@ -111,7 +103,7 @@ def test_their_model_has_the_same_logits_here_and_goes_back_to_the_bit(tmp_path,
     with torch.no_grad():
         for p in theirs.parameters():
             p[...] = torch.tensor((p.ndim == 1) + 0.25 * rng.standard_normal(p.shape))
-    theirs = theirs.to([torch.float32, torch.float16, torch.bfloat16][seed % 3])
+    theirs = theirs.to([torch.float32, torch.float16, torch.bfloat16][seed // 4])
     theirs.save_pretrained(tmp_path / "hf", max_shard_size=["5GB", "20KB"][seed % 2])
     (tmp_path / "hf" / "tokenizer.json").write_text(
         hugging_face.tokenizer_json(TOKENIZER), encoding="utf-8")

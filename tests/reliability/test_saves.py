@@ -1,38 +1,12 @@
 """Models of random configurations, with each optimiser, are saved, loaded, trained and sampled."""
-import contextlib
-import dataclasses
-
 import numpy as np
 import pytest
 
 import minigrad as mg
-from model import (CharTokenizer, Transformer, TransformerConfig, generate, load_checkpoint,
-                   save_checkpoint)
+from model import CharTokenizer, Transformer, generate, load_checkpoint, save_checkpoint
 from model.checkpoint import restore_optimizer
 from model.run import packed_and_other_matrices
-
-# The largest value of a field; 5 if it is not here.
-SMALL = {"vocab_size": 40, "block_size": 12, "n_layer": 2, "n_head": 4, "n_embd": 24, "ngrams": 4,
-         "ngram_rows": 50, "n_inner": 9, "n_kv_head": 4}
-
-
-def drawn(field, rng):
-    """A random value of a field; its default if it is a number with a fraction."""
-    if field.metadata["choices"]:
-        return str(rng.choice(field.metadata["choices"]))
-    if field.type is bool:
-        return bool(rng.integers(2))
-    if field.type is int and (field.default is not None or rng.random() < 0.5):
-        return int(rng.integers(1, SMALL.get(field.name, 5) + 1))
-    return field.default
-
-
-def config_of(rng):
-    """A random configuration that is valid."""
-    while True:
-        with contextlib.suppress(ValueError):
-            return TransformerConfig(**{field.name: drawn(field, rng)
-                                        for field in dataclasses.fields(TransformerConfig)})
+from tests.kit import random_config
 
 
 def optimizer_of(model, kind):
@@ -51,7 +25,7 @@ def optimizer_of(model, kind):
 def test_a_model_of_a_random_configuration_is_saved_loaded_trained_and_sampled(
         tmp_path, seed, kind):
     rng, path = np.random.default_rng([seed, len(kind)]), tmp_path / "ckpt.npz"
-    model = Transformer(config_of(rng), seed, rng.choice([np.float32, np.float64]))
+    model = Transformer(random_config(rng), seed, rng.choice([np.float32, np.float64]))
     config, optimizer = model.config, optimizer_of(model, kind)
     tokenizer = CharTokenizer("".join(map(chr, range(100, 100 + config.vocab_size))))
     ids = rng.integers(config.vocab_size, size=(2, min(config.block_size, 10)))
