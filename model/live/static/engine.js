@@ -215,8 +215,7 @@ class MLP {
   /** down(activation(up(x))) + residual: (T, C) -> (T, C). */
   call(x, residual) {
     const hidden = linear(x, this.up), gate = this.gate ? linear(x, this.gate) : hidden;
-    const { activation } = this;
-    for (let i = 0; i < hidden.length; i++) hidden[i] = activation(gate[i], hidden[i]);
+    for (let i = 0; i < hidden.length; i++) hidden[i] = this.activation(gate[i], hidden[i]);
     return linear(hidden, this.down, residual);
   }
 }

@@ -25,13 +25,11 @@ function saveMap() {
   const T = seen.length, side = CELL * T, shares = weightsOf(state.layer, state.head, 0, T);
   const parts = seen.flatMap((id, i) => [text(2, CELL * i + 8, symbol(id)),
     text(CELL * i + 14, side + 9, symbol(id))]);
-  for (let row = 0; row < T; row++) {
-    for (let column = 0; column <= row; column++) {
-      const share = shares[row * T + column];
-      parts.push(rect(CELL * column + 12, CELL * row, CELL, CELL, css(shadeOfWeight(share)),
-        share.toFixed(4)));
-    }
-  }
+  shares.forEach((share, i) => {
+    const [row, column] = [Math.floor(i / T), i % T], colour = css(shadeOfWeight(share));
+    if (column > row) return;
+    parts.push(rect(CELL * column + 12, CELL * row, CELL, CELL, colour, share.toFixed(4)));
+  });
   saveSvg(`layer-${state.layer + 1}-head-${state.head + 1}`, side + 12, side + 12, parts);
 }
 

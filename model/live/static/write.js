@@ -7,9 +7,7 @@ let leaf;               // where it is now
 /** Write some letters after the text, as branches of a tree that begins there. */
 function write(count) {
   if (!ids.length) return;
-  if (state.text !== leaf?.whole) {
-    tree = leaf = { whole: state.text, text: "", children: [] };
-  }
+  if (state.text !== leaf?.whole) tree = leaf = { whole: state.text, text: "", children: [] };
   for (let n = 1; n < count; n++) grow();
   take();
 }
@@ -51,10 +49,7 @@ function goTo(branch) {
 /** A branch as a list: what is written without a choice stands in one line. */
 function drawBranch(branch) {
   let end = branch, text = branch.text;
-  while (end.children.length === 1) {
-    [end] = end.children;
-    text += end.text;
-  }
+  for (; end.children.length === 1; text += end.text) [end] = end.children;
   const words = Array.from(text, (character) => symbol(idOf.get(character))).join("");
   const item = button(words || "(the text)", () => goTo(end));
   if (end === leaf) item.setAttribute("aria-current", "true");
