@@ -169,7 +169,7 @@ def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, r
     typed(page, "the quick")
     worth = of(page, "maps.map((map) => map.worth)")
     assert len(worth) == run.model.config.n_layer * run.model.config.n_head and np.std(worth) > 0
-    reasons = of(page, "$$('#reasons span[role]').map((x) => x.title)")
+    reasons = of(page, "$$('#reasons [role=option]').map((x) => x.title)")
     ids = run.tokenizer.encode("the quick")
     other = ids.copy()
     other[-1] = of(page, "facts.neutral[0]")
@@ -177,6 +177,7 @@ def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, r
         logp = [mg.log_softmax(run.model(x)).data[-1] for x in (ids, other)]
     best = logp[0].argmax()
     assert reasons[-1] == f"{logp[0][best] - logp[1][best]:.2f} nats".replace("-", "−")
+    assert len(reasons) == of(page, "seen.length") and all("nats" in x for x in reasons)
 
 
 def test_counts_expect_nearly_what_python_counts(page, run):
