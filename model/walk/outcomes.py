@@ -2,27 +2,22 @@
 import contextlib
 import functools
 import itertools
-import pathlib
-import textwrap
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-import minigrad as mg
 from minigrad import Tensor
+from minigrad.core import unbroadcast
 from model.walk import scalars
 from model.walk.practice import Exercise
-
-TINY = 20           # so many numbers of a case can be shown
 
 
 class Outcome(NamedTuple):
     """What a function did with a case."""
     given: dict         # the arguments by name; those in dictionaries and lists have their path
-    returned: object
+    returned: object    # of an op its value and vjps; of one that raises, the exception
     numbers: dict       # of "value" and of the gradient by each argument: arrays, or an exception
     changed: list       # names of arguments that it wrote into
 
@@ -46,35 +41,63 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
     """Call a function on a case; with `back`, also run backward from a random gradient."""
     if exercise.is_class:
         return Outcome(*scalars.run(f, *case))
-    given, inputs, returned, numbers = {}, {}, None, {}
+    given, inputs, leaves, numbers = {}, {}, {}, {}
 
     def fresh(x, name):
         given[name] = inputs[name] = x
         if isinstance(x, np.ndarray):
             inputs[name] = x.copy()
             if exercise.tensors and x.dtype.kind == "f":
-                inputs[name] = Tensor(inputs[name], requires_grad=True)
+                leaves[name] = inputs[name] = (inputs[name] if exercise.is_op else
+                                               Tensor(inputs[name], requires_grad=True))
         return inputs[name]
     args = arguments(fresh, exercise, case)
-    leaves = {name: x for name, x in inputs.items() if isinstance(x, Tensor)}
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            returned = f(*args)
-            numbers["value"] = [as_array(x) for x in as_list(returned)]
-            if back and isinstance(returned, Tensor) and returned.requires_grad:
-                returned.backward(gradient_of(returned))
-            for name, x in leaves.items():
-                numbers[name] = [np.zeros(x.shape) if x.grad is None else x.grad]
-    except BaseException as error:
-        numbers = dict.fromkeys(["value", *leaves], error) | numbers
+    returned = attempt(f.__wrapped__ if exercise.is_op else f, *args)
+    value = attempt(value_of, exercise, returned)
+    numbers = dict.fromkeys(["value", *leaves], value)
+    if isinstance(value, list) and value:
+        if exercise.is_op:
+            g = gradient_of(value[0])
+            back = [attempt(pull, returned[1], i, g, x) for i, x in enumerate(leaves.values())]
+        else:
+            failed = back and isinstance(returned, Tensor) and returned.requires_grad and attempt(
+                returned.backward, gradient_of(returned))
+            back = [failed or [np.zeros(x.shape) if x.grad is None else x.grad]
+                    for x in leaves.values()]
+        numbers |= zip(leaves, back)
     changed = [name for name, x in inputs.items() if isinstance(x, (np.ndarray, Tensor))
                and not np.array_equal(as_array(x), given[name])]
     return Outcome(given, returned, numbers, changed)
 
 
-def gradient_of(value: Tensor) -> np.ndarray:
-    """Return a random gradient of the value's shape; the same one at each call."""
-    return np.random.default_rng(1).standard_normal(value.shape)
+def attempt(f: Callable, *args: object) -> object:
+    """Return what a call returns, or the exception that it raises."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return f(*args)
+    except BaseException as error:
+        return error
+
+
+def value_of(exercise: Exercise, returned: object) -> list[np.ndarray]:
+    """Return the arrays of the value that a function has returned."""
+    if isinstance(returned, BaseException):
+        raise returned
+    value, _ = returned if exercise.is_op else (returned, None)
+    return [as_array(x) for x in as_list(value)]
+
+
+def pull(vjps: Callable | Sequence[Callable], i: int, g: np.ndarray, x: np.ndarray) -> list:
+    """Return the gradient that an op sends back to its argument i, the array x, in a list."""
+    dx = np.asarray(vjps(g)[i] if callable(vjps) else vjps[i](g))
+    with contextlib.suppress(ValueError):       # a wrong shape stays as it is, to be shown
+        dx = unbroadcast(dx, x.shape)
+    return [dx]
+
+
+def gradient_of(value: Tensor | np.ndarray) -> np.ndarray:
+    """Return a random gradient of the value's shape and type; the same one at each call."""
+    return np.random.default_rng(1).standard_normal(value.shape).astype(value.dtype)
 
 
 def as_list(x: object) -> list | tuple:
@@ -120,88 +143,14 @@ def find_mistakes(exercise: Exercise, answers: list[Outcome], names: Sequence[st
     names; () if none do."""
     names = ["value", *(name for name in names if name != "value")]
     values = [answer.numbers["value"] for answer in answers]
-    finite = all(np.isfinite(x).any() for value in values if isinstance(value, list)
-                 for x in value)            # otherwise two mistakes could make anything nan
-    pairs = itertools.combinations(exercise.mistakes, 2) if finite else []
+    values = [value for value in values if isinstance(value, list)]
+    if not values:                          # an error in every case may have any cause
+        return ()
+    finite = all(np.isfinite(x).any() for value in values for x in value)
+    pairs = itertools.combinations(exercise.mistakes, 2) if finite else []      # or all are nan
     for mistakes in [*zip(exercise.mistakes), *pairs]:
         with contextlib.suppress(LookupError):
             if all(agree(answer, outcome_of_ours(exercise, mistakes, i, len(names) > 1), name)
                    for i, answer in enumerate(answers) for name in names):
                 return mistakes
     return ()
-
-
-def first_difference(answers: list[Outcome], ours: list[Outcome], name: str,
-                     path: pathlib.Path) -> str:
-    """Return a paragraph on the first number of this name that is wrong."""
-    wrong = [(a, b) for a, b in zip(answers, ours) if not agree(a, b, name)]
-    a, b = wrong[0]
-    case = ", ".join(f"{key} {describe(x)}" for key, x in a.given.items())
-    numbers, what = a.numbers[name], "The value" if name == "value" else f"The gradient by {name}"
-    if isinstance(numbers, BaseException):
-        return f"{what} cannot be made for {case}: {describe_error(numbers, path)}"
-    i, x, y = next((i, x, y) for i, (x, y) in enumerate(zip(numbers, b.numbers[name]), 1)
-                   if not same(x, y))
-    what += f" of returned array {i}" * (len(numbers) > 1)
-    if x.shape != y.shape:
-        return f"{what} has shape {list(x.shape)} for {case}; it should be {list(y.shape)}."
-    at = tuple(np.argwhere(~close(x, y))[0].tolist())
-    said = (f"{what} is wrong for {case}: {f'at index {at} ' if at else ''}it is {x[at]:.6g}, and "
-            f"should be {y[at]:.6g}.")
-    if all(b.numbers["value"][0].dtype == np.float32 for _, b in wrong):
-        said += ("  It is right in float64.  The largest float32 is 3.4e38, so exp(89) is infinite "
-                 "there, and about 7 digits are kept.")
-    if sum(np.size(x) for x in a.given.values()) > TINY:
-        return said
-    g = {} if name == "value" or a.returned is None else {"g": gradient_of(a.returned)}
-    return "\n".join([textwrap.fill(said, 80), *(
-        f"    {key} = {np.array2string(np.asarray(x), precision=4, prefix=' ' * (len(key) + 7))}"
-        for key, x in (a.given | g | {"yours": x, "right": y}).items())])
-
-
-@np.errstate(all="ignore")
-def check_gradients(f: Callable, exercise: Exercise) -> str:
-    """Compare gradients with central differences: every entry in the first case, along random
-    directions in the second.  Return what is wrong, or ""."""
-    for number, full in enumerate((True, False)):
-        given, _, (_, *names), _ = outcome_of_ours(exercise, (), number)
-
-        def of_tensors(*tensors):
-            now = given | dict(zip(names, tensors))
-            return f(*arguments(lambda x, name: now[name], exercise, exercise.cases[number]))
-        try:
-            mg.gradcheck(of_tensors, *(given[name] for name in names), full=full)
-        except mg.GradcheckError as error:
-            return f"Central differences contradict the gradient: {error}."
-    return ""
-
-
-def describe(x: object) -> str:
-    """Return the type and shape of an array or Tensor, a number or text itself, the parts of a
-    tuple, or the type of anything else."""
-    if isinstance(x, tuple):
-        return shorten(f"({', '.join(map(describe, x))})")
-    if isinstance(x, (np.ndarray, Tensor)):
-        return "Tensor of " * isinstance(x, Tensor) + f"{x.dtype}{list(x.shape)}"
-    return shorten(repr(x) if isinstance(x, (int, float, str, type(None))) else type(x).__name__)
-
-
-def describe_error(error: BaseException, path: pathlib.Path) -> str:
-    """Return an error in one line: its place in the student's file, its type and its text."""
-    at = [""]
-    for frame in traceback.extract_tb(error.__traceback__):
-        if (file := pathlib.Path(frame.filename)).parent == path.parent:
-            of = "" if file == path else f" of {file.name}"
-            at.append(f"line {frame.lineno}{of}: {shorten(frame.line)}  ->  ")
-    try:
-        said = str(error) or "it says no more"
-    except BaseException:
-        said = "its text cannot be made"
-    of_numpy = "ufuncs" in said             # the engine's Tensor refuses NumPy's functions
-    return f"{at[-1]}{shorten(type(error).__name__)}: {' '.join(shorten(said).split())}" + (
-        ".  NumPy's functions do not take a Tensor: use mg.exp, mg.softmax and the like" * of_numpy)
-
-
-def shorten(text: str, most: int = 300) -> str:
-    """Return the beginning of a text that may be of any length."""
-    return text if len(text) <= most else f"{text[:most]} ..."

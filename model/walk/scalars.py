@@ -14,9 +14,9 @@ MOST = 100_000      # calls and returns in a program; a good class needs about a
 
 
 def run(Value: Callable, program: str, *leaves: float) -> tuple:
-    """Run a program on a class of scalars.  Return what an Outcome holds: the arguments, None,
-    the value and the gradients by a, b and c, each a number or what was raised, and []."""
-    names, numbers, calls = {"Value": Value}, {}, itertools.count()
+    """Run a program on a class of scalars.  Return what an Outcome holds: the arguments; what was
+    raised or None; the value and the gradients by a, b and c, each a number or that; and []."""
+    names, numbers, raised, calls = {"Value": Value}, {}, None, itertools.count()
     given = dict(zip(["program", *"abc"], [program, *leaves]))
     statements = program.split("; ")
     passes = [statement for statement in statements if "backward" in statement]
@@ -44,11 +44,10 @@ def run(Value: Callable, program: str, *leaves: float) -> tuple:
         exec("\n".join(passes), names)
         numbers |= {name: number(name, "grad") for name in "abc"}
     except BaseException as error:
-        kept = {} if isinstance(error, NotImplementedError) else numbers
-        numbers = dict.fromkeys(["value", *"abc"], error) | kept
+        raised, numbers = error, dict.fromkeys(["value", *"abc"], error) | numbers
     finally:
         sys.setprofile(None)
-    return given, None, numbers, []
+    return given, raised, numbers, []
 
 
 def three_ways(given: dict, _, numbers: dict, changed: list) -> list[str]:

@@ -52,49 +52,50 @@ def cases(rng):
     few = np.array([[0.0, 1.0986], [2.0, 1.0]])
     return [(few,), (rng.standard_normal((3, 3)),), (rng.standard_normal((2, 3, 4)),),
             (rng.standard_normal(5),), (np.array([[1000.0, 1001.0, 990.0], [-5.0, 0.0, 5.0]]),),
-            (np.array([[-2000.0, -2001.0, 0.0], [3000.0, 0.0, 0.0]]),),
-            (np.array([[100.0, 99.0, 3.0], [1.0, 2.0, 3.0]], np.float32),)]
+            (np.array([[-2000.0, -2001.0, 0.0], [3000.0, 0.0, 0.0], [-2000, -2001, -2002]]),),
+            (np.array([[1000.0, 999.0, 910.0], [1.0, 2.0, 3.0]], np.float32),)]
 
 
+SUM, TOP = "e.sum(axis=-1, keepdims=True)", "x.max(axis=-1, keepdims=True)"
+TERM = "(g * y).sum(axis=-1, keepdims=True)"
+BACK = f"y * (g - {TERM})"
 MISTAKES = {
-    "The gradient lacks its second term: a share also shrinks when another score of its row grows.":
-        {"(g - (g * y).sum(axis=-1, keepdims=True))": "g"},
-    "The gradient has only the terms with i = j.  Each score also moves the row's other shares.":
-        {"(g - (g * y).sum(axis=-1, keepdims=True))": "g * (1 - y)"},
-    "The second term of the gradient is a sum, not a mean: the shares y are already its weights.":
-        {"(g * y).sum(axis=-1": "(g * y).mean(axis=-1"},
+    "The gradient lacks its second term: other scores move a share too.": {f"- {TERM}": ""},
+    "The gradient has only the terms with i = j; add those with i != j.": {BACK: "y * g * (1 - y)"},
+    "The second term of the gradient is a sum, not a mean; y weights it.": {"y).sum(": "y).mean("},
     "The second term of the gradient sums g without its weights y.": {"(g * y).sum": "g.sum"},
-    "The second term of the gradient sums over all rows.  Each row is a softmax of its own.":
-        {"(g * y).sum(axis=-1, keepdims=True)": "(g * y).sum()"},
-    "The second term of the gradient sums over the columns; sum over the last axis.":
-        {"(g * y).sum(axis=-1": "(g * y).sum(axis=0"},
-    "The second term of the gradient has lost the summed axis; keep it with keepdims.":
-        {"(g * y).sum(axis=-1, keepdims=True)": "(g * y).sum(axis=-1)"},
-    "The gradient has the wrong sign.": {"lambda g: y * (g": "lambda g: -y * (g"},
-    "The gradient is not multiplied by y at the end.": {"lambda g: y * (g": "lambda g: (g"},
-    "The gradient uses the scores x where the shares y belong.":
-        {"lambda g: y * (g - (g * y)": "lambda g: x * (g - (g * x)"},
-    "The gradient is g as it came: the derivative of softmax is missing.":
-        {"y * (g - (g * y).sum(axis=-1, keepdims=True))": "g"},
-    "The gradient forgets g, which tells how much the loss depends on each share (the chain rule).":
-        {"y * (g - (g * y).sum(axis=-1, keepdims=True))": "y * (1 - y) + 0 * g"},
-    "The shares of all rows together have the sum 1.  Each row needs its own: sum the last axis.":
-        {"e.sum(axis=-1, keepdims=True)": "e.sum()"},
+    "The second term of the gradient sums over all rows; take each alone.": {TERM: "(g * y).sum()"},
+    "The second term of the gradient sums columns; sum rows.": {"y).sum(axis=-1": "y).sum(axis=0"},
+    "The second term of the gradient has lost its axis: keepdims.": {TERM: "(g * y).sum(axis=-1)"},
+    "The second term of the gradient is not multiplied by y.": {BACK: f"y * g - {TERM}"},
+    "The second term of the gradient is y; it should be the sum of g y.": {TERM: "y"},
+    "The gradient has the wrong sign.": {BACK: f"-{BACK}"},
+    "The gradient is not multiplied by y at the end.": {"y * (g - ": "(g - "},
+    "The gradient uses the scores x where the shares y belong.": {BACK: BACK.replace("y", "x")},
+    "The gradient uses the exponentials; use the shares, divided by the sum.":
+        {BACK: BACK.replace("y)", "e)").replace("y *", "e *")},
+    "This is the gradient of log-softmax.": {BACK: "g - y * g.sum(axis=-1, keepdims=True)"},
+    "The gradient is g as it came: the derivative of softmax is missing.": {BACK: "g"},
+    "The gradient forgets g: multiply by it (the chain rule).": {BACK: "y * (1 - y) + 0 * g"},
+    "All shares together have the sum 1; each row should: sum the last axis.": {SUM: "e.sum()"},
     "Each column has the sum 1, and each row should.": {"e.sum(axis=-1": "e.sum(axis=0"},
-    "The summed axis is lost, so NumPy divides column j by the sum of row j: use keepdims.":
-        {"e.sum(axis=-1, keepdims=True)": "e.sum(axis=-1)"},
+    "The summed axis is lost, so columns get sums of rows: keepdims.": {SUM: "e.sum(axis=-1)"},
+    "The exponentials are not divided by their sum.": {f" / {SUM}": ""},
+    "The exponentials are divided by their mean; take their sum.": {"e.sum": "e.mean"},
     "exp overflows for large scores: exp(710) is infinite, in float32 exp(89) already, and inf / "
-    "inf is nan.  Subtract the largest score of the row first.":
-        {"x - x.max(axis=-1, keepdims=True)": "x"},
-    "The largest score of all rows is subtracted; a row far below is 0 / 0.  Take each row's own.":
-        {"x.max(axis=-1, keepdims=True)": "x.max()"},
-    "The largest scores have lost their axis, so columns get them: keep it with keepdims.":
-        {"x.max(axis=-1, keepdims=True)": "x.max(axis=-1)"},
-    "The mean of a row is subtracted, so exp can still overflow.  Subtract the largest score.":
-        {"x.max(axis=-1": "x.mean(axis=-1"},
-    "The smallest score of a row is subtracted, so the others grow.  Subtract the largest.":
-        {"x.max(axis=-1": "x.min(axis=-1"},
-    "The scores are not raised to shares by exp, but divided by their sum as they are.":
-        {"np.exp(x - x.max(axis=-1, keepdims=True))": "1.0 * x"},
+    "inf is nan.  Subtract the largest score of the row first.": {f" - {TOP}": ""},
+    "The largest score of all rows is subtracted; take each row's own.": {TOP: "x.max()"},
+    "The largest scores have lost their axis: keep it with keepdims.": {TOP: "x.max(axis=-1)"},
+    "The mean of a row is subtracted, so exp can overflow; take the largest.": {"x.max": "x.mean"},
+    "The smallest score of a row is subtracted; take the largest.": {"x.max": "x.min"},
+    "The scores are divided by their sum: exp is missing.": {f"np.exp(x - {TOP})": "1.0 * x"},
+    "The scores are clipped, so those beyond it become equal; subtract the largest instead.":
+        {"    e =": "    x = np.clip(x, -50, 50)\n    e ="},
+    "The scores are divided by sqrt(C).  Attention does that, with sqrt(D); softmax does not.":
+        {"    e =": "    x = x / np.sqrt(x.shape[-1])\n    e ="},
+    "This is softmax of |x|: keep the signs.": {"    e =": "    x = np.abs(x)\n    e ="},
+    "This is softmax of -x: the lowest score gets most.": {"    e =": "    x = -x\n    e ="},
+    "The powers have the base 2; softmax has powers of e, np.exp.": {"np.exp(": "np.exp2("},
     "This is the logarithm of softmax: take its exp.": {"return y,": "return np.log(y),"},
+    "This is log-softmax: take its exp.": {"return y,": f"return x - {TOP} - np.log({SUM}),"},
 }

@@ -62,54 +62,60 @@ def cases(rng):
 
 
 SUM = "np.exp(shifted).sum(axis=-1, keepdims=True)"
+LOG_P, OF_TARGETS = f"shifted - np.log({SUM})", "log_p[rows, targets]"
+LOSS, BACK = f"-{OF_TARGETS}.mean()", "(np.exp(log_p) - one_hot)"
 MISTAKES = {
     "The gradient lacks the factor 1/B: the loss is a mean over the rows.": {"* g / B": "* g"},
-    "The gradient lacks the one-hot part: at the target, 1 is subtracted from the probability.":
-        {"(np.exp(log_p) - one_hot)": "np.exp(log_p)"},
+    "The gradient lacks the one-hot part: 1 is subtracted at the target.": {" - one_hot)": ")"},
+    "The gradient has the one-hot part alone; the probabilities are missing.": {BACK: "-one_hot"},
     "Only the probabilities are divided by B in the gradient, and not the one-hot part.":
-        {"(np.exp(log_p) - one_hot) * g / B": "np.exp(log_p) * g / B - one_hot * g"},
-    "The gradient has the wrong sign: it is probabilities minus one-hot.":
-        {"(np.exp(log_p) - one_hot)": "(one_hot - np.exp(log_p))"},
-    "The gradient is divided by V, the number of characters, and not by B, the number of rows.":
+        {f"{BACK} * g / B": "np.exp(log_p) * g / B - one_hot * g"},
+    "The gradient has the wrong sign: it is probabilities minus one-hot.": {BACK: f"-{BACK}"},
+    "The gradient is divided by V; divide by B, the number of rows.":
         {"* g / B": "* g / log_p.shape[-1]"},
-    "The gradient is divided by all entries, B times V; the mean is over the B rows.":
-        {"* g / B": "* g / log_p.size"},
+    "The gradient is divided by B V; the mean is over the B rows.": {"* g / B": "* g / log_p.size"},
     "The gradient forgets g, with which it is multiplied.": {"* g / B": "/ B"},
-    "The gradient uses logarithms of probabilities where the probabilities belong.":
-        {"np.exp(log_p) - one_hot": "log_p - one_hot"},
-    "The gradient uses the logits where the probabilities belong: apply softmax to them.":
-        {"np.exp(log_p) - one_hot": "logits - one_hot"},
-    "The gradient reaches the target's logit only.  All logits are in the sum of softmax.":
-        {"(np.exp(log_p) - one_hot)": "(np.exp(log_p) - one_hot) * one_hot"},
-    "one_hot[:, targets] sets columns in every row.  Index by np.arange(B) and targets together.":
-        {"one_hot[rows, targets] = 1": "one_hot[:, targets] = 1"},
-    "The largest logit is subtracted in one place only, so log p is too large by it.":
-        {"log_p = shifted": "log_p = logits"},
+    "The gradient uses log p where the probability p belongs.": {BACK: "(log_p - one_hot)"},
+    "The gradient uses the logits where the probabilities belong.": {BACK: "(logits - one_hot)"},
+    "The gradient is that by p, -1/p; go on to the logits.": {BACK: "-one_hot / np.exp(log_p)"},
+    "The gradient reaches the target's logit only; softmax has all.": {BACK: f"{BACK} * one_hot"},
+    "one_hot[:, targets] sets whole columns: index by np.arange(B) too.":
+        {"one_hot[rows": "one_hot[:"},
+    "The largest logit is subtracted in one place only.": {"log_p = shifted": "log_p = logits"},
     "The mean is over all B times V entries of log p times one-hot.  Sum them, and divide by B.":
-        {"return -log_p[rows, targets].mean()":
-         "return -(log_p * np.eye(log_p.shape[-1])[targets]).mean()"},
-    "The losses of the rows are summed; the loss is their mean.": {".mean(), (": ".sum(), ("},
-    "The loss lacks its minus sign: log p is negative.": {"return -log_p": "return log_p"},
-    "The logarithm has the base 2, so the loss is in bits; take the natural logarithm, np.log.":
-        {"return -log_p[rows, targets]": "return -log_p[rows, targets] / np.log(2)"},
-    "This is the mean of the targets' probabilities, without a logarithm.":
-        {"return -log_p[rows, targets].mean()": "return np.exp(log_p)[rows, targets].mean()"},
-    "log_p[:, targets] takes every target from every row.  Index by np.arange(B) and targets.":
-        {"return -log_p[rows, targets]": "return -log_p[:, targets]"},
-    "The mean is over all entries of log p, and not over the targets' alone.":
-        {"return -log_p[rows, targets].mean()": "return -log_p.mean()"},
-    "The target's logit is taken without softmax: the sum of the exponentials is missing.":
-        {"return -log_p[rows, targets]": "return -logits[rows, targets]"},
-    "Softmax runs down the columns, over the batch; it belongs along each row, the last axis.":
-        {"np.exp(shifted).sum(axis=-1": "np.exp(shifted).sum(axis=0"},
-    "The sum of the exponentials has lost its axis, and meets the columns: keep it with keepdims.":
-        {SUM: "np.exp(shifted).sum(axis=-1)"},
+        {LOSS: "-(log_p * np.eye(log_p.shape[-1])[targets]).mean()"},
+    "The losses of the rows are summed; the loss is their mean.": {"].mean()": "].sum()"},
+    "The loss is divided by V; divide by B, the rows.": {"].mean()": "].sum() / log_p.shape[-1]"},
+    "The loss lacks its minus sign: log p is negative.": {"return -": "return "},
+    "The logarithm has the base 2; take the natural one, np.log.": {LOSS: f"{LOSS} / np.log(2)"},
+    "The logarithm of the sum has the base 2; take the natural one, np.log.": {"np.log": "np.log2"},
+    "The mean is of the probabilities: log is missing.": {LOSS: f"np.exp({OF_TARGETS}).mean()"},
+    "This is the logarithm of the mean probability; take the mean of the logarithms.":
+        {LOSS: f"-np.log(np.exp({OF_TARGETS}).mean())"},
+    "This is the perplexity, exp(loss); return the loss.": {LOSS: f"np.exp({LOSS})"},
+    "The most probable characters count, not the targets.": {LOSS: "-log_p.max(axis=-1).mean()"},
+    "The other characters have terms in the loss too (binary cross-entropy); take the target's.":
+        {OF_TARGETS: "np.where(np.eye(log_p.shape[-1])[targets], log_p, "
+                     "np.log1p(-np.exp(log_p))).sum(axis=-1)"},
+    "The targets are shifted by one: row b has that of b + 1.":
+        {OF_TARGETS: "log_p[rows, np.roll(targets, -1)]"},
+    "The targets are shifted by one: row b has that of b - 1.":
+        {OF_TARGETS: "log_p[rows, np.roll(targets, 1)]"},
+    "The targets are shifted by one, and a row is left out.":
+        {OF_TARGETS: "log_p[rows[:-1], targets[1:]]"},
+    "1 is subtracted from the targets; they begin at 0.": {OF_TARGETS: "log_p[rows, targets - 1]"},
+    "log_p[:, targets] takes all pairs: index by np.arange(B) too.":
+        {OF_TARGETS: "log_p[:, targets]"},
+    "The mean is over all of log p, and not over the targets' alone.": {OF_TARGETS: "log_p"},
+    "The logit is taken without softmax.": {OF_TARGETS: "logits[rows, targets]"},
+    "Softmax runs down the columns; it belongs along each row.": {SUM: SUM.replace("-1", "0")},
+    "The summed axis is lost: keep it with keepdims.": {SUM: "np.exp(shifted).sum(axis=-1)"},
     "exp overflows for large logits.  Subtract the largest logit of the row first.":
         {"logits - logits.max(axis=-1, keepdims=True)": "1.0 * logits"},
     "The logarithm is taken of the finished probability.  Where that is rounded to 0, the loss is "
-    "infinite.  Use  log p = x - log(sum(exp(x))).":
-        {f"shifted - np.log({SUM})": f"np.log(np.exp(shifted) / {SUM})"},
-    "A small number is added before the logarithm, against log(0).  It also limits the loss of a "
-    "model that is sure and wrong.  Use  log p = x - log(sum(exp(x))).":
-        {f"shifted - np.log({SUM})": f"np.log(np.exp(shifted) / {SUM} + 1e-9)"},
+    "infinite.  Use  log p = x - log(sum(exp(x))).": {LOG_P: f"np.log(np.exp(shifted) / {SUM})"},
 }
+for small in ("1e-15", "1e-12", "1e-10", "1e-9", "1e-8", "1e-7", "1e-6"):
+    MISTAKES[f"{small} is added to the probabilities, or they are kept above it, against log(0).  "
+             "That limits the loss of a model that is sure and wrong.  Use  log p = x - "
+             "log(sum(exp(x)))."] = {LOG_P: f"np.log(np.maximum(np.exp(shifted) / {SUM}, {small}))"}

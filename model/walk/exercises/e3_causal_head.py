@@ -56,22 +56,24 @@ def cases(rng):
             (rng.standard_normal((1, 3)), *matrices),
             (rng.standard_normal((2, 4, 3)).astype(np.float32),
              *(w.astype(np.float32) for w in matrices)),
-            # Scores of tens of thousands; of a word for itself far below 0
-            (100 * rng.standard_normal((5, 3)), matrices[0], -matrices[0], matrices[2])]
+            # Large scores; of a word for itself far below 0, where it counts like a mask of -1e4
+            (1000 * rng.standard_normal((5, 3)), matrices[0], -matrices[0], matrices[2])]
 
 
 HIDDEN = "mg.where(future, -math.inf, scores)"
-WEIGHTS = f"mg.softmax({HIDDEN})"
+WEIGHTS, MIXED = f"mg.softmax({HIDDEN})", "weights @ value"
 MISTAKES = {
     "The scores are not divided by sqrt(D).": {" / math.sqrt(D)": ""},
     "The scores are divided by D; it should be its square root.": {"/ math.sqrt(D)": "/ D"},
     "The scores are divided by sqrt(C), the width of x; divide by sqrt(D), the width of a query.":
-        {"/ math.sqrt(D)": "/ math.sqrt(x.shape[-1])"},
-    "The scores are divided by sqrt(T), the number of words; divide by sqrt(D), a query's width.":
-        {"/ math.sqrt(D)": "/ math.sqrt(T)"},
+        {"math.sqrt(D)": "math.sqrt(x.shape[-1])"},
+    "The scores are divided by sqrt(T), T words; take sqrt(D).": {"math.sqrt(D)": "math.sqrt(T)"},
     "The scores are multiplied by sqrt(D); divide by it.": {"/ math.sqrt(D)": "* math.sqrt(D)"},
     "The weights are divided by sqrt(D) after the softmax; divide the scores before it.":
-        {" / math.sqrt(D)": "", WEIGHTS: WEIGHTS + " / math.sqrt(D)"},
+        {" / math.sqrt(D)": "", MIXED: f"{MIXED} / math.sqrt(D)"},
+    "The weights are once more divided by sqrt(D).": {MIXED: f"{MIXED} / math.sqrt(D)"},
+    "The scores are clipped, so those beyond the limit become equal; mg.softmax takes any size.":
+        {HIDDEN: HIDDEN.replace("scores", "mg.maximum(-50.0, -mg.maximum(-50.0, -scores))")},
     "There is no mask: every word sees the words after it.": {HIDDEN: "scores"},
     "The mask hides the past and shows the future: hide what is right of the diagonal.":
         {"np.triu(np.ones((T, T), bool), k=1)": "np.tril(np.ones((T, T), bool), k=-1)"},
@@ -83,10 +85,8 @@ MISTAKES = {
         {HIDDEN: "mg.where(future, scores, -math.inf)"},
     "The mask is a product, and 0 times -inf is nan.  Use where, or np.triu of an array of -inf.":
         {HIDDEN: "scores + np.triu(np.ones((T, T)), k=1) * -math.inf"},
-    "The scores of later words become 0 and not -inf.  exp(0) is 1, so they still get weight.":
-        {"-math.inf": "0.0"},
-    "The mask is a number such as -50, and a low score can lie below it; -math.inf is below all.":
-        {"-math.inf": "-50.0"},
+    "The scores of later words become 0, and exp(0) is 1; take -inf.": {"-math.inf": "0.0"},
+    "The mask is a number such as -50, above some scores; take -math.inf.": {"-math.inf": "-50.0"},
     "The mask adds a number such as -50, and a large score outweighs it; take -math.inf.":
         {HIDDEN: "scores + np.where(future, -50.0, 0.0)"},
     "exp overflows for large scores.  Subtract the largest score of the row, or use mg.softmax.":
@@ -96,30 +96,29 @@ MISTAKES = {
         {WEIGHTS: "mg.where(future, 0.0, mg.softmax(scores))"},
     "The mask is added after the softmax, so outputs are nan or infinite; mask the scores before.":
         {WEIGHTS: "mg.softmax(scores) + np.where(future, -math.inf, 0.0)"},
-    "Softmax runs down the columns, over the words that look; it belongs along each row.":
-        {HIDDEN + ")": HIDDEN + ", axis=-2)"},
+    "Softmax runs down the columns; it belongs along each row.": {HIDDEN: f"{HIDDEN}, axis=-2"},
     "Softmax is applied twice.": {WEIGHTS: f"mg.softmax({WEIGHTS})"},
-    "There is no softmax: the masked scores themselves weight the values.":
-        {WEIGHTS: "mg.where(future, 0.0, scores)"},
+    "The softmax is missing: scores weight the values.": {WEIGHTS: "mg.where(future, 0.0, scores)"},
+    "These are the logarithms of the weights; take mg.softmax.": {"mg.softmax": "mg.log_softmax"},
+    "The exponentials are not divided by their sum.": {WEIGHTS: "mg.exp(scores - mg.max(scores, "
+                                                       "-1, True)) * ~future"},
     "Queries and keys are exchanged: score (t, s) belongs to query t and key s.":
         {"query @ key.swapaxes": "key @ query.swapaxes"},
-    "The keys are not transposed: query @ key takes the columns of key where its rows belong.":
-        {"key.swapaxes(-1, -2)": "key"},
-    "key.T turns all axes around, also those of a batch in front; exchange the last two alone.":
-        {"key.swapaxes(-1, -2)": "key.T"},
-    "Axes 0 and 1 are exchanged; with a batch in front, the last two axes are others.":
-        {"swapaxes(-1, -2)": "swapaxes(0, 1)"},
-    "The weights mix the keys; they should mix the values.": {"@ value": "@ key"},
-    "The weights mix the queries; they should mix the values.": {"@ value": "@ query"},
-    "The weights mix x itself; they should mix the values, x @ w_value.": {"@ value": "@ x"},
-    "The weights are transposed before they mix the values.":
-        {"weights @ value": "weights.swapaxes(-1, -2) @ value"},
+    "Queries and keys both come from w_query; keys have w_key.": {"x @ w_key": "x @ w_query"},
+    "Queries and keys both come from w_key; queries have w_query.": {"x @ w_query": "x @ w_key"},
+    "The keys are not transposed: exchange their axes.": {"key.swapaxes(-1, -2)": "key"},
+    "key.T turns all axes around, a batch's too; exchange two.": {"swapaxes(-1, -2)": "T"},
+    "Axes 0 and 1 are exchanged; with a batch, the last two are others.": {"(-1, -2)": "(0, 1)"},
+    "The weights mix the keys; they should mix the values.": {MIXED: "weights @ key"},
+    "The weights mix the queries; they should mix the values.": {MIXED: "weights @ query"},
+    "The weights mix x itself; they should mix the values, x @ w_value.": {MIXED: "weights @ x"},
+    "The weights are transposed; use weights @ value.": {MIXED: "weights.swapaxes(-1, -2) @ value"},
+    "These are the weights; multiply them by the values.": {MIXED: "weights"},
     "The matrices are transposed, as PyTorch's layers have them; here it is x @ w.":
         {"x @ w_query, x @ w_key, x @ w_value": "x @ w_query.T, x @ w_key.T, x @ w_value.T"},
-    "The value is right, but the gradient ends at the weights: arrays (.data, NumPy) carry none.":
-        {"return weights @ value": "return mg.Tensor(weights.data) @ value"},
-    "The value is right, but the gradient ends at the values: arrays (.data, NumPy) carry none.":
-        {"return weights @ value": "return weights @ mg.Tensor(value.data)"},
-    "The value is right, but has no gradient: it is made of arrays (.data, NumPy), not of Tensors.":
-        {"return weights @ value": "return mg.Tensor((weights @ value).data)"},
+    "The gradient ends at the weights, which became arrays (.data).":
+        {MIXED: "weights.detach() @ value"},
+    "The gradient ends at the values, which became arrays (.data).":
+        {MIXED: "weights @ value.detach()"},
+    "There is no gradient: the output is made of arrays (.data).": {MIXED: f"({MIXED}).detach()"},
 }

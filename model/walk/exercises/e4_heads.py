@@ -38,11 +38,11 @@ def multi_head(x, w_qkv, w_out, heads):
     returns : (..., T, C)
     """
     D = x.shape[-1] // heads
-    queries, keys, values = mg.split(w_qkv, 3, axis=1)                  # (C, C) each
+    query, key, value = mg.split(w_qkv, 3, axis=1)                      # (C, C) each
     mixed = []
     for h in range(heads):
         own = slice(h * D, (h + 1) * D)
-        mixed.append(causal_head(x, queries[:, own], keys[:, own], values[:, own]))
+        mixed.append(causal_head(x, query[:, own], key[:, own], value[:, own]))
     return mg.concatenate(mixed, axis=-1) @ w_out
 
 
@@ -55,63 +55,67 @@ def cases(rng):
             (rng.standard_normal((2, 3, 6)), w_qkv, w_out, 3),
             (rng.standard_normal((3, 6)), w_qkv, w_out, 1),
             (rng.standard_normal((2, 5, 6)).astype(np.float32), w_qkv.astype(np.float32),
-             w_out.astype(np.float32), 3)]
+             w_out.astype(np.float32), 3),
+            # Large scores, of a word for itself far below 0
+            (1000 * rng.standard_normal((5, 6)), np.tile(w_qkv[:, :6], (1, 3)) * np.repeat(
+                [1, -1, 1], 6), w_out, 2)]
 
 
-def attend(x, matrices, *shape, is_causal=True):
+def attend(x, matrices, *shape):
     """Return attention of x @ matrix for three matrices, reshaped to (..., *shape)."""
     parts = ((x @ w).reshape(*x.shape[:-2], *shape) for w in matrices)
-    return mg.scaled_dot_product_attention(*parts, is_causal=is_causal)
+    return mg.scaled_dot_product_attention(*parts, is_causal=True)
 
 
-OWN = "slice(h * D, (h + 1) * D)"
-HEAD = "causal_head(x, queries[:, own], keys[:, own], values[:, own])"
-BY_RESHAPE = "attend(x, (queries, keys, values), heads, x.shape[-2], D)[..., h, :, :]"
-JOINED = "mg.concatenate(mixed, axis=-1)"
+def head_with(sentence):
+    """Return causal_head with a mistake of exercise 3."""
+    from model.walk.practice import exercises
+    head = next(exercise for exercise in exercises() if exercise.answer is causal_head)
+    return head.with_mistakes(sentence)
+
+
+OWN, JOINED = "slice(h * D, (h + 1) * D)", "mg.concatenate(mixed, axis=-1)"
+HEAD = "causal_head(x, query[:, own], key[:, own], value[:, own])"
+BY_RESHAPE = "attend(x, (query, key, value), heads, x.shape[-2], D)[..., h, :, :]"
 MISTAKES = {
-    "The heads are interleaved: head h takes every H-th column; its columns are h D to (h + 1) D.":
-        {OWN: "slice(h, None, heads)"},
+    "The heads are interleaved; head h has h D to (h + 1) D.": {OWN: "slice(h, None, heads)"},
+    "Head h begins at column h H; it should be h D.": {OWN: "slice(h * heads, h * heads + D)"},
     "All heads use the columns of head 0.": {OWN: "slice(0, D)"},
     "All heads use the columns of the last head.": {OWN: "slice(-D, None)"},
-    "There is one head as wide as all of them; split the columns among the heads.":
-        {OWN: "slice(None)", JOINED: "mixed[0]"},
+    "All heads have the queries of head 0; each has its own.": {"query[:, own]": "query[:, :D]"},
+    "All heads have the keys of head 0; each has its own.": {"key[:, own]": "key[:, :D]"},
+    "All heads have the values of head 0; each has its own.": {"value[:, own]": "value[:, :D]"},
+    "There is one head of all columns; split them.": {OWN: "slice(None)", JOINED: "mixed[0]"},
     "Queries and keys are exchanged: w_qkv has first the queries, then the keys, then the values.":
-        {"queries, keys, values =": "keys, queries, values ="},
+        {"query, key, value =": "key, query, value ="},
     "Keys and values are exchanged: w_qkv has first the queries, then the keys, then the values.":
-        {"queries, keys, values =": "queries, values, keys ="},
+        {"query, key, value =": "query, value, key ="},
     "w_qkv is taken from the end: first come the queries, then the keys, then the values.":
-        {"queries, keys, values =": "values, keys, queries ="},
+        {"query, key, value =": "value, key, query ="},
     "w_qkv is read head by head; it has the queries of all heads first, then all keys, all values.":
         {HEAD: "causal_head(x, *mg.split(w_qkv[:, 3 * h * D:3 * (h + 1) * D], 3, axis=1))"},
+    "The matrices are transposed, as PyTorch's layers have them; here it is x @ w.":
+        {"mg.split(w_qkv, 3, axis=1)": "(w.T for w in mg.split(w_qkv, 3, axis=1))"},
     "The output matrix is missing.": {" @ w_out": ""},
     "The output matrix is transposed.": {"@ w_out": "@ w_out.T"},
     "The input is added to the output; only a block does that.": {"@ w_out": "@ w_out + x"},
     "The heads are in the wrong order: head 0 comes first.": {"(mixed,": "(mixed[::-1],"},
+    "The heads are summed; join them.": {f"{JOINED} @ w_out": "sum(mixed) @ w_out[:D]"},
     "The heads are joined channel by channel; they belong side by side, one after another.":
         {JOINED: "mg.stack(mixed, axis=-1).reshape(x.shape)"},
     "The heads are joined by a reshape of (..., H, T, D) alone; swap to (..., T, H, D) before it.":
         {JOINED: "mg.stack(mixed, axis=-3).reshape(x.shape)"},
-    "The heads are split by a reshape to (..., H, T, D); reshape to (..., T, H, D), then swap.":
-        {HEAD: BY_RESHAPE},
-    "Words and heads are mixed up on the way in and out: (..., T, C) becomes (..., H, T, D) by a "
-    "reshape alone, and back likewise.  Reshape to (..., T, H, D), then swap; then swap back.":
-        {HEAD: BY_RESHAPE, JOINED: "mg.stack(mixed, axis=-3).reshape(x.shape)"},
+    "The heads are split by a reshape alone; swap (..., T, H, D) after it.": {HEAD: BY_RESHAPE},
     "The last two axes of the heads are exchanged once more before they are joined.":
         {JOINED: "mg.stack(mixed, axis=-3).swapaxes(-1, -2).reshape(x.shape)"},
     "Heads attend to each other within a word: swap words and heads, to (..., H, T, D), before.":
-        {JOINED: "attend(x, (queries, keys, values), x.shape[-2], heads, D).reshape(x.shape)"},
-    "The scores are divided by sqrt(C); each head is D = C / H wide, so divide by sqrt(D).":
-        {HEAD: "causal_head(x, queries[:, own] * heads ** -0.5, keys[:, own], values[:, own])"},
+        {JOINED: "attend(x, (query, key, value), x.shape[-2], heads, D).reshape(x.shape)"},
     "The scores are divided by sqrt(D) twice: once here and once in causal_head.":
-        {HEAD: "causal_head(x, queries[:, own] * D ** -0.5, keys[:, own], values[:, own])"},
-    "The scores are not divided by sqrt(D).":
-        {HEAD: "causal_head(x, queries[:, own] * D ** 0.5, keys[:, own], values[:, own])"},
-    "There is no mask: every word sees the words after it.":
-        {HEAD: "attend(x, [w[:, own] for w in (queries, keys, values)], x.shape[-2], D, "
-               "is_causal=False)"},
-    "Later words get weight 0 after the softmax, so rows sum to less than 1; mask the scores.":
-        {HEAD: "mg.where(np.tri(x.shape[-2], dtype=bool), mg.softmax(x @ queries[:, own] @ "
-               "(x @ keys[:, own]).swapaxes(-1, -2) * D ** -0.5), 0.0) @ x @ values[:, own]"},
-    "The value is right, but the gradient ends where heads are joined: use mg.concatenate there.":
-        {JOINED: f"mg.Tensor({JOINED}.data)"},
+        {HEAD: "causal_head(x, query[:, own] * D ** -0.5, key[:, own], value[:, own])"},
+    "The gradient ends where heads are joined: use mg.concatenate.": {JOINED: f"{JOINED}.detach()"},
 }
+# Those of a head can be made here too, but for what has a sentence above, or only raises errors.
+LEFT_OUT = ("by D;", "key s.", "Axes 0", "no gradient", "PyTorch's", "not transposed", "weights;")
+MISTAKES |= {sentence: {"append(causal_head(": f"append(head_with({sentence!r})("}
+             for sentence in causal_head.__globals__["MISTAKES"]
+             if not any(words in sentence for words in LEFT_OUT)}

@@ -48,41 +48,52 @@ def cases(rng):
     return [(*first, 1, 0.1, 0.9, 0.99, 1e-8, 0.0), (p, g, m, v, 2, 0.1, 0.9, 0.99, 1e-8, 0.0),
             (p, g, m, v, 3, 0.1, 0.8, 0.95, 1e-8, 0.5), (p, g, m, v, 7, 0.1, 0.8, 0.95, 0.1, 0.0),
             (p, 0 * g, 0 * m, 0 * v, 1, 0.1, 0.9, 0.99, 1e-8, 0.5),
-            (*(a.astype(np.float32) for a in (p, g, m, v)), 4, 0.1, 0.9, 0.99, 1e-8, 0.1)]
+            (*(a.astype(np.float32) for a in (p, g, m, v)), 4, 0.1, 0.9, 0.99, 1e-8, 0.1),
+            (p, 1000 * g, m, v, 2, 0.1, 0.9, 0.99, 1e-8, 0.1)]
 
 
 M, V = "beta1 * m + (1 - beta1) * g", "beta2 * v + (1 - beta2) * g ** 2"
-STEP = "m_hat / (np.sqrt(v_hat) + eps)"
+M_HAT, V_HAT = "m / (1 - beta1 ** t)", "v / (1 - beta2 ** t)"
+STEP, DECAY = "m_hat / (np.sqrt(v_hat) + eps)", " + weight_decay * p"
+INTO_G = {f"m = {M}": f"g = g{DECAY}\n    m = {M}"}
 MISTAKES = {
-    "m and v are not corrected for their start at 0: divide by 1 - beta^t.":
-        {"m / (1 - beta1 ** t)": "m", "v / (1 - beta2 ** t)": "v"},
-    "m is not corrected for its start at 0: divide by 1 - beta1^t.": {"m / (1 - beta1 ** t)": "m"},
-    "v is not corrected for its start at 0: divide by 1 - beta2^t.": {"v / (1 - beta2 ** t)": "v"},
+    "m is not corrected for its start at 0: divide by 1 - beta1^t.": {M_HAT: "m"},
+    "v is not corrected for its start at 0: divide by 1 - beta2^t.": {V_HAT: "v"},
     "The correction uses t - 1; t begins at 1, and in the first step m and v have one gradient.":
         {"beta1 ** t": "beta1 ** (t - 1)", "beta2 ** t": "beta2 ** (t - 1)"},
+    "The correction uses t + 1; t begins at 1, and is the number of this step.":
+        {"beta1 ** t": "beta1 ** (t + 1)", "beta2 ** t": "beta2 ** (t + 1)"},
     "The correction multiplies beta by t; it should be beta to the power of t, beta ** t.":
         {"beta1 ** t": "beta1 * t", "beta2 ** t": "beta2 * t"},
     "The correction is by 1 - beta without the power t, so it is right at the first step only.":
         {"beta1 ** t": "beta1", "beta2 ** t": "beta2"},
-    "The corrected m and v are returned.  The next step needs m and v as they are.":
-        {"return new, m, v": "return new, m_hat, v_hat"},
-    "The step goes along the gradient, so the loss would grow; it should go against it.":
-        {f"({STEP} + weight_decay * p)": f"(weight_decay * p - {STEP})"},
-    "The weight decay has the wrong sign: it drives the weights away from 0.":
-        {"+ weight_decay * p": "- weight_decay * p"},
+    "The correction is by (1 - beta)^t; it should be by 1 - beta^t.":
+        {M_HAT: "m / (1 - beta1) ** t", V_HAT: "v / (1 - beta2) ** t"},
+    "The correction multiplies by 1 - beta^t; divide by it.":
+        {M_HAT: "m * (1 - beta1 ** t)", V_HAT: "v * (1 - beta2 ** t)"},
+    "beta1 and beta2 are exchanged in the correction: beta1 belongs to m, beta2 to v.":
+        {"m / (1 - beta1": "m / (1 - beta2", "v / (1 - beta2": "v / (1 - beta1"},
+    "The corrected m and v are returned; return m and v.": {"new, m, v": "new, m_hat, v_hat"},
+    "The step goes along the gradient; go against it, so that the loss falls.": {STEP: f"-{STEP}"},
+    "The weight decay has the wrong sign: it drives the weights away from 0.": {"+ wei": "- wei"},
     "The weight decay is added to the gradient (Adam with L2); in AdamW it acts on p alone.":
-        {"m = beta1 * m": "g = g + weight_decay * p\n    m = beta1 * m",
-         " + weight_decay * p)": ")"},
-    "There is no weight decay.": {" + weight_decay * p": ""},
-    "The weight decay is not multiplied by the learning rate.":
-        {f"lr * ({STEP} + weight_decay * p)": f"lr * {STEP} - weight_decay * p"},
+        INTO_G | {f"{STEP}{DECAY}": STEP},
+    "The weight decay is used twice, in the gradient and on p; it acts on p alone.": INTO_G,
+    "There is no weight decay.": {DECAY: ""},
+    "The weight decay is not multiplied by p.": {DECAY: " + weight_decay"},
+    "The weight decay is not multiplied by the learning rate.": {DECAY: f"{DECAY} / lr"},
     "The weight decay acts on p after the step; it should act on the p before it.":
-        {f"p - lr * ({STEP} + weight_decay * p)": f"(p - lr * {STEP}) * (1 - lr * weight_decay)"},
-    "eps is added inside the root; it belongs outside, to the root of v.":
-        {"np.sqrt(v_hat) + eps": "np.sqrt(v_hat + eps)"},
+        {f"p - lr * ({STEP}{DECAY})": f"(p - lr * {STEP}) * (1 - lr * weight_decay)"},
+    "eps is added inside the root; it belongs outside, to the root.":
+        {"v_hat) + eps": "v_hat + eps)"},
+    "eps is added before v is corrected.": {"+ eps)": "+ eps / np.sqrt(1 - beta2 ** t))"},
     "eps is missing: where all gradients were 0, the step is 0 / 0.": {" + eps)": ")"},
     "The root of v is missing: divide by sqrt(v_hat) + eps.": {"np.sqrt(v_hat)": "v_hat"},
     "v averages the gradient; it should average its square.": {"g ** 2": "g"},
+    "v averages the size of the gradient; it should average its square.": {"g ** 2": "abs(g)"},
+    "v averages the square of m; it should average that of the gradient.": {"g ** 2": "m ** 2"},
+    "The gradient is clipped.": {f"m = {M}": f"g = g.clip(-1, 1)\n    m = {M}"},
+    "The gradient is subtracted in m; add it.": {"m + (1": "m - (1"},
     "The gradient enters m without its factor 1 - beta1.": {"(1 - beta1) * g": "g"},
     "The gradient's square enters v without its factor 1 - beta2.": {"(1 - beta2) * g": "g"},
     "beta and 1 - beta are exchanged: the old mean keeps the share beta, which is close to 1.":
@@ -90,8 +101,9 @@ MISTAKES = {
     "beta1 and beta2 are exchanged: beta1 belongs to m, beta2 to v.":
         {"(p, g, m, v, t, lr, beta1, beta2,": "(p, g, m, v, t, lr, beta2, beta1,"},
     "The step uses the gradient itself in place of m, its running mean.": {"(m_hat / (": "(g / ("},
-    "The step is not multiplied by the learning rate.":
-        {f"lr * ({STEP} + weight_decay * p)": f"{STEP} - lr * weight_decay * p"},
+    "The step uses m and v as they were; update them first.":
+        {f"    m = {M}\n    v = {V}\n": "", "return new, m, v": f"return new, {M}, {V}"},
+    "The step is not multiplied by the learning rate.": {STEP: f"{STEP} / lr"},
     "m and v are returned in the wrong order.": {"return new, m, v": "return new, v, m"},
     "m and v are returned as they came; return the new ones.":
         {f"m = {M}": f"old = m, v\n    m = {M}", "return new, m, v": "return new, *old"},

@@ -57,65 +57,60 @@ def cases(rng):
             (rng.standard_normal((3, 4)), w, 2), (rng.standard_normal((2, 3, 4)), w, 4),
             (rng.standard_normal((4, 4)), square, 2),
             (rng.standard_normal((2, 3, 4)).astype(np.float32),
-             {name: a.astype(np.float32) for name, a in w.items()}, 2)]
+             {name: a.astype(np.float32) for name, a in w.items()}, 2),
+            # Large scores, of a word for itself far below 0
+            (rng.standard_normal((5, 4)), w | {"qkv": 100 * np.tile(w["qkv"][:, :4], (1, 3))
+                                               * np.repeat([1, -1, 1], 4)}, 2)]
 
 
 FOUND = 'multi_head(read, w["qkv"], w["out"], heads)'
-NORM1 = 'layer_norm(x, w["gain1"], w["bias1"])'
-NORM2 = 'layer_norm(middle, w["gain2"], w["bias2"])'
+NORM1, NORM2 = 'layer_norm(x, w["gain1"], w["bias1"])', 'layer_norm(middle, w["gain2"], w["bias2"])'
 MLP = 'mg.gelu(read @ w["up"]) @ w["down"]'
 FIRST, SECOND = f"x + {FOUND}", f"middle + {MLP}"
 NO_NORM1, NO_NORM2 = {f"read = {NORM1}": "read = x"}, {f"read = {NORM2}": "read = middle"}
 MISTAKES = {
     "The first residual is missing: add what attention finds to x.": {FIRST: FOUND},
     "The second residual is missing: add what the MLP finds to x.": {SECOND: MLP},
-    "Both residuals are missing: each part should add to x.": {FIRST: FOUND, SECOND: MLP},
-    "The first residual starts from the normed x.  Only attention reads that; add to x itself.":
-        {FIRST: f"read + {FOUND}"},
-    "The second residual starts from the normed x.  Only the MLP reads that; add to x itself.":
-        {SECOND: f"read + {MLP}"},
-    "Both residuals start from the normed x.  Only the parts read that; add to x itself.":
-        {FIRST: f"read + {FOUND}", SECOND: f"read + {MLP}"},
+    "The first residual starts from the normed x; add to x itself.": {FIRST: f"read + {FOUND}"},
+    "The second residual starts from the normed x; add to x itself.": {SECOND: f"read + {MLP}"},
     "The second residual starts from the block's input, without attention.": {SECOND: f"x + {MLP}"},
+    "The second residual adds the block's input once more.": {SECOND: f"x + {SECOND}"},
     "The norms stand after the sums (post-norm); here each part reads a normed copy of x.":
-        NO_NORM1 | NO_NORM2 | {FIRST: f'layer_norm({FIRST}, w["gain1"], w["bias1"])',
-                               SECOND: f'layer_norm({SECOND}, w["gain2"], w["bias2"])'},
+        NO_NORM1 | NO_NORM2 | {FIRST: NORM1.replace("x", FIRST, 1),
+                               SECOND: NORM2.replace("middle", SECOND)},
     "The norms stand on what the parts return; they belong on what the parts read.":
-        NO_NORM1 | NO_NORM2 | {FOUND: f'layer_norm({FOUND}, w["gain1"], w["bias1"])',
-                               MLP: f'layer_norm({MLP}, w["gain2"], w["bias2"])'},
+        NO_NORM1 | NO_NORM2 | {FOUND: NORM1.replace("x", FOUND, 1),
+                               MLP: NORM2.replace("middle", MLP)},
+    "There is a third norm at the end; a block has two.": {SECOND: NORM2.replace("middle", SECOND)},
     "The first norm is missing: attention reads x as it is.": NO_NORM1,
     "The second norm is missing: the MLP reads the stream as it is.": NO_NORM2,
-    "Both norms are missing.":
-        NO_NORM1 | NO_NORM2,
-    "Both norms use gain1 and bias1; the second has its own.":
-        {NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])'},
-    "The two norms have exchanged their weights.":
-        {NORM1: 'layer_norm(x, w["gain2"], w["bias2"])',
-         NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])'},
+    "Both norms use gain1 and bias1; the second has its own.": {NORM2: NORM2.replace("2", "1")},
+    "The norms have exchanged weights.":
+        {NORM1: NORM1.replace("1", "2"), NORM2: NORM2.replace("2", "1")},
     "Gain and bias are exchanged where the norms are called.":
         {NORM1: 'layer_norm(x, w["bias1"], w["gain1"])',
          NORM2: 'layer_norm(middle, w["bias2"], w["gain2"])'},
-    "The MLP reads the same normed x as attention; norm x anew after attention has added to it.":
-        {f"read = {NORM2}": "read = read"},
-    "Both parts read the block's input; the MLP should read it with what attention has added.":
-        {NORM2: 'layer_norm(x, w["gain2"], w["bias2"])'},
+    "The MLP reads the same normed x as attention; norm x anew.": {f"read = {NORM2}": "pass"},
+    "The MLP reads attention's part without x.": {NORM2: NORM2.replace("middle", "middle - x")},
+    "Both read the same x; the MLP must read the sum.": {NORM2: NORM2.replace("middle", "x")},
     "The MLP comes before attention; attention is first.":
-        {NORM1: 'layer_norm(x, w["gain2"], w["bias2"])', FIRST: f"x + {MLP}",
-         NORM2: 'layer_norm(middle, w["gain1"], w["bias1"])', SECOND: f"middle + {FOUND}"},
+        {NORM1: NORM1.replace("1", "2"), FIRST: f"x + {MLP}",
+         NORM2: NORM2.replace("2", "1"), SECOND: f"middle + {FOUND}"},
     "The GELU is missing: without it, up and down are one matrix.": {"mg.gelu(": "("},
-    "The MLP bends by ReLU; here it is the GELU, mg.gelu.": {"mg.gelu": "mg.relu"},
-    "The MLP uses the GELU's approximation by tanh; here it is the exact one.":
-        {'mg.gelu(read @ w["up"])': 'mg.gelu(read @ w["up"], "tanh")'},
-    "The GELU stands after down; it belongs before it.":
-        {MLP: 'mg.gelu(read @ w["up"] @ w["down"])'},
+    "The MLP uses the GELU by tanh; here it is the exact one.": {'w["up"])': 'w["up"], "tanh")'},
+    "The GELU stands after down; it belongs before.": {MLP: 'mg.gelu(read @ w["up"] @ w["down"])'},
     "The GELU stands before up; it belongs after it.": {MLP: 'mg.gelu(read) @ w["up"] @ w["down"]'},
+    "The GELU is applied twice, before down and after it.": {MLP: f"mg.gelu({MLP})"},
+    "up and down are exchanged.": {MLP: 'mg.gelu(read @ w["down"]) @ w["up"]'},
+    "up and down are transposed, as PyTorch's layers have them; here it is z @ up.":
+        {MLP: 'mg.gelu(read @ w["up"].T) @ w["down"].T'},
     "Attention is missing: the block has its MLP only.": {FIRST: "x"},
     "The MLP is missing: the block has its attention only.": {SECOND: "middle"},
     "Attention has one head, whatever `heads` says.": {'w["out"], heads)': 'w["out"], 1)'},
-    "The output of attention meets the matrix out twice: multi_head has already applied it.":
-        {FOUND: FOUND + ' @ w["out"]'},
-    "The value is right, but the residuals carry no gradient: x was added as an array (.data).":
-        {FIRST: f"mg.Tensor(x.data) + {FOUND}", SECOND: f"mg.Tensor(middle.data) + {MLP}"},
-    "The value is right, but no gradient reaches attention: its result became an array (.data).":
-        {FIRST: f"x + {FOUND}.detach()"},
+    "The matrix out is applied twice: multi_head has applied it.": {FOUND: f'{FOUND} @ w["out"]'},
+    "The residuals carry no gradient: x was added as an array (.data).":
+        {FIRST: f"x.detach() + {FOUND}", SECOND: f"middle.detach() + {MLP}"},
+    "No gradient reaches attention: its result is an array.": {FIRST: f"{FIRST}.detach()"},
 }
+MISTAKES |= {f"The MLP bends by {name}; here it is the GELU, mg.gelu.": {"mg.gelu": f"mg.{name}"}
+             for name in ("relu", "silu", "sigmoid", "tanh")}

@@ -49,7 +49,8 @@ CHANGED = [
     ("Value(self.data + other.data,", "Value([self.data],", "TypeError: y.data is not a number"),
     ("self.grad = 1.0", "self.grad = Value(1.0)", "'float' object has no attribute 'data'"),
     ("self.grad = 1.0", "self.grad = 1.5",
-     f"The gradient by a is wrong for {CASE},\nc 0.5: it is 1.5, and should be 1.\n"
+     f"The gradient by a is wrong for {CASE},\nc 0.5: it is 1.5, and should be 1.  All of its "
+     "numbers are 1.5 times what they\nshould be.\n"
      "    program = 'y = a + b; y.backward()'\n    a = 3.\n    b = -2.\n    c = 0.5\n"
      "    yours = 1.5\n    right = 1."),
     ("self.grad = 1.0", "raise NotImplementedError", "The line that stands for your answer is st"),
