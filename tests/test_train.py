@@ -54,8 +54,7 @@ def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, 
     assert (found.json, found.end) == (byte_level(), 0)
 
 
-def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is_over_the_whole_split(
-        small_text, tmp_path, capsys):
+def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, tmp_path, capsys):
     run(small_text, tmp_path, "--max_iters", "20")
     said, text = capsys.readouterr().out, data.read_text(str(small_text))
     for words in (rf"{len(text):,} characters, 28 different ones",

@@ -93,8 +93,7 @@ def test_the_right_model_passes_at_every_size(vocab_size, block_size, n_head, n_
     POSITIONS, [None, 1], [{}, dict(norm="rms", qk_norm=True, activation="relu2", ngrams=3),
                            dict(norm="rms_gain", activation="swiglu", n_inner=9, tied=False)],
     [np.float32, np.float64]))
-def test_with_any_option_the_right_model_passes_and_an_open_block_does_not(
-        position, n_kv_head, parts, dtype):
+def test_with_any_option_the_right_model_alone_passes(position, n_kv_head, parts, dtype):
     model = Transformer(TransformerConfig(V, 40, 2, H, 20, bias=True, position=position,
                                           n_kv_head=n_kv_head, **parts), dtype=dtype)
     for p in model.parameters():

@@ -60,8 +60,7 @@ def ignoring():
     *((words, {}, 1, "caught\n") for words in (["-c", "import model"], ["-m", "tool.train"],
                                                ["FOLDER/tool/train.py"])),
     *[(["train.py"], dict(preexec_fn=ignoring), 1, "ignored\n")] * (os.name != "nt")], ids=str)
-def test_ctrl_c_ends_a_program_quietly_while_it_is_loaded_but_no_importer_and_not_if_it_is_ignored(
-        words, more, status, says, interrupted):
+def test_ctrl_c_ends_quietly_what_is_loaded_as_a_program(words, more, status, says, interrupted):
     words = [word.replace("FOLDER", str(interrupted)) for word in words]
     done = started(words, path=[interrupted, ROOT], **more)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", says)

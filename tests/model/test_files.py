@@ -45,8 +45,7 @@ def test_a_file_has_its_name_once_all_of_it_is_on_the_disk(tmp_path, monkeypatch
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), MemoryError(),
                                    OSError(28, "No space")])
 @pytest.mark.parametrize("where", ["in the body", "fsync", "replace"])
-def test_whatever_happens_the_old_file_alone_is_left_and_the_users_name_said(tmp_path, monkeypatch,
-                                                                             error, where):
+def test_whatever_happens_the_old_file_alone_is_left(tmp_path, monkeypatch, error, where):
     def fail(*_):
         raise error
     path = written(tmp_path / "a.txt", "old")

@@ -101,8 +101,7 @@ ACTIVATIONS = {"gelu": lambda h: h / 2 * (1 + erf(h / math.sqrt(2))),
 @pytest.mark.parametrize("activation, inner", [("gelu", None), ("gelu_tanh", 9), ("relu2", None),
                                                ("swiglu", 5)])
 @pytest.mark.parametrize("bias", [False, True])
-def test_an_mlp_is_down_of_the_activation_of_up_and_of_a_gate_if_it_has_one(bias, activation,
-                                                                            inner):
+def test_an_mlp_is_down_of_the_activation_of_up_and_of_any_gate(bias, activation, inner):
     layer = with_random_parameters(MLP(8, bias, fresh(), dtype=np.float64, activation=activation,
                                        inner=inner))
     hidden = [X @ part.weight.data.T + (part.bias.data if bias else 0)

@@ -141,8 +141,7 @@ def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
     ("adamw", None, dict(ngrams=3, ngram_rows=20), None), ("muon", 0.7, dict(bias=True), (8, 8, 8)),
     ("muon", 0.7, dict(bias=True, n_kv_head=1, ngrams=3, ngram_rows=20), (8, 4, 4)),
     ("muon", None, dict(norm="rms_gain", activation="swiglu", n_inner=5, tied=False), (8, 8, 8))])
-def test_muon_gets_the_matrices_of_blocks_and_matrices_alone_decay_with_the_table_by_its_own(
-        optimizer, ngram_decay, options, sections):
+def test_muon_gets_matrices_of_blocks_and_matrices_decay(optimizer, ngram_decay, options, sections):
     model = Transformer(TransformerConfig(9, 8, 2, 2, 8, **options))
     settings = Settings(optimizer=optimizer, weight_decay=0.2, ngram_decay=ngram_decay)
     groups = optimizer_of(model, settings).param_groups
@@ -222,8 +221,7 @@ def test_a_log_is_read_as_it_was_written_and_whole_whenever_it_is_read(tmp_path,
     ("{}\n0,,nan,4e-5,0,0\n", 0), ("{}\n0,,4.1,inf,0,0\n", 0),
     ("{}\n0,,4.1,x,0,0\n5,1,4,1,0,0\n", 1), ("{}\n0,,4.1,1,0,0\n\n5,1,4,1,0,0\n9,,4", 2),
     ("\0", 0), (b"\xff\xfe", 0), ("{}\n5,1,4,1,0,0\n\xff", 1), (None, 0)])
-def test_of_a_log_that_is_damaged_or_lost_a_resumed_run_says_so_and_keeps_the_whole_lines(
-        tmp_path, capsys, lines, kept):
+def test_of_a_damaged_or_lost_log_the_whole_lines_are_kept(tmp_path, capsys, lines, kept):
     path = tmp_path / "log.csv"
     if lines is not None:
         written(path, lines.format(",".join(Log.COLUMNS)) if isinstance(lines, str) else lines)
@@ -249,8 +247,7 @@ def test_a_log_of_skipped_steps_goes_on_from_one_without(tmp_path):
 @pytest.mark.parametrize("text, more", [
     ("", ""), ("lantern", ""), ("my texts/a.txt", ""), ("/dev/stdin", " --data FILE"),
     ("/dev/../dev/fd/3", " --data FILE"), ("/proc/self/fd/0", " --data FILE")])
-def test_a_folder_in_the_users_home_is_found_and_a_text_that_was_piped_in_is_asked_for(
-        monkeypatch, tmp_path, text, more):
+def test_a_folder_at_home_is_found_and_a_piped_text_asked_for(monkeypatch, tmp_path, text, more):
     command = "python train.py --init_from resume --out_dir 'my run'"
     assert Folder("my run").resume_command(["lantern", text]) == command + more
     for name in ("HOME", "USERPROFILE"):
@@ -292,8 +289,7 @@ def test_a_second_run_into_the_same_folder_is_refused(out_dir, small_text, tmp_p
 
 
 @pytest.mark.parametrize("damaged", [True, False])
-def test_a_damaged_or_lost_checkpoint_or_best_model_is_named_and_replaced(trained, out_dir, capsys,
-                                                                          damaged):
+def test_a_damaged_or_lost_checkpoint_is_named_and_replaced(trained, out_dir, capsys, damaged):
     last, best = out_dir / "last.npz", out_dir / "ckpt.npz"
     previous, whole = (out_dir / "previous.npz").read_bytes(), last.read_bytes()
     last.write_bytes(whole[:-1000]) if damaged else last.unlink()
@@ -460,8 +456,7 @@ def test_fine_tuning_may_start_from_the_run_in_its_own_folder(out_dir, new_text)
     assert load_checkpoint(out_dir / "last.npz").training["settings"]["init_from"] == str(moved)
 
 
-def test_a_run_on_several_texts_is_that_on_all_of_them_in_one(trained, small_text, tmp_path,
-                                                              monkeypatch, capsys):
+def test_a_run_on_several_texts_is_that_on_one(trained, small_text, tmp_path, monkeypatch, capsys):
     whole, folder = small_text.read_text(encoding="utf-8"), tmp_path / "texts"
     half = whole.index("\n", len(whole) // 2)
     (folder / "drafts").mkdir(parents=True)
@@ -644,8 +639,7 @@ def iterations(out_dir):
      [12, 40, 48, 50]),
     (["--minutes 0.1 --max_iters 15"], [15]), (["--minutes 0.1 --max_iters 50"], [24]),
     (["--minutes 0.001"], [1])])
-def test_a_run_ends_at_the_minutes_or_steps_that_it_is_told_now(
-        small_text, tmp_path, capsys, steady, flags, ends):
+def test_a_run_ends_when_it_is_told_now(small_text, tmp_path, capsys, steady, flags, ends):
     run(small_text, tmp_path, *flags[0].split())
     said = capsys.readouterr().out
     assert "\n            (evaluating, compiling and saving not counted)\n" in said

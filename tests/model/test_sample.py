@@ -17,8 +17,7 @@ def sampled(capsys, trained, *flags):
     return capsys.readouterr()
 
 
-def test_the_cache_does_not_change_the_text_and_sliding_does_and_it_stops_before_the_stop(trained,
-                                                                                          capsys):
+def test_the_cache_does_not_change_the_text_and_sliding_and_a_stop_do(trained, capsys):
     flags = ["--max_new_tokens", "60", "--num_samples", "3"]
     texts = [sampled(capsys, trained, *flags, *more).out
              for more in ([], ["--no-cache"], ["--slide"], ["--slide", "--no-cache"])]

@@ -10,9 +10,9 @@ import minigrad as mg
 from checking import Counting, put
 from minigrad.random import generator
 from model import Transformer, TransformerConfig
-from model.layers import STD
+from model.layers import STD, sinusoids
 from model.ranks.mean import RowsFrom
-from model.transformer import POSITIONS, parameter_shapes
+from model.transformer import POSITIONS, SINUSOID_SIZE, parameter_shapes
 from tests.kit import memory, refusal
 
 SMALL = TransformerConfig(vocab_size=7, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.3)
@@ -68,6 +68,12 @@ def test_the_gradient_by_all_parameters_agrees_with_central_differences(factor, 
             put(model, path, tensor)
         return loss_of(model, np.random.default_rng(1) if dropout else None)
     assert mg.gradcheck(f, *state.values(), rtol=1e-6, atol=1e-6, directions=1)
+
+
+def test_sinusoids_are_added_to_the_embedding():
+    model = Transformer(changed(position="sinusoidal"), dtype=np.float64)
+    expected = model.token_embedding.weight.data[IDS] + SINUSOID_SIZE * sinusoids(6, 8)
+    assert np.array_equal(model.embed(IDS).data, expected)
 
 
 def sizes(**options):
@@ -216,8 +222,7 @@ def test_the_smallest_model_of_all_works():
 
 
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
-def test_attention_maps_are_the_weights_that_mix_the_values_of_layers_that_come_to_the_logits(
-        options):
+def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
     model = enlarged(Transformer(changed(**options), seed=1))
     maps, layers = model.attention_maps(IDS), list(model.layers(IDS))
     (B, T), H = IDS.shape, SMALL.n_head

@@ -107,7 +107,7 @@ def test_a_model_of_other_parts_is_described():
 
 
 @pytest.mark.parametrize("target", [".", "../link"])
-def test_a_file_is_known_by_its_first_bytes_and_an_empty_folder_is_filled_and_not_replaced(
+def test_a_file_is_known_by_its_first_bytes_and_an_empty_folder_filled(
         here, monkeypatch, capsys, target):
     for path in NANOGPT.parent.iterdir():
         shutil.copy(path, here)
@@ -192,7 +192,7 @@ def test_what_a_killed_conversion_left_is_removed_and_in_the_way_of_none(here, c
     (lambda found: {"config": TransformerConfig(7, n_layer=2, n_embd=4)}, "another configuration"),
     (lambda found: {"weights": {}}, "names, so nothing is kept")],
     ids=["numbers", "vocabulary", "configuration", "names"])
-def test_what_does_not_come_back_as_it_was_is_not_kept(here, capsys, monkeypatch, module, target,
+def test_what_comes_back_changed_is_not_kept(here, capsys, monkeypatch, module, target,
                                                        changes, says):
     source, real = here / "out" / "ckpt.npz", module.read
     monkeypatch.setattr(module, "read", lambda path: real(path) if path.samefile(source) else (

@@ -54,8 +54,7 @@ def test_logits_are_those_of_transformers_and_tensors_come_back_to_the_bit(name)
     ({"attention_bias": True}, "gpt2"), (ROTARY | {"activation": "relu2"}, "arcee"),
     ({"position": "rotary", "norm": "rms_gain", "bias": True}, "arcee"),
     (ROTARY | {"activation": "swiglu", "n_kv_head": 1}, "llama")])
-def test_a_model_is_one_of_its_class_by_parts_that_change_nothing_and_its_settings_come_back(
-        options, family):
+def test_a_model_is_one_of_its_class_and_its_settings_come_back(options, family):
     config, ids, family = TransformerConfig(**SIZES, **options), np.arange(9), families.FAMILIES[
         family]
     assert families.family_of(config) is family

@@ -169,8 +169,7 @@ def test_a_tied_output_and_biases_of_attention_are_seen_from_the_tensors(tmp_pat
 
 
 @pytest.mark.parametrize("pre, parts", [("smollm", ["1", "2"]), ("gpt-2", ["12"])])
-def test_digits_are_parted_and_a_text_begins_as_the_file_says_and_user_tokens_are_whole(
-        pre, parts, tmp_path):
+def test_digits_beginnings_and_user_tokens_are_as_the_file_says(pre, parts, tmp_path):
     tokens = read(written(tmp_path / "model.gguf", *llama(**{
         "tokenizer.ggml.tokens": [*TOKENS[:-1], "12"], "tokenizer.ggml.pre": pre,
         "tokenizer.ggml.merges": [*MERGES[:-1], "1 2"], "tokenizer.ggml.add_bos_token": True,

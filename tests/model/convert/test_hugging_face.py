@@ -187,8 +187,7 @@ def test_only_a_tokenizer_of_characters_is_taken_for_one():
     (None, 0, None), ([2, *[0] * 10_000], 2, "of the ids that end a text, 2, 0, "),
     (int("7" * 4_000), None, "which should end a text, is no token; none does")],
     ids=lambda value: str(value)[:20])
-def test_a_tokenizer_of_tokens_goes_out_and_comes_back_with_the_end_of_a_text(
-        tmp_path, ends, end, note):
+def test_a_tokenizer_of_tokens_comes_back_with_the_end_of_a_text(tmp_path, ends, end, note):
     hugging_face.write(tmp_path, found(LLAMA, TokenTokenizer(byte_level(), end=0)))
     said = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert said["eos_token"] == END

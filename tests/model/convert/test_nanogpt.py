@@ -29,8 +29,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_the_logits_of_what_torch_saved_are_those_of_torch_and_arrays_are_read_when_asked_for(
-        monkeypatch):
+def test_the_logits_of_what_torch_saved_are_those_of_torch(monkeypatch):
     found = nanogpt.read(FOLDER / "ckpt.pt")
     assert found.kind == "nanoGPT checkpoint" and found.config == CONFIG
     assert found.notes == ["written after 250 iterations",
@@ -157,8 +156,7 @@ def test_a_file_that_holds_another_model_is_refused_in_a_line(changes, why, tmp_
 
 @pytest.mark.needs("convert")
 @pytest.mark.parametrize("V, name, end", [(266, "<|end|>", None), (272, nanogpt.END, 0)])
-def test_a_model_of_tokens_takes_its_tokenizer_from_a_file_and_keeps_its_rows(V, name, end,
-                                                                              tmp_path):
+def test_a_model_of_tokens_takes_a_tokenizer_from_a_file_and_keeps_its_rows(V, name, end, tmp_path):
     path = saved(tmp_path / "ckpt.pt", vocab_size=V)
     tokenizer = written(tmp_path / "tokenizer.json", byte_level().replace("<|end|>", name))
     found = nanogpt.read(path, tokenizer)

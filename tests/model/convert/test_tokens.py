@@ -42,8 +42,7 @@ def test_any_text_comes_back_whole_and_token_by_token_after_any_beginning(kind):
 @pytest.mark.parametrize("kind, names, no_character", [
     (byte_level, ["ð", "Ł", "ĺ", "Ĥ", "Ã", "©"], "ÿ"),
     (byte_fallback, ["<0xF0>", "<0x9F>", "<0x98>", "<0x82>", "<0xC3>", "<0xA9>"], "<0xFF>")])
-def test_a_character_is_shown_when_its_last_byte_has_come_and_bytes_that_are_none_hold_nothing_back(
-        kind, names, no_character):
+def test_a_character_is_shown_with_its_last_byte_and_other_bytes_at_once(kind, names, no_character):
     tokenizer = TokenTokenizer(kind())
     ids = list(map(tokenizer.vocabulary.index, names))
     assert streamed(tokenizer, ids) == ["", "", "", "😂", "", "é", ""]
@@ -149,8 +148,7 @@ LYING = {
     (f"a tokenizer of {2**32} ids for a model of 10", (SPARSE, None, 10)),
     ("ids lie between 0 and 292; these reach from 300 to 300",
      (byte_fallback().replace('"ids": [1]', '"ids": [300]'),))], ids=[*LYING, *range(5)])
-def test_a_file_that_is_no_tokenizer_or_does_not_fit_is_refused_without_a_word_elsewhere(
-        says, arguments, capfd):
+def test_a_file_that_is_no_tokenizer_or_does_not_fit_is_refused(says, arguments, capfd):
     assert says in refusal(ValueError, TokenTokenizer, *arguments)
     assert capfd.readouterr() == ("", "")
 

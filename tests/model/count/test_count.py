@@ -83,8 +83,7 @@ def test_gpt3s_attention_has_the_published_58_billion_parameters():
 
 
 @pytest.mark.parametrize("settings", VARIANTS[::5], ids=str)
-def test_operations_are_those_of_the_products_that_run_and_training_takes_three_times_as_many(
-        settings, monkeypatch):
+def test_operations_are_those_that_run_and_three_times_as_many_to_train(settings, monkeypatch):
     """Counted from the products that run forward and backward."""
     config, done = TransformerConfig(**settings), Counter()
     for name, flops in (("matmul", lambda a, b, *_: 2 * a.shape[0] * a.shape[1] * b.shape[1]),

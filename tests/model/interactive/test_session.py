@@ -33,8 +33,7 @@ def test_each_line_is_continued_with_the_next_seed_and_a_mistake_costs_no_other_
 
 
 @pytest.mark.parametrize("tokens", [False, pytest.param(True, marks=pytest.mark.needs("convert"))])
-def test_start_comes_first_and_each_beginning_of_characters_or_tokens_has_so_many_samples(
-        trained, tmp_path, monkeypatch, capsys, tokens):
+def test_start_comes_first_and_each_has_its_samples(trained, tmp_path, monkeypatch, capsys, tokens):
     model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
     if tokens:
         tokenizer = TokenTokenizer(byte_level(), 0)

@@ -150,8 +150,7 @@ def test_a_decoder_that_reads_anew_forgets_what_it_read_and_keeps_its_first_weig
     (WiderConfig(5), "the KV cache does not know the option window; sample with cache=False"),
     (TransformerConfig(5, activation="relu2"), "does not know activation relu2; sample"),
     (TransformerConfig(5, norm="rms"), "does not know norm rms; sample")])
-def test_each_option_and_choice_is_known_and_a_model_with_another_is_not_drawn_from(config, says,
-                                                                                    monkeypatch):
+def test_each_option_is_known_and_a_model_with_another_not_drawn_from(config, says, monkeypatch):
     for field in dataclasses.fields(TransformerConfig):
         assert field.name in OPTIONS
         assert set(OPTIONS[field.name] or ()) == set(field.metadata["choices"]), field.name

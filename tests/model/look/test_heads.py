@@ -68,8 +68,7 @@ def test_a_head_is_described_by_the_first_rule_that_holds(label, map):
 @pytest.mark.parametrize("label, share, even, entropy", [
     ("leans to {}", 0.1, 0.01, 1), ("mixed", 0.0999, 0.01, 1), ("mixed", 0.19, 0.1, 1),
     ("often {}", 0.25, 0.125, 1), ("wide", 0.1, 0.01, 3)])
-def test_a_head_that_leans_to_a_character_gives_it_a_tenth_and_twice_an_even_look(
-        label, share, even, entropy):
+def test_a_head_leans_to_what_it_gives_a_tenth_and_twice_an_even_look(label, share, even, entropy):
     base = dict.fromkeys(("previous", "itself", "first"), 0.1)
     head = Head(base | {"entropy": entropy, "distance": 9, "favourite": share},
                 base | {"entropy": 4.0, "distance": 10, "favourite": even}, 2)

@@ -48,8 +48,7 @@ def test_without_a_text_it_takes_a_passage_that_was_not_trained_on(trained, fold
 
 @pytest.mark.parametrize("val, start", [
     ("ab\nc\n\nd" + "e" * 300, 6), ("ab\nc" + "e" * 300, 3), ("e" * 300 + "\n\nab", 0)])
-def test_a_passage_begins_with_a_paragraph_or_a_line_where_enough_follows(trained, folder, val,
-                                                                          start):
+def test_a_passage_begins_with_a_paragraph_or_line_if_enough_follows(trained, folder, val, start):
     text = ("abcde\n" * (9 * len(val)) + val)[-len(val) * 10:]      # val is the last tenth
     written(folder / "t.txt", text)
     training = {"settings": {"data": "t.txt"}, "text": data.Text(text).digest}
@@ -71,7 +70,7 @@ def test_if_that_text_is_gone_the_model_writes_one_itself(trained, folder, monke
 
 
 @pytest.mark.parametrize("flags", ["-o {}.html", "--graph {}.svg", "--of block --graph {}.svg"])
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_computed(
+def test_a_file_that_cannot_be_written_is_refused_first(
         trained, capsys, folder, monkeypatch, flags):
     monkeypatch.setattr(look, "load_checkpoint", None)      # not to be called
     monkeypatch.setattr(look, "GRAPHS", dict.fromkeys(look.GRAPHS))
@@ -84,8 +83,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_computed(
     assert {path.name for path in folder.iterdir()} == {"folder.html", "folder.svg"}
 
 
-def test_a_page_that_cannot_be_written_leaves_the_one_that_was_there(trained, capsys, folder,
-                                                                     full_disk):
+def test_a_page_that_cannot_be_written_leaves_the_one_before(trained, capsys, folder, full_disk):
     page = written(folder / "look.html", "good")
     said = refused(capsys, "--out_dir", trained, "--text", "the", main=look.main)
     assert "cannot use look.html: No space left on device" in said

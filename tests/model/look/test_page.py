@@ -69,7 +69,7 @@ def test_what_was_expected_of_each_character_is_what_sampling_would_have_drawn_f
             assert not fact.keys() & {"came", "loss", "rank"}
 
 
-def test_the_mean_loss_and_the_n_grams_are_those_of_the_score_and_a_text_seen_in_training_is_known(
+def test_losses_and_what_was_seen_are_those_of_the_score(
         found, trained, small_text, tmp_path, capsys):
     score = found[1]["score"]
     (tmp_path / "t.txt").write_text(TEXT, encoding="utf-8")

@@ -111,8 +111,7 @@ def test_the_model_is_saved_and_an_earlier_one_is_kept(saved, unseen):
 @pytest.mark.parametrize("command, flags", [
     (sample, "--out_dir FOLDER"), (count, "--out_dir FOLDER"), (train, "--replay FOLDER/ckpt.npz"),
     (train, "--init_from resume --out_dir FOLDER")])
-def test_a_command_for_transformers_says_what_the_file_is_and_what_to_do(saved, capsys, command,
-                                                                         flags):
+def test_a_command_for_transformers_says_what_the_file_is(saved, capsys, command, flags):
     said = refused(capsys, *[word.replace("FOLDER", str(saved)) for word in flags.split()],
                    main=command.main)
     assert f"{saved / 'ckpt.npz'} holds an encoder-decoder" in said
