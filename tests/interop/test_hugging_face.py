@@ -64,8 +64,8 @@ def differs(a, b):
 def configuration(rng, family):
     """A random configuration that this class of Hugging Face has."""
     while True:
-        config = replace(random_config(rng), vocab_size=V, norm_eps=float(10 ** rng.uniform(-6, -1)),
-                         rotary_base=float(10 ** rng.uniform(1, 5)))
+        eps, base = 10 ** rng.uniform(-6, -1), 10 ** rng.uniform(1, 5)
+        config = replace(random_config(rng), vocab_size=V, norm_eps=eps, rotary_base=base)
         with contextlib.suppress(FormatError):
             if families.family_of(config).model_type == family:
                 return config

@@ -16,14 +16,14 @@ GAIN, SHIFT = np.ones(6), np.zeros(6)
 CAUSAL = None, None, True, 0.5, 0.0, 0  # mask, slopes, is_causal, scale, p and seed of attention
 
 
-def attention(q, k, v):
-    """One head's value, and a function of g: the gradient of the scores, and the weights."""
-    P = formulas.softmax(q @ k.T / math.sqrt(q.shape[1]))
-
-    def back(g):
-        dS = formulas.softmax_vjp(g @ v.T, P) / math.sqrt(q.shape[1])
-        return dS, P
-    return P @ v, back
+def of_one_head(vjp):
+    """Attention of one head; `vjp` gets its arguments, g, the gradient of the scores, and the
+    weights."""
+    def f(q, k, v):
+        scale = 1 / math.sqrt(q.shape[1])
+        P = formulas.softmax(q @ k.T * scale)
+        return P @ v, lambda g: vjp(q, k, v, g, formulas.softmax_vjp(g @ v.T, P) * scale, P)
+    return f
 
 
 def attended(on, back):
@@ -31,6 +31,19 @@ def attended(on, back):
     def f(q, k, v):
         out, log_sum = formulas.attention(q, k, v, *on)
         return out, lambda g: formulas.attention_vjp(g, q, k, v, *back[:2], out, log_sum, *back[2:])
+    return f
+
+
+def with_keys_of_the_first_head_alone(q, k, v):
+    (out, right), (_, first) = (attended(CAUSAL, CAUSAL)(x, k, v) for x in (q, q[:, :1]))
+    return out, lambda g: (right(g)[0], first(g[:, :1])[1], right(g)[2])
+
+
+def normed(centred, vjp):
+    """A norm; `vjp` gets g, its arguments and its moments."""
+    def f(x, w=GAIN):
+        y, moments = formulas.norm(x, w, SHIFT, 1e-5, centred)
+        return y, lambda g: vjp(g, x, w, moments)
     return f
 
 
@@ -88,7 +101,26 @@ WRONG = {
         formulas.dropout(x, 0.3, 5), lambda g: [np.where(formulas.dropout(x, 0.3, 5) != 0, g, 0)])),
     "dropout mask forgotten going back": ([ROWS], lambda x: (
         formulas.dropout(x, 0.3, 5), lambda g: [g / 0.7])),
+    # Norms
+    "layer norm without the gradient of the mean": ([ROWS], normed(
+        True, lambda g, x, w, moments: [formulas.norm_vjp(g, x, w, moments, True)[0]
+                                        + g.mean(axis=1, keepdims=True)])),
+    "layer norm without the gradient of the variance": ([ROWS], normed(
+        True, lambda g, x, w, moments: [(g - g.mean(axis=1, keepdims=True)) * moments[:, 1:]])),
+    "norm gain forgotten going back": ([ROWS, r(6)], normed(False, lambda g, x, w, moments: (
+        formulas.norm_vjp(g, x, GAIN, moments, False)[0],
+        formulas.norm_vjp(g, x, w, moments, False)[1]))),
     # Attention
+    "key gradient reshaped instead of transposed": (SQUARES, of_one_head(
+        lambda q, k, v, g, dS, P: (dS @ k, (q.T @ dS).reshape(k.shape), P.T @ g))),
+    "query and key gradients exchanged": (SQUARES, of_one_head(
+        lambda q, k, v, g, dS, P: (dS.T @ q, dS @ k, P.T @ g))),
+    "attention's scale missing going back": (SQUARES, of_one_head(
+        lambda q, k, v, g, dS, P: (dS @ k * 2, dS.T @ q * 2, P.T @ g))),
+    "attention's weights untransposed for the values": (SQUARES, of_one_head(
+        lambda q, k, v, g, dS, P: (dS @ k, dS.T @ q, P @ g))),
+    "shared keys with the gradient of one head alone": (
+        (r((1, 2, 5, 4)), *r((2, 1, 1, 5, 4))), with_keys_of_the_first_head_alone),
     "causal mask lost going back": (r((3, 1, 1, 5, 4)), attended(
         CAUSAL, (None, None, False, 0.5, 0.0, 0))),
     "attention's dropout drawn anew going back": (r((3, 1, 1, 9, 4)), attended(
@@ -104,65 +136,6 @@ WRONG = {
     "no gradient at all": ([ROWS], lambda x: (x * 1.0, lambda g: [0 * g])),
     "a gradient off by one percent": ([ROWS], lambda x: (x * 1.0, lambda g: [g * 1.01]))}
 TURNS = np.cos(np.ones((5, 2))), np.sin(np.ones((5, 2)))
-
-
-def planted(*args):
-    """Plant a bug that needs statements: the function decorated here has wrong vjps."""
-    def plant(f):
-        WRONG[f.__name__] = args, f
-        return f
-    return plant
-
-
-@planted(*SQUARES)
-def key_gradient_reshaped_instead_of_transposed(q, k, v):
-    out, back = attention(q, k, v)
-    return out, lambda g: (back(g)[0] @ k, (q.T @ back(g)[0]).reshape(k.shape), back(g)[1].T @ g)
-
-
-@planted(*SQUARES)
-def query_and_key_gradients_exchanged(q, k, v):
-    out, back = attention(q, k, v)
-    return out, lambda g: (back(g)[0].T @ q, back(g)[0] @ k, back(g)[1].T @ g)
-
-
-@planted(*SQUARES)
-def attention_scale_missing_going_back(q, k, v):
-    out, back = attention(q, k, v)
-    return out, lambda g: (back(g)[0] @ k * 2, back(g)[0].T @ q * 2, back(g)[1].T @ g)
-
-
-@planted(*SQUARES)
-def attention_weights_untransposed_for_the_values(q, k, v):
-    out, back = attention(q, k, v)
-    return out, lambda g: (back(g)[0] @ k, back(g)[0].T @ q, back(g)[1] @ g)
-
-
-@planted(r((1, 2, 5, 4)), r((1, 1, 5, 4)), r((1, 1, 5, 4)))
-def shared_keys_with_the_gradient_of_one_head_alone(q, k, v):
-    out, right = attended(CAUSAL, CAUSAL)(q, k, v)
-    first = attended(CAUSAL, CAUSAL)(q[:, :1], k, v)[1]
-    return out, lambda g: (right(g)[0], first(g[:, :1])[1], right(g)[2])
-
-
-@planted(ROWS)
-def layer_norm_without_the_gradient_of_the_mean(x):
-    y, moments = formulas.norm(x, GAIN, SHIFT, 1e-5, True)
-    return y, lambda g: [formulas.norm_vjp(g, x, GAIN, moments, True)[0]
-                         + g.mean(axis=1, keepdims=True)]
-
-
-@planted(ROWS)
-def layer_norm_without_the_gradient_of_the_variance(x):
-    y, moments = formulas.norm(x, GAIN, SHIFT, 1e-5, True)
-    return y, lambda g: [(g - g.mean(axis=1, keepdims=True)) * moments[:, 1:]]
-
-
-@planted(ROWS, r(6))
-def norm_gain_forgotten_going_back(x, w):
-    y, moments = formulas.norm(x, w, SHIFT, 1e-5, False)
-    return y, lambda g: (formulas.norm_vjp(g, x, GAIN, moments, False)[0],
-                         formulas.norm_vjp(g, x, w, moments, False)[1])
 
 
 WRONG = {name: (mg.op(register=False)(f), args) for name, (args, f) in WRONG.items()}
