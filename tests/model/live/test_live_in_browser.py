@@ -204,19 +204,20 @@ def test_an_unknown_character_is_named_and_not_dropped(page):
     assert of(page, "$('#unknown').textContent") == ""
 
 
-def test_keys_that_come_while_it_reads_are_read_at_last(page, run):
-    """Each key puts an end to what was done for the one before it."""
-    page.execute_async_script("""const done = arguments[0], text = "the quick brown ";
-        for (let n = 1; n <= text.length; n++) setTimeout(() => {
-          byId('input').value = text.slice(0, n);
-          byId('input').dispatchEvent(new Event('input'));
-          if (n === text.length) job = Object.assign(job, { last: true });
-        }, n);
-        const look = () => job.last && job.next().done ? done() : setTimeout(look, 20);
-        setTimeout(look, 200);""")
+def test_a_key_puts_an_end_to_what_was_done_for_the_one_before(page, run):
+    ends = page.execute_async_script("""const done = arguments[0], text = "the quick brown ";
+        const input = byId("input"), cost = showCost;
+        let ends = 0;
+        showCost = () => { ends++; cost(); };
+        for (let n = 1; n <= text.length; n++) {
+          input.value = text.slice(0, n);
+          input.dispatchEvent(new Event("input"));
+        }
+        setTimeout(() => done(ends), 1000);""")
     with mg.no_grad():
         expected = run.model(run.tokenizer.encode("the quick brown ")[of(page, "start"):]).data
     assert abs(expected[-1] - of(page, "[...plain.logitsOf(seen.length - 1)]")).max() < 1e-4
+    assert ends == 1
 
 
 def test_another_letter_begins_a_branch(page):
