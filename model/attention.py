@@ -108,6 +108,8 @@ class MultiHeadAttention(Module):
     def project(self, x: Tensor) -> Tensor:
         """Return the queries, keys and values of all heads, normalised and rotated:
         (..., T, d_in) -> (..., T, W)."""
+        if x.ndim < 2:
+            raise ValueError(f"attention reads x (..., T, C), and this has shape {list(x.shape)}")
         qkv, heads = self.qkv(x), self.heads + self.kv_heads
         if self.qk_norm:
             return mg.qk_norm(qkv, heads, self.d_key, self.rotary_base if self.rotary else None)
@@ -138,11 +140,13 @@ class MultiHeadAttention(Module):
     def weights(self, qkv: np.ndarray) -> np.ndarray:
         """Return each head's attention weights, by the plain formula, for the result of `project`:
         (..., T, W) -> (..., H, T, T)."""
-        query, key, value = self.split(qkv)
-        key, value = (Tensor(np.repeat(x, self.heads // self.kv_heads, axis=-3))
-                      for x in (key, value))                                # (..., H, T, D)
+        if qkv.shape[-1] != self.qkv.weight.shape[0]:
+            raise ValueError("weights takes layer.project(x), with "
+                             f"{self.qkv.weight.shape[0]} channels, and this has {qkv.shape[-1]}")
+        query, key, _ = self.split(Tensor(qkv).data)
+        key = Tensor(np.repeat(key, self.heads // self.kv_heads, axis=-3))  # (..., H, T, D)
         T = qkv.shape[-2]
         mask = causal_mask(T, dtype=qkv.dtype) if self.causal else np.zeros((T, T), qkv.dtype)
         if self.slopes is not None:
             mask = mask + alibi_bias(self.slopes, T)
-        return attention(Tensor(query), key, value, mask)[1].data
+        return attention(Tensor(query), key, key, mask)[1].data

@@ -48,8 +48,11 @@ def reshape(x: Array, shape: int | tuple[int, ...]) -> Rule:
 
 @op
 def transpose(x: Array, axes: tuple[int, ...] | None = None) -> Rule:
-    """The axes in another order, reversed by default."""
-    back = None if axes is None else np.argsort([axis % x.ndim for axis in axes])
+    """The axes in another order, reversed by default; they are counted from 0."""
+    if axes is not None and sorted(axes) != list(range(x.ndim)):
+        raise ValueError(f"transpose orders axes 0 to {x.ndim - 1}, and these are {axes}; to "
+                         "exchange two, take swapaxes")
+    back = None if axes is None else np.argsort(axes)
     return x.transpose(axes), (lambda g: g.transpose(back),)
 
 
@@ -69,14 +72,14 @@ def broadcast_to(x: Array, shape: tuple[int, ...]) -> Rule:
 def concatenate(arrays: list[Array], axis: int = 0) -> Rule:
     """Join arrays along an existing axis."""
     value = np.concatenate(arrays, axis)
-    return value, [_part(place) for place in _places(arrays, axis)]
+    return value, [lambda g, place=place: g[place] for place in _places(arrays, axis)]
 
 
 @op
 def stack(arrays: list[Array], axis: int = 0) -> Rule:
     """Join arrays of one shape along a new axis."""
     value = np.stack(arrays, axis)
-    return value, [_part(_along(axis, value.ndim, i)) for i in range(len(arrays))]
+    return value, [lambda g, i=i: g[_along(axis, g.ndim, i)] for i in range(len(arrays))]
 
 
 @op
@@ -91,10 +94,6 @@ def _places(parts, axis):
     ends = np.cumsum([part.shape[axis] for part in parts])
     return [_along(axis, part.ndim, slice(end - part.shape[axis], end))
             for part, end in zip(parts, ends)]
-
-
-def _part(place):
-    return lambda g: g[place]
 
 
 @op

@@ -38,14 +38,19 @@ class SelfAttention(Module):
 
     def attend(self, x: Tensor, context: Tensor, mask: np.ndarray | None, rng: Rng) -> Tensor:
         """Attend from x to a context."""
+        if x.ndim < 2:
+            raise ValueError(f"attention reads x (..., T, C), and this has shape {list(x.shape)}")
         return mg.scaled_dot_product_attention(self.query(x), self.key(context),
                                                self.value(context), attn_mask=mask,
                                                is_causal=self.causal, dropout_p=self.dropout,
                                                rng=rng)
 
-    def weights(self, x: Tensor, context: Tensor, mask: np.ndarray | None = None) -> np.ndarray:
+    def weights(self, x: Tensor, context: Tensor | None = None, mask: np.ndarray | None = None
+                ) -> np.ndarray:
         """Return the weights with which `attend` mixes values, by the plain formula, without
-        dropout: (..., T, d_in), (..., S, d_context) -> (..., T, S)."""
+        dropout: (..., T, d_in), (..., S, d_context) -> (..., T, S).  The context is x by default.
+        """
+        context = x if context is None else context
         if self.causal:
             seen = np.tri(x.shape[-2], context.shape[-2], dtype=bool)
             mask = seen if mask is None else seen & mask
@@ -54,7 +59,8 @@ class SelfAttention(Module):
 
 class CausalAttention(SelfAttention):
     """One head with a causal mask, which attends to no later position:
-    (..., T, d_in) -> (..., T, d_out).  T is at most `context_length`.
+    (..., T, d_in) -> (..., T, d_out).  T is at most `context_length`.  Without an rng nothing is
+    dropped: layer(x, rng=rng) drops weights, and layer(x) is for use after training.
 
     Source: Vaswani et al. 2017, section 3.2.3 ("masking out (setting to -inf)").
     """
@@ -66,7 +72,7 @@ class CausalAttention(SelfAttention):
         self.context_length = context_length
 
     def __call__(self, x: Tensor, rng: Rng = None, mask: np.ndarray | None = None) -> Tensor:
-        if x.shape[-2] > self.context_length:
+        if x.ndim > 1 and x.shape[-2] > self.context_length:
             raise ValueError(f"the input has {x.shape[-2]} positions; this attention was made for "
                              f"at most {self.context_length} (context_length)")
         return super().__call__(x, rng, mask)
@@ -112,6 +118,7 @@ class StackedHeads(Module):
         mixed = mg.concatenate([head(*sequences, mask=mask, rng=rng) for head in self.heads], -1)
         return mixed if self.out is None else self.out(mixed)
 
-    def weights(self, x: Tensor, context: Tensor, mask: np.ndarray | None = None) -> np.ndarray:
-        """Return every head's attention weights: (..., H, T, S)."""
+    def weights(self, x: Tensor, context: Tensor | None = None, mask: np.ndarray | None = None
+                ) -> np.ndarray:
+        """Return every head's attention weights: (..., H, T, S).  The context is x by default."""
         return np.stack([head.weights(x, context, mask) for head in self.heads], axis=-3)
