@@ -141,8 +141,7 @@ class MultiHeadAttention(Module):
         """Return each head's attention weights, by the plain formula, for the result of `project`:
         (..., T, W) -> (..., H, T, T)."""
         if qkv.shape[-1] != self.qkv.weight.shape[0]:
-            raise ValueError("weights takes layer.project(x), with "
-                             f"{self.qkv.weight.shape[0]} channels, and this has {qkv.shape[-1]}")
+            raise ValueError(f"weights takes project(x), and {qkv.shape[-1]} channels are not that")
         query, key, _ = self.split(Tensor(qkv).data)
         key = Tensor(np.repeat(key, self.heads // self.kv_heads, axis=-3))  # (..., H, T, D)
         T = qkv.shape[-2]

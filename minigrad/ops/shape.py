@@ -50,8 +50,7 @@ def reshape(x: Array, shape: int | tuple[int, ...]) -> Rule:
 def transpose(x: Array, axes: tuple[int, ...] | None = None) -> Rule:
     """The axes in another order, reversed by default; they are counted from 0."""
     if axes is not None and sorted(axes) != list(range(x.ndim)):
-        raise ValueError(f"transpose orders axes 0 to {x.ndim - 1}, and these are {axes}; to "
-                         "exchange two, take swapaxes")
+        raise ValueError(f"transpose orders axes 0 to {x.ndim - 1}, not {axes}; see swapaxes")
     back = None if axes is None else np.argsort(axes)
     return x.transpose(axes), (lambda g: g.transpose(back),)
 
@@ -99,8 +98,7 @@ def _places(parts, axis):
 @op
 def take(x: Array, index: Array, axis: int | None = None) -> Rule:
     """x[index], for every index that NumPy takes; with an axis, the entries `index` along it."""
-    if axis is not None:
-        index = _along(axis, x.ndim, index)
+    index = index if axis is None else _along(axis, x.ndim, index)
     return x[index], (_added_at(index),)
 
 
