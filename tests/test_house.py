@@ -35,13 +35,13 @@ READING_PATH = ("minigrad/core.py", "minigrad/formulas.py", "minigrad/ops/*.py",
 BUDGET = {"reading path": 2490, "book": 5960, "product": 18310, "tests": 21075}
 # What came later has limits of its own, and is no part of product and tests above.
 LATER = {"tests/model/score/test_proof.py": 98, "data/batches.py": 89, "tests/model/ensemble": 85,
-         "tests/model/live": 550, "model/score/proof.py": 186, "model/live": 213,
+         "tests/model/live": 551, "model/score/proof.py": 186, "model/live": 213,
          "model/ensemble": 62, "tests/data/test_batches.py": 96, "tests/benchmarks/page.py": 58,
          "tests/benchmarks/rule.py": 72, "tests/benchmarks/test_rule.py": 34,
-         "model/walk/exercises/e0_scalars.py": 132, "model/walk/scalars.py": 72,
+         "model/walk/exercises/e0_scalars.py": 138, "model/walk/scalars.py": 72,
          "tests/model/walk/test_scalars.py": 105, "model/walk/stations/purpose.py": 86,
          "tests/model/walk/test_purpose.py": 44, "tests/model/walk/test_claims.py": 82,
-         "tests/model/walk/test_published.py": 31, "model/walk/words.py": 93,
+         "tests/model/walk/test_published.py": 31, "model/walk/words.py": 94,
          "tests/model/walk/test_words.py": 94, "tests/model/walk/conftest.py": 38}
 MOST_FILES = 14         # of a folder
 MOST_LINES = 60         # of a function

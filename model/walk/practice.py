@@ -1,7 +1,4 @@
-"""Exercises: what the file of an exercise holds, and the folder of files that a student fills in.
-
-docs/walk.md, "To add an exercise", says what a file in model/walk/exercises holds.
-"""
+"""The exercises (docs/walk.md, "To add an exercise"), and the files that a student fills in."""
 import functools
 import importlib
 import inspect
@@ -44,6 +41,7 @@ class Exercise:
         self.source = inspect.getsource(self.module)
         self.function = re.search(r"^(?:def|class) (\w+)", self.source, re.M)[1]
         self.answer = getattr(self.module, self.function)
+        self.answer_source = inspect.getsource(self.answer)
         self.parameters = list(inspect.signature(self.answer).parameters)
         self.is_class = inspect.isclass(self.answer)
         self.tensors = getattr(self.module, "TENSORS", not self.is_class)
@@ -63,7 +61,7 @@ class Exercise:
         ------
         LookupError : they cannot be made together.
         """
-        code = inspect.getsource(self.answer)
+        code = self.answer_source
         for sentence in mistakes:
             for right, wrong in self.module.MISTAKES[sentence].items():
                 if code.count(right) != 1:

@@ -33,6 +33,7 @@ def first_difference(answers: list[Outcome], ours: list[Outcome], name: str,
     case = ", ".join(f"{key} {describe(x)}" for key, x in a.given.items())
     numbers, what = a.numbers[name], "The value" if name == "value" else f"The gradient by {name}"
     if isinstance(numbers, BaseException):
+        what = what if name == "value" else "A gradient"        # one error is that of all
         return f"{what} cannot be made for {case}: {describe_error(numbers, path)}"
     i, x, y = next((i, x, y) for i, (x, y) in enumerate(zip(numbers, b.numbers[name]), 1)
                    if not same(x, y))

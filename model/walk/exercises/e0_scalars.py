@@ -9,14 +9,16 @@ keeps its parents, the Values that it is made from, and its derivative by each:
     z = x * y        dz/dx = y        dz/dy = x
     z = tanh(x)      dz/dx = 1 - z^2
 
-y.backward() begins with the gradient of y by itself, 1.  A Value multiplies its
-gradient by its derivative by each parent (the chain rule), and adds the product
-to the parent's gradient.  Before that, its own gradient must be complete: all
+y.backward() begins with the gradient of y by itself, 1.  Each Value takes its
+gradient times its derivative by a parent (the chain rule), and adds that to the
+gradient of the parent.  Before that, its own gradient must be complete: all
 Values that are made from it have added their parts.
 
-For example, a = 3, c = a * a, y = c * a.  The last product adds 3 to the
-gradient of c, and 9 to that of a.  Then c adds 3 * 3 to a twice, once for each
+For example, a is 3, c = a * a and y = c * a.  First y adds 3 to the gradient of
+c, and 9 to that of a.  Then c adds 3 * 3 to that of a twice, once for each
 factor.  That makes 27, which is 3 a^2, the derivative of a^3.
+
+Write the four methods below, and try  y.backward()  on Values of your own.
 
 Hints.  List the Values so that each stands behind its parents, and go through
 the list from its end.  After 30 steps y = y + y there are a billion ways from y
@@ -94,6 +96,10 @@ MISTAKES = {
     "A Value is visited before others that are made from it: its gradient is not complete yet.":
         {"seen.add(value)": "seen.add(value)\n                order.insert(0, value)",
          "                order.append(value)\n": ""},
+    "Values are visited by their distance from y.  One that is near may be used farther away too.":
+        {"visit(self)": "order = [self]\n        for value in order:\n            value.grad = 0\n"
+         "            order += [p for p in dict.fromkeys(value.parents) if p not in order]",
+         "in reversed(order)": "in order"},
     "A Value is visited again for each of its uses.  Visit it once, when its gradient is complete.":
         {"if value not in seen:": "if True:"},
     "x * x counts x once, as in a set or dictionary of parents; both factors count.":
@@ -110,8 +116,8 @@ MISTAKES = {
                "        send(self, 1.0)"},
     "backward does not begin with 1, the gradient of y by itself.": {"self.grad = 1.0": "pass"},
     "backward begins with the number y; begin with 1.": {"grad = 1.0": "grad = self.data"},
-    "The gradients of an earlier call of backward are kept.": {"value.grad = 0.0": "pass"},
-    "The leaves keep the gradients of an earlier call of backward.":
+    "Gradients of an earlier call of backward stay; set them to 0.": {"value.grad = 0.0": "pass"},
+    "Leaves keep their gradients of an earlier call of backward; set these to 0 too.":
         {"value.grad = 0.0": "value.grad *= not value.parents"},
     "Derivatives are added without a factor: multiply by the Value's gradient (the chain rule).":
         {"value.grad * derivative": "derivative"},
