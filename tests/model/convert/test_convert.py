@@ -193,7 +193,7 @@ def test_what_a_killed_conversion_left_is_removed_and_in_the_way_of_none(here, c
     (lambda found: {"weights": {}}, "names, so nothing is kept")],
     ids=["numbers", "vocabulary", "configuration", "names"])
 def test_what_comes_back_changed_is_not_kept(here, capsys, monkeypatch, module, target,
-                                                       changes, says):
+                                             changes, says):
     source, real = here / "out" / "ckpt.npz", module.read
     monkeypatch.setattr(module, "read", lambda path: real(path) if path.samefile(source) else (
         found := real(path))._replace(**changes(found)))
