@@ -82,6 +82,14 @@ def model_of(config, weights, dtype=np.float32):
     return model
 
 
+def opinionated(config, factor, seed=0, dtype=np.float32):
+    """A Transformer of matrices that are so many times as large, so that its predictions differ."""
+    model = Transformer(config, seed, dtype)
+    for p in model.parameters():
+        p.data *= factor if p.ndim > 1 else 1
+    return model
+
+
 def forward_backward(model, batches, rng):
     """The mean loss of batches (ids, targets); their gradients are left in the parameters."""
     losses = [mg.cross_entropy(model(x, rng=rng), y) / len(batches) for x, y in batches]

@@ -141,7 +141,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command, flags, words", ROWS,
                          ids=lambda value: value[:60] if isinstance(value, str) else "")
-def test_a_mistake_has_its_line_and_leaves_no_file(
+def test_a_mistake_is_answered_in_a_line_and_leaves_no_file(
         command, flags, words, folder, request, tmp_path_factory, capsys):
     paths = {"SMALL_TEXT": lambda: request.getfixturevalue("small_text"),
              "TRAINED": lambda: request.getfixturevalue("trained"),

@@ -11,7 +11,7 @@ from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacte
 from model.convert.tokens import TokenTokenizer
 from model.generation import (AT_ONCE, SMALL, USELESS, Reader, beginning,
                               stream_many, window_start)
-from tests.kit import refusal
+from tests.kit import opinionated, refusal
 from token_files import END, byte_fallback, byte_level
 
 INF = math.inf
@@ -20,12 +20,8 @@ TOKENIZER = CharTokenizer("\t\n abcdefgh")     # in which the line break is not 
 
 @pytest.fixture(scope="module")
 def model():
-    """A model with opinions of its own, since its weights are large."""
-    config = TransformerConfig(TOKENIZER.vocab_size, block_size=8, n_layer=1, n_head=2, n_embd=16)
-    model = Transformer(config)
-    for path, p in model.named_parameters():
-        p.data *= 1 if "norm" in path else 20
-    return model
+    return opinionated(TransformerConfig(TOKENIZER.vocab_size, 8, n_layer=1, n_head=2, n_embd=16),
+                       20)
 
 
 class Reciting:

@@ -213,14 +213,6 @@ def test_settings_without_a_meaning_are_refused_by_name(settings, says):
     assert refusal(ValueError, changed, **settings) == says
 
 
-def test_the_smallest_model_of_all_works():
-    model = Transformer(TransformerConfig(1, 1, 1, 1, 1))
-    assert model([0]).shape == (1, 1)
-    loss = mg.cross_entropy(model([[0]]), np.array([[0]]))
-    loss.backward()
-    assert loss.item() == 0
-
-
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
 def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
     model = enlarged(Transformer(changed(**options), seed=1))

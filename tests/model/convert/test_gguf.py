@@ -78,23 +78,23 @@ TOKENIZER = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm",
              "tokenizer.ggml.token_type": [3] + [1] * (V - 1), "tokenizer.ggml.eos_token_id": 0}
 
 
+def made(kind, config, sizes, changes):
+    """Metadata and tensors of a kind; a change of None leaves an entry out."""
+    sizes = {"block_count": 2, "context_length": 16, "embedding_length": 32,
+             "feed_forward_length": 64, "attention.head_count": 4} | sizes
+    metadata = {f"{kind}.{name}": value for name, value in sizes.items()} | TOKENIZER
+    return changed({"general.architecture": kind} | metadata, tensors_of(config), changes)
+
+
 def llama(**changes):
-    """Metadata and tensors of a Llama; a change of None leaves an entry out."""
-    metadata = {"general.architecture": "llama", "llama.block_count": 2, "llama.vocab_size": V,
-                "llama.context_length": 16, "llama.embedding_length": 32,
-                "llama.feed_forward_length": 64, "llama.attention.head_count": 4,
-                "llama.attention.head_count_kv": 2, "llama.rope.freq_base": 5000.0,
-                "llama.rope.dimension_count": 8,
-                "llama.attention.layer_norm_rms_epsilon": 1e-4} | TOKENIZER
-    return changed(metadata, tensors_of(LLAMA), changes)
+    return made("llama", LLAMA, {
+        "vocab_size": V, "attention.head_count_kv": 2, "rope.freq_base": 5000.0,
+        "rope.dimension_count": 8, "attention.layer_norm_rms_epsilon": 1e-4}, changes)
 
 
 def gpt2(**changes):
-    metadata = {"general.architecture": "gpt2", "gpt2.block_count": 2, "gpt2.context_length": 16,
-                "gpt2.embedding_length": 32, "gpt2.feed_forward_length": 64,
-                "gpt2.attention.head_count": 4, "gpt2.attention.layer_norm_epsilon": 1e-4
-                } | TOKENIZER | {"tokenizer.ggml.pre": "gpt-2"}
-    return changed(metadata, tensors_of(GPT2), changes)
+    return made("gpt2", GPT2, {"attention.layer_norm_epsilon": 1e-4},
+                {"tokenizer.ggml.pre": "gpt-2"} | changes)
 
 
 NAMES = {"token_embedding": "token_embd", "position_embedding": "position_embd",

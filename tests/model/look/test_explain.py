@@ -222,8 +222,7 @@ def test_resumed_it_explains_the_next_step_of_that_run_and_writes_nothing(small_
 
 
 @pytest.mark.parametrize("channels", ["16", "1"])
-def test_a_tiny_model_and_a_step_that_changes_nothing_are_explained(
-        tmp_path, channels, monkeypatch):
+def test_a_tiny_model_and_a_step_that_changes_nothing_are_shown(tmp_path, channels, monkeypatch):
     monkeypatch.setattr(mg.AdamW, "__doc__", None)          # as python -OO does
     monkeypatch.setattr(Optimizer, "__doc__", None)
     said = stages(explained(written(tmp_path / "t.txt", "ab" * 12), tmp_path / "out", *(

@@ -23,7 +23,7 @@ from model.generation import window_start
 from model.score.text import text_losses
 from model.scoring import yardstick
 from model.checkpoint import Checkpoint
-from tests.kit import ROOT, memory, refusal
+from tests.kit import ROOT, memory, opinionated, refusal
 from token_files import byte_fallback, byte_level
 
 TEXT = "the quick brown fox runs\nover the green wood"
@@ -40,9 +40,7 @@ def made(text, training=None, **config):
     """A model that has not been trained, as if it came from a file."""
     tokenizer = CharTokenizer(text)
     settings = dict(block_size=8, n_layer=2, n_head=2, n_embd=8) | config
-    model = Transformer(TransformerConfig(tokenizer.vocab_size, **settings))
-    for p in model.parameters():
-        p.data *= 8 if p.ndim > 1 else 1
+    model = opinionated(TransformerConfig(tokenizer.vocab_size, **settings), 8)
     return Checkpoint(model, tokenizer, training or {}, {})
 
 
@@ -69,8 +67,7 @@ def test_what_was_expected_of_each_character_is_what_sampling_would_have_drawn_f
             assert not fact.keys() & {"came", "loss", "rank"}
 
 
-def test_losses_and_what_was_seen_are_those_of_the_score(
-        found, trained, small_text, tmp_path, capsys):
+def test_losses_and_seen_texts_are_those_of_a_score(found, trained, small_text, tmp_path, capsys):
     score = found[1]["score"]
     (tmp_path / "t.txt").write_text(TEXT, encoding="utf-8")
     sample.main(["--out_dir", str(trained), "--score", str(tmp_path / "t.txt")])
@@ -238,9 +235,7 @@ def test_every_character_and_token_has_a_symbol_that_can_be_seen_and_a_name(text
 @pytest.mark.parametrize("kind", [byte_level, byte_fallback])
 def test_a_page_of_tokens_shows_tokens_and_speaks_of_them(tmp_path, kind):
     tokenizer = TokenTokenizer(kind(), None, 300)
-    model = Transformer(TransformerConfig(300, 8, n_layer=2, n_head=2, n_embd=8))
-    for p in model.parameters():
-        p.data *= 20 if p.ndim > 1 else 1
+    model = opinionated(TransformerConfig(300, 8, n_layer=2, n_head=2, n_embd=8), 20)
     checkpoint = Checkpoint(model, tokenizer, {}, {})
     text = "the in 🙂 the character"
     facts, weights = gather(checkpoint, text, "", tmp_path)

@@ -3,18 +3,16 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from model import Transformer, TransformerConfig
+from model import TransformerConfig
 from model.look.reading import lens, read, watch
 from model.generation import window_start
+from tests.kit import opinionated
 
 
 def enlarged(**config):
     """A model whose attention says something."""
     settings = dict(vocab_size=13, block_size=8, n_layer=2, n_head=2, n_embd=8) | config
-    model = Transformer(TransformerConfig(**settings), seed=1)
-    for p in model.parameters():
-        p.data *= 8 if p.ndim > 1 else 1
-    return model
+    return opinionated(TransformerConfig(**settings), 8, seed=1)
 
 
 @pytest.mark.parametrize("block, N", [(8, 2), (8, 8), (8, 9), (8, 13), (7, 40), (2, 9), (1, 4)])

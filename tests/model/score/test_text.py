@@ -12,7 +12,7 @@ from model import (CharTokenizer, Transformer, TransformerConfig, load_checkpoin
 from model.convert.tokens import TokenTokenizer
 from model.generation import Reader
 from model.score.text import text_losses, training_text
-from tests.kit import memory, refusal, written
+from tests.kit import memory, opinionated, refusal, written
 from token_files import of_words
 
 
@@ -29,9 +29,7 @@ def losses_one_by_one(model, ids, slide):
 @pytest.mark.parametrize("slide", [False, True])
 @pytest.mark.parametrize("block", [1, 2, 5, 8])
 def test_losses_are_those_that_sampling_would_have_one_by_one(block, slide, monkeypatch):
-    model = Transformer(TransformerConfig(13, block, n_layer=1, n_head=2, n_embd=8))
-    for p in model.parameters():
-        p.data *= 20 if p.ndim > 1 else 1
+    model = opinionated(TransformerConfig(13, block, n_layer=1, n_head=2, n_embd=8), 20)
     for N in (2, 3, block + 1, block + 2, 2 * block + 1, 50):
         ids = np.random.default_rng(N).integers(13, size=N)
         losses = text_losses(model, ids, slide)
