@@ -35,7 +35,7 @@ READING_PATH = ("minigrad/core.py", "minigrad/formulas.py", "minigrad/ops/*.py",
 BUDGET = {"reading path": 2490, "book": 5960, "product": 18310, "tests": 21075}
 # What came later has limits of its own, and is no part of product and tests above.
 LATER = {"tests/model/score/test_proof.py": 98, "data/batches.py": 89, "tests/model/ensemble": 85,
-         "tests/model/live": 551, "model/score/proof.py": 186, "model/live": 213,
+         "tests/model/live": 554, "model/score/proof.py": 186, "model/live": 213,
          "model/ensemble": 62, "tests/data/test_batches.py": 96, "tests/benchmarks/page.py": 58,
          "tests/benchmarks/rule.py": 72, "tests/benchmarks/test_rule.py": 34,
          "model/walk/exercises/e0_scalars.py": 138, "model/walk/scalars.py": 72,

@@ -67,8 +67,6 @@ def changed(path, **others):
     return write(path, arrays(path) | others)
 
 
-# What comes back
-
 def record():
     """What a run may keep, its random generator among it."""
     rng = np.random.default_rng(5)
@@ -242,8 +240,6 @@ def test_what_could_not_be_loaded_is_refused_before_anything_is_written(saved, g
     assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
 
 
-# The state of an optimiser
-
 def test_the_state_of_an_optimiser_is_restored_by_name_and_that_of_another_is_not(path):
     model, other = Transformer(CONFIG, seed=2), Transformer(CONFIG)
     matrices, others = ([p for p in model.parameters() if (p.ndim > 1) == large]
@@ -355,8 +351,6 @@ def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, 
         assert DAMAGED in refused(path)
     assert taken[0] < 300_000
 
-
-# Resuming
 
 def test_the_newest_good_checkpoint_is_taken_and_the_other_named(tmp_path):
     last, previous = tmp_path / "last.npz", tmp_path / "previous.npz"

@@ -196,8 +196,6 @@ def test_interrupts_come_to_the_main_thread_alone():
     assert seen == [(False, before)]
 
 
-# Words
-
 @pytest.mark.parametrize("said, results", [
     (lambda n: number_of(n, "minute"), {
         0: "0 minutes", 1.0: "1 minute", 0.1: "0.1 minutes", 3.0: "3 minutes",

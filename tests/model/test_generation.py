@@ -9,8 +9,8 @@ import minigrad as mg
 from minigrad import Tensor, random
 from model import CharTokenizer, Transformer, TransformerConfig, UnknownCharacterError, generate
 from model.convert.tokens import TokenTokenizer
-from model.generation import (AT_ONCE, SMALL, USELESS, Reader, beginning,
-                              stream_many, window_start)
+from model.generation import (AT_ONCE, SMALL, USELESS, Reader, beginning, stream_many,
+                              window_start)
 from tests.kit import opinionated, refusal
 from token_files import END, byte_fallback, byte_level
 
@@ -58,8 +58,6 @@ def probabilities(logits, temperature=1.0, top_k=None, top_p=None):
     """From which an id is drawn."""
     return random.draw(np.asarray(logits)[None], np.zeros(1), temperature, top_k, top_p)[1][0]
 
-
-# Windows
 
 @pytest.mark.parametrize("slide", [False, True])
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 8, 64])

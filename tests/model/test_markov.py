@@ -19,11 +19,6 @@ BACK, COPIED = 3, 0.9                                       # of the source
 T = 6                                                       # of a window
 
 
-def entropy(p):
-    """- sum p ln p over the last axis."""
-    return -(p * np.log(p)).sum(axis=-1)
-
-
 def echo(n, rng):
     """n characters, each a copy of the one BACK places before, or now and then any at all."""
     ids = rng.integers(V, size=n)
@@ -31,12 +26,6 @@ def echo(n, rng):
         if t >= BACK:
             ids[t] = ids[t - BACK]
     return ids
-
-
-def windows(ids, length):
-    """Windows side by side and the characters that follow each place in them, (N, T) each."""
-    N = (len(ids) - 1) // length
-    return ids[:N * length].reshape(N, length), ids[1:N * length + 1].reshape(N, length)
 
 
 def trained(ids):
@@ -53,7 +42,8 @@ def trained(ids):
 
 def surprises(model, ids):
     """-ln p of every character that follows a place in a window, (N, T)."""
-    x, y = windows(ids, T)
+    N = (len(ids) - 1) // T
+    x, y = ids[:N * T].reshape(N, T), ids[1:N * T + 1].reshape(N, T)        # windows side by side
     with mg.no_grad():
         log_p = mg.log_softmax(model(x)).data
     return -np.take_along_axis(log_p, y[..., None], axis=-1)[..., 0].astype(np.float64)
@@ -65,8 +55,9 @@ def mean_and_error(losses):
 
 
 def test_a_model_of_a_markov_source_reaches_its_entropy_rate_and_no_less():
-    rng, rest = np.random.default_rng(2), (1 - COPIED) / V
-    rate = float(entropy(np.array([COPIED + rest] + [rest] * (V - 1))))
+    rng, p = np.random.default_rng(2), np.full(V, (1 - COPIED) / V)
+    p[0] += COPIED
+    rate = float(-(p * np.log(p)).sum())
     model = trained(echo(50_000, rng))
     losses = surprises(model, echo(40_000, rng))
     loss, error = mean_and_error(losses[:, BACK - 1:])      # places that see BACK characters

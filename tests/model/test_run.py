@@ -134,8 +134,6 @@ def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
     assert explained in capsys.readouterr().out and contents(moved) == before
 
 
-# Optimisers
-
 @pytest.mark.parametrize("optimizer, ngram_decay, options, sections", [
     ("adamw", 0.7, dict(bias=True), None), ("adamw", 0.7, dict(ngrams=3, ngram_rows=20), None),
     ("adamw", None, dict(ngrams=3, ngram_rows=20), None), ("muon", 0.7, dict(bias=True), (8, 8, 8)),
@@ -171,8 +169,6 @@ def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatc
     adamw = [float(row[3]) for row in rows(tmp_path)[1:]]          # of the step that follows
     assert np.allclose(rates, 5 * np.array(adamw[:20]), rtol=1e-4) and max(rates) == 0.05
 
-
-# State
 
 def test_a_state_counts_steps_remembers_a_hundred_losses_and_averages_those_since_an_evaluation():
     state = State(seed=0)
@@ -438,21 +434,17 @@ def test_fine_tuning_starts_at_the_loss_of_the_model(trained, small_text, tmp_pa
     assert kept["out_dir"] == str(tmp_path / "out")
 
 
-def test_fine_tuning_a_model_that_was_made_in_python_can_be_resumed(trained, new_text, tmp_path):
-    known = load_checkpoint(trained / "last.npz")
-    whole = dataclasses.replace(known.model.config, rotary_base=10000, norm_eps=1)
-    save_checkpoint(tmp_path / "made.npz", Transformer(whole), known.tokenizer)
-    run(new_text, tmp_path / "out", "--init_from", str(tmp_path / "made.npz"), "--max_iters", "1")
-    resume(tmp_path / "out", "--max_iters", "2")
-    assert rows(tmp_path / "out")[-1][0] == "2"
-
-
-def test_fine_tuning_may_start_from_the_run_in_its_own_folder(out_dir, new_text):
-    before = (out_dir / "ckpt.npz").read_bytes()
+@pytest.mark.parametrize("made", [False, True], ids=["of a run", "made in Python"])
+def test_fine_tuning_may_start_in_its_own_folder_and_be_resumed(out_dir, new_text, made):
+    known = load_checkpoint(out_dir / "last.npz")
+    if made:
+        config = dataclasses.replace(known.model.config, rotary_base=10000, norm_eps=1)
+        save_checkpoint(out_dir / "ckpt.npz", Transformer(config), known.tokenizer)
+    before, moved = (out_dir / "ckpt.npz").read_bytes(), out_dir / "earlier.1" / "ckpt.npz"
     run(new_text, out_dir, "--init_from", str(out_dir), "--max_iters", "1")
-    moved = out_dir / "earlier.1" / "ckpt.npz"
     assert moved.read_bytes() == before
     resume(out_dir, "--max_iters", "2")
+    assert rows(out_dir)[-1][0] == "2"
     assert load_checkpoint(out_dir / "last.npz").training["settings"]["init_from"] == str(moved)
 
 

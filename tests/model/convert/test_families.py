@@ -23,27 +23,16 @@ LLAMA = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activatio
                           n_kv_head=2, n_inner=11, tied=False)
 
 
-def theirs(name):
-    """What transformers has written of a model: the settings, the tensors, ids and their logits."""
-    start = f"{name}/weights/"
-    return (json.loads(str(REFERENCE[f"{name}/config"])),
-            {key.removeprefix(start): REFERENCE[key] for key in REFERENCE.files
-             if key.startswith(start)},
-            REFERENCE[f"{name}/ids"], REFERENCE[f"{name}/logits"])
-
-
-def ours(said, tensors):
-    """Our configuration and parameters of it, and the layout."""
-    config, family = families.configuration("config.json", said)
-    stored = families.layout(config, family.names, **family.storage)
-    return config, families.our_parameters("", stored, tensors, tensors.__getitem__), stored
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_are_those_of_transformers_and_tensors_come_back_to_the_bit(name):
-    said, tensors, ids, logits = theirs(name)
-    config, weights, stored = ours(said, tensors)
-    assert abs(model_of(config, weights)(ids).data - logits).max() < 1e-6 * abs(logits).max()
+    wrote = {key.removeprefix(f"{name}/"): REFERENCE[key] for key in REFERENCE.files
+             if key.startswith(f"{name}/")}         # what transformers has written of a model
+    tensors = {key.removeprefix("weights/"): a for key, a in wrote.items() if "weights/" in key}
+    config, family = families.configuration("config.json", json.loads(str(wrote["config"])))
+    stored = families.layout(config, family.names, **family.storage)
+    weights = families.our_parameters("", stored, tensors, tensors.__getitem__)
+    logits = model_of(config, weights)(wrote["ids"]).data
+    assert abs(logits - wrote["logits"]).max() < 1e-6 * abs(logits).max()
     back = families.their_tensors(weights, stored)
     assert back.keys() == tensors.keys()
     assert all(back[key].tobytes() == a.tobytes() for key, a in tensors.items())

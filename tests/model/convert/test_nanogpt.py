@@ -143,8 +143,7 @@ REFUSED = {
     "no tensor": (dict(names={NORM: b"N"}), r"ln_f\.weight of its model is not a tensor"),
     "a name without end": (dict(names={"x" * 9999: b"N"}), r": x{80}\.\.\. of its model is not"),
     "weights that share their numbers": (dict(shared=64 * 16, n_embd=16, n_layer=8), "share their"),
-    "an evil optimiser": (dict(keys={"optimizer": HOSTILE["exec"][0][2:-1]}), r"builtins\.exec"),
-}
+    "an evil optimiser": (dict(keys={"optimizer": HOSTILE["exec"][0][2:-1]}), r"builtins\.exec")}
 
 
 @pytest.mark.parametrize("changes, why", REFUSED.values(), ids=REFUSED)

@@ -136,8 +136,7 @@ LYING = {
     "a special token that there is not": of_words("a", post_processor={
         "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "X", "type_id": 0}}],
         "pair": [], "special_tokens": {}}),
-    "half of a character": '{"\ud800": 1}',
-}
+    "half of a character": '{"\ud800": 1}'}
 
 
 @pytest.mark.parametrize("says, arguments", [

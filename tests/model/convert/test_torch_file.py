@@ -101,8 +101,7 @@ HOSTILE = {
     "a buffer elsewhere": (opcodes(b"\x80\x05\x97"), "buffer"),
     "a name in several lines": (opcodes(b"\x80\x04", text("os"), text("sys\ntem"), b"\x93"),
                                 r"os\.sys\\ntem"),
-    "a name without end": (opcodes(b"\x80\x04", text("os"), text("x" * 9999), b"\x93"), "x{77}"),
-}
+    "a name without end": (opcodes(b"\x80\x04", text("os"), text("x" * 9999), b"\x93"), "x{77}")}
 
 
 @pytest.mark.parametrize("content, says", HOSTILE.values(), ids=HOSTILE)
