@@ -95,25 +95,17 @@ def test_heads_are_described_over_the_rows_that_predict(found):
             assert fact["does"] == heads.kind(head)[1].format(f"‘{symbol}’")
 
 
-def unpacked(facts, weights):
-    """Maps in units of 0.01 %, as the page reads them: for each window (L, H, T (T + 1) / 2)."""
-    low, high = np.frombuffer(zlib.decompress(weights), np.uint8).reshape(2, -1).astype(int)
-    layers, each = len(facts["heads"]), len(facts["heads"][0])
-    sizes = [w["length"] * (w["length"] + 1) // 2 for w in facts["windows"]]
-    ends = np.cumsum([layers * each * size for size in sizes])
-    return [part.reshape(layers, each, -1) for part in np.split(low + 256 * high, ends[:-1])]
-
-
 def test_the_weights_are_those_of_the_plain_path_to_a_hundredth_of_a_percent(found):
     (model, tokenizer, *_), facts, weights = found
-    ids = tokenizer.encode(TEXT)
-    assert 2 * count_weights(model.config, len(ids)) == len(zlib.decompress(weights))
-    for window, units in zip(facts["windows"], unpacked(facts, weights), strict=True):
-        maps = model.attention_maps(ids[window["start"]:window["start"] + window["length"]])
-        for row in range(window["length"]):
-            at = row * (row + 1) // 2
-            assert np.array_equal(units[..., at:at + row + 1],
-                                  np.rint(1e4 * maps[..., row, :row + 1].astype(float)))
+    ids, units = tokenizer.encode(TEXT), []
+    for window in facts["windows"]:
+        start, T = window["start"], window["length"]
+        rows, columns = np.tril_indices(T)
+        maps = model.attention_maps(ids[start:start + T]).astype(float)     # (L, H, T, T)
+        units.append(np.rint(1e4 * maps[..., rows, columns]).astype(int).ravel())
+    high, low = np.divmod(np.concatenate(units), 256)
+    assert zlib.decompress(weights) == bytes(low.tolist() + high.tolist())
+    assert count_weights(model.config, len(ids)) == low.size
 
 
 def test_each_block_shows_its_stream_and_what_it_would_predict(found):
