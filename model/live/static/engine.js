@@ -142,9 +142,10 @@ class MultiHeadAttention {
     const { n_head: H, kv_heads: G, d_head: D, block_size, qk_norm } = this.config;
     const qkv = linear(x, this.qkv), width = (H + 2 * G) * D, values = cache.values[this.layer];
     const heads = qk_norm ? normed(qkv, D, QK_NORM_EPS, false) : qkv.slice();
+    const kept = [...cache.queries[this.layer], ...cache.keys[this.layer]];
     for (let row = 0, t = first; row < qkv.length; row += width, t++) {
       this.rotate(heads, row, t);
-      [...cache.queries[this.layer], ...cache.keys[this.layer]].forEach((rows, head) => {
+      kept.forEach((rows, head) => {
         for (let i = 0; i < D; i++) rows[t * D + i] = heads[row + head * D + i];
       });
       for (let i = 0; i < G * D; i++) values[i * block_size + t] = qkv[row + (H + G) * D + i];

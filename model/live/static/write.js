@@ -6,7 +6,10 @@ let leaf;               // where it is now
 
 /** Write some letters after the text, as branches of a tree that begins there. */
 function write(count) {
-  if (!ids.length) return;
+  if (!ids.length) {
+    byId("drawn-title").textContent = "Type a letter first: nothing is predicted before it";
+    return;
+  }
   if (state.text !== leaf?.whole) tree = leaf = { whole: state.text, text: "", children: [] };
   for (let n = 1; n < count; n++) grow();
   take();
@@ -16,14 +19,13 @@ function write(count) {
 function take(instead) {
   const before = leaf, { probabilities, drawn, u } = grow(instead), chosen = instead ?? drawn;
   const low = sumOf(probabilities.slice(0, drawn)), high = low + probabilities[drawn];
-  chart("drawn", probabilities, 12, chosen, (id) => id === drawn
-    ? ` ← ${fixed(low, 3)} ≤ ${fixed(u, 3)} < ${fixed(high, 3)}` : "", (id) => {
+  chart("drawn", probabilities, 12, chosen, undefined, (id) => {
     leaf = before;
     take(id);
   });
-  byId("drawn-title").textContent = instead === undefined
-    ? `The number drawn is ${fixed(u, 4)}: it falls on ${quoted(drawn)}`
-    : `You took ${quoted(chosen)}; the number ${fixed(u, 4)} would have drawn ${quoted(drawn)}`;
+  byId("drawn-title").textContent = `The number drawn is ${fixed(u, 4)}.  It falls on ${
+    quoted(drawn)}, which has ${fixed(low, 4)} to ${fixed(high, 4)}${
+    instead === undefined ? "" : `, but you took ${quoted(chosen)}`}`;
   goTo(leaf);
 }
 

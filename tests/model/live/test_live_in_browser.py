@@ -2,6 +2,7 @@
 weights, and each part of the page answers."""
 import csv
 import json
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -225,6 +226,8 @@ def test_another_letter_begins_a_branch(page):
     page.execute_script("""write(1); [...byId('drawn').querySelectorAll('button')].find(
         (x) => x.ariaLabel !== `take ${named(ids.at(-1))}`).click();""")
     assert len(of(page, "$$('#tree button')")) == 3
+    u, low, high = map(float, re.findall(r"\d\.\d+", of(page, "$('#drawn-title').textContent")))
+    assert low <= u <= high and low < high
     page.execute_script("byId('tree').querySelector('button').click()")
     assert of(page, "$('#input').value") == "the"
 
