@@ -13,7 +13,6 @@ transpose, where they lie.  A causal block stops at its last query.  Nothing of 
 backward computes P again from the logarithm of each row's sum (Dao et al. 2022, "FlashAttention",
 section 3.1), and the dropout mask from its seed.
 """
-import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -85,15 +84,9 @@ def _dense_rows(x):
 
 def _rules(q, mask, slopes, causal, scale):
     """Return the fields of `Rules`."""
-    no_mask, no_slopes = _absent(q.shape[1], q.dtype)
-    return (no_mask if mask is None else mask, no_slopes if slopes is None else slopes,
+    return (np.zeros((1, 1, 1, 1), q.dtype) if mask is None else mask,
+            np.zeros(q.shape[1], q.dtype) if slopes is None else slopes,
             mask is not None, causal, scale)
-
-
-@functools.cache
-def _absent(H, dtype):
-    """Return stand-ins for a mask and for slopes that are not given."""
-    return np.zeros((1, 1, 1, 1), dtype), np.zeros(H, dtype)
 
 
 def _like(x, width):

@@ -143,8 +143,9 @@ def run_stage(part, parts, stage, work):
             attend(i // groups, i % groups, layer, T, t, scale, weights, cache, options, scratch,
                    part)
     elif layer == len(weights.qkv):
-        normed = normalise_rows(B, T, 2 * layer, part, weights, options, scratch)
-        product(normed, weights.head, weights.head.shape[1], scratch.logits, 0, part, parts)
+        normalise_rows(B, T, 2 * layer, part, weights, options, scratch)
+        product(scratch.normed[part, :B], weights.head, weights.head.shape[1], scratch.logits, 0,
+                part, parts)
     else:
         multiply_stage(part, parts, stage, layer, B * T, weights, options, scratch)
 
@@ -164,22 +165,22 @@ def draw_and_embed(part, parts, step, t, T, weights, cache, draw, scratch):
 @serial
 def multiply_stage(part, parts, stage, layer, N, weights, options, scratch):
     """Run a part of one of a layer's four products, and of what follows it."""
-    x, mixed, wide, biases = (scratch.x[:N], scratch.mixed[:N], scratch.wide[:N],
-                              weights.biases[layer])
+    x, mixed, wide, normed = (scratch.x[:N], scratch.mixed[:N], scratch.wide[:N],
+                              scratch.normed[part, :N])
+    biases = weights.biases[layer]
     C, F, gated = x.shape[1], weights.down.shape[2], options.activation == SWIGLU
     W = biases.size - 2 * C - (2 * F if gated else F)
     if stage == QKV:
-        normed = normalise_rows(N, 1, 2 * layer, part, weights, options, scratch)
+        normalise_rows(N, 1, 2 * layer, part, weights, options, scratch)
         project(normed, weights.qkv[layer], wide, 0, biases[:W], part, parts)
-    elif stage == OUT:
-        first, last = project(mixed, weights.out[layer], wide, 0, biases[W:W + C], part, parts)
-        add_columns(wide, x, first, last)
-    elif stage == DOWN:
-        first, last = project(wide, weights.down[layer], mixed, 0, biases[biases.size - C:], part,
-                              parts)
-        add_columns(mixed, x, first, last)
+    elif stage == OUT or stage == DOWN:
+        a, c = (mixed, wide) if stage == OUT else (wide, mixed)
+        packed, at = (weights.out, W) if stage == OUT else (weights.down, biases.size - C)
+        first, last = project(a, packed[layer], c, 0, biases[at:at + C], part, parts)
+        for r in range(N):
+            add_row(c[r, first:last], x[r, first:last])
     else:
-        normed = normalise_rows(N, 1, 2 * layer + 1, part, weights, options, scratch)
+        normalise_rows(N, 1, 2 * layer + 1, part, weights, options, scratch)
         up = weights.up[layer]
         panels = len(up) // 2 if gated else len(up)
         first, last = project(normed, up[:panels], wide, 0, biases[W + C:W + C + F], part, parts)
@@ -198,12 +199,10 @@ def multiply_stage(part, parts, stage, layer, N, weights, options, scratch):
 
 @serial
 def normalise_rows(count, every, norm, part, weights, options, scratch):
-    """Return the norm of each row of x, or of the last of `every` rows, in a thread's memory."""
-    normed = scratch.normed[part, :count]
+    """Write the norm of each row of x, or of the last of `every` rows, to a thread's memory."""
     for r in range(count):
         normalise(scratch.x[(r + 1) * every - 1], weights.gains[norm], weights.shifts[norm],
-                  options.eps, options.centred, normed[r])
-    return normed
+                  options.eps, options.centred, scratch.normed[part, r])
 
 
 @serial
@@ -215,12 +214,6 @@ def project(a, packed, c, c_at, bias, part, parts):
     for r in range(len(a)):
         add_row(bias[first:last], c[r, c_at + first:c_at + last])
     return first, last
-
-
-@serial
-def add_columns(c, x, first, last):
-    for r in range(len(x)):
-        add_row(c[r, first:last], x[r, first:last])
 
 
 @serial
@@ -282,10 +275,8 @@ def attend(b, group, layer, T, t, scale, weights, cache, options, scratch, part)
             turn_and_norm(queries[i, :D], t + i, cache, options)
         product(queries, keys[:(t + T - 1) // NR + 1], D, scores, 0, 0, 1)
         for i in range(T):
-            visible = t + i + 1
-            row = scores[i, :whole_lanes(visible)]
-            finish_scores(row, row.dtype.type(scale), slopes[h], visible)
-            softmax_or_zero(row)
+            row = scores[i, :whole_lanes(t + i + 1)]
+            weights_of(row, row.dtype.type(scale), slopes[h], t + i + 1)
             scores[i, row.size:t + T] = 0
         product(scores, values, t + T, mix, 0, 0, 1)
         for i in range(T):
@@ -307,20 +298,15 @@ def whole_lanes(n):
 
 
 @serial
-def finish_scores(row, scale, slope, visible):
-    """Scale the products q . k of a query, add the linear bias, and set all keys from `visible` on
-    to -inf."""
+def weights_of(row, scale, slope, visible):
+    """Make weights of the products q . k of a query, of which the last visible one is with its own
+    key: scaled, with the linear bias, then their softmax; all 0 where every score is -inf."""
     for s in range(row.size):
         row[s] *= scale
     for s in range(visible if slope != 0 else 0):
         row[s] -= slope * row.dtype.type(visible - 1 - s)
     for s in range(visible, row.size):
         row[s] = -np.inf
-
-
-@serial
-def softmax_or_zero(row):
-    """Softmax in place, all 0 where every score is -inf."""
     top = largest(row)
     if top == -np.inf:
         row[:] = 0

@@ -47,70 +47,46 @@ def gelu_kernel(thread, threads, x: C1, out: C1, by_tanh: bool):
 def gelu_vjp_kernel(thread, threads, g: C1, x: C1, out: C1, by_tanh: bool):
     g, x, out = (portion(g, thread, threads), portion(x, thread, threads),
                  portion(out, thread, threads))
-    real = x.dtype.type
-    if by_tanh:
-        for i in range(x.size):
-            out[i] = g[i] * value_and_slope_by_tanh(x[i], real)[1]
-    else:
-        for i in range(x.size):
-            out[i] = g[i] * value_and_slope(x[i], real)[1]
-
-
-@serial
-def value_and_slope(x, real):
-    """Return the exact GELU of a number and its derivative there, which share an exponential."""
-    density = exp(real(-0.5) * x * x)
-    Phi = normal_cdf(x, density)
-    return x * Phi, fma(x * real(DENSITY_0), density, Phi)
-
-
-@serial
-def value_and_slope_by_tanh(x, real):
-    """Return the same of the GELU by tanh."""
-    half, square = real(0.5), x * x
-    t = tanh(real(SLOPE) * x * fma(real(CUBIC), square, real(1)))
-    steep = real(SLOPE) * fma(real(3 * CUBIC), square, real(1))
-    return half * x * (real(1) + t), half * fma(x * fma(-t, t, real(1)), steep, real(1) + t)
+    for i in range(x.size):
+        out[i] = g[i] * value_and_slope(x[i], GELU_TANH if by_tanh else GELU)[1]
 
 
 @inlined
 def activate(x, activation, out):
     """Write the activation of each number of a row to `out`, which may be x."""
-    real = x.dtype.type
-    if activation == RELU2:
-        for i in range(x.size):
-            out[i] = squared_relu(x[i], real)
-    elif activation == GELU_TANH:
-        for i in range(x.size):
-            out[i] = value_and_slope_by_tanh(x[i], real)[0]
-    else:
-        for i in range(x.size):
-            out[i] = value_and_slope(x[i], real)[0]
+    for i in range(x.size):
+        out[i] = value_and_slope(x[i], activation)[0]
 
 
 @inlined
 def multiply_by_slope(c, kept, activation, activated):
     """Multiply each number of a row by the activation's derivative; for the GELU, write its value
     to `activated`."""
-    real = c.dtype.type
     if activation == RELU2:
         for i in range(c.size):
-            c[i] *= real(2) * np.sqrt(kept[i])
-    elif activation == GELU_TANH:
-        for i in range(c.size):
-            activated[i], slope = value_and_slope_by_tanh(kept[i], real)
-            c[i] *= slope
+            c[i] *= c.dtype.type(2) * np.sqrt(kept[i])
     else:
         for i in range(c.size):
-            activated[i], slope = value_and_slope(kept[i], real)
+            activated[i], slope = value_and_slope(kept[i], activation)
             c[i] *= slope
 
 
-@serial
-def squared_relu(x, real):
-    """Return the squared ReLU of a number; nan stays nan."""
-    positive = real(0) if x < real(0) else x
-    return positive * positive
+@inlined
+def value_and_slope(x, activation):
+    """Return an activation of a number, and its derivative there; of the squared ReLU, whose
+    derivative is made of its value, 0.  nan stays nan."""
+    real = type(x)
+    if activation == RELU2:
+        positive = real(0) if x < real(0) else x
+        return positive * positive, real(0)
+    if activation == GELU_TANH:
+        half, square = real(0.5), x * x
+        t = tanh(real(SLOPE) * x * fma(real(CUBIC), square, real(1)))
+        steep = real(SLOPE) * fma(real(3 * CUBIC), square, real(1))
+        return half * x * (real(1) + t), half * fma(x * fma(-t, t, real(1)), steep, real(1) + t)
+    density = exp(real(-0.5) * x * x)       # which both share
+    Phi = normal_cdf(x, density)
+    return x * Phi, fma(x * real(DENSITY_0), density, Phi)
 
 
 @stands_in_for(formulas.swiglu)

@@ -55,11 +55,8 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
         c, (no_rows, nothing) = out, absent(a.dtype)
         if a.ndim == 2:
             a, b, c = a[None], b[None], c[None]
-        if residual is slope_at is activated is None:
-            after = no_rows, no_rows, no_rows
-        else:
-            after = [no_rows if x is None else dense(x).reshape(c.shape)
-                     for x in (residual, slope_at, activated)]
+        after = [no_rows if x is None else dense(x).reshape(c.shape)
+                 for x in (residual, slope_at, activated)]
         a = writable(a) if a.itemsize in a.strides[1:] else dense(a)
         matmul_kernel(a, writable(b), c, nothing if bias is None else dense(bias), *after,
                       add, activation, threads_for(out.size * a.shape[-1] // 16))

@@ -138,41 +138,23 @@ def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarr
 @kernel
 def norm_kernel(thread, threads, x: C2, weight: C1, bias: C1, out: C2, moments: C2, eps: float,
                 centred: bool):
-    """Take the moments of the next row before a row is scaled: the processor does both at once,
-    where the scaling alone would wait for the sums."""
     R, C = x.shape
-    mine = share(R, thread, threads)
-    ahead = moments_of(part(x, mine.start * C, C), eps, centred)
-    for r in mine:
-        (mean, rstd), following = ahead, part(x, min(r + 1, R - 1) * C, C)
-        ahead = moments_of(following, eps, centred)
-        scale(part(x, r * C, C), weight, bias, mean, rstd, part(out, r * C, C))
-        moments[r, 0], moments[r, 1] = mean, rstd
+    for r in share(R, thread, threads):
+        moments[r, 0], moments[r, 1] = normalise(part(x, r * C, C), weight, bias, eps, centred,
+                                                 part(out, r * C, C))
 
 
 @inlined
 def normalise(row, weight, bias, eps, centred, out):
-    """Write the norm of a row to `out`."""
-    mean, rstd = moments_of(row, eps, centred)
-    scale(row, weight, bias, mean, rstd, out)
-
-
-@inlined
-def moments_of(row, eps, centred):
-    """Return mean and 1 / std of a row."""
-    real = row.dtype.type
-    scale = real(1) / real(row.size)
-    mean = row_sum(row) * scale if centred else real(0)
-    return mean, real(1) / np.sqrt(fma(squares(row, mean), scale, real(eps)))
-
-
-@inlined
-def scale(row, weight, bias, mean, rstd, out):
-    C = row.size
+    """Write the norm of a row to `out`; return its mean and 1 / std."""
+    C, real = row.size, row.dtype.type
     weight, bias, out = part(weight, 0, C), part(bias, 0, C), part(out, 0, C)
+    mean = row_sum(row) * (real(1) / real(C)) if centred else real(0)
+    rstd = real(1) / np.sqrt(fma(squares(row, mean), real(1) / real(C), real(eps)))
     for c in range(0, C, LANES):
         unit = (load(row, c, 0) - mean) * rstd
         store(out, c, fma(unit, load(weight, c, 0), load(bias, c, 0)))
+    return mean, rstd
 
 
 @kernel

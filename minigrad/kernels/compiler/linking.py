@@ -37,19 +37,19 @@ def inlined(f: Callable) -> Callable:
 
 
 class _Library(JITCodeLibrary):
-    """A function's code in LLVM's language, as Numba writes it."""
+    """A function's code in LLVM's language, as Numba writes it.  It has no machine code, of which
+    Numba would ask the address: Python never calls these functions."""
+
+    codegen = types.SimpleNamespace(set_env=lambda name, environment: None)
+
+    def get_pointer_to_function(self, name):
+        return 0
 
     def _optimize_final_module(self):
         pass
 
     def _finalize_final_module(self):
         self._finalized = True
-
-
-# In place of machine code: Python never calls these functions.
-_NOTHING = types.SimpleNamespace(
-    get_pointer_to_function=lambda name: 0,
-    codegen=types.SimpleNamespace(set_env=lambda name, environment: None))
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -59,14 +59,8 @@ class _Lowering(NativeLowering):
     def run_pass(self, state):
         if isinstance(state.pipeline, _NotCounting):
             state.targetctx = state.targetctx.subtarget(enable_nrt=False)
-        context = state.targetctx
-        state.library = _Library(context.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        super().run_pass(state)
-        entry = context.get_executable(_NOTHING, state.cr.fndesc, state.cr.env)
-        context.insert_user_function(entry, state.cr.fndesc, [state.library])
-        state.cr = state.cr._replace(cfunc=entry)
-        return True
+        state.library = _Library(state.targetctx.codegen(), state.func_id.func_qualname)
+        return super().run_pass(state)
 
 
 class _Linked(CompilerBase):

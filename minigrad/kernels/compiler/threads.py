@@ -3,13 +3,11 @@
 A step runs a hundred kernels on threads, and each ends with its last part.  So more threads than
 processors cost more than they gain, however many processors the machine seems to have.
 """
-import ctypes
 import functools
 import math
 import os
 import pathlib
 
-import llvmlite.binding as llvm
 import numba
 
 from minigrad.kernels.compiler import workers
@@ -24,7 +22,7 @@ def count() -> int:
     most, _ = limit()
     if most == 1:
         return 1
-    count = min(_asked()(), most)
+    count = min(numba.get_num_threads(), most)
     workers.start(count - 1)
     return count
 
@@ -75,11 +73,3 @@ def _share(group):
         return math.inf if time == "max" or int(time) < 0 else int(time) / int(period)
     except (OSError, ValueError, ZeroDivisionError):    # no such group, or an unknown format
         return math.inf
-
-
-@functools.cache
-def _asked():
-    """Return Numba's function for how many threads this Python thread has set:
-    numba.get_num_threads takes two locks before it calls that."""
-    numba.get_num_threads()
-    return ctypes.PYFUNCTYPE(ctypes.c_int)(llvm.address_of_symbol("get_num_threads"))

@@ -98,7 +98,7 @@ def test_openmps_variables_are_obeyed_and_what_it_ignores_is_ignored(large_machi
 
 def test_a_python_thread_may_ask_for_fewer_threads_and_never_gets_more(monkeypatch):
     numbas = [8]                                                # as many as Numba would run
-    monkeypatch.setattr(threads, "_asked", lambda: lambda: numbas[-1])
+    monkeypatch.setattr(numba, "get_num_threads", lambda: numbas[-1])
     monkeypatch.setattr(threads, "limit", lambda: (3, ""))
     assert threads.count() == 3
     numbas[:] = [2]
