@@ -103,9 +103,10 @@ class TorchFile:
         beyond them."""
         (key, kind), offset, shape, strides = tensor
         dtype = np.dtype("u2" if kind == BFLOAT16 else kind).newbyteorder(self.order)
-        size = dtype.itemsize
-        view = np.ndarray(shape, dtype, self._bytes(f"data/{key}"), offset * size,
-                          [size * n for n in strides])
+        size, stored = dtype.itemsize, self._bytes(f"data/{key}")
+        view = np.ndarray(shape, dtype, stored, offset * size, [size * n for n in strides])
+        if view.nbytes > len(stored):       # strides of 0 repeat numbers
+            raise FormatError(f"its tensor of shape {list(shape)} has more numbers than are stored")
         if kind == BFLOAT16:
             view = float32_of_bfloat16(view)
         return np.ascontiguousarray(view, np.float32).reshape(shape)

@@ -183,6 +183,7 @@ def test_numbers_of_another_precision_or_byte_order_become_float32(kind, stored,
 
 LYING = {
     "strides beyond the storage": rebuilt(strides=(4, 2)),
+    "more numbers than the storage": rebuilt(shape=(10 ** 6, 10 ** 6), strides=(0, 0)),
     "a negative size": rebuilt(shape=(-3, 4)),
     "a negative stride": rebuilt(offset=10, strides=(-4, -1)),
     "a negative offset": rebuilt(offset=-1),
