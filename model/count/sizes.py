@@ -19,25 +19,26 @@ PARTS = {"token_embedding": "token embedding", "ngram_embedding": "n-gram embedd
 
 def of_a_layer(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part of a block."""
-    return _of_layers(config, 2) - _of_layers(config, 1)
+    return _in_and_outside(config)[0]
 
 
 def outside_layers(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part outside the blocks.  A tied output is the token
     embedding again, which counts once."""
-    return _of_layers(config, 1) - of_a_layer(config)
+    return _in_and_outside(config)[1]
 
 
 @lru_cache(maxsize=4)
-def _of_layers(config, n_layer):
-    """Return the number of parameters of each part of a model with so many blocks."""
-    sizes = Counter()
-    for name, shape in parameter_shapes(dataclasses.replace(config, n_layer=n_layer)):
+def _in_and_outside(config):
+    """Return the number of parameters of each part of a block, and of those outside the blocks."""
+    layer, outside = Counter(), Counter()
+    for name, shape in parameter_shapes(dataclasses.replace(config, n_layer=1)):
         module = name.split(".")[-2]
-        sizes[PARTS.get(module, module)] += math.prod(shape)
-    heads = Counter(query=config.n_head, key=config.kv_heads, value=config.kv_heads)
-    of_a_head = sizes.pop("qkv") // heads.total()
-    return sizes + Counter({part: n * of_a_head for part, n in heads.items()})
+        part = layer if name.startswith("blocks.") else outside
+        part[PARTS.get(module, module)] += math.prod(shape)
+    heads = dict(query=config.n_head, key=config.kv_heads, value=config.kv_heads)
+    of_a_head = layer.pop("qkv") // sum(heads.values())
+    return layer + Counter({part: n * of_a_head for part, n in heads.items()}), outside
 
 
 def matrices_of_a_layer(config: TransformerConfig) -> int:
