@@ -25,6 +25,7 @@ from tests.benchmarks.sizes import MODES, RECIPES, SIZES
 from tests.flags import add_flags, not_negative, parser, positive, whole
 
 DEFAULT = ("step", "recipe", "sampling", "kernels", "tiles")
+OF_A_SIZE = ("step", "sampling", "kernels")
 BY_THE_CLOCK = ("board", "ablation")
 WHAT = (*DEFAULT, "ranks", "real", "page", *BY_THE_CLOCK, "rule")
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
@@ -69,20 +70,17 @@ def main(argv: list[str] | None = None) -> None:
         with contextlib.suppress(ImportError):
             import torch        # noqa: F401
     from tests.benchmarks import board, kernels, page, ranks, real, report, rule, steps, tiles
-    of_a_size = {"step": steps.measure_step, "sampling": steps.measure_sampling,
-                 "kernels": kernels.measure_kernels}
-    of_its_own = {"recipe": steps.measure_recipes, "tiles": tiles.measure_tiles,
-                  "ranks": ranks.measure_ranks, "real": real.measure_real,
-                  "page": page.measure_page,
-                  "board": board.measure_board, "ablation": board.measure_ablation,
-                  "rule": rule.measure_rule}
+    measures = {"step": steps.measure_step, "sampling": steps.measure_sampling,
+                "kernels": kernels.measure_kernels, "recipe": steps.measure_recipes,
+                "tiles": tiles.measure_tiles, "ranks": ranks.measure_ranks,
+                "real": real.measure_real, "page": page.measure_page,
+                "board": board.measure_board, "ablation": board.measure_ablation,
+                "rule": rule.measure_rule}
     try:
         to = report.Report(options.json, report.earlier(options))
         for what in options.what:
-            if what in of_its_own:
-                of_its_own[what](options, to)
-            for size in options.sizes if what in of_a_size else ():
-                of_a_size[what](SIZES[size], options, to)
+            for size in options.sizes if what in OF_A_SIZE else [None]:
+                measures[what](*([SIZES[size]] if size else []), options, to)
     except KeyboardInterrupt:
         print(f"\nstopped; what was measured before is in {options.json}", file=sys.stderr)
         sys.exit(130)

@@ -50,7 +50,7 @@ class Report:
 
     def turns(self, title: str, contestants: list[Timed], rounds: int,
               rates: dict[str, tuple[str, float]], notes: list[str] = (), form: str = "{:,.1f}",
-              calls: int = 1, label: str = "", **how) -> None:
+              calls: int = 1, **how) -> None:
         """Let contestants take turns, and show a table of them, also after an interruption.
 
         Parameters
@@ -61,14 +61,14 @@ class Report:
         how : what `take_turns` takes besides.
         """
         try:
-            take_turns(contestants, rounds, label or title.split(",")[0], **how)
+            take_turns(contestants, rounds, title.split(",")[0], **how)
         finally:
             if how.get("only_quiet"):
                 notes = [*notes, dropped_turns(contestants, rounds)]
             columns = {"": "{}", "median ms": form, "10 %": form, "90 %": form,
                        **{name: rate for name, (rate, _) in rates.items()}, "minigrad is": FASTER}
             self.table(title, columns, [
-                [t.name, *(ms / calls for ms in t.milliseconds()),
+                [t.name, *(1e3 * t.quantile(q) / calls for q in (0.5, 0.1, 0.9)),
                  *(amount / t.median for _, amount in rates.values()),
                  t.median / contestants[0].median] for t in contestants if t.times], notes,
                 contestants)

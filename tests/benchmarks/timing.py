@@ -76,10 +76,6 @@ class Timed:
         """The median call in seconds."""
         return self.quantile(0.5)
 
-    def milliseconds(self) -> list[float]:
-        """Return the median, the 10 % and the 90 % quantile."""
-        return [1e3 * self.quantile(q) for q in (0.5, 0.1, 0.9)]
-
 
 def timed(calls: dict[str, Callable[[], object]], *repeats_and_patience) -> list[Timed]:
     """Return calls that need no preparation, as what can be timed."""

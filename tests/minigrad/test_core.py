@@ -9,14 +9,11 @@ import pytest
 import minigrad as mg
 from minigrad import core
 from minigrad.core import Added, Node, Rows, Tensor, Together
-
-
-def leaf(*values, dtype=np.float64):
-    return Tensor(np.array(values, dtype), requires_grad=True)
+from tests.kit import leaf
 
 
 def test_gradients_of_all_uses_add_up_and_backward_adds_to_the_gradient_that_is_there():
-    x = leaf(3.0)
+    x = leaf([3.0])
     y = x * x + x
     (y + y * x).sum().backward()        # (x^2 + x)(1 + x) = x^3 + 2 x^2 + x
     first = x.grad
@@ -51,7 +48,7 @@ def two_views_of_one_array(x, y):
     (lambda x, y: x[0] + (x + y), [3, 1], [1, 1]),
     (lambda x, y: 1 * (x.reshape(2, 1) + y.reshape(2, 1) + x.reshape(2, 1)), [2, 2], [1, 1])])
 def test_nothing_is_added_to_an_array_that_is_also_another_gradient(use, dx, dy):
-    x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    x, y = leaf([1.0, 2.0]), leaf([3.0, 4.0])
     use(x, y).sum().backward()
     assert x.grad.tolist() == dx and y.grad.tolist() == dy
     x.grad *= 10
@@ -63,7 +60,7 @@ def test_one_function_for_all_arguments_is_named_or_bare(kind):
     @mg.op(register=False)
     def product(x, y):
         return x * y, kind(lambda g: (g * y, g * x))
-    x, y = leaf(2.0), leaf(3.0)
+    x, y = leaf([2.0]), leaf([3.0])
     product(x, y).sum().backward()
     assert x.grad == [3] and y.grad == [2] and isinstance(product(x, y).node.vjps, Together)
 
@@ -75,10 +72,10 @@ def test_a_gradient_that_adds_itself_is_summed_with_others_and_shared_with_none(
             total[0] += g_of[-1]
         g_of = []
         return x[:1].copy(), (lambda g: g_of.append(g[0]) or Added(add),)
-    x = leaf(1.0, 2.0)
+    x = leaf([1.0, 2.0])
     (first(x) + first(x)).sum().backward()
     assert x.grad.tolist() == [2, 0]
-    y = leaf(1.0, 2.0)
+    y = leaf([1.0, 2.0])
     (y * 3).sum().backward()
     (first(y) * 5).sum().backward()
     assert y.grad.tolist() == [8, 3]
@@ -96,7 +93,7 @@ def bag(ids, table):
     (lambda x: bag([[1]], x) + x, [1, 8, 1, 1, 1, 1, 1], False),
     (lambda x: bag([[1]], x * 2), [0, 2, 0, 0, 0, 0, 0], False)])
 def test_of_the_gradient_of_a_table_those_rows_are_kept_that_were_read(use, expected, kept):
-    x = Tensor(np.arange(21.0).reshape(7, 3), requires_grad=True)
+    x = leaf(np.arange(21.0).reshape(7, 3))
     use(x).sum().backward()
     assert isinstance(x.node.grad, Rows) == kept
     read = x.grad
@@ -118,15 +115,15 @@ def test_a_new_gradient_is_added_to_where_it_lies_if_it_is_all_there(size, view,
     @mg.op(register=False)
     def twice(x):
         return 2 * x, (lambda g: view(made),)
-    x = Tensor(np.ones((2, 3)), requires_grad=True)
+    x = leaf(np.ones((2, 3)))
     (x + twice(x)).sum().backward()
     assert np.array_equal(x.grad, np.full((2, 3), 3.0))
     assert np.shares_memory(x.grad, made) == in_place
 
 
 def test_broadcast_axes_are_summed_back_and_a_gradient_has_the_type_of_its_argument():
-    x, y = leaf(1.0, 2.0, dtype=np.float32), Tensor(np.ones((3, 1)), requires_grad=True)
-    z = Tensor(2.0, requires_grad=True)
+    x, y = leaf([1.0, 2.0], np.float32), leaf(np.ones((3, 1)))
+    z = leaf(2.0)
     product = x * y * z
     product.sum().backward()
     assert np.array_equal(x.grad, [6, 6]) and np.array_equal(y.grad, [[6], [6], [6]])
@@ -135,7 +132,7 @@ def test_broadcast_axes_are_summed_back_and_a_gradient_has_the_type_of_its_argum
 
 
 def test_a_chain_of_20_000_ops_is_nothing_special():
-    x = leaf(1.0)
+    x = leaf([1.0])
     y = x
     for _ in range(20_000):
         y = y * 1.0
@@ -148,7 +145,7 @@ def test_a_chain_of_20_000_ops_is_nothing_special():
 
 
 def test_a_single_number_has_an_array_for_its_gradient_whatever_was_added():
-    z = Tensor(2.0, requires_grad=True)
+    z = leaf(2.0)
     for out, expected in ((z + z, 2), (z * z, 6), (z[...] + (z + z), 9)):
         out.backward()
         assert type(z.grad) is np.ndarray and z.grad == expected
@@ -156,7 +153,7 @@ def test_a_single_number_has_an_array_for_its_gradient_whatever_was_added():
 
 
 def test_a_second_backward_is_refused_and_changes_nothing():
-    x, z = leaf(1.0), leaf(1.0)
+    x, z = leaf([1.0]), leaf([1.0])
     shared = x * 2
     y, done = (shared + z).sum(), shared.sum()
     done.backward()
@@ -200,7 +197,7 @@ CONSTANT = np.full((4, 8), 2.0)
     (many_views, lambda y: []),
     (lambda x: mg.exp(x * CONSTANT), lambda y: [CONSTANT, y.data])])    # an input, and an output
 def test_the_graph_holds_only_what_a_vjp_names(f, held):
-    y = f(Tensor(np.ones((4, 8)), requires_grad=True))
+    y = f(leaf(np.ones((4, 8))))
     floats = [a for a in arrays_held(y.node) if a.dtype.kind == "f"]
     assert {*map(id, floats)} == {*map(id, held(y))}
 
@@ -208,7 +205,7 @@ def test_the_graph_holds_only_what_a_vjp_names(f, held):
 def test_backward_frees_the_graph_and_its_arrays():
     class Watched(np.ndarray):
         pass
-    x = Tensor(np.ones(1000), requires_grad=True)
+    x = leaf(np.ones(1000))
     big = np.ones(1000).view(Watched)
     gone = weakref.ref(big)
     y = (x * big).sum()
@@ -231,7 +228,7 @@ def test_activations_die_during_the_walk_not_after_it():
             alive_now.append(sum(ref() is not None for ref in alive))
             return g
         return x * 1.0, (dx,)
-    y = leaf(1.0)
+    y = leaf([1.0])
     for _ in range(5):
         y = counting(y)
     y.backward()
@@ -241,7 +238,7 @@ def test_activations_die_during_the_walk_not_after_it():
 def test_no_reference_cycle_keeps_a_graph_alive():
     gc.disable()
     try:
-        x = leaf(1.0)
+        x = leaf([1.0])
         y = mg.softmax(x * 2) + mg.layer_norm(x)
         node = weakref.ref(y.data)
         del y
@@ -251,7 +248,7 @@ def test_no_reference_cycle_keeps_a_graph_alive():
 
 
 def test_no_grad_records_nothing_in_its_thread_alone_and_ends_with_its_block():
-    x, results = leaf(1.0), []
+    x, results = leaf([1.0]), []
     thread = threading.Thread(target=lambda: results.append((x * 2).requires_grad))
     with pytest.raises(KeyError), mg.no_grad():
         assert not (x * 2).requires_grad
@@ -262,18 +259,18 @@ def test_no_grad_records_nothing_in_its_thread_alone_and_ends_with_its_block():
 
 
 def test_constants_make_no_nodes():
-    x, c = leaf(1.0), Tensor(np.ones(1))
+    x, c = leaf([1.0]), Tensor(np.ones(1))
     assert not (c * 2).requires_grad and (c * x).requires_grad
     assert not (x * 2).detach().requires_grad
 
 
 def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_changes_nor_keeps_it():
-    x = leaf(1.0, 2.0)
+    x = leaf([1.0, 2.0])
     (x * 3).backward(np.array([1, 10]))
     x.backward([1.0, 1.0])
     assert np.array_equal(x.grad, [4, 31])
     for of in (lambda x: x, lambda x: x + 0, lambda x: x.reshape(2, 1).reshape(2)):
-        x, g = leaf(1.0, 2.0), np.ones(2)
+        x, g = leaf([1.0, 2.0]), np.ones(2)
         for _ in range(2):
             of(x).backward(g)
             assert not np.shares_memory(x.grad, g)
@@ -296,7 +293,7 @@ def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_change
     (lambda x: core.unbroadcast(np.ones(3), (1, 1, 3)), ValueError,
      r"the vjp gave \[3\] for an argument of .* \[1, 1, 3\]")])
 def test_errors_of_the_tensor_name_the_remedy(f, error, says):
-    x = leaf(1.0, 2.0)
+    x = leaf([1.0, 2.0])
     with pytest.raises(error, match=says):
         f(x)
     assert x.grad is None
@@ -306,7 +303,7 @@ def test_an_error_inside_a_vjp_names_the_op_and_changes_no_gradient():
     @mg.op(register=False)
     def broken(x):
         return x * 1, (lambda g: np.ones(7),)
-    x, z = leaf(1.0, 2.0), leaf(1.0, 2.0)
+    x, z = leaf([1.0, 2.0]), leaf([1.0, 2.0])
     says = r"the vjp gave \[7\] for an argument of shape \[2\]"
     with pytest.raises(ValueError, match=says) as caught:
         (broken(x) + z).sum().backward()
@@ -325,12 +322,12 @@ def test_an_op_whose_vjps_are_not_as_agreed_is_refused(vjps, error, says):
     def wrong(x, y):
         return x + y, vjps
     with pytest.raises(error, match=says):
-        wrong(leaf(1.0, 2.0), leaf(3.0, 4.0)).sum().backward()
+        wrong(leaf([1.0, 2.0]), leaf([3.0, 4.0])).sum().backward()
 
 
 def test_a_constant_needs_no_vjp():
     forgetful = mg.op(lambda x, y: (x * y, (lambda g: g * y,)), register=False)
-    assert forgetful(leaf(1.0), np.ones(1)).requires_grad
+    assert forgetful(leaf([1.0]), np.ones(1)).requires_grad
 
 
 def test_an_op_is_registered_once(monkeypatch):
@@ -350,7 +347,7 @@ def test_an_op_is_registered_once(monkeypatch):
 
 
 def test_tensors_in_a_list_by_keyword_get_their_gradients():
-    x, y = leaf(1.0), leaf(2.0)
+    x, y = leaf([1.0]), leaf([2.0])
     mg.concatenate(arrays=[x, y * 3]).sum().backward()
     assert x.grad == [1] and y.grad == [3]
 
@@ -364,7 +361,7 @@ def test_every_signature_is_hinted_and_returns_a_tensor():
 
 
 def test_tensors_print_what_they_are():
-    x = leaf(1.0, 2.0)
+    x = leaf([1.0, 2.0])
     assert repr(x) == "Tensor([1. 2.], leaf)" and repr(x * 2) == "Tensor([2. 4.], multiply)"
     assert repr(Tensor(np.ones((5, 5)))) == "Tensor(float64[5, 5], constant)"
     assert float(x.sum()) == 3 and x.sum().item() == 3
@@ -373,7 +370,7 @@ def test_tensors_print_what_they_are():
 
 
 def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():
-    x, events = leaf(1.0, 2.0), []
+    x, events = leaf([1.0, 2.0]), []
     with core.watch_ops(lambda event: events.append(event)):
         product = x * np.array([3.0, 4.0])
         total = product.sum()
@@ -391,7 +388,7 @@ def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():
 
 
 def test_a_watcher_may_keep_the_parts_of_a_gradient_that_is_their_sum():
-    x, events = leaf(3.0), []
+    x, events = leaf([3.0]), []
     square = x * x                  # sends two parts in one visit, after one of an earlier visit
     with core.watch_ops(events.append):
         (square * 10 + x).sum().backward()
@@ -401,7 +398,7 @@ def test_a_watcher_may_keep_the_parts_of_a_gradient_that_is_their_sum():
 
 
 def test_watchers_within_watchers_are_all_told():
-    x, outer, inner = leaf(1.0), [], []
+    x, outer, inner = leaf([1.0]), [], []
     with core.watch_ops(lambda event: outer.append(event.op)):
         y = x * 2
         with core.watch_ops(lambda event: inner.append(event.op)):

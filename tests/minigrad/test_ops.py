@@ -6,6 +6,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.core import Tensor
+from tests.kit import leaf
 
 rng = np.random.default_rng(0)
 r = rng.standard_normal
@@ -227,7 +228,7 @@ def test_values_are_numpys(args, names):
 
 
 def test_operators_work_with_numbers_and_arrays_on_either_side():
-    x, a = Tensor(np.array([1.0, 2.0, 4.0]), requires_grad=True), np.array([2.0, 3.0, 5.0])
+    x, a = leaf([1.0, 2.0, 4.0]), np.array([2.0, 3.0, 5.0])
     for out, expected in [
             (a + x, a + x.data), (a - x, a - x.data), (a * x, a * x.data), (a / x, a / x.data),
             (a ** x, a ** x.data), (a @ x, a @ x.data), (np.eye(3) @ x, x.data),
@@ -255,16 +256,16 @@ def test_transpose_refuses_two_axes_and_negative_ones_and_names_swapaxes():
 
 
 def test_equal_maxima_share_the_gradient():
-    x = Tensor(np.array([[1.0, 1.0, 0.0]]), requires_grad=True)
+    x = leaf([[1.0, 1.0, 0.0]])
     mg.max(x, axis=1).sum().backward()
     assert np.array_equal(x.grad, [[0.5, 0.5, 0]])
-    y = Tensor(np.array([1.0, 2.0]), requires_grad=True)
+    y = leaf([1.0, 2.0])
     mg.maximum(y, np.array([1.0, 3.0])).sum().backward()
     assert np.array_equal(y.grad, [0.5, 0])
 
 
 def test_powers_of_zero_have_the_derivative_zero_to_the_exponent():
-    y = Tensor(np.array([2.0, 3.0]), requires_grad=True)
+    y = leaf([2.0, 3.0])
     mg.power(np.array([0.0, 2.0]), y).sum().backward()
     assert np.allclose(y.grad, [0, 8 * math.log(2)])
 
@@ -274,7 +275,7 @@ def test_integers_follow_numpy():
     assert (i + 1).dtype == i.dtype and (i @ i.T).dtype == i.dtype
     assert np.array_equal((i @ i.T).data, i.data @ i.data.T)
     assert (i / 2).dtype == np.float64 and mg.softmax(i).dtype == np.float64
-    x = Tensor(np.ones(3), requires_grad=True)
+    x = leaf(np.ones(3))
     (x * i).sum().backward()
     assert np.array_equal(x.grad, [3, 5, 7])
     assert not mg.where(np.array([True, False, True]), i, 0).requires_grad
@@ -288,7 +289,7 @@ def test_integers_follow_numpy():
 def test_a_table_that_is_looked_up_and_scaled_for_the_output_gets_both_gradients(dtype):
     """The product's part of the gradient is in Fortran's order, to which rows are then added."""
     ids = np.array([0, 1, 2, 3, 4, 0, 1])
-    table = mg.Tensor(np.arange(15.0).reshape(5, 3).astype(dtype) / 15, requires_grad=True)
+    table = leaf(np.arange(15.0).reshape(5, 3) / 15, dtype)
     x = mg.embedding(ids, table)[:2]
     (x @ (table * 0.5).T).sum().backward()
     expected = 0.5 * np.tile(table.data[:2].sum(axis=0), (5, 1))
@@ -297,7 +298,7 @@ def test_a_table_that_is_looked_up_and_scaled_for_the_output_gets_both_gradients
 
 
 def test_the_remedy_of_wheres_docstring_has_finite_and_right_gradients():
-    x = Tensor(np.array([-4.0, 0.0, 4.0]), requires_grad=True)
+    x = leaf([-4.0, 0.0, 4.0])
     c = x.data > 0
     with np.errstate(invalid="ignore"):
         mg.where(c, mg.sqrt(x), 0).sum().backward()
@@ -310,8 +311,7 @@ def test_the_remedy_of_wheres_docstring_has_finite_and_right_gradients():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_softmax_gives_0_for_minus_inf_with_a_gradient_of_0_and_keeps_nan(dtype):
-    x = Tensor(np.array([[1, -np.inf, 2], [np.nan, 0, 1], [1e30, 0, 1], [-np.inf, -np.inf, 5]],
-                        dtype), requires_grad=True)
+    x = leaf([[1, -np.inf, 2], [np.nan, 0, 1], [1e30, 0, 1], [-np.inf, -np.inf, 5]], dtype)
     y = mg.softmax(x)
     (y * np.arange(3)).sum().backward()
     assert y.data[0, 1] == 0 and np.isclose(y.data[0].sum(), 1) and np.isnan(y.data[1]).all()
@@ -333,7 +333,7 @@ def test_a_bag_is_the_sum_of_its_rows_times_the_dropout_of_ones(p, given):
     results = []
     for compute in (lambda w: mg.embedding_bag(ids, w, p, ours),
                     lambda w: (mg.embedding(ids, w) * kept).sum(-2)):
-        weight = Tensor(table, requires_grad=True)
+        weight = leaf(table)
         (out := compute(weight)).backward(np.cos(np.arange(168)).reshape(4, 6, 7))
         results.append((out.data, weight.grad))
     assert all(np.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(*results))
@@ -344,7 +344,7 @@ def test_a_bag_is_the_sum_of_its_rows_times_the_dropout_of_ones(p, given):
 def test_slopes_that_change_later_change_no_gradient():
     gradients = []
     for later in (1.0, 100.0):
-        slopes, qkv = np.array([0.5, 0.25]), Tensor(np.ones((5, 12)), requires_grad=True)
+        slopes, qkv = np.array([0.5, 0.25]), leaf(np.ones((5, 12)))
         out = mg.self_attention(qkv * np.cos(np.arange(60)).reshape(5, 12), 2, slopes=slopes)
         slopes *= later
         (out * np.sin(np.arange(20)).reshape(5, 4)).sum().backward()

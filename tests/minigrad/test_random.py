@@ -1,4 +1,5 @@
 """What is drawn for one purpose is moved by no other purpose, and by no setting of another."""
+import functools
 import itertools
 
 import numpy as np
@@ -24,6 +25,7 @@ def test_no_two_purposes_and_no_two_seeds_draw_the_same_numbers():
 def draws(small_text, tmp_path_factory):
     """A function of flags, which says what a run of three steps begins with and how far it draws:
     the initial weights, and where the generators of batches and dropout are left."""
+    @functools.cache
     def of(*flags):
         out_dir = tmp_path_factory.mktemp("draws")
         train.main(["--data", str(small_text), "--out_dir", str(out_dir), *TINY,
@@ -34,12 +36,6 @@ def draws(small_text, tmp_path_factory):
         weights = {name: array.tolist() for name, array in first.model.state_dict().items()}
         return {"weights": weights, "batches": state["batches"], "dropout": state["dropout"]}
     return of
-
-
-@pytest.fixture(scope="module")
-def usual(draws):
-    """What a run draws when nothing else is said."""
-    return draws()
 
 
 @pytest.mark.parametrize("flags, moved", [
@@ -54,8 +50,8 @@ def usual(draws):
     ("--n_embd 32", {"weights"}),
     ("--n_layer 2", {"weights", "dropout"}),
     ("--seed 2", {"weights", "batches", "dropout"})])
-def test_a_setting_moves_the_draws_of_its_own_purpose_alone(draws, usual, flags, moved):
-    other = draws(*flags.split())
+def test_a_setting_moves_the_draws_of_its_own_purpose_alone(draws, flags, moved):
+    usual, other = draws(), draws(*flags.split())
     assert {purpose for purpose in usual if other[purpose] != usual[purpose]} == moved
 
 

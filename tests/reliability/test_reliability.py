@@ -7,12 +7,11 @@ import shutil
 
 import pytest
 
-from tests.kit import compiled_only
+from tests.kit import TINY, compiled_only
 from tests.reliability import damage
 from tests.reliability.runs import differences
 
-TINY = ["--n_layer", "1", "--n_head", "2", "--n_embd", "16", "--block_size", "16",
-        "--batch_size", "4", "--ngram_rows", "100", "--threads", "1"]
+TINY = [*TINY, "--recipe", "modern", "--ngram_rows", "100", "--threads", "1"]
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system copies no process")
 
 

@@ -58,8 +58,7 @@ def server(monkeypatch):
 def test_a_good_file_arrives_alone_in_a_fresh_folder(server, tmp_path, capsys, page):
     path = tmp_path / "cache" / "minigrad" / "text.txt"
     download(server.url + page, path, SHA256)
-    assert path.read_bytes() == BODY
-    assert list(path.parent.iterdir()) == [path]
+    assert path.read_bytes() == BODY and list(path.parent.iterdir()) == [path]
     out, err = capsys.readouterr()
     assert "text.txt" in err and out == ""
 
