@@ -289,7 +289,8 @@ def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_change
        r"its tensor's shape and type, float64\[2\], and this is ")
       for g in (np.ones(2, np.float32), np.ones((2, 1)), np.float64(1))),
     (lambda x: np.exp(np.asarray(x)), TypeError, "NumPy cannot differentiate"),
-    (lambda x: Tensor([x, x]), TypeError, None),
+    (lambda x: Tensor([x, x]), TypeError, "NumPy cannot differentiate"),
+    (lambda x: Tensor([None]), TypeError, "a Tensor holds numbers"),
     (lambda x: core.unbroadcast(np.ones(3), (1, 1, 3)), ValueError,
      r"the vjp gave \[3\] for an argument of .* \[1, 1, 3\]")])
 def test_errors_of_the_tensor_name_the_remedy(f, error, says):
