@@ -71,7 +71,7 @@ def measure(title: str, form: str, lines: Iterator[Line], options: argparse.Name
 
 def products(size: Size, torch: ModuleType | None) -> Iterator[Line]:
     """Yield each product with a weight W (P, K) in a step: forward, to the input, to the weight."""
-    N, C = size.tokens, size.channels
+    N, C = size.batch * size.block, size.channels
     rng = np.random.default_rng(0)
     for name, K, P in (("qkv", C, 3 * C), ("out", C, C), ("up", C, 4 * C), ("down", 4 * C, C),
                        ("head", C, VOCABULARY)):

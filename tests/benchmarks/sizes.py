@@ -23,11 +23,6 @@ class Size:
     batch: int
     dropout: float = 0.0
 
-    @property
-    def tokens(self) -> int:
-        """Characters of one step."""
-        return self.batch * self.block
-
     def __str__(self) -> str:
         return (f"{self.layers} layers, {self.heads} heads, {self.channels} channels, "
                 f"block {self.block}, batch {self.batch}, dropout {self.dropout:g}")

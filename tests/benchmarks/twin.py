@@ -117,7 +117,6 @@ class Twin(nn.Module):
             if (value := getattr(config, name)) not in values:
                 raise ValueError(f"of {name} the twin has {', '.join(map(str, values))}; and not "
                                  f"{value}")
-        self.block_size = config.block_size
         self.token_embedding = nn.Embedding(config.vocab_size, C)
         if config.ngrams > 1:
             self.ngram_embedding = NGramEmbedding(config.ngrams, config.ngram_rows, C,
@@ -152,15 +151,6 @@ class Twin(nn.Module):
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, C) -> (B, T, V)."""
         return F.linear(self.norm(x), self.token_embedding.weight)
-
-    @torch.no_grad()
-    def generate(self, ids: torch.Tensor, count: int) -> torch.Tensor:
-        """Ids (B, T) and `count` more, each from the last block_size before it; no cache."""
-        for _ in range(count):
-            logits = self(ids[:, -self.block_size:])[:, -1]
-            drawn = torch.multinomial(F.softmax(logits, dim=-1), num_samples=1)
-            ids = torch.cat([ids, drawn], dim=1)
-        return ids
 
 
 def norm(config: SimpleNamespace) -> nn.Module:
@@ -301,10 +291,15 @@ class PyTorch:
         """To the best weights."""
         self.twin.load_state_dict(self.best)
 
+    @torch.no_grad()
     def generate(self, ids: np.ndarray, count: int) -> None:
-        """Draw `count` characters after ids (B, T)."""
+        """Draw `count` characters after ids (B, T), each from block_size before it; no cache."""
         self.twin.eval()
-        self.twin.generate(torch.from_numpy(ids), count)
+        ids = torch.from_numpy(ids)
+        for _ in range(count):
+            logits = self.twin(ids[:, -self.twin.config.block_size:])[:, -1]
+            drawn = torch.multinomial(F.softmax(logits, dim=-1), num_samples=1)
+            ids = torch.cat([ids, drawn], dim=1)
 
 
 class Pretrained:

@@ -258,10 +258,12 @@ def test_no_grad_records_nothing_in_its_thread_alone_and_ends_with_its_block():
     assert (x * 2).requires_grad and results == [True]
 
 
-def test_constants_make_no_nodes():
+def test_constants_make_no_nodes_and_need_no_vjp():
     x, c = leaf([1.0]), Tensor(np.ones(1))
     assert not (c * 2).requires_grad and (c * x).requires_grad
     assert not (x * 2).detach().requires_grad
+    forgetful = mg.op(lambda x, y: (x * y, (lambda g: g * y,)), register=False)
+    assert forgetful(x, c).requires_grad
 
 
 def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_changes_nor_keeps_it():
@@ -324,11 +326,6 @@ def test_an_op_whose_vjps_are_not_as_agreed_is_refused(vjps, error, says):
         return x + y, vjps
     with pytest.raises(error, match=says):
         wrong(leaf([1.0, 2.0]), leaf([3.0, 4.0])).sum().backward()
-
-
-def test_a_constant_needs_no_vjp():
-    forgetful = mg.op(lambda x, y: (x * y, (lambda g: g * y,)), register=False)
-    assert forgetful(leaf([1.0]), np.ones(1)).requires_grad
 
 
 def test_an_op_is_registered_once(monkeypatch):

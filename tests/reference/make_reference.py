@@ -1,6 +1,6 @@
 """Write transformer.npz: what PyTorch computes, for tests/test_reference.py to compare with.
 
-    python -m tests.reference.make_reference
+    python -m tests.reference.make_reference            with '.[interop]'
 
 The transformer is the benchmarks' twin on PyTorch.  It computes in float64, from inputs that are
 exact in float32, so that one file serves both types.  In the file:
@@ -24,17 +24,12 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
 
 from model import Transformer, TransformerConfig
-
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-except ImportError:
-    raise SystemExit("make_reference.py needs PyTorch: pip install torch") from None
-
-from tests.benchmarks.twin import Twin      # noqa: E402  which needs it too
+from tests.benchmarks.twin import Twin
 
 SIZE = dict(vocab_size=11, block_size=10, n_layer=2, n_head=2, n_embd=8)
 MODELS = {"with bias": TransformerConfig(**SIZE, bias=True),

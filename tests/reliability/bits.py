@@ -153,17 +153,16 @@ def decoders() -> Iterator[tuple[str, Callable]]:
     """Yield the logits after each of some characters, of models that are large enough for threads,
     and too small."""
     modern = dict(position="rotary", norm="rms", qk_norm=True, activation="relu2", ngrams=3)
-    for n_embd in (24, 192):
-        for kind, config in dict(gpt2={}, alibi=dict(position="alibi"), modern=modern).items():
-            for dtype in FLOATS:
-                def decoded(rng, n_embd=n_embd, config=config, dtype=dtype):
-                    model = Transformer(TransformerConfig(60, 40, n_layer=2, n_head=4,
-                                                          n_embd=n_embd, **config), 1, dtype)
-                    ids = rng.integers(60, size=(3, 40))
-                    decoder = Decoder(model, len(ids))
-                    return [decoder.read(ids[:, :20]),
-                            *(decoder.read(ids[:, t:t + 1], t) for t in range(20, 40))]
-                yield f"decode {kind}, {n_embd} channels, {np.dtype(dtype)}", decoded
+    for n_embd, (kind, config), dtype in itertools.product((24, 192), dict(
+            gpt2={}, alibi=dict(position="alibi"), modern=modern).items(), FLOATS):
+        def decoded(rng, n_embd=n_embd, config=config, dtype=dtype):
+            model = Transformer(TransformerConfig(60, 40, n_layer=2, n_head=4, n_embd=n_embd,
+                                                  **config), 1, dtype)
+            ids = rng.integers(60, size=(3, 40))
+            decoder = Decoder(model, len(ids))
+            return [decoder.read(ids[:, :20]),
+                    *(decoder.read(ids[:, t:t + 1], t) for t in range(20, 40))]
+        yield f"decode {kind}, {n_embd} channels, {np.dtype(dtype)}", decoded
 
 
 def every_op() -> Iterator[tuple[str, Callable]]:
