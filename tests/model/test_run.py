@@ -528,6 +528,17 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_
     assert (out_dir / "earlier.1" / "nan.npz").exists() and not (out_dir / "nan.npz").exists()
 
 
+def test_a_run_that_ended_at_a_nan_is_resumed_as_if_without(small_text, tmp_path, monkeypatch):
+    run(small_text, tmp_path / "whole", "--max_iters", "20")
+    with monkeypatch.context() as patch:
+        poison(patch, 14)
+        with pytest.raises(SystemExit, match="the loss of step 14 is nan.*resumes after step 10"):
+            run(small_text, tmp_path / "cut", "--max_iters", "20")
+    resume(tmp_path / "cut")
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert same_arrays(tmp_path / "cut" / "last.npz", tmp_path / "whole" / "last.npz")
+
+
 def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatch):
     flags = ["--max_iters", "20", "--dropout", "0.1", "--on_nan", "skip"]
     with monkeypatch.context() as patch:

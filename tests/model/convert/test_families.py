@@ -3,6 +3,7 @@ part that they lack is named."""
 import dataclasses
 import json
 import pathlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,19 +24,74 @@ LLAMA = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activatio
                           n_kv_head=2, n_inner=11, tied=False)
 
 
+def theirs(name):
+    """What transformers has written of a model: the settings, the tensors, ids and their logits."""
+    start = f"{name}/weights/"
+    return (json.loads(str(REFERENCE[f"{name}/config"])),
+            {key.removeprefix(start): REFERENCE[key] for key in REFERENCE.files
+             if key.startswith(start)},
+            REFERENCE[f"{name}/ids"], REFERENCE[f"{name}/logits"])
+
+
+def ours(said, tensors):
+    """Our configuration and parameters of it, and the layout."""
+    config, family = families.configuration("config.json", said)
+    stored = families.layout(config, family.names, **family.storage)
+    return config, families.our_parameters("", stored, tensors, tensors.__getitem__), stored
+
+
+def difference(name):
+    """Between our logits and theirs, in shares of the largest one."""
+    said, tensors, ids, logits = theirs(name)
+    config, weights, _ = ours(said, tensors)
+    return abs(model_of(config, weights)(ids).data - logits).max() / abs(logits).max()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_are_those_of_transformers_and_tensors_come_back_to_the_bit(name):
-    wrote = {key.removeprefix(f"{name}/"): REFERENCE[key] for key in REFERENCE.files
-             if key.startswith(f"{name}/")}         # what transformers has written of a model
-    tensors = {key.removeprefix("weights/"): a for key, a in wrote.items() if "weights/" in key}
-    config, family = families.configuration("config.json", json.loads(str(wrote["config"])))
-    stored = families.layout(config, family.names, **family.storage)
-    weights = families.our_parameters("", stored, tensors, tensors.__getitem__)
-    logits = model_of(config, weights)(wrote["ids"]).data
-    assert abs(logits - wrote["logits"]).max() < 1e-6 * abs(logits).max()
+    assert difference(name) < 1e-6
+    said, tensors, *_ = theirs(name)
+    _, weights, stored = ours(said, tensors)
     back = families.their_tensors(weights, stored)
     assert back.keys() == tensors.keys()
     assert all(back[key].tobytes() == a.tobytes() for key, a in tensors.items())
+
+
+def changed(change):
+    """A mistaken `layout`, by a change of each parameter's pieces."""
+    real = families.layout
+    return lambda *args, **storage: {name: change(pieces)
+                                     for name, pieces in real(*args, **storage).items()}
+
+
+def swapped(pieces):
+    names = [piece.name for piece in pieces]
+    return [piece._replace(name=name) for piece, name in zip(pieces, names[1::-1] + names[2:])]
+
+
+def reversed_halves(rows, D, real=families.halves):
+    return rows[np.argsort(real(np.arange(len(rows)), D))]
+
+
+def without_epsilon(*args, real=families.configuration):
+    config, family = real(*args)
+    return replace(config, norm_eps=1e-5), family
+
+
+MISTAKES = {
+    "pairs that stay neighbours": ("llama", "halves", lambda rows, D: rows),
+    "pairs that are reordered the wrong way": ("arcee", "halves", reversed_halves),
+    "weights that are not transposed": ("gpt2", "layout", changed(lambda pieces: [
+        p._replace(transposed=p.transposed and p.shape[0] != p.shape[1]) for p in pieces])),
+    "keys before queries": ("arcee", "layout", changed(swapped)),
+    "an epsilon that is lost": ("gpt2", "configuration", without_epsilon),
+    "a rotary base that is lost": ("llama", "rotary_base", lambda *args: 10_000.0)}
+
+
+@pytest.mark.parametrize("name, function, mistaken", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_the_conversion_is_seen_in_the_logits(monkeypatch, name, function, mistaken):
+    monkeypatch.setattr(families, function, mistaken)
+    assert difference(name) > 1e-3
 
 
 @pytest.mark.parametrize("options, family", [

@@ -1,4 +1,4 @@
-"""Ranks come to the losses, gradients and weights of one process."""
+"""Ranks come to the losses, gradients and weights of one process, and wrong means are noticed."""
 import functools
 from types import SimpleNamespace
 
@@ -13,9 +13,10 @@ from model.settings import Settings
 from tests.model.ranks import together
 
 
-def on(size, name, at_most):
-    """Parameters of a test of a run of so many ranks, which is taken meanwhile."""
-    return pytest.param(name, at_most, id=f"{name}-{size}", marks=[
+def on(size, *values):
+    """Parameters of a test of the runs of so many ranks, which are taken meanwhile."""
+    name = getattr(values[0], "__name__", values[0])
+    return pytest.param(*values, id=f"{name}-{size}", marks=[
         pytest.mark.needs("mpi"),
         pytest.mark.meanwhile("-m", "tests.model.ranks.together", str(size), "FOLDER")])
 
@@ -35,17 +36,26 @@ def results_in(path):
 
 
 @functools.cache
-def alone(name):
-    return together.results_of(name, Ranks())
+def alone(name, steps=together.STEPS):
+    return together.results_of(name, Ranks(), steps)
+
+
+def furthest(name, found, expected):
+    """The largest difference of any number."""
+    return max(abs(found[f"{name}/{key}"] - a).max() for key, a in expected.items())
 
 
 @pytest.mark.parametrize("name, at_most", [
     *[on(size, name, 1e-12) for name in ("gpt2", "modern") for size in (2, 3, 4)],
     *[on(size, "float32", 1e-4) for size in (2, 3)], *[on(size, "exact", 0) for size in (2, 3)]])
 def test_losses_gradients_and_weights_are_those_of_one_process(by_ranks, name, at_most):
-    expected = alone(name)
-    assert len(expected["losses"]) == (10 if name == "exact" else together.STEPS)
-    assert max(abs(by_ranks[f"{name}/{key}"] - a).max() for key, a in expected.items()) <= at_most
+    assert len(alone(name)["losses"]) == (10 if name == "exact" else together.STEPS)
+    assert furthest(name, by_ranks, alone(name)) <= at_most
+
+
+@pytest.mark.parametrize("wrong", [on(size, wrong) for size in (2, 3) for wrong in together.WRONG])
+def test_a_wrong_mean_is_noticed(by_ranks, wrong):
+    assert furthest(wrong.__name__, by_ranks, alone("gpt2", 5)) > 1e-5
 
 
 def test_a_process_alone_takes_its_batches_and_gradients_as_they_are():

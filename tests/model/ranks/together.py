@@ -6,13 +6,17 @@ FOLDER/3.npz:
 import hashlib
 import itertools
 import sys
+from unittest import mock
 
 import numpy as np
 
 import data
+import minigrad as mg
 import train
 from model import Transformer
 from model.processes import Ranks, join, launched
+from model.ranks import mpi
+from model.ranks.mean import OverRanks, RowsFrom
 from model.run import Run, optimizer_of
 from model.settings import RECIPES, Settings
 from tests.model.ranks.mpiexec import ranks as in_ranks
@@ -53,6 +57,43 @@ def results_of(name: str, ranks: Ranks, steps: int = STEPS) -> dict[str, np.ndar
             **{f"{kind} of {names[id(p)]}": a for kind, p, a in optimizer.state()}}
 
 
+class MeanOfMeans(OverRanks):
+    def __init__(self, ranks, *of):
+        super().__init__(ranks, *of)
+        self.weight = 1 / ranks.size
+
+
+class CountedTwice(OverRanks):
+    def __init__(self, ranks, *of):
+        super().__init__(ranks, *of)
+        self.weight *= 1 + (ranks.number == 1)
+
+
+class DropoutByOwnRow(OverRanks):
+    def rows(self, batches, rng):
+        return ((x, y, RowsFrom(rows, 0)) for x, y, rows in super().rows(batches, rng))
+
+
+class ClippedBefore(OverRanks):
+    def average_gradients(self):
+        mg.clip_grad_norm_(self.parameters, 0.1)
+        super().average_gradients()
+
+
+class LeftOut(OverRanks):
+    def __init__(self, ranks, parameters, batch_size):
+        super().__init__(ranks, parameters[:-1], batch_size)
+
+
+class LossOfOwnRows(OverRanks):
+    def average_loss(self, loss):
+        super().average_loss(loss)
+        return loss
+
+
+WRONG = MeanOfMeans, CountedTwice, DropoutByOwnRow, ClippedBefore, LeftOut, LossOfOwnRows
+
+
 def main(size: str, folder: str) -> None:
     """The command, which starts itself in ranks."""
     if launched() is None:
@@ -70,6 +111,10 @@ def main(size: str, folder: str) -> None:
             found |= {f"{name}/{key}": a for key, a in results.items()}
             again = results_of(name, ranks, steps=5)["losses"]
             assert np.array_equal(again, results["losses"][:5]), f"{name} differs the second time"
+        for wrong in WRONG if ranks.size <= 3 else ():
+            with mock.patch.object(mpi, "OverRanks", wrong):
+                found |= {f"{wrong.__name__}/{key}": a
+                          for key, a in results_of("gpt2", ranks, steps=5).items()}
         if ranks.first:
             np.savez(f"{folder}/{size}.npz", **found)
 
