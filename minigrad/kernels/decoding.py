@@ -158,8 +158,7 @@ def draw_and_embed(part, parts, step, t, T, weights, cache, draw, scratch):
             cache.ids[b, t] = draw_one(scratch.logits[b, :V], draw.u[b, step - 1], scratch.p[b],
                                        draw.temperature, draw.kept, draw.top_p)
         for i in range(T if step == 0 or step < draw.u.shape[1] else 0):
-            embed(cache.ids[b], t + i, weights.tokens, weights.ngrams, cache.positions,
-                  scratch.rows[b], scratch.x[b * T + i])
+            embed(cache.ids[b], t + i, weights, cache, scratch.rows[b], scratch.x[b * T + i])
 
 
 @serial
@@ -217,13 +216,14 @@ def project(a, packed, c, c_at, bias, part, parts):
 
 
 @serial
-def embed(ids, s, tokens, ngrams, positions, rows, x):
+def embed(ids, s, weights, cache, rows, x):
     """Write the input of the first block for the character at position s, summed as the model's
     `embed` sums it."""
+    tokens, positions = weights.tokens, cache.positions
     x[:] = 0
-    rows_at(ids, s, len(ngrams), rows)
+    rows_at(ids, s, len(weights.ngrams), rows)
     for i in range(rows.size):
-        add_row(ngrams[rows[i]], x)
+        add_row(weights.ngrams[rows[i]], x)
     panel, column = ids[s] // tokens.shape[2], ids[s] % tokens.shape[2]
     for c in range(x.size):
         x[c] += tokens[panel, c, column]

@@ -19,7 +19,7 @@ import operator
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import get_or_insert_function
+from numba.core.cgutils import alloca_once, get_or_insert_function
 from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
@@ -97,23 +97,19 @@ def load(typingctx, row, at, beyond):
     def codegen(context, builder, signature, values):
         align = row.dtype.bitwidth // 8
         vector, place, left = _rest(context, builder, signature, values)
+        taken = alloca_once(builder, vector)
         with builder.if_else(_fits(builder, left)) as (whole, part):
             with whole:
-                loaded = builder.load(place, align=align)
-                after_whole = builder.block
+                builder.store(builder.load(place, align=align), taken)
             with part:
                 mask = _first(builder, left)
                 fill = context.cast(builder, values[2], signature.args[2], row.dtype)
                 masked_load = get_or_insert_function(builder.module, ir.FunctionType(
                     vector, [place.type, _i32, mask.type, vector]),
                     f"llvm.masked.load.{_suffix(vector)}.p0")
-                masked = builder.call(masked_load, [place, _i32(align), mask,
-                                                    spread_value(builder, fill, vector)])
-                after_part = builder.block
-        taken = builder.phi(vector)
-        taken.add_incoming(loaded, after_whole)
-        taken.add_incoming(masked, after_part)
-        return taken
+                fill = spread_value(builder, fill, vector)
+                builder.store(builder.call(masked_load, [place, _i32(align), mask, fill]), taken)
+        return builder.load(taken)
     return Lanes(row.dtype)(row, types.intp, beyond), codegen
 
 

@@ -73,22 +73,16 @@ def test_every_number_is_in_the_share_of_one_thread(size, dtype):
 
 @on_many
 def test_workers_that_find_nothing_sleep_ever_longer_and_wake_to_run_parts(monkeypatch):
-    x, slept = np.arange(1e6), []     # a kernel of a millisecond
+    x, slept, deadline = np.arange(1e6), [], time.monotonic() + 60
+    monkeypatch.setattr(workers, "time", SimpleNamespace(
+        sleep=lambda seconds: (slept.append(seconds), time.sleep(seconds))))
     threads.count()
-
-    def sleep(seconds):
-        slept.append(seconds)
-        time.sleep(seconds)
-    monkeypatch.setattr(workers, "time", SimpleNamespace(sleep=sleep))
-    deadline = time.monotonic() + 60
     while workers.LONGEST not in slept:
         assert time.monotonic() < deadline
-        time.sleep(workers.LONGEST)
     slept.clear()
     while workers.SHORTEST not in slept:        # a worker has run a part
         assert time.monotonic() < deadline
-        noted = np.zeros((2, x.size))
-        note_kernel(x, noted, 1.0, True, 100)
+        note_kernel(x, noted := np.zeros((2, x.size)), 1.0, True, 100)
         assert np.array_equal(noted[1], -x)
 
 
