@@ -110,11 +110,11 @@ def as_array(x: object) -> np.ndarray:
     return x.data if isinstance(x, Tensor) else np.asarray(x)
 
 
-def agree(a: Outcome, b: Outcome, name: str) -> bool:
+def agree(a: Outcome, b: Outcome, name: str, by_text: bool = False) -> bool:
     """Whether two outcomes have the same numbers, up to rounding, or fail alike."""
     a, b = a.numbers[name], b.numbers[name]
     if isinstance(a, BaseException) or isinstance(b, BaseException):
-        return type(a) is type(b)
+        return type(a) is type(b) and (not by_text or str(a) == str(b))
     return len(a) == len(b) and all(map(same, a, b))
 
 
@@ -143,14 +143,15 @@ def find_mistakes(exercise: Exercise, answers: list[Outcome], names: Sequence[st
     names; () if none do."""
     names = ["value", *(name for name in names if name != "value")]
     values = [answer.numbers["value"] for answer in answers]
-    values = [value for value in values if isinstance(value, list)]
-    if not values:                          # an error in every case may have any cause
-        return ()
-    finite = all(np.isfinite(x).any() for value in values for x in value)
+    finite = all(np.isfinite(x).any() for value in values if isinstance(value, list)
+                 for x in value)
+    only_errors = all(isinstance(answer.numbers[name], BaseException) or agree(
+        answer, outcome_of_ours(exercise, (), i), name)
+        for i, answer in enumerate(answers) for name in names)      # these may have any cause
     pairs = itertools.combinations(exercise.mistakes, 2) if finite else []      # or all are nan
     for mistakes in [*zip(exercise.mistakes), *pairs]:
-        with contextlib.suppress(LookupError):
-            if all(agree(answer, outcome_of_ours(exercise, mistakes, i, len(names) > 1), name)
-                   for i, answer in enumerate(answers) for name in names):
+        with contextlib.suppress(LookupError, SyntaxError):      # not to be made together
+            if all(agree(answer, outcome_of_ours(exercise, mistakes, i, len(names) > 1), name,
+                         only_errors) for i, answer in enumerate(answers) for name in names):
                 return mistakes
     return ()

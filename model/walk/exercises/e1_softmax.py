@@ -64,6 +64,7 @@ MISTAKES = {
     "The gradient has only the terms with i = j; add those with i != j.": {BACK: "y * g * (1 - y)"},
     "The second term of the gradient is a sum, not a mean; y weights it.": {"y).sum(": "y).mean("},
     "The second term of the gradient sums g without its weights y.": {"(g * y).sum": "g.sum"},
+    "The second term of the gradient sums y without g.": {"(g * y).sum": "y.sum"},
     "The second term of the gradient sums over all rows; take each alone.": {TERM: "(g * y).sum()"},
     "The second term of the gradient sums columns; sum rows.": {"y).sum(axis=-1": "y).sum(axis=0"},
     "The second term of the gradient has lost its axis: keepdims.": {TERM: "(g * y).sum(axis=-1)"},
@@ -72,8 +73,6 @@ MISTAKES = {
     "The gradient has the wrong sign.": {BACK: f"-{BACK}"},
     "The gradient is not multiplied by y at the end.": {"y * (g - ": "(g - "},
     "The gradient uses the scores x where the shares y belong.": {BACK: BACK.replace("y", "x")},
-    "The gradient uses the exponentials; use the shares, divided by the sum.":
-        {BACK: BACK.replace("y)", "e)").replace("y *", "e *")},
     "This is the gradient of log-softmax.": {BACK: "g - y * g.sum(axis=-1, keepdims=True)"},
     "The gradient is g as it came: the derivative of softmax is missing.": {BACK: "g"},
     "The gradient forgets g: multiply by it (the chain rule).": {BACK: "y * (1 - y) + 0 * g"},
@@ -91,8 +90,6 @@ MISTAKES = {
     "The scores are divided by their sum: exp is missing.": {f"np.exp(x - {TOP})": "1.0 * x"},
     "The scores are clipped, so those beyond it become equal; subtract the largest instead.":
         {"    e =": "    x = np.clip(x, -50, 50)\n    e ="},
-    "The scores are divided by sqrt(C).  Attention does that, with sqrt(D); softmax does not.":
-        {"    e =": "    x = x / np.sqrt(x.shape[-1])\n    e ="},
     "This is softmax of |x|: keep the signs.": {"    e =": "    x = np.abs(x)\n    e ="},
     "This is softmax of -x: the lowest score gets most.": {"    e =": "    x = -x\n    e ="},
     "The powers have the base 2; softmax has powers of e, np.exp.": {"np.exp(": "np.exp2("},

@@ -67,13 +67,14 @@ LOSS, BACK = f"-{OF_TARGETS}.mean()", "(np.exp(log_p) - one_hot)"
 MISTAKES = {
     "The gradient lacks the factor 1/B: the loss is a mean over the rows.": {"* g / B": "* g"},
     "The gradient lacks the one-hot part: 1 is subtracted at the target.": {" - one_hot)": ")"},
+    "1 is subtracted everywhere, not at the target.": {"one_hot[rows, targets] =": "one_hot[:] ="},
     "The gradient has the one-hot part alone; the probabilities are missing.": {BACK: "-one_hot"},
-    "Only the probabilities are divided by B in the gradient, and not the one-hot part.":
-        {f"{BACK} * g / B": "np.exp(log_p) * g / B - one_hot * g"},
     "The gradient has the wrong sign: it is probabilities minus one-hot.": {BACK: f"-{BACK}"},
     "The gradient is divided by V; divide by B, the number of rows.":
         {"* g / B": "* g / log_p.shape[-1]"},
     "The gradient is divided by B V; the mean is over the B rows.": {"* g / B": "* g / log_p.size"},
+    "The gradient is divided by B twice.": {"* g / B": "* g / B / B"},
+    "The gradient has exp without the sum.": {"log_p) - one": "shifted) - one"},
     "The gradient forgets g, with which it is multiplied.": {"* g / B": "/ B"},
     "The gradient uses log p where the probability p belongs.": {BACK: "(log_p - one_hot)"},
     "The gradient uses the logits where the probabilities belong.": {BACK: "(logits - one_hot)"},
@@ -89,14 +90,11 @@ MISTAKES = {
     "The loss lacks its minus sign: log p is negative.": {"return -": "return "},
     "The logarithm has the base 2; take the natural one, np.log.": {LOSS: f"{LOSS} / np.log(2)"},
     "The logarithm of the sum has the base 2; take the natural one, np.log.": {"np.log": "np.log2"},
-    "The mean is of the probabilities: log is missing.": {LOSS: f"np.exp({OF_TARGETS}).mean()"},
+    "The mean is of the probabilities: log is missing.": {LOSS: f"-np.exp({OF_TARGETS}).mean()"},
     "This is the logarithm of the mean probability; take the mean of the logarithms.":
         {LOSS: f"-np.log(np.exp({OF_TARGETS}).mean())"},
     "This is the perplexity, exp(loss); return the loss.": {LOSS: f"np.exp({LOSS})"},
     "The most probable characters count, not the targets.": {LOSS: "-log_p.max(axis=-1).mean()"},
-    "The other characters have terms in the loss too (binary cross-entropy); take the target's.":
-        {OF_TARGETS: "np.where(np.eye(log_p.shape[-1])[targets], log_p, "
-                     "np.log1p(-np.exp(log_p))).sum(axis=-1)"},
     "The targets are shifted by one: row b has that of b + 1.":
         {OF_TARGETS: "log_p[rows, np.roll(targets, -1)]"},
     "The targets are shifted by one: row b has that of b - 1.":

@@ -71,7 +71,6 @@ MISTAKES = {
     "The scores are multiplied by sqrt(D); divide by it.": {"/ math.sqrt(D)": "* math.sqrt(D)"},
     "The weights are divided by sqrt(D) after the softmax; divide the scores before it.":
         {" / math.sqrt(D)": "", MIXED: f"{MIXED} / math.sqrt(D)"},
-    "The weights are once more divided by sqrt(D).": {MIXED: f"{MIXED} / math.sqrt(D)"},
     "The scores are clipped, so those beyond the limit become equal; mg.softmax takes any size.":
         {HIDDEN: HIDDEN.replace("scores", "mg.maximum(-50.0, -mg.maximum(-50.0, -scores))")},
     "There is no mask: every word sees the words after it.": {HIDDEN: "scores"},
@@ -97,6 +96,7 @@ MISTAKES = {
     "The mask is added after the softmax, so outputs are nan or infinite; mask the scores before.":
         {WEIGHTS: "mg.softmax(scores) + np.where(future, -math.inf, 0.0)"},
     "Softmax runs down the columns; it belongs along each row.": {HIDDEN: f"{HIDDEN}, axis=-2"},
+    "Softmax runs over axis 0; it belongs along the last.": {HIDDEN: f"{HIDDEN}, axis=0"},
     "Softmax is applied twice.": {WEIGHTS: f"mg.softmax({WEIGHTS})"},
     "The softmax is missing: scores weight the values.": {WEIGHTS: "mg.where(future, 0.0, scores)"},
     "These are the logarithms of the weights; take mg.softmax.": {"mg.softmax": "mg.log_softmax"},

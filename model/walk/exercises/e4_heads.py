@@ -96,6 +96,7 @@ MISTAKES = {
         {HEAD: "causal_head(x, *mg.split(w_qkv[:, 3 * h * D:3 * (h + 1) * D], 3, axis=1))"},
     "The matrices are transposed, as PyTorch's layers have them; here it is x @ w.":
         {"mg.split(w_qkv, 3, axis=1)": "(w.T for w in mg.split(w_qkv, 3, axis=1))"},
+    "heads and D are exchanged.": {"    D = ": "    heads = x.shape[-1] // heads\n    D = "},
     "The output matrix is missing.": {" @ w_out": ""},
     "The output matrix is transposed.": {"@ w_out": "@ w_out.T"},
     "The input is added to the output; only a block does that.": {"@ w_out": "@ w_out + x"},
@@ -106,8 +107,6 @@ MISTAKES = {
     "The heads are joined by a reshape of (..., H, T, D) alone; swap to (..., T, H, D) before it.":
         {JOINED: "mg.stack(mixed, axis=-3).reshape(x.shape)"},
     "The heads are split by a reshape alone; swap (..., T, H, D) after it.": {HEAD: BY_RESHAPE},
-    "The last two axes of the heads are exchanged once more before they are joined.":
-        {JOINED: "mg.stack(mixed, axis=-3).swapaxes(-1, -2).reshape(x.shape)"},
     "Heads attend to each other within a word: swap words and heads, to (..., H, T, D), before.":
         {JOINED: "attend(x, (query, key, value), x.shape[-2], heads, D).reshape(x.shape)"},
     "The scores are divided by sqrt(D) twice: once here and once in causal_head.":

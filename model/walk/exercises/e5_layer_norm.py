@@ -78,13 +78,14 @@ MISTAKES = {
         {VARIANCE: "x.var(axis=-1, keepdims=True, ddof=1)"},
     "The variance is a sum of squares; it should be their mean.": {VARIANCE: f"x.size * {VARIANCE} "
                                                                    "/ mean.size"},
+    "The variance is of all rows; each has its own.": {VARIANCE: "((x - mean) ** 2).mean()"},
     "The variance is the mean of x^2; it should be that of (x - mean)^2.": OF_SQUARES,
     "This is the RMS norm: the mean should be subtracted.": OF_SQUARES | {"(x - mean) /": "x /"},
     "The rows are divided by their mean absolute deviation; take the root of the variance.":
         {VARIANCE: "np.abs(x - mean).mean(axis=-1, keepdims=True) ** 2"},
     "The root is taken twice: x.std is the root of the variance.": {".var": ".std"},
     "eps is missing: a row of equal numbers becomes 0 / 0.": {" + eps": ""},
-    "eps is added after the root; add it to the variance.": {STD: f"np.sqrt({VARIANCE}) + eps"},
+    "eps is added after the root; add it to the variance.": {" + eps)": ") + eps"},
     "The root is kept above eps; add eps to the variance.": {STD: f"np.maximum({STD[:-7]}), eps)"},
     "eps is not the argument but always 1e-5.": {"+ eps": "+ 1e-5"},
     "The rows are divided by the variance; it should be its square root.": {"np.sqrt(": "("},

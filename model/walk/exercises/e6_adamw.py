@@ -67,10 +67,6 @@ MISTAKES = {
         {"beta1 ** t": "beta1 * t", "beta2 ** t": "beta2 * t"},
     "The correction is by 1 - beta without the power t, so it is right at the first step only.":
         {"beta1 ** t": "beta1", "beta2 ** t": "beta2"},
-    "The correction is by (1 - beta)^t; it should be by 1 - beta^t.":
-        {M_HAT: "m / (1 - beta1) ** t", V_HAT: "v / (1 - beta2) ** t"},
-    "The correction multiplies by 1 - beta^t; divide by it.":
-        {M_HAT: "m * (1 - beta1 ** t)", V_HAT: "v * (1 - beta2 ** t)"},
     "beta1 and beta2 are exchanged in the correction: beta1 belongs to m, beta2 to v.":
         {"m / (1 - beta1": "m / (1 - beta2", "v / (1 - beta2": "v / (1 - beta1"},
     "The corrected m and v are returned; return m and v.": {"new, m, v": "new, m_hat, v_hat"},
@@ -91,7 +87,6 @@ MISTAKES = {
     "The root of v is missing: divide by sqrt(v_hat) + eps.": {"np.sqrt(v_hat)": "v_hat"},
     "v averages the gradient; it should average its square.": {"g ** 2": "g"},
     "v averages the size of the gradient; it should average its square.": {"g ** 2": "abs(g)"},
-    "v averages the square of m; it should average that of the gradient.": {"g ** 2": "m ** 2"},
     "The gradient is clipped.": {f"m = {M}": f"g = g.clip(-1, 1)\n    m = {M}"},
     "The gradient is subtracted in m; add it.": {"m + (1": "m - (1"},
     "The gradient enters m without its factor 1 - beta1.": {"(1 - beta1) * g": "g"},

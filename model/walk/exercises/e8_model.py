@@ -81,8 +81,6 @@ MISTAKES = {
     "Every position gets the row of position 0.": {ROWS: 'w["positions"][0]'},
     "The positions are the last rows of the table; take the first.": {"[:T]": "[-T:]"},
     "The positions run backwards: position 0 is the first character's.": {"[:T]": "[:T][::-1]"},
-    "The positions begin with row 1; the first is row 0.":
-        {ROWS: 'w["positions"][np.minimum(np.arange(T) + 1, len(w["positions"]) - 1)]'},
     "The positions are rows 1 to T; take the first T rows, from row 0.": {"[:T]": "[1:T + 1]"},
     "All rows of the table of positions are taken; take the first T.": {"[:T]": ""},
     "The positions multiply the rows of the characters; add them.": {PLACED: f" * {ROWS}"},
@@ -111,7 +109,6 @@ MISTAKES = {
     "These are probabilities; return logits, without softmax.": {LOGITS: f"mg.softmax({LOGITS})"},
     "These are log-probabilities; return the logits.": {LOGITS: f"mg.log_softmax({LOGITS})"},
     "The logits are bent by the GELU; they are a plain product.": {LOGITS: f"mg.gelu({LOGITS})"},
-    "The logits are divided by sqrt(C).": {LOGITS: f"{LOGITS} / x.shape[-1] ** 0.5"},
     "These are logits at the last position alone.": {LOGITS: f"({LOGITS})[..., -1, :]"},
     "No gradient reaches the characters, read as arrays.": {'"tokens"])': '"tokens"].data)'},
     "No gradient reaches the positions, read as arrays (.data).": {ROWS: 'w["positions"].data[:T]'},
