@@ -148,7 +148,7 @@ def find_mistakes(exercise: Exercise, answers: list[Outcome], names: Sequence[st
     only_errors = all(isinstance(answer.numbers[name], BaseException) or agree(
         answer, outcome_of_ours(exercise, (), i), name)
         for i, answer in enumerate(answers) for name in names)      # these may have any cause
-    pairs = itertools.combinations(exercise.mistakes, 2) if finite else []      # or all are nan
+    pairs = itertools.combinations(exercise.mistakes, 2) if finite and not only_errors else []
     for mistakes in [*zip(exercise.mistakes), *pairs]:
         with contextlib.suppress(LookupError, SyntaxError):      # not to be made together
             if all(agree(answer, outcome_of_ours(exercise, mistakes, i, len(names) > 1), name,

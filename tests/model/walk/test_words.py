@@ -92,3 +92,9 @@ def test_a_gradient_of_the_wrong_shape_is_blamed_alone(said):
     assert answer.startswith("The gradient by bias has shape [2, 1] for ")
     (answer,) = said("layer_norm", solved("layer_norm").replace("g.sum(axis=rows)", "g.sum()"))
     assert answer.startswith("The gradient of the bias is one number")
+
+
+def test_errors_in_most_cases_are_no_reason_to_name_a_mistake(said):
+    (answer,) = said("multi_head", solved("multi_head").replace(
+        "mg.concatenate(mixed, axis=-1)", "sum(mixed) / heads"))
+    assert answer.startswith("The value cannot be made for ")
