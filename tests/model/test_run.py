@@ -338,10 +338,10 @@ def test_an_earlier_run_is_set_aside_and_not_lost(small_text, tmp_path, capsys):
 
 def test_what_could_not_be_loaded_ends_a_run(small_text, out_dir, capsys, monkeypatch):
     before = contents(out_dir)
-    monkeypatch.setattr(State, "saved", lambda state: "no object")
+    monkeypatch.setattr(State, "saved", lambda state: {"x": object()})
     monkeypatch.setattr(mg.AdamW, "step", None)
     line = refused(capsys, "--data", str(small_text), "--out_dir", str(out_dir), *TINY)
-    assert "no checkpoint is written, as it could not be loaded again: its record" in line
+    assert "no checkpoint is written, as it could not be loaded again: descriptor" in line
     assert contents(out_dir) == before
 
 
