@@ -57,16 +57,11 @@ def show(found: list[dict], options: argparse.Namespace, report: Report) -> None
 
 
 def draw(axes, rows: list[list]) -> None:
-    """Draw both losses of each text over its passes."""
+    """Draw both losses of each text in a row of its own, by the passes over it."""
     names, passes, _, _, ruled, usual, _ = zip(*rows)
-    for label, losses, colour in ("with the rule", ruled, COLOURS[0]), ("without it", usual,
-                                                                        COLOURS[1]):
-        axes.plot(passes, losses, "o", color=colour, label=label)
-    for at, low, high, name in zip(passes, ruled, usual, names):
-        axes.plot([at, at], [low, high], color=GREY, linewidth=0.8, zorder=0)
-        axes.annotate(name, (at, max(low, high)), (0, 6), textcoords="offset points", ha="center",
-                      fontsize=8, color=GREY)
-    axes.set_xscale("log")
-    axes.margins(0.15, 0.2)
-    axes.set_xlabel("passes over the text (log scale)")
-    axes.set_ylabel("validation loss, nats per character")
+    places = range(len(rows))
+    axes.hlines(places, ruled, usual, color=GREY, linewidth=1.5, zorder=0)
+    axes.plot(usual, places, "o", color=COLOURS[1], label="without it")
+    axes.plot(ruled, places, "o", color=COLOURS[0], label="with the rule")
+    axes.set_yticks(places, [f"{name}, {n:.2g} passes" for name, n in zip(names, passes)])
+    axes.set_xlabel("validation loss, nats per character")
