@@ -36,7 +36,7 @@ __all__ = ["add_rows", "adamw", "attention", "attention_vjp", "cross_entropy", "
            "sum_rows", "swiglu", "swiglu_vjp"]
 
 ANSWERS = {compiled.announce: compiling.announce, compiled.compile_ahead: ahead.compile_ahead,
-           compiled.seconds_compiling: lambda: compiling.seconds,
+           compiled.seconds_compiling: compiling.seconds_compiling,
            compiled.set_threads: numba.set_num_threads, compiled.thread_count: threads.count,
            compiled.thread_limit: threads.limit, compiled.version: lambda: numba.__version__}
 

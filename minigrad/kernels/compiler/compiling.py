@@ -239,6 +239,11 @@ def rows(x: np.ndarray) -> np.ndarray:
     return dense(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
+def seconds_compiling() -> float:
+    """Return the seconds that this process has spent on compiling and loading kernels."""
+    return seconds
+
+
 def announce(label: str | None, file: TextIO | None = None) -> None:
     """Print a line that begins with `label`, once, when kernels must be compiled that are not on
     disk; without a label print none."""

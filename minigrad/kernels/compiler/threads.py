@@ -23,7 +23,8 @@ def count() -> int:
     if most == 1:
         return 1
     count = min(numba.get_num_threads(), most)
-    workers.start(count - 1)
+    if workers.started < count - 1:
+        workers.start(count - 1)
     return count
 
 
