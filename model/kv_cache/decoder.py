@@ -15,18 +15,11 @@ from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_pa
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
 from model.command import any_of, unknown_options
-from model.transformer import TRAINING, Transformer
+from model.kv_cache import OPTIONS
+from model.transformer import Transformer
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
 ROOM = 512          # characters for which there is memory from the beginning
-# The options of TransformerConfig that a Decoder computes, or finds in the weights, or that shape
-# training alone.  Add a new option only when `Decoder` and its kernel compute it.
-OPTIONS = dict.fromkeys("""
-    vocab_size block_size n_layer n_head n_embd bias n_kv_head qk_norm zero_init ngrams ngram_rows
-    norm_eps n_inner attention_bias mlp_bias rotary_base tied""".split() + [*TRAINING])
-OPTIONS |= {"position": ("learned", "sinusoidal", "rotary", "alibi", "none"),
-            "norm": ("layer", "rms", "rms_gain"),
-            "activation": ("gelu", "gelu_tanh", "relu2", "swiglu")}
 
 
 def decoder_of(model: Transformer, batch: int = 1) -> "Decoder | None":

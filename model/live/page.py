@@ -15,11 +15,12 @@ from model.attention import MultiHeadAttention
 from model.checkpoint import Checkpoint
 from model.command import any_of, unknown_options
 from model.layers import MLP
+from model.kv_cache import OPTIONS
 from model.live import counts, weights
 from model.look.page import about, shown
 from model.look.shell import shell
 from model.score.text import text_losses, training_text
-from model.transformer import TRAINING, Block, Transformer
+from model.transformer import Block, Transformer
 
 STATIC = pathlib.Path(__file__).with_name("static")
 FILES = ["lists.js", *(str(STATIC / name) for name in (
@@ -29,14 +30,6 @@ NAV = {"text": "Type", "parts": "Take apart", "why": "Why", "write": "Write", "e
 LARGEST = 30_000_000        # bytes of a page
 MEASURED = 50_000           # ids of the validation text on which the cost of rounding is measured
 NEUTRAL = " \n"             # what stands in for a character, and for itself the next one
-# The options of TransformerConfig that static/engine.js computes, or that shape training alone.
-# Add a new option only when it does.
-OPTIONS = dict.fromkeys("""
-    vocab_size block_size n_layer n_head n_embd bias n_kv_head qk_norm zero_init ngrams ngram_rows
-    norm_eps n_inner attention_bias mlp_bias rotary_base tied""".split() + [*TRAINING])
-OPTIONS |= {"position": ("learned", "sinusoidal", "rotary", "alibi", "none"),
-            "norm": ("layer", "rms", "rms_gain"),
-            "activation": ("gelu", "gelu_tanh", "relu2", "swiglu")}
 # What the page shows side by side: a name in static/engine.js, and the Python that it mirrors.
 SOURCES = {"Transformer": (Transformer.states, Transformer.embed, Transformer.output),
            "Block": (Block,), "MultiHeadAttention": (
@@ -77,8 +70,7 @@ def html(checkpoint: Checkpoint, text: str, out_dir: pathlib.Path) -> str:
     facts = {
         "about": [*about(checkpoint, out_dir),
                   ("rounding costs", rounding_cost(model, known["val"]))],
-        "config": {"kv_heads": config.kv_heads, "d_head": config.d_head,
-                   **{name: getattr(config, name) for name in OPTIONS}},
+        "config": {"kv_heads": config.kv_heads, "d_head": config.d_head, **vars(config)},
         "tensors": tensors,
         "characters": list(tokenizer.vocabulary),
         "vocabulary": [shown(c) for c in tokenizer.vocabulary],

@@ -97,10 +97,7 @@ function ngramRows(ids, t, n, count) {
   return rows;
 }
 
-function lossOf(logits, id) {
-  const top = Math.max(...logits);
-  return top + Math.log(logits.reduce((sum, x) => sum + Math.exp(x - top), 0)) - logits[id];
-}
+const lossOf = (logits, id) => -Math.log(softmax(Float64Array.from(logits))[id]);
 
 /** What a window of text has left behind: its ids, and for each block what it read and made. */
 class Cache {

@@ -9,28 +9,27 @@ function save(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(href), 1000);
 }
 
-/** Save a picture.  Its text is escaped, so that no character of it is read as SVG. */
-function saveSvg(name, width, height, parts) {
-  save(`${name}.svg`, "image/svg+xml", `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${
-    width} ${height}" font-family="monospace" font-size="8">\n${parts.join("\n")}\n</svg>\n`);
+function saveSvg(name, width, height, shapes) {
+  const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, "font-family": "monospace",
+    "font-size": 8 }, ...shapes);
+  save(`${name}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(svg));
 }
 
-const rect = (x, y, width, height, fill, title) => `<rect x="${x}" y="${y}" width="${
-  width}" height="${height}" fill="${fill}"><title>${title}</title></rect>`;
-const text = (x, y, words) => `<text x="${x}" y="${y}">${
-  words.replace(/[&<>]/g, (c) => `&#${c.charCodeAt(0)};`)}</text>`;
+const rect = (x, y, width, height, fill, title) => make("rect", { x, y, width, height, fill },
+  make("title", {}, title));
+const words = (x, y, text) => make("text", { x, y }, text);
 
 /** The chosen head: a square for each weight, with the characters along both sides. */
 function saveMap() {
   const T = seen.length, side = CELL * T, shares = weightsOf(state.layer, state.head, 0, T);
-  const parts = seen.flatMap((id, i) => [text(2, CELL * i + 8, symbol(id)),
-    text(CELL * i + 14, side + 9, symbol(id))]);
+  const shapes = seen.flatMap((id, i) => [words(2, CELL * i + 8, symbol(id)),
+    words(CELL * i + 14, side + 9, symbol(id))]);
   shares.forEach((share, i) => {
     const [row, column] = [Math.floor(i / T), i % T], colour = css(shadeOfWeight(share));
     if (column > row) return;
-    parts.push(rect(CELL * column + 12, CELL * row, CELL, CELL, colour, share.toFixed(4)));
+    shapes.push(rect(CELL * column + 12, CELL * row, CELL, CELL, colour, share.toFixed(4)));
   });
-  saveSvg(`layer-${state.layer + 1}-head-${state.head + 1}`, side + 12, side + 12, parts);
+  saveSvg(`layer-${state.layer + 1}-head-${state.head + 1}`, side + 12, side + 12, shapes);
 }
 
 /** A list of bars as it stands on the page. */
@@ -38,7 +37,7 @@ function saveChart(list) {
   const rows = [...list.children];
   saveSvg(list.id, 400, LINE * rows.length, rows.flatMap((row, i) => {
     const [name, track, value] = row.children, { width } = track.firstChild.style;
-    return [text(0, LINE * i + 10, name.textContent), text(250, LINE * i + 10, value.textContent),
+    return [words(0, LINE * i + 10, name.textContent), words(250, LINE * i + 10, value.textContent),
       rect(40, LINE * i + 2, parseFloat(width) / 100 * FULL, 10, "#1f5fae", width)];
   }));
 }

@@ -50,8 +50,7 @@ function fillEngine() {
 async function begin() {
   await loadModel();
   await loadCounts();
-  byId("about").append(...facts.about.map(([name, value]) => make("div", {},
-    make("dt", {}, name), make("dd", {}, value))));
+  fillAbout();
   fillParts();
   fillEngine();
   fillNotes();

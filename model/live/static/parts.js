@@ -6,7 +6,7 @@ const maps = Array.from({ length: layers * heads }, (_, i) => {
   const choice = button(canvas, () => update({ layer, head }));
   choice.className = "head";
   choice.setAttribute("aria-label", `map of layer ${layer + 1}, head ${head + 1}`);
-  return { layer, head, name: `${layer}.${head}`, canvas, choice, worth: null };    // in nats
+  return { layer, head, name: `${layer}.${head}`, canvas, choice };
 });
 const keys = listbox(byId("keys"), 0, (column) => {
   state.column = column;
@@ -16,12 +16,12 @@ const keys = listbox(byId("keys"), 0, (column) => {
 
 function fillParts() {
   byId("heads").style.gridTemplateColumns = `auto repeat(${heads}, minmax(0, 1fr))`;
-  byId("heads").append(...maps.flatMap((map) => {
-    const { layer, head, name, choice } = map, words = `layer ${layer + 1}`;
-    map.toggle = toggle(name, `head ${head + 1} of ${words}`);
+  byId("heads").append(...maps.flatMap(({ layer, head, name, choice }) => {
+    const words = `layer ${layer + 1}`;
     const parts = make("div", { class: "axis" }, words, toggle(`${layer}.attention`,
       `attention of ${words}`, "attention"), toggle(`${layer}.mlp`, `MLP of ${words}`, "MLP"));
-    return [...head ? [] : [parts], make("div", {}, choice, map.toggle)];
+    return [...head ? [] : [parts],
+      make("div", {}, choice, toggle(name, `head ${head + 1} of ${words}`))];
   }));
   if (facts.config.ngrams > 1) byId("switches").append(toggle("ngrams", "n-grams", "n-grams"));
 }
@@ -52,36 +52,26 @@ function* drawMaps() {
   byId("reset").disabled = !edit;
   byId("head-title").textContent = `Layer ${state.layer + 1}, head ${state.head + 1}`;
   showKeys();
-  paint(byId("map"), state);
+  drawHead(byId("map"), state);
   for (const map of maps) {
-    const { layer, head, name, worth } = map, off = state.off.includes(name);
+    const { layer, head, name } = map, off = state.off.includes(name);
     map.choice.setAttribute("aria-pressed", layer === state.layer && head === state.head);
     map.choice.classList.toggle("off", off || state.off.includes(`${layer}.attention`));
-    map.toggle.lastChild.textContent = worth === null ? "" : ` ${nats(worth, 2)}`;
-    paint(map.canvas, map);
+    drawHead(map.canvas, map);
     yield;
   }
 }
 
-/** A head's weights as a picture, a pixel for each; the future stays transparent. */
-function paint(canvas, { layer, head }) {
-  const T = Math.max(1, seen.length), image = new ImageData(T, T);
-  const pixels = new Uint32Array(image.data.buffer);
-  const shares = weightsOf(layer, head, 0, seen.length);
-  const colours = blue.map(([r, g, b]) => (255 << 24 | b << 16 | g << 8 | r) >>> 0);
-  for (let i = 0; i < shares.length; i++) {
-    if (i % T <= Math.floor(i / T)) pixels[i] = colours[Math.round(255 * Math.sqrt(shares[i]))];
-  }
-  canvas.width = canvas.height = T;
-  canvas.getContext("2d").putImageData(image, 0, 0);
+function drawHead(canvas, { layer, head }) {
+  const T = seen.length, shares = weightsOf(layer, head, 0, T);
+  paint(canvas, T, (row, column) => Math.sqrt(shares[row * T + column]));
 }
 
 /** The chosen row: what its query looks at, and the weight that can be dragged. */
 function showKeys() {
   const row = queryRow(), column = Math.min(state.column, row);
   const shares = seen.length ? [...lookedAt()] : [];
-  keys.fill(shares.map((p, s) => tell(letter(s), s, share(p), shadeOfWeight(p))),
-    seen.slice(0, row + 1));
+  keys.fill(shares.map((p, s) => letter(s, share(p), shadeOfWeight(p))), seen.slice(0, row + 1));
   byId("weight").disabled = row === 0;
   byId("weight").value = shares[column] ?? 0;
   byId("weight-words").textContent = "";
@@ -94,18 +84,15 @@ function showKeys() {
 
 /** Try the text without each head in turn. */
 function* rankHeads() {
-  const before = sumOf(plain.losses(seen)), worth = [];
+  const before = sumOf(plain.losses(seen)), found = [];
   for (const { layer, head, name } of maps) {
     const without = { key: name, off: (l, h) => l === layer && h === head };
     while (model.read(tried, seen, without)) yield;
-    worth.push(sumOf(tried.losses(seen)) - before);
+    found.push([sumOf(tried.losses(seen)) - before, `${layer + 1}.${head + 1}`]);
   }
-  maps.forEach((map, i) => { map.worth = worth[i]; });
-  const most = Math.max(...worth.map(Math.abs), 1e-9);
-  byId("ranking").replaceChildren(...[...maps].sort((a, b) => b.worth - a.worth).map((map) =>
-    bar(make("span", {}, `${map.layer + 1}.${map.head + 1}`), Math.abs(map.worth) / most,
-      nats(map.worth, 2))));
-  yield* drawMaps();
+  const most = Math.max(...found.map(([worth]) => Math.abs(worth)), 1e-9);
+  byId("ranking").replaceChildren(...found.sort(([a], [b]) => b - a).map(([worth, name]) =>
+    bar(make("span", {}, name), Math.abs(worth) / most, nats(worth, 2))));
 }
 
 function listenToParts() {

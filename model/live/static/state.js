@@ -3,7 +3,6 @@
 
 const { block_size: block, n_layer: layers, n_head: heads, vocab_size: V } = facts.config;
 const idOf = new Map(facts.characters.map((character, id) => [character, id]));
-const SLICE = 12;           // milliseconds of work between two looks at the keyboard
 
 // What an address keeps.  `at` is the place whose character is predicted, from 0; `off` names what
 // is switched off: "ngrams", "0.attention", "0.mlp", or a layer and a head, "0.3".
@@ -22,7 +21,7 @@ function update(news, step = true) {
   characters = Array.from(text);
   ids = idsOf(text);
   state.at = bounded(state.at, 0, ids.length);
-  start = startOf(state.at);
+  start = windowStart(state.at, block);
   seen = ids.slice(start, start + block);
   edit = off.length || drag ? { key: JSON.stringify([off, drag]), drag,
     off: (...names) => off.includes(names.join(".")) } : null;
@@ -33,14 +32,6 @@ function update(news, step = true) {
 
 /** What the model does not know is read as `neutral`. */
 const idsOf = (text) => Array.from(text, (character) => idOf.get(character) ?? facts.neutral[0]);
-const startOf = (at) => at < 1 ? 0 : windowStart(at, block);
-
-async function inflated(id) {
-  const packed = Uint8Array.from(atob(byId(id).textContent), (c) => c.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  byId(id).remove();
-  return new Response(stream).arrayBuffer();
-}
 
 /** Unpack what model/live/weights.py packed, and nest it as the modules are. */
 async function loadModel() {
@@ -69,14 +60,12 @@ const shown = () => edit ? edited : plain;
 
 let job;                // what is done: a generator, which yields how many milliseconds may pass
 
-/** Do some work in place of earlier work, in slices, so that no key press waits for long. */
+/** Do some work in place of earlier work, in pieces, so that no key press waits for long. */
 async function work(generator) {
   job = generator;
-  let end = performance.now() + SLICE;
   for (const pause of generator) {
-    if (!pause && performance.now() < end) continue;
-    await new Promise((go) => setTimeout(go, pause));
+    if (!pause && globalThis.scheduler?.yield) await scheduler.yield();
+    else await new Promise((go) => setTimeout(go, pause));
     if (job !== generator) return;
-    end = performance.now() + SLICE;
   }
 }

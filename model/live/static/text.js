@@ -14,7 +14,6 @@ function button(words, act) {
   return element;
 }
 const sumOf = (numbers) => numbers.reduce((a, b) => a + b, 0);
-const fixed = (x, digits) => x.toFixed(digits).replace(/^-(?=[0.]+$)/, "").replace("-", "−");
 const nats = (x, digits = 3) => `${fixed(x, digits)} nats`;
 const share = (p) => p < 5e-5 ? "<\u00a00.01\u00a0%" : `${(100 * p).toFixed(2)}\u00a0%`;
 const codeOf = (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
@@ -25,13 +24,12 @@ const shadeOf = (x) => (x < 0 ? blue : orange)[Math.round(255 * Math.min(1, Math
 const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(x))];
 
 /** The character in row i of the window, as an option of a list, and what is told of it. */
-function letter(i) {
+function letter(i, words, colour) {
   const character = characters[start + i], known = idOf.has(character);
-  const words = `${nameOf(start + i)}, ${i ? "not read yet" : "not predicted"}`;
-  const element = option(words, known ? glyph(seen[i])
+  const element = option("", known ? glyph(seen[i])
     : make("span", { class: "code" }, codeOf(character)));
   element.classList.toggle("unknown", !known);
-  return element;
+  return tell(element, i, words, colour);
 }
 function tell(element, i, words, colour) {
   element.title = words;
@@ -52,7 +50,6 @@ function* show() {
   yield* drawMaps();
   showRival();
   yield PAUSE;
-  yield* once(wholeText, state.text);
   yield* once(rankHeads, seen.join());
   if (state.at > start) yield* once(explain, [state.at - start, ids[state.at], ...seen].join());
 }
@@ -79,7 +76,8 @@ function* reading(T) {
 /** The window's characters, in the colours that they had until their losses are known. */
 function fillStrip() {
   const before = strip.options, longer = before.length - seen.length - 1;
-  strip.fill([...seen.map((_, i) => letter(i)), option("what comes after", "▸")], seen);
+  strip.fill([...seen.map((_, i) => letter(i, i ? "not read yet" : "not predicted")),
+    option("what comes after", "▸")], seen);
   strip.options.forEach((element, i) => {
     element.style.cssText = i && before[i + longer]?.style.cssText || "";
   });
@@ -90,19 +88,20 @@ function fillStrip() {
   byId("least").textContent = edit ? "better by 2 nats" : "0 nats: certain";
   byId("most").textContent = edit ? "worse by 2 nats" : `${nats(EVEN_LOSS, 2)}: a blind guess`;
   const unknown = [...new Set(characters.filter((character) => !idOf.has(character)))];
+  const names = unknown.map((c) => `‘${c}’ (${codeOf(c)})`);
   byId("unknown").textContent = unknown.length ? `The model does not know ${
-    unknown.slice(0, 8).map((c) => `‘${c}’ (${codeOf(c)})`).join(", ")}${
-    unknown.length > 8 ? ", …" : ""}.  It reads ${unknown.length === 1 ? "it" : "them"} as ${
+    names.slice(0, 8).join(", ")}${names[8] ? ", …" : ""}, and reads it as ${
     named(facts.neutral[0])}.` : "";
 }
 
 /** Colour what was read since the last time by its loss, or by how much that got worse. */
 function tintStrip() {
-  const before = plain.losses(seen), now = shown().losses(seen);
-  for (; strip.coloured < Math.min(before.length, now.length); strip.coloured++) {
-    const i = strip.coloured, element = strip.options[i + 1], worse = now[i] - before[i];
-    if (edit) tell(element, i + 1, `worse by ${nats(worse)}`, shadeOf(worse / 2));
-    else tell(element, i + 1, `loss ${nats(now[i])}`, shadeOf(now[i] / EVEN_LOSS));
+  const read = Math.min(plain.ids.length, shown().ids.length, seen.length - 1);
+  for (; strip.coloured < read; strip.coloured++) {
+    const i = strip.coloured + 1, [loss, before] = [shown(), plain].map((cache) =>
+      lossOf(cache.logitsOf(i - 1), seen[i])), worse = loss - before;
+    if (edit) tell(strip.options[i], i, `worse by ${nats(worse)}`, shadeOf(worse / 2));
+    else tell(strip.options[i], i, `loss ${nats(loss)}`, shadeOf(loss / EVEN_LOSS));
   }
 }
 
@@ -152,18 +151,4 @@ function showCost() {
   byId("cost").textContent = edit
     ? `These changes cost ${nats(cost)} on the ${some} above, ${nats(cost / count)} each.`
     : "Nothing is changed: this is the model as it was trained.";
-}
-
-/** The mean loss of a text of several windows, each with half of it new. */
-function* wholeText() {
-  byId("whole-mean").textContent = "";
-  let sum = 0, from = 1;
-  for (let at = 0; ids.length > block && from < ids.length; at += block - Math.floor(block / 2)) {
-    const window = ids.slice(at, at + block);
-    while (model.read(tried, window)) yield;
-    sum += sumOf(tried.losses(window).slice(from - at - 1));
-    from = at + window.length;
-    byId("whole-mean").textContent = `The first ${counted(from, "character")} of the text have ${
-      nats(sum / (from - 1))} each.`;
-  }
 }

@@ -11,7 +11,7 @@ function* explain() {
   const row = state.at - 1 - start, logits = plain.logitsOf(row), window = seen.slice(0, row + 1);
   const came = ids[state.at] ?? likeliest(logits, 1)[0], before = lossOf(logits, came);
   byId("why-title").textContent = `Why ${quoted(came)} in place ${state.at + 1}?`;
-  reasons.fill(window.map((_, s) => tell(letter(s), s, "not tried yet")), window);
+  reasons.fill(window.map((_, s) => letter(s, "not tried yet")), window);
   for (let s = row; s >= 0; s--) {
     const other = window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
     while (model.read(tried, other)) yield;

@@ -6,10 +6,6 @@ let leaf;               // where it is now
 
 /** Write some letters after the text, as branches of a tree that begins there. */
 function write(count) {
-  if (!ids.length) {
-    byId("drawn-title").textContent = "Type a letter first: nothing is predicted before it";
-    return;
-  }
   if (state.text !== leaf?.whole) tree = leaf = { whole: state.text, text: "", children: [] };
   for (let n = 1; n < count; n++) grow();
   take();
@@ -31,7 +27,8 @@ function take(instead) {
 
 /** Draw a letter after the leaf; the leaf moves to it, or to the one that is taken instead. */
 function grow(instead) {
-  const known = idsOf(leaf.whole), window = known.slice(startOf(known.length)), before = leaf;
+  const before = leaf, known = idsOf(leaf.whole);
+  const window = known.slice(windowStart(known.length, block));
   while (model.read(shown(), window, edit));
   const { temperature, top_k, top_p } = state, u = Math.random();
   const found = draw(shown().logitsOf(window.length - 1), u, temperature, top_k, top_p);
@@ -58,7 +55,9 @@ function drawBranch(branch) {
   return make("ul", {}, make("li", {}, item, ...end.children.map(drawBranch)));
 }
 
+/** Show where the sliders stand; nothing is predicted before the first character. */
 function showSliders() {
+  byId("one").disabled = byId("many").disabled = !ids.length;
   for (const output of document.querySelectorAll("output")) {
     const slider = output.previousElementSibling;
     slider.value = output.textContent = state[slider.id];

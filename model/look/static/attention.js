@@ -36,22 +36,13 @@ function goToHead(i) {
   buttons[i].focus();
 }
 
-/** Draw a head's weights on a canvas, a pixel for each; the future stays transparent. */
-function paint(canvas, layer, head) {
-  const T = length(), map = triangle(layer, head), image = new ImageData(T, T);
-  const colours = [];                   // of the weights that have come
-  for (let row = 0; row < T; row++) {
-    for (let column = 0; column <= row; column++) {
-      const units = weight(map, row, column), colour = colours[units] ??= shadeOfWeight(units);
-      image.data.set([...colour, 255], 4 * (row * T + column));
-    }
-  }
-  canvas.width = canvas.height = T;
-  canvas.getContext("2d").putImageData(image, 0, 0);
+function drawHead(canvas, layer, head) {
+  const map = triangle(layer, head), root = byRoot();
+  paint(canvas, length(), (row, column) => rooted(weight(map, row, column), root));
 }
 
 function drawHeads() {
-  buttons.forEach((button, i) => paint(button.firstChild, Math.floor(i / heads), i % heads));
+  buttons.forEach((button, i) => drawHead(button.firstChild, Math.floor(i / heads), i % heads));
 }
 
 function showScale() {

@@ -42,9 +42,7 @@ let weights;                // of all windows, layers and heads, one after anoth
 const offsets = [];         // where each window's begin
 
 async function unpackWeights() {
-  const packed = Uint8Array.from(atob(byId("weights").textContent), (c) => c.charCodeAt(0));
-  const inflated = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const bytes = new Uint8Array(await new Response(inflated).arrayBuffer());
+  const bytes = new Uint8Array(await inflated("weights"));
   const count = bytes.length / 2;
   weights = Uint16Array.from({ length: count }, (_, i) => bytes[i] | bytes[count + i] << 8);
   let at = 0;
@@ -67,5 +65,5 @@ const weight = (map, row, column) => map[row * (row + 1) / 2 + column];
 
 const byRoot = () => document.querySelector("[name=shade]:checked").value === "root";
 const shadeOfLoss = (loss) => orange[Math.round(255 * bounded(loss / facts.even_loss, 0, 1))];
-const shadeOfWeight = (units) => blue[Math.round(
-  255 * (byRoot() ? Math.sqrt(units / 1e4) : units / 1e4))];
+const rooted = (units, root) => root ? Math.sqrt(units / 1e4) : units / 1e4;
+const shadeOfWeight = (units) => blue[Math.round(255 * rooted(units, byRoot()))];

@@ -8,7 +8,7 @@ const facts = JSON.parse(byId("facts").textContent);
 
 /** An element with attributes and children; strings become text. */
 function make(tag, attributes = {}, ...children) {
-  const svg = ["svg", "line", "polyline", "circle", "text"].includes(tag);
+  const svg = ["svg", "line", "polyline", "circle", "text", "rect", "title"].includes(tag);
   const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
     : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -20,6 +20,24 @@ const whole = (number) => number.toLocaleString("en-US");
 const counted = (n, what) => `${whole(n)} ${what}${n === 1 ? "" : "s"}`;
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 const bounded = (x, low, high) => Math.max(low, Math.min(high, x));
+
+/** So many digits after the point, and no sign before zeros. */
+const fixed = (value, digits) => value.toFixed(digits)
+  .replace(/^-(?=[0.]+$)/, "").replace("-", "−");
+
+/** The bytes in an element that holds them deflated, in base64. */
+async function inflated(id) {
+  const packed = Uint8Array.from(atob(byId(id).textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  byId(id).remove();
+  return new Response(stream).arrayBuffer();
+}
+
+/** Fill the list of what is told of the model. */
+function fillAbout() {
+  byId("about").append(...facts.about.map(([name, value]) => make("div", {},
+    make("dt", {}, name), make("dd", {}, value))));
+}
 
 /** Tell those who hear the page. */
 function say(text) {
@@ -70,6 +88,20 @@ function tint(element, colour) {
   const luminance = 0.2126 * r + 0.7152 * g + 0.0722 * b;
   element.style.backgroundColor = colour ? css(colour) : "";
   element.style.color = colour ? luminance > 0.179 ? "#000" : "#fff" : "";
+}
+
+/** Draw a head's weights on a canvas, a pixel for each, whose shade is from 0 to 1; the future stays
+    transparent. */
+function paint(canvas, T, shadeAt) {
+  const image = new ImageData(T || 1, T || 1), pixels = new Uint32Array(image.data.buffer);
+  const colours = blue.map(([r, g, b]) => 255 << 24 | b << 16 | g << 8 | r);
+  for (let row = 0; row < T; row++) {
+    for (let column = 0; column <= row; column++) {
+      pixels[row * T + column] = colours[Math.round(255 * shadeAt(row, column))];
+    }
+  }
+  canvas.width = canvas.height = image.width;
+  canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
 /** Take the theme's colours, now and whenever it changes, and draw what is drawn in them. */

@@ -4,10 +4,6 @@
 const shade = (map, value) => (value < 0 ? orange : blue)[Math.round(
   255 * bounded(Math.abs(value) / map.most, 0, 1))];
 
-/** So many digits after the point, and no sign before zeros. */
-const fixed = (value, digits) => value.toFixed(digits)
-  .replace(/^-(?=[0.]+$)/, "").replace("-", "−");
-
 const one = (what) => `${/^[aeiou]/.test(what) ? "an" : "a"} ${what}`;
 
 /** A row or column in words: its number, and its label if that says more. */

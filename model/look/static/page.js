@@ -26,12 +26,12 @@ function chooseWindow(number) {
   byId("window").value = number;
   fillLooks();
   drawHeads();
-  paint(picture, state.layer, state.head);
+  drawHead(picture, state.layer, state.head);
 }
 
 function chooseHead(layer, head) {
   Object.assign(state, { layer, head });
-  paint(picture, layer, head);
+  drawHead(picture, layer, head);
   showHead();
   showFollowed();
   say(byId("head-title").textContent);
@@ -68,7 +68,7 @@ function redraw() {
   tintLetters();
   showScale();
   drawHeads();
-  paint(picture, state.layer, state.head);
+  drawHead(picture, state.layer, state.head);
   showFollowed();
 }
 
@@ -88,8 +88,7 @@ function listen() {
 function fillHeader() {
   document.body.dataset.unit = unit;
   byId("how-many").textContent = counted(ids.length, unit);
-  byId("about").append(...facts.about.map(([name, value]) => make("div", {},
-    make("dt", {}, name), make("dd", {}, value))));
+  fillAbout();
   byId("source").textContent = facts.source;
   byId("even-loss").textContent = `${facts.even_loss.toFixed(3)} nats: a blind guess`;
   byId("rules").append(...facts.rules.map(({ does, when }) => make("li", {},

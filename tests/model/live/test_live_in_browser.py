@@ -103,14 +103,8 @@ def test_what_is_typed_after_a_change_is_what_is_read_at_once(page, run):
             expected = run.model(run.tokenizer.encode(text)[start:]).data[-1]
         found = np.array(of(page, "[...plain.logitsOf(plain.ids.length - 1)]"))
         assert abs(found - expected).max() < 1e-4 and len(ids)
-
-
-def test_a_long_texts_loss_is_that_of_python_in_every_window(page, run):
-    text = "the quick brown fox runs over the green wood" * 3
-    typed(page, text)
-    said = of(page, "$('#whole-mean').textContent")
-    loss = text_losses(run.model, run.tokenizer.encode(text)).mean()
-    assert f"{len(text)} characters" in said and f"{loss:.3f} nats" in said
+        loss = text_losses(run.model, np.array(of(page, "seen"))).mean()
+        assert of(page, "$('#mean').textContent").startswith(f"{loss:.3f} nats a character on ")
 
 
 def test_a_draw_is_that_of_python(page):
@@ -129,14 +123,15 @@ def without(model, part):
     """The model without a part, by weights that are 0."""
     same = Transformer(model.config)
     same.load_state_dict({name: p.data.copy() for name, p in model.named_parameters()})
-    block, D = same.blocks[1], model.config.d_head
-    if part == "1.1":
-        block.attention.out.weight.data[:, D:2 * D] = 0
-    elif part == "ngrams":
+    layer, _, what = part.partition(".")
+    if part == "ngrams":
         same.ngram_embedding.weight.data[:] = 0
+    elif what == "mlp":
+        same.blocks[int(layer)].mlp.down.weight.data[:] = 0
     else:
-        layer = block.attention.out if part == "1.attention" else block.mlp.down
-        layer.weight.data[:] = 0
+        columns = same.blocks[int(layer)].attention.out.weight.data.reshape(
+            model.config.n_embd, model.config.n_head, -1)
+        columns[:, slice(None) if what == "attention" else int(what)] = 0
     return same
 
 
@@ -168,10 +163,15 @@ def test_a_dragged_weight_is_set_and_the_rest_shared_out(page):
 
 def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, run):
     typed(page, "the quick")
-    worth = of(page, "maps.map((map) => map.worth)")
-    assert len(worth) == run.model.config.n_layer * run.model.config.n_head and np.std(worth) > 0
-    reasons = of(page, "$$('#reasons [role=option]').map((x) => x.title)")
+    ranking = of(page, "$$('#ranking li').map((row) => row.innerText.split(/\\s+/))")
+    assert len(ranking) == run.model.config.n_layer * run.model.config.n_head
     ids = run.tokenizer.encode("the quick")
+    before = text_losses(run.model, ids).sum()
+    for name, said, _ in ranking:
+        layer, head = (int(number) - 1 for number in name.split("."))
+        cost = text_losses(without(run.model, f"{layer}.{head}"), ids).sum() - before
+        assert abs(float(said.replace("−", "-")) - cost) < 0.006
+    reasons = of(page, "$$('#reasons [role=option]').map((x) => x.title)")
     other = ids.copy()
     other[-1] = of(page, "facts.neutral[0]")
     with mg.no_grad():
@@ -197,7 +197,7 @@ def test_counts_expect_nearly_what_python_counts(page, run):
 def test_an_unknown_character_is_named_and_not_dropped(page):
     typed(page, "the Ж x")
     assert of(page, "$('#unknown').textContent") == (
-        "The model does not know ‘Ж’ (U+0416).  It reads it as space.")
+        "The model does not know ‘Ж’ (U+0416), and reads it as space.")
     assert len(of(page, "$$('#letters [role=option]')")) == len("the Ж x") + 1
     assert of(page, "$$('#letters .unknown').map((x) => x.textContent)") == ["U+0416"]
     assert of(page, "ids[4] === idOf.get(' ')")
