@@ -183,6 +183,16 @@ def test_what_the_readme_says_is_in_a_file_is_defined_there():
         assert {*re.findall(r"`(\w+)`", names)} <= {*defined_in(ROOT / file)}, f"{names} in {file}"
 
 
+def test_the_readme_names_every_file_beside_its_folder():
+    tree = (ROOT / "README.md").read_text(encoding="utf-8").partition("```\ntrain.py ")[2]
+    said = dict(re.findall(r"^ {0,4}(\w+)/\s(.+?)(?=^ {0,4}\w+/\s)", tree, re.M | re.S))
+    for path in {*FILES.values()} - {ROOT / "train.py"}:
+        found = tree if path.parent.parent == ROOT else (
+            said.get(path.parent.name) or said[path.parent.parent.name])
+        if not re.match(r"__|e\d_", path.stem):         # no package, no exercise
+            assert re.search(rf"\b{path.stem}\b", found), f"{path} is not in {found}"
+
+
 def test_the_readme_says_how_long_the_reading_path_is():
     path = [file for pattern in READING_PATH for file in ROOT.glob(pattern)]
     assert f"is {lines(path):,} lines of NumPy" in (ROOT / "README.md").read_text(encoding="utf-8")
