@@ -121,14 +121,15 @@ def norm_heads_vjp(g, y, rstd, cos, sin, D):
     return rotate(dx, cos, -sin)
 
 
-def attention(q, k, v, mask, slopes, causal, scale, p, seed, first=0):
+def attention(q, k, v, mask, slopes, causal, scale, drop):
     """dropout(softmax(q k^T scale - slopes |t - s| + mask)) v:  (B, H, T, D), (B, G, S, D),
     (B, G, S, E), mask (B, H, T, S) or None, slopes (H,) or None -> (B, H, T, E); and the logarithm
     of each softmax's sum, (B, H, T).  The causal mask hides keys after t.  A query without
-    keys gets 0  (Vaswani et al. 2017, section 3.2.1; slopes: Press et al. 2022, "ALiBi", section 3;
-    fewer heads of keys and values: Ainslie et al. 2023, "GQA", section 2.2)."""
+    keys gets 0.  `drop` is p and seed of `dropout`, and perhaps first  (Vaswani et al. 2017,
+    section 3.2.1; slopes: Press et al. 2022, "ALiBi", section 3; fewer heads of keys and values:
+    Ainslie et al. 2023, "GQA", section 2.2)."""
     P, log_sum = attention_weights(q, k, mask, slopes, causal, scale)
-    return dropout(P, p, seed, first=first) @ for_each_head(v, q), log_sum
+    return dropout(P, *drop) @ for_each_head(v, q), log_sum
 
 
 def for_each_head(x, q):
@@ -154,13 +155,12 @@ def attention_weights(q, k, mask, slopes, causal, scale):
     return e / np.where(total > 0, total, 1), log_sum[..., 0]
 
 
-def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, first=0,
-                  into=None):
+def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, drop, into=None):
     """Return the gradients of q, k and v, in the arrays `into` if they are given."""
     P, _ = attention_weights(q, k, mask, slopes, causal, scale)
-    dP = dropout(g @ for_each_head(v, q).swapaxes(-1, -2), p, seed, first=first)
+    dP = dropout(g @ for_each_head(v, q).swapaxes(-1, -2), *drop)
     dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * q.dtype.type(scale)     # <dP, P>
-    dropped = dropout(P, p, seed, first=first)
+    dropped = dropout(P, *drop)
     B, G = k.shape[:2]
     into = into or [np.empty_like(x) for x in (q, k, v)]
     into[0][...] = dS @ for_each_head(k, q)
@@ -196,7 +196,7 @@ def swiglu_vjp(g, gate, up):
     return g * up * s * (1 + gate * (1 - s)), g * gate * s, gate * s * up
 
 
-def dropout(x, p, seed, residual=None, first=0):
+def dropout(x, p, seed, first=0, residual=None):
     """Zero elements with probability p, scale the others by 1 / (1 - p), and add a residual; back,
     do the same to g  (Srivastava et al. 2014, section 4)."""
     kept = dropout_mask(x.size, p, seed, first).reshape(x.shape)

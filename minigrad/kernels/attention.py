@@ -50,8 +50,8 @@ class Rules(NamedTuple):
 
 @stands_in_for(formulas.attention)
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None,
-              slopes: np.ndarray | None, causal: bool, scale: float, p: float, seed: int,
-              first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+              slopes: np.ndarray | None, causal: bool, scale: float, drop: tuple[float | int, ...]
+              ) -> tuple[np.ndarray, np.ndarray]:
     B, H, T, D = q.shape
     out = _like(q, v.shape[3])
     log_sum = np.full((B, H, T), -np.inf, q.dtype)
@@ -59,21 +59,19 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
         out[...] = 0
         return out, log_sum
     attention_kernel(writable(q), _dense_rows(k), writable(v), out, log_sum,
-                     *_rules(q, mask, slopes, causal, scale), *mask_of(p, seed, first),
-                     _threads(q, k))
+                     *_rules(q, mask, slopes, causal, scale), *mask_of(*drop), _threads(q, k))
     return out, log_sum
 
 
 @stands_in_for(formulas.attention_vjp)
-def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, p, seed, first=0,
-                  into=None):
+def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, drop, into=None):
     dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
     if k.shape[2] == 0:
         dq[...] = 0
         return dq, dk, dv
     attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out, log_sum,
-                         dq, dk, dv, *_rules(q, mask, slopes, causal, scale),
-                         *mask_of(p, seed, first), _threads(q, k))
+                         dq, dk, dv, *_rules(q, mask, slopes, causal, scale), *mask_of(*drop),
+                         _threads(q, k))
     return dq, dk, dv
 
 

@@ -146,14 +146,14 @@ class Mask(NamedTuple):
     scale: float
 
 
-def mask_of(p: float, seed: int, first: int) -> tuple[int, int, int, int, float]:
+def mask_of(p: float, seed: int, first: int = 0) -> tuple[int, int, int, int, float]:
     """Return the fields of a `Mask`, for dropout with probability p.  (Numba takes Python's numbers
     faster than NumPy's.)"""
     return seed & 0xFFFFFFFF, seed >> 32, min(int(p * 2**32), 2**32 - 1), first, 1 / (1 - p)
 
 
 @stands_in_for(formulas.dropout)
-def dropout(x: np.ndarray, p: float, seed: int, residual: np.ndarray | None = None, first: int = 0
+def dropout(x: np.ndarray, p: float, seed: int, first: int = 0, residual: np.ndarray | None = None
             ) -> np.ndarray:
     out = np.empty(x.shape, x.dtype)
     flat = dense(x).reshape(-1)

@@ -43,7 +43,7 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
         mask = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask
         mask = _four_axes(np.broadcast_to(mask.astype(q.dtype), (*lead, T, S)))
     scale = D ** -0.5 if scale is None else scale
-    settings = is_causal, scale, *dropout_settings(dropout_p, rng, (*lead, T, S), below_1=True)
+    settings = is_causal, scale, dropout_settings(dropout_p, rng, (*lead, T, S), below_1=True)
     heads = [_four_axes(x) for x in (q, k, v)]
     out, log_sum = formulas.attention(*heads, mask, None, *settings)
 
@@ -83,7 +83,7 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
         slopes = np.array(slopes, qkv.dtype, order="C")
     check_row("slopes", slopes, H, "heads")
     settings = (is_causal, D ** -0.5,
-                *dropout_settings(dropout_p, rng, (*lead, H, T, T), below_1=True))
+                dropout_settings(dropout_p, rng, (*lead, H, T, T), below_1=True))
 
     def heads(x, width):        # (..., T, n width) -> (B, n, T, width), a view
         return x.reshape(math.prod(lead), T, x.shape[-1] // width, width).swapaxes(1, 2)

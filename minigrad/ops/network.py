@@ -287,7 +287,7 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
     def drop(x, residual=None):
         if p == 1:
             return np.zeros_like(x) if residual is None else residual
-        return formulas.dropout(x, p, seed, residual, first)
+        return formulas.dropout(x, p, seed, first, residual)
     return drop(x, residual), (drop, None, None, lambda g: g)
 
 

@@ -90,7 +90,7 @@ def test_nan_in_a_query_reaches_no_other_query(dtype):
     """Also where the last block has fewer queries, and vectors hold what others left there."""
     rng = np.random.default_rng(0)
     q, k, v, g = normal(4, 1, 2, 69, 24, seed=rng, dtype=dtype)
-    settings = True, 0.2, 0.0, 0
+    settings = True, 0.2, (0.0, 0)
     broken = q.copy()
     broken[0, 0, 10:50] = np.nan
     (out, log_sum), (found, found_sum) = (formulas.attention(x, k, v, None, None, *settings)
@@ -159,7 +159,7 @@ def test_a_part_of_a_batch_drops_what_the_whole_drops_there(on):
     def computed(from_row):
         rows = slice(from_row, None)
         heads = [x[rows] for x in (q, k, v)]
-        settings = None, None, True, 0.5, p, seed, from_row * H * T * T
+        settings = None, None, True, 0.5, (p, seed, from_row * H * T * T)
         out, log_sum = on.attention(*heads, *settings)
         gradients = on.attention_vjp(g[rows], *heads, *settings[:2], out, log_sum, *settings[2:])
         totals = [np.zeros((20, D)) for _ in ids[rows]]
@@ -211,7 +211,7 @@ def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
     rng = np.random.default_rng(7)
     q, g = normal(2, 3, 70, 8, seed=rng, dtype=dtype), normal(2, 3, 70, 8, seed=rng, dtype=dtype)
     k, v = normal(2, 1, 40, 8, seed=rng, dtype=dtype), normal(2, 1, 40, 8, seed=rng, dtype=dtype)
-    settings = False, 0.3, 0, 0
+    settings = False, 0.3, (0, 0)
 
     def gradients(q, g):
         out = formulas.attention(q, k, v, None, None, *settings)
