@@ -1,12 +1,12 @@
 """Sums of the rows of a table, where dropout may leave out whole rows; and the rows that belong to
-the n-grams that end at each character of a sequence.
+the n-grams that end at a character, for decoding.  (NumPy finds those of a batch as fast.)
 """
 import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import FNV_BASIS, FNV_PRIME
-from minigrad.kernels.compiler.compiling import (C2, I3, IDS2, dense, kernel, rows,
-                                                 stands_in_for, threads_for)
+from minigrad.kernels.compiler.compiling import (C2, IDS2, dense, kernel, rows, stands_in_for,
+                                                 threads_for)
 from minigrad.kernels.compiler.lanes import fma, part
 from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.parallel import on_threads, share
@@ -72,21 +72,6 @@ def add_rows_kernel(thread, threads, total: C2, ids: IDS2, g: C2, mask: Mask):
                 into = part(total, at * C, C)
                 for c in range(C):
                     into[c] = fma(factor, row[c], into[c])
-
-
-@stands_in_for(formulas.ngram_rows)
-def ngram_rows(ids: np.ndarray, n: int, count: int) -> np.ndarray:
-    found = np.empty((*ids.shape, n - 1), np.int64)
-    flat = rows(np.ascontiguousarray(ids, np.int64))
-    ngram_rows_kernel(flat, count, found.reshape(*flat.shape, n - 1))
-    return found
-
-
-@kernel
-def ngram_rows_kernel(ids: IDS2, count: int, found: I3):
-    for s in range(len(ids)):
-        for t in range(ids.shape[1]):
-            rows_at(ids[s], t, count, found[s, t])
 
 
 @serial

@@ -28,7 +28,7 @@ def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = Fals
     if threads.count() == 1:
         return
     names = (STEP[:3] + ["norm_heads_vjp", "norm_heads"] * qk_norm
-             + ["swiglu_vjp", "swiglu"] * gated + ["sum_rows", "ngram_rows"] * ngrams + STEP[3:]
+             + ["swiglu_vjp", "swiglu"] * gated + ["sum_rows"] * ngrams + STEP[3:]
              + ["muon"] * muon)
     missing, last = ([name for name in some if not compiling.KERNELS[name].on_disk()]
                      for some in (names, SAMPLE * sample))

@@ -52,7 +52,7 @@ def _array(axes, layout="C", of=None, readonly=False):
 C1, C2, C3, C4, C6 = map(_array, (1, 2, 3, 4, 6))
 A3, A4, R4 = _array(3, "A"), _array(4, "A"), _array(4, "A", readonly=True)
 D1, D2 = _array(1, of=types.float64), _array(2, of=types.float64)
-I1, I2, I3 = (_array(axes, of=types.int64) for axes in (1, 2, 3))
+I1, I2 = (_array(axes, of=types.int64) for axes in (1, 2))
 IDS1, IDS2 = (_array(axes, of=types.int64, readonly=True) for axes in (1, 2))
 SCALARS = {bool: types.boolean, int: types.int64, float: types.float64}
 
@@ -61,9 +61,9 @@ def kernel(f: Callable) -> Callable:
     """Return a function that runs f(*arguments) -> None, compiled for the float type of the first
     argument.
 
-    Annotations name the kinds of the arguments.  If the first are ids, there is a single version.
-    A named tuple, whose fields have annotations, is passed field by field.  If the first parameters
-    are `thread` and `threads`, each thread calls f, and the number of threads is passed last.
+    Annotations name the kinds of the arguments.  A named tuple, whose fields have annotations, is
+    passed field by field.  If the first parameters are `thread` and `threads`, each thread calls f,
+    and the number of threads is passed last.
     """
     made = Kernel(f)
     KERNELS[made.name], versions = made, made.versions
@@ -83,13 +83,12 @@ class Kernel:
     def __init__(self, f: Callable) -> None:
         self.name, self.versions = f.__name__.removesuffix("_kernel"), {}
         self._entry, self._kinds = _entry_of(f)
-        self._of_ids = self._kinds[0] in (IDS1, IDS2)
 
     def compile(self, dtype: type) -> None:
         """Compile the version of a float type, or load it from disk."""
         global seconds
-        dtype = self._float_type(dtype)
-        if dtype not in FLOATS and not self._of_ids:
+        dtype = np.dtype(dtype)
+        if dtype not in FLOATS:
             raise TypeError(f"{self._entry.__name__} computes in float32 or float64, "
                             f"not in {dtype}")
         with _compiling:            # one that waits for another's compiling does not count it
@@ -106,18 +105,14 @@ class Kernel:
     def on_disk(self, dtype: type = np.float32) -> bool:
         """Whether a version is on disk."""
         folder = cache_folder()
-        pattern = f"{self._float_type(dtype)}/*/*.{self._entry.__name__}-*.nbc"
+        pattern = f"{np.dtype(dtype)}/*/*.{self._entry.__name__}-*.nbc"
         return folder is not None and any(folder.glob(pattern))
-
-    def _float_type(self, dtype):
-        return np.dtype(np.int64 if self._of_ids else dtype)
 
     def _compiled(self, dtype):
         if not self.on_disk(dtype):
             say_compiling(f"{self.name}, and other kernels as they are needed,")
-        folder, real = cache_folder(), FLOATS.get(dtype)
-        if real:
-            define_tiles(dtype, folder)
+        folder, real = cache_folder(), FLOATS[dtype]
+        define_tiles(dtype, folder)
         dispatcher = _njit(self._entry, folder and folder / str(dtype))
         kinds = [SCALARS[kind] if kind in SCALARS else kind(real) for kind in self._kinds]
         with _interruptible():

@@ -14,6 +14,7 @@ import pytest
 from minigrad import formulas, random
 from minigrad.formulas import RELU2
 from minigrad.kernels.compiler.tiles import SIZES
+from minigrad.kernels.embedding import rows_at
 from tests import plain
 from tests.benchmarks.tiles import PROCESSORS
 from tests.kit import compiled_only, normal
@@ -231,8 +232,20 @@ def test_nan_passes_through_the_activations():
     assert np.isnan(formulas.matmul(h.astype(np.float32), b, slope_at=a, activation=RELU2)).all()
 
 
+@numba.njit
+def rows_by_place(ids, count, found):
+    for t in range(ids.size):
+        rows_at(ids, t, count, found[t])
+
+
+@compiled_only
 @pytest.mark.parametrize("n", range(2, 9))
-def test_the_rows_of_ngrams_are_the_plain_ones_exactly(n):
+def test_the_rows_of_ngrams_are_those_of_decoding_exactly(n):
+    def decoded(ids, n, count):
+        found = np.empty((*ids.shape, n - 1), np.int64)
+        for at in np.ndindex(ids.shape[:-1]):
+            rows_by_place(ids[at].astype(np.int64), count, found[at])
+        return found
     rng = np.random.default_rng(n)
     for shape in ((1,), (9,), (4, 1), (3, 20), (2, 3, 7), (0, 5), (2, 0)):
         for dtype in (np.int64, np.int32, np.uint8, np.uint64):
@@ -240,13 +253,12 @@ def test_the_rows_of_ngrams_are_the_plain_ones_exactly(n):
             for low, high in ((0, 64), (limits.max - 2, limits.max), (limits.min, limits.max)):
                 ids = rng.integers(low, high, shape, dtype, endpoint=True)
                 for count in (1, 7, 32768, 2**62 + 1):
-                    found, expected = (f(ids, n, count) for f in (formulas.ngram_rows,
-                                                                  plain.ngram_rows))
+                    found, expected = (f(ids, n, count) for f in (formulas.ngram_rows, decoded))
                     assert found.dtype == expected.dtype == np.int64
                     assert found.shape == expected.shape == (*shape, n - 1)
                     assert np.array_equal(found, expected)
                 turned = formulas.ngram_rows(ids.T, n, 7)        # which lies in memory another way
-                assert np.array_equal(turned, plain.ngram_rows(ids.T, n, 7))
+                assert np.array_equal(turned, decoded(ids.T, n, 7))
 
 
 MATRICES = [(1, 1), (50, 50), (96, 40), (40, 96), (60, 50), (7, 300), (60, 800), (800, 60), (0, 4),
@@ -314,20 +326,6 @@ def test_integers_and_half_floats_are_refused_by_name():
         says = f"softmax_kernel computes in float32 or float64, not in {np.dtype(dtype).name}"
         with pytest.raises(TypeError, match=says):
             formulas.softmax(np.ones((2, 2), dtype))
-
-
-@compiled_only
-def test_a_kernel_of_integers_alone_has_one_version_whatever_it_is_compiled_for():
-    from minigrad.kernels.compiler.compiling import I1, IDS1, KERNELS, kernel
-
-    @kernel
-    def squares(ids: IDS1, out: I1):
-        for i in range(ids.size):
-            out[i] = ids[i] * ids[i]
-    for dtype in (np.float32, np.float64):
-        KERNELS["squares"].compile(dtype)
-    squares(np.arange(3), out := np.zeros(3, np.int64))
-    assert list(out) == [0, 1, 4] and KERNELS["squares"].versions.keys() == {np.dtype(np.int64)}
 
 
 @compiled_only
