@@ -26,7 +26,7 @@ from minigrad.kernels.compiler.lanes import LANES, largest, part
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
 from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, WIDE, micro_kernel
-from minigrad.kernels.elementwise import activate, sigmoid
+from minigrad.kernels.elementwise import activate, gate_row
 from minigrad.kernels.embedding import add_row, rows_at
 from minigrad.kernels.matmul import KC, copy_row
 from minigrad.kernels.rows import norm_head, normalise, rotate_row, softmax_row
@@ -189,9 +189,7 @@ def multiply_stage(part, parts, stage, layer, N, weights, options, scratch):
         for r in range(N):
             row = wide[r, first:last]
             if gated:
-                for j in range(row.size):
-                    row[j] = (row[j] * sigmoid(row[j], row.dtype.type)
-                              * wide[r, beyond + first + j])
+                gate_row(row, wide[r, beyond + first:beyond + last], row)
             else:
                 activate(row, options.activation, row)
 

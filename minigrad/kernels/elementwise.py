@@ -108,10 +108,15 @@ def swiglu_vjp(g: np.ndarray, gate: np.ndarray, up: np.ndarray
 
 @kernel
 def swiglu_kernel(thread, threads, gate: C1, up: C1, out: C1):
-    gate, up, out = (portion(gate, thread, threads), portion(up, thread, threads),
-                     portion(out, thread, threads))
+    gate_row(portion(gate, thread, threads), portion(up, thread, threads),
+             portion(out, thread, threads))
+
+
+@inlined
+def gate_row(gate, up, out):
+    """Write silu(gate) * up of each number of a row to `out`, which may be the gate."""
     for i in range(gate.size):
-        out[i] = gate[i] * sigmoid(gate[i], gate.dtype.type) * up[i]
+        out[i] = gate[i] * sigmoid(gate[i]) * up[i]
 
 
 @kernel
@@ -122,7 +127,7 @@ def swiglu_vjp_kernel(thread, threads, g: C1, gate: C1, up: C1, dgate: C1, dup: 
                        portion(out, thread, threads))
     real = gate.dtype.type
     for i in range(gate.size):
-        s = sigmoid(gate[i], real)
+        s = sigmoid(gate[i])
         silu = gate[i] * s
         dgate[i] = g[i] * up[i] * fma(silu, real(1) - s, s)
         dup[i] = g[i] * silu
@@ -130,8 +135,9 @@ def swiglu_vjp_kernel(thread, threads, g: C1, gate: C1, up: C1, dgate: C1, dup: 
 
 
 @serial
-def sigmoid(x, real):
+def sigmoid(x):
     """Return 1 / (1 + e^-x)."""
+    real = type(x)
     return real(1) / (real(1) + exp(-x))
 
 

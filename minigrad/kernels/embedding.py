@@ -9,7 +9,7 @@ from minigrad.kernels.compiler.compiling import (C2, IDS2, dense, kernel, rows, 
                                                  threads_for)
 from minigrad.kernels.compiler.lanes import fma, part
 from minigrad.kernels.compiler.linking import serial
-from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.elementwise import Mask, keeps, mask_of
 
 FOLD = np.uint64(32)
@@ -18,6 +18,8 @@ FOLD = np.uint64(32)
 @stands_in_for(formulas.sum_rows)
 def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0, first: int = 0
              ) -> np.ndarray:
+    if ((ids < 0) | (ids >= len(table))).any():
+        raise IndexError("there is no such row")
     out = np.empty((len(ids), table.shape[1]), table.dtype)
     sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *mask_of(p, seed, first),
                     threads_for(ids.size * table.shape[1] // 8))
@@ -25,16 +27,7 @@ def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0, 
 
 
 @kernel
-def sum_rows_kernel(table: C2, ids: IDS2, out: C2, mask: Mask, threads: int):
-    for r in range(len(ids)):
-        for i in range(ids.shape[1]):
-            if not 0 <= ids[r, i] < len(table):
-                raise IndexError("there is no such row")
-    on_threads(threads, sums_of_rows, table, ids, out, mask)
-
-
-@serial
-def sums_of_rows(thread, threads, table, ids, out, mask):
+def sum_rows_kernel(thread, threads, table: C2, ids: IDS2, out: C2, mask: Mask):
     (R, n), C, scale = ids.shape, table.shape[1], table.dtype.type(mask.scale)
     for r in share(R, thread, threads):
         into = part(out, r * C, C)
@@ -55,9 +48,8 @@ def add_row(added, row):
 @stands_in_for(formulas.add_rows)
 def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, seed: int = 0,
              first: int = 0) -> None:
-    if ids.size:
-        add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *mask_of(p, seed, first),
-                        threads_for(ids.size * g.shape[1] // 8))
+    add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *mask_of(p, seed, first),
+                    threads_for(ids.size * g.shape[1] // 8))
 
 
 @kernel

@@ -10,12 +10,12 @@ Normalization for Transformers", section 3), which turning does not change.
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.compiler.compiling import (C1, C2, I1, IDS1, dense, kernel, rows,
+from minigrad.kernels.compiler.compiling import (C1, C2, C3, IDS1, dense, kernel, rows,
                                                  stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import (LANES, dot, fma, largest, load, part, row_sum, spread,
                                              squares, store, total)
 from minigrad.kernels.compiler.linking import inlined, serial
-from minigrad.kernels.compiler.parallel import on_threads, share
+from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.vector_math import exp, log
 from minigrad.kernels.matmul import copy_row
 
@@ -81,26 +81,16 @@ def softmax_row_vjp(g, y, out):
 def cross_entropy(logits: np.ndarray, targets: np.ndarray, ignored: int
                   ) -> tuple[np.ndarray, np.ndarray, int]:
     losses, slopes = np.empty(len(targets), logits.dtype), np.empty(logits.shape, logits.dtype)
-    counted = np.zeros(1, np.int64)
-    if targets.size:
-        cross_entropy_kernel(rows(logits), targets, losses, slopes, ignored, counted,
-                             threads_for(logits.size))
-    return losses, slopes, int(counted[0])
+    counted = targets != ignored
+    if (counted & ((targets < 0) | (targets >= logits.shape[1]))).any():
+        raise IndexError("a target is no class")
+    cross_entropy_kernel(rows(logits), targets, losses, slopes, ignored, threads_for(logits.size))
+    return losses, slopes, int(np.count_nonzero(counted))
 
 
 @kernel
-def cross_entropy_kernel(logits: C2, targets: IDS1, losses: C1, slopes: C2, ignored: int,
-                         counted: I1, threads: int):
-    for target in targets:
-        if target != ignored:
-            if not 0 <= target < logits.shape[1]:
-                raise IndexError("a target is no class")
-            counted[0] += 1
-    on_threads(threads, cross_entropy_rows, logits, targets, losses, slopes, ignored)
-
-
-@serial
-def cross_entropy_rows(thread, threads, logits, targets, losses, slopes, ignored):
+def cross_entropy_kernel(thread, threads, logits: C2, targets: IDS1, losses: C1, slopes: C2,
+                         ignored: int):
     R, C = logits.shape
     for r in share(R, thread, threads):
         if targets[r] == ignored:
@@ -118,9 +108,8 @@ def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float, centre
          ) -> tuple[np.ndarray, np.ndarray]:
     flat = rows(x)
     out, moments = np.empty(flat.shape, x.dtype), np.empty((len(flat), 2), x.dtype)
-    if len(flat):
-        norm_kernel(flat, dense(weight), dense(bias), out, moments, eps, centred,
-                    threads_for(x.size // 4))
+    norm_kernel(flat, dense(weight), dense(bias), out, moments, eps, centred,
+                threads_for(x.size // 4))
     return out.reshape(x.shape), moments
 
 
@@ -129,10 +118,10 @@ def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarr
              ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     flat = rows(x)
     dx = np.empty(flat.shape, x.dtype)
-    sums = np.zeros((2 * CHUNKS, x.shape[-1]), x.dtype)
+    sums = np.zeros((CHUNKS, 2, x.shape[-1]), x.dtype)
     norm_vjp_kernel(rows(g), flat, dense(weight), moments, dx, sums, centred,
                     threads_for(x.size // 4))
-    return dx.reshape(x.shape), sums[0], sums[CHUNKS]
+    return dx.reshape(x.shape), *sums.sum(axis=0)
 
 
 @kernel
@@ -158,21 +147,11 @@ def normalise(row, weight, bias, eps, centred, out):
 
 
 @kernel
-def norm_vjp_kernel(g: C2, x: C2, weight: C1, moments: C2, dx: C2, sums: C2, centred: bool,
-                    threads: int):
-    on_threads(threads, normalise_chunks_vjp, g, x, weight, moments, dx, sums, centred)
-    C = x.shape[1]
-    for chunk in range(1, CHUNKS):
-        for c in range(C):
-            sums[0, c] += sums[chunk, c]
-            sums[CHUNKS, c] += sums[CHUNKS + chunk, c]
-
-
-@serial
-def normalise_chunks_vjp(thread, threads, g, x, weight, moments, dx, sums, centred):
+def norm_vjp_kernel(thread, threads, g: C2, x: C2, weight: C1, moments: C2, dx: C2, sums: C3,
+                    centred: bool):
     R, C = x.shape
     for chunk in share(CHUNKS, thread, threads):
-        dweight, dbias = part(sums, chunk * C, C), part(sums, (CHUNKS + chunk) * C, C)
+        dweight, dbias = part(sums, 2 * chunk * C, C), part(sums, (2 * chunk + 1) * C, C)
         for r in share(R, chunk, CHUNKS):
             normalise_vjp(part(g, r * C, C), part(x, r * C, C), weight, moments[r, 0],
                           moments[r, 1], part(dx, r * C, C), dweight, dbias, centred)
