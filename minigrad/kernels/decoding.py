@@ -314,9 +314,11 @@ def weights_of(row, scale, slope, visible):
 
 def pack(b: np.ndarray) -> np.ndarray:
     """Pack (..., K, P) -> (..., panels, K, NR), a copy."""
-    *lead, K, P = b.shape
-    packed = empty_panels(*lead, K, P, dtype=b.dtype)
-    put(b, packed)
+    packed = empty_panels(*b.shape, dtype=b.dtype)
+    NR = packed.shape[-1]
+    for i in range(packed.shape[-3]):
+        part = b[..., i * NR:(i + 1) * NR]
+        packed[..., i, :, :part.shape[-1]] = part
     return packed
 
 
@@ -325,15 +327,6 @@ def empty_panels(*shape: int, dtype: type) -> np.ndarray:
     *lead, K, P = shape
     NR = TILE_BYTES // np.dtype(dtype).itemsize
     return np.zeros((*lead, math.ceil(P / NR), K, NR), dtype)
-
-
-def put(b: np.ndarray, packed: np.ndarray) -> None:
-    """Write (..., K, P) to the first K rows and P columns of a matrix in panels."""
-    K, P = b.shape[-2:]
-    NR = packed.shape[-1]
-    for i in range(math.ceil(P / NR)):
-        part = b[..., i * NR:(i + 1) * NR]
-        packed[..., i, :K, :part.shape[-1]] = part
 
 
 @stands_in_for(random.draw)

@@ -10,8 +10,7 @@ import numpy as np
 
 from minigrad.formulas import ACTIVATIONS
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
-from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_panels, pack,
-                                       put)
+from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_panels, pack)
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
 from model.command import any_of, unknown_options
@@ -159,10 +158,5 @@ def _weights(model):
 def _in_panels(of_blocks):
     """Pack the weights of one or more linear layers of each block, side by side:
     (L, panels, K, NR)."""
-    P, K = of_blocks[0][0].weight.shape
-    packed = empty_panels(len(of_blocks), len(of_blocks[0]), K, P,
-                          dtype=of_blocks[0][0].weight.dtype)
-    for block, linears in enumerate(of_blocks):
-        for i, linear in enumerate(linears):
-            put(linear.weight.data.T, packed[block, i])
+    packed = pack(np.array([[linear.weight.data.T for linear in linears] for linears in of_blocks]))
     return packed.reshape(len(of_blocks), -1, *packed.shape[-2:])
