@@ -23,10 +23,7 @@ _RUN = ir.FunctionType(ir.VoidType(), [_TASK.as_pointer(), _byte, _i64])
 
 @intrinsic
 def on_threads(typingctx, threads, function, *arguments):
-    """Call function(thread, threads, *arguments) for every thread, at the same time.
-
-    If there is one thread only, this is a plain call.
-    """
+    """Call function(thread, threads, *arguments) for every thread, at the same time."""
     arguments = types.StarArgTuple.from_types(tuple(map(types.unliteral, arguments)))
     called = function.get_call_type(typingctx, (types.intp, types.intp, *arguments), {})
 
@@ -37,12 +34,8 @@ def on_threads(typingctx, threads, function, *arguments):
             builder, [packed, threads, cgutils.false_bit]))
         task = _task(context, builder.module, function, called, shared.type)
         data = builder.bitcast(shared, _byte)
-        with builder.if_else(builder.icmp_signed(">", threads, _i64(1))) as (many, one):
-            with many:
-                builder.call(cgutils.get_or_insert_function(builder.module, _RUN, RUN),
-                             [task, data, threads])
-            with one:
-                builder.call(task, [_i64(0), data])
+        builder.call(cgutils.get_or_insert_function(builder.module, _RUN, RUN),
+                     [task, data, threads])
         failed = builder.load(cgutils.gep_inbounds(builder, shared, 0, 2))
         with cgutils.if_unlikely(builder, failed):
             context.call_conv.return_user_exc(builder, MemoryError, (
@@ -73,7 +66,6 @@ def _task(context, module, function, signature, pointer):
     `pointer` is the type of a pointer to (arguments, threads, failed)."""
     task = ir.Function(module, _TASK, module.get_unique_name("minigrad_task"))
     task.linkage = "internal"
-    task.attributes.add("noinline")     # a copy in the direct call would be compiled, too
     part, data = task.args
     builder = ir.IRBuilder(task.append_basic_block("entry"))
     packed, threads, failed = (
