@@ -52,19 +52,17 @@ class Decoder:
                              "cache=False (--no-cache)")
         self.config = model.config
         self.length = 0             # characters read, T
-        self._ids = np.zeros((batch, 1), np.int64)      # and drawn
         self._dtype = model.token_embedding.weight.dtype
         self._weights = Weights(*_weights(model))
         self._options = Options(
             self.config.vocab_size, self.config.ngrams, self.config.norm_eps,
             NORM_EPS if self.config.qk_norm else 0.0, self.config.norm == "layer",
             ACTIVATIONS.index(self.config.activation))
-        self._cos = self._sin = np.zeros((0, 0), self._dtype)
-        self._positions = (model.position_embedding.weight.data.copy()
-                           if self.config.position == "learned" else
-                           np.zeros((0, self.config.n_embd), self._dtype))
+        self._learned = (model.position_embedding.weight.data.copy()
+                         if self.config.position == "learned" else
+                         np.zeros((0, self.config.n_embd), self._dtype))
         self._sinusoids = model.sinusoids
-        self._keys, self._values = self._empty(0)
+        self._cache = self._empty(batch, 0)
 
     def read(self, ids: np.ndarray, after: int = 0) -> np.ndarray:
         """Read ids (B, T) after the first `after` characters of those that have been read; return
@@ -76,7 +74,7 @@ class Decoder:
         """Read ids, then draw a character for each column of u (B, n), and read all but the last;
         return ids of u's shape.  u and the settings are those of `random.draw`."""
         self._decode(ids, after, u, *settings)
-        return self._ids[:, after + ids.shape[1]:self.length + 1].copy()
+        return self._cache.ids[:, after + ids.shape[1]:self.length + 1].copy()
 
     def _decode(self, ids, after, u, *settings):
         config, T = self.config, ids.shape[1]
@@ -88,44 +86,39 @@ class Decoder:
             raise IndexError(f"ids lie from 0 to {config.vocab_size - 1}, and these are "
                              f"{ids.ravel().tolist()}")
         self._make_room(length)
-        self._ids[:, after:after + T] = ids
+        self._cache.ids[:, after:after + T] = ids
         for begin in range(after, after + T, AT_ONCE):
             count = min(AT_ONCE, after + T - begin)
             last = begin + count == after + T
-            cache = Cache(self._cos, self._sin, self._positions, self._keys, self._values,
-                          self._ids)
-            logits = decode(self._weights, cache, self._options, count, begin,
+            logits = decode(self._weights, self._cache, self._options, count, begin,
                             u if last else u[:, :0].copy(), *settings)
         self.length = length
         return logits
 
-    def _empty(self, room):
-        """Return keys and values of a number of characters."""
-        sizes = self.config.n_layer, len(self._ids), self.config.kv_heads
-        D = self.config.d_head
-        return (empty_panels(*sizes, D, room, dtype=self._dtype),
-                empty_panels(*sizes, room, D, dtype=self._dtype))
+    def _empty(self, batch, room):
+        """Return a Cache with room for a number of characters of each sequence."""
+        config, dtype = self.config, self._dtype
+        sizes, D = (config.n_layer, batch, config.kv_heads), config.d_head
+        cos = sin = np.zeros((room, 0), dtype)
+        if config.position == "rotary":
+            cos, sin = rotary_angles(room, D, dtype, base=config.rotary_base)
+        return Cache(cos, sin,
+                     self._sinusoids(room) if config.position == "sinusoidal" else self._learned,
+                     empty_panels(*sizes, D, room, dtype=dtype),
+                     empty_panels(*sizes, room, D, dtype=dtype),
+                     np.zeros((batch, room + 1), np.int64))
 
     def _make_room(self, length):
         """Make room for `length` characters at least; a large block is seldom filled, so its memory
         is taken step by step."""
-        config, room = self.config, self._values.shape[-2]
+        old, room = self._cache, self._cache.values.shape[-2]
         if length <= room:
             return
-        larger = min(config.block_size, max(ROOM, 2 * length))
-        ids, (keys, values) = self._ids, self._empty(larger)
-        keys[:, :, :, :self._keys.shape[3]] = self._keys
-        values[..., :room, :] = self._values
-        self._keys, self._values = keys, values
-        self._ids = np.zeros((len(ids), larger + 1), np.int64)
-        self._ids[:, :ids.shape[1]] = ids
-        if config.position == "rotary":
-            self._cos, self._sin = rotary_angles(larger, config.d_head, self._dtype,
-                                                 base=config.rotary_base)
-        else:
-            self._cos = self._sin = np.zeros((larger, 0), self._dtype)
-        if config.position == "sinusoidal":
-            self._positions = self._sinusoids(larger)
+        new = self._empty(len(old.ids), min(self.config.block_size, max(ROOM, 2 * length)))
+        new.keys[:, :, :, :old.keys.shape[3]] = old.keys
+        new.values[..., :room, :] = old.values
+        new.ids[:, :room + 1] = old.ids
+        self._cache = new
 
 
 def _weights(model):
