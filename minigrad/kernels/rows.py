@@ -67,14 +67,10 @@ def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
 def softmax_vjp_kernel(thread, threads, g: C2, y: C2, out: C2):
     R, C = y.shape
     for r in share(R, thread, threads):
-        softmax_row_vjp(part(g, r * C, C), part(y, r * C, C), part(out, r * C, C))
-
-
-@serial
-def softmax_row_vjp(g, y, out):
-    g, out, along = part(g, 0, y.size), part(out, 0, y.size), dot(g, y)
-    for i in range(0, y.size, LANES):
-        store(out, i, load(y, i, 0) * (load(g, i, 0) - along))
+        g_row, y_row, out_row = part(g, r * C, C), part(y, r * C, C), part(out, r * C, C)
+        along = dot(g_row, y_row)
+        for i in range(0, C, LANES):
+            store(out_row, i, load(y_row, i, 0) * (load(g_row, i, 0) - along))
 
 
 @stands_in_for(formulas.cross_entropy)
