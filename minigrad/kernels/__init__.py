@@ -19,21 +19,10 @@ import minigrad.kernels.compiler        # noqa: F401  checks the environment bef
 import numba
 
 from minigrad import compiled
-from minigrad.kernels.attention import attention, attention_vjp
+from minigrad.kernels import (       # noqa: F401  as they are loaded, they register their kernels
+    attention, decoding, elementwise, embedding, matmul, optim, rows)
 from minigrad.kernels.compiler import ahead, compiling, threads
 from minigrad.kernels.compiler.memory import keep_freed_memory
-from minigrad.kernels.decoding import decode, draw
-from minigrad.kernels.elementwise import dropout, gelu, gelu_vjp, swiglu, swiglu_vjp
-from minigrad.kernels.embedding import add_rows, sum_rows
-from minigrad.kernels.matmul import matmul
-from minigrad.kernels.optim import adamw, muon, sum_of_squares
-from minigrad.kernels.rows import (cross_entropy, norm, norm_heads, norm_heads_vjp, norm_vjp,
-                                   rotate, softmax, softmax_vjp)
-
-__all__ = ["add_rows", "adamw", "attention", "attention_vjp", "cross_entropy", "decode", "draw",
-           "dropout", "gelu", "gelu_vjp", "matmul", "muon", "norm", "norm_heads", "norm_heads_vjp",
-           "norm_vjp", "rotate", "softmax", "softmax_vjp", "sum_of_squares", "sum_rows", "swiglu",
-           "swiglu_vjp"]
 
 ANSWERS = {compiled.announce: compiling.announce, compiled.compile_ahead: ahead.compile_ahead,
            compiled.seconds_compiling: compiling.seconds_compiling,

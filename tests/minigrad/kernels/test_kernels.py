@@ -2,7 +2,6 @@
 
 What ops show is in test_formulas.py.
 """
-import importlib
 import itertools
 import math
 from types import SimpleNamespace
@@ -13,13 +12,13 @@ import pytest
 
 from minigrad import formulas, random
 from minigrad.formulas import RELU2
+from minigrad.kernels import matmul
 from minigrad.kernels.compiler.tiles import SIZES
 from minigrad.kernels.embedding import rows_at
 from tests import plain
 from tests.benchmarks.tiles import PROCESSORS
 from tests.kit import compiled_only, normal
 
-matmul = importlib.import_module("minigrad.kernels.matmul")     # the kernel has its name
 TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
 
 
