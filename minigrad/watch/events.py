@@ -1,5 +1,6 @@
 """Read the events of ops: their arrays, the gradients that they send, the object that ran them."""
 import inspect
+import itertools
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 import numpy as np
 
 from minigrad.core import OPS, Added, Array, Event, Node, Tensor, watch_ops
+
+# Stands for each parameter of an op that is not listed, whose names and types are not known.
+UNKNOWN = inspect.Parameter("argument", inspect.Parameter.POSITIONAL_ONLY)
 
 
 class Watcher:
@@ -29,7 +33,9 @@ class Watcher:
 def arguments(event: Event) -> Iterator[tuple[str, Any]]:
     """Yield the name and value of each argument of an op that is an array, a part of a list of
     arrays, or a number in place of an array; not its settings."""
-    for argument, given in zip(inspect.signature(OPS[event.op]).parameters.values(), event.inputs):
+    parameters = (inspect.signature(OPS[event.op]).parameters.values() if event.op in OPS else
+                  itertools.repeat(UNKNOWN))
+    for argument, given in zip(parameters, event.inputs):
         parts = given if isinstance(given, (list, tuple)) else [given]
         if (any(isinstance(part, (Tensor, np.ndarray)) for part in parts)
                 or isinstance(given, (int, float, np.number))

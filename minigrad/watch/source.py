@@ -83,8 +83,8 @@ def derivatives(op: str) -> list[str]:
     if back := _summary(op).partition(" Back: ")[2]:
         return [back.rstrip(".")]
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(OPS[op])))
-    except (OSError, TypeError, SyntaxError):   # the op was typed in, not read from a file
+        tree = ast.parse(textwrap.dedent(inspect.getsource(OPS.get(op))))
+    except (OSError, TypeError, SyntaxError):   # the op is not listed, or in no file
         return []
     match [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]:
         case [ast.Tuple(elts=[_, ast.Tuple(elts=vjps)])]:
@@ -95,4 +95,4 @@ def derivatives(op: str) -> list[str]:
 
 
 def _summary(op):
-    return " ".join((inspect.getdoc(OPS[op]) or "").split("\n\n")[0].split())
+    return " ".join((op in OPS and inspect.getdoc(OPS[op]) or "").split("\n\n")[0].split())
