@@ -14,7 +14,7 @@ import numba    # noqa: E402
 import pytest   # noqa: E402
 
 import train    # noqa: E402
-from minigrad.kernels.compiler import compiling    # noqa: E402
+from minigrad.kernels.compiler import ahead, compiling   # noqa: E402
 from tests.extras import lacking    # noqa: E402
 from tests.kit import ROOT, TINY    # noqa: E402
 
@@ -90,8 +90,9 @@ def meanwhile(request, small_text):
         yield {words: pool.submit(run, words)
                for words in dict.fromkeys(mark.args for mark in marks if mark)}
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in running:
+        for process in [*running, *filter(None, ahead._started)]:   # None: patched by a test
             process.kill()
+            process.wait()
 
 
 @pytest.fixture
