@@ -31,6 +31,7 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
     import numpy as np
 
     import data
+    import minigrad as mg
     import train
     from model import Transformer
     from model.processes import join
@@ -41,30 +42,20 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
         s = replace(settings_of(name, len(text)), reduce=reduce)
         model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
         optimizer = optimizer_of(model, s, ranks)
-        run, spent, clocks = Run(s, text, model, optimizer, ranks=ranks), [0.0, 0.0], []
-
-        def clocked(f, kind):
-            def clocked_f(*args):
-                started = time.perf_counter()
-                value = f(*args)
-                spent[kind] += time.perf_counter() - started
-                return value
-            return clocked_f
-        train.mg.clip_grad_norm_ = clocked(train.mg.clip_grad_norm_, 0)
-        optimizer.step = clocked(optimizer.step, 0)
-        muons = [part for part in optimizer.parts if isinstance(part, train.mg.Muon)]
-        for muon in muons:
-            muon.step = clocked(muon.step, 1)
-        for _ in itertools.islice(train.steps(run), steps + 2):
-            clocks.append((time.perf_counter(), *spent, ranks.waiting, ranks.summing))
+        run, clocks = Run(s, text, model, optimizer, ranks=ranks), []
+        with mg.Profile() as profile:
+            for _ in itertools.islice(train.steps(run), steps + 2):
+                spent = (profile.seconds[part, "part"] for part in ("clipping", "AdamW", "Muon"))
+                clocks.append((time.perf_counter(), *spent, ranks.waiting, ranks.summing))
         times = np.median(np.diff(clocks[1:], axis=0), axis=0)
-        total, fixed, shared, waiting, summing = np.mean(ranks.of_each(times), axis=0)
+        total, clipping, adamw, shared, waiting, summing = np.mean(ranks.of_each(times), axis=0)
         print(json.dumps(dict(
-            seconds=total, computing=total - waiting - summing, fixed=fixed - shared,
+            seconds=total, computing=total - waiting - summing, fixed=clipping + adamw,
             shared=shared, waiting=waiting, summing=summing, batch=s.batch_size,
             block=s.block_size, ranks=ranks.size,
             bytes=sum(p.data.nbytes for p in model.parameters()),
-            stepped=sum(2 * m.nbytes for muon in muons for m in muon.momentum))))
+            stepped=sum(2 * m.nbytes for part in optimizer.parts if isinstance(part, mg.Muon)
+                        for m in part.momentum))))
 
 
 def in_ranks(size: int, threads: int, name: str, steps: int, reduce: str = "fast"
