@@ -17,6 +17,7 @@ import llvmlite.binding
 import numba
 import numpy as np
 
+from minigrad.watch.text import aligned
 from tests.benchmarks.timing import Timed, dropped_turns, take_turns
 
 WIDTH = 100
@@ -86,13 +87,8 @@ class Report:
             return
         cells = [list(columns)] + [["" if _blank(value) else form.format(value)
                                     for form, value in zip(columns.values(), row)] for row in rows]
-        widths = [max(map(len, column)) for column in zip(*cells)]
-        print("", *textwrap.wrap(title, WIDTH), "", sep="\n")
-        for first, *others in cells:
-            print("  ".join([first.ljust(widths[0]),
-                             *(c.rjust(w) for c, w in zip(others, widths[1:]))]).rstrip())
-        if notes:
-            print()
+        print("", *textwrap.wrap(title, WIDTH), "",
+              *aligned(cells, "<" + ">" * (len(columns) - 1)), *[""] * bool(notes), sep="\n")
         for note in notes:
             print(textwrap.fill(note, WIDTH, subsequent_indent="    "), flush=True)
         self.content["tables"].append({
