@@ -102,11 +102,6 @@ def watch(here: Callable[[str], None]) -> None:
             here(f"write {pathlib.Path(self.name).name}")
             return half + super().write(content[half:])
 
-    def in_one_write(file, **arrays):
-        whole = io.BytesIO()
-        savez(whole, **arrays)
-        file.write(whole.getvalue())
-
     def replace(source, target):
         here(f"rename to {pathlib.Path(target).name}")
         rename(source, target)
@@ -114,7 +109,7 @@ def watch(here: Callable[[str], None]) -> None:
     def fsync(number):
         here("fsync")       # and no more: the system goes on after a kill, with all that it holds
 
-    savez, rename = np.savez, os.replace
-    np.savez, os.replace, os.fsync = in_one_write, replace, fsync
+    rename = os.replace
+    os.replace, os.fsync = replace, fsync
     files.open = lambda path, mode: (io.BufferedRandom(Halves(path, mode)) if mode == "w+b"
                                      else open(path, mode))
