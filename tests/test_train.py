@@ -16,7 +16,7 @@ from model.processes import Ranks
 from model.scoring import evaluate
 from model.run import Folder, Run, optimizer_of
 from model.settings import MODERN, RECIPES, Settings
-from tests.kit import ROOT, TINY, refused, rows, run, written
+from tests.kit import ROOT, TINY, refusal, refused, rows, run, written
 from token_files import byte_level
 
 
@@ -146,8 +146,7 @@ def test_a_text_too_short_to_learn_from_is_named_at_the_end_with_the_remedy(tmp_
 
 
 def test_help_shows_every_setting_with_its_default(capsys):
-    with pytest.raises(SystemExit):
-        train.main(["--help"])
+    refusal(SystemExit, train.main, ["--help"])
     said = " ".join(capsys.readouterr().out.split())
     for field in dataclasses.fields(train.Settings):
         assert re.search(rf"--{field.name}[ ,]", said)

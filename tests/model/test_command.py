@@ -17,7 +17,7 @@ from model import command
 from model.command import (Interrupts, Parser, Words, announced_if_slow, answering, any_of,
                            as_flags, first_of, flag, in_a_line, number_of, problems, scaled, shown,
                            text_or_file)
-from tests.kit import ROOT
+from tests.kit import ROOT, refusal
 
 PROGRAMS = [["train.py"], *[["-m", f"model.{name}"] for name in ("sample", "look", "count",
                                                                  "reverse")]]
@@ -73,9 +73,7 @@ def test_every_program_answers_ctrl_c_itself_once_it_is_loaded(name, monkeypatch
         raise KeyboardInterrupt
     module = importlib.import_module(name)
     monkeypatch.setattr(signal, "getsignal", getsignal)
-    with pytest.raises(SystemExit) as caught:
-        module.main([])
-    assert caught.value.code == 130
+    assert refusal(SystemExit, module.main, []) == "130"
 
 
 def test_ctrl_c_is_an_exception_again_once_mistakes_are_answered():
@@ -273,10 +271,9 @@ def test_flags_give_the_settings_and_nothing_else(argv, given):
     ("--fast a\x1b", [r"no flag stands before 'a\x1b'"]),
     ("--output=", ["--output takes a value, and an empty one was given"])])
 def test_each_mistake_is_answered_in_a_line_of_its_own(argv, mistakes, capsys):
-    with pytest.raises(SystemExit) as caught:
-        parser().given(argv.split())
+    assert refusal(SystemExit, parser().given, argv.split()) == "2"
     lines = capsys.readouterr().err.splitlines()
-    assert caught.value.code == 2 and len(lines) == len(mistakes)
+    assert len(lines) == len(mistakes)
     for line, says in zip(lines, mistakes):
         assert line.startswith(f"some.command: error: {says}") and line.isprintable()
 
@@ -285,14 +282,12 @@ def test_what_is_right_is_read_beside_mistakes_and_each_line_is_said_once(capsys
     given, mistakes = parser().read(["--max_iters", "x", "--fats", "--table", "3"])
     assert given == {"table": 3} and len(mistakes) == 2
     parser().refuse([])
-    with pytest.raises(SystemExit):
-        parser().refuse(["one", "one"])
+    refusal(SystemExit, parser().refuse, ["one", "one"])
     assert capsys.readouterr().err == "some.command: error: one\n"
 
 
 def test_help_shows_the_defaults(capsys):
-    with pytest.raises(SystemExit):
-        parser().given(["--help"])
+    refusal(SystemExit, parser().given, ["--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert "how many, 100 % of them (default: 10)" in said and "What it does." in said
     assert "how much (default: a tenth of it)" in said

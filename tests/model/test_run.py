@@ -23,7 +23,7 @@ from model.replay.nan import repeat, restored
 from model.report import stopped
 from model.run import Folder, Log, State, decayed_and_other, optimizer_of, read_log
 from model.settings import Settings
-from tests.kit import TINY, arrays, losses, refused, rows, run, same_arrays, written
+from tests.kit import TINY, arrays, losses, refusal, refused, rows, run, same_arrays, written
 
 
 def resume(out_dir, *flags):
@@ -109,10 +109,9 @@ def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
     assert re.search(described, capsys.readouterr().out)
     with monkeypatch.context() as patch:
         stop_after(patch, stop_at)
-        with pytest.raises(SystemExit) as caught:
-            run(text, cut, *flags)
+        assert refusal(SystemExit, run, text, cut, *flags) == "130"
     said = capsys.readouterr().out
-    assert caught.value.code == 130 and f"stopped after {stop_at} steps; all is kept in" in said
+    assert f"stopped after {stop_at} steps; all is kept in" in said
     assert f"python train.py --init_from resume --out_dir {cut}" in said
     assert iteration(cut / "last.npz") == stop_at
     with open(cut / "log.csv", "a", encoding="utf-8") as file:
@@ -506,10 +505,9 @@ def after_step(patch, number, change):
 @pytest.mark.parametrize("more", [[], ["--gradient_accumulation_steps", "2", "--dropout", "0.2"]])
 def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_path, capsys, more):
     out_dir = tmp_path / "out"
-    with pytest.raises(SystemExit) as caught:
-        run(small_text, out_dir, *BLOWN_UP, *more)
-    line, said = caught.value.code, capsys.readouterr().err
-    assert line.startswith("train.py: the loss of step 2 is ") and "\n" not in line
+    line = refusal(SystemExit, run, small_text, out_dir, *BLOWN_UP, *more)
+    said = capsys.readouterr().err
+    assert line.startswith("train.py: the loss of step 2 is ")
     for part in ("so the run ends", "a lower --learning_rate (it was 1e+30)", "--grad_clip 1",
                  f"the best model so far is in {out_dir / 'ckpt.npz'}",
                  f"--init_from resume --out_dir {out_dir} resumes after step 0",
@@ -580,9 +578,9 @@ def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatc
 
 @numpy_may_warn
 def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(small_text, tmp_path):
-    with pytest.raises(SystemExit) as caught:
-        run(small_text, tmp_path, *BLOWN_UP, "--on_nan", "skip", "--checkpoint_interval", "1e-9")
-    line, kept = caught.value.code, load_checkpoint(tmp_path / "last.npz").training["state"]
+    line = refusal(SystemExit, run, small_text, tmp_path, *BLOWN_UP, "--on_nan", "skip",
+                   "--checkpoint_interval", "1e-9")
+    kept = load_checkpoint(tmp_path / "last.npz").training["state"]
     assert "the loss of step 21 is" in line and "after 20 skipped steps in a row" in line
     assert kept["skipped_in_row"] == 0 and f"after step {kept['iteration']}, " in line
     assert load_checkpoint(tmp_path / "nan.npz").training["nan"]["step"] == 2

@@ -9,7 +9,7 @@ import pytest
 
 from model import generate, load_checkpoint, sample, save_checkpoint
 from model.generation import AT_ONCE
-from tests.kit import ROOT, written
+from tests.kit import ROOT, refusal, written
 
 
 def sampled(capsys, trained, *flags):
@@ -80,9 +80,8 @@ def test_an_interrupt_shows_what_was_made_of_every_sample(trained, capsys, monke
         yield ["a", "b", "c"]
         raise KeyboardInterrupt
     monkeypatch.setattr(sample, "stream_many", interrupted)
-    with pytest.raises(SystemExit) as caught:
-        sample.main(["--out_dir", str(trained), "--num_samples", "3"])
-    assert caught.value.code == 130
+    flags = ["--out_dir", str(trained), "--num_samples", "3"]
+    assert refusal(SystemExit, sample.main, flags) == "130"
     assert capsys.readouterr().out == f"a\n{sample.RULE}\nb\n{sample.RULE}\nc\n"
 
 
