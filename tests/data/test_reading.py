@@ -1,12 +1,11 @@
 import hashlib
 import os
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from data import TextError, cache_folder, read_text, read_texts, reading
-from tests.kit import refusal
+from tests.kit import memory, refusal
 
 
 @pytest.fixture(autouse=True)
@@ -42,12 +41,9 @@ def test_several_texts_are_read_one_after_another_and_meet_at_a_line_break():
 def test_several_texts_are_in_memory_once():
     for name in "abcdefgh":
         Path(name).write_bytes(500_000 * name.encode() + b"\n")
-    tracemalloc.start()
-    try:
+    with memory() as taken:
         read_texts("abcdefgh")
-        assert tracemalloc.get_traced_memory()[1] < 6_000_000      # all, one more, and its bytes
-    finally:
-        tracemalloc.stop()
+    assert taken[0] < 6_000_000         # all, one more, and its bytes
 
 
 @pytest.mark.parametrize("raw, text", [

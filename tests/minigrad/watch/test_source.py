@@ -77,14 +77,16 @@ def test_the_rules_compute_the_gradients(op):
         assert np.allclose(eval(formula, {}, known), leaves[name[1:]].grad, rtol=1e-12)
 
 
-def test_an_op_without_source_or_docstring_has_no_rules_and_breaks_nothing():
-    scope = {"mg": mg}
-    exec("@mg.op\ndef typed_in(x):\n    return 2 * x, (lambda g: 2 * g,)", scope)
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_op_without_source_or_docstring_has_no_rules_and_breaks_nothing(listed):
+    scope = {"op": mg.op(register=listed)}
+    exec("@op\ndef typed_in(x, y):\n    return 2 * x + y, (lambda g: 2 * g, None)", scope)
     try:
         assert derivatives("typed_in") == [] and meaning("typed_in") == ""
-        assert definition(mg.OPS["typed_in"]).file == "<string>"
+        assert definition(scope["typed_in"]).file == "<string>"
         with mg.Recorder() as r:
-            scope["typed_in"](leaf(1.5)).backward()
-        assert "typed_in: (<string>:" in r.text() and "typed_in" in r.svg()
+            scope["typed_in"](leaf(1.5), 3.0).backward()
+        assert "typed_in(#2, c1)" in r.text() and "typed_in" in r.svg()
+        assert ("typed_in: (<string>:" in r.text()) == listed
     finally:
-        del mg.OPS["typed_in"]
+        mg.OPS.pop("typed_in", None)
