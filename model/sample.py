@@ -8,9 +8,9 @@ The text goes to standard output as it is made; everything else goes to standard
 import dataclasses
 import pathlib
 import sys
-import time
 
 from minigrad import compiled
+from minigrad.compiled import clock
 from model.checkpoint import BEST, Checkpoint, load_checkpoint
 from model.command import (Parser, Words, announced_if_slow, answering, flag, prepare_output,
                            text_or_file)
@@ -114,11 +114,6 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
             for text in texts[1:]:
                 print(RULE, start + "".join(text), sep="\n")
     return ids, characters, seconds
-
-
-def clock() -> float:
-    """Return the seconds of a clock that stops while kernels are compiled."""
-    return time.perf_counter() - compiled.seconds_compiling()
 
 
 if __name__ == "__main__":
