@@ -10,6 +10,7 @@ import numpy as np
 
 from minigrad import Tensor
 from minigrad.core import unbroadcast
+from minigrad.watch.events import array_of
 from model.walk import scalars
 from model.walk.practice import Exercise
 
@@ -66,7 +67,7 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
                     for x in leaves.values()]
         numbers |= zip(leaves, back)
     changed = [name for name, x in inputs.items() if isinstance(x, (np.ndarray, Tensor))
-               and not np.array_equal(as_array(x), given[name])]
+               and not np.array_equal(array_of(x), given[name])]
     return Outcome(given, returned, numbers, changed)
 
 
@@ -84,7 +85,7 @@ def value_of(exercise: Exercise, returned: object) -> list[np.ndarray]:
     if isinstance(returned, BaseException):
         raise returned
     value, _ = returned if exercise.is_op else (returned, None)
-    return [as_array(x) for x in as_list(value)]
+    return [array_of(x) for x in as_list(value)]
 
 
 def pull(vjps: Callable | Sequence[Callable], i: int, g: np.ndarray, x: np.ndarray) -> list:
@@ -103,11 +104,6 @@ def gradient_of(value: Tensor | np.ndarray) -> np.ndarray:
 def as_list(x: object) -> list | tuple:
     """Return a tuple or list as it is, and anything else as a list of one."""
     return x if isinstance(x, (tuple, list)) else [x]
-
-
-def as_array(x: object) -> np.ndarray:
-    """Return the array of a Tensor, or anything else as an array."""
-    return x.data if isinstance(x, Tensor) else np.asarray(x)
 
 
 def agree(a: Outcome, b: Outcome, name: str, by_text: bool = False) -> bool:
