@@ -26,7 +26,7 @@ from model.processes import Ranks, join
 from model.report import Progress, describe, report, stopped
 from model.run import Folder, Run, Step, optimizer_of
 from model.scoring import yardstick
-from model.settings import MINUTES, MODERN, Settings, kept_in, prepare
+from model.settings import MINUTES, MODERN, Settings, prepare
 from model.transformer import loss_of
 
 
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> None:
     with join("train.py") as ranks:
         given, mistakes = parser.read(argv)
         with (Folder(given.get("out_dir", Settings.out_dir)) as folder,
-              answering("train.py", lambda: kept_in(folder))):
+              answering("train.py", folder.kept)):
             first, *_ = ranks.of_each(mistakes)
             if not first:               # the first rank's own mistakes are answered in `prepare`
                 parser.refuse(mistakes)

@@ -17,7 +17,7 @@ import numpy as np
 
 import data
 import minigrad as mg
-from minigrad import compiled
+from minigrad.compiled import clock
 from minigrad.core import timed
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.random import generator
@@ -204,21 +204,16 @@ def read_log(path: pathlib.Path) -> tuple[list[list[float | None]], str]:
         return [], f"{path} cannot be read: {error.strerror or error}"
     *lines, cut = text.split("\n")          # every line ends with a line break
     header, *lines = lines or [""]
-    rows = [row for line in lines if (row := _numbers(line, header.count(",") + 1))]
+    columns, rows = header.count(",") + 1, []
+    for line in lines:
+        with contextlib.suppress(ValueError):       # the line is damaged
+            step, loss, *others = line.split(",")
+            row = [float(step), float(loss) if loss else None, *map(float, others)]
+            if len(row) == columns >= len(Log.COLUMNS) and math.isfinite(sum(filter(None, row))):
+                rows.append(row)
     known = [",".join(columns) for columns in (Log.COLUMNS, Log.COLUMNS | Log.SKIPPED)]
     whole = header in known and len(rows) == len(lines) and not cut
     return rows, "" if whole else f"{path} is damaged, or no log of this program"
-
-
-def _numbers(line, columns):
-    """Return the numbers of a line of a log, or None if the line is damaged."""
-    try:
-        row = [None if i == 1 and cell == "" else float(cell)
-               for i, cell in enumerate(line.split(","))]
-    except ValueError:
-        return None
-    whole = len(row) == columns >= len(Log.COLUMNS) and math.isfinite(sum(x or 0 for x in row))
-    return row if whole else None
 
 
 class Folder(contextlib.ExitStack):
@@ -260,13 +255,15 @@ class Folder(contextlib.ExitStack):
                              "a last.npz that does")
         if warning:
             print(f"warning     {warning}, at step {resumed.training['state']['iteration']:,}")
-            if self.holds_run() and not only_look:      # or it would become previous.npz
+            if (self / LAST).exists() and not only_look:    # or it would become previous.npz
                 os.replace(self / LAST, self / DAMAGED)
         return resumed
 
-    def holds_run(self) -> bool:
-        """Whether there is a checkpoint to resume from."""
-        return os.path.exists(self / LAST)
+    def kept(self) -> str:
+        """Return what is saved, for a run that is ended."""
+        if not os.path.exists(self / LAST):
+            return "nothing had been saved yet"
+        return f"what was saved in {self} before is whole; resume with {self.resume_command()}"
 
     def resume_command(self, texts: Sequence[str] = ()) -> str:
         """Return the command that resumes the run; a text that was piped in must be a file then."""
@@ -482,8 +479,3 @@ class Run:
             return
         self.save(LAST, optimizer=self.optimizer, before=self.folder / PREVIOUS)
         self.kept, self.saved = self.state.iteration, time.monotonic()
-
-
-def clock() -> float:
-    """Return the seconds of a clock that stops while kernels are compiled."""
-    return time.perf_counter() - compiled.seconds_compiling()

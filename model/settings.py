@@ -374,10 +374,3 @@ def described(s: Settings, characters: int) -> str:
             words = " ".join([begin, *(flag.replace(" ", "\xa0") for flag in as_flags(flags))])
             lines += textwrap.wrap(words, 88, break_long_words=False, break_on_hyphens=False)
     return f"\n{'':12}".join(lines).replace("\xa0", " ")
-
-
-def kept_in(folder: Any) -> str:
-    """Return what is saved in a `run.Folder`, for a run that is ended."""
-    if not folder.holds_run():
-        return "nothing had been saved yet"
-    return f"what was saved in {folder} before is whole; resume with {folder.resume_command()}"

@@ -245,7 +245,8 @@ def test_a_folder_at_home_is_found_and_a_piped_text_asked_for(monkeypatch, tmp_p
     assert Folder("my run").resume_command(["lantern", text]) == command + more
     for name in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(name, str(tmp_path))
-    assert Folder("~/out").path == tmp_path / "out" and not Folder("~/out").holds_run()
+    home = Folder("~/out")
+    assert home.path == tmp_path / "out" and home.kept() == "nothing had been saved yet"
 
 
 @pytest.mark.filterwarnings("error")        # of an exception that Python ignores
