@@ -10,7 +10,7 @@
     python train.py --explain                   one step, explained from the text to the weights
     python train.py --replay out/nan.npz        find the op that made a loss nan
 """
-from model.command import Interrupts, Parser, answering, prepare_output     # before slow imports
+from model.command import Interrupts, Parser, answering     # before slow imports
 
 import math
 import sys
@@ -32,7 +32,6 @@ from model.transformer import loss_of
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    prepare_output()
     parser = Parser("python train.py", __doc__, Settings(**MODERN, minutes=MINUTES))
     with join("train.py") as ranks:
         given, mistakes = parser.read(argv)

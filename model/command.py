@@ -47,6 +47,7 @@ def _start():
     """Prepare a program; report what would keep the packages from being loaded."""
     program = is_program()
     if program:
+        _prepare_output()
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:   # it is not ignored
             signal.signal(signal.SIGINT, _quit)
         # With -m, Python looks for modules in the current folder first, unless -P is given.
@@ -67,7 +68,8 @@ def _quit(*_):
 @contextlib.contextmanager
 def answering(command: str, kept: Callable[[], str] | None = None, unread: int = 1
               ) -> Iterator[None]:
-    """Turn an exception of a command into one line on standard error and an exit status.
+    """Turn an exception of a command, or of its output, into one line on standard error and an exit
+    status.
 
     A ValueError is a mistake of the user; its message says what is wrong and what to do.  `kept`
     returns what to say of files that were written before; `unread` is the exit status if nobody
@@ -77,6 +79,7 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
         if signal.getsignal(signal.SIGINT) is _quit:        # all is loaded
             signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
+        sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(unread)
@@ -97,7 +100,7 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
     sys.exit(f"{command}: {in_a_line(message)}")
 
 
-def prepare_output() -> None:
+def _prepare_output():
     """Let programs print if the terminal lacks a character, or if an output is closed."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

@@ -12,8 +12,7 @@ import sys
 from minigrad import compiled
 from minigrad.compiled import clock
 from model.checkpoint import BEST, Checkpoint, load_checkpoint
-from model.command import (Parser, Words, announced_if_slow, answering, flag, prepare_output,
-                           text_or_file)
+from model.command import Parser, Words, announced_if_slow, answering, flag, text_or_file
 from model.generation import AT_ONCE, stream_many
 
 TOGETHER = 16       # samples that are drawn at once
@@ -52,7 +51,6 @@ class Settings:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    prepare_output()
     parser = Parser("python -m model.sample", __doc__, Settings)
     given = parser.given(argv)
     s = Settings(**given)

@@ -28,8 +28,8 @@ from types import ModuleType
 import numpy as np
 
 from model.checkpoint import BEST, CheckpointError
-from model.command import (AtOnce, Parser, answering, flag, number_of, prepare_output, scaled,
-                           announced_if_slow)
+from model.command import (AtOnce, Parser, announced_if_slow, answering, flag, number_of,
+                           scaled)
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors
 from model.convert.model_file import FormatError, ModelFile
 from model.files import remove_if_left
@@ -51,7 +51,6 @@ class Settings:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    prepare_output()
     parser = Parser("python -m model.convert", __doc__, Settings)
     parser.usage = "python -m model.convert FROM TO [--tokenizer FILE]"
     for name in ("FROM", "TO"):
@@ -64,7 +63,6 @@ def main(argv: list[str] | None = None) -> None:
         except KeyboardInterrupt:
             print("\nstopped; nothing was written", file=sys.stderr)
             raise
-        sys.stdout.flush()
 
 
 def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = None) -> None:

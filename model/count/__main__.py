@@ -12,7 +12,7 @@ import dataclasses
 import pathlib
 
 from minigrad.watch.text import aligned
-from model.command import Parser, answering, flag, number_of, prepare_output, scaled
+from model.command import Parser, answering, flag, number_of, scaled
 from model.checkpoint import BEST, load_checkpoint
 from model.count.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
                                state)
@@ -35,7 +35,6 @@ class Counted(TransformerConfig):
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    prepare_output()
     usual = {name: MODERN[name] for name in MODEL if name in MODERN}
     parser = Parser("python -m model.count", __doc__, Counted(**usual))
     given = parser.given(argv)
@@ -50,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
             given.pop("out_dir")
             parser.error("--out_dir counts a model as it was trained; leave out "
                          + ", ".join(f"--{name}" for name in given))
-        print(report(*counted), flush=True)
+        print(report(*counted))
 
 
 def model_and_optimizer(given: dict, parser: Parser) -> tuple[TransformerConfig, str]:

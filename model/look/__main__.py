@@ -17,7 +17,7 @@ import sys
 from typing import BinaryIO
 
 from minigrad import Recorder, compiled
-from model.command import Parser, announced_if_slow, answering, flag, prepare_output, text_or_file
+from model.command import Parser, announced_if_slow, answering, flag, text_or_file
 from model.reverse.encoder_decoder import EncoderDecoder
 from model.look import crossed
 from model.look.graphs import GRAPHS
@@ -49,7 +49,6 @@ class Settings:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    prepare_output()
     parser = Parser("python -m model.look", __doc__, Settings)
     given = parser.given(argv)
     s = Settings(**given)
@@ -61,7 +60,6 @@ def main(argv: list[str] | None = None) -> None:
     with answering("model.look"):
         with announced_if_slow(f"reading the model in {s.out_dir} and computing what it shows"):
             (write if s.graph is None else show_graph)(s)
-        sys.stdout.flush()
 
 
 def write(s: Settings) -> None:

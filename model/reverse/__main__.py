@@ -24,7 +24,7 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad import compiled
 from minigrad.optim import warmup_cosine
-from model.command import Parser, answering, flag, number_of, prepare_output, problems
+from model.command import Parser, answering, flag, number_of, problems
 from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
 from model.layers import Rng
 from model.checkpoint import BEST, save_checkpoint
@@ -80,7 +80,6 @@ class Settings:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
-    prepare_output()
     parser = Parser("python -m model.reverse", __doc__, Settings)
     s = Settings(**parser.given(argv))
     parser.refuse(s.problems())

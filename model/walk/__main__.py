@@ -11,7 +11,7 @@ import shlex
 import sys
 
 from minigrad import compiled
-from model.command import Parser, answering, flag, number_of, prepare_output
+from model.command import Parser, answering, flag, number_of
 from model.look.__main__ import opened
 from model.walk import practice, process
 from model.walk.page import page
@@ -34,7 +34,6 @@ class Settings:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command; the exit status is 1 if a checked file is not right."""
-    prepare_output()
     words = sys.argv[1:] if argv is None else argv
     if words and words[0].isdigit():
         words = ["--station", *words]
@@ -47,7 +46,6 @@ def main(argv: list[str] | None = None) -> None:
     with answering("model.walk"):
         run = {"station": walk, "page": write_page, "exercise": write_exercises, "check": check}
         right = run[name](value)
-        sys.stdout.flush()
     sys.exit(right is False)
 
 
