@@ -2,7 +2,6 @@
 
 `minigrad.kernels` has functions that stand in for them, as others do for `minigrad.formulas`.
 """
-import time
 from typing import TextIO
 
 
@@ -14,11 +13,6 @@ def version() -> str:
 def seconds_compiling() -> float:
     """Return the seconds that this process has spent on compiling and loading kernels."""
     return 0.0
-
-
-def clock() -> float:
-    """Return the seconds of a clock that stops while kernels are compiled."""
-    return time.perf_counter() - seconds_compiling()
 
 
 def announce(label: str | None, file: TextIO | None = None) -> None:

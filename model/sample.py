@@ -10,10 +10,10 @@ import pathlib
 import sys
 
 from minigrad import compiled
-from minigrad.compiled import clock
 from model.checkpoint import BEST, Checkpoint, load_checkpoint
 from model.command import Parser, Words, announced_if_slow, answering, flag, text_or_file
 from model.generation import AT_ONCE, stream_many
+from model.run import clock
 
 TOGETHER = 16       # samples that are drawn at once
 RULE = "-" * 20     # between them

@@ -3,7 +3,10 @@ import contextlib
 import csv
 import dataclasses
 import hashlib
+import os
 import pathlib
+import subprocess
+import sys
 import tracemalloc
 
 import numba
@@ -122,6 +125,23 @@ def arrays(path):
 def run(text, out_dir, *flags):
     """Train a tiny model on the text of this path."""
     train.main(["--data", str(text), "--out_dir", str(out_dir), *TINY, *flags])
+
+
+@contextlib.contextmanager
+def in_a_terminal(*words, **environment):
+    """Python with these words in a terminal of its own; the process, and what types and reads."""
+    import fcntl
+    import pty
+    import termios
+    ours, its = pty.openpty()
+    with subprocess.Popen([sys.executable, *words], cwd=ROOT, env=os.environ | environment,
+                          stdin=its, stdout=its, stderr=its, start_new_session=True,
+                          preexec_fn=lambda: fcntl.ioctl(its, termios.TIOCSCTTY, 0)) as process:
+        os.close(its)
+        try:
+            yield process, ours
+        finally:
+            process.kill()
 
 
 def rows(out_dir):

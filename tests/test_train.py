@@ -2,7 +2,6 @@
 import dataclasses
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -16,7 +15,7 @@ from model.processes import Ranks
 from model.scoring import evaluate
 from model.run import Folder, Run, optimizer_of
 from model.settings import MODERN, RECIPES, Settings
-from tests.kit import ROOT, TINY, refusal, refused, rows, run, written
+from tests.kit import ROOT, TINY, in_a_terminal, refusal, refused, rows, run, written
 from token_files import byte_level
 
 
@@ -92,30 +91,16 @@ def test_a_training_step_visits_few_files():
     assert len(visited) <= 26, sorted(visited)
 
 
-HANGING = """
-import fcntl, termios, train
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)        # a terminal of its own
-train.main()
-"""
-
-
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends what runs in a window that is closed")
 def test_a_terminal_that_is_closed_saves_like_ctrl_c(small_text, tmp_path):
-    import pty
-    ours, its = pty.openpty()
-    command = [sys.executable, "-c", HANGING, "--data", str(small_text), "--out_dir",
-               str(tmp_path), *TINY, "--max_iters", "100000", "--eval_interval", "100000"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=its, stdout=its, stderr=its,
-                          start_new_session=True) as process:
-        os.close(its)
-        try:
-            said = b""
-            while b"step      0" not in said:
-                said += os.read(ours, 10_000)
-            os.close(ours)
-            assert process.wait(timeout=60) == 130
-        finally:
-            process.kill()
+    endless = "--max_iters", "100000", "--eval_interval", "100000"
+    with in_a_terminal("train.py", "--data", small_text, "--out_dir", tmp_path, *TINY,
+                       *endless) as (process, terminal):
+        said = b""
+        while b"step      0" not in said:
+            said += os.read(terminal, 10_000)
+        os.close(terminal)
+        assert process.wait(timeout=60) == 130
     assert load_checkpoint(tmp_path / "last.npz").training["state"]["iteration"] >= 1
 
 

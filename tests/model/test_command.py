@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import numpy as np
@@ -133,15 +134,14 @@ def test_pip_installs_this_folder_as_one_of_the_path_before_which_no_users_folde
     (FileNotFoundError(2, "No such file", "no/x.txt"),
      "a.command: cannot use no/x.txt: No such file; all is kept")])
 def test_what_goes_wrong_in_a_command_is_answered_in_a_line(error, code, capsys, monkeypatch):
-    with pytest.raises(SystemExit) as caught:
-        with answering("a.command", lambda: "all is kept"):
+    def fail(*kept):
+        with answering("a.command", *kept):
             raise error
-    assert caught.value.code == code
+    assert refusal(SystemExit, fail, lambda: "all is kept") == str(code)
     assert capsys.readouterr().err == "\nstopped at once; all is kept\n" * (code == 130)
     monkeypatch.setattr(sys, "stdout", Mock(**{"flush.side_effect": error}))    # or at its end
-    with pytest.raises(SystemExit) as caught, answering("a.command"):
-        pass
-    assert caught.value.code in (code, str(code).removesuffix("; all is kept"))
+    assert refusal(SystemExit, answering("a.command")(print)) == str(code).removesuffix(
+        "; all is kept")
     assert capsys.readouterr().err == ""
 
 
@@ -184,15 +184,11 @@ def test_a_signal_is_recorded_the_second_one_stops_and_an_ignored_one_stays_igno
 
 
 def test_interrupts_come_to_the_main_thread_alone():
-    before, seen = signal.getsignal(signal.SIGINT), []
-
-    def run():
+    def seen():
         with Interrupts() as interrupts:
-            seen.append((interrupts.came, signal.getsignal(signal.SIGINT)))
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert seen == [(False, before)]
+            return interrupts.came, signal.getsignal(signal.SIGINT)
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(seen).result() == (False, signal.getsignal(signal.SIGINT))
 
 
 @pytest.mark.parametrize("said, results", [

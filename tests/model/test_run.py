@@ -504,7 +504,8 @@ def after_step(patch, number, change):
 
 @numpy_may_warn
 @pytest.mark.parametrize("more", [[], ["--gradient_accumulation_steps", "2", "--dropout", "0.2"]])
-def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_path, capsys, more):
+def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_path, capsys, more,
+                                                                monkeypatch):
     out_dir = tmp_path / "out"
     line = refusal(SystemExit, run, small_text, out_dir, *BLOWN_UP, *more)
     said = capsys.readouterr().err
@@ -519,10 +520,14 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_
     assert len(rows(out_dir)) == 2 and not re.search("nan|inf", (out_dir / "log.csv").read_text())
     assert iteration(out_dir / "last.npz") == 0
 
+    monkeypatch.setattr(compiled, "announce", lambda label: print(f"{label} 3 kernels"))
     train.main(["--replay", str(out_dir / "nan.npz")])
     again = capsys.readouterr().out
     finding = said.strip().split("\n", 1)[1].rstrip()
+    assert again.startswith("compiling   3 kernels\n") and again.count("the loss of step 2 is") == 2
     assert "the same bit for bit" in again and finding in again
+    remedy = line.partition("repeats the first such step.  ")[2].partition("; the best")[0]
+    assert again.endswith(f"\n\n{remedy}\n") and "a lower --learning_rate" in remedy
     run(small_text, out_dir, "--max_iters", "0")
     assert (out_dir / "earlier.1" / "nan.npz").exists() and not (out_dir / "nan.npz").exists()
 

@@ -1,14 +1,12 @@
 """Runs that are killed and resumed end as if left alone; python -m tests.reliability tries more."""
 import importlib.util
 import os
-import random
 import re
 import shutil
 
 import pytest
 
 from tests.kit import TINY, compiled_only
-from tests.reliability import damage
 from tests.reliability.runs import differences
 
 TINY = [*TINY, "--recipe", "modern", "--ngram_rows", "100", "--threads", "1"]
@@ -78,17 +76,10 @@ def test_random_input_has_a_plain_answer(said):
         assert re.fullmatch(rf"{target} +1,000 inputs at random, .*: .*accepted, .* refused", line)
 
 
-def test_a_damaged_checkpoint_is_refused_whatever_the_damage(tmp_path):
-    damage.save_small(tmp_path / "small.npz")
-    assert damage.fault(tmp_path / "small.npz") == "accepted"
-    whole, draw = (tmp_path / "small.npz").read_bytes(), random.Random(0)
-    spoilt = [whole[:size] for size in range(0, len(whole), 29)]
-    spoilt += [damage.mutated(whole, draw) for _ in range(500)]
-    changed = list(damage.changed_bytes(whole, draw))
-    assert len(changed) == 2 * len(whole)
-    for content in spoilt + changed[::53]:
-        (tmp_path / "spoilt.npz").write_bytes(content)
-        assert damage.fault(tmp_path / "spoilt.npz") == ""
+@reliability("damage", "--count", "500", "--every", "37")
+def test_a_damaged_checkpoint_is_refused_whatever_the_damage(said):
+    size, *files, wrong = (int(re.search(r"\d[\d,]*", line)[0].replace(",", "")) for line in said)
+    assert files == [-(-2 * size // 37), -(-size // 37), 500] and wrong == 0
 
 
 def test_the_comparison_finds_what_differs(trained, tmp_path):

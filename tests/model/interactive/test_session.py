@@ -10,7 +10,7 @@ import pytest
 
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
-from tests.kit import ROOT
+from tests.kit import ROOT, in_a_terminal
 from token_files import byte_level
 
 
@@ -51,8 +51,6 @@ def test_start_comes_first_and_each_has_its_samples(trained, tmp_path, monkeypat
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no pseudo-terminals")
 def test_on_a_terminal_ctrl_c_ends_a_text_lines_come_back_and_ctrl_d_leaves(trained, tmp_path):
-    import pty
-    controller, terminal = pty.openpty()
     shown, read_until = b"", 0
 
     def wait_for(text, again=b""):
@@ -74,34 +72,20 @@ def test_on_a_terminal_ctrl_c_ends_a_text_lines_come_back_and_ctrl_d_leaves(trai
         os.write(controller, keys)
         wait_for(until, again)
 
-    with subprocess.Popen(command(trained, "--max_new_tokens", "1000000", "--stop", "zzzzzz"),
-                          stdin=terminal, stdout=terminal, stderr=terminal, cwd=ROOT,
-                          env=os.environ | {"MINIGRAD_CACHE": str(tmp_path), "TERM": "dumb"},
-                          start_new_session=True,
-                          preexec_fn=lambda: control_terminal(terminal)) as run:
-        os.close(terminal)
-        try:
-            wait_for(b"Ctrl-D leaves")
-            wait_for(b"> ")
-            type_(b"the dog\n", b"the dog\r\n")
-            wait_for(b"the dog")                            # continued
-            type_(b"\x03", b"> ", again=b"\x03")
-            type_(b"\x10", b"the dog")                      # Ctrl-P: the line before
-            type_(b"\n", b"the dog")
-            type_(b"\x03", b"> ", again=b"\x03")
-            type_(b"half a l", b"half a l")
-            type_(b"\x03", b"> ", again=b"\x03")
-            os.write(controller, b"\x04")
-            assert run.wait(timeout=60) == 0
-        finally:
-            run.kill()
-            os.close(controller)
+    _, *words = command(trained, "--max_new_tokens", "1000000", "--stop", "zzzzzz")
+    with in_a_terminal(*words, MINIGRAD_CACHE=str(tmp_path), TERM="dumb") as (run, controller):
+        wait_for(b"Ctrl-D leaves")
+        wait_for(b"> ")
+        type_(b"the dog\n", b"the dog\r\n")
+        wait_for(b"the dog")                            # continued
+        type_(b"\x03", b"> ", again=b"\x03")
+        type_(b"\x10", b"the dog")                      # Ctrl-P: the line before
+        type_(b"\n", b"the dog")
+        type_(b"\x03", b"> ", again=b"\x03")
+        type_(b"half a l", b"half a l")
+        type_(b"\x03", b"> ", again=b"\x03")
+        os.write(controller, b"\x04")
+        assert run.wait(timeout=60) == 0
+    os.close(controller)
     assert b"Traceback" not in shown
     assert (tmp_path / "history").read_text(encoding="utf-8").split("\n")[0] == "the dog"
-
-
-def control_terminal(terminal):
-    """Make it the one whose Ctrl-C reaches this process."""
-    import fcntl
-    import termios
-    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad import compiled
-from minigrad.kernels.compiler import compiling
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
 from model.replay.nan import advice, find_op, record, repeat, replay, restored, sentence
 from model.run import State, Step
@@ -83,20 +81,6 @@ def test_what_holds_no_step_that_can_be_repeated_is_refused_in_a_line(tmp_path, 
     whole |= {"nan": whole["nan"] | change, "settings": {}}
     nan_file(path, small(), {name: whole[name] for name in kept})
     assert "holds no step that can be repeated" in refusal(CheckpointError, replay, path)
-
-
-def test_a_replay_shows_the_finding_and_what_to_do(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(compiled, "announce", lambda label: (
-        compiling.announce(label), compiling.say_compiling("3 kernels")))
-    model = small()
-    model.blocks[0].norm1.weight.data[0] = 1e30
-    then, finding = repeat(bad_step(n=2), model)
-    assert finding.cause == "overflow" and finding.module == "blocks.0.attention"
-    replay(nan_file(tmp_path / "nan.npz", model, record(then)))
-    said = capsys.readouterr().out
-    assert said.startswith("compiling   3 kernels")
-    assert said.count("the loss of step 12 is nan") == 2 and "the same bit for bit" in said
-    assert str(finding) in said and advice(finding, SETTINGS) in said
 
 
 def test_a_step_survives_json_exactly_and_says_what_is_not_finite():
