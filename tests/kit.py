@@ -17,6 +17,8 @@ import minigrad as mg
 import train
 from model import Transformer, TransformerConfig
 from model.command import flag
+from model.processes import Ranks
+from model.run import Run, optimizer_of
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
@@ -125,6 +127,12 @@ def arrays(path):
 def run(text, out_dir, *flags):
     """Train a tiny model on the text of this path."""
     train.main(["--data", str(text), "--out_dir", str(out_dir), *TINY, *flags])
+
+
+def run_of(s, text, ranks=Ranks(), dtype=np.float32, **how):
+    """The run that train.py makes of these settings."""
+    model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed, dtype)
+    return Run(s, text, model, optimizer_of(model, s, ranks), ranks=ranks, **how)
 
 
 @contextlib.contextmanager

@@ -13,9 +13,9 @@ from model import Transformer, load_checkpoint
 from model.command import Parser
 from model.processes import Ranks
 from model.scoring import evaluate
-from model.run import Folder, Run, optimizer_of
+from model.run import Folder
 from model.settings import MODERN, RECIPES, Settings
-from tests.kit import ROOT, TINY, in_a_terminal, refusal, refused, rows, run, written
+from tests.kit import ROOT, TINY, in_a_terminal, refusal, refused, rows, run, run_of, written
 from token_files import byte_level
 
 
@@ -77,8 +77,7 @@ def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, 
 def test_a_training_step_visits_few_files():
     text, visited = data.Text(data.read_text("lantern")[:20_000]), set()
     s = Settings(**RECIPES["modern"] | dict(n_layer=2, n_embd=16, max_iters=10))
-    model = Transformer(s.model_config(text.tokenizer.vocab_size))
-    steps = train.steps(Run(s, text, model, optimizer_of(model, s)))
+    steps = train.steps(run_of(s, text))
     next(steps)
     sys.setprofile(lambda frame, *_: visited.add(frame.f_code.co_filename))
     next(steps)

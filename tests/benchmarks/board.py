@@ -19,16 +19,15 @@ from typing import NamedTuple
 
 import data
 from data import Text
-from model import Transformer, load_checkpoint
+from model import load_checkpoint
 from model.checkpoint import BEST, LAST
 from model.command import Parser, in_a_line
-from model.run import Run, optimizer_of
 from model.scoring import evaluate, yardstick
 from model.settings import Settings, completed
 from tests.benchmarks.remote import ABSENT, environment_before_minigrad, has_pytorch, pytorch
 from tests.benchmarks.report import FASTER, Report, machine, plot
 from tests.benchmarks.timing import say
-from tests.kit import ROOT
+from tests.kit import ROOT, run_of
 
 MINUTES = {"board": [1.0, 3.0, 10.0], "ablation": [1.0]}
 PYTORCH = ", PyTorch"
@@ -132,12 +131,6 @@ def read_text(name: str) -> Text:
                          os.path.abspath(os.path.expanduser(name)))
     except data.TextError as error:
         sys.exit(in_a_line(f"tests.benchmarks: {error}"))
-
-
-def run_of(s: Settings, text: Text) -> Run:
-    """Return the run that train.py makes of these settings."""
-    model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
-    return Run(s, text, model, optimizer_of(model, s))
 
 
 def train(flags: list[str], text: Text) -> dict[str, object]:

@@ -33,16 +33,13 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
     import data
     import minigrad as mg
     import train
-    from model import Transformer
     from model.processes import join
-    from model.run import Run, optimizer_of
     from tests.benchmarks.steps import settings_of
+    from tests.kit import run_of
     with join("tests.benchmarks.ranks") as ranks:
         text = data.Text.read("lantern")
         s = replace(settings_of(name, len(text)), reduce=reduce)
-        model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
-        optimizer = optimizer_of(model, s, ranks)
-        run, clocks = Run(s, text, model, optimizer, ranks=ranks), []
+        run, clocks = run_of(s, text, ranks), []
         with mg.Profile() as profile:
             for _ in itertools.islice(train.steps(run), steps + 2):
                 spent = (profile.seconds[part, "part"] for part in ("clipping", "AdamW", "Muon"))
@@ -53,8 +50,8 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
             seconds=total, computing=total - waiting - summing, fixed=clipping + adamw,
             shared=shared, waiting=waiting, summing=summing, batch=s.batch_size,
             block=s.block_size, ranks=ranks.size,
-            bytes=sum(p.data.nbytes for p in model.parameters()),
-            stepped=sum(2 * m.nbytes for part in optimizer.parts if isinstance(part, mg.Muon)
+            bytes=sum(p.data.nbytes for p in run.model.parameters()),
+            stepped=sum(2 * m.nbytes for part in run.optimizer.parts if isinstance(part, mg.Muon)
                         for m in part.momentum))))
 
 

@@ -13,11 +13,12 @@ import train
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.generation import stream_many
 from model.settings import Settings, completed
-from tests.benchmarks.board import read_text, run_of
+from tests.benchmarks.board import read_text
 from tests.benchmarks.remote import ABSENT, has_pytorch, pytorch
 from tests.benchmarks.report import Report
 from tests.benchmarks.sizes import SIZES, VOCABULARY, Size
 from tests.benchmarks.timing import Seconds, plan, say, timed
+from tests.kit import run_of
 
 STEPS = {"small": (10, 10), "baby": (3, 1)}         # rounds, steps of a turn
 RECIPE_STEPS = 8, 10                                # the same

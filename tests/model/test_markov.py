@@ -10,9 +10,8 @@ import numpy as np
 import data
 import minigrad as mg
 import train
-from model import Transformer
-from model.run import Run, optimizer_of
 from model.settings import Settings
+from tests.kit import run_of
 
 V = 5                                                       # characters
 BACK, COPIED = 3, 0.9                                       # of the source
@@ -34,10 +33,10 @@ def trained(ids):
     s = Settings(n_layer=1, n_head=2, n_embd=24, block_size=T, batch_size=24,
                  max_iters=500, learning_rate=7e-3, min_lr=0.0, warmup_iters=20,
                  schedule="linear", decay_share=1.0, weight_decay=0.0)
-    model = Transformer(s.model_config(V))
-    for _ in train.steps(Run(s, text, model, optimizer_of(model, s))):
+    run = run_of(s, text)
+    for _ in train.steps(run):
         pass
-    return model
+    return run.model
 
 
 def surprises(model, ids):

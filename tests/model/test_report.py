@@ -4,11 +4,11 @@ import re
 import pytest
 
 import data
-import minigrad as mg
-from model import Transformer, report
+from model import report
 from model.report import standing
 from model.run import State, Step
 from model.settings import Settings
+from tests.kit import run_of
 
 
 @pytest.mark.parametrize("loss, says", [
@@ -34,9 +34,7 @@ def spikes(losses, run):
 
 def test_a_spike_is_a_loss_far_above_the_usual_ones_and_is_reported_once():
     text, s = data.Text("to be or not to be\n" * 20), Settings(n_embd=8, n_layer=1, max_iters=1000)
-    model = Transformer(s.model_config(text.tokenizer.vocab_size))
-    of = report.Run(s, text, model, mg.AdamW(model.parameters()))
-    usual = [1.9, 2.0, 2.1] * 40                    # a deviation of 0.15
+    of, usual = run_of(s, text), [1.9, 2.0, 2.1] * 40       # a deviation of 0.15
     assert spikes([4.0, *usual], of) == [] and spikes(usual[:49] + [9.0], of) == []
     assert spikes(usual[:50] + [9.0], of) == [(51, 2.0)]
     assert spikes([*usual, 3.1], of) == [] and spikes([*usual, 3.3], of) == [(121, 2.0)]

@@ -23,7 +23,8 @@ from model.replay.nan import repeat, restored
 from model.report import stopped
 from model.run import Folder, Log, State, decayed_and_other, optimizer_of, read_log
 from model.settings import Settings
-from tests.kit import TINY, arrays, losses, refusal, refused, rows, run, same_arrays, written
+from tests.kit import (TINY, arrays, losses, refusal, refused, rows, run, run_of, same_arrays,
+                       written)
 
 
 def resume(out_dir, *flags):
@@ -382,10 +383,10 @@ def test_a_run_of_a_version_without_the_options_is_resumed_without_them(trained,
 def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path, monkeypatch):
     s, text, left = Settings(n_layer=1, n_embd=8, max_iters=1), data.Text.read(str(small_text)), []
     for number in (0, 1):
-        model, ranks = Transformer(s.model_config(text.tokenizer.vocab_size)), Ranks()
+        ranks = Ranks()
         ranks.number, ranks.size = number, 2        # which say nothing to each other
         with Folder(tmp_path / str(number)) as folder:
-            one = runs.Run(s, text, model, runs.optimizer_of(model, s, ranks), folder, ranks=ranks)
+            one = run_of(s, text, ranks, folder=folder)
             one.begin()
             _, loss = one.evaluate_and_save()
             one.save("ckpt.npz")

@@ -30,8 +30,9 @@ import minigrad as mg
 import train
 from minigrad.random import generator
 from model import CharTokenizer, Transformer, TransformerConfig, generate
-from model.run import Run, State, decayed_and_other, optimizer_of
+from model.run import State, decayed_and_other
 from model.settings import RECIPES, Settings
+from tests.kit import run_of
 
 FILE = pathlib.Path(__file__).with_name("short_run.json")
 SEED, STEPS, BATCH = 1337, 30, 4
@@ -70,10 +71,9 @@ def float32_run(recipe: str) -> tuple[float, str]:
     """Train a small model by a recipe; return the last loss, and a digest of all bits."""
     text, s = data.Text(data.read_text("lantern")[:20_000]), Settings(**RECIPES[recipe] | SMALL)
     text.train = text.tokenizer.encode(text.characters)     # all of it
-    model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
-    run = Run(s, text, model, optimizer_of(model, s))
+    run = run_of(s, text)
     losses = [step.loss for step in train.steps(run)]
-    return losses[-1], digest("<f4", np.array(losses), *model.state_dict().values())
+    return losses[-1], digest("<f4", np.array(losses), *run.model.state_dict().values())
 
 
 def masks(dtype: type = np.float64) -> list[np.ndarray]:

@@ -13,12 +13,11 @@ import numpy as np
 import data
 import minigrad as mg
 import train
-from model import Transformer
 from model.processes import Ranks, join, launched
 from model.ranks import mpi
 from model.ranks.mean import OverRanks, RowsFrom
-from model.run import Run, optimizer_of
 from model.settings import RECIPES, Settings
+from tests.kit import run_of
 from tests.model.ranks.mpiexec import ranks as in_ranks
 
 STEPS = 50
@@ -38,9 +37,8 @@ def results_of(name: str, ranks: Ranks, steps: int = STEPS) -> dict[str, np.ndar
     evaluation."""
     dtype, settings = RUNS[name]
     s, text = Settings(**settings), data.Text(data.read_text("lantern")[:20_000])
-    model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed, dtype)
-    optimizer = optimizer_of(model, s, ranks)
-    run, gradients = Run(s, text, model, optimizer, ranks=ranks), {}
+    run, gradients = run_of(s, text, ranks, dtype), {}
+    model, optimizer = run.model, run.optimizer
 
     def step():
         gradients.update({path: p.grad.copy() for path, p in model.named_parameters()})
