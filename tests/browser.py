@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -102,8 +103,7 @@ def main() -> None:
             "const {body} = document, from = document.getElementById(arguments[0]) ?? body;"
             "return [from.getBoundingClientRect().top + scrollY, body.scrollHeight]", s.at)
         resize(driver, 1280, round(box[1]))         # all of it is drawn
-        driver.execute_async_script(
-            "requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))")
+        time.sleep(3)       # a live page computes the rest while nobody types
         clip = {"x": 0, "y": box[0], "width": 1280, "height": s.height or box[1] - box[0],
                 "scale": 1}
         shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
