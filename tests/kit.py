@@ -1,4 +1,4 @@
-"""What test files share: arrays, tensors and models; files; runs of train.py; refusals."""
+"""What test files share: arrays, tensors, models; files; runs of Python and train.py; refusals."""
 import contextlib
 import csv
 import dataclasses
@@ -122,7 +122,7 @@ def arrays(path):
         return {name: file[name] for name in file.files}
 
 
-# Runs of train.py, and refusals
+# Runs of train.py and of Python, and refusals
 
 def run(text, out_dir, *flags):
     """Train a tiny model on the text of this path."""
@@ -133,6 +133,12 @@ def run_of(s, text, ranks=Ranks(), dtype=np.float32, **how):
     """The run that train.py makes of these settings."""
     model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed, dtype)
     return Run(s, text, model, optimizer_of(model, s, ranks), ranks=ranks, **how)
+
+
+def python(*words, cwd=ROOT, preexec_fn=None, **environment):
+    """The end of Python with these words, and what it has printed."""
+    return subprocess.run([sys.executable, *words], cwd=cwd, env=os.environ | environment,
+                          capture_output=True, text=True, encoding="utf-8", preexec_fn=preexec_fn)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,9 @@ import configparser
 import dataclasses
 import functools
 import importlib
-import os
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
@@ -17,7 +14,7 @@ from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig
 from model.command import Parser, problems
 from model.checkpoint import save_checkpoint
-from tests.kit import ROOT
+from tests.kit import ROOT, python
 from tests.test_house import CHAPTERS, ROOMS
 
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
@@ -99,9 +96,8 @@ def test_each_python_snippet_runs(tmp_path):
     save_checkpoint(tmp_path / "out/ckpt.npz",
                     Transformer(TransformerConfig(tokenizer.vocab_size, 16, 1, 1, 8)), tokenizer)
     program = "import sys\nfor code in sys.argv[1:]: exec(code, {'__name__': '__main__'})"
-    subprocess.run([sys.executable, "-c", program, *snippets], cwd=tmp_path, check=True,
-                   env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert len(snippets) >= 3
+    done = python("-c", program, *snippets, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert done.returncode == 0 and len(snippets) >= 3, done.stderr
 
 
 @of_each_page

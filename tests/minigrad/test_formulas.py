@@ -1,7 +1,5 @@
 """What stands in for a formula gives what the formula gives; and the formulas do without it."""
 import inspect
-import subprocess
-import sys
 
 import numba
 import numpy as np
@@ -11,7 +9,7 @@ import minigrad as mg
 from minigrad import formulas
 from minigrad.kernels.compiler import compiling
 from tests import plain
-from tests.kit import compiled_only
+from tests.kit import compiled_only, python
 from tests.minigrad.test_ops import (EXAMPLES, applied, call, flattened, frozen, in_another_layout,
                                      learnt, r, rng, tensors_of)
 
@@ -174,6 +172,5 @@ assert mg.Recorder and mg.Profile
 
 
 def test_all_of_training_and_sampling_works_where_there_is_no_numba():
-    done = subprocess.run([sys.executable, "-c", WITHOUT_NUMBA], capture_output=True, text=True,
-                          cwd=mg.__path__[0] + "/..")
+    done = python("-c", WITHOUT_NUMBA)
     assert done.stderr == "" and done.returncode == 0

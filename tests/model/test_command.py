@@ -6,7 +6,6 @@ import importlib.util
 import math
 import os
 import signal
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +18,14 @@ from model import command
 from model.command import (Interrupts, Parser, Words, announced_if_slow, answering, any_of,
                            as_flags, first_of, flag, in_a_line, number_of, problems, scaled, shown,
                            text_or_file)
-from tests.kit import ROOT, refusal
+from tests.kit import ROOT, python, refusal
 
 PROGRAMS = [["train.py"], *[["-m", f"model.{name}"] for name in ("sample", "look", "count",
                                                                  "reverse")]]
 # In Numba's place: Ctrl-C comes while it is loaded, in an import that catches every exception.
 INTERRUPTED = """
 import signal
+import sys
 try:
     signal.raise_signal(signal.SIGINT)
 except BaseException:
@@ -35,13 +35,6 @@ raise SystemExit("ignored")
 
 
 # Starting
-
-def started(words, folder=ROOT, path=(), **more):
-    """The end of a process that looks for modules in these folders too."""
-    path = os.pathsep.join(map(str, path))
-    return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": path}, **more)
-
 
 @pytest.fixture
 def interrupted(tmp_path):
@@ -64,7 +57,7 @@ def ignoring():
     *[(["train.py"], dict(preexec_fn=ignoring), 1, "ignored\n")] * (os.name != "nt")], ids=str)
 def test_ctrl_c_ends_quietly_what_is_loaded_as_a_program(words, more, status, says, interrupted):
     words = [word.replace("FOLDER", str(interrupted)) for word in words]
-    done = started(words, path=[interrupted, ROOT], **more)
+    done = python(*words, PYTHONPATH=f"{interrupted}{os.pathsep}{ROOT}", **more)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", says)
 
 
@@ -90,7 +83,7 @@ def test_ctrl_c_is_an_exception_again_once_mistakes_are_answered():
 def test_a_users_own_data_py_is_in_no_programs_way(program, tmp_path):
     for name in ("data", "minigrad", "numpy", "random"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong file')")
-    done = started([*program, "--help"], tmp_path)
+    done = python(*program, "--help", cwd=tmp_path, PYTHONPATH="")
     assert done.returncode == 0 and done.stdout and done.stderr == ""
 
 
@@ -100,11 +93,12 @@ def test_what_hides_a_package_is_named_with_the_remedy(file, tmp_path):
     (tmp_path / file).write_text("raise SystemExit('the wrong file')")
     name = file.removesuffix(".py").split("/")[0]
     says = f"{tmp_path / file} hides this project's package {name}; rename it, or take its folder"
-    done = started(["-m", "model.count"], tmp_path.parent, path=[tmp_path, ROOT])
+    done = python("-m", "model.count", cwd=tmp_path.parent,
+                  PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith(says)
     assert done.stderr.count("\n") == 1
-    done = started(["-c", "try: import model\nexcept ImportError as error: print(error)"], tmp_path,
-                   path=[ROOT])
+    done = python("-c", "try: import model\nexcept ImportError as error: print(error)",
+                  cwd=tmp_path, PYTHONPATH=str(ROOT))
     assert done.stdout.startswith(says) and done.stderr == ""
 
 

@@ -1,23 +1,14 @@
 """What is settled when kernels are loaded, in processes of their own: that Numba can take what is
 in the environment, what the processor has, and that memory which is freed is used again."""
-import os
 import platform
-import subprocess
-import sys
 
 import pytest
 from numba.core import config
 
 from minigrad.kernels.compiler import problem, processor
-from tests.kit import ROOT
+from tests.kit import python
 
 on_x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="no x86-64")
-
-
-def python(*words, **environment):
-    """The end of a process."""
-    return subprocess.run([sys.executable, *words], cwd=ROOT, env=os.environ | environment,
-                          capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("value, fits", [("0", False), ("-1", False), ("1.5", False),

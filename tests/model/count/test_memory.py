@@ -3,8 +3,6 @@ step of training takes."""
 import dataclasses
 import math
 import os
-import subprocess
-import sys
 
 import numba
 import numpy as np
@@ -50,9 +48,8 @@ def test_a_control_group_is_believed(nowhere, tmp_path, groups, file, says, limi
 def test_a_limit_of_the_process_is_believed():
     import resource
     asked = "from model.count.memory import memory_limit; print(memory_limit())"
-    said = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)))
+    said = kit.python("-c", asked, preexec_fn=lambda: resource.setrlimit(
+        resource.RLIMIT_AS, (3 << 30, 3 << 30)))
     assert float(said.stdout) == 3 << 30, said.stderr
 
 

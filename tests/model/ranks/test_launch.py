@@ -1,11 +1,10 @@
 """A process alone loads no MPI; ranks that cannot join, or that differ, are refused."""
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from tests.kit import ROOT
+from tests.kit import python
 from model import processes
 from model.processes import Ranks, join, launched
 from model.ranks import mpi
@@ -38,7 +37,7 @@ def test_a_process_alone_imports_no_mpi4py(launcher, environment, monkeypatch):
         assert (ranks.number, ranks.size, ranks.threads, ranks.first) == (0, 1, 0, True)
     loaded = ("import sys, train; sys.exit(bool({'mpi4py', 'model.ranks', 'model.replay', "
               "'model.look'} & sys.modules.keys()))")
-    assert subprocess.run([sys.executable, "-c", loaded], cwd=ROOT).returncode == 0
+    assert python("-c", loaded).returncode == 0
 
 
 ALONE = SimpleNamespace(COMM_WORLD=SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1))
