@@ -70,6 +70,13 @@ RAGGED = [
 ]
 
 
+def assert_close(actual, expected, dtype):
+    """Equal up to the rounding of their type, where the largest number counts."""
+    assert actual.dtype == expected.dtype == dtype and actual.shape == expected.shape
+    scale = max(1, np.abs(expected).max(initial=0))
+    assert np.abs(actual - expected).max(initial=0) <= TOLERANCE[dtype] * scale
+
+
 def computed(name, args, settings, dtype, layout):
     """The value and the gradients of an example."""
     _, with_arrays = flattened(args)
@@ -97,9 +104,7 @@ def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(
             numba.set_num_threads(threads)
             found[threads] = computed(name, args, settings, dtype, layout)
             for ours, stated in zip(found[threads], expected, strict=True):
-                assert ours.dtype == stated.dtype == dtype and ours.shape == stated.shape
-                scale = max(1, np.abs(stated).max(initial=0))
-                assert np.abs(ours - stated).max(initial=0) <= TOLERANCE[dtype] * scale
+                assert_close(ours, stated, dtype)
         numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
         assert all(map(np.array_equal, found[1], found[max(found)]))
 

@@ -18,15 +18,7 @@ from minigrad.kernels.embedding import rows_at
 from tests import plain
 from tests.benchmarks.tiles import PROCESSORS
 from tests.kit import compiled_only, normal
-
-TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
-
-
-def assert_close(actual, expected, dtype):
-    assert actual.dtype == expected.dtype == dtype
-    assert actual.shape == expected.shape
-    scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
-    assert np.allclose(actual, expected, rtol=0, atol=TOLERANCE[dtype] * scale, equal_nan=True)
+from tests.minigrad.test_formulas import assert_close
 
 
 @compiled_only       # NumPy's own library does not promise it
