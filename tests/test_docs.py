@@ -14,7 +14,7 @@ from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig
 from model.command import Parser, problems
 from model.checkpoint import save_checkpoint
-from tests.kit import ROOT, python
+from tests.kit import ROOT, python, refusal
 from tests.test_house import CHAPTERS, ROOMS
 
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
@@ -74,8 +74,7 @@ def test_each_command_line_is_one_that_its_command_takes(page, monkeypatch):
 
 def test_each_flag_that_stands_alone_is_one_of_a_command(monkeypatch, capsys):
     for name in COMMANDS:
-        with pytest.raises(SystemExit):
-            parse(name, ["--help"], monkeypatch)
+        refusal(SystemExit, parse, name, ["--help"], monkeypatch)
     known = set(re.findall(r"--[\w-]+", capsys.readouterr().out))
     for text in TEXTS.values():
         for code in parts(text)[1]:

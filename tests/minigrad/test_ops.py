@@ -6,7 +6,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.core import Tensor
-from tests.kit import leaf
+from tests.kit import leaf, refusal
 
 rng = np.random.default_rng(0)
 r = rng.standard_normal
@@ -251,8 +251,7 @@ def test_methods_take_sizes_and_axes_as_numpys_do():
 
 def test_transpose_refuses_two_axes_and_negative_ones_and_names_swapaxes():
     for x, axes in ((r((2, 3)), (-2, -1)), (r((2, 3, 4)), (1, 2)), (r((2, 3)), (0, 0))):
-        with pytest.raises(ValueError, match="swapaxes"):
-            Tensor(x).transpose(*axes)
+        assert "swapaxes" in refusal(ValueError, Tensor(x).transpose, *axes)
 
 
 def test_equal_maxima_share_the_gradient():

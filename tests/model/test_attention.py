@@ -255,11 +255,9 @@ def test_what_is_projected_gives_the_weights_by_which_the_values_are_mixed():
 def test_weights_need_no_context_and_messages_say_what_is_read():
     head, layer = SelfAttention(C, 4), MultiHeadAttention(C, 4, 2)
     assert np.array_equal(head.weights(Tensor(X)), head.weights(Tensor(X), Tensor(X)))
-    with pytest.raises(ValueError, match=rf"project\(x\), and {C} channels"):
-        layer.weights(Tensor(X))
+    assert f"project(x), and {C} channels" in refusal(ValueError, layer.weights, Tensor(X))
     for attend in (head, layer, CausalAttention(C, 4, T)):
-        with pytest.raises(ValueError, match=r"x \(..., T, C\), and this has shape"):
-            attend(Tensor(X[0, 0]))
+        assert "x (..., T, C), and this has shape" in refusal(ValueError, attend, Tensor(X[0, 0]))
 
 
 def test_dropout_happens_only_with_a_generator():

@@ -272,8 +272,7 @@ def test_another_version_a_count_that_lies_and_what_is_there_twice_are_refused(o
     path = written(tmp_path / "model.gguf", *llama())
     assert old in (whole := path.read_bytes())
     path.write_bytes(whole.replace(old, new, 1))
-    with pytest.raises(FormatError, match=why):
-        read(path)
+    assert re.search(why, refusal(FormatError, read, path))
 
 
 def transformers_model(path, kind, config, **more):

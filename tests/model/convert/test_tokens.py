@@ -98,8 +98,7 @@ def test_ids_beyond_those_of_the_tokenizer_stand_for_an_empty_text():
     ids = [tokenizer.vocabulary.index("in"), 266, 271, tokenizer.vocabulary.index("re")]
     assert tokenizer.decode(ids) == "".join(streamed(tokenizer, ids)) == "inre"
     for ids in ([272], [-1]):
-        with pytest.raises(ValueError, match="ids lie between 0 and 271"):
-            tokenizer.decode(ids)
+        assert "ids lie between 0 and 271" in refusal(ValueError, tokenizer.decode, ids)
 
 
 def test_a_file_that_cuts_texts_short_or_fills_them_up_does_neither_here():
@@ -114,10 +113,9 @@ def test_a_file_that_cuts_texts_short_or_fills_them_up_does_neither_here():
 
 def test_what_no_token_stands_for_is_refused():
     tokenizer = TokenTokenizer(of_words("a"))
-    with pytest.raises(UnknownCharacterError, match="cannot encode the text: .*UNK"):
-        tokenizer.encode("b")
-    with pytest.raises(UnknownCharacterError, match="cannot encode the text: .*surrogates"):
-        tokenizer.encode("a\ud800")
+    for text, why in (("b", "UNK"), ("a\ud800", "surrogates")):
+        said = refusal(UnknownCharacterError, tokenizer.encode, text)
+        assert "cannot encode the text: " in said and why in said
     assert TokenTokenizer(of_words("a", "?")).encode("b").tolist() == [1]
 
 
@@ -157,5 +155,4 @@ def test_tokens_that_the_library_cannot_decode_are_answered_in_a_line():
     tokenizer = TokenTokenizer(of_words("a", "", "?", decoder=strip))
     for decode in (tokenizer.decode, lambda ids: streamed(tokenizer, ids),
                    lambda ids: tokenizer.vocabulary):
-        with pytest.raises(ValueError, match="cannot decode its tokens: index out of bounds"):
-            decode([1])
+        assert "cannot decode its tokens: index out of bounds" in refusal(ValueError, decode, [1])

@@ -199,22 +199,16 @@ def test_a_tensor_that_lies_is_refused(tensor, opened):
         array(file)
 
 
-@pytest.mark.parametrize("key", [persistent(more=b"N"), text("storage") + b"Q"])
-def test_a_persistent_id_of_another_kind_is_refused(key, opened):
-    with pytest.raises(FormatError, match="is damaged or hostile"):
-        opened(members(rebuilt(key)))
-
-
 @pytest.mark.parametrize("content, says", [
     (b"\x80\x02}.", "not a zip"), (zipped(members())[:-9], "not a zip"),
     (zipped({"x/data.pkl": b"N.", "x/y/data.pkl": b"N."}), "too many values"),
     (zipped(members(storage=bytes(10 ** 6)), zipfile.ZIP_DEFLATED), "claim more bytes"),
     (zipped({"x/data.pkl": bytes(1 << 21) + b"."}), "more than 2,097,152 bytes"),
-    (zipped(members(rebuilt(persistent(kind="os.FloatStorage")))), "os.FloatStorage")],
-    ids=range(6))
+    (members(rebuilt(persistent(kind="os.FloatStorage"))), "os.FloatStorage"),
+    *((members(rebuilt(key)), "is damaged or hostile")
+      for key in (persistent(more=b"N"), text("storage") + b"Q"))], ids=range(8))
 def test_a_file_that_is_not_of_torch_save_is_refused(content, says, opened):
-    with pytest.raises(FormatError, match=says):
-        opened(content)
+    assert says in refusal(FormatError, opened, content)
 
 
 def test_members_that_share_their_bytes_claim_more_than_the_file_has(opened):
@@ -225,16 +219,14 @@ def test_members_that_share_their_bytes_claim_more_than_the_file_has(opened):
         content[at - 4:at] = struct.pack("<I", first)
     directory = content[content.index(b"PK\1\2"):]
     directory[-6:-2] = struct.pack("<I", second)
-    with pytest.raises(FormatError, match="claim more bytes"):
-        opened(bytes(content[:second] + directory))
+    assert "claim more bytes" in refusal(FormatError, opened, bytes(content[:second] + directory))
 
 
 def test_numbers_that_do_not_have_their_checksum_are_refused(opened):
     whole = zipped(members())
     at = whole.index(NUMBERS.tobytes())
     file = opened(whole[:at] + b"\x55" + whole[at + 1:])
-    with pytest.raises(FormatError, match="data/0 is damaged"):
-        array(file)
+    assert "data/0 is damaged" in refusal(FormatError, array, file)
 
 
 @pytest.mark.needs("interop")
