@@ -1,19 +1,16 @@
 """The model, its training and single ops against PyTorch's results in reference/transformer.npz,
 and models of other makers against those of the library transformers in reference/families.npz."""
 import json
-import pathlib
 
 import numpy as np
 import pytest
 
 import minigrad as mg
 from model import TransformerConfig
-from tests.kit import leaf, model_of
+from tests.kit import ROOT, arrays, leaf, model_of
 
-REFERENCE = {}
-for name in ("transformer.npz", "families.npz"):
-    with np.load(pathlib.Path(__file__).with_name("reference") / name) as file:
-        REFERENCE |= file
+FOLDER = ROOT / "tests" / "reference"
+REFERENCE = arrays(FOLDER / "transformer.npz") | arrays(FOLDER / "families.npz")
 MODELS = [name.removesuffix("/config") for name in REFERENCE if name.endswith("/config")]
 OPS = [name.removesuffix("/call") for name in REFERENCE if name.endswith("/call")]
 

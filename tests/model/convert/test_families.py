@@ -2,7 +2,6 @@
 part that they lack is named."""
 import dataclasses
 import json
-import pathlib
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +13,10 @@ from model.convert import families
 from model.convert.families import FormatError
 from model.settings import Settings
 from model.transformer import parameter_shapes
-from tests.kit import WiderConfig, model_of, refusal
+from tests.kit import ROOT, WiderConfig, arrays, model_of, refusal
 
-REFERENCE = np.load(pathlib.Path(__file__).parents[2] / "reference" / "hugging_face.npz")
-NAMES = sorted({name.partition("/")[0] for name in REFERENCE.files if "/" in name})
+REFERENCE = arrays(ROOT / "tests" / "reference" / "hugging_face.npz")
+NAMES = sorted({name.partition("/")[0] for name in REFERENCE if "/" in name})
 SIZES = dict(vocab_size=13, block_size=9, n_layer=2, n_head=4, n_embd=16)
 ROTARY = dict(position="rotary", norm="rms")
 LLAMA = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activation="swiglu",
@@ -28,8 +27,7 @@ def theirs(name):
     """What transformers has written of a model: the settings, the tensors, ids and their logits."""
     start = f"{name}/weights/"
     return (json.loads(str(REFERENCE[f"{name}/config"])),
-            {key.removeprefix(start): REFERENCE[key] for key in REFERENCE.files
-             if key.startswith(start)},
+            {key.removeprefix(start): a for key, a in REFERENCE.items() if key.startswith(start)},
             REFERENCE[f"{name}/ids"], REFERENCE[f"{name}/logits"])
 
 

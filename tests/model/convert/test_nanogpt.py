@@ -1,5 +1,4 @@
 """Checkpoints of nanoGPT: the model that was saved comes out, whatever else is in the file."""
-import pathlib
 import pickle
 import re
 import shutil
@@ -12,11 +11,11 @@ from model.convert import nanogpt
 from model.convert.families import GPT2, layout, their_shapes
 from model.convert.model_file import FormatError
 from model.convert.torch_file import TorchFile
-from tests.kit import model_of, refusal, written
+from tests.kit import ROOT, arrays, model_of, refusal, written
 from tests.model.convert.test_torch_file import HOSTILE, name, number, rebuilt, text, zipped
 from tests.token_files import byte_level
 
-FOLDER = pathlib.Path(__file__).parents[2] / "reference" / "nanogpt"
+FOLDER = ROOT / "tests" / "reference" / "nanogpt"
 CHARACTERS = "\n !aehlortw"
 CONFIG = TransformerConfig(11, block_size=6, n_layer=2, n_head=2, n_embd=8, dropout=0.1, bias=True)
 
@@ -34,9 +33,9 @@ def test_the_logits_of_what_torch_saved_are_those_of_torch(monkeypatch):
     assert found.kind == "nanoGPT checkpoint" and found.config == CONFIG
     assert found.notes == ["written after 250 iterations",
                            f"its characters are those of {FOLDER / 'meta.pkl'}"]
-    with np.load(FOLDER / "logits.npz") as reference:
-        logits = model_of(CONFIG, found.weights)(reference["ids"]).data
-        np.testing.assert_allclose(logits, reference["logits"], atol=1e-5, rtol=1e-5)
+    reference = arrays(FOLDER / "logits.npz")
+    logits = model_of(CONFIG, found.weights)(reference["ids"]).data
+    np.testing.assert_allclose(logits, reference["logits"], atol=1e-5, rtol=1e-5)
     assert found.tokenizer.vocabulary == CHARACTERS
     monkeypatch.setattr(TorchFile, "array", lambda _, tensor: tensor.shape)
     assert nanogpt.read(FOLDER / "ckpt.pt").weights["norm.bias"] == (8,)

@@ -9,10 +9,7 @@ import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig, save_checkpoint
 from model.look import __main__ as look
 from model.look import graphs
-
-
-def places(recorder):
-    return {place.name: place for place in recorder.places() if place.name}
+from tests.minigrad.watch.test_graph import by_name
 
 
 @pytest.mark.parametrize("graph, expected", [
@@ -22,7 +19,7 @@ def places(recorder):
                         "value": (None, [[1.25], [0.75]]), "key": (None, [[-0.75], [0.75]]),
                         "query": (None, [[0], [0.75 * math.log(3)]])})])
 def test_the_numbers_are_those_that_the_text_promises(graph, expected):
-    p = places(graph())
+    p = by_name(graph())
     for name, (value, gradient) in expected.items():
         assert value is None or np.allclose(p[name].value, value, rtol=0, atol=1e-14), name
         assert gradient is None or np.allclose(p[name].gradient, gradient, rtol=0, atol=1e-14), name
@@ -35,7 +32,7 @@ def test_the_numbers_are_those_that_the_text_promises(graph, expected):
 def test_the_block_is_the_first_step_of_a_model_of_that_configuration(bias):
     config = TransformerConfig(11, block_size=8, n_layer=3, n_head=2, n_embd=12, dropout=0.1,
                                bias=bias)
-    p = places(graphs.one_block(config))
+    p = by_name(graphs.one_block(config))
     model = Transformer(TransformerConfig(11, 8, 1, 2, 12, 0.1, bias))
     ids, targets = p["ids"].value, p["targets"].value
     assert ids.shape == targets.shape == (graphs.BATCH, 8)
