@@ -5,7 +5,7 @@ import pytest
 
 import conftest
 from tests import extras
-from tests.kit import ROOT
+from tests.kit import ROOT, refusal
 
 
 def test_each_extra_of_tests_is_one_of_setup_cfg_and_begins_with_its_library():
@@ -19,7 +19,5 @@ def test_an_absent_extra_that_is_required_is_an_error(monkeypatch, request):
     monkeypatch.setitem(extras.NEEDED, "mpi", ["pytest"])
     monkeypatch.setitem(extras.NEEDED, "board", ["pytest", "no_such_module", "nor_it"])
     monkeypatch.setenv("REQUIRE_EXTRAS", "mpi,board")
-    with pytest.raises(pytest.UsageError) as caught:
-        conftest.pytest_configure(request.config)
-    assert str(caught.value) == ("REQUIRE_EXTRAS: needs '.[board]': there is no no_such_module "
-                                 "and no nor_it")
+    assert refusal(pytest.UsageError, conftest.pytest_configure, request.config) == (
+        "REQUIRE_EXTRAS: needs '.[board]': there is no no_such_module and no nor_it")

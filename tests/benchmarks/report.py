@@ -3,7 +3,6 @@ import argparse
 import contextlib
 import importlib.metadata
 import json
-import math
 import os
 import pathlib
 import platform
@@ -85,16 +84,16 @@ class Report:
         """
         if not rows:        # interrupted before the first
             return
-        cells = [list(columns)] + [["" if _blank(value) else form.format(value)
+        rows = [[None if value != value else value for value in row] for row in rows]       # nan
+        cells = [list(columns)] + [["" if value is None else form.format(value)
                                     for form, value in zip(columns.values(), row)] for row in rows]
         print("", *textwrap.wrap(title, WIDTH), "",
               *aligned(cells, "<" + ">" * (len(columns) - 1)), *[""] * bool(notes), sep="\n")
         for note in notes:
             print(textwrap.fill(note, WIDTH, subsequent_indent="    "), flush=True)
         self.content["tables"].append({
-            "title": title, "columns": list(columns), "notes": list(notes),
-            "seconds": {t.name: t.times for t in raw},
-            "rows": [[None if _blank(value) else value for value in row] for row in rows]})
+            "title": title, "columns": list(columns), "notes": list(notes), "rows": rows,
+            "seconds": {t.name: t.times for t in raw}})
         self._write()
 
     def _write(self):
@@ -106,10 +105,6 @@ class Report:
         except OSError as error:
             sys.exit(f"tests.benchmarks: cannot write {self.path}: {error.strerror}; give another "
                      "file with --json")
-
-
-def _blank(value):
-    return isinstance(value, float) and math.isnan(value)
 
 
 def earlier(options: argparse.Namespace) -> dict | None:
