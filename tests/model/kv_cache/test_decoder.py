@@ -14,7 +14,7 @@ from model import Transformer, TransformerConfig
 from model.kv_cache.decoder import OPTIONS, Decoder, _compiles
 from model.generation import Reader, window_start
 from model.transformer import POSITIONS
-from tests import plain
+from tests import kit, plain
 from tests.kit import WiderConfig, refusal
 from tests.pairwise import pairwise
 
@@ -46,10 +46,9 @@ SHAPES = [USUAL, MODERN, LLAMA, NARROW, ODD, USUAL | dict(vocab_size=2, block_si
 
 def opinionated(config, dtype=np.float32, seed=0):
     """A model of large weights, none of them zero."""
-    model = Transformer(TransformerConfig(**config), seed, dtype)
+    model = kit.opinionated(TransformerConfig(**config), 8, seed, dtype)
     rng = np.random.default_rng(seed)
     for p in model.parameters():
-        p.data *= 8 if p.ndim > 1 else 1
         p.data += 0.1 * rng.standard_normal(p.shape).astype(dtype)
     return model
 
