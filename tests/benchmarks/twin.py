@@ -130,6 +130,14 @@ class Twin(nn.Module):
 
     def forward(self, ids: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
         """The loss; without targets, logits of the last position alone, (B, 1, V)."""
+        x = self.hidden(ids)
+        if targets is None:
+            return self.logits(x[:, -1:])
+        logits = self.logits(x)
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+    def hidden(self, ids: torch.Tensor) -> torch.Tensor:
+        """The output of the last block, (B, T) -> (B, T, C)."""
         x = self.token_embedding(ids)                                           # (B, T, C)
         if self.config.ngrams > 1:
             x = x + self.ngram_embedding(ids)
@@ -138,10 +146,11 @@ class Twin(nn.Module):
         x = self.dropout(x)
         for block in self.blocks:
             x = block(x)
-        x = self.norm(x if targets is not None else x[:, -1:])
-        logits = F.linear(x, self.token_embedding.weight)                       # (B, T, V)
-        return logits if targets is None else F.cross_entropy(logits.flatten(0, 1),
-                                                              targets.flatten())
+        return x
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, T, C) -> (B, T, V)."""
+        return F.linear(self.norm(x), self.token_embedding.weight)
 
 
 def norm(config: SimpleNamespace) -> nn.Module:
