@@ -1,5 +1,5 @@
-"""Sums of the rows of a table, where dropout may leave out whole rows; and the rows that belong to
-the n-grams that end at a character, for decoding.  (NumPy finds those of a batch as fast.)
+"""Sums of the rows of a table, where dropout may leave out whole rows; and, for decoding, the rows
+that belong to the n-grams that end at a character.  (`formulas.ngram_rows` finds those of a batch.)
 """
 import numpy as np
 
