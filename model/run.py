@@ -342,10 +342,10 @@ class Run:
     def measure(self, step: Step) -> Iterator[None]:
         """Time a step, and its ops if a profile is asked for."""
         profiled = WARM_UP < step.number - self.first <= WARM_UP + self.settings.profile
-        started = clock()
+        started = compiled.clock()      # that of the first rank ends the run for all
         with self.profile if profiled else contextlib.nullcontext():
             yield
-        step.seconds = self.ranks.firsts(clock() - started)     # one clock ends the run for all
+        step.seconds = self.ranks.firsts(compiled.clock() - started)
 
     @timed("batches")
     def batches(self) -> list[Batch]:
@@ -479,8 +479,3 @@ class Run:
             return
         self.save(LAST, optimizer=self.optimizer, before=self.folder / PREVIOUS)
         self.kept, self.saved = self.state.iteration, time.monotonic()
-
-
-def clock() -> float:
-    """Return the seconds of a clock that stops while kernels are compiled."""
-    return time.perf_counter() - compiled.seconds_compiling()

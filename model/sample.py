@@ -13,7 +13,6 @@ from minigrad import compiled
 from model.checkpoint import BEST, Checkpoint, load_checkpoint
 from model.command import Parser, Words, announced_if_slow, answering, flag, text_or_file
 from model.generation import AT_ONCE, stream_many
-from model.run import clock
 
 TOGETHER = 16       # samples that are drawn at once
 RULE = "-" * 20     # between them
@@ -101,11 +100,11 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
                 for text, piece in zip(texts, pieces):
                     text.append(piece)
                 if n < AT_ONCE:             # kernels are loaded meanwhile
-                    began = clock()
+                    began = compiled.clock()
                 else:
                     characters += sum(map(len, pieces))
                     last = [n if piece else before for piece, before in zip(pieces, last)]
-            seconds += clock() - began
+            seconds += compiled.clock() - began
             ids += sum(min(n + 1, s.max_new_tokens) - AT_ONCE for n in last if n)
         finally:                # after an interrupt, too
             print()

@@ -32,7 +32,7 @@ FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
 READING_PATH = ("minigrad/core.py", "minigrad/formulas.py", "minigrad/ops/*.py", "model/layers.py",
                 "model/attention.py", "model/transformer.py", "minigrad/optim.py", "train.py")
 # Lines of Python, at most.  These numbers only ever fall.
-BUDGET = {"reading path": 2487, "book": 5943, "product": 17675, "tests": 19474}
+BUDGET = {"reading path": 2487, "book": 5938, "product": 17670, "tests": 19466}
 # What came later has limits of its own, and is no part of product and tests above.
 LATER = {"tests/model/score/test_proof.py": 98, "data/batches.py": 89, "tests/model/ensemble": 85,
          "tests/model/live": 554, "model/score/proof.py": 186, "model/live": 205,

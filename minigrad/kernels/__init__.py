@@ -24,10 +24,10 @@ from minigrad.kernels import (       # noqa: F401  as they are loaded, they regi
 from minigrad.kernels.compiler import ahead, compiling, threads
 from minigrad.kernels.compiler.memory import keep_freed_memory
 
-ANSWERS = {compiled.announce: compiling.announce, compiled.compile_ahead: ahead.compile_ahead,
-           compiled.seconds_compiling: compiling.seconds_compiling,
+ANSWERS = {compiled.announce: compiling.announce, compiled.clock: compiling.clock,
+           compiled.compile_ahead: ahead.compile_ahead, compiled.version: lambda: numba.__version__,
            compiled.set_threads: numba.set_num_threads, compiled.thread_count: threads.count,
-           compiled.thread_limit: threads.limit, compiled.version: lambda: numba.__version__}
+           compiled.thread_limit: threads.limit}
 
 keep_freed_memory()
 

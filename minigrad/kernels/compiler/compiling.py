@@ -234,9 +234,9 @@ def rows(x: np.ndarray) -> np.ndarray:
     return dense(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def seconds_compiling() -> float:
-    """Return the seconds that this process has spent on compiling and loading kernels."""
-    return seconds
+def clock() -> float:
+    """Return the seconds of a clock that stops while kernels are compiled or loaded."""
+    return time.perf_counter() - seconds
 
 
 def announce(label: str | None, file: TextIO | None = None) -> None:

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import pytest
 
-from minigrad import formulas, random
+from minigrad import compiled, formulas, random
 from minigrad.formulas import RELU2
 from minigrad.kernels import matmul
 from minigrad.kernels.compiler.tiles import SIZES
@@ -319,7 +319,7 @@ def test_integers_and_half_floats_are_refused_by_name():
 
 
 @compiled_only
-def test_the_time_that_compiling_takes_is_known(monkeypatch):
+def test_the_clock_of_a_run_stands_still_while_kernels_are_compiled(monkeypatch):
     from minigrad.kernels.compiler import compiling
     monkeypatch.setattr(compiling, "seconds", 0.0)
     clock = itertools.count(step=1000)
@@ -331,3 +331,4 @@ def test_the_time_that_compiling_takes_is_known(monkeypatch):
     for dtype in (np.float64, np.float64, np.float32):
         waited_for(np.zeros(1, dtype))
     assert compiling.seconds == 2000        # once for each type
+    assert compiled.clock is compiling.clock and compiled.clock() == next(clock) - 1000 - 2000
