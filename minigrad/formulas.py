@@ -72,18 +72,16 @@ def norm_vjp(g, x, weight, moments, centred):
     return dx.reshape(x.shape), (g_rows * unit).sum(axis=0), g_rows.sum(axis=0)
 
 
-def matmul(a, b, out=None, bias=None, residual=None, slope_at=None, activated=None,
-           activation=GELU):
-    """a @ b, (M, K), (K, P) -> (M, P) or stacks of them, added to `out`; plus a bias (P,) and a
-    residual (M, P).  Its VJPs are products as well:  da = g b^T, db = a^T g.  Forward, an MLP
-    applies the squared ReLU  (So et al. 2021, section 3.2), or writes the GELU to `activated`.
-    Back, it multiplies by the slope, at the squared ReLU's value or the GELU's argument."""
+def matmul(a, b, out=None, bias=None, slope_at=None, activated=None, activation=GELU):
+    """a @ b, (M, K), (K, P) -> (M, P) or stacks of them, added to `out`; plus a bias (P,).  Its
+    VJPs are products as well:  da = g b^T, db = a^T g.  Forward, an MLP applies the squared ReLU
+    (So et al. 2021, section 3.2), or writes the GELU to `activated`.  Back, it multiplies by the
+    slope, at the squared ReLU's value or the GELU's argument."""
     c = a @ b
     if out is not None:
         c = np.add(out, c, out=out)
-    for added in (bias, residual):
-        if added is not None:
-            c += added
+    if bias is not None:
+        c += bias
     if activated is not None:
         activated[...] = gelu(c if slope_at is None else slope_at, activation == GELU_TANH)
     if slope_at is not None:
@@ -196,12 +194,11 @@ def swiglu_vjp(g, gate, up):
     return g * up * s * (1 + gate * (1 - s)), g * gate * s, gate * s * up
 
 
-def dropout(x, p, seed, first=0, residual=None):
-    """Zero elements with probability p, scale the others by 1 / (1 - p), and add a residual; back,
-    do the same to g  (Srivastava et al. 2014, section 4)."""
+def dropout(x, p, seed, first=0):
+    """Zero elements with probability p, and scale the others by 1 / (1 - p); back, do the same to g
+    (Srivastava et al. 2014, section 4)."""
     kept = dropout_mask(x.size, p, seed, first).reshape(x.shape)
-    y = np.where(kept, x * (1 / (1 - p)), 0).astype(x.dtype)
-    return y if residual is None else residual + y
+    return np.where(kept, x * (1 / (1 - p)), 0).astype(x.dtype)
 
 
 def softmax(x):

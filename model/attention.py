@@ -1,8 +1,8 @@
 """Attention, from the plain formula to the layer that the transformer trains with.
 
 Shapes: B batch, T queries (time), S keys and values, H heads of queries, G of keys and values, D
-channels of a query or key, E of a value; W = H D + G D + G E channels of all of them, packed;
-C channels of the model.
+channels of a head, E of a value where it has others; W = (H + 2 G) D channels of queries, keys and
+values, packed; C channels of the model.
 `attention` is the paper's formula.  `MultiHeadAttention`, the transformer's layer, calls
 `mg.self_attention` on packed heads.  The single heads, which the encoder-decoder and the walk use,
 call `mg.scaled_dot_product_attention`.  With Numba both run minigrad/kernels/attention.py, which
@@ -10,15 +10,14 @@ computes the formula in blocks; the tests compare all three.  `model/variants/` 
 and other ways to write attention.
 """
 import math
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
-from minigrad.ops.attention import ROTARY_BASE
-from model.layers import STD, Dropout, Linear, Rng, alibi_bias, alibi_slopes
+from model.layers import STD, Linear, Rng
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: np.ndarray | None = None,
@@ -45,107 +44,92 @@ def causal_mask(T: int, S: int | None = None, dtype: type = np.float32) -> np.nd
     return np.triu(np.full((T, T if S is None else S), -math.inf, dtype), k=1)
 
 
-class MultiHeadAttention(Module):
-    """num_heads heads side by side, then an output projection: (..., T, d_in) -> (..., T, d_out).
-
-    The query, key and value matrices of all heads are the rows of one weight, `qkv`, so that one
-    product makes them all.  Dropout applies to the attention weights and the output, as in GPT-2.
+@dataclass(frozen=True)
+class AttentionOptions:
+    """What a layer of attention may do otherwise than the paper.
 
     Parameters
     ----------
     num_kv_heads : the number of heads of keys and values, num_heads by default.  Each serves
         num_heads / num_kv_heads heads of queries.  1 is multi-query attention.
-    d_key, d_value : channels of a head's queries and keys, and of its values; d_out / num_heads by
-        default.
-    projection : if False, the output is the heads' values side by side.
-    rotary, alibi : how scores depend on positions: queries and keys are rotated, or a bias by
-        distance is added; see `mg.rotary` and `alibi_slopes`.
-    qk_norm : divide queries and keys by their root mean square, head by head, before they are
-        rotated; see `mg.qk_norm`.
-    out_bias : whether the output projection has a bias; `bias` by default.
-    rotary_base : of the wavelengths by which queries and keys are rotated.
+    rotary_base : of the wavelengths by which queries and keys are rotated; None for no rotation.
+        See `mg.rotary`.
+    qk_norm : divide queries and keys by their root mean square, head by head.  See `mg.qk_norm`.
+    std_out : the standard deviation of the initial weights of the output projection.
 
-    Source: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, "Fast Transformer Decoding", section 3
-    (multi-query); Ainslie et al. 2023, "GQA", section 2.2 (grouped-query).
+    Source: Shazeer 2019, "Fast Transformer Decoding", section 3 (multi-query); Ainslie et al. 2023,
+    "GQA", section 2.2 (grouped-query).
     """
+    num_kv_heads: int | None = None
+    rotary_base: float | None = None
+    qk_norm: bool = False
+    std_out: float = STD
+
+
+class MultiHeadAttention(Module):
+    """num_heads heads side by side, then an output projection: (..., T, d_in) -> (..., T, d_out).
+    A position attends to itself and to those before it.
+
+    The query, key and value matrices of all heads are the rows of one weight, `qkv`, so that one
+    product makes them all.  A head has D = d_out / num_heads channels.  Dropout applies to the
+    attention weights, as in GPT-2.
+
+    Source: Vaswani et al. 2017, section 3.2.2.
+    """
+    causal = True
 
     def __init__(self, d_in: int, d_out: int, num_heads: int, dropout: float = 0.0,
-                 bias: bool = False, causal: bool = True, rng: Rng = None,
-                 std_out: float = STD, dtype: type = np.float32, num_kv_heads: int | None = None,
-                 d_key: int | None = None, d_value: int | None = None, projection: bool = True,
-                 rotary: bool = False, alibi: bool = False, qk_norm: bool = False,
-                 out_bias: bool | None = None, rotary_base: float = ROTARY_BASE) -> None:
-        if num_heads < 1:
-            raise ValueError(f"attention has at least 1 head, and not {num_heads}")
-        if None in (d_key, d_value) and d_out % num_heads:
+                 bias: bool = False, rng: Rng = None, dtype: type = np.float32,
+                 options: AttentionOptions = AttentionOptions()) -> None:
+        rng = np.random.default_rng(0) if rng is None else rng
+        self.heads, self.options = num_heads, options
+        self.kv_heads = num_heads if options.num_kv_heads is None else options.num_kv_heads
+        if num_heads < 1 or d_out % num_heads:
             raise ValueError(f"{d_out} channels do not split evenly into {num_heads} heads")
-        self.heads = num_heads
-        self.kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if self.kv_heads < 1 or num_heads % self.kv_heads:
             raise ValueError(f"{num_heads} heads of queries do not split evenly among "
-                             f"{num_kv_heads} of keys and values")
-        self.d_key = d_out // num_heads if d_key is None else d_key
-        d_value = d_out // num_heads if d_value is None else d_value
-        if not projection and num_heads * d_value != d_out:
-            raise ValueError(f"without a projection the output is {num_heads} heads of {d_value} "
-                             f"channels side by side, {num_heads * d_value}, and d_out is {d_out}")
-        if rotary and self.d_key % 2:
+                             f"{self.kv_heads} of keys and values")
+        self.d_head = d_out // num_heads
+        if options.rotary_base is not None and self.d_head % 2:
             raise ValueError("rotary positions turn channels in pairs, and a head has "
-                             f"{self.d_key} of them, which is odd")
-        rng = np.random.default_rng(0) if rng is None else rng
-        width = (num_heads + self.kv_heads) * self.d_key + self.kv_heads * d_value
-        self.causal, self.alibi, self.qk_norm = causal, alibi, qk_norm
-        self.rotary, self.rotary_base = rotary, rotary_base
+                             f"{self.d_head} of them, which is odd")
+        width = (num_heads + 2 * self.kv_heads) * self.d_head
         self.qkv = Linear(d_in, width, bias, rng, dtype=dtype)
-        out_bias = bias if out_bias is None else out_bias
-        self.out = (Linear(num_heads * d_value, d_out, out_bias, rng, std_out, dtype) if projection
-                    else None)
-        self.dropout = Dropout(dropout)
+        self.out = Linear(d_out, d_out, bias, rng, options.std_out, dtype)
+        self.dropout = dropout
 
-    def __call__(self, x: Tensor, rng: Rng = None, residual: Tensor | None = None) -> Tensor:
-        return self.mix(self.project(x), rng, residual)
+    def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
+        qkv = self.project(x)                                               # (..., T, W)
+        mixed = mg.self_attention(qkv, self.heads, self.kv_heads, self.dropout, self.causal, rng)
+        return self.out(mixed)                                              # (..., T, d_out)
 
     def project(self, x: Tensor) -> Tensor:
         """Return the queries, keys and values of all heads, normalised and rotated:
         (..., T, d_in) -> (..., T, W)."""
         if x.ndim < 2:
             raise ValueError(f"attention reads x (..., T, C), and this has shape {list(x.shape)}")
-        qkv, heads = self.qkv(x), self.heads + self.kv_heads
-        if self.qk_norm:
-            return mg.qk_norm(qkv, heads, self.d_key, self.rotary_base if self.rotary else None)
-        return mg.rotary(qkv, heads, self.d_key, self.rotary_base) if self.rotary else qkv
+        qkv = self.qkv(x)
+        turned = self.heads + self.kv_heads         # heads of queries and keys
+        if self.options.qk_norm:
+            return mg.qk_norm(qkv, turned, self.d_head, self.options.rotary_base)
+        if self.options.rotary_base is not None:
+            return mg.rotary(qkv, turned, self.d_head, self.options.rotary_base)
+        return qkv
 
-    def mix(self, qkv: Tensor, rng: Rng = None, residual: Tensor | None = None) -> Tensor:
-        """Return the output for the result of `project`; a residual of its shape is added after the
-        dropout."""
-        mixed = mg.self_attention(qkv, self.heads, self.kv_heads, self.d_key, self.slopes,
-                                  self.dropout.p, self.causal, rng)         # (..., T, H E)
-        if self.out is None:
-            return self.dropout(mixed, rng, residual)
-        return self.dropout.after(self.out, mixed, rng, residual)
+    def weights(self, x: Tensor) -> np.ndarray:
+        """Return each head's attention weights, by the plain formula, without dropout:
+        (..., T, d_in) -> (..., H, T, T)."""
+        query, key, value = self.split(self.project(x))
+        return attention(query, key, value, self.mask(x))[1].data
 
-    @cached_property
-    def slopes(self) -> np.ndarray | None:
-        """The slopes of the bias by distance, (H,), if there is one."""
-        return alibi_slopes(self.heads, self.qkv.weight.dtype) if self.alibi else None
+    def mask(self, x: Tensor) -> np.ndarray | None:
+        """Return what is added to the scores of each head, (T, T)."""
+        return causal_mask(x.shape[-2], dtype=x.dtype) if self.causal else None
 
-    def split(self, qkv: np.ndarray) -> list[np.ndarray]:
-        """Split the result of `project` into queries, keys and values by head:
-        (..., T, W) -> (..., H, T, D), (..., G, T, D), (..., G, T, E)."""
-        n_q, n_k = self.heads * self.d_key, self.kv_heads * self.d_key
-        parts = np.split(qkv, [n_q, n_q + n_k], axis=-1)
-        return [part.reshape(*part.shape[:-1], n, part.shape[-1] // n).swapaxes(-2, -3)
-                for part, n in zip(parts, (self.heads, self.kv_heads, self.kv_heads))]
-
-    def weights(self, qkv: np.ndarray) -> np.ndarray:
-        """Return each head's attention weights, by the plain formula, for the result of `project`:
-        (..., T, W) -> (..., H, T, T)."""
-        if qkv.shape[-1] != self.qkv.weight.shape[0]:
-            raise ValueError(f"weights takes project(x), and {qkv.shape[-1]} channels are not that")
-        query, key, _ = self.split(Tensor(qkv).data)
-        key = Tensor(np.repeat(key, self.heads // self.kv_heads, axis=-3))  # (..., H, T, D)
-        T = qkv.shape[-2]
-        mask = causal_mask(T, dtype=qkv.dtype) if self.causal else np.zeros((T, T), qkv.dtype)
-        if self.slopes is not None:
-            mask = mask + alibi_bias(self.slopes, T)
-        return attention(Tensor(query), key, key, mask)[1].data
+    def split(self, qkv: Tensor) -> list[Tensor]:
+        """Split the result of `project` into queries, keys and values by head, where keys and
+        values are repeated for all heads that they serve: (..., T, W) -> (..., H, T, D) each."""
+        by_head = qkv.reshape(*qkv.shape[:-1], -1, self.d_head).swapaxes(-2, -3)
+        query, key, value = mg.split(by_head, [self.heads, self.heads + self.kv_heads], axis=-3)
+        serves = np.arange(self.heads) * self.kv_heads // self.heads
+        return [query, mg.take(key, serves, axis=-3), mg.take(value, serves, axis=-3)]

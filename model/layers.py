@@ -1,5 +1,5 @@
 """The layers around attention: Linear, Embedding, NGramEmbedding, LayerNorm, RMSNorm, Dropout, MLP;
-and positions without learnt parameters: sinusoids, and ALiBi's bias by distance.
+and sinusoids, positions without learnt parameters.
 
 Each layer draws its weights from the generator that it is given, as GPT-2 does: normal, with a
 standard deviation of 0.02  (Radford et al. 2019, section 2.3; the figure is from its code).
@@ -53,8 +53,8 @@ class Linear(Module):
         self.weight = normal(rng, (outputs, inputs), std, dtype)
         self.bias = full((outputs,), 0, dtype) if bias else None
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        return mg.linear(x, self.weight, self.bias, residual)
+    def __call__(self, x: Tensor) -> Tensor:
+        return mg.linear(x, self.weight, self.bias)
 
 
 class Embedding(Module):
@@ -130,15 +130,8 @@ class Dropout(Module):
     def __init__(self, p: float) -> None:
         self.p = p
 
-    def __call__(self, x: Tensor, rng: Rng = None, residual: Tensor | None = None) -> Tensor:
-        return mg.dropout(x, self.p, rng, residual)
-
-    def after(self, layer: Module, x: Tensor, rng: Rng, residual: Tensor | None) -> Tensor:
-        """Return dropout(layer(x)) + residual.  If nothing is dropped, the layer adds the residual
-        within its product, which costs next to nothing."""
-        if rng is None or self.p == 0:
-            return layer(x, residual)
-        return self(layer(x), rng, residual)
+    def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
+        return mg.dropout(x, self.p, rng)
 
 
 class MLP(Module):
@@ -160,10 +153,10 @@ class MLP(Module):
         self.up = Linear(channels, inner, bias, rng, dtype=dtype)
         self.down = Linear(inner, channels, bias, rng, std_out, dtype)
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        # down(gelu(up(x))) + residual, in one op that keeps less for backward
+    def __call__(self, x: Tensor) -> Tensor:
+        # down(gelu(up(x))), in one op that keeps less for backward
         gate = (self.gate.weight, self.gate.bias) if self.gate else ()
-        return mg.mlp(x, self.up.weight, self.down.weight, self.up.bias, self.down.bias, residual,
+        return mg.mlp(x, self.up.weight, self.down.weight, self.up.bias, self.down.bias,
                       self.activation, *gate)
 
 
@@ -178,17 +171,3 @@ def sinusoids(T: int, C: int) -> np.ndarray:
     angles = np.arange(T)[:, None] / ROTARY_BASE ** (np.arange(0, C, 2) / C)
     table[:, ::2], table[:, 1::2] = np.sin(angles), np.cos(angles)[:, :C // 2]
     return table
-
-
-def alibi_slopes(H: int, dtype: type = np.float32) -> np.ndarray:
-    """Return (H,), how fast each head's attention falls with distance: 2^(-8 h / H), h from 1 to H.
-
-    Source: Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases", section 3.
-    """
-    return (2.0 ** (-8 * np.arange(1, H + 1) / H)).astype(dtype)
-
-
-def alibi_bias(slopes: np.ndarray, T: int) -> np.ndarray:
-    """Return (H, T, T), the bias added to the score of query t and key s: -slope |t - s|."""
-    t = np.arange(T, dtype=slopes.dtype)
-    return -slopes[:, None, None] * abs(t[:, None] - t)

@@ -67,11 +67,11 @@ def packed_and_other_matrices(model: Transformer) -> list[dict]:
     """Return Muon's parameter groups, the matrices of the blocks: those that pack queries, keys and
     values, which Muon updates one by one, and the others."""
     one = model.blocks[0].attention
-    n_q, n_k = one.heads * one.d_key, one.kv_heads * one.d_key
+    n_q, n_k = one.heads * one.d_head, one.kv_heads * one.d_head
     packed = [block.attention.qkv.weight for block in model.blocks]
     other = [p for block in model.blocks for p in block.parameters()
              if p.ndim == 2 and p is not block.attention.qkv.weight]
-    return [{"params": packed, "sections": (n_q, n_k, len(packed[0].data) - n_q - n_k)},
+    return [{"params": packed, "sections": (n_q, n_k, n_k)},
             {"params": other}]
 
 

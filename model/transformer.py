@@ -17,12 +17,12 @@ from minigrad.module import Module
 from minigrad.ops.attention import ROTARY_BASE
 from minigrad.ops.network import ACTIVATIONS, NORM_EPS
 from minigrad.random import generator
-from model.attention import MultiHeadAttention
+from model.attention import AttentionOptions, MultiHeadAttention
 from model.command import any_of, flag, problems
 from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm,
                           Rng, sinusoids)
 
-POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "none")
+POSITIONS = ("learned", "sinusoidal", "rotary")
 NORMS = ("layer", "rms", "rms_gain")
 TRAINING = ("dropout", "ngram_dropout")     # options that change nothing but training
 # Vaswani et al. add sinusoids of amplitude 1 to embeddings of about that size.  Ours start at STD:
@@ -147,37 +147,26 @@ def norm(config: TransformerConfig, dtype: type) -> Module:
 
 
 class Block(Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C).
-
-    Without dropout, each sum is taken within the last product of its part, as the residual.
-    """
+    """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C)."""
 
     def __init__(self, config: TransformerConfig, rng: np.random.Generator,
                  dtype: type = np.float32) -> None:
         C = config.n_embd
         # The residual stream sums 2 n_layer of these outputs.
         std_out = 0.0 if config.zero_init else STD / math.sqrt(2 * config.n_layer)
+        rotary_base = config.rotary_base if config.position == "rotary" else None
+        options = AttentionOptions(config.n_kv_head, rotary_base, config.qk_norm, std_out)
         self.norm1 = norm(config, dtype)
-        self.attention = MultiHeadAttention(
-            C, C, config.n_head, config.dropout, config.attention_bias, causal=True, rng=rng,
-            std_out=std_out, dtype=dtype, num_kv_heads=config.n_kv_head,
-            rotary=config.position == "rotary", alibi=config.position == "alibi",
-            qk_norm=config.qk_norm, rotary_base=config.rotary_base)
+        self.attention = MultiHeadAttention(C, C, config.n_head, config.dropout,
+                                            config.attention_bias, rng, dtype, options)
         self.norm2 = norm(config, dtype)
         self.mlp = MLP(C, config.mlp_bias, rng, std_out, dtype, config.activation, config.n_inner)
         self.dropout = Dropout(config.dropout)
 
     def __call__(self, x: Tensor, rng: Rng = None) -> Tensor:
-        return self.update(x, self.project(x), rng)
-
-    def project(self, x: Tensor) -> Tensor:
-        """Return the queries, keys and values of the block's input: (B, T, C) -> (B, T, W)."""
-        return self.attention.project(self.norm1(x))
-
-    def update(self, x: Tensor, qkv: Tensor, rng: Rng = None) -> Tensor:
-        """Return the block's output for its input and the result of `project`."""
-        x = self.attention.mix(qkv, rng, residual=x)
-        return self.dropout.after(self.mlp, self.norm2(x), rng, residual=x)
+        x = x + self.dropout(self.attention(self.norm1(x), rng), rng)
+        x = x + self.dropout(self.mlp(self.norm2(x)), rng)
+        return x
 
 
 class Transformer(Module):
@@ -208,22 +197,14 @@ class Transformer(Module):
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
-        return mg.linear(self.states(ids, rng), self.output_weight)             # (B, T, V)
+        return self.output(self.states(ids, rng))                               # (B, T, V)
 
     def states(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
-        """Return the normed output of the last block: (B, T) or (T,) integers -> (..., T, C)."""
+        """Return the output of the last block: (B, T) or (T,) integers -> (..., T, C)."""
         x = self.dropout(self.embed(ids, rng), rng)
         for block in self.blocks:
             x = block(x, rng)
-        return self.norm(x)
-
-    def layers(self, ids: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield each block's queries, keys and values, and its output: (..., T, W), (..., T, C)."""
-        x = self.embed(ids)
-        for block in self.blocks:
-            qkv = block.project(x)
-            x = block.update(x, qkv)
-            yield qkv, x
+        return x
 
     def sinusoids(self, T: int) -> np.ndarray:
         """Return the positions that are added to the embeddings of T characters, (T, C)."""
@@ -252,7 +233,7 @@ class Transformer(Module):
             return x + self.position_embedding(np.arange(T))
         if self.config.position == "sinusoidal":
             return x + self.sinusoids(T)
-        return x            # attention knows the positions, or nothing does
+        return x            # attention rotates queries and keys by their positions
 
     def attention_maps(self, ids: np.ndarray) -> np.ndarray:
         """Return the weight of each query (row) on each key (column), in every head of every layer:
@@ -260,9 +241,13 @@ class Transformer(Module):
 
         They are computed by the plain formula, `model.attention.attention`.
         """
+        maps = []
         with mg.no_grad():
-            return np.stack([block.attention.weights(qkv.data)
-                             for block, (qkv, _) in zip(self.blocks, self.layers(ids))])
+            x = self.embed(ids)
+            for block in self.blocks:
+                maps.append(block.attention.weights(block.norm1(x)))
+                x = block(x)
+        return np.stack(maps)
 
 
 def loss_of(model: Transformer, ids: np.ndarray, targets: np.ndarray, rng: Rng = None) -> Tensor:

@@ -159,27 +159,19 @@ def mask_of(p: float, seed: int, first: int = 0) -> tuple[int, int, int, int, fl
 
 
 @stands_in_for(formulas.dropout)
-def dropout(x: np.ndarray, p: float, seed: int, first: int = 0, residual: np.ndarray | None = None
-            ) -> np.ndarray:
+def dropout(x: np.ndarray, p: float, seed: int, first: int = 0) -> np.ndarray:
     out = np.empty(x.shape, x.dtype)
-    flat = dense(x).reshape(-1)
-    dropout_kernel(flat, flat[:0] if residual is None else dense(residual).reshape(-1),
-                   out.reshape(-1), *mask_of(p, seed, first), threads_for(x.size))
+    dropout_kernel(dense(x).reshape(-1), out.reshape(-1), *mask_of(p, seed, first),
+                   threads_for(x.size))
     return out
 
 
 @kernel
-def dropout_kernel(thread, threads, x: C1, residual: C1, out: C1, mask: Mask):
+def dropout_kernel(thread, threads, x: C1, out: C1, mask: Mask):
     first, real = share(x.size, thread, threads).start, x.dtype.type
     x, out = portion(x, thread, threads), portion(out, thread, threads)
-    residual = portion(residual, thread, threads)
-    if residual.size:
-        for i in range(x.size):
-            kept = x[i] if keeps(mask, first + i) else real(0)
-            out[i] = fma(kept, real(mask.scale), residual[i])
-    else:
-        for i in range(x.size):
-            out[i] = x[i] * real(mask.scale) if keeps(mask, first + i) else real(0)
+    for i in range(x.size):
+        out[i] = x[i] * real(mask.scale) if keeps(mask, first + i) else real(0)
 
 
 @serial

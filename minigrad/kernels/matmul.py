@@ -34,7 +34,6 @@ class Product(NamedTuple):
     b: A3
     c: C3
     bias: C1
-    residual: C3
     slope_at: C3
     activated: C3
     add: bool
@@ -43,9 +42,8 @@ class Product(NamedTuple):
 
 @stands_in_for(formulas.matmul)
 def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
-           bias: np.ndarray | None = None, residual: np.ndarray | None = None,
-           slope_at: np.ndarray | None = None, activated: np.ndarray | None = None,
-           activation: int = GELU) -> np.ndarray:
+           bias: np.ndarray | None = None, slope_at: np.ndarray | None = None,
+           activated: np.ndarray | None = None, activation: int = GELU) -> np.ndarray:
     add = out is not None
     if not add:
         out = np.empty(a.shape[:-1] + b.shape[-1:], a.dtype)
@@ -56,7 +54,7 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
         if a.ndim == 2:
             a, b, c = a[None], b[None], c[None]
         after = [no_rows if x is None else dense(x).reshape(c.shape)
-                 for x in (residual, slope_at, activated)]
+                 for x in (slope_at, activated)]
         a = writable(a) if a.itemsize in a.strides[1:] else dense(a)
         matmul_kernel(a, writable(b), c, nothing if bias is None else dense(bias), *after,
                       add, activation, threads_for(out.size * a.shape[-1] // 16))
@@ -113,21 +111,16 @@ def pack_and_multiply(block, blocks, stage, work):
 @serial
 def finish_rows(product, n, top, bottom):
     """Apply the further steps to some rows of product n."""
-    bias, residual = product.bias, product.residual
-    slope_at, activated = product.slope_at, product.activated
-    if (product.activation == RELU2
-            or bias.size + residual.size + slope_at.size + activated.size > 0):
+    bias, slope_at, activated = product.bias, product.slope_at, product.activated
+    if product.activation == RELU2 or bias.size + slope_at.size + activated.size > 0:
         for i in range(top, bottom):        # the rows of an absent array are empty
-            finish_row(product.c[n, i], bias, residual[n, i], slope_at[n, i], activated[n, i],
-                       product.activation)
+            finish_row(product.c[n, i], bias, slope_at[n, i], activated[n, i], product.activation)
 
 
 @serial
-def finish_row(c, bias, residual, slope_at, activated, activation):
+def finish_row(c, bias, slope_at, activated, activation):
     for j in range(bias.size):
         c[j] += bias[j]
-    for j in range(residual.size):
-        c[j] += residual[j]
     if slope_at.size:
         multiply_by_slope(c, slope_at, activation, activated)
     elif activation == RELU2:

@@ -10,7 +10,7 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.core import Array, Rule, Together, one_type, op
-from minigrad.ops.network import NORM_EPS, check_row, dropout_settings
+from minigrad.ops.network import NORM_EPS, dropout_settings
 
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
 
@@ -56,50 +56,42 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
 
 @op
 def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
-                   d_key: int | None = None, slopes: Array = None, dropout_p: float = 0.0,
-                   is_causal: bool = False, rng: np.random.Generator | None = None) -> Rule:
+                   dropout_p: float = 0.0, is_causal: bool = False,
+                   rng: np.random.Generator | None = None) -> Rule:
     """scaled_dot_product_attention of H heads from their packed projections and back to channels:
-    (..., T, H D + G D + G E) -> (..., T, H E), with G = num_kv_heads, by default H.
+    (..., T, (H + 2 G) D) -> (..., T, H D), with G = num_kv_heads, by default H.
 
     The last axis of `qkv` holds the queries of all heads, then the keys, then the values.  Their
-    gradients are written to one array of the same layout.  D is `d_key`, by default E.  With
-    `slopes` (H,), slope |t - s| is subtracted from the score of query t and key s (no gradient).
+    gradients are written to one array of the same layout.
 
-    Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, "GQA", section 2.2; Press et
-    al. 2022, "Train Short, Test Long", section 3.
+    Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, "GQA", section 2.2.
     """
     *lead, T, width = qkv.shape
     H, G = num_heads, num_heads if num_kv_heads is None else num_kv_heads
     if H < 1 or G < 1 or H % G:
         raise ValueError(f"{H} heads of queries do not split evenly among {G} of keys and values")
-    D = width // (H + 2 * G) if d_key is None else d_key
-    E = (width - (H + G) * D) // G
-    if D < 1 or E < 1 or (H + G) * D + G * E != width or d_key is None and E != D:
+    D = width // (H + 2 * G)
+    if D < 1 or (H + 2 * G) * D != width:
         raise ValueError(f"{width} channels do not split evenly into the queries of {H} heads and "
-                         f"the keys and values of {G}"
-                         + ("" if d_key is None else f", with {d_key} channels to a query and key"))
+                         f"the keys and values of {G}")
     qkv, = one_type(qkv)
-    if slopes is not None:
-        slopes = np.array(slopes, qkv.dtype, order="C")
-    check_row("slopes", slopes, H, "heads")
     settings = (is_causal, D ** -0.5,
                 dropout_settings(dropout_p, rng, (*lead, H, T, T), below_1=True))
 
-    def heads(x, width):        # (..., T, n width) -> (B, n, T, width), a view
-        return x.reshape(math.prod(lead), T, x.shape[-1] // width, width).swapaxes(1, 2)
+    def heads(x):               # (..., T, n D) -> (B, n, T, D), a view
+        return x.reshape(math.prod(lead), T, x.shape[-1] // D, D).swapaxes(1, 2)
 
     def parts(x):
-        k, v = H * D, (H + G) * D           # where keys and values begin
-        return heads(x[..., :k], D), heads(x[..., k:v], D), heads(x[..., v:], E)
+        return np.split(heads(x), [H, H + G], axis=1)       # queries, keys, values
     packed = parts(qkv)
-    out, log_sum = formulas.attention(*packed, None, slopes, *settings)
+    out, log_sum = formulas.attention(*packed, None, None, *settings)
 
     def vjp(g):
         dqkv = np.empty(qkv.shape, qkv.dtype)
-        formulas.attention_vjp(heads(g, E), *packed, None, slopes, out, log_sum, *settings,
+        formulas.attention_vjp(heads(g), *packed, None, None, out, log_sum, *settings,
                                into=parts(dqkv))
         return dqkv,
-    return out.swapaxes(1, 2).reshape(*lead, T, H * E), Together(vjp)
+    return out.swapaxes(1, 2).reshape(*lead, T, H * D), Together(vjp)
 
 
 @op

@@ -53,31 +53,28 @@ def _product(x, y):
 
 
 @op
-def linear(x: Array, weight: Array, bias: Array = None, residual: Array = None) -> Rule:
-    """x @ weight.T + bias + residual, (..., C), (P, C), (P,), (..., P) -> (..., P); the weight lies
-    as in PyTorch.  Back:  dx = g weight, dweight = g^T x, dbias = sum of g's rows, dresidual = g.
+def linear(x: Array, weight: Array, bias: Array = None) -> Rule:
+    """x @ weight.T + bias, (..., C), (P, C), (P,) -> (..., P); the weight lies as in PyTorch.
+    Back:  dx = g weight, dweight = g^T x, dbias = sum of g's rows.
     """
     if weight.ndim != 2 or x.shape[-1:] != weight.shape[1:]:
         raise ValueError(f"weight is (outputs, inputs) = {list(weight.shape)}, so x needs "
                          f"{weight.shape[-1]} channels in its last axis, and has shape "
                          f"{list(x.shape)}")
-    x, weight, bias, residual = one_type(x, weight, bias, residual)
-    shape = *x.shape[:-1], len(weight)
-    _check_added(shape, bias, residual)
-    y = formulas.matmul(_rows(x), weight.T, bias=bias, residual=_rows(residual))
-    return y.reshape(shape), (
+    x, weight, bias = one_type(x, weight, bias)
+    check_row("bias", bias, len(weight), "outputs")
+    y = formulas.matmul(_rows(x), weight.T, bias=bias)
+    return y.reshape(*x.shape[:-1], len(weight)), (
         lambda g: formulas.matmul(_rows(g), weight).reshape(x.shape),
         lambda g: formulas.matmul(_rows(g).T, _rows(x)),
-        lambda g: _rows(g).sum(axis=0),
-        lambda g: g)
+        lambda g: _rows(g).sum(axis=0))
 
 
 @op
 def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Array = None,
-        residual: Array = None, activation: str = "gelu", gate: Array = None,
-        gate_bias: Array = None) -> Rule:
-    """linear(f(h), down, down_bias, residual) of h = linear(x, up, up_bias), with f the GELU or as
-    `activation` says: (..., C), (F, C), (P, F), (F,), (P,), (..., P) -> (..., P).
+        activation: str = "gelu", gate: Array = None, gate_bias: Array = None) -> Rule:
+    """linear(f(h), down, down_bias) of h = linear(x, up, up_bias), with f the GELU or as
+    `activation` says: (..., C), (F, C), (P, F), (F,), (P,) -> (..., P).
 
     "gelu" is the exact GELU, "gelu_tanh" the one by tanh, as in `gelu`; "relu2" is max(h, 0)^2;
     "swiglu" is silu(linear(x, gate, gate_bias)) * h, and alone takes a gate (F, C), (F,).
@@ -99,22 +96,22 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     if gate is not None and gate.shape != up.shape:
         raise ValueError(f"gate needs the shape of up, {list(up.shape)}, and has "
                          f"{list(gate.shape)}")
-    x, up, down, up_bias, down_bias, residual, gate, gate_bias = one_type(
-        x, up, down, up_bias, down_bias, residual, gate, gate_bias)
-    flat, shape = _rows(x), (*x.shape[:-1], len(down))
-    _check_added(up.shape[:1], up_bias)
-    _check_added(up.shape[:1], gate_bias)
-    _check_added(shape, down_bias, residual)
+    x, up, down, up_bias, down_bias, gate, gate_bias = one_type(
+        x, up, down, up_bias, down_bias, gate, gate_bias)
+    flat = _rows(x)
+    check_row("bias", up_bias, len(up), "outputs")
+    check_row("bias", gate_bias, len(up), "outputs")
+    check_row("bias", down_bias, len(down), "outputs")
     hidden, back = (_activated(flat, up, up_bias, activation) if gate is None else
                     _gated(flat, up, up_bias, gate, gate_bias))
-    y = formulas.matmul(hidden, down.T, bias=down_bias, residual=_rows(residual))
+    y = formulas.matmul(hidden, down.T, bias=down_bias)
 
     def vjp(g):
         rows = _rows(g)
         hidden, dx, dup, dup_bias, *dgate = back(rows, down)
         return (dx.reshape(x.shape), dup, formulas.matmul(rows.T, hidden), dup_bias,
-                None if down_bias is None else rows.sum(axis=0), g, None, *dgate)
-    return y.reshape(shape), Together(vjp)
+                None if down_bias is None else rows.sum(axis=0), None, *dgate)
+    return y.reshape(*x.shape[:-1], len(down)), Together(vjp)
 
 
 def _activated(x, up, bias, activation):
@@ -151,14 +148,6 @@ def _gated(x, up, bias, gate, gate_bias):
 def _to_weights(g, x, bias):
     """Return the gradients of weight and bias of linear(x, weight, bias)."""
     return formulas.matmul(g.T, x), None if bias is None else g.sum(axis=0)
-
-
-def _check_added(shape, bias=None, residual=None):
-    """Check the shapes of what is added to an output of this shape."""
-    check_row("bias", bias, shape[-1], "outputs")
-    if residual is not None and residual.shape != shape:
-        raise ValueError(f"residual needs the output's shape {list(shape)}, "
-                         f"and has {list(residual.shape)}")
 
 
 def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:
@@ -271,24 +260,19 @@ def _norm(x, weight, bias, eps, centred):
 
 
 @op
-def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None,
-            residual: Array = None) -> Rule:
+def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None) -> Rule:
     """With an rng, zero each element with probability p and scale the rest by 1 / (1 - p); else x.
-    A residual of x's shape is added.
 
     The rng gives one seed.  The mask depends on that alone, and is the same on every platform.
     """
-    _check_added(x.shape, residual=residual)
     p, seed, first = dropout_settings(p, rng, x.shape)
     if p == 0:
-        return x if residual is None else x + residual, (lambda g: g, None, None, lambda g: g)
-    x, residual = one_type(x, residual)
+        return x, (lambda g: g,)
+    x, = one_type(x)
 
-    def drop(x, residual=None):
-        if p == 1:
-            return np.zeros_like(x) if residual is None else residual
-        return formulas.dropout(x, p, seed, first, residual)
-    return drop(x, residual), (drop, None, None, lambda g: g)
+    def drop(x):
+        return np.zeros_like(x) if p == 1 else formulas.dropout(x, p, seed, first)
+    return drop(x), (drop,)
 
 
 def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int, ...],

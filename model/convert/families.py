@@ -93,7 +93,7 @@ FAMILIES = {family.model_type: family for family in (GPT2, LLAMA, ARCEE)}
 # refuses where no class has them, or that matter in training alone; and the choices of each.
 OPTIONS = dict.fromkeys([*GPT2.keys.values(), *LLAMA.keys.values(), "bias", "rotary_base", "ngrams",
                          "qk_norm", "ngram_rows", "zero_init", *TRAINING])
-OPTIONS |= {"position": ("learned", "sinusoidal", "rotary", "alibi", "none"),
+OPTIONS |= {"position": ("learned", "sinusoidal", "rotary"),
             "norm": ("layer", "rms", "rms_gain"), "activation": (*ACTIVATIONS, "swiglu")}
 
 
@@ -104,7 +104,7 @@ def family_of(config: TransformerConfig) -> Family:
         raise FormatError(f"no class of Hugging Face is known to have {any_of(unknown)}; convert "
                           "the model to a .safetensors file, which has all its parts")
     position, norm = config.position, config.norm
-    where = "without positions" if position == "none" else f"with {position} positions"
+    where = f"with {position} positions"
     # Whether the model has a part that the classes lack; the part; the flag to train without it.
     parts = [(config.ngrams > 1, "n-grams", "--ngrams 1"),
              (config.qk_norm, "normed queries and keys", "--no-qk_norm")]

@@ -6,6 +6,6 @@ from model.transformer import TRAINING
 OPTIONS = dict.fromkeys("""
     vocab_size block_size n_layer n_head n_embd bias n_kv_head qk_norm zero_init ngrams ngram_rows
     norm_eps n_inner attention_bias mlp_bias rotary_base tied""".split() + [*TRAINING])
-OPTIONS |= {"position": ("learned", "sinusoidal", "rotary", "alibi", "none"),
+OPTIONS |= {"position": ("learned", "sinusoidal", "rotary"),
             "norm": ("layer", "rms", "rms_gain"),
             "activation": ("gelu", "gelu_tanh", "relu2", "swiglu")}

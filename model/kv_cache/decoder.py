@@ -13,6 +13,7 @@ from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_panels, pack)
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
+from model.attention import MultiHeadAttention
 from model.command import any_of, unknown_options
 from model.kv_cache import OPTIONS
 from model.transformer import Transformer
@@ -47,7 +48,9 @@ class Decoder:
     """
 
     def __init__(self, model: Transformer, batch: int = 1) -> None:
-        if unknown := unknown_options(model.config, OPTIONS):
+        layers = {type(block.attention) for block in model.blocks} - {MultiHeadAttention}
+        unknown = [layer.__name__ for layer in layers] or unknown_options(model.config, OPTIONS)
+        if unknown:
             raise ValueError(f"the KV cache does not know {any_of(unknown)}; sample with "
                              "cache=False (--no-cache)")
         self.config = model.config
@@ -125,8 +128,6 @@ def _weights(model):
     """Return the model's weights in the order of `Weights`."""
     config, dtype = model.config, model.token_embedding.weight.dtype
     slopes = np.zeros(config.n_head, dtype)
-    if config.position == "alibi":
-        slopes = model.blocks[0].attention.slopes
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
     of_blocks = [[[b.attention.qkv], [b.attention.out],
                   [b.mlp.up] if b.mlp.gate is None else [b.mlp.gate, b.mlp.up], [b.mlp.down]]

@@ -33,7 +33,8 @@ NEUTRAL = " \n"             # what stands in for a character, and for itself the
 # What the page shows side by side: a name in static/engine.js, and the Python that it mirrors.
 SOURCES = {"Transformer": (Transformer.states, Transformer.embed, Transformer.output),
            "Block": (Block,), "MultiHeadAttention": (
-               MultiHeadAttention.project, MultiHeadAttention.mix, MultiHeadAttention.weights),
+               MultiHeadAttention.__call__, MultiHeadAttention.project,
+               MultiHeadAttention.weights),
            "MLP": (MLP.__call__,)}
 
 

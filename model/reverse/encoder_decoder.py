@@ -15,7 +15,7 @@ import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
 from minigrad.random import generator
-from model.attention import MultiHeadAttention
+from model.attention import AttentionOptions, MultiHeadAttention
 from model.variants.heads import CrossAttention, SelfAttention, StackedHeads
 from model.command import flag, problems
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, Rng
@@ -81,8 +81,9 @@ class EncoderBlock(Module):
 
     def __call__(self, x: Tensor, mask: np.ndarray, rng: Rng = None) -> Tensor:
         """`mask` (B, 1, S) is false at padding."""
-        x = self.dropout(self.attention(self.norm1(x), mask=mask, rng=rng), rng, residual=x)
-        return self.dropout(self.mlp(self.norm2(x)), rng, residual=x)
+        x = x + self.dropout(self.attention(self.norm1(x), mask=mask, rng=rng), rng)
+        x = x + self.dropout(self.mlp(self.norm2(x)), rng)
+        return x
 
 
 class DecoderBlock(Module):
@@ -91,8 +92,8 @@ class DecoderBlock(Module):
 
     def __init__(self, c: EncoderDecoderConfig, rng: np.random.Generator, dtype: type) -> None:
         self.norm1 = LayerNorm(c.n_embd, c.bias, dtype)
-        self.attention = MultiHeadAttention(c.n_embd, c.n_embd, c.n_head, c.dropout, c.bias, True,
-                                            rng, c.std_out, dtype)
+        self.attention = MultiHeadAttention(c.n_embd, c.n_embd, c.n_head, c.dropout, c.bias, rng,
+                                            dtype, AttentionOptions(std_out=c.std_out))
         self.norm2 = LayerNorm(c.n_embd, c.bias, dtype)
         self.across = stacked_heads(CrossAttention, c, rng, dtype)
         self.norm3 = LayerNorm(c.n_embd, c.bias, dtype)
@@ -101,9 +102,10 @@ class DecoderBlock(Module):
 
     def __call__(self, x: Tensor, memory: Tensor, mask: np.ndarray, rng: Rng = None) -> Tensor:
         """`mask` (B, 1, S) is false at the memory's padding."""
-        x = self.attention(self.norm1(x), rng, residual=x)
-        x = self.dropout(self.across(self.norm2(x), memory, mask=mask, rng=rng), rng, residual=x)
-        return self.dropout(self.mlp(self.norm3(x)), rng, residual=x)
+        x = x + self.dropout(self.attention(self.norm1(x), rng), rng)
+        x = x + self.dropout(self.across(self.norm2(x), memory, mask=mask, rng=rng), rng)
+        x = x + self.dropout(self.mlp(self.norm3(x)), rng)
+        return x
 
 
 class EncoderDecoder(Module):
@@ -166,9 +168,9 @@ class EncoderDecoder(Module):
                 x = block(x, mask)
             x = self._embed(target, None)
             for block in self.decoder:
-                qkv = block.attention.project(block.norm1(x))
-                within_target.append(block.attention.weights(qkv.data))
-                asking = block.norm2(block.attention.mix(qkv, residual=x))
+                normed = block.norm1(x)
+                within_target.append(block.attention.weights(normed))
+                asking = block.norm2(x + block.attention(normed))
                 across.append(block.across.weights(asking, memory, mask))
                 x = block(x, memory, mask)
         return np.stack(within_source), np.stack(within_target), np.stack(across)

@@ -128,7 +128,7 @@ def log_probabilities(model: Transformer, x: np.ndarray) -> Iterator[tuple[slice
     for first in range(0, x.shape[1], some):
         part = slice(first, first + some)
         with mg.no_grad():      # and not while the caller has its turn
-            logp = mg.log_softmax(mg.linear(states[:, part], model.output_weight)).data
+            logp = mg.log_softmax(model.output(mg.Tensor(states[:, part]))).data
         yield part, logp
 
 

@@ -110,8 +110,8 @@ class LowRankValueAttention(Module):
     Source: 3Blue1Brown 2024, "Attention in transformers" (Deep Learning, chapter 6).
     """
 
-    def __init__(self, d_in: int, d_head: int, num_heads: int, causal: bool = True,
-                 rng: Rng = None, dtype: type = np.float32) -> None:
+    def __init__(self, d_in: int, d_head: int, num_heads: int, rng: Rng = None,
+                 dtype: type = np.float32) -> None:
         rng = np.random.default_rng(0) if rng is None else rng
 
         def of_each_head(inputs, outputs):
@@ -119,10 +119,8 @@ class LowRankValueAttention(Module):
                     for _ in range(num_heads)]
         self.query, self.key, self.value_down = (of_each_head(d_in, d_head) for _ in range(3))
         self.value_up = of_each_head(d_head, d_in)
-        self.causal = causal
 
     def __call__(self, x: Tensor) -> Tensor:
         heads = zip(self.query, self.key, self.value_down, self.value_up)
-        return sum(mg.scaled_dot_product_attention(query(x), key(x), up(down(x)),
-                                                   is_causal=self.causal)
+        return sum(mg.scaled_dot_product_attention(query(x), key(x), up(down(x)), is_causal=True)
                    for query, key, down, up in heads)

@@ -85,8 +85,9 @@ def test_what_the_twin_has_not_is_refused():
     from types import SimpleNamespace
 
     from tests.benchmarks.twin import Twin
-    for name, value in dict(position="alibi", n_kv_head=2, norm="rms_gain", activation="swiglu",
-                            norm_eps=1e-6, n_inner=40, attention_bias=True, mlp_bias=True,
+    for name, value in dict(position="sinusoidal", n_kv_head=2, norm="rms_gain",
+                            activation="swiglu", norm_eps=1e-6, n_inner=40,
+                            attention_bias=True, mlp_bias=True,
                             rotary_base=500.0, tied=False).items():
         config = Settings(**{name: value}).model_config(11)
         with pytest.raises(ValueError, match=f"of {name} the twin has .*; and not {value}"):

@@ -109,7 +109,7 @@ class Twin(nn.Module):
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
         C, bias = config.n_embd, config.bias
-        has = dict(position=("learned", "rotary", "none"), n_kv_head=(None, config.n_head),
+        has = dict(position=("learned", "rotary"), n_kv_head=(None, config.n_head),
                    norm=("layer", "rms"), activation=tuple(ACTIVATIONS), norm_eps=(EPS,),
                    n_inner=(None, 4 * C), attention_bias=(None, bias), mlp_bias=(None, bias),
                    rotary_base=(ROTARY_BASE,), tied=(True,))

@@ -30,17 +30,17 @@ TARGETS[::5] = -100
 RAGGED = [
     *[call("softmax", 5 * r(shape)) for shape in ((1, 1), (3, 0), (5, 7), (2, 3, 33), (300, 65))],
     *[call("gelu", FAR, approximate=how) for how in ("none", "tanh")],
-    *[call("mlp", r((M, K)), r((F, K)) / 9, r((P, F)) / 9, r(F), r(P), r((M, P)), activation)
+    *[call("mlp", r((M, K)), r((F, K)) / 9, r((P, F)) / 9, r(F), r(P), activation)
       for M, K, F, P in ((1, 1, 1, 1), (50, 0, 7, 3), (7, 900, 40, 65), (300, 60, 65, 30))
       for activation in ("gelu", "gelu_tanh", "relu2")],
-    *[call("mlp", r((M, K)), r((F, K)), r((3, F)) / 300, r(F), None, None, "swiglu", r((F, K)),
+    *[call("mlp", r((M, K)), r((F, K)), r((3, F)) / 300, r(F), None, "swiglu", r((F, K)),
            300 * r(F))      # whose exponentials overflow
       for M, K, F in ((1, 1, 1), (7, 70, 33), (700, 4, 65))],
     *[call("matmul", r((*N, M, K)), r((*N, K, P))) for N, M, K, P in (
         ((), 1, 1, 1), ((4,), 69, 40, 70), ((3,), 17, 900, 33), ((2,), 33, 0, 17), ((3,), 0, 5, 9),
         ((), 64, 640, 0), ((2, 2), 50, 857, 31), ((4,), 7, 3, 2), ((), 300, 16, 64))],
-    call("linear", r((7, 900)), r((40, 900)), None, r((7, 40))),
-    call("dropout", r(100_003), 0.2, frozen, r(100_003)), call("dropout", r(1000), 0.999, frozen),
+    call("linear", r((7, 900)), r((40, 900))),
+    call("dropout", r(100_003), 0.2, frozen), call("dropout", r(1000), 0.999, frozen),
     *[call("layer_norm", r(shape), r(shape[-1]), r(shape[-1]), eps=1e-3)
       for shape in ((1, 1), (5, 7), (2, 3, 33), (300, 65))],
     *[call("rms_norm", r(shape), r(shape[-1]), eps=1e-3)
@@ -55,8 +55,8 @@ RAGGED = [
       for causal, masked, p in ((True, False, 0), (False, True, 0), (True, True, 0.3))],
     *[call("scaled_dot_product_attention", *r((3, 1, 2, 40, 8)), is_causal=True, scale=scale)
       for scale in (-0.7, 0.0)],        # which must hide no other keys than a positive one
-    *[call("self_attention", r((2, T, 24)), 4, None, None, rng.uniform(0.01, 0.5, 4), p, causal,
-           frozen) for T in (7, 70) for causal, p in ((False, 0), (True, 0.3))],
+    *[call("self_attention", r((2, T, 24)), 4, None, p, causal, frozen)
+      for T in (7, 70) for causal, p in ((False, 0), (True, 0.3))],
     call("rotary", r((3, 5, 20)), 3, 4), call("rotary", r((2, 2, 70, 48)), 6),
     call("rotary", r((5, 90, 300)), 5, 40),
     *[call("qk_norm", r(shape), heads, D, base, 1e-3) for base in (None, 1e3)

@@ -75,11 +75,10 @@ EXAMPLES = [
         ((0, 3), (3, 2)), ((2, 0), (0, 3)), ((1, 1), (1, 1))]],
     call("linear", r((2, 3, 4)), r((5, 4)), r(5)), call("linear", r((3, 4)), r((5, 4))),
     call("linear", r(4), r((5, 4)), r(5)), call("linear", r((0, 4)), r((5, 4))),
-    call("linear", r((2, 3, 4)), r((5, 4)), r(5), r((2, 3, 5))),
     call("mlp", r((2, 3, 4)), r((5, 4)), r((6, 5)), r(5), r(6)),
-    *[call("mlp", r((2, 3, 4)), r((5, 4)), r((4, 5)), r(5), r(4), r((2, 3, 4)), *activation)
+    *[call("mlp", r((2, 3, 4)), r((5, 4)), r((4, 5)), r(5), r(4), *activation)
       for activation in (("gelu",), ("gelu_tanh",), ("relu2",), ("swiglu", r((5, 4)), r(5)))],
-    *[call("mlp", r(shape), r((5, 4)), r((2, 5)), None, None, None, *activation)
+    *[call("mlp", r(shape), r((5, 4)), r((2, 5)), None, None, *activation)
       for shape in ((3, 4), (4,), (0, 4))
       for activation in (("gelu",), ("gelu_tanh",), ("relu2",), ("swiglu", r((5, 4))))],
     call("embedding", np.array([[0, 1], [1, 4]]), r((5, 3))),
@@ -103,8 +102,6 @@ EXAMPLES = [
     call("rms_norm", r((2, 3, 5)), r(5)), call("rms_norm", r((4, 5))),
     call("dropout", r((4, 5)), 0.3, rng=frozen), call("dropout", r((4, 5)), 0.3),
     call("dropout", r(3), 1.0, rng=frozen),
-    *[call("dropout", r((4, 5)), p, mask_rng, r((4, 5)))
-      for p, mask_rng in ((0.3, frozen), (1.0, frozen), (0.3, None))],
     call("scaled_dot_product_attention", r((2, 2, 5, 4)), r((2, 2, 5, 4)), r((2, 2, 5, 4)),
          is_causal=True),
     call("scaled_dot_product_attention", r((3, 4)), r((5, 4)), r((5, 6)), scale=0.3),
@@ -115,10 +112,9 @@ EXAMPLES = [
     call("self_attention", r((2, 5, 12)), 2, is_causal=True), call("self_attention", r((4, 6)), 1),
     call("self_attention", r((2, 1, 30, 12)), 4, dropout_p=0.3, rng=frozen),
     call("self_attention", r((2, 30, 16)), 4, 2, is_causal=True, dropout_p=0.3, rng=frozen),
-    call("self_attention", r((30, 17)), 2, 1, 4, is_causal=True),
+    call("self_attention", r((30, 16)), 2, 1, is_causal=True),
+    call("self_attention", r((2, 30, 20)), 6, 2, is_causal=True, dropout_p=0.3, rng=frozen),
     call("self_attention", r((0, 5, 16)), 4, 2),
-    call("self_attention", r((2, 5, 24)), 4, None, None, np.array([0.5, 0.2, 0.1, 0.01]),
-         is_causal=True),
     call("scaled_dot_product_attention", r((2, 6, 5, 4)), r((2, 3, 7, 4)), r((2, 3, 7, 2)),
          enable_gqa=True),
     call("rotary", r((2, 5, 12)), 3), call("rotary", r((2, 3, 5, 11)), 2, 4),
@@ -340,17 +336,6 @@ def test_a_bag_is_the_sum_of_its_rows_times_the_dropout_of_ones(p, given):
         assert ours.bit_generator.state == theirs.bit_generator.state
 
 
-def test_slopes_that_change_later_change_no_gradient():
-    gradients = []
-    for later in (1.0, 100.0):
-        slopes, qkv = np.array([0.5, 0.25]), leaf(np.ones((5, 12)))
-        out = mg.self_attention(qkv * np.cos(np.arange(60)).reshape(5, 12), 2, slopes=slopes)
-        slopes *= later
-        (out * np.sin(np.arange(20)).reshape(5, 4)).sum().backward()
-        gradients.append(qkv.grad)
-    assert np.array_equal(*gradients)
-
-
 def o(*shape):
     return np.ones(shape)
 
@@ -365,14 +350,12 @@ WRONG = {
         ("matmul", [o(2, 3), o()], {}, "to scale by a number, use *"),
         ("linear", [o(2, 3), o(3, 5)], {}, "(outputs, inputs) = [3, 5], so x needs 5 channels"),
         ("linear", [o(2, 3), o(5, 3), o(4)], {}, "bias needs one number for each of 5 outputs"),
-        ("linear", [o(2, 3), o(5, 3), o(5), o(2, 3)], {}, "output's shape [2, 5], and has [2, 3]"),
         ("embedding_bag", [np.array(1), o(5, 3)], {}, "the last axis of the ids says which rows"),
         ("embedding_bag", [np.array([1]), o(5, 3), -0.1], {}, "at most 1; this is -0.1"),
         ("cross_entropy", [o(2, 3), np.array([0])], {}, "shape of the logits without the last"),
         ("cross_entropy", [o(2, 3), np.array([-100] * 2)], {}, "no target to average over"),
         ("layer_norm", [o(2, 3), o(4)], {}, "one number for each of 3 channels, and has shape [4]"),
         ("dropout", [o(3), 1.5], {}, "at most 1; this is 1.5"),
-        ("dropout", [o(3), 0.5, None, o(4)], {}, "needs the output's shape [3], and has [4]"),
         ("scaled_dot_product_attention", [o(2, 3), o(2, 4), o(2, 4)], {}, "the same D"),
         ("scaled_dot_product_attention", QKV, {"dropout_p": 1.0}, "below 1; this is 1.0"),
         ("scaled_dot_product_attention", [o(4, 2, 3), o(2, 2, 3), o(2, 2, 3)], {},
@@ -381,9 +364,7 @@ WRONG = {
          "a share of the heads"),
         ("self_attention", [o(2, 10), 2], {}, "10 channels do not split evenly into the queries of "
          "2 heads and the keys and values of 2"),
-        ("self_attention", [o(2, 10), 2, 1, 4], {}, "of 1, with 4 channels to a query and key"),
         ("self_attention", [o(2, 20), 6, 4], {}, "6 heads of queries do not split evenly among 4"),
-        ("self_attention", [o(2, 12), 2], {"slopes": o(3)}, "each of 2 heads, and has shape [3]"),
         ("rotary", [o(2, 10), 0], {}, "at least 1"),
         ("rotary", [o(2, 10), 2, -2], {}, "they are 2, -2 and 10000.0"),
         ("rotary", [o(2, 10), 1], {"base": 0.0}, "base is above 0"),
@@ -398,8 +379,8 @@ WRONG = {
         ("mlp", MLP, {"activation": "swiglu"}, "swiglu takes a gate, and none is given"),
         ("mlp", MLP, {"gate": o(5, 3)}, "the activation gelu takes no gate"),
         ("mlp", MLP, {"gate_bias": o(5)}, "gate_bias is added to the gate, and none is given"),
-        ("mlp", [*MLP, None, None, None, "swiglu", o(4, 3)], {}, "shape of up, [5, 3], and has [4"),
-        ("mlp", [*MLP, None, None, None, "swiglu", o(5, 3), o(6)], {}, "5 outputs, and has shape"),
+        ("mlp", [*MLP, None, None, "swiglu", o(4, 3)], {}, "shape of up, [5, 3], and has [4"),
+        ("mlp", [*MLP, None, None, "swiglu", o(5, 3), o(6)], {}, "5 outputs, and has shape"),
         ("gelu", [o(3)], {"approximate": "erf"}, "not 'erf'"),
         ("add", [o(2, 3), o(4)], {}, "could not be broadcast")],
     IndexError: [

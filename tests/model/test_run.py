@@ -96,7 +96,7 @@ LIVES = {
     **{position: (f"--max_iters 20 --position {position} --n_kv_head 1 --dropout 0.1",
                   rf"(?s)but for .*--position {position}\b.*2 heads \(1 of keys and values\)",
                   dict(position=position, n_kv_head=1), "self_attention")
-       for position in ("rotary", "alibi", "sinusoidal", "none")}}
+       for position in ("rotary", "sinusoidal")}}
 
 
 @pytest.mark.parametrize("name", LIVES)

@@ -45,7 +45,7 @@ def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():
 
 
 @pytest.mark.parametrize("C, H, position", [
-    (30, 4, "learned"), (36, 4, "rotary"), (100, 7, "rotary"), (1, 9, "none")])
+    (30, 4, "learned"), (36, 4, "rotary"), (100, 7, "rotary"), (1, 9, "sinusoidal")])
 def test_the_remedy_for_heads_works(C, H, position):
     says, = Settings(n_embd=C, n_head=H, position=position).problems()
     for taken in says.split("--n_embd ")[-1].split(" or "):
@@ -222,7 +222,7 @@ def test_a_flag_that_contradicts_the_model_is_refused_with_the_remedy(given, say
     assert mistakes == says
     assert all(getattr(s, name) == getattr(CONFIG, name) for name in ("n_layer", "bias", "tied"))
     assert s.block_size <= 32
-    _, mistakes = resolve(given, dataclasses.replace(CONFIG, position="alibi"), BUILT_IN)
+    _, mistakes = resolve(given, dataclasses.replace(CONFIG, position="sinusoidal"), BUILT_IN)
     assert mistakes == [line for line in says if "positions" not in line]
 
 

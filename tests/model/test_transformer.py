@@ -124,8 +124,13 @@ def test_dropout_falls_on_embeddings_and_in_each_block_on_attention_and_both_bra
     model, rng = Transformer(changed(n_layer=3)), Counting(np.random.PCG64(1))
     model(IDS, rng)
     assert rng.drawn == 1 + 3 * 3
-    shares = [d.p for block in model.blocks for d in (block.attention.dropout, block.dropout)]
+    shares = [p for block in model.blocks for p in (block.attention.dropout, block.dropout.p)]
     assert [model.dropout.p, *shares] == [0.3] * 7
+    block, x = model.blocks[1], model.embed(IDS)
+    drawn = np.random.default_rng(2)
+    attended = x.data + mg.dropout(block.attention(block.norm1(x), drawn), 0.3, drawn).data
+    found = mg.dropout(block.mlp(block.norm2(mg.Tensor(attended))), 0.3, drawn).data
+    assert np.array_equal(block(x, np.random.default_rng(2)).data, attended + found)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 1e-12)])
@@ -172,8 +177,8 @@ def test_rows_of_a_batch_are_dropped_alike_alone_and_in_the_whole():
 def test_ids_that_the_model_cannot_take_are_refused_by_name():
     model = Transformer(SMALL)
     for take, ids in ((model, np.zeros((2, 7), int)), (model, np.array(3)),
-                      (model, np.zeros((2, 0), int)), (lambda ids: next(model.layers(ids)),
-                                                       np.zeros((1, 7), int))):
+                      (model, np.zeros((2, 0), int)),
+                      (model.attention_maps, np.zeros((1, 7), int))):
         assert refusal(ValueError, take, ids) == (
             "ids have the shape (B, T) or (T,) with T from 1 to block_size=6; these have "
             f"{list(ids.shape)}")
@@ -198,7 +203,8 @@ def test_ids_that_the_model_cannot_take_are_refused_by_name():
      "n_embd 6 does not split into n_head 2 heads of an even number of channels, which position "
      "rotary needs; take n_embd 4 or 8"),
     (dict(position="absolute"),
-     "position is learned, sinusoidal, rotary, alibi or none, not absolute"),
+     "position is learned, sinusoidal or rotary, not absolute"),
+    (dict(position="alibi"), "position is learned, sinusoidal or rotary, not alibi"),
     (dict(norm="swish"), "norm is layer, rms or rms_gain, not swish"),
     (dict(activation="swish"), "activation is gelu, relu2, gelu_tanh or swiglu, not swish"),
     *((dict([(name, 1)]), f"{name} takes True or False, not 1")
@@ -216,21 +222,21 @@ def test_settings_without_a_meaning_are_refused_by_name(settings, says):
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
 def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
     model = enlarged(Transformer(changed(**options), seed=1))
-    maps, layers = model.attention_maps(IDS), list(model.layers(IDS))
+    maps, x = model.attention_maps(IDS), model.embed(IDS)
     (B, T), H = IDS.shape, SMALL.n_head
     assert maps.shape == (SMALL.n_layer, B, H, T, T) and maps.dtype == np.float32
-    for layer, (qkv, _), block in zip(maps, layers, model.blocks, strict=True):
-        G, qkv = options.get("n_kv_head") or H, qkv.data
+    for layer, block in zip(maps, model.blocks, strict=True):
+        G, qkv = options.get("n_kv_head") or H, block.attention.project(block.norm1(x)).data
         values = qkv[..., -4 * G:].reshape(B, T, G, 4).swapaxes(1, 2)       # (B, G, T, D)
         mixed = (layer @ np.repeat(values, H // G, axis=1)).swapaxes(1, 2).reshape(B, T, -1)
-        fused = mg.self_attention(qkv, H, G, slopes=block.attention.slopes, is_causal=True).data
+        fused = mg.self_attention(qkv, H, G, is_causal=True).data
+        x = block(x)
         assert np.allclose(mixed, fused, rtol=1e-5, atol=1e-6 * np.abs(fused).max())
     assert maps[..., 2:, :].max() > 0.6                     # they say something
     assert 0.1 < np.median(maps[..., -1, :].max(-1)) < 1
     assert np.allclose(maps.sum(-1), 1, atol=1e-6) and not np.triu(maps, 1).any()
     assert np.allclose(model.attention_maps(IDS[0]), maps[:, 0], rtol=0, atol=1e-6)
-    _, last = layers[-1]
-    assert np.array_equal(model.output(last).data, model(IDS).data)
+    assert np.array_equal(model.output(x).data, model(IDS).data)
 
 
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)

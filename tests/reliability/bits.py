@@ -154,7 +154,7 @@ def decoders() -> Iterator[tuple[str, Callable]]:
     and too small."""
     modern = dict(position="rotary", norm="rms", qk_norm=True, activation="relu2", ngrams=3)
     for n_embd, (kind, config), dtype in itertools.product((24, 192), dict(
-            gpt2={}, alibi=dict(position="alibi"), modern=modern).items(), FLOATS):
+            gpt2={}, sinusoidal=dict(position="sinusoidal"), modern=modern).items(), FLOATS):
         def decoded(rng, n_embd=n_embd, config=config, dtype=dtype):
             model = Transformer(TransformerConfig(60, 40, n_layer=2, n_head=4, n_embd=n_embd,
                                                   **config), 1, dtype)

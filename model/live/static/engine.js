@@ -38,12 +38,16 @@ function product(x, y, [N, K], stride = K) {
   return z;
 }
 
-/** x @ weight.T + bias + residual: (T, inputs) -> (T, outputs). */
-function linear(x, { weight, bias, shape }, residual) {
+/** x @ weight.T + bias: (T, inputs) -> (T, outputs). */
+function linear(x, { weight, bias, shape }) {
   const y = product(x, weight, shape), [outputs] = shape;
   for (let i = 0; bias && i < y.length; i++) y[i] += bias[i % outputs];
-  for (let i = 0; residual && i < y.length; i++) y[i] += residual[i];
   return y;
+}
+
+/** x + y, into a new array. */
+function added(x, y) {
+  return x.map((number, i) => number + y[i]);
 }
 
 /** (x - mean) / std * weight + bias, row by row; an RMS norm is not centred. */
@@ -127,8 +131,6 @@ class MultiHeadAttention {
     Object.assign(this, { config, layer, ...parameters });
     const { n_head: H, kv_heads: G, d_head: D, block_size, position, rotary_base: base } = config;
     this.shared = H / G;                // heads of queries for each of keys and values
-    this.slopes = Array.from({ length: H }, (_, h) => position === "alibi"
-      ? 2 ** (-8 * (h + 1) / H) : 0);
     this.angles = Float64Array.from({ length: position === "rotary" ? block_size * D / 2 : 0 },
       (_, i) => Math.floor(2 * i / D) * base ** (-(2 * i % D) / D));
     [this.cos, this.sin] = [this.angles.map(Math.cos), this.angles.map(Math.sin)];
@@ -160,8 +162,8 @@ class MultiHeadAttention {
     }
   }
 
-  /** softmax(q k^T / sqrt(D) - slope |t - s|): how much each of T queries of a head looks at each
-      key up to itself, (T, S); the future gets 0. */
+  /** softmax(q k^T / sqrt(D)): how much each of T queries of a head looks at each key up to itself,
+      (T, S); the future gets 0. */
   weights(cache, head, first, T, change) {
     const D = this.config.d_head, S = first + T, drag = change?.drag;
     const query = cache.queries[this.layer][head].subarray(first * D, S * D);
@@ -169,7 +171,7 @@ class MultiHeadAttention {
     const shares = product(query, key, [S, D]);
     for (let t = first; t < S; t++) {
       const row = shares.subarray((t - first) * S, (t - first + 1) * S);
-      for (let s = 0; s <= t; s++) row[s] = row[s] / Math.sqrt(D) - this.slopes[head] * (t - s);
+      for (let s = 0; s <= t; s++) row[s] /= Math.sqrt(D);
       softmax(row, t + 1);
       if (drag?.layer === this.layer && drag.head === head && drag.row === t) {
         shareOut(row.subarray(0, t + 1), drag.column, drag.weight);
@@ -178,9 +180,11 @@ class MultiHeadAttention {
     return shares;
   }
 
-  /** The output for the characters from `first` on: (T, C). */
-  mix(cache, first, T, residual, change) {
-    const { n_head: H, d_head: D, block_size } = this.config, mixed = new Float32Array(T * H * D);
+  /** The output for the characters from `first` on: (T, C) -> (T, C). */
+  call(x, cache, first, change) {
+    const { n_embd: C, n_head: H, d_head: D, block_size } = this.config, T = x.length / C;
+    const mixed = new Float32Array(T * H * D);
+    this.project(x, cache, first);
     for (let head = 0; head < H; head++) {
       if (change?.off(this.layer, head)) continue;
       const shares = this.weights(cache, head, first, T, change);
@@ -191,7 +195,7 @@ class MultiHeadAttention {
         mixed[(Math.floor(i / D) * H + head) * D + i % D] = sums[i];
       }
     }
-    return linear(mixed, this.out, residual);
+    return linear(mixed, this.out);
   }
 }
 
@@ -210,11 +214,11 @@ class MLP {
     this.activation = ACTIVATIONS[config.activation];
   }
 
-  /** down(activation(up(x))) + residual: (T, C) -> (T, C). */
-  call(x, residual) {
+  /** down(activation(up(x))): (T, C) -> (T, C). */
+  call(x) {
     const hidden = linear(x, this.up), gate = this.gate ? linear(x, this.gate) : hidden;
     for (let i = 0; i < hidden.length; i++) hidden[i] = this.activation(gate[i], hidden[i]);
-    return linear(hidden, this.down, residual);
+    return linear(hidden, this.down);
   }
 }
 
@@ -227,12 +231,10 @@ class Block {
   }
 
   call(x, cache, first, change) {
-    const T = x.length / this.attention.config.n_embd;
-    this.attention.project(this.norm1(x), cache, first);
-    if (!change?.off(this.layer, "attention")) {
-      x = this.attention.mix(cache, first, T, x, change);
-    }
-    return change?.off(this.layer, "mlp") ? x : this.mlp.call(this.norm2(x), x);
+    const found = this.attention.call(this.norm1(x), cache, first, change);
+    if (!change?.off(this.layer, "attention")) x = added(x, found);
+    if (!change?.off(this.layer, "mlp")) x = added(x, this.mlp.call(this.norm2(x)));
+    return x;
   }
 }
 

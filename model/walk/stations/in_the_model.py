@@ -3,8 +3,9 @@ import numpy as np
 
 import minigrad as mg
 from model.variants.heads import SelfAttention
-from model.layers import alibi_bias, alibi_slopes, sinusoids
+from model.layers import sinusoids
 from model.transformer import Block, TransformerConfig
+from model.variants.alibi import alibi_bias, alibi_slopes
 from model.walk.published import KEY_WEIGHT, OUT_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT, WORDS
 from model.walk.station import Question, Table, Trace, station
 from model.walk.stations.one_head import CHANNELS, HOLDS, LOOKS, NAMES, published_head, single
@@ -94,8 +95,8 @@ def block():
         p.data *= 25
     x = single(WORDS)
     with Trace() as trace:
-        middle = layer.attention(layer.norm1(x), residual=x)
-        output = layer.mlp(layer.norm2(middle), residual=middle)
+        middle = x + layer.attention(layer.norm1(x))
+        output = middle + layer.mlp(layer.norm2(middle))
     other = layer(single(WORDS[[4, 1]]))
     first, second = trace.by("layer_norm", 0), trace.by("layer_norm", 1)
     yield """

@@ -14,10 +14,10 @@ FROM, TO = ([f"{way} {c}" for c in CHANNELS] for way in ("from", "to"))
 
 def three_heads() -> MultiHeadAttention:
     """Return three causal heads of one channel each, with the published matrices."""
-    layer = MultiHeadAttention(3, 3, num_heads=3, out_bias=True)
+    layer = MultiHeadAttention(3, 3, num_heads=3, bias=True)
     layer.load_state_dict({name: array.astype(np.float32) for name, array in (
         ("qkv.weight", np.concatenate([QUERY_WEIGHT, KEY_WEIGHT, VALUE_WEIGHT])),
-        ("out.weight", OUT_WEIGHT), ("out.bias", OUT_BIAS))})
+        ("qkv.bias", np.zeros(9)), ("out.weight", OUT_WEIGHT), ("out.bias", OUT_BIAS))})
     return layer
 
 

@@ -124,7 +124,7 @@ def roles():
 
         For all words at once it is written x @ W.T, if W is a matrix in this form.  Some books
         exchange rows and columns of W, and write x @ W; the three products are the same.  (The line
-        of source can also add a bias and a residual.  Here it has none.)"""
+        of source can also add a bias.  Here it has none.)"""
     yield trace.table("Queries", queries, NAMES, CHANNELS, HOLDS)
     yield trace.table("Keys", keys, NAMES, CHANNELS, HOLDS)._replace(line=None)
     yield trace.table("Values", values, NAMES, CHANNELS, HOLDS)._replace(line=None)

@@ -113,7 +113,7 @@ def test_a_model_is_one_of_its_class_and_its_settings_come_back(options, family)
 
 @pytest.mark.parametrize("options, says", [
     ({"ngrams": 3, "qk_norm": True}, "n-grams or normed queries and keys; "),
-    ({"position": "none", "norm": "rms"}, "RMS norm without positions; "),
+    ({"position": "sinusoidal", "norm": "rms"}, "RMS norm with sinusoidal positions; "),
     ({"position": "sinusoidal", "activation": "swiglu", "n_kv_head": 2},
      "has layer norm with sinusoidal positions, gated MLPs with layer norm or grouped heads with "
      "layer norm; train a model with --position learned --activation gelu_tanh --n_kv_head 4, or"),

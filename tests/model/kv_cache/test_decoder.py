@@ -28,7 +28,7 @@ LLAMA = dict(vocab_size=130, block_size=20, n_layer=2, n_head=4, n_embd=72, n_kv
              position="rotary", norm="rms_gain", norm_eps=1e-3, activation="swiglu", n_inner=33,
              tied=False)
 NARROW = dict(vocab_size=5, block_size=3, n_layer=1, n_head=1, n_embd=1, bias=True)
-ODD = dict(vocab_size=9, block_size=6, n_layer=1, n_head=3, n_embd=15, position="alibi")
+ODD = dict(vocab_size=9, block_size=6, n_layer=1, n_head=3, n_embd=15)
 PARTS = pairwise(
     [dict(vocab_size=V, block_size=T, n_layer=L)
      for V, T, L in ((65, 35, 3), (11, 9, 1), (200, 18, 2))],

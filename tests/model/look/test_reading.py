@@ -32,7 +32,7 @@ def test_every_character_is_predicted_once_and_from_the_window_of_sampling(block
 
 @pytest.mark.parametrize("options", [
     {}, dict(bias=True, dropout=0.3), dict(norm="rms"), dict(qk_norm=True, position="rotary"),
-    dict(norm="rms", position="none"), dict(norm="rms_gain", activation="swiglu", tied=False),
+    dict(norm="rms", position="sinusoidal"), dict(norm="rms_gain", activation="swiglu", tied=False),
     dict(ngrams=3)])
 def test_the_stream_and_the_steps_are_those_of_the_blocks(options):
     model, ids = enlarged(n_layer=3, **options), np.arange(8)
@@ -51,7 +51,7 @@ def test_the_stream_and_the_steps_are_those_of_the_blocks(options):
     assert blocks[-1] is None and steps[-1].shape == (1, 8, 13)
     if not options:
         assert [step.op for step in steps if step.block == 0] == [
-            "layer_norm", "linear", "self_attention", "linear", "layer_norm", "mlp"]
+            "layer_norm", "linear", "self_attention", "linear", "add", "layer_norm", "mlp", "add"]
     shapes = {name: p.shape for name, p in model.named_parameters()}
     used = [(name, shape, step.block) for step in steps for name, shape in step.parameters.items()]
     assert {name for name, *_ in used} == shapes.keys()

@@ -83,11 +83,10 @@ def test_dropout_on_columns_zeroes_weights_and_enlarges_the_kept_ones():
     assert 0 < kept.sum() < (uniform != 0).sum() and not kept[uniform == 0].any()
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_values_of_low_rank_are_heads_side_by_side_times_one_output_matrix(causal):
+def test_values_of_low_rank_are_heads_side_by_side_times_one_output_matrix():
     H, D, C = 3, 4, 12
-    low_rank = random_weights(LowRankValueAttention(C, D, H, causal, **DOUBLE))
-    packed = MultiHeadAttention(C, C, H, causal=causal, **DOUBLE)
+    low_rank = random_weights(LowRankValueAttention(C, D, H, **DOUBLE))
+    packed = MultiHeadAttention(C, C, H, **DOUBLE)
     ups = [up.weight.data for up in low_rank.value_up]                              # (C, D) each
     packed.out.weight.data[...] = np.concatenate(ups, axis=1)                       # stapled
     packed.qkv.weight.data[...] = np.concatenate([
