@@ -24,7 +24,8 @@ def tokenizer_parts(**parts: object) -> dict[str, object]:
 
 
 class TokenTokenizer(Tokenizer):
-    """The tokens of a tokenizer.json.
+    """The tokens of a tokenizer.json.  A text always has the same ids: cutting, filling up
+    and BPE-dropout are turned off.
 
     Parameters
     ----------
@@ -49,6 +50,9 @@ class TokenTokenizer(Tokenizer):
             self._tokenizer = library.Tokenizer.from_str(json)
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
+            # BPE-dropout leaves out merges by chance, in training (Provilkov et al. 2020).
+            if hasattr(self._tokenizer.model, "dropout"):
+                self._tokenizer.model.dropout = None
             whole, bare = (self._tokenizer.encode("a", add_special_tokens=special)
                            for special in (True, False))
             self._anchor = bare.ids     # before a token, it keeps the token's leading space

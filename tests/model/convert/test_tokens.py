@@ -14,6 +14,7 @@ from tests.token_files import (END, MERGES, byte_fallback, byte_level, of_words,
 KINDS = {"byte level": byte_level, "byte fallback": byte_fallback}
 TEXTS = ["", "a", "the quick the", " the  in\n\nre ", "so 🙂🙂 and 👩‍👩‍👧 é e\u0301", "Ἀχιλῆος, 漢字",
          "\ufffd and more", "ends with \ufffd", "\0\x7f\u2028", "🙂"]
+TEXT = "the the quick the in the there"
 by_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 pytestmark = pytest.mark.needs("convert")
 
@@ -109,6 +110,17 @@ def test_a_file_that_cuts_texts_short_or_fills_them_up_does_neither_here():
                         "pad_id": 0, "pad_type_id": 0, "pad_token": END}
     tokenizer = TokenTokenizer(json.dumps(parts))
     assert tokenizer.encode("qqq").tolist() == [tokenizer.vocabulary.index("q")] * 3
+
+
+@pytest.mark.parametrize("dropout", [0.5, 1.0])
+def test_token_tokenizer_gives_the_ids_without_dropout_each_time_and_in_copies(dropout):
+    parts = json.loads(byte_level())
+    parts["model"]["dropout"] = dropout
+    tokenizer, expected = TokenTokenizer(json.dumps(parts)), TokenTokenizer(byte_level())
+    restored = TokenTokenizer.restored(tokenizer.vocab_size, *tokenizer.arrays())
+    for each in (tokenizer, restored, pickle.loads(pickle.dumps(tokenizer))):
+        for _ in range(10):
+            assert each.encode(TEXT).tolist() == expected.encode(TEXT).tolist()
 
 
 def test_what_no_token_stands_for_is_refused():
