@@ -5,10 +5,24 @@ This module does not know what is done with the characters.
 import os
 import stat
 import sys
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
+
+
+SAMPLE = 4096           # bytes from which an encoding is guessed
+MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16",
+         b"\xfe\xff": "UTF-16"}
+# An encoding without a byte order mark, and the bytes that are the upper and the lower ones.  Two
+# characters of UTF-16 are seldom one of UTF-32, which is tried first.
+HALVES = (("UTF-32LE", slice(2, None, 4), slice(0, None, 4)),
+          ("UTF-32BE", slice(1, None, 4), slice(3, None, 4)),
+          ("UTF-16LE", slice(1, None, 2), slice(0, None, 2)),
+          ("UTF-16BE", slice(0, None, 2), slice(1, None, 2)))
+FIRST_IN_TEXTS = 8      # control characters before it, such as NUL, are not in texts
 
 
 class TextError(ValueError):
@@ -106,18 +120,35 @@ def _path_of(file, url=None, sha256=None):
 
 
 def _decode(raw, file):
+    likely = _likely_encoding(raw[:SAMPLE])
+    why = f"it holds control characters such as NUL, as {likely} does"
     try:
-        return raw.decode("utf-8")
+        text = raw.decode("utf-8")
+        if likely is None and b"\0" not in raw:
+            return text
     except UnicodeDecodeError as error:
-        likely = "UTF-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
-        if b"\0" in raw and likely == "LATIN1":
-            raise TextError(f'"{file}" is not a text (it holds NUL bytes); give a UTF-8 text '
-                            "file") from error
         line = raw.count(b"\n", 0, error.start) + 1
-        raise TextError(
-            f'"{file}" is not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start} '
-            f'(line {line}); convert it, for example with '
-            f'iconv -f {likely} -t UTF-8 "{file}" > utf8.txt') from error
+        why = f"byte 0x{raw[error.start]:02x} at position {error.start} (line {line})"
+    if likely is None and b"\0" in raw:
+        raise TextError(f'"{file}" is not a text (it holds NUL bytes); give a UTF-8 text file '
+                        "without them")
+    raise TextError(f'"{file}" is not UTF-8: {why}; convert it, for example with '
+                    f'iconv -f {likely or "LATIN1"} -t UTF-8 "{file}" > utf8.txt')
+
+
+def _likely_encoding(raw):
+    """Return the name of UTF-16 or UTF-32 if the beginning of a file is likely to be in it, else
+    None.  Without a byte order mark it is known by one half of its bytes, the upper half of each
+    character: a few bytes that come again and again, some of which no text in UTF-8 has."""
+    for mark, name in MARKS.items():
+        if raw.startswith(mark):
+            return name
+    for name, upper, lower in HALVES:
+        few, many = {*raw[upper]}, {*raw[lower]}
+        if 2 * len(few) < len(many) and min(few, default=255) < FIRST_IN_TEXTS:
+            with suppress(UnicodeDecodeError):      # an incomplete end does not matter
+                getincrementaldecoder(name)().decode(raw)
+                return name
 
 
 def cache_folder() -> Path:

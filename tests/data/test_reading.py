@@ -48,12 +48,14 @@ def test_several_texts_are_in_memory_once():
 
 @pytest.mark.parametrize("raw, text", [
     (b"a\r\nb\rc\n\r\n\r\rd", "a\nb\nc\n\n\n\nd"),      # every line end becomes a newline
-    ("\ufeffa\ufeffé".encode(), "a\ufeffé")])           # a byte order mark goes from the start only
+    ("\ufeffa\ufeffé".encode(), "a\ufeffé"),            # a byte order mark goes from the start only
+    (b"a\x01b\x02c\x03d\x04", "a\1b\2c\3d\4"), ("\x1b[1m漢字\x08\n".encode(), "\x1b[1m漢字\x08\n")])
 def test_line_ends_and_byte_order_marks_do_not_become_characters(raw, text):
     Path("t").write_bytes(raw)
     assert read_text("t") == text
 
 
+LONG = "The quick brown fox jumps over the lazy dog, says Žofie.\n" * 30
 MISSING = "is neither a known text (lantern, shakespeare) nor a file; "
 
 
@@ -69,8 +71,16 @@ MISSING = "is neither a known text (lantern, shakespeare) nor a file; "
                  .skipif(not os.path.exists("/dev/zero"), reason="this system has none")),
     ("t", "ä\n".encode() + b"caf\xe9", '"t" is not UTF-8: byte 0xe9 at position 6 (line 2); convert'
      ' it, for example with iconv -f LATIN1 -t UTF-8 "t" > utf8.txt'),
-    ("t", "text".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
-    ("t", b"\x80\0", '"t" is not a text (it holds NUL bytes)'),
+    *[("t", raw, '"t" is not a text (it holds NUL bytes); give a UTF-8 text file without them')
+      for raw in (b"\x80\0", b"\0", 3 * b"one text\n" + b"\0", LONG.encode() + b"\0\n",
+                  "\u4e00\u4e8c\n".encode("utf-16-le"))],
+    *[("t", text.encode(name), f'iconv -f {name} -t UTF-8 "t" > utf8.txt')
+      for text in (LONG, "Hear me speak.\n", "Привет, мир!\n", "Привет", "ἣ μυρί', 🙂\r\n", 9 * LONG)
+      for name in ("UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE")],
+    *[("t", "text".encode(name), f"iconv -f {name} -t UTF-8") for name in ("UTF-16", "UTF-32")],
+    ("t", "\ufefftext".encode("utf-32-be"), "iconv -f UTF-32 -t UTF-8"),
+    ("t", LONG.encode("utf-16-le"), '"t" is not UTF-8: it holds control characters such as NUL, as '
+     'UTF-16LE does; convert it, '),
     ("t", b"", '"t" is empty; give a file with text in it'), ("t", b"\xef\xbb\xbf", "is empty")],
     ids=lambda value: repr(value)[:20])
 def test_what_is_no_text_is_answered_with_what_would_do(name, raw, says):
