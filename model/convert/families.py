@@ -161,6 +161,9 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
                           f"{any_of(list(FAMILIES))} can be read")
     if missing := [key for key in family.keys if key not in found.keys() | family.defaults.keys()]:
         raise FormatError(f"{path} lacks {missing[0]}")
+    classes = found.get("architectures")
+    if classes and family.model_type not in str(classes).lower():
+        disagree(path, ("model_type", family.model_type), ("architectures", classes))
     stated = family.defaults | found
     options = {option: stated[key] for key, option in family.keys.items()}
     theirs = SYNONYMS.get(str(stated[family.activation]), stated[family.activation])
@@ -175,8 +178,11 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
     with explain(f"{path} describes no model", errors=(TypeError, ValueError)):
         config = TransformerConfig(**options, **family.options)
     expected = settings(config, family)
+    if found.get("n_ctx") not in (None, config.block_size):     # GPT-2's older name
+        disagree(path, ("n_positions", config.block_size), ("n_ctx", found["n_ctx"]))
     for key, value in found.items():
-        if key in checked or value in (None, expected.get(key)):
+        unset = value is None and not family.fixed.get(key)
+        if key in checked or unset or key in expected and value == expected[key]:
             continue
         if key in expected:
             refuse(path, key, value, expected[key])
@@ -187,16 +193,33 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
 
 
 def rotary_base(path: object, found: dict[str, object]) -> object:
-    """Return the base of the rotary wavelengths.  Refuse any scaling of them (rope_scaling)."""
-    key = "rope_scaling" if found.get("rope_scaling") else "rope_parameters"
-    rope = found.get(key) or {}
-    if not isinstance(rope, dict):
-        refuse(path, key, rope, "null")
-    for name, value in rope.items():
-        plain = {"rope_type": "default", "type": "default", "rope_theta": value}.get(name, 1)
-        if value not in (None, plain):
-            refuse(path, f"{name} of {key}", value, plain)
-    return rope.get("rope_theta", found.get("rope_theta", TransformerConfig.rotary_base))
+    """Return the base of the rotary wavelengths.  Refuse any scaling of them (rope_scaling), and
+    two places that state different bases."""
+    bases = {"rope_theta": found.get("rope_theta")}
+    for key in ("rope_parameters", "rope_scaling"):
+        rope = found.get(key) or {}
+        if not isinstance(rope, dict):
+            refuse(path, key, rope, "null")
+        for name, value in rope.items():
+            plain = {"rope_type": "default", "type": "default", "rope_theta": value}.get(name, 1)
+            if value not in (None, plain):
+                refuse(path, f"{name} of {key}", value, plain)
+        bases[f"rope_theta of {key}"] = rope.get("rope_theta")
+    stated = [(place, base) for place, base in bases.items() if base is not None]
+    if not stated:
+        return TransformerConfig.rotary_base
+    first, base = stated[0]
+    for place, other in stated[1:]:
+        if other != base:
+            disagree(path, (first, base), (place, other))
+    return base
+
+
+def disagree(path: object, *settings: tuple[str, object]) -> NoReturn:
+    """Refuse two settings of a model that cannot both be true."""
+    (a, value), (b, other) = settings
+    raise FormatError(f"{path} has {a} = {shown(value)} and {b} = {shown(other)}, which contradict "
+                      "each other; correct the one that is wrong")
 
 
 def refuse(path: object, key: str, value: object, *possible: object) -> NoReturn:

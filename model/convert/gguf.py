@@ -133,8 +133,12 @@ def _configuration(metadata, tensors):
         **{ours: stated[key] for key, ours in known.items() if key in stated},
         tied="output.weight" not in tensors,
         attention_bias=True if "blk.0.attn_q.bias" in tensors else None)
-    possible = PLAIN | dict.fromkeys(D_HEAD, config.d_head)
-    for key in sorted(stated.keys() - known.keys() - {"vocab_size"}):
+    if "rope_freqs.weight" in tensors:
+        raise FormatError("it has rope_freqs.weight, by which Llama 3.1 and later models scale the "
+                          "rotary angles (rope_scaling of the type llama3), and only a model "
+                          "without it can be computed here")
+    possible = PLAIN | dict.fromkeys(D_HEAD, config.d_head) | {"vocab_size": config.vocab_size}
+    for key in sorted(stated.keys() - known.keys()):
         if key not in possible or str(stated[key]) != str(possible[key]):
             raise FormatError(f"its {shown(prefix + key)} is {shown(str(stated[key]))}, and only "
                               f"{possible.get(key, 'a model without it')} can be computed here")

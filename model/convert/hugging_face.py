@@ -41,9 +41,12 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     config, family = families.configuration(folder / "config.json", said)
     tensors = _tensors(folder, family)
     table, output = (f"{family.names[name]}.weight" for name in ("token_embedding", "lm_head"))
-    if config.tied and tensors.keys() >= {table, output}:       # tied if equal, as in transformers
+    if config.tied and tensors.keys() >= {table, output}:
         if np.array_equal(tensors[table].read(), tensors[output].read()):
             del tensors[output]
+        elif "tie_word_embeddings" in said:
+            raise FormatError(f"{folder} has tie_word_embeddings = True, and {output} differs from "
+                              f"{table}; make it false in config.json if both are the model's")
         else:
             config = replace(config, tied=False)
     weights = families.our_parameters(
@@ -76,19 +79,28 @@ def _tensors(folder, family):
                                               != file for file in where.values()):
             raise FormatError(f"{folder / INDEX} has no weight_map from names to files beside it")
         files = sorted(set(where.values()))
+        if WEIGHTS not in files and (folder / WEIGHTS).exists():
+            raise FormatError(f"{folder} has {WEIGHTS} and a file {INDEX} that names other files; "
+                              "remove what is not of this model")
     if missing := {file for file in files if not (folder / file).is_file()}:
-        raise FormatError(f"{folder} has no {some(missing)}" + (
-            f", which its {INDEX} names; copy all files of the model" if where else
-            "; if it has weights of another kind, write it anew where transformers is installed: "
-            "AutoModelForCausalLM.from_pretrained(old).save_pretrained(new)"))
+        parts = {path.name for path in folder.glob("*.safetensors")}
+        if where:
+            why = f", which its {INDEX} names; copy all files of the model"
+        elif parts:
+            why = f", and no {INDEX} that names {some(parts)}; copy all files of the model"
+        else:
+            why = ("; if it has weights of another kind, write it anew where transformers is "
+                   "installed: AutoModelForCausalLM.from_pretrained(old).save_pretrained(new)")
+        raise FormatError(f"{folder} has no {some(missing)}{why}")
     found = {}
     for file in files:
         tensors, _ = safetensors.open_tensors(folder / file, BUFFERS)
         if twice := found.keys() & tensors.keys():
             raise FormatError(f"{folder} has {some(twice)} in two files")
         found |= tensors
-    prefix = family.names["token_embedding"].partition(".")[0] + "."
-    if not any(name.startswith(prefix) for name in found):      # saved without the output
+    prefix, _, table = family.names["token_embedding"].partition(".")
+    prefix += "."
+    if f"{table}.weight" in found:      # saved without the output
         found = {name if name.startswith("lm_head.") else prefix + name: tensor
                  for name, tensor in found.items()}
     return found

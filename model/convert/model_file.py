@@ -64,9 +64,16 @@ def text_of(path: str | os.PathLike) -> str:
 def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],
                  found: Mapping[str, object]) -> None:
     """Refuse a file that lacks a tensor, or has one too many, or one of another shape."""
-    if missing := expected.keys() - found.keys():
-        raise FormatError(f"{path} lacks {some(missing)}")
-    if others := found.keys() - expected.keys():
+    missing, others = expected.keys() - found.keys(), found.keys() - expected.keys()
+    if missing:
+        lacking, one = f"{path} lacks {some(missing)}", f".{min(missing)}"
+        for name in others:
+            if name.endswith(one):
+                prefix = shown(name.removesuffix(one))
+                raise FormatError(f"{lacking}; its names begin with {prefix}., as of a model in "
+                                  "another one; save the inner model")
+        raise FormatError(lacking + (f"; it has {shown(min(others))} instead" if others else ""))
+    if others:
         raise FormatError(f"{path} has {some(others)}, for which its configuration has no place")
     for name, shape in expected.items():
         if found[name].shape != shape:

@@ -156,6 +156,15 @@ LONG = "x\n" * 5_000
     (llama(rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.5}),
      "partial_rotary_factor of rope_parameters = 0.5"),
     (llama(rope_parameters=[1]), "rope_parameters = [1], and only null"),
+    (llama(rope_scaling={"rope_type": "default"}, rope_parameters={"rope_type": "llama3"}),
+     "rope_type of rope_parameters = llama3, and only default"),
+    (llama(rope_theta=500.0), "rope_theta = 500.0 and rope_theta of rope_parameters = 10000.0, wh"),
+    (llama(rope_theta=None, rope_scaling={"rope_theta": 9.0}), "rope_theta of rope_scaling = 9.0"),
+    (llama(architectures=["MistralForCausalLM"]), "model_type = llama and architectures = ['Mist"),
+    (gpt2(architectures=["LlamaForCausalLM"]), "model_type = gpt2 and architectures = ['LlamaFor"),
+    (gpt2(n_ctx=8), "n_positions = 9 and n_ctx = 8, which contradict each other; correct the one"),
+    (gpt2(scale_attn_weights=None), "scale_attn_weights = None, and only True"),
+    (llama(num_key_value_heads=3), "heads cannot share n_kv_head 3 evenly"),
     (llama(head_dim=128), "head_dim = 128, and only 4 can be"),
     (llama(sliding_window=128), "sliding_window = 128, which is not known here; delete it"),
     (llama(hidden_act=3), "hidden_act = 3, and only silu"),
@@ -174,6 +183,16 @@ LONG = "x\n" * 5_000
 def test_a_setting_that_is_not_computed_here_is_refused_by_name_in_a_short_line(said, says):
     message = refusal(FormatError, families.configuration, "x/config.json", said)
     assert message.startswith("x/config.json ") and says in message and len(message) < 400
+
+
+def test_configuration_takes_settings_that_say_the_same_twice_or_nothing():
+    for said in (llama(rope_theta=10_000, rope_scaling={"type": "default", "rope_theta": 1e4}),
+                 llama(rope_theta=None, rope_scaling=None, architectures=["LlamaModel"]),
+                 llama(rope_theta=10_000, rope_parameters={"rope_theta": None}, head_dim=None)):
+        config, _ = families.configuration("config.json", said)
+        assert config == replace(LLAMA, attention_bias=False, mlp_bias=False)
+    for said in (gpt2(n_ctx=9, architectures=["GPT2Model"]), gpt2(n_ctx=None, architectures=[])):
+        assert families.configuration("config.json", said)[0].block_size == 9
 
 
 def test_settings_that_are_missing_are_what_transformers_takes_them_for():

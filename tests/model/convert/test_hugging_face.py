@@ -116,6 +116,15 @@ def test_weights_may_stand_in_several_files_that_an_index_names(folder):
         folder)
     shutil.copy(folder / "model-0.safetensors", folder / "model-2.safetensors")
     assert "in two files" in refused(folder)
+    (folder / "model-2.safetensors").rename(folder / "model.safetensors")
+    change(index, {"weight_map": where})
+    assert "has model.safetensors and a file model.safetensors.index.json that names" in refused(
+        folder)
+    for left in (folder / "model.safetensors", index):
+        left.unlink()
+    assert refused(folder).endswith(
+        "has no model.safetensors, and no model.safetensors.index.json that names model-0."
+        "safetensors, model-1.safetensors; copy all files of the model")
 
 
 def test_the_names_of_a_model_without_its_output_and_an_output_of_its_own_are_known(folder):
@@ -127,6 +136,9 @@ def test_the_names_of_a_model_without_its_output_and_an_output_of_its_own_are_kn
     change_tensors(folder, {"lm_head.weight": table})
     assert hugging_face.read(folder).config.tied
     change_tensors(folder, {"lm_head.weight": -table})
+    assert "tie_word_embeddings = True, and lm_head.weight differs from transformer.wte" in refused(
+        folder)
+    change(folder / "config.json", {"tie_word_embeddings": None})       # nothing is said of it
     back = hugging_face.read(folder)
     assert not back.config.tied and np.array_equal(back.weights["lm_head.weight"], -table)
 
@@ -141,6 +153,24 @@ def test_buffers_of_any_dtype_are_left_out(folder):
     assert same(hugging_face.read(folder).weights, found(GPT2).weights)
     save_file(tensors | {"more": np.ones(3)}, path)
     assert "has more of F64" in refused(folder)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "a.transformer."])
+def test_read_names_what_stands_before_all_names(folder, prefix):
+    tensors = tensors_of(folder)
+    change_tensors(folder, dict.fromkeys(tensors)
+                   | {prefix + name: a for name, a in tensors.items()})
+    assert refused(folder).endswith(
+        f"lacks transformer.h.0.attn.c_attn.bias, transformer.h.0.attn.c_attn.weight, transformer."
+        f"h.0.attn.c_proj.bias and 25 more; its names begin with {prefix}, as of a model in "
+        "another one; save the inner model")
+
+
+def test_read_names_a_tensor_that_is_there_where_others_are_missing(folder):
+    tensors = tensors_of(folder)
+    change_tensors(folder, dict.fromkeys(tensors) | {
+        name.replace("transformer", "module"): a for name, a in tensors.items()})
+    assert "; it has module.h.0.attn.c_attn.bias instead" in refused(folder)
 
 
 @pytest.mark.parametrize("changed, says", [
