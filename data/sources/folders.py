@@ -1,7 +1,9 @@
 """What the words after --data stand for: known texts, files, folders and patterns."""
 import glob
 import os
+from collections import Counter
 from collections.abc import Container, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from data.reading import TextError, Texts
@@ -9,6 +11,7 @@ from model.command import first_of, in_a_line, number_of
 
 SUFFIXES = (".txt", ".md")      # of the files that are taken from a folder
 MAGIC = "*?["                   # a word with one of these may be a pattern
+MOST_FOLDERS = 1000             # that are looked through for a pattern
 LISTED = 100                    # files of a text that are named
 
 
@@ -52,8 +55,10 @@ def _matches(word):
             found = [path for start in found
                      for path in glob.glob(os.path.join(glob.escape(start), part))]
     if not found:
-        raise TextError(f'no file matches "{word}"; give another pattern, or the path of a UTF-8 '
-                        "text file")
+        such = _pattern_of(next(str(folder) for folder in Path(path).parents if folder.is_dir()))
+        raise TextError(f'no file matches "{word}"; give another pattern, '
+                        + (f'such as "{such}", ' if such else "")
+                        + "or the path of a UTF-8 text file")
     return sorted({path.removeprefix(os.path.join(os.curdir, "")) for path in found})
 
 
@@ -76,10 +81,26 @@ def _in_folder(folder):
     files = [path for path in paths if path.lower().endswith(SUFFIXES)
              and (os.path.isfile(path) or not os.path.exists(path))]    # a broken link is refused
     if not files:
+        such = _pattern_of(folder)
         raise TextError(f'the folder "{folder}" has no {" or ".join(SUFFIXES)} file to read'
-                        + (f', and its subfolders are not taken; give these, or "{folder}/**/*.txt"'
-                           if folders else "; give another one, or files"))
+                        + (", and its subfolders are not taken" if folders else "")
+                        + "; give " + (f'files, such as "{such}"' if such else
+                                       "another one, or files"))
     return files, folders
+
+
+def _pattern_of(folder):
+    """Return a pattern of files of one ending in a folder, else in its subfolders: .txt or .md, or
+    the ending of the most files; None if there is none."""
+    for subfolders, most in (("", 1), ("**", MOST_FOLDERS)):
+        endings = Counter(Path(file).suffix for start in islice(_folders(folder), most)
+                          for file in glob.glob(os.path.join(glob.escape(start), "*.*"))
+                          if os.path.isfile(file) and Path(file).suffix)
+        if endings:
+            ending = max(endings, key=lambda ending: (ending in SUFFIXES, endings[ending], ending))
+            pattern = os.path.join(glob.escape(folder), subfolders, f"*{glob.escape(ending)}")
+            return pattern.removeprefix(os.path.join(os.curdir, ""))
+    return None
 
 
 def listed(texts: Texts) -> str:

@@ -15,7 +15,8 @@ def in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("plays/1.txt", "plays/2.TXT", "plays/10.md", "plays/x.py", "plays/.3.txt",
                  "plays/old/4.txt", "plays/older/5.txt", "plays/.git/6.txt", "a[b]c.txt", "abc.txt",
-                 "empty/old/7.txt"):
+                 "empty/old/7.txt", "code/1.py", "code/2.py", "code/3.c", "code/.4.c", "code/5",
+                 "more/a/1.[c]", "more/b/2.[c]", "more/b/3.d", "more/.e/4.txt"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(name)
 
@@ -74,10 +75,15 @@ def test_a_pattern_goes_through_each_folder_once_whatever_links_lead_to_it():
     ("lantern lantern", '"lantern" would be read twice; give each text once'),
     ("plays ./plays/../plays/1.txt", '"./plays/../plays/1.txt" would be read twice'),
     ("plays/**", "would be read twice"), ("abc.txt link.txt", '"link.txt" would be read twice'),
-    ("*.md", 'no file matches "*.md"; give another pattern, or the path of a UTF-8 text file'),
-    ("plays/**/*.none", "no file matches"), ("a\0/*", "no file matches"),
+    ("*.md", 'no file matches "*.md"; give another pattern, such as "*.txt", or the path of a '
+             "UTF-8 text file"),
+    ("plays/**/*.none", 'such as "plays/*.txt", or'), ("nowhere/a*/b", 'such as "*.txt", or'),
+    ("a\0/*", "no file matches"), ("empty/old/*/*", 'such as "empty/old/*.txt", or'),
+    ("nothing/*", "give another pattern, or the path"),
     ("empty", 'the folder "empty" has no .txt or .md file to read, and its subfolders are not '
-              'taken; give these, or "empty/**/*.txt"'),
+              'taken; give files, such as "empty/**/*.txt"'),
+    ("code", 'the folder "code" has no .txt or .md file to read; give files, such as "code/*.py"'),
+    ("more", 'and its subfolders are not taken; give files, such as "more/**/*.[[]c]"'),
     ("nothing", 'the folder "nothing" has no .txt or .md file to read; give another one, or files'),
     ("locked", 'the folder "locked" has no .txt or .md file to read')])
 def test_words_that_stand_for_no_text_or_for_one_twice_are_refused(words, says):
@@ -86,6 +92,12 @@ def test_words_that_stand_for_no_text_or_for_one_twice_are_refused(words, says):
     if "link" in words:
         linked("abc.txt", "link.txt")
     assert says in refusal(TextError, expand, words.split(), KNOWN_TEXTS)
+
+
+@pytest.mark.parametrize("word", ["empty", "code", "more", "*.md", "code/*.txt", "[m]ore/*.md"])
+def test_expand_takes_the_pattern_that_it_names(word):
+    said = refusal(TextError, expand, [word], KNOWN_TEXTS)
+    assert found(said.split('such as "')[1].split('"')[0])
 
 
 @pytest.mark.parametrize("leads_to", ["nowhere.txt", "link.txt"])
