@@ -14,7 +14,8 @@ COMMANDS = {"train": "train", "sample": "model.sample",
             **{name: f"model.{name}.__main__" for name in ("convert", "count", "look", "reverse",
                                                            "walk")}}
 FILES = {"short.txt": b"too short", "latin1.txt": b"caf\xe9", "empty.txt": b"", "one.txt": b"t",
-         "same.txt": b"\n" * 3000, "accent.txt": "the \xe9".encode()}
+         "same.txt": b"\n" * 3000,
+         "long.txt": b"the \n" * 20_000 + b"t", "accent.txt": "the \xe9".encode()}
 # Settings of train.py that cannot work, and what is said of each.
 SETTINGS = [
     ("--batch_size 0", ["at least 1", "not 0"]), ("--learning_rate -1", ["at least 0", "not -1.0"]),
@@ -103,6 +104,7 @@ ROWS = [
     ("look", "--out_dir TRAINED --text 'the \xc9'", ["LATIN CAPITAL LETTER E WITH ACUTE"]),
     ("look", "--out_dir TRAINED --text t", ["needs two characters"]),
     ("look", f"--out_dir TRAINED --text '{251 * 'the '}'", ["at most 1,000"]),
+    ("look", "--out_dir TRAINED --live --text FILE:long.txt", ["100,001 characters", "100,000"]),
     ("look", "-o out/ckpt.npz", ["--output", "ends in .html", "out/ckpt.npz"]),
     ("look", "--graph drawn.png", ["ends in .svg", "drawn.png"]),
     ("look", "--graph nowhere/drawn.svg", ["nowhere/drawn.svg", "No such file or directory"]),

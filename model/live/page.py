@@ -28,6 +28,7 @@ FILES = ["lists.js", *(str(STATIC / name) for name in (
     "live.js"))]
 NAV = {"text": "Type", "parts": "Take apart", "why": "Why", "write": "Write", "engine": "Engine"}
 LARGEST = 30_000_000        # bytes of a page
+MOST_CHARACTERS = 100_000   # of its text, which it goes through at each key
 MEASURED = 50_000           # ids of the validation text on which the cost of rounding is measured
 NEUTRAL = " \n"             # what stands in for a character, and for itself the next one
 # What the page shows side by side: a name in static/engine.js, and the Python that it mirrors.
@@ -55,14 +56,23 @@ def check(checkpoint: Checkpoint) -> None:
                          "one, or leave out --live")
 
 
+def check_length(text: str) -> None:
+    """Refuse a text that is too long to be typed into."""
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"the text has {len(text):,} characters, and a live page takes at most "
+                         f"{MOST_CHARACTERS:,}; give a shorter --text")
+
+
 def html(checkpoint: Checkpoint, text: str, out_dir: pathlib.Path) -> str:
     """Return the page, which begins with a text.
 
     Raises
     ------
-    ValueError : see `check`; or the text has characters that the model does not know.
+    ValueError : see `check` and `check_length`; or the text has characters that the model does not
+        know.
     """
     check(checkpoint)
+    check_length(text)
     model, tokenizer, *_ = checkpoint
     tokenizer.encode(text)
     tensors, numbers = weights.packed(model)

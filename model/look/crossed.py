@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from model.command import number_of
+from model.command import number_of, shown
 from model.reverse.encoder_decoder import BEGIN, END, PAD
 from model.look.maps import FILES, HINT, labelled
 from model.look.shell import shell, static
@@ -58,7 +58,7 @@ def answer_and_maps(checkpoint: Checkpoint, text: str) -> tuple[str, list[dict[s
     read = tokenizer.encode(text)
     if not 1 <= len(read) <= longest or (read <= END).any():
         raise ValueError(f"this model reads a string of 1 to {longest} letters, and --text is "
-                         f"{text!r}; give another --text")
+                         f"{shown(repr(text))}; give another --text")
     source, written = read[None], model.write(read[None])[0]
     written = written[:[*written, END].index(END) + 1]                      # (T,)
     target = np.append(BEGIN, written[:-1])

@@ -113,6 +113,14 @@ def test_the_command_writes_it_and_the_page_says_what_it_mirrors(trained, tmp_pa
     assert json.loads(json.dumps(facts)) == facts and static("elements.js") in html
 
 
+def test_check_length_refuses_a_text_that_no_browser_should_go_through_at_each_key():
+    page.check_length("a" * 100_000)
+    with pytest.raises(ValueError) as caught:
+        page.check_length("a" * 20_000_000)
+    assert str(caught.value) == ("the text has 20,000,000 characters, and a live page takes at "
+                                 "most 100,000; give a shorter --text")
+
+
 def test_live_is_no_graph(trained, capsys):
     with pytest.raises(SystemExit):
         main(["--live", "--graph", "--out_dir", str(trained)])
