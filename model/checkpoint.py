@@ -127,7 +127,11 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True,
     ------
     CheckpointError : there is no such file, or it is damaged, or no checkpoint, or holds a model of
         another kind.
+    ValueError : it is larger than the memory of this machine.
     """
+    if os.path.isfile(path):
+        from model.count.memory import check_fits
+        check_fits(os.path.getsize(path), f"the weights in {path}", "use a machine with more")
     found = _with_model(load_contents(path, finite, lazy=False))
     if not isinstance(found.model, kinds):
         folder = shlex.quote(str(pathlib.Path(path).parent))

@@ -17,10 +17,10 @@ CHAPTERS = ("minigrad.ops", "data")
 ROOMS = {"minigrad.watch": "", "model.live": "model.kv_cache model.look model.score",
          "model.walk": "minigrad.watch model.look model.reverse model.variants",
          "model.kv_cache": "minigrad.kernels", "minigrad.kernels": "", "model.variants": "",
-         "model.fine_tuning": "", "model.count": "minigrad.watch", "model.convert": "",
+         "model.fine_tuning": "", "model.count": "minigrad.watch", "model.convert": "model.count",
          "model.look": "minigrad.watch model.reverse model.score", "model.interactive": "",
          "model.ranks": "", "model.score": "", "model.ensemble": "model.score", "data.sources": "",
-         "model.reverse": "model.variants", "model.replay": "minigrad.watch"}
+         "model.reverse": "model.count model.variants", "model.replay": "minigrad.watch"}
 # In the book, a file imports only from its own row and the rows below it.
 ROWS = ["train model.sample", "model.report", "model.run", "model.settings",
         "model", "model.causality", "model.generation model.scoring",

@@ -96,6 +96,9 @@ ROWS = [
     ("reverse", "--block_size 3", ["--block_size", "at least 4", "not 3"]),
     ("reverse", "--max_iters -1 --dropout 1", [["--max_iters", "at least 0"],
                                                ["--dropout", "at least 0 and below 1", "1.0"]]),
+    *[("reverse", f"{flags} --out_dir out", [flags, "of memory", "take less of one of them"])
+      for flags in ("--n_layer 100000000", "--n_embd 10000000", "--batch_size 10000000000",
+                    "--block_size 10000000000")],
     ("reverse", "--learning_rate nan", ["--learning_rate", "above 0", "nan"]),
     ("reverse", "--threads 999", ["--threads", "at most"]),
     ("reverse", "--n_head 3", ["--n_embd 32 does not split into --n_head 3", "--n_embd 30 or 33"]),

@@ -32,6 +32,7 @@ from model.command import (AtOnce, Parser, announced_if_slow, answering, flag, n
                            scaled)
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors
 from model.convert.model_file import FormatError, ModelFile
+from model.count.memory import check_fits
 from model.files import remove_if_left
 from model.transformer import parameter_shapes
 
@@ -40,6 +41,7 @@ ENDINGS = {".npz": checkpoint, ".safetensors": safetensors, ".gguf": gguf, ".pt"
            ".pth": nanogpt}
 FIRST_BYTES = {b"GGUF": gguf, b"PK\3\4": nanogpt}
 IN_A_FOLDER = {"config.json": hugging_face, BEST: checkpoint, "ckpt.pt": nanogpt}
+AT_ONCE = 3     # copies of an array, as float32, that are held while it is converted or compared
 PART = ".convert.{}.part"       # the unfinished output of the process with this number
 
 
@@ -74,6 +76,9 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
     output, output_format = destination(format, target)
     with announced_if_slow(f"reading {path}"):
         model = format.read(path, **{"tokenizer": tokenizer} if tokenizer else {})
+    shapes = (shape for _, shape in parameter_shapes(model.config))
+    check_fits(AT_ONCE * 4 * max(map(math.prod, shapes)), f"the largest weights in {path}",
+               "use a machine with more")
     print(f"read        {path}, a {model.kind}\n{describe(model)}", flush=True)
     with renamed_when_whole(target) as part:
         written = part / output.relative_to(target)

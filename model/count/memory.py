@@ -1,4 +1,5 @@
-"""The memory that a training step needs, compared with that of this machine before any is taken."""
+"""The memory that a model or a training step needs, compared with that of this machine before any
+is taken."""
 import math
 import os
 import pathlib
@@ -48,6 +49,18 @@ def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -
     return 4 * (numbers + batch_size * config.block_size * of_token)
 
 
+def check_fits(needed: float, what: str, remedy: str = "take less of one of them") -> None:
+    """Compare the bytes that something needs with the memory of this machine, before any is taken.
+
+    Raises
+    ------
+    ValueError : it needs more.
+    """
+    if needed > (limit := memory_limit()):
+        raise ValueError(f"{what} need {scaled(needed, 'B')} of memory, and this machine has "
+                         f"{scaled(limit, 'B')}; {remedy}")
+
+
 def check_memory(s: Settings, vocab_size: int) -> None:
     """Compare what a training step needs with the memory of this machine, before any is taken.
 
@@ -55,13 +68,10 @@ def check_memory(s: Settings, vocab_size: int) -> None:
     ------
     ValueError : the step needs more.
     """
-    config, limit = s.model_config(vocab_size), memory_limit()
+    config = s.model_config(vocab_size)
     ids = 16 * (s.characters - s.batch_size * s.block_size)     # of accumulated batches
     for batch_size, more, names in (
             (0, 0, ("n_layer", "n_embd", "n_inner")),
             (s.batch_size, ids, ("batch_size", "block_size", "gradient_accumulation_steps"))):
-        needed = training_bytes(config, s.optimizer, batch_size) + more
-        if needed > limit:
-            flags = ", ".join(as_flags({name: getattr(s, name) for name in names}))
-            raise ValueError(f"{flags} need {scaled(needed, 'B')} of memory, and this machine has "
-                             f"{scaled(limit, 'B')}; take less of one of them")
+        flags = as_flags({name: getattr(s, name) for name in names})
+        check_fits(training_bytes(config, s.optimizer, batch_size) + more, ", ".join(flags))

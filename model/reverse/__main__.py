@@ -24,7 +24,8 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad import compiled
 from minigrad.optim import warmup_cosine
-from model.command import Parser, answering, flag, number_of, problems
+from model.command import Parser, answering, as_flags, flag, number_of, problems
+from model.count.memory import check_fits
 from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
 from model.layers import Rng
 from model.checkpoint import BEST, save_checkpoint
@@ -83,10 +84,14 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.reverse", __doc__, Settings)
     s = Settings(**parser.given(argv))
     parser.refuse(s.problems())
-    with answering("model.reverse"), Folder(s.out_dir or "") as folder:
-        if s.out_dir:
-            folder.begin()
-        run(s, folder)
+    with answering("model.reverse"):
+        sizes = {name: getattr(s, name) for name in ("n_layer", "n_embd", "batch_size",
+                                                     "block_size")}
+        check_fits(bytes_of(s), ", ".join(as_flags(sizes)))
+        with Folder(s.out_dir or "") as folder:
+            if s.out_dir:
+                folder.begin()
+            run(s, folder)
 
 
 def run(s: Settings, folder: Folder) -> None:
@@ -119,6 +124,21 @@ def run(s: Settings, folder: Folder) -> None:
                         {"settings": dataclasses.asdict(s), "right": right, "judged": len(judged)})
         print("\nwhere its heads look:\n"
               f"    python -m model.look --out_dir {shlex.quote(str(folder))}")
+
+
+def bytes_of(s: Settings) -> int:
+    """Return the bytes of all arrays, in float32, at the peak of a training step or of judging, to
+    about a third.
+
+    For each parameter: itself, its gradient, and AdamW's two averages.  For each position: in
+    training 36 C in a block of the encoder and one of the decoder; in judging 13 C in all.
+    """
+    C, T, L = s.n_embd, s.block_size + 1, s.n_layer
+    # As many parameters as with one head and so many layers, which are alike.
+    one, two = (sum(math.prod(shape) for _, shape in EncoderDecoderConfig(
+        VOCABULARY.vocab_size, T, layers, 1, C, bias=s.bias).shapes(layers)) for layers in (1, 2))
+    positions = max(s.batch_size * 36 * L, JUDGED * 13) * T * C
+    return 4 * (4 * (one + (L - 1) * (two - one)) + positions)
 
 
 def new_model(s: Settings) -> EncoderDecoder:

@@ -16,6 +16,7 @@ from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, 
                    checkpoint, generate, load_checkpoint, save_checkpoint)
 from model.checkpoint import load_contents, load_last, restore_optimizer, save_contents
 from model.convert.tokens import TokenTokenizer
+from model.count import memory as limits
 from model.files import write_arrays
 from model.score.text import text_losses
 from tests.kit import arrays, memory, refusal
@@ -53,6 +54,15 @@ def refused(path, **settings):
     message = refusal(CheckpointError, load_checkpoint, path, **settings)
     assert str(path) in message and message.isprintable() and len(message) < 400 + len(str(path))
     return message
+
+
+def test_load_checkpoint_refuses_a_file_that_is_larger_than_the_memory(saved, monkeypatch):
+    size = os.path.getsize(saved)
+    monkeypatch.setattr(limits, "memory_limit", lambda: float(size))
+    load_checkpoint(saved)
+    monkeypatch.setattr(limits, "memory_limit", lambda: size - 1.0)
+    said = refusal(ValueError, load_checkpoint, saved)
+    assert said.startswith(f"the weights in {saved} need ") and said.endswith("a machine with more")
 
 
 def write(path, arrays):

@@ -15,6 +15,7 @@ from model.convert import __main__ as convert
 from model.convert import checkpoint, hugging_face, safetensors
 from model.convert.__main__ import main
 from model.convert.tokens import TokenTokenizer
+from model.count import memory as limits
 from tests.kit import memory, refused
 from tests.token_files import byte_level
 
@@ -44,6 +45,15 @@ def refusal(capsys, *words):
     line = refused(capsys, *words, main=main)
     assert everything() == before
     return line
+
+
+def test_convert_refuses_weights_that_do_not_fit_into_memory(here, capsys, monkeypatch):
+    largest = 4 * 16 * 4        # bytes of an MLP's weights
+    monkeypatch.setattr(limits, "memory_limit", lambda: 3.0 * largest - 1)
+    assert "the largest weights in out/ckpt.npz need 768.0 B of memory" in refusal(
+        capsys, "out", "a.npz")
+    monkeypatch.setattr(limits, "memory_limit", lambda: 3.0 * largest)
+    main(["out", "a.npz"])
 
 
 @pytest.mark.needs("convert")

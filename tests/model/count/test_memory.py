@@ -87,6 +87,13 @@ def test_the_bytes_of_a_step_are_those_that_are_allocated_to_a_quarter(batch_siz
     assert 0.8 < training_bytes(config, "adamw", batch_size) / allocated[0] < 1.25
 
 
+def test_check_fits_compares_with_what_the_machine_has(monkeypatch):
+    monkeypatch.setattr(memory, "memory_limit", lambda: 1e9)
+    memory.check_fits(1e9, "these")
+    assert kit.refusal(ValueError, memory.check_fits, 2e9, "these", "do that") == (
+        "these need 2.000 GB of memory, and this machine has 1.000 GB; do that")
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_step_that_needs_more_memory_than_there_is_is_refused(monkeypatch, optimizer):
     s = Settings(batch_size=64, optimizer=optimizer)

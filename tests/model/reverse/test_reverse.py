@@ -14,7 +14,7 @@ from model.reverse import __main__ as reverse
 from model.reverse.encoder_decoder import BEGIN, END, PAD
 from model.reverse.__main__ import (Settings, as_ids, is_kept_out, new_model, random_strings,
                                     unseen_strings)
-from tests.kit import refused
+from tests.kit import compiled_only, memory, refused
 
 SMALL = Settings(block_size=5, n_embd=24)
 SHORT = dataclasses.replace(SMALL, block_size=4, max_iters=200, warmup_iters=20)    # the shortest
@@ -58,6 +58,32 @@ def test_training_sees_no_string_that_is_kept_out_and_a_tenth_is_and_the_seed_dr
     letters = np.random.default_rng(0).integers(26, size=(20_000, 6))
     share = np.mean([is_kept_out("".join(chr(97 + i) for i in row)) for row in letters])
     assert abs(share - 0.1) < 5 * 0.3 / len(letters) ** 0.5
+
+
+@compiled_only
+@pytest.mark.parametrize("s", [
+    SMALL, Settings(n_layer=4, n_embd=64, n_head=4), Settings(n_embd=128, batch_size=8),
+    Settings(n_layer=3, bias=True, dropout=0.1)], ids=str)
+def test_bytes_of_is_what_a_step_allocates_to_a_third_and_knows_judging(monkeypatch, s):
+    monkeypatch.setattr(reverse, "JUDGED", 0)
+    s = dataclasses.replace(s, max_iters=2)
+
+    def train():
+        model = new_model(s)
+        reverse.train(s, model, [])
+        return model
+    train()             # so that what is compiled is not counted
+    with memory() as allocated:
+        model = train()
+    assert 0.75 < reverse.bytes_of(s) / allocated[0] < 1.34
+    texts = ["a" * s.block_size] * 500
+    reverse.count_right(model, "sort", texts)
+    with memory() as allocated:
+        reverse.count_right(model, "sort", texts)
+    monkeypatch.setattr(reverse, "JUDGED", 500)
+    one = dataclasses.replace(s, batch_size=0)
+    weights = 16 * sum(p.size for p in model.parameters())
+    assert 0.75 < (reverse.bytes_of(one) - weights) / allocated[0] < 1.34
 
 
 def test_the_loss_is_that_of_the_letters_and_their_end_and_of_nothing_else():
