@@ -20,7 +20,6 @@ import json
 import os
 import pathlib
 import pkgutil
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ import numpy as np
 from data.tokenizer import MissingLibrary, Tokenizer, kind_of
 from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
-from model.command import shown
+from model.command import command_line, shown
 from model.files import Lazy, read_arrays, replacing, write_arrays
 from model.processes import Ranks
 from model.transformer import Transformer
@@ -134,10 +133,9 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True,
         check_fits(os.path.getsize(path), f"the weights in {path}", "use a machine with more")
     found = _with_model(load_contents(path, finite, lazy=False))
     if not isinstance(found.model, kinds):
-        folder = shlex.quote(str(pathlib.Path(path).parent))
+        look = command_line("model.look", "--out_dir", pathlib.Path(path).parent)
         raise CheckpointError(f"{path} holds an encoder-decoder, from python -m model.reverse, and "
-                              "not a transformer, from train.py; see it at work with python -m "
-                              f"model.look --out_dir {folder}")
+                              f"not a transformer, from train.py; see it at work with {look}")
     return found
 
 
@@ -147,9 +145,10 @@ def load_contents(path: str | os.PathLike, finite: bool = True, lazy: bool = Tru
     path = pathlib.Path(path)
     try:
         if not path.exists():
-            raise CheckpointError(f"there is no checkpoint {path}; train one with python train.py, "
-                                  "name its folder with --out_dir, or make one of another "
-                                  "program's model with python -m model.convert")
+            train = command_line("train")
+            raise CheckpointError(f"there is no checkpoint {path}; train one with {train}, name "
+                                  "its folder with --out_dir, or make one of another program's "
+                                  "model with python -m model.convert")
         if not path.is_file():
             raise CheckpointError(f"{path} is no file, but a folder or a device; give the folder "
                                   "of a run, or its file")

@@ -13,13 +13,17 @@ import math
 import numbers
 import operator
 import os
+import pathlib
+import shlex
 import signal
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
+SYSTEM = os.name                # which tests change
 PATIENCE = 2.5                  # seconds before a long task is announced
 OF_VALUE, OF_ERROR = 80, 200    # characters of a value, or of an error, that a message shows
 
@@ -164,6 +168,56 @@ def _discard_output_to_closed_terminal():
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, number)
                 os.close(nowhere)
+
+
+def quoted(words: Sequence[str]) -> str:
+    """Return words in a line that the shell of this system takes apart into the same words."""
+    return subprocess.list2cmdline(words) if SYSTEM == "nt" else shlex.join(words)
+
+
+def command_line(module: str, *words: str | os.PathLike) -> str:
+    """Return a line to type in the current folder, which runs a module of Python with these words:
+    "train" of this project, or one such as "model.sample" or "pip".
+
+    The line begins as the one that started this program.  A path may begin with any character.
+    """
+    python, file, here = started_as()
+    start, before = ["-m", module], ""
+    if module == "train" and (file or here):
+        start = [file or "train.py"]
+    elif file and not here:             # only from its folder is it sure that Python finds a module
+        before = f"cd {quoted([ROOT])} && "
+        words = [pathlib.Path(word).absolute() if isinstance(word, os.PathLike) else word
+                 for word in words]
+        if os.path.dirname(python):
+            python = os.path.abspath(python)
+    return before + quoted([python, *start, *map(_as_word, words)])
+
+
+def started_as() -> tuple[str, str, bool]:
+    """Return how the user calls Python; the path of train.py, if that was typed, else ""; and
+    whether the current folder is that of train.py, which where no program of this project runs is
+    taken for granted."""
+    program = os.path.realpath(sys.argv[0]) if sys.argv else ""
+    if not program.startswith((os.path.join(ROOT, "train.py"), os.path.join(ROOT, "model", ""))):
+        return "python", "", True
+    typed = sys.orig_argv[-len(sys.argv)]
+    return (sys.orig_argv[0] if SYSTEM != "nt" else "python",   # Windows has another path there
+            typed if os.path.realpath(typed) == program else "",
+            os.path.realpath(os.curdir) == ROOT)
+
+
+def install_command(extra: str) -> str:
+    """Return a line to type, which installs this project with an extra of setup.cfg."""
+    _, _, here = started_as()
+    return command_line("pip", "install", "-e", f"{'.' if here else ROOT}[{extra}]")
+
+
+def _as_word(word):
+    """Return a word of a command; a path that could be a flag, or a home, begins with "./"."""
+    if isinstance(word, os.PathLike) and str(word).startswith(("-", "~")):
+        return os.path.join(os.curdir, word)
+    return str(word)
 
 
 def number_of(n: float, what: str) -> str:

@@ -1,5 +1,4 @@
 """What a run prints: what it will do, its progress, and how good its model is."""
-import shlex
 import statistics
 import sys
 
@@ -8,7 +7,7 @@ from tqdm import tqdm
 import data
 from minigrad import compiled
 from model.checkpoint import BEST, LAST, load_checkpoint, read_by_first
-from model.command import announced_if_slow, number_of
+from model.command import announced_if_slow, command_line, number_of
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
 from model.scoring import evaluate, ladder
@@ -156,7 +155,7 @@ def report(run: Run, counted: dict[str, float]) -> None:
     compiled.announce("\ncompiling  ")     # of a short run, what draws a sample
     sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=s.seed)
     print(f"\na sample:\n\n{sample}\n\n"
-          f"more of it:\n    python -m model.sample --out_dir {shlex.quote(str(folder))}")
+          f"more of it:\n    {command_line('model.sample', '--out_dir', folder.path)}")
     if state.skipped:
         print(f"\nof {number_of(state.iteration, 'step')} {state.skipped:,} "
               f"{'was' if state.skipped == 1 else 'were'} skipped, as the loss or its gradient was "

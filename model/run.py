@@ -7,7 +7,6 @@ import itertools
 import math
 import os
 import pathlib
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from minigrad.random import generator
 from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
                               contents_of, load_checkpoint, load_last, restore_optimizer,
                               save_checkpoint)
+from model.command import command_line
 from model.files import claimed, replacing
 from model.processes import Batch, Ranks
 from model.scoring import evaluate
@@ -268,12 +268,12 @@ class Folder(contextlib.ExitStack):
     def resume_command(self, texts: Sequence[str] = ()) -> str:
         """Return the command that resumes the run; a text that was piped in must be a file then."""
         piped = any(os.path.abspath(text).startswith(("/dev/", "/proc/")) for text in texts)
-        return (f"python train.py --init_from resume --out_dir {shlex.quote(str(self))}"
-                + " --data FILE" * piped)
+        data = ["--data", "FILE"] if piped else []
+        return command_line("train", "--init_from", "resume", "--out_dir", self.path, *data)
 
     def replay_command(self) -> str:
         """Return the command that repeats the step in nan.npz."""
-        return f"python train.py --replay {shlex.quote(str(self / NAN))}"
+        return command_line("train", "--replay", self / NAN)
 
 
 class Run:

@@ -19,7 +19,6 @@ import dataclasses
 import math
 import os
 import pathlib
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -28,8 +27,8 @@ from types import ModuleType
 import numpy as np
 
 from model.checkpoint import BEST, CheckpointError
-from model.command import (AtOnce, Parser, announced_if_slow, answering, flag, number_of,
-                           scaled)
+from model.command import (AtOnce, Parser, announced_if_slow, answering, command_line, flag,
+                           number_of, quoted, scaled, started_as)
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors
 from model.convert.model_file import FormatError, ModelFile
 from model.count.memory import check_fits
@@ -207,21 +206,21 @@ def compare(model: ModelFile, back: ModelFile) -> None:
 
 def next_command(path: pathlib.Path, format: ModuleType, model: ModelFile) -> str:
     """Return a command that uses what was written."""
-    name = shlex.quote(str(path))
     if format is safetensors:
         folder = path.with_name(f"out_{path.stem}")
-        return f"python -m model.convert {name} {shlex.quote(str(folder))}"
+        return command_line("model.convert", path, folder)
     if path.name == BEST:
-        return f"python -m model.sample --out_dir {shlex.quote(str(path.parent))}"
+        return command_line("model.sample", "--out_dir", path.parent)
     if format is checkpoint:
-        return f"python train.py --init_from {name} --data my_text.txt"
+        return command_line("train", "--init_from", path, "--data", "my_text.txt")
     vocabulary = model.tokenizer.vocabulary
     start = "\n" if "\n" in vocabulary else vocabulary[0]
     code = ("from transformers import pipeline; print(pipeline('text-generation', "
             f"{str(path)!r})({start!r}, do_sample=False, max_new_tokens=50))")
     # Windows' shell knows double quotes only.
     special = any(mark in code for mark in ('"', "$", "`", "!", r"\\"))
-    return "python -c " + (shlex.quote(code) if special else f'"{code}"')
+    python, *_ = started_as()
+    return f"{quoted([python])} -c " + (quoted([code]) if special else f'"{code}"')
 
 
 if __name__ == "__main__":

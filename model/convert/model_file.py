@@ -11,7 +11,7 @@ import numpy as np
 
 from data.tokenizer import MissingLibrary, Tokenizer
 from model.files import Lazy      # noqa: F401  readers import it from here
-from model.command import first_of, shown
+from model.command import first_of, install_command, shown
 from model.transformer import TransformerConfig
 
 MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter
@@ -107,4 +107,4 @@ def require(library: str, extra: str, what: object) -> types.ModuleType:
         return importlib.import_module(library)
     except ImportError as error:
         raise MissingLibrary(f"{what}, which needs the library {library}; install it with "
-                             f"python -m pip install -e '.[{extra}]'") from error
+                             f"{install_command(extra)}") from error

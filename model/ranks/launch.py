@@ -6,11 +6,11 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from model.command import in_a_line
+from model.command import in_a_line, install_command
 from model.ranks.mpi import EndedElsewhere, MPIRanks
 
-REMEDY = ("install both with python -m pip install -e '.[mpi]' and start with the mpiexec of that "
-          "environment, or build mpi4py with the MPI of this system (docs/ranks.md)")
+REMEDY = ("and start with the mpiexec of that environment, or build mpi4py with the MPI of this "
+          "system (docs/ranks.md)")
 
 
 @contextlib.contextmanager
@@ -56,5 +56,6 @@ def _ranks(command, number, size):
         problem = (f"this is one of several ranks, and mpi4py or its MPI cannot be used "
                    f"({in_a_line(error)})")
     if problem:
-        sys.exit(1 if number else f"{command}: {problem}; {REMEDY}")
+        sys.exit(1 if number else f"{command}: {problem}; install both with "
+                 f"{install_command('mpi')} {REMEDY}")
     return MPIRanks(comm)

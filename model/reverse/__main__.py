@@ -10,7 +10,6 @@ CRC-32, is kept out of training; on such strings alone the model is judged.
 import dataclasses
 import itertools
 import math
-import shlex
 import string
 import sys
 import time
@@ -24,7 +23,8 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad import compiled
 from minigrad.optim import warmup_cosine
-from model.command import Parser, answering, as_flags, flag, number_of, problems
+from model.command import (Parser, answering, as_flags, command_line, flag, number_of,
+                           problems)
 from model.count.memory import check_fits
 from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
 from model.layers import Rng
@@ -123,7 +123,7 @@ def run(s: Settings, folder: Folder) -> None:
         save_checkpoint(folder / BEST, model, VOCABULARY,
                         {"settings": dataclasses.asdict(s), "right": right, "judged": len(judged)})
         print("\nwhere its heads look:\n"
-              f"    python -m model.look --out_dir {shlex.quote(str(folder))}")
+              f"    {command_line('model.look', '--out_dir', folder.path)}")
 
 
 def bytes_of(s: Settings) -> int:

@@ -7,11 +7,10 @@
 """
 import dataclasses
 import pathlib
-import shlex
 import sys
 
 from minigrad import compiled
-from model.command import Parser, answering, flag, number_of
+from model.command import Parser, answering, command_line, flag, number_of
 from model.look.__main__ import opened
 from model.walk import practice, process
 from model.walk.page import page
@@ -81,7 +80,7 @@ def write_exercises(folder: str) -> None:
     print(f"{folder}: {number_of(len(new), 'new file')}"
           + (f"; {kept} already there, not changed" if kept else "")
           + f".  Read the text in {first.name}, fill it in, then:\n"
-          f"    python -m model.walk --check {shlex.quote(str(first))}")
+          f"    {command_line('model.walk', '--check', first)}")
 
 
 def check(path: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from minigrad.watch.text import aligned
-from model.command import number_of
+from model.command import command_line, number_of
 from model.walk.station import Question, Station, Table, code, paragraphs
 
 WIDTH = 78
@@ -13,7 +13,7 @@ MARGIN = " " * 4
 END = """
     That was the walk.  To write its parts yourself, and have them checked:
 
-        python -m model.walk --exercise"""
+        """
 
 
 def screen(stations: Sequence[Station], number: int) -> str:
@@ -33,8 +33,9 @@ def screen(stations: Sequence[Station], number: int) -> str:
 def closing(stations: Sequence[Station], number: int) -> str:
     """Return the text after the last station that is shown."""
     if number < len(stations):
-        return f"The answer:  python -m model.walk {number + 1}"
-    return "\n".join([*answer(stations, number), "", *prose(END)])
+        return "The answer:  " + command_line("model.walk", str(number + 1))
+    end = END + command_line("model.walk", "--exercise")
+    return "\n".join([*answer(stations, number), "", *prose(end)])
 
 
 def answer(stations: Sequence[Station], number: int) -> Iterator[str]:

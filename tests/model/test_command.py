@@ -5,6 +5,8 @@ import importlib.machinery
 import importlib.util
 import math
 import os
+import pathlib
+import shlex
 import signal
 import sys
 import threading
@@ -16,8 +18,8 @@ import pytest
 
 from model import command
 from model.command import (Interrupts, Parser, Words, announced_if_slow, answering, any_of,
-                           as_flags, first_of, flag, in_a_line, number_of, problems, scaled, shown,
-                           text_or_file)
+                           as_flags, command_line, first_of, flag, in_a_line, install_command,
+                           number_of, problems, scaled, shown, text_or_file)
 from tests.kit import ROOT, python, refusal
 
 PROGRAMS = [["train.py"], *[["-m", f"model.{name}"] for name in ("sample", "look", "count",
@@ -204,6 +206,65 @@ def test_interrupts_come_to_the_main_thread_alone():
     ids=["numbers", "alternatives", "the first", "four digits", "a line", "values", "lists"])
 def test_numbers_lists_and_values_are_said_in_words_of_one_short_line(said, results):
     assert {value: said(value) for value in results} == results
+
+
+# Commands to type
+
+HERE, ABOVE, ELSEWHERE = ROOT, ROOT.parent, pathlib.Path(ROOT.anchor)
+OUT = "--out_dir", pathlib.Path("my out")
+
+
+@pytest.mark.parametrize("typed, argv, folder, words, line", [
+    ("python train.py", "train.py", HERE, ["train", *OUT], "python train.py --out_dir 'my out'"),
+    ("python3 -X dev ./train.py --seed 3", "./train.py --seed 3", HERE, ["train", *OUT],
+     "python3 ./train.py --out_dir 'my out'"),
+    ("bin/python -m train -a", "ROOT/train.py -a", ELSEWHERE, ["train", *OUT],
+     "bin/python -m train --out_dir 'my out'"),
+    ("python -mmodel.sample -a", "ROOT/model/sample.py -a", ELSEWHERE, ["train", *OUT],
+     "python -m train --out_dir 'my out'"),
+    ("python -m model.look", "ROOT/model/look/__main__.py", HERE, ["train", *OUT],
+     "python train.py --out_dir 'my out'"),
+    ("python3 FILE -a b", "FILE -a b", ABOVE, ["train", *OUT],
+     "python3 FILE --out_dir 'my out'"),
+    ("python3 FILE -a b", "FILE -a b", ABOVE, ["model.sample", *OUT, "--start", "a"],
+     "cd ROOT && python3 -m model.sample --out_dir 'ABOVE/my out' --start a"),
+    ("bin/python FILE", "FILE", ABOVE, ["model.look"],
+     "cd ROOT && ABOVE/bin/python -m model.look"),
+    ("python3 train.py", "train.py", HERE, ["model.look"], "python3 -m model.look"),
+    ("python3 -m pytest", "x/pytest/__main__.py", ELSEWHERE, ["train", *OUT],
+     "python train.py --out_dir 'my out'"),
+    ("python3 -c pass", "-c", ELSEWHERE, ["model.look"], "python -m model.look"),
+    ("python", "", HERE, ["train", pathlib.Path("-a b"), pathlib.Path("~"), "-c", "~"],
+     "python train.py './-a b' './~' -c '~'")])
+def test_command_line_begins_as_what_was_typed(typed, argv, folder, words, line, monkeypatch):
+    places = {"FILE": f"{ROOT.name}/train.py", "ROOT": str(ROOT), "ABOVE": str(ABOVE)}
+
+    def placed(text):
+        for name, place in places.items():
+            text = text.replace(name, place)
+        return text
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "orig_argv", placed(typed).split())
+    monkeypatch.setattr(sys, "argv", placed(argv).split())
+    monkeypatch.setattr(command, "SYSTEM", "posix")
+    assert command_line(*words) == placed(line)
+
+
+def test_command_line_is_written_for_the_shell_of_the_system(monkeypatch):
+    path = pathlib.PureWindowsPath(r"runs\my out")
+    for system, line in (("nt", r'python -m model.look -o "runs\my out"'),
+                         ("posix", r"python -m model.look -o 'runs\my out'")):
+        monkeypatch.setattr(command, "SYSTEM", system)
+        assert command_line("model.look", "-o", path) == line
+
+
+def test_install_command_names_the_folder_of_the_project(monkeypatch):
+    assert install_command("mpi") == "python -m pip install -e '.[mpi]'"
+    monkeypatch.chdir(ABOVE)
+    monkeypatch.setattr(sys, "orig_argv", ["python3", "-m", "model.convert"])
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "model" / "convert" / "__main__.py")])
+    assert shlex.split(install_command("mpi"))[1:] == ["-m", "pip", "install", "-e",
+                                                       f"{ROOT}[mpi]"]
 
 
 def test_a_text_is_itself_or_what_a_file_holds(tmp_path, monkeypatch):
