@@ -1,12 +1,14 @@
 """Compile a training step's kernels in two processes at once, when they are not on disk yet.
 
 A second process goes through a list of kernels from its beginning, this one from its end.  Each
-loads what the other has kept on disk meanwhile, so they share the work without waiting.
+loads what the other has kept on disk meanwhile, so they share the work without waiting.  The second
+one ends with this one, however this one ends: then the pipe to its standard input is closed.
 """
 import contextlib
 import os
 import subprocess
 import sys
+import threading
 
 from minigrad.kernels.compiler import compiling, threads
 
@@ -36,7 +38,7 @@ def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = Fals
         number = len(missing + last)
         compiling.say_compiling(f"{number} kernel" + "s" * (number > 1))
         command = COMMAND.format(path=sys.path, names=missing, last=last)
-        _started.append(subprocess.Popen([sys.executable, "-c", command],
+        _started.append(subprocess.Popen([sys.executable, "-c", command], stdin=subprocess.PIPE,
                                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     _compile(reversed(names))
 
@@ -44,10 +46,17 @@ def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = Fals
 def compile_in_turn(names: list[str], last: list[str]) -> None:
     """Compile these kernels, the last ones in the time that training leaves; the second process
     runs this."""
+    threading.Thread(target=_end_with_the_first, daemon=True).start()
     _compile(names)
     if hasattr(os, "nice"):             # Windows has none
         os.nice(10)
     _compile(last)
+
+
+def _end_with_the_first():
+    """Wait for the end of the first process, and end this one."""
+    os.read(0, 1)
+    os._exit(1)
 
 
 def _compile(names):

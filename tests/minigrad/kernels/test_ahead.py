@@ -77,6 +77,24 @@ def test_what_is_missing_is_announced_and_compiled_by_a_second_process(on_disk, 
     assert started[0][-1].endswith("(['norm_heads', 'swiglu', 'muon'], ['decode'])")
 
 
+def test_compile_ahead_starts_a_process_that_ends_with_this_one(on_disk, monkeypatch):
+    """Its standard input is a pipe, which the system closes however this one ends."""
+    real, started = subprocess.Popen, []
+
+    def popen(command, **settings):
+        endless = "import time; ahead._compile = lambda names: time.sleep(600); ahead.compile_in"
+        code = command[-1].replace("ahead.compile_in", endless)
+        started.append(real([*command[:-1], code], **settings))
+        return started[0]
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    on_disk.clear()
+    ahead.compile_ahead()
+    process, = started
+    assert process.poll() is None
+    process.stdin.close()
+    assert process.wait(timeout=100) == 1
+
+
 def test_one_processor_compiles_without_a_second_process(monkeypatch, on_disk, started):
     monkeypatch.setattr(threads, "count", lambda: 1)
     on_disk.clear()
