@@ -16,7 +16,8 @@ from model.transformer import Transformer
 AT_ONCE = 8             # ids that a kernel draws before they are shown, and
 SMALL = 1 << 23         # the weights of a model up to which it does; of a larger one, fewer
 USELESS = ("the model gave no usable prediction (nan or infinite logits); its training may have "
-           "diverged: train again with a lower --learning_rate")
+           "diverged: train again with settings nearer to the usual ones, such as a lower "
+           "--learning_rate")
 
 
 def window_step(block_size: int, slide: bool = False) -> int:

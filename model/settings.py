@@ -19,6 +19,7 @@ from model.processes import Ranks
 from model.transformer import TRAINING, TransformerConfig, problems_of_heads
 
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
+MUON_TOO_HIGH = 1.0     # and Muon's
 MODEL = {field.name: field for field in dataclasses.fields(TransformerConfig)
          if field.name != "vocab_size"}
 
@@ -125,10 +126,17 @@ class Settings:
     def warnings(self) -> list[str]:
         """Return a line for each setting that works but is probably a mistake."""
         rate, lowest, base = self.learning_rate, self.min_lr or 0.0, self.rotary_base
+        muons = self.muon_lr if self.optimizer == "muon" else 0.0
+        decay = max(self.weight_decay, self.ngram_decay or 0.0)
         found = {
             "at --learning_rate 0 nothing is learned": rate == 0,
             f"--learning_rate {rate:g} is far too high for such a model; "
             f"{Settings.learning_rate:g} is usual": rate >= TOO_HIGH,
+            f"--muon_lr {muons:g} is far too high for such a model; {Settings.muon_lr:g} is usual":
+                muons >= MUON_TOO_HIGH,
+            f"a decay of {decay:g} times the learning rate takes all of a weight away in a step; "
+            f"--weight_decay {Settings.weight_decay:g} is usual":
+                min(max(rate, muons), TOO_HIGH) * decay >= 1,
             f"--min_lr {lowest:g} is above --learning_rate {rate:g}, so the rate rises at the end":
                 lowest > rate,
             f"--rotary_base {base:g} does nothing with --position {self.position}":

@@ -23,7 +23,16 @@ from model.checkpoint import BEST, CheckpointError, load_checkpoint
 from model.command import shown
 from model.run import NAN, SKIPS_IN_A_ROW, Run, State, Step
 from model.scoring import evaluate
+from model.settings import RECIPES, Settings
 from model.transformer import Transformer, loss_of
+
+FAR = 10
+# What helps against settings that can make a run diverge.
+FARTHEST = dict.fromkeys(["learning_rate", "muon_lr", "min_lr", "weight_decay", "ngram_decay",
+                          "grad_clip", "rotary_base", "dropout", "ngram_dropout", "beta1", "beta2"],
+                         "lower") | {"norm_eps": "higher"}
+BELOW_1 = ("dropout", "ngram_dropout", "beta1", "beta2")
+ELSEWHERE = {"min_lr": "learning_rate", "ngram_decay": "weight_decay"}  # where the usual one is
 
 
 def sentence(step: Step) -> str:
@@ -142,10 +151,35 @@ def replay(path: str | os.PathLike) -> None:
     print(f"\n{remedy}")
 
 
+def far_from_usual(settings: dict[str, Any]) -> list[str]:
+    """Return a remedy for each setting that is more than FAR times as strong as usual, the
+    strongest first."""
+    recipe = RECIPES.get(settings.get("recipe"), {})
+    usual, found = dataclasses.asdict(Settings()) | recipe, {}
+    for name, way in FARTHEST.items():
+        value, default = settings.get(name), usual[name]
+        if name == "muon_lr" and settings.get("optimizer") != "muon":
+            continue
+        if not default and name in ELSEWHERE:
+            default = usual[ELSEWHERE[name]]
+        if value and strength(name, value) > FAR * strength(name, default):
+            remedy = f"a {way} --{name} (it was {value:g}, and {default:g} is usual)"
+            found[remedy] = strength(name, value) / strength(name, default)
+    return sorted(found, key=found.get, reverse=True)
+
+
+def strength(name: str, value: float) -> float:
+    """Return a number that grows as a setting comes nearer to where training diverges."""
+    if FARTHEST[name] == "higher":
+        return 1 / value
+    return 1 / (1 - value) if name in BELOW_1 else value
+
+
 def advice(finding: Finding | None, settings: dict[str, Any]) -> str:
     """Return what to do about it, in a sentence."""
-    slower = f"a lower --learning_rate (it was {settings['learning_rate']:g})"
-    if settings["warmup_iters"] < 100:
+    far = far_from_usual(settings)
+    slower = ", ".join(far or [f"a lower --learning_rate (it was {settings['learning_rate']:g})"])
+    if settings["warmup_iters"] < 100 and not far:
         slower += f", a longer --warmup_iters (it was {settings['warmup_iters']})"
     if not settings["grad_clip"]:
         slower += ", or --grad_clip 1 (nothing was clipped)"
@@ -153,7 +187,7 @@ def advice(finding: Finding | None, settings: dict[str, Any]) -> str:
         return (f"The value of {finding.op} is left out by mg.where at {finding.left_out.place}, "
                 "and its gradient there is 0 times inf, which is nan: make its argument safe, too, "
                 "as in mg.where(c, mg.sqrt(mg.where(c, x, 1)), 0) with c = x.data > 0")
-    if finding is None or finding.cause in ("weight", "overflow"):
+    if far or finding is None or finding.cause in ("weight", "overflow"):
         return f"Train with {slower}"
     if finding.cause == "input":
         return f"Look at the arguments of {finding.op} at {finding.line.place}"

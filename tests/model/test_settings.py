@@ -64,11 +64,23 @@ def test_a_folder_that_cannot_be_written_is_refused_unless_nothing_is(tmp_path, 
     (dict(learning_rate=0.0), "at --learning_rate 0 nothing is learned"),
     (dict(learning_rate=1e3), "--learning_rate 1000 is far too high for such a model; 0.004 is "
                               "usual"),
+    (dict(muon_lr=1e10, optimizer="muon"), "--muon_lr 1e+10 is far too high for such a model; 0.02 "
+                                           "is usual"),
+    (dict(weight_decay=1e30), "a decay of 1e+30 times the learning rate takes all of a weight away "
+                              "in a step; --weight_decay 0.1 is usual"),
+    (dict(ngram_decay=250.0), "a decay of 250 times the learning rate takes all of a weight away "
+                              "in a step; --weight_decay 0.1 is usual"),
     (dict(min_lr=1e-2), "--min_lr 0.01 is above --learning_rate 0.004, so the rate rises at the "
                         "end"),
     (dict(rotary_base=500.0), "--rotary_base 500 does nothing with --position learned")])
 def test_a_setting_that_is_probably_a_mistake_is_warned_of(given, says):
     assert Settings(**given).problems() == [] and Settings(**given).warnings() == [says]
+
+
+@pytest.mark.parametrize("given", [dict(learning_rate=0.0999), dict(muon_lr=1e10), dict(
+    weight_decay=240.0), dict(muon_lr=0.99, optimizer="muon"), dict(min_lr=4e-3)], ids=str)
+def test_a_setting_that_is_unusual_and_works_is_not_warned_of(given):
+    assert Settings(**given).warnings() == []
 
 
 # Recipes

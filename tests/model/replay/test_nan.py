@@ -7,6 +7,7 @@ import pytest
 
 import minigrad as mg
 from model import CharTokenizer, CheckpointError, Transformer, TransformerConfig, save_checkpoint
+from model.settings import MODERN
 from model.replay.nan import advice, find_op, record, repeat, replay, restored, sentence
 from model.run import State, Step
 from tests.kit import forward_backward, refusal
@@ -102,3 +103,27 @@ def test_of_an_evaluation_the_first_bad_batch_is_kept(capsys):
     assert np.array_equal(ids, x[2:4]) and np.array_equal(targets, y[2:4])
     assert what == "the validation loss after step 12 is nan"
     assert "first in   embedding" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("settings, told", [
+    ({}, ["a lower --learning_rate (it was 0.004)"]),
+    (dict(muon_lr=1e10), ["a lower --muon_lr (it was 1e+10, and 0.01 is usual)"]),
+    (dict(muon_lr=0.1), ["a lower --learning_rate (it was 0.004)"]),
+    (dict(muon_lr=1e10, optimizer="adamw"), ["a lower --learning_rate (it was 0.004)"]),
+    (dict(weight_decay=1e30, learning_rate=1e3),
+     ["a lower --weight_decay (it was 1e+30, and 0.1 is usual)",
+      "a lower --learning_rate (it was 1000, and 0.004 is usual)"]),
+    (dict(min_lr=1.0), ["a lower --min_lr (it was 1, and 0.004 is usual)"]),
+    (dict(ngram_decay=11.0), ["a lower --ngram_decay (it was 11, and 1 is usual)"]),
+    (dict(ngram_decay=11.0, recipe="gpt2"),
+     ["a lower --ngram_decay (it was 11, and 0.1 is usual)"]),
+    (dict(ngram_decay=None, min_lr=None), ["a lower --learning_rate (it was 0.004)"]),
+    (dict(norm_eps=1e-30), ["a higher --norm_eps (it was 1e-30, and 1e-05 is usual)"]),
+    (dict(dropout=0.99), ["a lower --dropout (it was 0.99, and 0 is usual)"]),
+    (dict(beta1=0.999), ["a lower --beta1 (it was 0.999, and 0.9 is usual)"]),
+    (dict(grad_clip=math.inf), ["a lower --grad_clip (it was inf, and 1 is usual)"]),
+    (dict(grad_clip=0.0), ["a lower --learning_rate (it was 0.004)",
+                           "or --grad_clip 1 (nothing was clipped)"])], ids=str)
+def test_advice_names_the_flags_that_are_far_from_usual(settings, told):
+    settings = MODERN | dict(recipe="modern", norm_eps=1e-5, warmup_iters=100) | settings
+    assert advice(None, settings) == "Train with " + ", ".join(told)
