@@ -365,7 +365,7 @@ class Parser(argparse.ArgumentParser):
             if field.metadata["short"]:
                 spellings[field.metadata["short"]] = None
             kind = ({"action": argparse.BooleanOptionalAction} if field.type is bool else
-                    {"nargs": "+"} if field.type == Words else
+                    {"nargs": "+", "action": "extend"} if field.type == Words else
                     {"nargs": "?", "const": field.metadata["alone"]}
                     if field.metadata["alone"] is not None else {})
             default = getattr(settings, name)
@@ -383,7 +383,9 @@ class Parser(argparse.ArgumentParser):
 
     def read(self, argv: list[str] | None) -> tuple[dict[str, object], list[str]]:
         """Return the settings on the command line, by name, and a line for each mistake."""
+        argv = sys.argv[1:] if argv is None else argv
         found, unknown = self.parse_known_args(argv)
+        self._warn_of_what_is_given_twice(argv)
         known, mistakes = {}, []
         for name, word in vars(found).items():
             field = self.fields[name]
@@ -398,9 +400,30 @@ class Parser(argparse.ArgumentParser):
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         mistakes += [f"there is no flag {word}; {self._instead_of(word)}" for word in flags]
         if not flags:           # else the words may belong to an unknown flag
-            mistakes += [f"no flag stands before {word!r}, or one that takes nothing; see --help"
-                         for word in unknown]
+            mistakes += [f"no flag stands before {word!r}, or one that takes nothing; "
+                         + self._for_word(word) for word in unknown]
         return known, mistakes
+
+    def _warn_of_what_is_given_twice(self, argv):
+        names = [word.split("=")[0] if word.startswith("--") else word[:2] for word in argv]
+        actions = [self._option_string_actions.get(name) for name in names]
+        for name, field in self.fields.items():
+            count = sum(action is not None and action.dest == name for action in actions)
+            if count > 1 and field.type != Words:       # the values of which are joined
+                print(f"{self.prog}: warning: --{name} is given {count} times; the last one counts",
+                      file=sys.stderr)
+
+    def _for_word(self, word):
+        """Return what to type instead of a word that no flag stands before."""
+        from data import KNOWN_TEXTS
+        if word == "resume" and "init_from" in self.fields:
+            return "did you mean --init_from resume?"
+        if "data" in self.fields and (word in KNOWN_TEXTS or os.path.exists(word)
+                                      or os.path.splitext(word)[1]):
+            return f"did you mean --data {quoted([word])}?"
+        if "out_dir" in self.fields and os.path.isdir(word):
+            return f"did you mean --out_dir {quoted([word])}?"
+        return "see --help"
 
     def _instead_of(self, word):
         """Return what to type instead of an unknown flag."""

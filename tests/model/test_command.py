@@ -296,10 +296,22 @@ def parser(settings=Settings):
     ("--table", {"table": 50}), ("--table 3", {"table": 3}),
     ("--data x.txt", {"data": ("x.txt",)}), ("--data=x.txt", {"data": ("x.txt",)}),
     ("--data x y --fast", {"data": ("x", "y"), "fast": True}),
-    ("--data x --data y", {"data": ("y",)}),
+    ("--data x --fast --data y z", {"data": ("x", "y", "z"), "fast": True}),
     ("-o b", {"output": "b"}), ("-ob", {"output": "b"}), ("--output=-b", {"output": "-b"})])
 def test_flags_give_the_settings_and_nothing_else(argv, given):
     assert parser().given(argv.split()) == given
+
+
+@pytest.mark.parametrize("argv, given, warned", [
+    ("--max_iters 3 --rate 1 --max-iters=4", {"max_iters": 4, "rate": 1.0},
+     ["--max_iters is given 2 times"]),
+    ("--fast --no-fast -o a -ob -o c", {"fast": False, "output": "c"},
+     ["--fast is given 2 times", "--output is given 3 times"]),
+    ("--data x --data y --rate 1", {"data": ("x", "y"), "rate": 1.0}, [])])
+def test_of_a_flag_given_twice_the_last_counts_and_that_is_said(argv, given, warned, capsys):
+    assert parser().given(argv.split()) == given
+    assert capsys.readouterr().err.splitlines() == [
+        f"some.command: warning: {words}; the last one counts" for words in warned]
 
 
 @pytest.mark.parametrize("argv, mistakes", [
@@ -309,6 +321,12 @@ def test_flags_give_the_settings_and_nothing_else(argv, given):
     ("--lr", ["there is no flag --lr; see --help"]),       # it has no --learning_rate
     ("--no-fats --FAST", ["there is no flag --no-fats; did you mean --no-fast?",
                           "there is no flag --FAST; did you mean --fast?"]),
+    ("my.txt", ["no flag stands before 'my.txt', or one that takes nothing; did you mean --data "
+                "my.txt?"]),
+    ("LICENSE", ["no flag stands before 'LICENSE', or one that takes nothing; did you mean --da"]),
+    ("--fast lantern", ["no flag stands before 'lantern', or one that takes nothing; did you mean "
+                        "--data lantern?"]),
+    ("resume", ["no flag stands before 'resume', or one that takes nothing; see --help"]),
     ("--max_iters x --rate 1,5", ["--max_iters takes a whole number, not 'x'",
                                   "--rate takes a number, not '1,5'"]),
     ("--fast true", ["no flag stands before 'true', or one that takes nothing; see --help"]),

@@ -457,7 +457,7 @@ def test_a_run_on_several_texts_is_that_on_one(trained, small_text, tmp_path, mo
     assert training["settings"]["data"] == [str(folder / "1.txt"), str(folder / "2.md")]
 
     monkeypatch.chdir(folder)
-    run("lantern", tmp_path / "words", "--data", "1.txt", "2.md", "--max_iters", "0")
+    run("1.txt", tmp_path / "words", "--data", "2.md", "--max_iters", "0")
     monkeypatch.chdir(tmp_path)
     (folder / "later.txt").write_text("later", encoding="utf-8")    # which this run has not read
     resume(tmp_path / "words", "--max_iters", "1")
