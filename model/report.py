@@ -15,7 +15,9 @@ from model.settings import USUAL_PASSES, described, is_short
 
 LEAST_KNOWN = 50        # losses that must be known to judge the next one
 DEVIATIONS, SHARE = 8.0, 0.3    # a spike is this far above the usual loss, and this share of it
-QUIET = 20              # steps without a spike before another one is reported
+QUIET = 20              # steps without a spike, or spans in time, before another is reported
+SPAN = 5.0              # seconds of steps, of which it is judged whether they had a processor
+BUSY = 2.0              # times the seconds that they had one
 
 
 def describe(run: Run, counted: dict[str, float]) -> None:
@@ -59,7 +61,9 @@ class Progress:
 
     def __init__(self, run: Run, counted: dict[str, float]) -> None:
         s, state, look = run.settings, run.state, dict(dynamic_ncols=True, disable=None)
-        self.run, self.counted, self.spike = run, counted, -QUIET
+        self.run, self.counted = run, counted
+        self.reported = {"spike": -QUIET, "busy": -QUIET}
+        self.spans, self.seconds, self.processor = 0, 0.0, 0.0      # the last two of this span
         if s.minutes is None:
             self.bar = tqdm(total=s.steps, initial=state.iteration, unit="step", **look)
         else:
@@ -74,14 +78,13 @@ class Progress:
         self.bar.close()
 
     def show(self, step: Step) -> None:
-        """Show a step; report a spike of its loss, unless there was one a few steps before."""
+        """Show a step; report a spike of its loss, or that the machine is busy."""
         s, state, bar = self.run.settings, self.run.state, self.bar
         if step.taken and (usual := usual_below(state.recent[:-1], step.loss)) is not None:
-            if step.number - self.spike >= QUIET:
-                bar.write(f"step {step.number:6,}   a spike: the training loss is {step.loss:.3f}, "
-                          f"where {usual:.3f} is usual; gradient norm {step.norm:.3g} before "
-                          "clipping", sys.stdout)
-            self.spike = step.number
+            self._report("spike", step.number, f"step {step.number:6,}   a spike: the training "
+                         f"loss is {step.loss:.3f}, where {usual:.3f} is usual; gradient norm "
+                         f"{step.norm:.3g} before clipping")
+        self._judge_time(step)
         bar.update(1 if s.minutes is None else min(state.seconds / 60, s.minutes) - bar.n)
         seen = step.number - self.run.first - WARM_UP
         if 0 < seen <= s.profile and (seen == s.profile or self.run.is_over()):
@@ -91,6 +94,25 @@ class Progress:
             speed = state.since_evaluation(s.characters)[1]
             loss = f"loss {state.recent[-1]:.3f}" if state.recent else "no finite loss"
             bar.set_postfix_str(f"{loss}, {speed:,.0f} {unit}s/s{skips(state)}")
+
+    def _judge_time(self, step):
+        """Report if the steps of a span took far longer than they had a processor."""
+        self.seconds += step.seconds
+        self.processor += step.processor
+        if self.seconds >= SPAN:
+            self.spans += 1
+            if self.seconds >= BUSY * self.processor and self.run.ranks.size == 1:
+                times = self.seconds / max(self.processor, 1e-9)
+                self._report("busy", self.spans, f"step {step.number:6,}   the machine is busy: "
+                             f"the last steps took {times:.1f} times the processor time that they "
+                             "had; other programs use it, or memory is short")
+            self.seconds = self.processor = 0.0
+
+    def _report(self, what, number, line):
+        """Print a line, unless there was one of this kind a few numbers before."""
+        if number - self.reported[what] >= QUIET:
+            self.bar.write(line, sys.stdout)
+        self.reported[what] = number
 
     def show_evaluation(self, train_loss: float | None, val_loss: float) -> None:
         """Show an evaluation, with the best n-gram that its loss is below."""

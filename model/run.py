@@ -85,6 +85,7 @@ class Step:
     norm: float = math.nan              # of the gradient, before clipping
     taken: bool = False                 # whether weights and optimiser have changed
     seconds: float = 0.0
+    processor: float = 0.0              # seconds in which the main thread had a processor
     part: str = "training"              # or "validation"
 
     def is_finite(self) -> bool:
@@ -342,10 +343,12 @@ class Run:
     def measure(self, step: Step) -> Iterator[None]:
         """Time a step, and its ops if a profile is asked for."""
         profiled = WARM_UP < step.number - self.first <= WARM_UP + self.settings.profile
+        had = time.thread_time()
         started = compiled.clock()      # that of the first rank ends the run for all
         with self.profile if profiled else contextlib.nullcontext():
             yield
         step.seconds = self.ranks.firsts(compiled.clock() - started)
+        step.processor = time.thread_time() - had
 
     @timed("batches")
     def batches(self) -> list[Batch]:

@@ -32,6 +32,25 @@ def spikes(losses, run):
         r"norm 1 before clipping", "\n".join(said))]
 
 
+@pytest.mark.parametrize("times, told", [
+    ([(1.0, 0.51)] * 200, []), ([(1.0, 0.5)] * 4, []), ([(1.0, 0.5)] * 200, ["2.0"]),
+    ([(1.0, 0.9)] * 4 + [(6.0, 1.0)] + [(1.0, 1.0)] * 5, ["2.2"]),
+    ([(9.0, 0.0)], ["9000000000.0"]),
+    ([(5.0, 1.0)] + [(5.0, 5.0)] * 19 + [(5.0, 2.0)] + [(5.0, 5.0)] * 19 + [(5.0, 1.25)],
+     ["5.0", "2.5", "4.0"]),
+    ([(5.0, 1.0)] + [(5.0, 5.0)] * 18 + [(5.0, 2.0)], ["5.0"])], ids=str)
+def test_show_says_once_that_the_machine_is_busy(times, told):
+    run = run_of(Settings(n_embd=8, n_layer=1, max_iters=1000), data.Text("to be or not\n" * 20))
+    progress, said = report.Progress(run, {}), []
+    progress.bar.write = lambda line, *_: said.append(line)
+    for number, (seconds, processor) in enumerate(times, 1):
+        run.state.note_step(2.0, seconds)
+        progress.show(Step(number, {}, loss=2.0, seconds=seconds, processor=processor))
+    progress.bar.close()
+    assert [re.search(r"the machine is busy: the last steps took (\S+) times", line)[1]
+            for line in said] == told
+
+
 def test_a_spike_is_a_loss_far_above_the_usual_ones_and_is_reported_once():
     text, s = data.Text("to be or not to be\n" * 20), Settings(n_embd=8, n_layer=1, max_iters=1000)
     of, usual = run_of(s, text), [1.9, 2.0, 2.1] * 40       # a deviation of 0.15
