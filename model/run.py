@@ -23,7 +23,7 @@ from minigrad.random import generator
 from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
                               contents_of, load_checkpoint, load_last, restore_optimizer,
                               save_checkpoint)
-from model.command import command_line
+from model.command import command_line, scaled
 from model.files import claimed, replacing
 from model.processes import Batch, Ranks
 from model.scoring import evaluate
@@ -34,6 +34,7 @@ LOG, NAN = "log.csv", "nan.npz"
 RECENT = 101            # losses that are remembered: the last one and 100 before it
 WARM_UP = 5             # steps before a profile begins
 SKIPS_IN_A_ROW = 20     # skipped steps after which the run ends
+MUCH = 200_000_000      # bytes of earlier runs in a folder
 
 
 def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
@@ -242,7 +243,13 @@ class Folder(contextlib.ExitStack):
             earlier.mkdir()
             for file in files:
                 os.replace(file, earlier / file.name)
-            print(f"{self} held an earlier run, which is now in {earlier}\n")
+            print(f"{self} held an earlier run, which is now in {earlier}")
+            folders = [*self.path.glob("earlier.*")]
+            taken = sum(file.stat().st_size for folder in folders for file in folder.rglob("*"))
+            if taken >= MUCH:
+                print(f"its {len(folders)} earlier runs take {scaled(taken, 'B')}; delete those of "
+                      "the folders earlier.1, earlier.2, ... in it that you do not need")
+            print()
             return earlier
 
     def resume(self, only_look: bool) -> Checkpoint:

@@ -337,6 +337,31 @@ def test_an_earlier_run_is_set_aside_and_not_lost(small_text, tmp_path, capsys):
         one, two, out_dir) for name in ("ckpt.npz", "last.npz")] == [4, 4, 5, 5, 6, 6]
 
 
+def test_begin_leaves_no_file_of_an_earlier_run_in_the_folder(tmp_path):
+    names = ["ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz", "log.csv", "nan.npz"]
+    for number in (1, 2):
+        for name in names:
+            written(tmp_path / name, f"{number} {name}")
+        written(tmp_path / "notes.txt", "mine")
+        with Folder(tmp_path) as folder:
+            assert folder.begin() == tmp_path / f"earlier.{number}"
+        assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+            ".lock", "notes.txt"}
+        assert {path.name: path.read_text() for path in folder.path.glob(f"earlier.{number}/*")
+                } == {name: f"{number} {name}" for name in names}
+
+
+def test_begin_says_what_earlier_runs_take_once_that_is_much(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(runs, "MUCH", 2500)
+    for number in (1, 2, 3):
+        written(tmp_path / "last.npz", bytes(1000))
+        with Folder(tmp_path) as folder:
+            folder.begin()
+        said = capsys.readouterr().out
+        assert ("take" in said) == (number == 3)
+    assert "its 3 earlier runs take 3.000 kB; delete those of the folders earlier.1" in said
+
+
 def test_what_could_not_be_loaded_ends_a_run(small_text, out_dir, capsys, monkeypatch):
     before = contents(out_dir)
     monkeypatch.setattr(State, "saved", lambda state: {"x": object()})
