@@ -23,7 +23,7 @@ from model import Transformer
 from model.causality import prove_causality
 from model.checkpoint import Checkpoint
 from model.processes import Ranks, join
-from model.report import Progress, describe, report, stopped
+from model.report import Progress, describe, nothing_left, report, stopped
 from model.run import Folder, Run, Step, optimizer_of
 from model.scoring import yardstick
 from model.settings import MINUTES, MODERN, Settings, prepare
@@ -62,6 +62,9 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
         from model.fine_tuning.initial import take_weights
         take_weights(model, begun.model)
     run = Run(s, text, model, optimizer_of(model, s, ranks), folder, resumed, ranks)
+    if run.is_complete():
+        run.begin()
+        return print(nothing_left(run))
     counted = yardstick(text.train, text.val, vocab_size)
     describe(run, counted)
     if s.explain:
@@ -74,16 +77,17 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
         if run.is_time_to_evaluate():
             progress.show_evaluation(*run.evaluate_and_save())
         for step in steps(run):
-            stop = ranks.any(interrupts.came)       # a later one is for the next step
+            if ranks.any(interrupts.came):      # a later one is for the next step
+                run.save_last()
+                break
             progress.show(step)
             if run.is_time_to_evaluate():
                 progress.show_evaluation(*run.evaluate_and_save())
-            elif stop or run.is_time_to_save(step):
+            elif run.is_time_to_save(step):
                 run.save_last()
-            if stop:
-                break
-    if not run.is_over():
-        print(f"\n{stopped(run)}")
+        stop = ranks.any(interrupts.came)
+    if stop:
+        print(f"\n{stopped(run)}", file=sys.stderr)    # the reader of the other may have ended
         sys.exit(130)
     report(run, counted)
 

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
+import errno
 import importlib.util
 import math
 import numbers
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 SYSTEM = os.name                # which tests change
+NO_RIGHT = errno.EACCES, errno.EPERM, errno.EROFS
 PATIENCE = 2.5                  # seconds before a long task is announced
 OF_VALUE, OF_ERROR = 80, 200    # characters of a value, or of an error, that a message shows
 
@@ -85,9 +87,15 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _flush_or_discard_output()
+        if kept:
+            print(f"\nnobody reads the output any more; {kept()}", file=sys.stderr)
         sys.exit(unread)
+    except SystemExit:
+        _flush_or_discard_output()
+        raise
     except KeyboardInterrupt:
+        _flush_or_discard_output()
         if kept:
             print(f"\nstopped at once; {kept()}", file=sys.stderr)
         sys.exit(130)
@@ -97,11 +105,22 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
         message = (f"there is not enough memory ({error}); take a smaller model, batch or text, or "
                    "end other programs")
     except OSError as error:
-        message = (f"cannot use {error.filename or 'standard output'}: {error.strerror or error}"
-                   + (f"; {kept()}" if kept else ""))
+        message = f"cannot use {error.filename or 'standard output'}: {error.strerror or error}"
+        if error.errno in NO_RIGHT:
+            message += "; first get the right to write there"
+        if kept:
+            message += f"; {kept()}"
     else:
         return
     sys.exit(f"{command}: {in_a_line(message)}")
+
+
+def _flush_or_discard_output():
+    """Discard what has been printed if nobody reads it any more, or Python's end would fail."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _prepare_output():

@@ -148,13 +148,35 @@ def skips(state: State) -> str:
     return f", {number_of(state.skipped, 'step')} skipped" if state.skipped else ""
 
 
+def nothing_left(run: Run) -> str:
+    """Return what to say of a run that is complete, with the command that goes on."""
+    s, state, folder = run.settings, run.state, run.folder
+    minutes = state.seconds / 60
+    if s.minutes is not None and minutes >= s.minutes:
+        flag, limit, longer = "--minutes", s.minutes, f"{minutes + s.minutes:.3g}"
+    else:
+        flag, limit, longer = "--max_iters", s.max_iters, state.iteration + (s.max_iters or 1)
+    go_on = folder.resume_command(s.data, flag, longer)
+    return (f"nothing is left to train: the run in {folder} has taken "
+            f"{number_of(state.iteration, 'step')} in {minutes:.3g} minutes, and {flag} {limit:g} "
+            f"counts all of a run, from its beginning.  Go on with:\n    {go_on}\n"
+            f"or let it write:\n    {sample_command(run)}")
+
+
 def stopped(run: Run) -> str:
     """Return what to say of a run that was interrupted."""
+    if run.is_complete():
+        return nothing_left(run)
     last = run.folder / LAST
     kept = (f"all is kept in {last}" if run.kept == run.state.iteration else
             f"{last} keeps the first {run.kept:,}, as no run could be resumed after the others")
     return (f"stopped after {number_of(run.state.iteration, 'step')}; {kept}.  Resume with:\n"
             f"    {run.folder.resume_command(run.settings.data)}")
+
+
+def sample_command(run: Run) -> str:
+    """Return the command that writes text with the best model."""
+    return command_line("model.sample", "--out_dir", run.folder.path)
 
 
 def report(run: Run, counted: dict[str, float]) -> None:
@@ -177,7 +199,7 @@ def report(run: Run, counted: dict[str, float]) -> None:
     compiled.announce("\ncompiling  ")     # of a short run, what draws a sample
     sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=s.seed)
     print(f"\na sample:\n\n{sample}\n\n"
-          f"more of it:\n    {command_line('model.sample', '--out_dir', folder.path)}")
+          f"more of it:\n    {sample_command(run)}")
     if state.skipped:
         print(f"\nof {number_of(state.iteration, 'step')} {state.skipped:,} "
               f"{'was' if state.skipped == 1 else 'were'} skipped, as the loss or its gradient was "

@@ -269,15 +269,17 @@ class Folder(contextlib.ExitStack):
 
     def kept(self) -> str:
         """Return what is saved, for a run that is ended."""
-        if not os.path.exists(self / LAST):
+        if not any((self / name).exists() for name in (LAST, PREVIOUS)):
             return "nothing had been saved yet"
         return f"what was saved in {self} before is whole; resume with {self.resume_command()}"
 
-    def resume_command(self, texts: Sequence[str] = ()) -> str:
-        """Return the command that resumes the run; a text that was piped in must be a file then."""
+    def resume_command(self, texts: Sequence[str] = (), *more: str) -> str:
+        """Return the command that resumes the run, with more words; a text that was piped in must
+        be a file then."""
         piped = any(os.path.abspath(text).startswith(("/dev/", "/proc/")) for text in texts)
         data = ["--data", "FILE"] if piped else []
-        return command_line("train", "--init_from", "resume", "--out_dir", self.path, *data)
+        return command_line("train", "--init_from", "resume", "--out_dir", self.path, *more,
+                            *data)
 
     def replay_command(self) -> str:
         """Return the command that repeats the step in nan.npz."""
@@ -345,6 +347,21 @@ class Run:
         s, state = self.settings, self.state
         by_clock = s.minutes is not None and state.seconds >= 60 * s.minutes
         return (by_clock or state.iteration >= self.max_iters) and not s.explain
+
+    def is_complete(self) -> bool:
+        """Whether no step is left, all is saved, and the last step is evaluated, or is the last one
+        only because the run was resumed with another end."""
+        state = self.state
+        if not self.is_over() or self.kept != state.iteration:
+            return False
+        return state.iteration == state.evaluated or (self.resumed is not None
+                                                      and state.iteration == self.first
+                                                      and self._has_another_end())
+
+    def _has_another_end(self):
+        before = self.resumed.training["settings"]
+        return any(before.get(name) != getattr(self.settings, name)
+                   for name in ("minutes", "max_iters"))
 
     @contextlib.contextmanager
     def measure(self, step: Step) -> Iterator[None]:

@@ -2,7 +2,10 @@
 import dataclasses
 import os
 import re
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -101,6 +104,25 @@ def test_a_terminal_that_is_closed_saves_like_ctrl_c(small_text, tmp_path):
         os.close(terminal)
         assert process.wait(timeout=60) == 130
     assert load_checkpoint(tmp_path / "last.npz").training["state"]["iteration"] >= 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C to all processes of a window")
+def test_a_run_whose_reader_has_ended_says_on_standard_error_how_to_resume(small_text, tmp_path):
+    """As in `python train.py | tee log`, where Ctrl-C ends tee first."""
+    command = [sys.executable, "train.py", "--data", small_text, "--out_dir", tmp_path, *TINY,
+               "--max_iters", "100000", "--eval_interval", "100000"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          bufsize=0) as process:
+        while not (tmp_path / "last.npz").exists():
+            time.sleep(0.05)
+        process.stdout.close()
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read().decode()
+        assert process.wait(timeout=60) == 130
+    stopping, _, resume = said.partition("\nstopped after ")
+    assert "stopping after this step" in stopping and "Exception" not in said
+    assert resume.endswith(f"    {sys.executable} train.py --init_from resume --out_dir "
+                           f"{tmp_path}\n")
 
 
 def test_a_model_that_sees_the_future_is_refused(small_text, tmp_path, capsys, monkeypatch):

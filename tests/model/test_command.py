@@ -6,8 +6,11 @@ import importlib.util
 import math
 import os
 import pathlib
+import re
 import shlex
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -128,14 +131,19 @@ def test_pip_installs_this_folder_as_one_of_the_path_before_which_no_users_folde
     (OSError(28, "No space left"), "a.command: cannot use standard output: No space left; all is "
                                    "kept"),
     (FileNotFoundError(2, "No such file", "no/x.txt"),
-     "a.command: cannot use no/x.txt: No such file; all is kept")])
+     "a.command: cannot use no/x.txt: No such file; all is kept"),
+    (OSError(30, "Read-only file system", "x"), "a.command: cannot use x: Read-only file system; "
+                                                "first get the right to write there; all is kept"),
+    (PermissionError(13, "Permission denied", "x"),
+     "a.command: cannot use x: Permission denied; first get the right to write there; all is "
+     "kept")])
 def test_what_goes_wrong_in_a_command_is_answered_in_a_line(error, code, capsys, monkeypatch):
     def fail(*kept):
         with answering("a.command", *kept):
             raise error
     assert refusal(SystemExit, fail, lambda: "all is kept") == str(code)
     assert capsys.readouterr().err == "\nstopped at once; all is kept\n" * (code == 130)
-    monkeypatch.setattr(sys, "stdout", Mock(**{"flush.side_effect": error}))    # or at its end
+    monkeypatch.setattr(sys, "stdout", Mock(flush=Mock(side_effect=[error, None])))  # or at its end
     assert refusal(SystemExit, answering("a.command")(print)) == str(code).removesuffix(
         "; all is kept")
     assert capsys.readouterr().err == ""
@@ -265,6 +273,22 @@ def test_install_command_names_the_folder_of_the_project(monkeypatch):
     monkeypatch.setattr(sys, "argv", [str(ROOT / "model" / "convert" / "__main__.py")])
     assert shlex.split(install_command("mpi"))[1:] == ["-m", "pip", "install", "-e",
                                                        f"{ROOT}[mpi]"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="this shell is not that of Windows")
+def test_command_line_is_run_by_the_shell_from_where_the_user_is(tmp_path, trained):
+    """Each line that is printed, from one typed in another folder to the next."""
+    folder = tmp_path / "-my 'dear' runs"
+    shutil.copytree(trained, folder / "-out")
+    typed = [sys.executable, os.path.relpath(ROOT / "train.py", folder), "--init_from", "resume",
+             "--out_dir=-out"]
+    done = subprocess.run(typed, cwd=folder, capture_output=True, text=True, encoding="utf-8")
+    go_on, sample = re.findall("^    (.+)", done.stdout, re.M)
+    assert go_on == f"{shlex.join(typed[:4])} --out_dir ./-out --max_iters 80"
+    for line in (go_on.removesuffix("80") + "41", sample + " --max_new_tokens 9"):
+        done = subprocess.run(line, cwd=folder, shell=True, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert len(done.stdout.strip("\n")) == 9
 
 
 def test_a_text_is_itself_or_what_a_file_holds(tmp_path, monkeypatch):

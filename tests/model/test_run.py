@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import signal
 
@@ -23,6 +24,7 @@ from model.replay.nan import repeat, restored
 from model.report import stopped
 from model.run import Folder, Log, State, decayed_and_other, optimizer_of, read_log
 from model.settings import Settings
+from model.transformer import loss_of
 from tests.kit import (TINY, arrays, losses, refusal, refused, rows, run, run_of, same_arrays,
                        written)
 
@@ -111,7 +113,7 @@ def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
     with monkeypatch.context() as patch:
         stop_after(patch, stop_at)
         assert refusal(SystemExit, run, text, cut, *flags) == "130"
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert f"stopped after {stop_at} steps; all is kept in" in said
     assert f"python train.py --init_from resume --out_dir {cut}" in said
     assert iteration(cut / "last.npz") == stop_at
@@ -186,6 +188,67 @@ def test_a_state_counts_steps_remembers_a_hundred_losses_and_averages_those_sinc
     assert state.recent[-1] == 1
 
 
+@pytest.mark.parametrize("windows", ["random", "shuffled"])
+def test_batches_of_a_step_are_different_ones_and_each_counts(windows):
+    s = Settings(n_embd=8, n_layer=1, block_size=8, batch_size=3, windows=windows,
+                 gradient_accumulation_steps=2, max_iters=2, learning_rate=0.0)
+    one = run_of(s, data.Text(data.read_text("lantern")[:2000]))
+    taken = [(step, one.state.read) for step in train.steps(one)]
+    (first, second), others = taken[0][0].batches, taken[1][0].batches
+    assert not np.array_equal(first[0], second[0])
+    read = {row.tobytes() for x, _ in (first, second, *others) for row in x}
+    assert len(read) == 12 and [number for _, number in taken] == (
+        [6, 12] if windows == "shuffled" else [0, 0])
+    losses = [loss_of(one.model, x, y, one.state.dropout).item() for x, y in (first, second)]
+    assert losses[0] != losses[1] and taken[0][0].loss == pytest.approx(np.mean(losses))
+
+
+def test_note_evaluation_keeps_the_first_of_equal_losses():
+    state = State(seed=0)
+    improved = [state.note_evaluation(loss) for loss in (3.0, 3.0, 2.5, 2.75, 2.5, 2.25)]
+    assert improved == [True, False, True, False, False, True] and state.best == 2.25
+
+
+@pytest.mark.parametrize("limits, iteration, seconds, over", [
+    (dict(max_iters=5), 4, 1e9, False), (dict(max_iters=5), 5, 0.0, True),
+    (dict(max_iters=5), 6, 0.0, True), (dict(minutes=0.5), 9, 29.99, False),
+    (dict(minutes=0.5), 0, 30.0, True), (dict(minutes=0.5, max_iters=5), 5, 1.0, True),
+    (dict(minutes=0.5, max_iters=5), 4, 30.0, True),
+    (dict(minutes=0.5, max_iters=5), 4, 29.99, False), (dict(max_iters=0), 0, 0.0, True),
+    (dict(max_iters=5, explain=True), 5, 0.0, False)])
+def test_is_over_at_the_step_or_the_second_of_its_end(limits, iteration, seconds, over):
+    one = run_of(Settings(n_embd=8, n_layer=1, **limits), data.Text("to be or not\n" * 20))
+    one.state.iteration, one.state.seconds = iteration, seconds
+    assert one.is_over() == over
+
+
+def test_is_time_to_save_counts_from_the_last_time_and_has_room_for_a_step(tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(runs.time, "monotonic", lambda: now[0])
+    s = Settings(n_embd=8, n_layer=1, max_iters=9)
+    with Folder(tmp_path) as folder:
+        one = run_of(s, data.Text("to be or not\n" * 20), folder=folder)
+
+        def due(seconds, at):
+            now[0] = at
+            return one.is_time_to_save(runs.Step(1, {}, seconds=seconds))
+        assert not due(0.0, 1000.0) and not due(0.0, 1060.0) and due(0.0, 1060.5)
+        assert not due(10.0, 1040.0) and due(10.0, 1040.5)
+        now[0] = 1061.0
+        one.save_last()
+        assert not due(0.0, 1062.0) and not due(0.0, 1121.0) and due(0.0, 1121.5)
+
+
+def test_measure_takes_the_time_of_a_step_and_what_it_had_of_a_processor(steady, monkeypatch):
+    ticks = itertools.count()
+    monkeypatch.setattr(runs.time, "thread_time", lambda: next(ticks) / 8)
+    one = run_of(Settings(n_embd=8, n_layer=1), data.Text("to be or not\n" * 20))
+    step = runs.Step(1, {})
+    with one.measure(step):
+        pass
+    assert (step.seconds, step.processor) == (0.25, 0.125)
+
+
 # Log
 
 LINES = [[0, None, 4.5, 1e-5, 0.0, 0.0], [10, 2.25, 2.5, 1e-3, 1000.0, 1.25]]
@@ -248,6 +311,15 @@ def test_a_folder_at_home_is_found_and_a_piped_text_asked_for(monkeypatch, tmp_p
         monkeypatch.setenv(name, str(tmp_path))
     home = Folder("~/out")
     assert home.path == tmp_path / "out" and home.kept() == "nothing had been saved yet"
+
+
+@pytest.mark.parametrize("names, kept", [
+    (["ckpt.npz", "log.csv"], False), (["last.npz"], True), (["previous.npz"], True)], ids=str)
+def test_kept_names_the_command_if_there_is_a_file_to_resume_from(tmp_path, names, kept):
+    for name in names:
+        written(tmp_path / name, "")
+    said = Folder(str(tmp_path)).kept()
+    assert said.endswith(f"python train.py --init_from resume --out_dir {tmp_path}") == kept
 
 
 @pytest.mark.filterwarnings("error")        # of an exception that Python ignores
@@ -360,6 +432,81 @@ def test_begin_says_what_earlier_runs_take_once_that_is_much(tmp_path, capsys, m
         said = capsys.readouterr().out
         assert ("take" in said) == (number == 3)
     assert "its 3 earlier runs take 3.000 kB; delete those of the folders earlier.1" in said
+
+
+# The end of a run
+
+def test_a_stop_in_the_last_step_leaves_the_rest_to_the_resumed_run(
+        small_text, tmp_path, monkeypatch, capsys):
+    whole, cut = tmp_path / "whole", tmp_path / "-cut"
+    run(small_text, whole, "--max_iters", "20")
+    reported = capsys.readouterr().out.partition("\nvalidation loss")[2]
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 20)
+        assert refusal(SystemExit, run, small_text, "./-cut", "--max_iters", "20") == "130"
+    said = capsys.readouterr()
+    assert "stopped after 20 steps; all is kept in" in said.err and "a sample" not in said.out
+    assert rows(cut)[-1][0] == "10" and iteration(cut / "last.npz") == 20
+    train.main(typed(said.err))
+    assert losses(cut) == losses(whole) and same_arrays(cut / "ckpt.npz", whole / "ckpt.npz")
+    said = capsys.readouterr().out
+    assert said.partition("\nvalidation loss")[2].partition("more of it")[0] == (
+        reported.partition("more of it")[0])
+
+
+def test_a_stop_in_the_last_evaluation_has_nothing_left_to_resume(
+        small_text, tmp_path, monkeypatch, capsys):
+    real = State.note_evaluation
+
+    def note_evaluation(state, loss):
+        if state.iteration == 10:
+            signal.raise_signal(signal.SIGINT)
+        return real(state, loss)
+    monkeypatch.setattr(State, "note_evaluation", note_evaluation)
+    assert refusal(SystemExit, run, small_text, tmp_path, "--max_iters", "10") == "130"
+    said = capsys.readouterr()
+    assert "nothing is left to train" in said.err and "a sample" not in said.out
+
+
+def typed(said):
+    """The words of the first command that is printed in a line of its own, after its program."""
+    command = re.search("^    (python train.py .+)", said, re.M)[1]
+    return shlex.split(command)[2:]
+
+
+@pytest.mark.parametrize("flags, says, longer", [
+    ([], "--max_iters 40 counts all of a run", "80"),
+    (["--max_iters", "0"], "--max_iters 0 counts all", "41"),
+    (["--max_iters", "25"], "--max_iters 25 counts all", "65"),
+    (["--minutes", "1e-9"], "--minutes 1e-09 counts all", None)])
+def test_a_run_without_a_step_left_says_so_and_how_to_go_on(out_dir, capsys, flags, says, longer):
+    before = contents(out_dir)
+    resume(out_dir, *flags)
+    said = capsys.readouterr().out
+    assert said.startswith(f"nothing is left to train: the run in {out_dir} has taken 40 steps in ")
+    assert says in said and "a sample" not in said and contents(out_dir) == before
+    words = typed(said)
+    assert words[:4] == ["--init_from", "resume", "--out_dir", str(out_dir)]
+    if longer:
+        assert words[4:] == ["--max_iters", longer]
+    else:
+        assert words[4] == "--minutes"
+    if longer == "41":
+        train.main(words)
+        assert rows(out_dir)[-1][0] == "41"
+    assert f"    python -m model.sample --out_dir {out_dir}\n" in said
+
+
+def test_a_stopped_run_is_not_ended_by_fewer_steps_than_it_has(
+        small_text, tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 13)
+        refusal(SystemExit, run, small_text, tmp_path, "--max_iters", "20")
+    capsys.readouterr()
+    before = contents(tmp_path)
+    resume(tmp_path, "--max_iters", "12")
+    assert "has taken 13 steps" in capsys.readouterr().out and contents(tmp_path) == before
 
 
 def test_what_could_not_be_loaded_ends_a_run(small_text, out_dir, capsys, monkeypatch):
