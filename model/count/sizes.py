@@ -1,44 +1,50 @@
-"""Count a transformer's parameters and floating-point operations (FLOPs) from shapes alone, so that
-the largest model needs no memory.
+"""Count a transformer's parameters and floating-point operations (FLOPs) by formulas, so that the
+largest model needs no memory.
 
 Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, B batch, T time.
 """
 import dataclasses
-import math
 from collections import Counter
-from functools import lru_cache
 
 from minigrad import AdamW, Muon
-from model.transformer import TransformerConfig, parameter_shapes
-
-# The parts that modules belong to, where the names differ.
-PARTS = {"token_embedding": "token embedding", "ngram_embedding": "n-gram embedding",
-         "position_embedding": "position embedding", "lm_head": "output embedding",
-         "out": "output", "norm1": "norms", "norm2": "norms", "norm": "norms"}
+from model.transformer import TransformerConfig
 
 
 def of_a_layer(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part of a block."""
-    return _in_and_outside(config)[0]
+    config = config.resolved()
+    C, F = config.n_embd, config.n_inner
+    inputs = C + config.attention_bias      # of an output of a linear layer, its bias among them
+    parts = {"query": config.n_head * config.d_head * inputs,
+             "key": config.n_kv_head * config.d_head * inputs,
+             "value": config.n_kv_head * config.d_head * inputs,
+             "output": C * inputs,
+             "up": F * (C + config.mlp_bias),
+             "down": C * (F + config.mlp_bias),
+             "norms": 2 * of_a_norm(config)}
+    if config.activation == "swiglu":
+        parts["gate"] = parts["up"]
+    return Counter(parts)
 
 
 def outside_layers(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part outside the blocks.  A tied output is the token
     embedding again, which counts once."""
-    return _in_and_outside(config)[1]
+    C = config.n_embd
+    parts = {"token embedding": config.vocab_size * C, "norms": of_a_norm(config)}
+    if config.ngrams > 1:
+        parts["n-gram embedding"] = config.ngram_rows * C
+    if config.position == "learned":
+        parts["position embedding"] = config.block_size * C
+    if not config.tied:
+        parts["output embedding"] = config.vocab_size * C
+    return Counter(parts)
 
 
-@lru_cache(maxsize=4)
-def _in_and_outside(config):
-    """Return the number of parameters of each part of a block, and of those outside the blocks."""
-    layer, outside = Counter(), Counter()
-    for name, shape in parameter_shapes(dataclasses.replace(config, n_layer=1)):
-        module = name.split(".")[-2]
-        part = layer if name.startswith("blocks.") else outside
-        part[PARTS.get(module, module)] += math.prod(shape)
-    heads = dict(query=config.n_head, key=config.kv_heads, value=config.kv_heads)
-    of_a_head = layer.pop("qkv") // sum(heads.values())
-    return layer + Counter({part: n * of_a_head for part, n in heads.items()}), outside
+def of_a_norm(config: TransformerConfig) -> int:
+    """Return the number of parameters of a norm: gains and biases, gains, or none."""
+    vectors = {"layer": 1 + config.bias, "rms_gain": 1, "rms": 0}
+    return vectors[config.norm] * config.n_embd
 
 
 def matrices_of_a_layer(config: TransformerConfig) -> int:
