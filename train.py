@@ -96,18 +96,14 @@ def steps(run: Run) -> Iterator[Step]:
     """Take the steps of a run to its end; yield each one when it is done."""
     s, model, optimizer, state = run.settings, run.model, run.optimizer, run.state
     parameters = model.parameters()
-    mean = run.ranks.mean(parameters, s.batch_size, s.reduce == "exact")
     while not run.is_over():
         step = Step(state.iteration + 1, before=state.saved())
         with run.measure(step):
-            step.batches = run.batches()
-            for x, y, rng in mean.rows(step.batches, state.dropout):    # ids, targets: (B, T) each
-                loss = loss_of(model, x, y, rng) / len(step.batches)    # ()
+            for x, y in run.batches(step):          # ids, targets: (B, T) each
+                loss = loss_of(model, x, y, run.dropout) / s.gradient_accumulation_steps    # ()
                 loss.backward()                     # adds to p.grad of every parameter p
-                mean.add_gradients()
                 step.loss += loss.item()
-            mean.average_gradients()                # over the rows of all ranks
-            step.loss = mean.average_loss(step.loss)
+            step.loss = run.mean.average(step.loss)     # and all gradients, over several processes
             step.norm = mg.clip_grad_norm_(parameters, s.grad_clip or math.inf)
             step.taken = step.is_finite()           # else weights and optimiser stay as they are
             if step.taken:

@@ -6,7 +6,7 @@ in the same order.
 """
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,26 +21,22 @@ Batch = tuple[np.ndarray, np.ndarray]       # ids and targets, (B, T) each
 
 
 class Mean:
-    """The mean of loss and gradients over the rows of a step's batches on all ranks, here on one.
+    """The mean of loss and gradients over the rows of a step's batches on all ranks.  Here there is
+    one, so there is nothing to do.
 
-    As a model takes the mean over a batch, there is nothing to do.
+    Attributes
+    ----------
+    rows : the rows of each batch that this rank computes.
     """
+    rows = slice(None)
 
-    def rows(self, batches: Iterable[Batch], rng: np.random.Generator
-             ) -> Iterator[tuple[np.ndarray, np.ndarray, np.random.Generator]]:
-        """Yield the rows of batches that this rank computes, one forward and backward pass after
-        another: ids, targets, and the generator for their dropout."""
-        for x, y in batches:
-            yield x, y, rng
+    def generator(self, rng: np.random.Generator) -> np.random.Generator:
+        """Return the generator for the dropout of these rows."""
+        return rng
 
-    def add_gradients(self) -> None:
-        """Add the gradients of one backward pass, unless backward has done so in p.grad."""
-
-    def average_gradients(self) -> None:
-        """Replace the gradient of each parameter by its mean over the rows of all ranks."""
-
-    def average_loss(self, loss: float) -> float:
-        """Return the mean over the rows of all ranks, given the sum of this rank's losses."""
+    def average(self, loss: float) -> float:
+        """Replace the gradient of each parameter by its mean over the rows of all ranks; return the
+        mean of their losses."""
         return loss
 
 
@@ -68,12 +64,8 @@ class Ranks:
     def check_alike(self, given: dict[str, object]) -> None:
         """Refuse ranks with other settings than the first rank, or with another program."""
 
-    def mean(self, parameters: list[Tensor], batch_size: int, exact: bool = False) -> Mean:
-        """Return how gradients are averaged; if exactly, with the same bits for every number of
-        ranks."""
-        if exact:
-            from model.ranks.mean import Exact
-            return Exact(self, parameters, batch_size)
+    def mean(self, parameters: list[Tensor], batch_size: int) -> Mean:
+        """Return how rows are shared out and gradients averaged."""
         return Mean()
 
     def muon(self, *args, **settings) -> Muon:

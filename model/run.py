@@ -81,7 +81,7 @@ class Step:
     """A step of the optimiser; or, if its loss is not finite, a batch of an evaluation."""
     number: int                         # from 1; of an evaluation, the step before it
     before: dict[str, Any]              # the state before the step, from which it can be repeated
-    batches: Sequence[Batch] = ()
+    batches: list[Batch] = dataclasses.field(default_factory=list)
     loss: float = 0.0                   # nats per character
     norm: float = math.nan              # of the gradient, before clipping
     taken: bool = False                 # whether weights and optimiser have changed
@@ -302,6 +302,8 @@ class Run:
             self.state.restore(resumed.training["state"])
             restore_optimizer(optimizer, model, resumed.optimizer,
                               self.state.iteration - self.state.skipped)
+        self.mean = ranks.mean(model.parameters(), settings.batch_size)
+        self.dropout = self.mean.generator(self.state.dropout)
         self.first = self.state.iteration
         self.kept = self.first if resumed else None     # the iteration in last.npz
 
@@ -375,17 +377,20 @@ class Run:
         step.processor = time.thread_time() - had
 
     @timed("batches")
-    def batches(self) -> list[Batch]:
-        """Draw the batches of a step: ids and targets, (B, T) each."""
-        s, state, batches = self.settings, self.state, []
+    def batches(self, step: Step) -> list[Batch]:
+        """Draw the batches of a step; return of each the rows that this process computes: ids and
+        targets, (B, T) each."""
+        s, state = self.settings, self.state
         for _ in range(s.gradient_accumulation_steps):
             if s.windows == "random":
-                batches.append(data.random_batch(self.text.train, s.batch_size, s.block_size,
-                                                 state.batches))
+                batch = data.random_batch(self.text.train, s.batch_size, s.block_size,
+                                          state.batches)
             else:
-                batches.append(self.shuffled.batch(state.read, s.batch_size))
+                batch = self.shuffled.batch(state.read, s.batch_size)
                 state.read += s.batch_size
-        return batches
+            step.batches.append(batch)
+        rows = self.mean.rows
+        return [(ids[rows], targets[rows]) for ids, targets in step.batches]
 
     @functools.cached_property
     def shuffled(self) -> data.Shuffled:

@@ -81,9 +81,6 @@ class Settings:
     beta2: float = flag(0.99, "AdamW's decay of the mean squared gradient", at_least=0, below=1)
     grad_clip: float = flag(1.0, "largest gradient norm; 0: any", at_least=0, finite=False)
     gradient_accumulation_steps: int = flag(1, "batches averaged for one step", at_least=1)
-    reduce: str = flag("fast", "how ranks add up gradients: fast; or exact, with the same bits for "
-                               "every number of ranks that divides batch_size",
-                       choices=("fast", "exact"))
     eval_interval: int = flag(200, "steps between evaluations", at_least=1)
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
                                "0 takes all of it, as the last report does", at_least=0)
@@ -272,6 +269,7 @@ def settings_of(run: Checkpoint, folder: object) -> Settings:
     ValueError : this version cannot use them.
     """
     saved = run.training["settings"] | {"data": texts_of(run.training) or Settings.data}
+    saved.pop("reduce", None)       # of older checkpoints, for several ranks
     wrong = [f"there is no --{shown(name)}" for name in sorted(saved.keys() - {*NAMES})]
     if not wrong:
         # An older checkpoint lacks some settings, which were those of the recipe gpt2.

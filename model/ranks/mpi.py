@@ -60,14 +60,9 @@ class MPIRanks(Ranks):
         return max(1, compiled.thread_limit()[0] // sharing)
 
     def problems(self, settings: Settings) -> list[str]:
-        found = []
         if settings.explain and self.size > 1:
-            found.append("--explain goes through a step of one process; start it without mpiexec")
-        if settings.reduce == "exact" and settings.batch_size % self.size:
-            found.append("--reduce exact takes a number of ranks that divides --batch_size "
-                         f"{settings.batch_size}, and {self.size} do not; take another number of "
-                         "either")
-        return found
+            return ["--explain goes through a step of one process; start it without mpiexec"]
+        return []
 
     def check_alike(self, given: dict[str, object]) -> None:
         """Refuse ranks that are given other settings than the first, or run another program.
@@ -85,9 +80,8 @@ class MPIRanks(Ranks):
                     raise ValueError(f"rank {number} has {name} {here}, where the first rank has "
                                      f"{there}; give all ranks the same settings and software")
 
-    def mean(self, parameters, batch_size, exact=False):
-        return (super().mean(parameters, batch_size, exact) if exact else
-                OverRanks(self, parameters, batch_size))
+    def mean(self, parameters, batch_size):
+        return OverRanks(self, parameters, batch_size)
 
     def muon(self, *args, **settings) -> SharedMuon:
         return SharedMuon(self, *args, **settings)

@@ -22,6 +22,7 @@ from data import Text
 from model import load_checkpoint
 from model.checkpoint import BEST, LAST
 from model.command import Parser, in_a_line
+from model.run import Step
 from model.scoring import evaluate, yardstick
 from model.settings import Settings, completed
 from tests.benchmarks.remote import ABSENT, environment_before_minigrad, has_pytorch, pytorch
@@ -163,7 +164,8 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
                     twin.call("keep")
             if run.is_over():
                 break
-            state.note_step(*twin.ask("step", *run.batches()[0], run.learning_rate(s.learning_rate),
+            (ids, targets), = run.batches(Step(state.iteration + 1, {}))
+            state.note_step(*twin.ask("step", ids, targets, run.learning_rate(s.learning_rate),
                                       run.learning_rate(s.muon_lr)))
         twin.call("go_back")
         loss = twin.call("evaluate", *text.windows(s.block_size), s.batch_size)

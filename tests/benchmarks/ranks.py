@@ -1,8 +1,8 @@
 """How the time of a step of several ranks is spent, and how it would scale.
 
-    mpiexec -n 2 python -m tests.benchmarks.ranks modern 20 fast
+    mpiexec -n 2 python -m tests.benchmarks.ranks modern 20
 
-prints the times of 20 steps with `--reduce fast`, as JSON.
+prints the times of 20 steps, as JSON.
 """
 import argparse
 import itertools
@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 from tests.benchmarks.report import Report, plot
 
@@ -24,7 +23,7 @@ COUNTS = [2**i for i in range(1, 11)]
 COLOURS = ("#0b62a4", "#c8500a", "#2a7f3f", "#7b3fa0")
 
 
-def measure(name: str, steps: int, reduce: str = "fast") -> None:
+def measure(name: str, steps: int) -> None:
     """Print the seconds of a step: the total; computing, of that clipping and the optimiser, of
     that Muon, which ranks share; waiting for other ranks; exchanging sums and Muon's matrices.
     They are medians, averaged over the ranks."""
@@ -38,7 +37,7 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
     from tests.kit import run_of
     with join("tests.benchmarks.ranks") as ranks:
         text = data.Text.read("lantern")
-        s = replace(settings_of(name, len(text)), reduce=reduce)
+        s = settings_of(name, len(text))
         run, clocks = run_of(s, text, ranks), []
         with mg.Profile() as profile:
             for _ in itertools.islice(train.steps(run), steps + 2):
@@ -55,13 +54,11 @@ def measure(name: str, steps: int, reduce: str = "fast") -> None:
                         for m in part.momentum))))
 
 
-def in_ranks(size: int, threads: int, name: str, steps: int, reduce: str = "fast"
-             ) -> dict[str, float]:
+def in_ranks(size: int, threads: int, name: str, steps: int) -> dict[str, float]:
     """Return what `measure` prints on so many ranks with so many threads each."""
     from tests.model.ranks.mpiexec import MPIEXEC, OPEN_MPI
     launcher = [] if size == 1 else [MPIEXEC, "-n", str(size)]
-    command = [*launcher, sys.executable, "-m", "tests.benchmarks.ranks", name,
-               str(steps), reduce]
+    command = [*launcher, sys.executable, "-m", "tests.benchmarks.ranks", name, str(steps)]
     names = "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"
     ended = subprocess.run(command, capture_output=True, text=True,
                            env=os.environ | OPEN_MPI | dict.fromkeys(names, str(threads)))
@@ -138,18 +135,16 @@ def measure_model(name: str, options: argparse.Namespace, report: Report) -> dic
     whole = in_ranks(1, processors, name, steps)
     found = {f"1 rank, {processors} threads": whole, "1 rank, 1 thread": one}
     found |= {f"{W} ranks, 1 thread each": in_ranks(W, 1, name, steps) for W in options.ranks}
-    found |= {f"{W} ranks, exact sums": in_ranks(W, 1, name, steps, "exact")
-              for W in options.ranks if one["batch"] % W == 0}
     # The seconds of a byte on this machine, from two ranks: all of their exchange is for bytes.
     two = found.get("2 ranks, 1 thread each", {"summing": math.nan})
     byte = two["summing"] / (one["bytes"] + one["stepped"] / 2)
     rows = []
     for what, times in found.items():
-        W, of_a_number = times["ranks"], 4 if "exact" in what else 1
+        W = times["ranks"]
         if "each" in what:
             times["predicted"] = max(1, W / processors) * predicted(W, one["batch"] / W, cost,
                                                                     "ring", 0, byte)
-        sent = (2 * of_a_number * one["bytes"] + one["stepped"]) * (W - 1) / W
+        sent = (2 * one["bytes"] + one["stepped"]) * (W - 1) / W
         rows.append([what, *(1e3 * times.get(kind, math.nan) for kind in (
             "seconds", "computing", "waiting", "summing", "predicted")),
             whole["seconds"] / times["seconds"], sent / 1e6])
@@ -182,4 +177,4 @@ def draw(axes, scaling: dict[str, list[list[float]]], title: str) -> None:
 
 
 if __name__ == "__main__":
-    measure(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    measure(sys.argv[1], int(sys.argv[2]))

@@ -242,7 +242,7 @@ def test_a_flag_that_contradicts_the_model_is_refused_with_the_remedy(given, say
     ({"window": 3}, "there is no --window"), ({"n_layer": "x" * 500}, "--n_layer takes a whole"),
     ({"seed": None}, "--seed takes a whole number"), ({"rate\n": 1}, r"there is no --rate\n")])
 def test_saved_settings_that_can_be_used_are_and_others_are_refused(saved, says):
-    older = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"]}
+    older = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"], "reduce": "exact"}
     s = settings_of(SimpleNamespace(training={"settings": older}), "out")
     assert s == Settings(recipe="gpt2", n_layer=2, data=("a", "b"), threads=s.threads)
     assert s.problems() == []

@@ -7,7 +7,7 @@ import pytest
 
 from minigrad.core import Tensor
 from model.processes import Ranks
-from model.ranks.mean import COARSE, FINE, add_exactly, shared_out
+from model.ranks.mean import shared_out
 from model.ranks.mpi import MPIRanks
 from model.settings import Settings
 from tests.model.ranks import together
@@ -47,9 +47,9 @@ def furthest(name, found, expected):
 
 @pytest.mark.parametrize("name, at_most", [
     *[on(size, name, 1e-12) for name in ("gpt2", "modern") for size in (2, 3, 4)],
-    *[on(size, "float32", 1e-4) for size in (2, 3)], *[on(size, "exact", 0) for size in (2, 3)]])
+    *[on(size, "float32", 1e-4) for size in (2, 3)]])
 def test_losses_gradients_and_weights_are_those_of_one_process(by_ranks, name, at_most):
-    assert len(alone(name)["losses"]) == (10 if name == "exact" else together.STEPS)
+    assert len(alone(name)["losses"]) == together.STEPS
     assert furthest(name, by_ranks, alone(name)) <= at_most
 
 
@@ -59,45 +59,11 @@ def test_a_wrong_mean_is_noticed(by_ranks, wrong):
 
 
 def test_a_process_alone_takes_its_batches_and_gradients_as_they_are():
-    rng, batches = np.random.default_rng(0), [(np.zeros((2, 3)), np.ones((2, 3)))]
-    w = Tensor(np.ones(2), requires_grad=True)
-    mean, w.grad = Ranks().mean([w], batch_size=2), (g := np.ones(2))
-    (x, y, its), = mean.rows(batches, rng)
-    assert x is batches[0][0] and y is batches[0][1] and its is rng
-    mean.add_gradients(), mean.average_gradients()
-    assert w.grad is g and mean.average_loss(0.1) == 0.1
-
-
-def test_exact_sums_do_not_depend_on_their_order_and_of_what_is_not_finite_they_are_not():
-    rng = np.random.default_rng(1)
-    numbers = rng.standard_normal((40, 5000)) * 10.0 ** rng.integers(-12, 4, size=(40, 5000))
-    numbers[:, 0], numbers[:2, 1] = 2.0**-80, (2.0**18, -2.0**18)
-    totals = []
-    for order in (range(40), range(39, -1, -1), rng.permutation(40)):
-        sums = np.zeros((2, 5000))
-        for i in order:
-            add_exactly(numbers[i], sums)
-        totals.append(sums)
-    assert all(np.array_equal(totals[0], other) for other in totals[1:])
-    assert np.allclose(totals[0].sum(axis=0), numbers.sum(axis=0), rtol=1e-9, atol=40 * FINE)
-    assert not np.array_equal(numbers.sum(axis=0), numbers[::-1].cumsum(axis=0)[-1])    # floats do
-    assert (totals[0][0] % COARSE == 0).all()
-    sums = np.zeros((2, 3))
-    with np.errstate(invalid="ignore"):
-        add_exactly(np.array([np.nan, np.inf, 1.0]), sums)
-    assert list(np.isfinite(sums.sum(axis=0))) == [False, False, True]
-
-
-def test_an_exact_mean_alone_is_the_mean_of_the_rows_gradients():
-    w = Tensor(np.array([1.0, 2.0], np.float32), requires_grad=True)
-    x = np.array([[1.0], [2.0], [4.0]])
-    mean = Ranks().mean([w], batch_size=3, exact=True)
-    for row, _, _ in mean.rows([(x, x)], np.random.default_rng(0)):
-        (w * row.item()).sum().backward()
-        mean.add_gradients()
-    mean.average_gradients()
-    assert mean.average_loss(6.0) == 2.0
-    assert w.grad.dtype == np.float32 and np.allclose(w.grad, 7 / 3)
+    rng, w, g = np.random.default_rng(0), Tensor(np.ones(2), requires_grad=True), np.ones(2)
+    mean = Ranks().mean([w], batch_size=2)
+    w.grad = g
+    assert list(range(2)[mean.rows]) == [0, 1] and mean.generator(rng) is rng
+    assert mean.average(0.1) == 0.1 and w.grad is g
 
 
 @pytest.mark.parametrize("costs, size, expected", [
@@ -107,8 +73,7 @@ def test_the_costliest_goes_to_the_rank_with_the_least_to_do(costs, size, expect
 
 
 @pytest.mark.parametrize("settings, size, says", [
-    (dict(batch_size=12, reduce="exact"), 5, ["--reduce exact", "--batch_size 12, and 5 do not"]),
-    (dict(batch_size=12), 5, []), (dict(batch_size=12, reduce="exact"), 4, []),
+    (dict(batch_size=12), 5, []),
     (dict(explain=True), 1, []), (dict(explain=True), 2, ["--explain", "one process"])])
 def test_settings_that_do_not_go_with_the_number_of_ranks_are_refused(settings, size, says):
     found = MPIRanks.problems(SimpleNamespace(size=size), Settings(**settings))
