@@ -409,6 +409,8 @@ class Parser(argparse.ArgumentParser):
         for name, word in vars(found).items():
             field = self.fields[name]
             flag = f"--{name}" if f"--{name}" in self._option_string_actions else name
+            if word == []:      # argparse takes the -- of --flag=-- away
+                word = ["--"] if field.type == Words else "--"
             try:
                 known[name] = field.type(word)
             except ValueError:

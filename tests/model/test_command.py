@@ -321,6 +321,7 @@ def parser(settings=Settings):
     ("--data x.txt", {"data": ("x.txt",)}), ("--data=x.txt", {"data": ("x.txt",)}),
     ("--data x y --fast", {"data": ("x", "y"), "fast": True}),
     ("--data x --fast --data y z", {"data": ("x", "y", "z"), "fast": True}),
+    ("--output=-- --data=--", {"output": "--", "data": ("--",)}),
     ("-o b", {"output": "b"}), ("-ob", {"output": "b"}), ("--output=-b", {"output": "-b"})])
 def test_flags_give_the_settings_and_nothing_else(argv, given):
     assert parser().given(argv.split()) == given
@@ -353,6 +354,8 @@ def test_of_a_flag_given_twice_the_last_counts_and_that_is_said(argv, given, war
     ("resume", ["no flag stands before 'resume', or one that takes nothing; see --help"]),
     ("--max_iters x --rate 1,5", ["--max_iters takes a whole number, not 'x'",
                                   "--rate takes a number, not '1,5'"]),
+    ("--rate=-- --max_iters=--", ["--rate takes a number, not '--'", "--max_iters takes a whole "
+                                  "number, not '--'"]),
     ("--fast true", ["no flag stands before 'true', or one that takes nothing; see --help"]),
     ("--data=x y", ["no flag stands before 'y', or one that takes nothing; see --help"]),
     ("--fast=true", ["argument --fast/--no-fast: ignored explicit argument 'true'"]),
