@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 
@@ -99,14 +100,14 @@ def ended(status: int) -> str:
 @contextlib.contextmanager
 def started(path: str, nonce: str, patience: float) -> Iterator[tuple[subprocess.Popen, str]]:
     """Start a process that judges, and yield it with the path of the file that it answers in.  At
-    the end, kill it and the processes that it has started."""
+    the end, kill it and the processes that it has started.  If this process is killed, the pipe to
+    its standard input is closed, and it ends itself and them."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         answer = os.path.join(folder, "answer")
         open(answer, "xb").close()
         process = subprocess.Popen(
             [sys.executable, "-m", "model.walk.process", path, nonce, str(patience), answer],
-            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            start_new_session=True,
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0))
         try:
             yield process, answer
@@ -116,7 +117,17 @@ def started(path: str, nonce: str, patience: float) -> Iterator[tuple[subprocess
                     os.killpg(process.pid, signal.SIGKILL)
                 else:
                     process.kill()
+            process.stdin.close()
             process.wait()
+
+
+def _end_with_the_first(pipe):
+    """Wait until the process that started this one has ended, and end the group of this one."""
+    with contextlib.suppress(OSError):          # the file has closed the pipe
+        os.read(pipe, 1)
+        if hasattr(os, "killpg"):
+            os.killpg(0, signal.SIGKILL)
+        os._exit(CUT_OFF)
 
 
 def main() -> None:
@@ -124,6 +135,8 @@ def main() -> None:
     sys.dont_write_bytecode = True          # leave nothing in the student's folder
     path, nonce, patience, answer = sys.argv[1:]
     del sys.argv[1:]
+    threading.Thread(target=_end_with_the_first, args=(os.dup(0),), daemon=True).start()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)        # which is empty, for the file
     answer = os.open(answer, os.O_WRONLY | os.O_APPEND)
     os.dup2(1, 2)                           # what is not caught of the student's output goes away
 

@@ -1,6 +1,8 @@
 """The judge's process: whatever a file does, it ends, is answered, and leaves nothing behind."""
 import contextlib
 import os
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -71,6 +73,33 @@ def test_a_child_that_a_file_starts_is_ended_and_nothing_is_left_in_its_folder(c
     _, written_by_child, folder = checked
     assert written_by_child == b""
     assert sorted(os.listdir(folder / "leaves")) == ["e1_softmax.py", "helper.py"]
+
+
+def test_started_ends_a_file_and_its_children_even_if_this_process_is_killed(tmp_path):
+    """The system then closes the pipe to its standard input."""
+    os.mkfifo(fifo := tmp_path / "fifo")
+    path = written(tmp_path / "e1_softmax.py", f"""
+import subprocess
+subprocess.Popen(["sleep", "1000"], stdout=open(r"{fifo}", "w"))
+while True:
+    pass
+""" + SOFTMAX)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+
+    def is_open():
+        try:
+            return os.read(reader, 1) != b""
+        except BlockingIOError:         # somebody may yet write
+            return True
+    with process.started(str(path), "0", 100) as (child, _):
+        while not is_open():
+            assert child.poll() is None
+            time.sleep(0.05)
+        child.stdin.close()
+        assert child.wait(timeout=100) == -signal.SIGKILL
+        while is_open():                # until the sleeping child has ended, too
+            time.sleep(0.05)
+    os.close(reader)
 
 
 def test_a_named_pipe_and_a_device_are_not_read(tmp_path):
