@@ -144,6 +144,9 @@ def load_contents(path: str | os.PathLike, finite: bool = True, lazy: bool = Tru
     time."""
     path = pathlib.Path(path)
     try:
+        if path.parent.is_file():
+            raise CheckpointError(f"{path.parent} is a file, and the folder of a run was expected; "
+                                  f"give {path.parent.parent}")
         if not path.exists():
             train = command_line("train")
             raise CheckpointError(f"there is no checkpoint {path}; train one with {train}, name "

@@ -65,6 +65,8 @@ ROWS = [
     ("train", "--init_from TRAINED --n_embd 8", ["--n_embd 16", "cannot become 8"]),
     ("train", "--init_from TRAINED --block_size 17", ["--block_size 17", "16 positions"]),
     ("sample", "--out_dir EMPTY", ["no checkpoint"]),
+    ("sample", "--out_dir short.txt", ["short.txt is a file", "folder of a run", "give ."]),
+    ("train", "--init_from resume --out_dir short.txt", ["short.txt is a file", "give ."]),
     ("sample", "--out_dir TRAINED --start 'the \xc9'",
      ["'\xc9'", "LATIN CAPITAL LETTER E WITH ACUTE", "position 4", "nearest are 'e'"]),
     ("sample", "--temperature -1 --top_k 0 --top_p 2", [
