@@ -5,7 +5,7 @@
         --vocab_size 50257 --block_size 2048                GPT-3
     python -m model.count --out_dir out     a model that was trained
 
-Everything is counted from shapes alone, so that the largest model needs no memory.
+Everything is counted by formulas, so that the largest model needs no memory.
 Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, T block size.
 """
 import dataclasses
