@@ -35,13 +35,13 @@ class Module:
         """Set the data of every parameter; the names and shapes must match exactly.
 
         With `assign`, parameters take the arrays themselves, which are copied only if they are not
-        dense or not writable; before, they need no data.
+        dense or not writable.
         """
         parameters = dict(self.named_parameters())
         check_state({path: p.shape for path, p in parameters.items()}, state)
         for path, p in parameters.items():
             if assign:
-                Tensor.__init__(p, np.require(state[path], requirements="CAW"), requires_grad=True)
+                p.data = np.require(state[path], requirements="CAW")
             else:
                 p.data[...] = state[path]
 

@@ -1,8 +1,8 @@
 """A checkpoint: a model in one sealed file, with what is needed to resume its run.
 
     version                     of this list
-    config                      JSON: the TransformerConfig; or "kind", one of KINDS, and
-                                the configuration of that kind
+    config                      JSON: the TransformerConfig; or that of another kind of model, and
+                                its "kind"
     vocabulary                  the code point of each id, (V,); or, where ids are tokens:
     tokenizer                   tokenizer.json, in UTF-8 bytes
     end                         the id of the token that ends a text; -1 for none
@@ -11,16 +11,14 @@
                                 each array has its parameter's shape
     training                    JSON: settings, iteration, random generators, ... of the run
 
-`_contents` is the one rule for what a checkpoint may hold: it is applied before a file is written
+`_checked` is the one rule for what a checkpoint may hold: it is applied before a file is written
 and after it is read.
 """
-import functools
-import itertools
+import contextlib
 import json
 import os
 import pathlib
-import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -30,14 +28,11 @@ from data.tokenizer import MissingLibrary, Tokenizer, kind_of
 from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
 from model.command import command_line, shown
-from model.files import Lazy, read_arrays, replacing, write_arrays
+from model.files import read_arrays, replacing, write_arrays
 from model.processes import Ranks
-from model.transformer import Transformer
+from model.transformer import Transformer, TransformerConfig
 
 VERSION = 2
-# The configuration of each kind of model, by the "kind" that is stored.
-KINDS = {None: "model.transformer:TransformerConfig",
-         "encoder-decoder": "model.reverse.encoder_decoder:EncoderDecoderConfig"}
 # The checkpoints in the folder of a run
 BEST, LAST, PREVIOUS, DAMAGED = "ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz"
 
@@ -47,21 +42,16 @@ class CheckpointError(ValueError):
     message says what is wrong and what to do."""
 
 
+class OtherKind(ValueError):
+    """A file holds a model of the kind that the message names, which is not accepted."""
+
+
 class Checkpoint(NamedTuple):
     """What `load_checkpoint` returns."""
     model: Module
     tokenizer: Tokenizer
     training: dict[str, Any]                    # empty if none was saved
     optimizer: dict[str, np.ndarray]            # "<kind>/<parameter>"; empty if none was saved
-
-
-class Contents(NamedTuple):
-    """The same without a model: its configuration and its weights, by name."""
-    config: object                              # of one of KINDS
-    weights: Mapping[str, np.ndarray]
-    tokenizer: Tokenizer
-    training: dict[str, Any]
-    optimizer: Mapping[str, np.ndarray]
 
 
 def texts_of(training: dict[str, Any]) -> tuple[str, ...]:
@@ -82,12 +72,14 @@ def save_checkpoint(path: str | os.PathLike, model: Module, tokenizer: Tokenizer
     ------
     CheckpointError : the new file could not be loaded; nothing is written.
     """
-    save_contents(path, contents_of(model, tokenizer, training, optimizer, finite), before)
+    arrays = checked_arrays(model, tokenizer, training, optimizer, finite)
+    save_arrays(path, arrays.items(), before)
 
 
-def contents_of(model: Module, tokenizer: Tokenizer, training: dict[str, Any] | None = None,
-                optimizer: Optimizer | None = None, finite: bool = True) -> Contents:
-    """Return what a checkpoint of these holds.
+def checked_arrays(model: Module, tokenizer: Tokenizer, training: dict[str, Any] | None = None,
+                   optimizer: Optimizer | None = None, finite: bool = True
+                   ) -> dict[str, np.ndarray]:
+    """Return the arrays of a checkpoint.
 
     Raises
     ------
@@ -95,32 +87,46 @@ def contents_of(model: Module, tokenizer: Tokenizer, training: dict[str, Any] | 
     """
     weights = {name: p.data for name, p in model.named_parameters()}
     state = _state_of(optimizer, model) if optimizer else {}
-    contents = Contents(model.config, weights, tokenizer, training or {}, state)
     try:
-        _contents(_arrays(contents), finite)
+        arrays = dict(arrays_of(model.config, weights, tokenizer, training or {}, state))
+        _checked(arrays, finite, (type(model.config),))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CheckpointError("no checkpoint is written, as it could not be loaded again: "
                               f"{shown(error)}; change that, then save") from error
-    return contents
+    return arrays
 
 
-def save_contents(path: str | os.PathLike, contents: Contents,
-                  before: str | os.PathLike | None = None) -> None:
-    """Write a checkpoint without checking it; the arrays may be made one at a time."""
-    arrays = _arrays(contents)
+def arrays_of(config: TransformerConfig, weights: Mapping[str, np.ndarray], tokenizer: Tokenizer,
+              training: dict[str, Any], optimizer: Mapping[str, np.ndarray]
+              ) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays of a checkpoint with their names; of the weights, one is asked for at a
+    time."""
+    for name in weights:
+        yield f"model/{name}", weights[name]
+    for name in optimizer:
+        yield f"optimizer/{name}", optimizer[name]
+    yield "version", np.array(VERSION)
+    yield "config", _text(({"kind": config.kind} if config.kind else {}) | asdict(config))
+    yield from zip(tokenizer.ARRAYS, tokenizer.arrays())
+    yield "training", _text(training)
+
+
+def save_arrays(path: str | os.PathLike, arrays: Iterable[tuple[str, np.ndarray]],
+                before: str | os.PathLike | None = None) -> None:
+    """Write a checkpoint of these arrays without checking it, one at a time."""
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, before) as file:
         write_arrays(file, arrays)
 
 
 def load_checkpoint(path: str | os.PathLike, finite: bool = True,
-                    kinds: type | tuple[type, ...] = Transformer) -> Checkpoint:
+                    kinds: tuple[type, ...] = (TransformerConfig,)) -> Checkpoint:
     """Read a file that `save_checkpoint` wrote, and verify every bit.
 
     Parameters
     ----------
     finite : whether weights and optimiser must be free of nan and inf.
-    kinds : the accepted classes of the model, Transformer or EncoderDecoder.
+    kinds : the accepted kinds of models, by the classes of their configurations.
 
     Raises
     ------
@@ -131,17 +137,16 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True,
     if os.path.isfile(path):
         from model.count.memory import check_fits
         check_fits(os.path.getsize(path), f"the weights in {path}", "use a machine with more")
-    found = _with_model(load_contents(path, finite, lazy=False))
-    if not isinstance(found.model, kinds):
-        look = command_line("model.look", "--out_dir", pathlib.Path(path).parent)
-        raise CheckpointError(f"{path} holds an encoder-decoder, from python -m model.reverse, and "
-                              f"not a transformer, from train.py; see it at work with {look}")
-    return found
+    found, arrays = load_arrays(path, finite, kinds, lazy=False)
+    found.model.load_state_dict(_below("model/", arrays), assign=True)
+    return found._replace(optimizer=_below("optimizer/", arrays))
 
 
-def load_contents(path: str | os.PathLike, finite: bool = True, lazy: bool = True) -> Contents:
-    """Read a checkpoint of any model as `load_checkpoint` does; if `lazy`, hold one array at a
-    time."""
+def load_arrays(path: str | os.PathLike, finite: bool = True,
+                kinds: tuple[type, ...] = (TransformerConfig,), lazy: bool = True
+                ) -> tuple[Checkpoint, Mapping[str, np.ndarray]]:
+    """Read a checkpoint as `load_checkpoint` does.  Return it with a model of shapes alone and
+    without optimiser, and all arrays of the file; if lazy, each is read when it is asked for."""
     path = pathlib.Path(path)
     try:
         if path.parent.is_file():
@@ -155,9 +160,20 @@ def load_contents(path: str | os.PathLike, finite: bool = True, lazy: bool = Tru
         if not path.is_file():
             raise CheckpointError(f"{path} is no file, but a folder or a device; give the folder "
                                   "of a run, or its file")
-        return _contents(read_arrays(path, lazy), finite)
+        with contextlib.ExitStack() as opened:
+            arrays = opened.enter_context(read_arrays(path))
+            if not lazy:
+                arrays = dict(arrays)
+            found = _checked(arrays, finite, kinds)
+            if lazy:
+                opened.pop_all()        # whoever closes the arrays closes the file
+            return found, arrays
     except (CheckpointError, MemoryError):
         raise
+    except OtherKind as kind:
+        look = command_line("model.look", "--out_dir", path.parent)
+        raise CheckpointError(f"{path} holds an {kind}, and not a model of train.py; see it at "
+                              f"work with {look}") from None
     except (OSError, MissingLibrary) as error:
         why = getattr(error, "strerror", None) or error
         raise CheckpointError(f"cannot read {path}: {why}") from error
@@ -167,28 +183,10 @@ def load_contents(path: str | os.PathLike, finite: bool = True, lazy: bool = Tru
                               "model.convert reads models of other programs") from error
 
 
-def _with_model(contents):
-    """Return the checkpoint with these contents, whose arrays become the model's own."""
-    model = contents.config.model()
-    model.load_state_dict(contents.weights, assign=True)
-    return Checkpoint(model, contents.tokenizer, contents.training, dict(contents.optimizer))
-
-
-def _arrays(contents):
-    """Return the arrays of a checkpoint with these contents, each made when it is asked for."""
-    tokenizer, config = contents.tokenizer, asdict(contents.config)
-    if contents.config.kind:
-        config = {"kind": contents.config.kind} | config
-    others = {"version": np.array(VERSION), "config": _text(config),
-              **dict(zip(tokenizer.ARRAYS, tokenizer.arrays())),
-              "training": _text(contents.training)}
-    return (_renamed(contents.weights, "", "model/")
-            | _renamed(contents.optimizer, "", "optimizer/") | _renamed(others, "", ""))
-
-
-def _contents(arrays, finite):
-    """Return the contents of a checkpoint with these arrays.  Refuse what none may hold."""
-    like = {}       # arrays of the same shapes and dtypes without memory: a lazy one is made once
+def _checked(arrays, finite, kinds):
+    """Return the checkpoint with these arrays, but its model with shapes alone, and no optimiser.
+    Refuse what none may hold."""
+    like = {}       # arrays of the same shapes and dtypes without memory: each is read once
     for name in arrays:
         a = arrays[name]
         if finite and a.dtype.kind == "f" and not np.isfinite(a).all():
@@ -201,14 +199,14 @@ def _contents(arrays, finite):
         raise ValueError(f"it is of another version than {VERSION}, which this program reads")
     config = _object("config", arrays)
     kind = config.pop("kind", None)
-    if kind not in KINDS:
-        raise ValueError(f"its model is of an unknown kind, {shown(kind)}")
-    config = pkgutil.resolve_name(KINDS[kind])(**config)
-    weights = _renamed(arrays, "model/", "")
-    # A file can claim 10^12 layers, so look at one more than there are weights.
-    shapes = dict(itertools.islice(config.shapes(len(weights)), len(weights) + 1))
-    check_state(shapes, _renamed(like, "model/", ""))
-    dtypes = {like[f"model/{name}"].dtype for name in weights}
+    known = {known.kind: known for known in kinds}
+    if kind not in known:
+        raise OtherKind(shown(kind))
+    config = known[kind](**config)
+    weights = _below("model/", like)
+    model = config.model(len(weights))
+    check_state({name: p.shape for name, p in model.named_parameters()}, weights)
+    dtypes = {a.dtype for a in weights.values()}
     if dtypes not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
         raise ValueError(f"its weights are {', '.join(sorted(map(str, dtypes)))}, and not all "
                          "float32 or all float64")
@@ -217,7 +215,7 @@ def _contents(arrays, finite):
     training = _object("training", arrays)
     if not all(isinstance(training.get(name, {}), dict) for name in ("settings", "state", "nan")):
         raise ValueError("its record of the run is not of the kind that train.py writes")
-    return Contents(config, weights, tokenizer, training, _renamed(arrays, "optimizer/", ""))
+    return Checkpoint(model, tokenizer, training, {})
 
 
 def _text(value):
@@ -233,10 +231,9 @@ def _object(name, arrays):
     return found
 
 
-def _renamed(arrays, old, new):
-    """Return the arrays whose names begin with `old`, with `new` in its place."""
-    return Lazy({new + name.removeprefix(old): functools.partial(arrays.__getitem__, name)
-                 for name in arrays if name.startswith(old)})
+def _below(prefix, arrays):
+    """Return the arrays whose names begin with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def _state_of(optimizer, model):
@@ -299,7 +296,10 @@ def read_by_first(ranks: Ranks, read: Callable[[], Checkpoint]) -> Checkpoint:
     if ranks.size == 1:
         return read()
 
-    def contents():
+    def parts():
         model, *others = read()
-        return Contents(model.config, model.state_dict(), *others)
-    return _with_model(ranks.made_by_first(contents))
+        return model.config, model.state_dict(), others
+    config, weights, others = ranks.made_by_first(parts)
+    model = config.model(len(weights))
+    model.load_state_dict(weights, assign=True)
+    return Checkpoint(model, *others)

@@ -8,7 +8,6 @@ changed.  Every size that the file states is compared with the size of the file 
 allocated, and nothing is unpickled.  np.load(path, allow_pickle=False) reads the file too.
 """
 import contextlib
-import functools
 import hashlib
 import math
 import os
@@ -17,11 +16,11 @@ import shutil
 import sys
 import time
 import zipfile
-from collections import UserDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 try:
     import fcntl
@@ -32,14 +31,6 @@ except ImportError:         # Windows
 LOCK = ".lock"
 SEAL = 64           # bytes
 CHUNK = 1 << 20     # bytes read at a time
-
-
-class Lazy(UserDict):
-    """Arrays by name, made of functions that return them.  Each function is called when its array
-    is asked for, so that few arrays are in memory at a time."""
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.data[name]()
 
 
 @contextlib.contextmanager
@@ -78,12 +69,13 @@ def _sync(folder):
             os.close(number)
 
 
-def write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays, one at a time, and a seal into an empty file that is also open for reading."""
+def write_arrays(file: BinaryIO, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Write named arrays, one at a time, and a seal into an empty file that is also open for
+    reading."""
     with zipfile.ZipFile(file, "w") as archive:
-        for name in arrays:
+        for name, array in arrays:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asanyarray(arrays[name]), allow_pickle=False)
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
         archive.comment = bytes(SEAL)       # which the seal replaces
     file.truncate(file.seek(-SEAL, os.SEEK_END))
     file.seek(0)
@@ -92,64 +84,49 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     file.write(seal)
 
 
-def read_arrays(path: str | os.PathLike, lazy: bool = False) -> Mapping[str, np.ndarray]:
-    """Return the arrays in a sealed file, by name; if `lazy`, each is read when it is asked for.
+def read_arrays(path: str | os.PathLike) -> NpzFile:
+    """Return the arrays of a sealed file, by name.  Each is read when it is asked for; close them.
 
     Raises
     ------
-    ValueError : the file is damaged, or claims more than it holds, or has been replaced since it
-        was opened.  A file that somebody changed and sealed again may raise other errors.
+    ValueError : the file is damaged, or claims more than it holds.  A file that somebody changed
+        and sealed again may raise other errors, also when an array is read.
     """
-    with open(path, "rb") as file:
-        identity, members = _identity(file), _members(file)
-        if not lazy:
-            return {name: _read(file, *place) for name, place in members.items()}
-
-    def read(start, size):
-        with open(path, "rb") as file:
-            if _identity(file) != identity:
-                raise ValueError(f"{path} has changed while it was read; read it again")
-            return _read(file, start, size)
-    return Lazy({name: functools.partial(read, *place) for name, place in members.items()})
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open(path, "rb"))
+        size = _check_seal(file)
+        arrays = NpzFile(file, own_fid=True)
+        _check_claims(arrays.zip, size)
+        stack.pop_all()         # whoever closes the arrays closes the file
+    return arrays
 
 
-def _identity(file):
-    """Return what changes when a file is replaced or written."""
-    status = os.fstat(file.fileno())
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _members(file):
-    """Check the seal of a file.  Return where each array begins, and its number of bytes."""
-    size, sha256 = max(file.seek(0, os.SEEK_END) - SEAL, 0), hashlib.sha256()
-    file.seek(0)
-    while file.tell() < size:
-        sha256.update(file.read(min(size - file.tell(), CHUNK)))
+def _check_seal(file):
+    """Refuse a file without its seal.  Return the number of bytes before it."""
+    size = max(os.fstat(file.fileno()).st_size - SEAL, 0)
+    sha256, left = hashlib.sha256(), size
+    while chunk := file.read(min(left, CHUNK)):
+        sha256.update(chunk)
+        left -= len(chunk)
     if file.read() != sha256.hexdigest().encode():
         raise ValueError("its seal is missing or does not match, so it is cut short or changed, or "
                          "not of this program, or of one of its first versions")
-    with zipfile.ZipFile(file) as archive:
-        members = archive.infolist()
+    return size
+
+
+def _check_claims(archive, size):
+    """Refuse arrays that would take more memory than a file of this size holds."""
+    members = archive.infolist()
     if sum(member.file_size for member in members) > size:
         raise ValueError("its arrays claim more bytes than it has")
-    found = {}
     for member in members:
-        file.seek(member.header_offset + 26)        # the lengths of its name and of what follows
-        lengths = np.frombuffer(file.read(4), "<u2")
-        start = member.header_offset + 30 + int(lengths.sum())
-        found[member.filename.removesuffix(".npy")] = start, member.file_size
-    return found
-
-
-def _read(file, start, size):
-    """Return the array that np.save wrote there, if it has this number of bytes."""
-    file.seek(start)
-    np.lib.format.read_magic(file)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    if file.tell() - start + math.prod(shape) * max(dtype.itemsize, 1) != size:
-        raise ValueError("one of its arrays claims another size than it has")
-    file.seek(start)
-    return np.lib.format.read_array(file, allow_pickle=False)
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise ValueError("its arrays are compressed")
+        with archive.open(member) as file:
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            if file.tell() + math.prod(shape) * max(dtype.itemsize, 1) != member.file_size:
+                raise ValueError("one of its arrays claims another size than it has")
 
 
 @contextlib.contextmanager

@@ -20,27 +20,20 @@ STD = 0.02
 Rng = np.random.Generator | None        # a call without one drops nothing
 
 
-class Unallocated(Tensor):
-    """A parameter that has a shape, but no array until `load_state_dict` assigns one."""
-    __slots__ = ("shape",)
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-
-
 def normal(rng: np.random.Generator, shape: tuple[int, ...], std: float, dtype: type | None
            ) -> Tensor:
-    """Return a parameter drawn from a normal distribution of mean 0; `Unallocated` without a dtype.
+    """Return a parameter drawn from a normal distribution of mean 0; without a dtype, of `full`.
     The draw is in float64, so that the float32 model is the rounded float64 one."""
     if dtype is None:
-        return Unallocated(shape)
+        return full(shape, 0, dtype)
     return Tensor((std * rng.standard_normal(shape)).astype(dtype), requires_grad=True)
 
 
 def full(shape: tuple[int, ...], value: float, dtype: type | None) -> Tensor:
-    """Return a parameter filled with one value; `Unallocated` without a dtype."""
+    """Return a parameter filled with one value; without a dtype, in a view that takes no memory,
+    for `load_state_dict` to assign an array."""
     if dtype is None:
-        return Unallocated(shape)
+        return Tensor(np.broadcast_to(np.float32(value), shape), requires_grad=True)
     return Tensor(np.full(shape, value, dtype), requires_grad=True)
 
 

@@ -21,7 +21,7 @@ from minigrad.core import timed
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.random import generator
 from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
-                              contents_of, load_checkpoint, load_last, restore_optimizer,
+                              checked_arrays, load_checkpoint, load_last, restore_optimizer,
                               save_checkpoint)
 from model.command import command_line, scaled
 from model.files import claimed, replacing
@@ -317,7 +317,7 @@ class Run:
         """
         if not self.ranks.first:
             return
-        contents_of(self.model, self.text.tokenizer, self.record(), self.optimizer)
+        checked_arrays(self.model, self.text.tokenizer, self.record(), self.optimizer)
         if self.resumed:
             self._check_best()
         else:

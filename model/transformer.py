@@ -4,9 +4,7 @@ Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learner
 section 2.3.  The options of TransformerConfig, or the ops that they name, give the sources of the
 alternatives.  Shapes: B batch, T time, C = n_embd channels, V = vocab_size.
 """
-import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 
 import numpy as np
@@ -79,13 +77,12 @@ class TransformerConfig:
 
     kind = None         # in a checkpoint; an EncoderDecoder's has a name
 
-    def model(self) -> "Transformer":
-        """Return a new model, of parameters that have shapes and no memory."""
+    def model(self, weights: float = math.inf) -> "Transformer":
+        """Return a new model of parameters that have shapes and no memory, for the weights of a
+        file.  Refuse to build more layers than so many weights can fill."""
+        if self.n_layer > weights:
+            raise ValueError(f"it claims {self.n_layer} layers, and holds {weights} weights")
         return Transformer(self, dtype=None)
-
-    def shapes(self, count: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield the names and shapes of its parameters, of which a file holds `count`."""
-        return parameter_shapes(self)
 
     @property
     def kv_heads(self) -> int:
@@ -125,17 +122,6 @@ def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "
         found.append(f"--n_head {H} heads cannot share --n_kv_head {H_kv} evenly; take "
                      f"--n_kv_head {any_of(fits)}")
     return found
-
-
-def parameter_shapes(config: TransformerConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name and shape of each parameter of a Transformer, in its order, without memory
-    for any of them: one block is built, and stands for all."""
-    one = Transformer(replace(config, n_layer=1), dtype=None).named_parameters()
-    for in_block, some in itertools.groupby(one, lambda named: named[0].startswith("blocks.")):
-        some = list(some)
-        for layer in range(config.n_layer if in_block else 1):
-            for name, p in some:
-                yield name.replace("blocks.0.", f"blocks.{layer}."), p.shape
 
 
 def norm(config: TransformerConfig, dtype: type) -> Module:

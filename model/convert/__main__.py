@@ -30,10 +30,9 @@ from model.checkpoint import BEST, CheckpointError
 from model.command import (AtOnce, Parser, announced_if_slow, answering, command_line, flag,
                            number_of, quoted, scaled, started_as)
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors
-from model.convert.model_file import FormatError, ModelFile
+from model.convert.model_file import FormatError, ModelFile, shapes_of
 from model.count.memory import check_fits
 from model.files import remove_if_left
-from model.transformer import parameter_shapes
 
 # The format of a file, by how its name ends or else by its first bytes; of a folder, by its files.
 ENDINGS = {".npz": checkpoint, ".safetensors": safetensors, ".gguf": gguf, ".pt": nanogpt,
@@ -75,11 +74,11 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
     output, output_format = destination(format, target)
     with announced_if_slow(f"reading {path}"):
         model = format.read(path, **{"tokenizer": tokenizer} if tokenizer else {})
-    shapes = (shape for _, shape in parameter_shapes(model.config))
-    check_fits(AT_ONCE * 4 * max(map(math.prod, shapes)), f"the largest weights in {path}",
+    largest = max(map(math.prod, shapes_of(model.config).values()))
+    check_fits(AT_ONCE * 4 * largest, f"the largest weights in {path}",
                "use a machine with more")
     print(f"read        {path}, a {model.kind}\n{describe(model)}", flush=True)
-    with renamed_when_whole(target) as part:
+    with model.file, renamed_when_whole(target) as part:
         written = part / output.relative_to(target)
         if output_format is hugging_face or output != target:
             part.mkdir()
@@ -89,7 +88,8 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
             back = output_format.read(written)
         except CheckpointError as error:        # its weights may be nan
             raise FormatError(f"{path} cannot become a checkpoint: {error.__cause__}") from error
-        with announced_if_slow("comparing what was written with what was read"):
+        # What is open is not renamed on Windows.
+        with back.file, announced_if_slow("comparing what was written with what was read"):
             compare(model, back)
         size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
     print(f"written     {output}, {scaled(size, 'B')}\n"
@@ -170,7 +170,7 @@ def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def count(model: ModelFile) -> int:
     """Return the number of parameters of a model."""
-    return sum(math.prod(shape) for _, shape in parameter_shapes(model.config))
+    return sum(math.prod(shape) for shape in shapes_of(model.config).values())
 
 
 def describe(model: ModelFile) -> str:

@@ -13,18 +13,18 @@ i + D/2 of a head of D channels.  So the rows of queries and keys are reordered.
 
 Source: the configuration_*.py and modeling_*.py of gpt2, llama and arcee in transformers 5.23.
 """
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import NamedTuple, NoReturn
 
 import numpy as np
 
 from model.command import any_of, shown, unknown_options
-from model.convert.model_file import FormatError, Lazy, check_shapes, explain
-from model.transformer import TRAINING, TransformerConfig, parameter_shapes
+from model.convert.model_file import FormatError, Lazy, check_shapes, explain, shapes_of
+from model.transformer import TRAINING, TransformerConfig
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu2": "relu2"}       # ours: theirs
 SYNONYMS = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
@@ -135,9 +135,9 @@ def complete(config: TransformerConfig, family: Family) -> TransformerConfig:
 def neutral_weights(config: TransformerConfig, family: Family) -> dict[str, np.ndarray]:
     """Return the parameters that models of the class have and this one lacks, as numbers that
     change nothing: gains of 1 and biases of 0."""
-    own = dict(parameter_shapes(config))
+    own = shapes_of(config)
     return {name: np.full(shape, name.endswith(".weight"), np.float32)
-            for name, shape in parameter_shapes(complete(config, family)) if name not in own}
+            for name, shape in shapes_of(complete(config, family)).items() if name not in own}
 
 
 def settings(config: TransformerConfig, family: Family) -> dict[str, object]:
@@ -247,7 +247,7 @@ def halves(rows: np.ndarray, D: int) -> np.ndarray:
     return rows.reshape(-1, D // 2, 2).swapaxes(1, 2).ravel()
 
 
-def layout(config: TransformerConfig, names: Mapping[str, str], most: int | None = None,
+def layout(config: TransformerConfig, names: Mapping[str, str], tensors: float = math.inf,
            in_halves: bool = False, conv1d: bool = False) -> dict[str, list[Piece]]:
     """Return how a file stores each parameter, by our names.
 
@@ -255,14 +255,14 @@ def layout(config: TransformerConfig, names: Mapping[str, str], most: int | None
     ----------
     names : our modules -> theirs, three where queries, keys and values are apart; those of a block
         without their beginning, which "blocks" states.
-    most : the number of parameters to look at, as a file can claim 10^12 layers; None for all.
+    tensors : the number of tensors in the file, which can claim 10^12 layers.
     in_halves : whether the rotary pairs of a head are (i, i + D/2).
     conv1d : whether the linear weights of blocks are (inputs, outputs).
     """
     D, q, kv = config.d_head, config.n_head * config.d_head, config.kv_heads * config.d_head
     qkv = [(slice(0, q), D), (slice(q, q + kv), D), (slice(q + kv, q + 2 * kv), 0)]
     found = {}
-    for name, shape in islice(parameter_shapes(config), most):
+    for name, shape in shapes_of(config, tensors).items():
         module, _, leaf = name.rpartition(".")
         if block := re.fullmatch(r"blocks\.(\d+)\.(.+)", module):
             theirs = [f"{names['blocks']}.{block[1]}.{part}" for part in names[block[2]].split()]

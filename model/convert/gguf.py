@@ -61,7 +61,7 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
         architecture, config = _configuration(metadata, tensors)
         names = NAMES | {"attention.qkv": QKV[architecture]}
         weights = our_parameters(
-            "it", layout(config, names, len(tensors) + 1), tensors, explain(
+            "it", layout(config, names, len(tensors)), tensors, explain(
                 what, errors=Exception)(lambda name: _array(library, path, tensors[name])))
         end = metadata.get("tokenizer.ggml.eos_token_id")
         if type(end) is not int or not 0 <= end < config.vocab_size:

@@ -16,10 +16,10 @@ import numpy as np
 from data.tokenizer import CharTokenizer, Tokenizer
 from model.command import shown
 from model.convert import families, safetensors
-from model.convert.model_file import FormatError, Lazy, ModelFile, explain, some, text_of
+from model.convert.model_file import FormatError, Lazy, ModelFile, explain, shapes_of, some, text_of
 from model.convert.tokens import TokenTokenizer, tokenizer_parts
 from model.files import replacing
-from model.transformer import TransformerConfig, parameter_shapes
+from model.transformer import TransformerConfig
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOTE = "minigrad"       # the key of our own configuration
@@ -49,14 +49,14 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
                               f"{table}; make it false in config.json if both are the model's")
         else:
             config = replace(config, tied=False)
-    weights = families.our_parameters(
-        folder, families.layout(config, family.names, len(tensors) + 1, **family.storage), tensors,
-        lambda name: tensors[name].read())
+    with explain(str(folder)):
+        stored = families.layout(config, family.names, len(tensors), **family.storage)
+    weights = families.our_parameters(folder, stored, tensors, lambda name: tensors[name].read())
     tokenizer, notes = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said,
                                   config)
     if own := _own_configuration(said.get(NOTE), config, family, weights):
         config = own
-        weights = Lazy({n: partial(weights.__getitem__, n) for n, _ in parameter_shapes(own)})
+        weights = Lazy({n: partial(weights.__getitem__, n) for n in shapes_of(own)})
     return ModelFile("Hugging Face folder", config, weights, tokenizer, notes)
 
 

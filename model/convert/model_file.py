@@ -1,16 +1,17 @@
 """What every reader of a model returns, `ModelFile`, and what the readers share."""
 import contextlib
 import importlib
+import math
 import os
 import pathlib
 import types
+from collections import UserDict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from data.tokenizer import MissingLibrary, Tokenizer
-from model.files import Lazy      # noqa: F401  readers import it from here
 from model.command import first_of, install_command, shown
 from model.transformer import TransformerConfig
 
@@ -20,6 +21,14 @@ MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 t
 class FormatError(ValueError):
     """A file is damaged, or holds what cannot be converted.  The message is one line: what was
     expected, what came, what to do."""
+
+
+class Lazy(UserDict):
+    """Arrays by name, made of functions that return them.  Each function is called when its array
+    is asked for, so that few arrays are in memory at a time."""
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.data[name]()
 
 
 class ModelFile(NamedTuple):
@@ -33,6 +42,7 @@ class ModelFile(NamedTuple):
     weights: Mapping[str, np.ndarray]           # our names -> float32, in the model's shapes
     tokenizer: Tokenizer
     notes: list[str] = []                       # more lines for the user
+    file: contextlib.AbstractContextManager = contextlib.nullcontext()      # closed after use
 
 
 @contextlib.contextmanager
@@ -59,6 +69,13 @@ def text_of(path: str | os.PathLike) -> str:
         raise FormatError(f"{path} has more than {MOST_TEXT:,} bytes, the most that is read")
     with explain(f"{path} is not a text in UTF-8"):
         return path.read_text(encoding="utf-8-sig")  # Windows may put a byte order mark first
+
+
+def shapes_of(config: TransformerConfig, tensors: float = math.inf) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of a model's parameters, in its order, without memory for them.
+    Refuse a configuration that so many tensors of a file cannot bear out."""
+    with explain("its configuration is not that of its weights"):
+        return {name: p.shape for name, p in config.model(tensors).named_parameters()}
 
 
 def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],

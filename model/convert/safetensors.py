@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +16,10 @@ import numpy as np
 from data.tokenizer import CharTokenizer
 from model.command import shown
 from model.convert.model_file import (FormatError, Lazy, ModelFile, check_shapes, explain,
-                                      float32_of_bfloat16, read_numbers, require)
+                                      float32_of_bfloat16, read_numbers, require, shapes_of)
 from model.convert.tokens import TokenTokenizer
 from model.files import replacing
-from model.transformer import TransformerConfig, parameter_shapes
+from model.transformer import TransformerConfig
 
 DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}        # BF16 is the upper half of an F32
 
@@ -105,7 +104,8 @@ def read(path: str | os.PathLike) -> ModelFile:
                                        config.vocab_size)
         else:
             tokenizer = CharTokenizer.of(json.loads(metadata["vocabulary"]), config.vocab_size)
-    shapes = dict(islice(parameter_shapes(config), len(stored) + 1))    # it can claim 10^12 layers
+    with explain(str(path)):
+        shapes = shapes_of(config, len(stored))
     check_shapes(path, shapes, stored)
     return ModelFile("safetensors file", config, Lazy({name: stored[name].read for name in shapes}),
                      tokenizer)
@@ -118,4 +118,4 @@ def write(path: str | os.PathLike, model: ModelFile) -> None:
         metadata["vocabulary"] = json.dumps(tokenizer.vocabulary)
     else:
         metadata |= {"tokenizer": tokenizer.json, "end": json.dumps(tokenizer.end)}
-    write_tensors(path, dict(parameter_shapes(model.config)), model.weights, metadata)
+    write_tensors(path, shapes_of(model.config), model.weights, metadata)

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from minigrad import Recorder, compiled
 from model.command import Parser, announced_if_slow, answering, flag, text_or_file
-from model.reverse.encoder_decoder import EncoderDecoder
+from model.reverse.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from model.look import crossed
 from model.look.graphs import GRAPHS
 from model.look.page import gather, html
@@ -26,7 +26,7 @@ from model.generation import generate
 from model.score.text import training_text
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.files import replacing
-from model.transformer import Transformer
+from model.transformer import TransformerConfig
 
 PASSAGE = 192       # characters, where no text is given
 WRITTEN = {"character": PASSAGE, "token": PASSAGE // 4}     # about as many, by the model itself
@@ -68,7 +68,8 @@ def write(s: Settings) -> None:
     if output.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output is a page, whose name ends in .html; this is {s.output!r}")
     with opened(output) as file:
-        checkpoint = load_checkpoint(out_dir / "ckpt.npz", kinds=(Transformer, EncoderDecoder))
+        checkpoint = load_checkpoint(out_dir / "ckpt.npz",
+                                     kinds=(TransformerConfig, EncoderDecoderConfig))
         text, source = passage(checkpoint) if s.text is None else (
             text_or_file(s.text), "The text is the one given with --text.")
         if s.live:

@@ -135,8 +135,10 @@ def bytes_of(s: Settings) -> int:
     """
     C, T, L = s.n_embd, s.block_size + 1, s.n_layer
     # As many parameters as with one head and so many layers, which are alike.
-    one, two = (sum(math.prod(shape) for _, shape in EncoderDecoderConfig(
-        VOCABULARY.vocab_size, T, layers, 1, C, bias=s.bias).shapes(layers)) for layers in (1, 2))
+    one, two = (
+        sum(p.size for p in EncoderDecoderConfig(
+            VOCABULARY.vocab_size, T, layers, 1, C, bias=s.bias).model().parameters())
+        for layers in (1, 2))
     positions = max(s.batch_size * 36 * L, JUDGED * 13) * T * C
     return 4 * (4 * (one + (L - 1) * (two - one)) + positions)
 

@@ -6,7 +6,6 @@ sequences and is the output's weights (section 3.4).
 Shapes: B batch, S source, T target, C = n_embd channels, H heads, V = vocab_size.
 """
 import math
-from collections.abc import Iterator
 from dataclasses import MISSING, asdict, dataclass
 
 import numpy as np
@@ -46,16 +45,13 @@ class EncoderDecoderConfig:
         """The standard deviation of weights that write to the residual stream, 3 n_layer times."""
         return STD / math.sqrt(3 * self.n_layer)
 
-    def model(self) -> "EncoderDecoder":
-        """Return a new model, of parameters that have shapes and no memory."""
-        return EncoderDecoder(**asdict(self), dtype=None)
-
-    def shapes(self, count: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield the names and shapes of its parameters, of which a file holds `count`."""
-        if self.n_layer * self.n_head > count:
+    def model(self, weights: float = math.inf) -> "EncoderDecoder":
+        """Return a new model of parameters that have shapes and no memory, for the weights of a
+        file.  Refuse to build more heads than so many weights can fill."""
+        if self.n_layer * self.n_head > weights:
             raise ValueError(f"it claims {self.n_layer} layers of {self.n_head} heads, and holds "
-                             f"{count} weights")
-        return ((name, p.shape) for name, p in self.model().named_parameters())
+                             f"{weights} weights")
+        return EncoderDecoder(**asdict(self), dtype=None)
 
 
 def stacked_heads(head: type, c: EncoderDecoderConfig, rng: np.random.Generator,

@@ -4,7 +4,7 @@ import pytest
 
 from minigrad import Tensor
 from minigrad.module import Module
-from model.layers import Unallocated
+from model.layers import full
 from tests.kit import refusal
 
 
@@ -93,7 +93,7 @@ def test_a_loaded_parameter_keeps_its_own_type():
 def test_an_assigned_array_becomes_the_parameter_of_all_its_owners_also_where_there_was_none():
     module = Module()
     module.one, module.two = Inner(), Inner()
-    module.one.weight = module.two.weight = Unallocated((2, 3))
+    module.one.weight = module.two.weight = full((2, 3), 0, dtype=None)
     given = np.arange(6, dtype=np.float32).reshape(2, 3)
     module.load_state_dict({"one.weight": given}, assign=True)
     assert module.one.weight is module.two.weight and module.two.weight.data is given

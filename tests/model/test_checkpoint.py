@@ -14,10 +14,11 @@ import pytest
 import minigrad as mg
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
                    checkpoint, generate, load_checkpoint, save_checkpoint)
-from model.checkpoint import load_contents, load_last, restore_optimizer, save_contents
+from model.checkpoint import load_arrays, load_last, restore_optimizer, save_arrays
 from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
 from model.files import write_arrays
+from model.reverse.encoder_decoder import EncoderDecoderConfig
 from model.score.text import text_losses
 from tests.kit import arrays, memory, refusal
 from token_files import byte_level
@@ -68,7 +69,7 @@ def test_load_checkpoint_refuses_a_file_that_is_larger_than_the_memory(saved, mo
 def write(path, arrays):
     """A sealed file of these arrays, but for those that are None."""
     with open(path, "w+b") as file:
-        write_arrays(file, {name: a for name, a in arrays.items() if a is not None})
+        write_arrays(file, ((name, a) for name, a in arrays.items() if a is not None))
     return path
 
 
@@ -97,7 +98,7 @@ def record():
          "usual", "float64, vocabulary in any order, record", "NumPy's numbers", "encoder-decoder"])
 def test_all_of_a_checkpoint_comes_back_bit_for_bit(path, model, tokenizer, training):
     save_checkpoint(path, model, tokenizer, training)
-    found = load_checkpoint(path, kinds=(Transformer, EncoderDecoder))
+    found = load_checkpoint(path, kinds=(TransformerConfig, EncoderDecoderConfig))
     assert type(found.model) is type(model) and found.model.config == model.config
     assert same(found.model.state_dict(), model.state_dict())
     assert found.tokenizer.vocabulary == tokenizer.vocabulary
@@ -136,9 +137,11 @@ def test_a_checkpoint_is_plain_arrays_under_documented_names_and_can_be_copied(p
     assert json.loads(str(found["config"])) == asdict(CONFIG)
     assert found["vocabulary"].tolist() == sorted(map(ord, set(TEXT)))
     assert json.loads(str(found["training"])) == {"iteration": 1}
-    contents, copy = load_contents(path), path.with_name("copy.npz")
-    save_contents(copy, contents)
-    assert contents.config == CONFIG and copy.read_bytes() == path.read_bytes()
+    copy = path.with_name("copy.npz")
+    loaded, of_file = load_arrays(path)
+    with of_file:
+        save_arrays(copy, of_file.items())
+    assert loaded.model.config == CONFIG and copy.read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("cache", [True, False])
@@ -295,10 +298,10 @@ def test_a_last_checkpoint_that_cannot_be_read_is_not_called_damaged(tmp_path, m
         save_checkpoint(tmp_path / name, Transformer(CONFIG), TOKENIZER)
     real = checkpoint.read_arrays
 
-    def fail(path, lazy):
+    def fail(path):
         if path.name == "last.npz":
             raise error
-        return real(path, lazy)
+        return real(path)
     monkeypatch.setattr(checkpoint, "read_arrays", fail)
     with pytest.raises(MemoryError if isinstance(error, MemoryError) else CheckpointError) as said:
         load_last(tmp_path)
@@ -341,7 +344,7 @@ NORM = "model/norm.weight"
 def test_an_array_that_does_not_fit_is_named(saved, name, a, says):
     said = refused(changed(saved, **{name: a}))
     assert DAMAGED in said and says in said
-    assert says in refusal(CheckpointError, load_contents, saved)
+    assert says in refusal(CheckpointError, load_arrays, saved)
 
 
 @pytest.mark.parametrize("position, change", [
@@ -359,8 +362,8 @@ def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, 
     config = json.loads(str(arrays(path)["config"])) | change
     changed(path, config=np.array(json.dumps(config)))
     with memory() as taken:
-        assert DAMAGED in refused(path)
-    assert taken[0] < 300_000
+        said = refused(path, kinds=(TransformerConfig, EncoderDecoderConfig))
+    assert (DAMAGED in said or "holds an encoder, and not" in said) and taken[0] < 300_000
 
 
 def test_the_newest_good_checkpoint_is_taken_and_the_other_named(tmp_path):

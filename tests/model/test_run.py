@@ -546,7 +546,7 @@ def test_a_run_of_a_version_without_the_options_is_resumed_without_them(trained,
     training["state"]["spiked"] = -20       # and with a count that it had
     older |= {"config": np.array(json.dumps(config)), "training": np.array(json.dumps(training))}
     with open(tmp_path / "last.npz", "w+b") as file:
-        write_arrays(file, older)
+        write_arrays(file, older.items())
     # The flags give what it has when they are unset.
     resume(tmp_path, "--max_iters", "50", "--n_kv_head", "2", "--n_inner", "64", "--no-mlp_bias")
     assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"

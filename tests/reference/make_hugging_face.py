@@ -27,7 +27,7 @@ from transformers.models.llama import modeling_llama
 
 from model import TransformerConfig
 from model.convert import families
-from model.transformer import parameter_shapes
+from model.convert.model_file import shapes_of
 
 SIZE = dict(vocab_size=7, block_size=6)
 GPT2 = SIZE | dict(n_head=3, n_embd=9, bias=True)
@@ -89,7 +89,7 @@ def model_of(model_type: str, options: dict, std: float, gain: float | None, dty
 def ours(theirs: dict[str, torch.Tensor], config: TransformerConfig) -> dict[str, np.ndarray]:
     """Return the arrays as minigrad names and lays them out."""
     family = families.family_of(config)
-    found = {name: np.empty(shape) for name, shape in parameter_shapes(config)}
+    found = {name: np.empty(shape) for name, shape in shapes_of(config).items()}
     for name, pieces in families.layout(config, family.names, **family.storage).items():
         for piece in pieces:
             a = theirs[piece.name].numpy()

@@ -24,10 +24,9 @@ from model.count import __main__ as count
 from model.interactive import session
 from model.look import __main__ as look
 from model.convert import hugging_face, nanogpt
-from model.convert.model_file import FormatError, ModelFile
+from model.convert.model_file import FormatError, ModelFile, shapes_of
 from model.checkpoint import Checkpoint
 from model.run import Folder
-from model.transformer import parameter_shapes
 
 
 class Target(NamedTuple):
@@ -105,7 +104,7 @@ def model_of_others(parts: Callable[[], list[Part]], optional: tuple[str, ...],
                 arrays = dict(found.weights)        # which may be read only now
             except (FormatError, MissingLibrary) as error:
                 return in_a_line(error)
-        assert {name: a.shape for name, a in arrays.items()} == dict(parameter_shapes(found.config))
+        assert {name: a.shape for name, a in arrays.items()} == shapes_of(found.config)
         assert all(a.dtype == np.float32 for a in arrays.values())
         assert found.tokenizer.vocab_size == found.config.vocab_size
         return "accepted"

@@ -11,8 +11,8 @@ from model import Transformer, TransformerConfig
 from model.command import Parser
 from model.convert import families
 from model.convert.families import FormatError
+from model.convert.model_file import shapes_of
 from model.settings import Settings
-from model.transformer import parameter_shapes
 from tests.kit import ROOT, WiderConfig, arrays, model_of, refusal
 
 REFERENCE = arrays(ROOT / "tests" / "reference" / "hugging_face.npz")
@@ -107,7 +107,7 @@ def test_a_model_is_one_of_its_class_and_its_settings_come_back(options, family)
     said = families.settings(config, family) | {"model_type": family.model_type}
     back, found = families.configuration("config.json", json.loads(json.dumps(said)))
     assert found is family
-    assert dict(parameter_shapes(back)) == dict(parameter_shapes(whole.config))
+    assert shapes_of(back) == shapes_of(whole.config)
     assert families.settings(back, family) == families.settings(config, family)
 
 
