@@ -66,8 +66,9 @@ def test_long_training_takes_no_more_memory(said):
     assert said[2].startswith("farthest from the second")
 
 
-FUZZED = ["tokenizer", "data", "flags", "nanogpt"] + (
-    ["folder"] if importlib.util.find_spec("safetensors") else [])
+FUZZED = ["tokenizer", "data", "flags", *(
+    target for target, library in (("nanogpt", "torch"), ("folder", "safetensors"))
+    if importlib.util.find_spec(library))]
 
 
 @reliability("fuzz", "--plain", "--count", "1000", "--target", *FUZZED)

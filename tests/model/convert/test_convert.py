@@ -111,6 +111,7 @@ def test_a_model_of_other_parts_is_described():
         assert words in said
 
 
+@pytest.mark.needs("interop")
 @pytest.mark.parametrize("target", [".", "../link"])
 def test_a_file_is_known_by_its_first_bytes_and_a_folder_filled(here, monkeypatch, capsys, target):
     for path in NANOGPT.parent.iterdir():

@@ -49,7 +49,8 @@ def sound(path, reader):
 
 
 @pytest.mark.needs("convert", "gguf")
-@pytest.mark.parametrize("reader", [checkpoint, gguf, nanogpt, safetensors])
+@pytest.mark.parametrize("reader", [checkpoint, gguf, safetensors, pytest.param(
+    nanogpt, marks=pytest.mark.needs("interop"))])
 def test_a_file_that_is_cut_is_refused_and_one_that_is_changed_is_refused_or_read(tmp_path, reader):
     path, draw = tmp_path / "model", random.Random(0)
     sound(path, reader)
