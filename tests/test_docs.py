@@ -19,8 +19,8 @@ from tests.test_house import CHAPTERS, ROOMS
 
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
-COMMANDS = ("train.py model.sample model.look model.count model.convert model.reverse model.walk "
-            "tests.benchmarks tests.reliability tests.browser").split()
+COMMANDS = ("train.py model.sample model.look model.count model.convert model.reverse model.same "
+            "model.walk tests.benchmarks tests.reliability tests.browser").split()
 SOURCES = [path for folder in ("minigrad", "model", "data", "tests")
            for path in (ROOT / folder).rglob("*.py") if path != pathlib.Path(__file__)]
 of_each_page = pytest.mark.parametrize("page", PAGES)

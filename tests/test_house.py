@@ -20,7 +20,8 @@ ROOMS = {"minigrad.watch": "", "model.live": "model.kv_cache model.look model.sc
          "model.fine_tuning": "", "model.count": "minigrad.watch", "model.convert": "model.count",
          "model.look": "minigrad.watch model.reverse model.score", "model.interactive": "",
          "model.ranks": "", "model.score": "", "model.ensemble": "model.score", "data.sources": "",
-         "model.reverse": "model.count model.variants", "model.replay": "minigrad.watch"}
+         "model.reverse": "model.count model.variants", "model.replay": "minigrad.watch",
+         "model.same": "minigrad.watch"}
 # In the book, a file imports only from its own row and the rows below it.
 ROWS = ["train model.sample", "model.report", "model.run", "model.settings",
         "model", "model.causality", "model.generation model.scoring",
@@ -147,7 +148,7 @@ def test_every_folder_says_in_its_first_line_what_it_is_for():
 
 
 def test_nothing_but_numpy_numba_and_tqdm_is_needed():
-    allowed = ({"numpy", "numba", "llvmlite", "tqdm", "minigrad", "model", "data"}
+    allowed = ({"numpy", "numba", "llvmlite", "tqdm", "minigrad", "model", "data", "train"}
                | sys.stdlib_module_names)
     for name, path in FILES.items():
         for target in imports_when_loaded(path):

@@ -1,4 +1,4 @@
-"""What reference/short_run.json publishes comes out here too, whatever computes it.
+"""What model/same/published.json has comes out here too, whatever computes it.
 
 A change that is meant to give other results publishes them anew:
 
@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from minigrad.kernels.compiler import processor
+from model.same.__main__ import in_float64
+from model.same.runs import FILE, digest, float32_run, masks, short_run
 from model.settings import RECIPES
 from tests import plain
-from tests.reference.make_short_run import FILE, digest, float32_run, masks, short_run
 
 PUBLISHED = json.loads(FILE.read_text(encoding="utf-8"))
 
@@ -33,12 +34,7 @@ def test_dropout_keeps_what_is_published(every_kernel, threads, dtype):
 
 
 def test_a_run_draws_and_computes_what_is_published(every_kernel):
-    run = short_run()
-    for drawn in ("weights", "batches", "masks", "sample"):
-        assert run[drawn] == PUBLISHED[drawn], f"{drawn} are drawn otherwise than published"
-    # Other kernels and processors differ by some 1e-12 at most; see `margin`.
-    assert np.allclose(run["losses"], PUBLISHED["losses"], rtol=0, atol=1e-10)
-    assert run["run"] == PUBLISHED["run"]
+    assert in_float64(short_run(), PUBLISHED) is None
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT or not processor.fuses(),
@@ -47,4 +43,4 @@ def test_a_run_draws_and_computes_what_is_published(every_kernel):
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_run_in_float32_has_every_bit_that_is_published(recipe, threads):
     numba.set_num_threads(threads)
-    assert list(float32_run(recipe)) == PUBLISHED["float32"][recipe]
+    assert float32_run(recipe)[0] == PUBLISHED["float32"][recipe]

@@ -1,118 +1,13 @@
-"""Write short_run.json: what a short run draws and computes, to compare other machines with.
+"""Write model/same/published.json anew, after a change that is meant to give other results:
 
     python -m tests.reference.make_short_run
-
-The run is in float64, with dropout, on the beginning of the built-in text.  What it draws is the
-same everywhere.  What it computes is rounded for its digest, because exponentials come from the C
-library, and sums from NumPy where Numba does not compile.  The two runs in float32, of train.py's
-recipes, have digests of all bits: there, compiled kernels take nothing from the C library, and add
-in a fixed order.  In the file:
-
-    weights     sha256 of the initial weights, as float32: of the normal distribution, one number in
-                4,000 comes from the C library's log1p, which may differ in float64's last digit
-    batches     sha256 of what is read in every step
-    masks       sha256 of what dropout keeps of activations and of attention weights
-    sample      a text drawn where all characters are equally likely
-    losses      of every step, nats a character
-    run         sha256 of the losses and of the weights after the last step, rounded
-    margin      the least change of one of those that would round it otherwise
-    float32     for each recipe the last loss, and sha256 of all bits of the losses and weights,
-                from compiled kernels on a processor that rounds a product and a sum once
 """
-import hashlib
 import json
-import pathlib
 
-import numpy as np
-
-import data
-import minigrad as mg
-import train
-from minigrad.random import generator
-from model import CharTokenizer, Transformer, TransformerConfig, generate
-from model.run import State, decayed_and_other
-from model.settings import RECIPES, Settings
-from tests.kit import run_of
-
-FILE = pathlib.Path(__file__).with_name("short_run.json")
-SEED, STEPS, BATCH = 1337, 30, 4
-SIZE = dict(block_size=32, n_layer=2, n_head=2, n_embd=32, dropout=0.1)
-DECIMALS = dict(losses=7, weights=4)
-SMALL = dict(n_layer=2, n_head=2, n_embd=64, block_size=64, batch_size=12, dropout=0.1,
-             max_iters=20, warmup_iters=5, seed=SEED)
-
-
-def short_run() -> dict:
-    """Compute what is published of the run in float64."""
-    text = data.read_text("lantern")[:20_000]
-    tokenizer = CharTokenizer(text)
-    ids = tokenizer.encode(text)
-    model = Transformer(TransformerConfig(tokenizer.vocab_size, **SIZE), SEED, np.float64)
-    optimizer = mg.AdamW(decayed_and_other(model), lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1)
-    state = State(SEED)
-    initial = digest("<f4", *model.state_dict().values())
-    read, losses = [], []
-    for _ in range(STEPS):
-        x, y = data.random_batch(ids, BATCH, model.config.block_size, state.batches)
-        loss = mg.cross_entropy(model(x, rng=state.dropout), y)
-        loss.backward()
-        mg.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        read.append(x)
-        losses.append(loss.item())
-    run, margin = rounded_digest((losses, DECIMALS["losses"]),
-                                 *[(p.data, DECIMALS["weights"]) for p in model.parameters()])
-    return dict(weights=initial, batches=digest("<i8", *read), masks=digest("u1", *masks()),
-                sample=sample(), losses=losses, run=run, margin=margin)
-
-
-def float32_run(recipe: str) -> tuple[float, str]:
-    """Train a small model by a recipe; return the last loss, and a digest of all bits."""
-    text, s = data.Text(data.read_text("lantern")[:20_000]), Settings(**RECIPES[recipe] | SMALL)
-    text.train = text.tokenizer.encode(text.characters)     # all of it
-    run = run_of(s, text)
-    losses = [step.loss for step in train.steps(run)]
-    return losses[-1], digest("<f4", np.array(losses), *run.model.state_dict().values())
-
-
-def masks(dtype: type = np.float64) -> list[np.ndarray]:
-    """Return what dropout keeps of arrays that are large enough for several threads."""
-    rng = generator(SEED, "dropout")
-    kept = [mg.dropout(np.ones((50, 1000), dtype), p, rng).data > 0 for p in (0.1, 0.5, 0.9)]
-    B, H, T, D = 4, 4, 60, 8
-    even = np.zeros((B, H, T, D), dtype)        # all scores 0, all weights the same
-    one_hot = np.broadcast_to(np.eye(T, dtype=dtype), (B, H, T, T))         # shows the weights
-    weights = mg.scaled_dot_product_attention(even, even, one_hot, dropout_p=0.1, rng=rng)
-    return [*kept, weights.data > 0]
-
-
-def sample() -> str:
-    """Return characters drawn from 64 that all have the same probability."""
-    tokenizer = CharTokenizer("".join(map(chr, range(ord("0"), ord("0") + 64))))
-    model = Transformer(TransformerConfig(64, **SIZE))
-    for p in model.parameters():
-        p.data[...] = 0
-    return generate(model, tokenizer, "0", 80, seed=SEED)
-
-
-def digest(dtype: str, *arrays: np.ndarray) -> str:
-    """Return the sha256 of the numbers of arrays, as a type with a fixed order of bytes."""
-    return hashlib.sha256(b"".join(a.astype(dtype).tobytes() for a in arrays)).hexdigest()
-
-
-def rounded_digest(*parts: tuple) -> tuple[str, float]:
-    """Return the digest of (numbers, decimals), rounded to decimals; and the least change of a
-    number that would round it otherwise."""
-    whole, margin = [], np.inf
-    for numbers, decimals in parts:
-        scaled = np.asarray(numbers) * 10.0**decimals
-        whole.append(np.rint(scaled))
-        margin = min(margin, (0.5 - abs(scaled - whole[-1])).min() / 10.0**decimals)
-    return digest("<i8", *whole), float(margin)
-
+from model.same.runs import FILE, float32_run, short_run
+from model.settings import RECIPES
 
 if __name__ == "__main__":
-    in_float32 = {recipe: float32_run(recipe) for recipe in RECIPES}
+    in_float32 = {recipe: float32_run(recipe)[0] for recipe in RECIPES}
     FILE.write_text(json.dumps(short_run() | {"float32": in_float32}, indent=1) + "\n",
                     encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Whether this machine computes the bits that are published."""

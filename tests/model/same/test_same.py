@@ -1,0 +1,88 @@
+"""The command says whether bits are those published; if not, what differs first, and what to do."""
+import json
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import formulas
+from minigrad.kernels.compiler import processor
+from model.same import __main__ as same
+from model.same.runs import FILE
+from tests.kit import compiled_only, refused
+
+PUBLISHED = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def answer(capsys):
+    """The exit status of the command, and what it prints."""
+    with pytest.raises(SystemExit) as caught:
+        same.main([])
+    return caught.value.code, capsys.readouterr().out
+
+
+@pytest.fixture
+def as_published(monkeypatch):
+    """Take for published what this processor computes, as it may round a product and its sum."""
+    if not processor.fuses():
+        published = PUBLISHED | {"float32": {r: same.float32_run(r)[0] for r in same.RECIPES}}
+        monkeypatch.setattr(json, "loads", lambda text: published)
+
+
+@compiled_only
+def test_main_answers_in_one_line_that_all_bits_are_published(as_published, capsys):
+    status, said = answer(capsys)
+    assert status == 0 and said.startswith("all bits are those published (")
+    assert said.count("\n") == 1 and f"NumPy {np.__version__}, Numba " in said
+
+
+@compiled_only
+@pytest.mark.parametrize("formula, array, where", [
+    ("norm", lambda args, result: result[0], "rms_norm of step 1"),
+    ("attention", lambda args, result: result[0], "self_attention of step 1"),
+    ("attention_vjp", lambda args, result: result[0], "the gradient of self_attention of step 1"),
+    ("adamw", lambda args, result: args[0][0], "the update of the weights of step 1")])
+def test_main_names_what_has_another_bit_first(as_published, capsys, monkeypatch, formula, array,
+                                               where):
+    right = getattr(formulas, formula)
+
+    def wrong(*args, **settings):
+        result = right(*args, **settings)
+        first = array(args, result).flat
+        first[0] = np.nextafter(first[0], np.float32(np.inf))
+        return result
+    monkeypatch.setattr(formulas, formula, wrong)
+    status, said = answer(capsys)
+    assert status == 1 and said.count("\n") == 1
+    assert said.startswith(f"not the published bits: --recipe modern in float32 with --threads 1, "
+                           f"first in {where}; ")
+    assert "report this line" in said
+
+
+@pytest.mark.parametrize("change, said", [
+    ({}, None), ({"sample": "0"}, "sample: drawn otherwise"), ({"batches": ""}, "batches: drawn"),
+    ({"losses": [loss + 3e-9 for loss in PUBLISHED["losses"]]}, "losses are up to 3e-09 nats away"),
+    ({"losses": [np.nan, *PUBLISHED["losses"][1:]]}, "losses are up to nan nats away"),
+    ({"run": "0"}, "losses are up to 0 nats away, and weights round otherwise")])
+def test_in_float64_says_what_differs(change, said):
+    found = same.in_float64(PUBLISHED | change, PUBLISHED)
+    assert found is None if said is None else said in found
+
+
+@pytest.mark.parametrize("compiled, fuses, said", [
+    (False, True, "install Numba"), (True, False, "take one with FMA or NEON"),
+    (True, True, "report this line")])
+def test_advice_fits_what_computes(monkeypatch, compiled, fuses, said):
+    monkeypatch.setattr(mg, "COMPILED", compiled)
+    monkeypatch.setattr(processor, "fuses", lambda: fuses)
+    assert said in same.advice()
+
+
+def test_in_float32_says_where_bits_differ_that_leave_no_mark():
+    run = PUBLISHED["float32"]["modern"]
+    assert same.in_float32(run, run | {"bits": ""}, []) == (
+        "in bits that leave no mark; all losses are equal")
+
+
+def test_main_refuses_what_it_does_not_take(capsys):
+    assert "there is no flag --minutes" in refused(capsys, "--minutes", "1", main=same.main)
