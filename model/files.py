@@ -31,6 +31,7 @@ except ImportError:         # Windows
 LOCK = ".lock"
 SEAL = 64           # bytes
 CHUNK = 1 << 20     # bytes read at a time
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.5, 0.75)       # seconds between attempts to rename a file
 
 
 @contextlib.contextmanager
@@ -47,16 +48,52 @@ def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
         with open(aside, "w+b") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
-        if before is not None and path.exists():
-            os.replace(path, before)
-        os.replace(aside, path)
+            _to_disk(file.fileno())
+        kept = before is not None and path.exists()
+        if kept:
+            rename(path, before)
+        try:
+            rename(aside, path)
+        except BaseException:
+            if kept:
+                rename(before, path)
+            raise
         _sync(path.parent)
     except BaseException as error:
         aside.unlink(missing_ok=True)
         if isinstance(error, OSError):
             error.filename = str(path)      # the name that the user knows
         raise
+
+
+def rename(path: str | os.PathLike, target: str | os.PathLike) -> None:
+    """Rename a file or folder; a file with the new name is replaced.
+
+    Windows refuses that while another program has the file open.  A virus scanner has it for some
+    milliseconds, so this tries again for two seconds.
+    """
+    for pause in PAUSES:
+        try:
+            return os.replace(path, target)
+        except PermissionError as error:
+            if not is_in_use(error):
+                raise
+        time.sleep(pause)
+    os.replace(path, target)
+
+
+def is_in_use(error: OSError) -> bool:
+    """Whether Windows refused a file because another program has it open."""
+    return getattr(error, "winerror", None) in (5, 32, 33)
+
+
+def _to_disk(number):
+    """Wait until an open file is on the disk, on macOS not only in the disk's cache."""
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        with contextlib.suppress(OSError):      # some file systems have only the other
+            fcntl.fcntl(number, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(number)
 
 
 def _sync(folder):

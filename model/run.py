@@ -24,7 +24,7 @@ from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, Checkpo
                               checked_arrays, load_checkpoint, load_last, restore_optimizer,
                               save_checkpoint)
 from model.command import command_line, scaled
-from model.files import claimed, replacing
+from model.files import claimed, is_in_use, rename, replacing
 from model.processes import Batch, Ranks
 from model.scoring import evaluate
 from model.settings import Settings
@@ -193,8 +193,15 @@ class Log:
         # Rewrite the whole file: a line added in place could be cut in the middle.
         lines = [["" if x is None else format(x, how)
                   for x, how in zip([*row, 0], self.columns.values())] for row in self.rows]
-        with replacing(self.path) as file:
-            file.writelines(f"{','.join(line)}\r\n".encode() for line in (self.columns, *lines))
+        try:
+            with replacing(self.path) as file:
+                file.writelines(f"{','.join(line)}\r\n".encode()
+                                for line in (self.columns, *lines))
+        except PermissionError as error:
+            if not is_in_use(error):
+                raise
+            print(f"warning: another program has {self.path} open, so it could not be written; "
+                  "close it there, and the next evaluation writes all lines", file=sys.stderr)
 
 
 def read_log(path: pathlib.Path) -> tuple[list[list[float | None]], str]:
@@ -242,7 +249,7 @@ class Folder(contextlib.ExitStack):
                            if not (folder := self / f"earlier.{n}").exists())
             earlier.mkdir()
             for file in files:
-                os.replace(file, earlier / file.name)
+                rename(file, earlier / file.name)
             print(f"{self} held an earlier run, which is now in {earlier}")
             folders = [*self.path.glob("earlier.*")]
             taken = sum(file.stat().st_size for folder in folders for file in folder.rglob("*"))
@@ -264,7 +271,7 @@ class Folder(contextlib.ExitStack):
         if warning:
             print(f"warning     {warning}, at step {resumed.training['state']['iteration']:,}")
             if (self / LAST).exists() and not only_look:    # or it would become previous.npz
-                os.replace(self / LAST, self / DAMAGED)
+                rename(self / LAST, self / DAMAGED)
         return resumed
 
     def kept(self) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 import minigrad as mg
 import train
-from model import Transformer, TransformerConfig
+from model import Transformer, TransformerConfig, files
 from model.command import flag
 from model.processes import Ranks
 from model.run import Run, optimizer_of
@@ -109,6 +109,26 @@ def written(path, content):
     """Write bytes, or text as UTF-8; returns the path."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
+
+
+@contextlib.contextmanager
+def open_elsewhere(monkeypatch, names, attempts, winerror=5):
+    """Refuse so many attempts to rename a file to each of these names, as Windows does while
+    another program has it open; a list gets those that are refused.  No attempt waits."""
+    rename, refused = os.replace, []
+
+    def replace(path, target):
+        name = pathlib.Path(target).name
+        if name in names and refused.count(name) < attempts:
+            refused.append(name)
+            error = PermissionError(13, "Access is denied", str(path))
+            error.winerror = winerror
+            raise error
+        rename(path, target)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        patch.setattr(files, "PAUSES", (0,) * len(files.PAUSES))
+        yield refused
 
 
 def sealed(content):

@@ -32,7 +32,7 @@ from model.command import (AtOnce, Parser, announced_if_slow, answering, command
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors
 from model.convert.model_file import FormatError, ModelFile, shapes_of
 from model.count.memory import check_fits
-from model.files import remove_if_left
+from model.files import remove_if_left, rename
 
 # The format of a file, by how its name ends or else by its first bytes; of a folder, by its files.
 ENDINGS = {".npz": checkpoint, ".safetensors": safetensors, ".gguf": gguf, ".pt": nanogpt,
@@ -156,10 +156,10 @@ def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
         check_free(target)              # something may have come meanwhile
         if target.is_dir():             # it stays: it may be the current folder, a link or a disk
             for path in sorted(part.iterdir()):
-                os.rename(path, target / path.name)
+                rename(path, target / path.name)
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(part, target)
+            rename(part, target)
     except OSError as error:
         if error.filename and str(scratch) in str(error.filename):
             error.filename = str(target)        # the name that the user knows

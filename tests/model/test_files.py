@@ -5,6 +5,7 @@ import io
 import os
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tests.kit import ROOT, memory, refusal, sealed, written
+from tests.kit import ROOT, memory, open_elsewhere, refusal, sealed, written
 from model import files
 from model.files import claimed, read_arrays, replacing, write_arrays
 
@@ -71,6 +72,64 @@ def test_a_folder_need_not_be_synchronised_where_the_system_cannot(tmp_path, mon
     with replacing(tmp_path / "file") as file:
         file.write(b"one")
     assert (tmp_path / "file").read_bytes() == b"one"
+
+
+@pytest.mark.parametrize("winerror", [5, 32, 33])
+def test_replacing_waits_up_to_two_seconds_for_a_program_that_has_the_file_open(
+        tmp_path, monkeypatch, winerror):
+    path = tmp_path / "a.txt"
+    for attempts in (1, len(files.PAUSES)):
+        with open_elsewhere(monkeypatch, ["a.txt"], attempts, winerror) as refused:
+            with replacing(path) as file:
+                file.write(b"new %d" % attempts)
+        assert len(refused) == attempts and path.read_bytes() == b"new %d" % attempts
+    assert sum(files.PAUSES) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("winerror, attempts", [(5, 7), (None, 1), (3, 1)])
+@pytest.mark.parametrize("before", [None, "before.txt"])
+def test_replacing_leaves_the_old_file_if_its_name_is_refused_for_good(
+        tmp_path, monkeypatch, before, winerror, attempts):
+    path, rename, tried = written(tmp_path / "a.txt", "old"), os.replace, []
+    error = PermissionError(13, "Access is denied")
+    error.winerror = winerror
+
+    def replace(source, target):
+        if source.name.endswith(".part"):
+            tried.append(source)
+            raise error
+        rename(source, target)
+    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(files, "PAUSES", (0,) * len(files.PAUSES))
+    with pytest.raises(PermissionError) as caught:
+        with replacing(path, before and tmp_path / before) as file:
+            file.write(b"new")
+    assert caught.value.filename == str(path) and len(tried) == attempts
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_every_file_of_the_project_is_renamed_by_rename():
+    for folder in ("minigrad", "model", "data"):
+        for source in (ROOT / folder).rglob("*.py"):
+            calls = re.findall(r"\bos\.(?:replace|rename)\b", source.read_text(encoding="utf-8"))
+            assert not calls or source == pathlib.Path(files.__file__), source
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no fcntl")
+@pytest.mark.parametrize("refused", [False, True])
+def test_replacing_waits_for_the_disk_itself_on_macos(tmp_path, monkeypatch, refused):
+    calls, sync = [], os.fsync
+
+    def fcntl(number, what):
+        calls.append(what)
+        if refused:
+            raise OSError(errno.ENOTSUP, "Operation not supported")
+    monkeypatch.setattr(files.fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(files.fcntl, "fcntl", fcntl)
+    monkeypatch.setattr(os, "fsync", lambda number: (calls.append("fsync"), sync(number)))
+    with replacing(tmp_path / "file") as file:
+        file.write(b"one")
+    assert calls == [51, "fsync", "fsync"] if refused else calls == [51, "fsync"]
 
 
 # Arrays in a sealed file

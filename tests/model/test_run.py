@@ -25,8 +25,8 @@ from model.report import stopped
 from model.run import Folder, Log, State, decayed_and_other, optimizer_of, read_log
 from model.settings import Settings
 from model.transformer import loss_of
-from tests.kit import (TINY, arrays, losses, refusal, refused, rows, run, run_of, same_arrays,
-                       written)
+from tests.kit import (TINY, arrays, losses, open_elsewhere, refusal, refused, rows, run, run_of,
+                       same_arrays, written)
 
 
 def resume(out_dir, *flags):
@@ -270,6 +270,29 @@ def test_a_log_is_read_as_it_was_written_and_whole_whenever_it_is_read(tmp_path,
     whole = path.read_bytes()
     assert Log(path, start=10).rows == LINES and path.read_bytes() == whole
     assert Log(path, start=9).rows == LINES[:1]
+
+
+def test_a_log_that_is_open_elsewhere_costs_a_warning_and_its_lines_are_written_later(
+        tmp_path, monkeypatch, capsys):
+    log = log_of(tmp_path / "log.csv", LINES[:1])
+    with open_elsewhere(monkeypatch, ["log.csv"], 99):
+        log.write(*LINES[1])
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: another program has {log.path} open")
+    assert said.count("\n") == 1
+    assert read_log(log.path) == (LINES[:1], "")
+    log.write(*LINES[1])
+    assert read_log(log.path) == ([*LINES, LINES[1]], "")
+
+
+def test_a_run_goes_on_while_other_programs_have_its_files_open(small_text, tmp_path, monkeypatch,
+                                                                capsys):
+    with open_elsewhere(monkeypatch, ["log.csv"], 10**6), open_elsewhere(
+            monkeypatch, ["ckpt.npz", "last.npz", "previous.npz"], 4):
+        run(small_text, tmp_path / "out", "--max_iters", "20")
+    said = capsys.readouterr()
+    assert said.err.count("warning: another program has") == 4 and "step     20" in said.out
+    assert {*os.listdir(tmp_path / "out")} >= {"ckpt.npz", "last.npz", "previous.npz"}
 
 
 @pytest.mark.parametrize("lines, kept", [
