@@ -1,11 +1,16 @@
 """README and docs: their commands parse, their snippets run, and what they name exists."""
 import configparser
+import contextlib
 import dataclasses
 import functools
 import importlib
+import itertools
+import os
 import pathlib
 import re
 import shlex
+import shutil
+import subprocess
 
 import pytest
 
@@ -14,13 +19,20 @@ from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig
 from model.command import Parser, problems
 from model.checkpoint import save_checkpoint
-from tests.kit import ROOT, python, refusal
+from tests.kit import ROOT, python, refusal, written
 from tests.test_house import CHAPTERS, ROOMS
 
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 COMMANDS = ("train.py model.sample model.look model.count model.convert model.reverse model.same "
             "model.walk tests.benchmarks tests.reliability tests.browser").split()
+# What a shell takes for something else than itself: outside of double quotes, and inside.
+SPECIAL = {"bash": ("&|;<>(){}$`'*?[]!\\", "$`!\\"), "zsh": ("&|;<>(){}$`'*?[]!^\\", "$`!\\"),
+           "cmd": ("&|<>()%'*?^", "%"), "PowerShell": ("&|;<>(){}$`'*?,", "$`")}
+# The language of a code block, the shells that it is for, and programs that are there.
+PASTED = {"shell": (SPECIAL, ["python", "git", "cd", "mpiexec"]),
+          "sh": (["bash", "zsh"], ["python", "python3", "."]),
+          "bat": (["cmd", "PowerShell"], ["py", r".venv\Scripts\python"])}
 SOURCES = [path for folder in ("minigrad", "model", "data", "tests")
            for path in (ROOT / folder).rglob("*.py") if path != pathlib.Path(__file__)]
 of_each_page = pytest.mark.parametrize("page", PAGES)
@@ -72,6 +84,88 @@ def test_each_command_line_is_one_that_its_command_takes(page, monkeypatch):
             parse(name, [word for word in words if word != "--help"], monkeypatch)
 
 
+def typed(line, shell):
+    """The words of a line, if this shell takes each of them as it stands."""
+    outside, inside = SPECIAL[shell]
+    pieces = line.split('"')
+    assert len(pieces) % 2, f"{shell} waits for the end of a quote: {line}"
+    wrong = [c for n, piece in enumerate(pieces) for c in piece if c in (outside, inside)[n % 2]]
+    words = re.findall(r'(?:"[^"]*"|[^"\s])+', line)
+    wrong += [word for word in words if word[0] in "#~@="]
+    assert not wrong, f"{shell} takes {wrong} for something else: {line}"
+    return [word.replace('"', "") for word in words]
+
+
+def pasted(language, text):
+    """The lines of a page's blocks for some shells."""
+    found = [block.splitlines() for kind, block in parts(text)[0] if kind == language]
+    return [line for lines in found for line in lines]
+
+
+@of_each_page
+def test_each_line_of_a_block_can_be_pasted_into_every_shell_that_it_is_for(page):
+    assert {kind for kind, _ in parts(TEXTS[page])[0]} <= {*PASTED, "", "python", "bash"}
+    for language, (shells, programs) in PASTED.items():
+        lines = pasted(language, TEXTS[page])
+        if language == "shell":     # so are commands within a sentence
+            lines += [code for code in parts(TEXTS[page])[1]
+                      if re.match(r"(\w+=\S+ )?(python|mpiexec) ", code)]
+        for line, shell in itertools.product(lines, shells):
+            if language == "sh":
+                line = re.sub(r"^\w+=\S+ ", "", line)
+            assert typed(line, shell)[0] in programs, f"{shell} may have no such program: {line}"
+
+
+@of_each_page
+def test_no_command_stands_in_a_block_that_is_not_for_a_shell_or_has_single_quotes(page):
+    for kind, block in parts(TEXTS[page])[0]:
+        if kind == "":
+            assert not re.search(r"^\$? ?(python|git|cd|mpiexec|pip) ", block, re.M), block
+    assert "'.[" not in TEXTS[page]
+
+
+@pytest.mark.parametrize("line, refused_by", [
+    ("python train.py", ""), ('python -m pip install -e ".[test]"', ""),
+    ("cd minigrad     # a comment", "bash zsh cmd PowerShell"),
+    ("cd a && python b", "bash zsh cmd PowerShell"),
+    ("python -m pip install '.[test]'", "bash zsh cmd PowerShell"),
+    ("python -m pip install .[test]", "bash zsh"), ("python train.py \\", "bash zsh"),
+    ("python a --texts b*", "bash zsh cmd PowerShell"), ('python -c "print(%a%)"', "cmd"),
+    ('python -c "print($a)"', "bash zsh PowerShell"), ('python -c "a!"', "bash zsh"),
+    ('python "a', "bash zsh cmd PowerShell"), ("python -e .[a,b]", "bash zsh PowerShell")])
+def test_typed_refuses_what_a_shell_takes_for_something_else(line, refused_by):
+    for shell in SPECIAL:
+        refused = contextlib.nullcontext()
+        if shell in refused_by:
+            refused = pytest.raises(AssertionError)
+        with refused:
+            typed(line, shell)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="these shells run elsewhere")
+@pytest.mark.parametrize("shell", [["zsh", "-f", "-i"], ["bash", "--norc", "-i"]])
+def test_what_is_pasted_from_the_readme_into_a_shell_runs_as_it_stands(tmp_path, shell):
+    if not shutil.which(shell[0]):
+        pytest.skip(f"{shell[0]} is not installed")
+    (tmp_path / "minigrad/.venv/bin").mkdir(parents=True)
+    written(tmp_path / "minigrad/.venv/bin/activate", "")
+    (tmp_path / "bin").mkdir()
+    for name in ("python", "python3", "git", "mpiexec"):
+        stub = written(tmp_path / "bin" / name, '#!/bin/sh\n{ printf %s "${0##*/}"; '
+                       'printf "\\t%s" "$@"; echo; } >> "$LOG"\n')
+        stub.chmod(0o755)
+    lines = pasted("shell", TEXTS["README.md"]) + pasted("sh", TEXTS["README.md"])
+    done = subprocess.run([shutil.which(shell[0]), *shell[1:]], input="\n".join(lines) + "\n",
+                          cwd=tmp_path, env={"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path),
+                                             "LOG": str(tmp_path / "log")},
+                          capture_output=True, text=True, encoding="utf-8", timeout=60)
+    expected = [typed(line, shell[0]) for line in lines]
+    ran = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+    assert [line.split("\t") for line in ran] == [
+        words for words in expected if words[0] not in ("cd", ".")]
+    assert not re.search("not found|no such|no matches|too many|error", done.stderr, re.I)
+
+
 def test_each_flag_that_stands_alone_is_one_of_a_command(monkeypatch, capsys):
     for name in COMMANDS:
         refusal(SystemExit, parse, name, ["--help"], monkeypatch)
@@ -89,7 +183,8 @@ def test_the_extras_of_setup_cfg_are_those_that_the_pages_name():
 
 
 def test_each_python_snippet_runs(tmp_path):
-    snippets = [code for text in TEXTS.values() for language, code in parts(text)[0] if language]
+    snippets = [code for text in TEXTS.values() for language, code in parts(text)[0]
+                if language == "python"]
     tokenizer = CharTokenizer(" :AMR")
     (tmp_path / "out").mkdir()
     save_checkpoint(tmp_path / "out/ckpt.npz",
@@ -104,7 +199,7 @@ def test_each_file_that_is_named_exists(page):
     path = re.compile(r"[\w/]+\.(py|md)|(minigrad|model|data|docs|tests)/[\w./]*")
     for name in filter(path.fullmatch, parts(TEXTS[page])[1]):
         assert (ROOT / name).exists(), name
-    for name in re.findall(r"\]\(([^)#]+)", TEXTS[page]):
+    for name in re.findall(r"\]\((?!https:)([^)#]+)", TEXTS[page]):
         assert (PAGES[page].parent / name).exists(), name
 
 

@@ -23,7 +23,7 @@ WIDTH = 100
 FASTER = "{:.2f} x as fast"
 PLOTS = {"svg.fonttype": "none", "svg.hashsalt": "board", "font.size": 10,
          "axes.spines.top": False, "axes.spines.right": False}
-NO_PLOT = "No plot, because matplotlib is not installed: python -m pip install -e '.[board]'"
+NO_PLOT = 'No plot, because matplotlib is not installed: python -m pip install -e ".[board]"'
 
 
 class Report:

@@ -19,7 +19,7 @@ and give the program damaged files, and random input:
 
 Other flags of writes, kills, ranks and soak go to train.py, as --n_layer 2 would.
 The status is 1 if anything is not as it should be.  `writes` needs os.fork, which Windows has not,
-`soak` Linux's /proc, and `fuzz`, unless --plain, an extra:  pip install -e '.[fuzz]'
+`soak` Linux's /proc, and `fuzz`, unless --plain, an extra:  pip install -e ".[fuzz]"
 """
 import argparse
 import importlib

@@ -1,6 +1,6 @@
 """Give the program random input, and mutate what reaches new code.
 
-The guidance is by atheris, an extra:  pip install -e '.[fuzz]'.  With --plain, the same seeds are
+The guidance is by atheris, an extra:  pip install -e ".[fuzz]".  With --plain, the same seeds are
 changed at random, as in the test suite.
 """
 import argparse
@@ -37,8 +37,8 @@ FLAGS = {"target": (tuple(TARGETS), list(TARGETS), "what is fuzzed"),
 def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
     """Return whether every input of every target had a plain answer."""
     if not options.plain and not importlib.util.find_spec("atheris"):
-        sys.exit("tests.reliability: atheris is not there; pip install -e '.[fuzz]', or give "
-                 "--plain")
+        sys.exit('tests.reliability: atheris is not there; python -m pip install -e ".[fuzz]", or '
+                 "give --plain")
     return all([(plain if options.plain else guided)(name, options.count, options.inputs, folder)
                 for name in options.target])
 

@@ -25,7 +25,7 @@ FLAGS = runs.FLAGS | {"steps": (whole, 200, "of a run")}
 def run(options: argparse.Namespace, folder: pathlib.Path) -> bool:
     """Return whether every run that was killed ended as the one that was left alone."""
     if not MPIEXEC:
-        sys.exit("there is no mpiexec; install one with pip install -e '.[mpi]'")
+        sys.exit('there is no mpiexec; install one with python -m pip install -e ".[mpi]"')
     ranks_of_all = random.Random(options.moments).choice(SIZES)
 
     def start(out_dir: pathlib.Path, flags: list[str]) -> subprocess.Popen:
