@@ -132,8 +132,10 @@ def _decode(raw, file):
     if likely is None and b"\0" in raw:
         raise TextError(f'"{file}" is not a text (it holds NUL bytes); give a UTF-8 text file '
                         "without them")
-    raise TextError(f'"{file}" is not UTF-8: {why}; convert it, for example with '
-                    f'iconv -f {likely or "LATIN1"} -t UTF-8 "{file}" > utf8.txt')
+    convert = f'for example with iconv -f {likely or "CP1252"} -t UTF-8 "{file}" > utf8.txt'
+    if sys.platform == "win32":
+        convert = "open it in Notepad, take Save as, and choose the encoding UTF-8"
+    raise TextError(f'"{file}" is not UTF-8: {why}; convert it: {convert}')
 
 
 def _likely_encoding(raw):

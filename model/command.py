@@ -86,11 +86,6 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
             signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
         sys.stdout.flush()
-    except BrokenPipeError:
-        _flush_or_discard_output()
-        if kept:
-            print(f"\nnobody reads the output any more; {kept()}", file=sys.stderr)
-        sys.exit(unread)
     except SystemExit:
         _flush_or_discard_output()
         raise
@@ -105,6 +100,11 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
         message = (f"there is not enough memory ({error}); take a smaller model, batch or text, or "
                    "end other programs")
     except OSError as error:
+        if _is_of_closed_pipe(error):
+            _flush_or_discard_output()
+            if kept:
+                print(f"\nnobody reads the output any more; {kept()}", file=sys.stderr)
+            sys.exit(unread)
         message = f"cannot use {error.filename or 'standard output'}: {error.strerror or error}"
         if error.errno in NO_RIGHT:
             message += "; first get the right to write there"
@@ -113,6 +113,12 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
     else:
         return
     sys.exit(f"{command}: {in_a_line(message)}")
+
+
+def _is_of_closed_pipe(error):
+    """Whether nobody reads the output any more."""
+    on_windows = sys.platform == "win32" and error.errno == errno.EINVAL and not error.filename
+    return isinstance(error, BrokenPipeError) or on_windows
 
 
 def _flush_or_discard_output():
@@ -124,11 +130,15 @@ def _flush_or_discard_output():
 
 
 def _prepare_output():
-    """Let programs print if the terminal lacks a character, or if an output is closed."""
+    """Let programs print if the terminal lacks a character, or if an output is closed.  A file or a
+    pipe gets UTF-8, which `read_text` reads; Windows has another encoding for them."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
     sys.stdout.reconfigure(errors="replace")
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.isatty():
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)
 
 
 @contextlib.contextmanager

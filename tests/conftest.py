@@ -66,7 +66,7 @@ def meanwhile(request, small_text):
     """Let another process compile the kernels that later tests need, and then run, one after
     another, the processes that tests are marked with.  In their words, SMALL_TEXT stands for that
     file, and FOLDER for its folder."""
-    running, environment = [], dict(os.environ)     # which tests change
+    running, environment = [], os.environ | {"PYTHONUTF8": "1"}     # which tests change
     paths = {"SMALL_TEXT": str(small_text), "FOLDER": str(small_text.parent)}
 
     def run(words):

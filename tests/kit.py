@@ -156,8 +156,9 @@ def run_of(s, text, ranks=Ranks(), dtype=np.float32, **how):
 
 
 def python(*words, cwd=ROOT, preexec_fn=None, **environment):
-    """The end of Python with these words, and what it has printed."""
-    return subprocess.run([sys.executable, *words], cwd=cwd, env=os.environ | environment,
+    """The end of Python with these words, and what it has printed, in UTF-8."""
+    return subprocess.run([sys.executable, *words], cwd=cwd,
+                          env=os.environ | {"PYTHONUTF8": "1"} | environment,
                           capture_output=True, text=True, encoding="utf-8", preexec_fn=preexec_fn)
 
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from data import cache_folder
 
 HISTORY_LINES = 1000
+CTRL_D = "\x04"         # is typed on Windows, too, where it ends no input
 
 
 def continue_typed(start: str, check: Callable[[str], object], write: Callable[[str, int], object]
                    ) -> None:
     """Ask for a beginning and `write` its continuation, of the numbers 0, 1, ..., until the input
-    ends (Ctrl-D).  The first one is `start`, unless that is empty.
+    ends (Ctrl-D; on Windows, Ctrl-Z and Enter).  The first one is `start`, unless that is empty.
 
     Ctrl-C ends a continuation, or clears the typed line.  A ValueError is printed; a beginning that
     `check` refuses has no number.
@@ -21,17 +22,20 @@ def continue_typed(start: str, check: Callable[[str], object], write: Callable[[
     numbers = itertools.count()
     if sys.stdin is None:
         raise ValueError("standard input is closed, so no beginning can come from it")
-    if hasattr(sys.stdin, "reconfigure"):       # a wrong byte would cost all lines read with it
-        sys.stdin.reconfigure(errors="surrogateescape")
     asks = sys.stdin.isatty()
+    if hasattr(sys.stdin, "reconfigure"):       # a wrong byte would cost all lines read with it
+        sys.stdin.reconfigure(encoding=None if asks else "utf-8-sig", errors="surrogateescape")
     prompt = "> " if asks and sys.stdout.isatty() else ""
     if asks:
-        print("Type a beginning; Ctrl-C ends its continuation, Ctrl-D leaves.", file=sys.stderr)
+        leaves = "Ctrl-Z and Enter leave" if sys.platform == "win32" else "Ctrl-D leaves"
+        print(f"Type a beginning; Ctrl-C ends its continuation, {leaves}.", file=sys.stderr)
     with history() if asks else contextlib.nullcontext():
         while True:
             try:
                 given, start = start, ""
                 beginning = given or input(prompt)
+                if beginning == CTRL_D:
+                    break
                 check(beginning)
                 write(beginning, next(numbers))
             except ValueError as error:

@@ -70,7 +70,7 @@ MISSING = "is neither a known text (lantern, shakespeare) nor a file; "
     pytest.param("/dev/zero", None, 'cannot read "/dev/zero": it is a device', marks=pytest.mark
                  .skipif(not os.path.exists("/dev/zero"), reason="this system has none")),
     ("t", "ä\n".encode() + b"caf\xe9", '"t" is not UTF-8: byte 0xe9 at position 6 (line 2); convert'
-     ' it, for example with iconv -f LATIN1 -t UTF-8 "t" > utf8.txt'),
+     ' it: for example with iconv -f CP1252 -t UTF-8 "t" > utf8.txt'),
     *[("t", raw, '"t" is not a text (it holds NUL bytes); give a UTF-8 text file without them')
       for raw in (b"\x80\0", b"\0", 3 * b"one text\n" + b"\0", LONG.encode() + b"\0\n",
                   "\u4e00\u4e8c\n".encode("utf-16-le"))],
@@ -80,7 +80,7 @@ MISSING = "is neither a known text (lantern, shakespeare) nor a file; "
     *[("t", "text".encode(name), f"iconv -f {name} -t UTF-8") for name in ("UTF-16", "UTF-32")],
     ("t", "\ufefftext".encode("utf-32-be"), "iconv -f UTF-32 -t UTF-8"),
     ("t", LONG.encode("utf-16-le"), '"t" is not UTF-8: it holds control characters such as NUL, as '
-     'UTF-16LE does; convert it, '),
+     'UTF-16LE does; convert it: '),
     ("t", b"", '"t" is empty; give a file with text in it'), ("t", b"\xef\xbb\xbf", "is empty")],
     ids=lambda value: repr(value)[:20])
 def test_what_is_no_text_is_answered_with_what_would_do(name, raw, says):
@@ -97,6 +97,14 @@ def test_a_file_that_may_not_be_read_is_named_with_the_reason(monkeypatch):
     monkeypatch.setattr(reading, "open", forbidden, raising=False)
     assert refusal(TextError, read_text, "secret.txt") == (
         'cannot read "secret.txt": Permission denied; give the path of a UTF-8 text file')
+
+
+def test_windows_has_no_iconv_so_an_editor_is_named(monkeypatch):
+    monkeypatch.setattr(reading.sys, "platform", "win32")
+    Path("t").write_bytes(b"\x93caf\xe9\x94")
+    assert refusal(TextError, read_text, "t") == (
+        '"t" is not UTF-8: byte 0x93 at position 0 (line 1); open it in Notepad, take Save as, and '
+        "choose the encoding UTF-8")
 
 
 @pytest.mark.parametrize("platform, variable, below", [

@@ -149,6 +149,18 @@ def test_what_goes_wrong_in_a_command_is_answered_in_a_line(error, code, capsys,
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("error, platform, code", [
+    (BrokenPipeError(32, "Broken pipe"), "linux", "0"), (OSError(22, "Invalid"), "win32", "0"),
+    (OSError(22, "Invalid", "x.txt"), "win32", "a: cannot use x.txt: Invalid"),
+    (OSError(22, "Invalid"), "linux", "a: cannot use standard output: Invalid")])
+def test_answering_a_closed_pipe_is_quiet(error, platform, code, monkeypatch):
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(sys, "stdout", Mock(**{"flush.side_effect": error}))
+    monkeypatch.setattr(os, "dup2", Mock())
+    assert refusal(SystemExit, answering("a", unread=0)(id), 0) == code
+    assert os.dup2.called == (code == "0")
+
+
 @pytest.mark.parametrize("slow", [False, True])
 def test_a_line_says_what_is_done_only_if_it_takes_long(slow, monkeypatch, capsys):
     timers = []

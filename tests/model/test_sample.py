@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from model import generate, load_checkpoint, sample, save_checkpoint
+from data.tokenizer import CharTokenizer
+from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
 from model.generation import AT_ONCE
-from tests.kit import ROOT, refusal, written
+from tests.kit import ROOT, python, refusal, written
 
 
 def sampled(capsys, trained, *flags):
@@ -63,6 +64,15 @@ def test_as_many_ids_are_timed_as_characters_where_each_is_one(trained, capsys):
         s = sample.Settings(max_new_tokens=most, num_samples=n)
         ids, characters, _ = sample.write(s, checkpoint, "the", 1)
         assert ids == characters == n * (most - AT_ONCE)
+
+
+def test_a_file_or_pipe_gets_utf_8_where_the_system_has_another_encoding(tmp_path):
+    tokenizer = CharTokenizer("ж‘’\n")
+    save_checkpoint(tmp_path / "ckpt.npz",
+                    Transformer(TransformerConfig(tokenizer.vocab_size, 16, 1, 1, 8)), tokenizer)
+    done = python("-m", "model.sample", "--out_dir", str(tmp_path), "--start", "‘ж’",
+                  PYTHONIOENCODING="cp1252")
+    assert done.returncode == 0 and done.stdout.startswith("‘ж’") and "?" not in done.stdout
 
 
 def test_a_closed_pipe_ends_it_quietly(trained):

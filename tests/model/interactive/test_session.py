@@ -10,6 +10,7 @@ import pytest
 
 from model.convert.tokens import TokenTokenizer
 from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
+from model.interactive.session import continue_typed
 from tests.kit import ROOT, in_a_terminal
 from token_files import byte_level
 
@@ -21,14 +22,14 @@ def command(trained, *flags):
 
 def test_each_line_is_continued_with_the_next_seed_and_a_mistake_costs_no_other_line(trained):
     said = subprocess.run(command(trained, "--max_new_tokens", "20", "--seed", "4"), cwd=ROOT,
-                          input=b"the \nZ\nd\351j\n\nfox", capture_output=True,
-                          env=os.environ | {"PYTHONIOENCODING": "utf-8"})
+                          input="the \nж\n".encode() + b"d\351j\n\nfox\n\4\nno",
+                          capture_output=True, env=os.environ | {"PYTHONIOENCODING": "cp1252"})      # as on Windows
     model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
-    assert said.returncode == 0 and said.stdout.decode() == "".join(
+    assert said.returncode == 0 and said.stdout.decode().replace("\r", "") == "".join(
         generate(model, tokenizer, start, 20, 0.8, seed=seed) + "\n"
         for start, seed in (("the ", 4), ("", 5), ("fox", 6)))
     unknown, no_utf8 = said.stderr.decode().splitlines()[:2]
-    assert unknown.startswith("the character 'Z' (LATIN CAPITAL LETTER Z)")
+    assert unknown.startswith("the character 'ж' (CYRILLIC SMALL LETTER ZHE)")
     assert no_utf8.startswith("the character ")
 
 
@@ -47,6 +48,18 @@ def test_start_comes_first_and_each_has_its_samples(trained, tmp_path, monkeypat
                                             for seed in seeds)
                      for start, seeds in zip(starts, ((1, 2), (3, 4))))
     assert capsys.readouterr().out == f"{first}\n{second}\n"
+
+
+@pytest.mark.parametrize("platform, words", [("linux", "Ctrl-D leaves."),
+                                             ("win32", "Ctrl-Z and Enter leave.")])
+def test_continue_typed_says_how_to_leave(monkeypatch, capsys, tmp_path, platform, words):
+    stdin = io.StringIO("")
+    stdin.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", stdin)
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setenv("MINIGRAD_CACHE", str(tmp_path))
+    continue_typed("", len, print)
+    assert capsys.readouterr().err.endswith(f"continuation, {words}\n")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no pseudo-terminals")
