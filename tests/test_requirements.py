@@ -1,5 +1,6 @@
-"""What setup.cfg requires can be installed on each system, as wheels."""
+"""What setup.cfg requires can be installed on each system, as wheels; which warnings are errors."""
 import configparser
+import warnings
 
 import pytest
 from packaging.requirements import Requirement
@@ -40,3 +41,10 @@ def test_numba_is_the_newest_that_has_a_wheel_there_but_not_0_66(system, newest)
                                          (ARM, "mpich"), (WINDOWS, "impi-rt")])
 def test_the_extra_mpi_has_an_mpi_with_wheels_there(system, mpi):
     assert required("options.extras_require", "mpi", system).keys() == {"mpi4py", mpi}
+
+
+def test_the_false_warnings_of_a_product_are_no_errors_and_others_are():
+    for error in ("divide by zero", "overflow", "invalid value"):
+        warnings.warn(f"{error} encountered in matmul", RuntimeWarning)
+        with pytest.raises(RuntimeWarning):
+            warnings.warn(f"{error} encountered in log", RuntimeWarning)

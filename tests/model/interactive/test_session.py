@@ -23,7 +23,8 @@ def command(trained, *flags):
 def test_each_line_is_continued_with_the_next_seed_and_a_mistake_costs_no_other_line(trained):
     said = subprocess.run(command(trained, "--max_new_tokens", "20", "--seed", "4"), cwd=ROOT,
                           input="the \nж\n".encode() + b"d\351j\n\nfox\n\4\nno",
-                          capture_output=True, env=os.environ | {"PYTHONIOENCODING": "cp1252"})      # as on Windows
+                          capture_output=True,
+                          env=os.environ | {"PYTHONIOENCODING": "cp1252"})      # as on Windows
     model, tokenizer, *_ = load_checkpoint(trained / "ckpt.npz")
     assert said.returncode == 0 and said.stdout.decode().replace("\r", "") == "".join(
         generate(model, tokenizer, start, 20, 0.8, seed=seed) + "\n"

@@ -1,4 +1,5 @@
 """The command that writes the page: what it reads, what it says, and which file it leaves."""
+import pathlib
 from types import SimpleNamespace
 
 import pytest
@@ -78,7 +79,7 @@ def test_what_cannot_be_written_is_refused_first(trained, capsys, folder, monkey
     for name, why in (("folder", "Is a directory"), ("none/l", "No such file or directory")):
         *_, output = words = flags.format(name).split()
         said = refused(capsys, "--out_dir", trained, *words, main=look.main)
-        assert f"cannot use {output}: " in said and said.endswith(why)
+        assert f"cannot use {pathlib.Path(output)}: " in said and said.endswith(why)
     assert {path.name for path in folder.iterdir()} == {"folder.html", "folder.svg"}
 
 
