@@ -166,6 +166,15 @@ def test_what_is_pasted_from_the_readme_into_a_shell_runs_as_it_stands(tmp_path,
     assert not re.search("not found|no such|no matches|too many|error", done.stderr, re.I)
 
 
+def test_the_workflow_runs_the_first_commands_of_the_readme():
+    workflow = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
+    first, *_ = TEXTS["README.md"].split("\n## ")
+    install, train, _, _, install_tests, test = [      # two install without Numba
+        line for line in pasted("shell", first) if line.startswith("python ")]
+    assert re.findall(r"^      - run: (.*)$", workflow, re.M) == [
+        install, train, "python -m model.same", install_tests, test]
+
+
 def test_each_flag_that_stands_alone_is_one_of_a_command(monkeypatch, capsys):
     for name in COMMANDS:
         refusal(SystemExit, parse, name, ["--help"], monkeypatch)
