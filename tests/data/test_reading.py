@@ -103,8 +103,8 @@ def test_windows_has_no_iconv_so_an_editor_is_named(monkeypatch):
     monkeypatch.setattr(reading.sys, "platform", "win32")
     Path("t").write_bytes(b"\x93caf\xe9\x94")
     assert refusal(TextError, read_text, "t") == (
-        '"t" is not UTF-8: byte 0x93 at position 0 (line 1); open it in Notepad, take Save as, and '
-        "choose the encoding UTF-8")
+        '"t" is not UTF-8: byte 0x93 at position 0 (line 1); convert it: open it in Notepad, take '
+        "Save as, and choose the encoding UTF-8")
 
 
 @pytest.mark.parametrize("platform, variable, below", [
