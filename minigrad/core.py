@@ -14,6 +14,8 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from copy import deepcopy
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -68,6 +70,24 @@ class Node:
         self.parents = parents          # nodes of the inputs, None for a constant
         self.vjps = vjps                # one function per input, or Together; None once used
         self.birth = next(_births)      # a node is younger than everything that it was made from
+    def __reduce__(self):
+        """Unpickled, a leaf is a new leaf, without a gradient, as in PyTorch."""
+        if self.op != "leaf":
+            raise TypeError(f"a copy of a result, here of {self.op}, would pass no gradient on: "
+                            "copy tensor.detach(), or copy the leaves and compute it again")
+        return _new_leaf, (self.shape, self.dtype)
+
+    def __deepcopy__(self, memo):
+        """Copied, a leaf is a new leaf, with a copy of the gradient, as in PyTorch."""
+        make, settings = self.__reduce__()
+        node = make(*settings)
+        node.grad = deepcopy(self.grad, memo)
+        return node
+
+
+def _new_leaf(shape, dtype):
+    return Node("leaf", np.broadcast_to(np.empty((), dtype), shape), None, None)
+
         self.grad = None                # filled for leaves only: an array, or Rows of it
 
 

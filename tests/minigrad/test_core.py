@@ -1,5 +1,8 @@
 """Reverse mode itself: sums of gradients, freeing, long chains, what the graph holds, errors."""
+import asyncio
+import copy
 import gc
+import pickle
 import threading
 import weakref
 
@@ -9,7 +12,7 @@ import pytest
 import minigrad as mg
 from minigrad import core
 from minigrad.core import Added, Node, Rows, Tensor, Together
-from tests.kit import leaf, refusal
+from tests.kit import leaf, python, refusal
 
 
 def test_gradients_of_all_uses_add_up_and_backward_adds_to_the_gradient_that_is_there():
@@ -102,6 +105,72 @@ def test_of_the_gradient_of_a_table_those_rows_are_kept_that_were_read(use, expe
     assert np.array_equal(x.grad, 2 * read)
     x.grad = None
     assert x.grad is None
+
+
+def unpickled(x):
+    return pickle.loads(pickle.dumps(x))
+
+
+COPIES = pytest.mark.parametrize("copied", [copy.deepcopy, unpickled])
+
+
+@COPIES
+@pytest.mark.parametrize("of", [
+    lambda a,
+    copied: [a, copied(a)],
+    lambda a,
+    copied: [copied(a), a],
+    lambda a,
+    copied: [copied(a), copied(a)],
+    lambda a,
+    copied: copied([a, leaf([1.0, 2.0])]),
+    lambda a,
+    copied: [copied(copied(a)), copied(a)]])
+def test_node_of_a_copied_leaf_is_a_leaf_of_its_own_beside_the_first(copied, of):
+    one, other = of(leaf([1.0, 2.0]), copied)
+    assert not np.shares_memory(one.data, other.data)
+    ((one - other * 2) ** 2 + one * other).sum().backward()
+    assert one.grad.tolist() == [-1, -2] and other.grad.tolist() == [5, 10]
+    assert isinstance(one.node, Node) and one.node.birth != other.node.birth
+
+
+def test_node_of_leaves_pickled_in_two_processes_are_two_leaves():
+    script = ("import pickle, sys, numpy as np, minigrad as mg; sys.stdout.write(pickle.dumps("
+              "mg.Tensor(np.ones(2), requires_grad=True)).hex())")
+    a, b = (pickle.loads(bytes.fromhex(python("-c", script).stdout)) for _ in range(2))
+    (a * b * 3).sum().backward()
+    assert a.grad.tolist() == b.grad.tolist() == [3, 3]
+
+
+@COPIES
+@pytest.mark.parametrize("give", [
+    lambda x: (x * 3).sum(), lambda x: bag([[1], [1]], x).sum()], ids=["array", "Rows"])
+def test_node_copied_keeps_its_gradient_if_copied_in_the_process_and_not_if_pickled(copied, give):
+    x = leaf(np.ones((4, 2)))
+    give(x).backward()
+    kind, expected = type(x.node.grad), np.array(x.node.grad)
+    y = copied(x)
+    if copied is unpickled:
+        assert y.grad is None
+        return
+    assert type(y.node.grad) is kind and np.array_equal(y.grad, expected)
+    y.grad += 1
+    assert np.array_equal(x.grad, expected)
+
+
+@COPIES
+def test_node_of_a_result_is_not_copied_and_the_refusal_names_the_remedy(copied):
+    x = leaf([1.0, 2.0])
+    used = (x * 3).sum()
+    used.backward()
+    for result in (x * 2, used):
+        assert "copy tensor.detach(), or copy the leaves" in refusal(TypeError, copied, result)
+    with mg.no_grad():
+        value = x * 2
+    for constant in (Tensor([1.0, 2.0]), (x * 2).detach(), value):
+        assert np.array_equal(copied(constant).data, constant.data)
+        assert copied(constant).node is None
+    assert copy.copy(x).node is x.node and copy.copy(x).data is x.data
 
 
 @pytest.mark.parametrize("size, view, in_place", [
