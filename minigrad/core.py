@@ -12,11 +12,10 @@ This file knows NumPy arrays and no particular op.
 """
 import inspect
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from heapq import heappop, heappush
@@ -28,18 +27,17 @@ import numpy as np
 
 OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
 
-Array = Any     # an argument of an op: a Tensor, an ndarray or a number
+Array = Any     # an argument of an op: a Tensor, an ndarray, or a number or list, made an array
+Operand = Array | float     # the same, but a number stays one, whose type gives way to an array's
+Arrays = list[Array]
+UNKNOWN = inspect.Parameter.empty
+OF_ARRAYS = Array, Operand, Arrays, object, UNKNOWN     # type hints of what is no mere setting
 Rule = tuple    # what a function under @op returns: its value and its vjps
+NUMBERS = "?bhilqBHILQfd"   # the types of a Tensor, by NumPy's characters
 
 _births = count()
-
-
-class _Mode(threading.local):
-    recording = True
-    watcher = None      # called after every op; see watch_ops
-
-
-_mode = _Mode()
+_paused = ContextVar("paused", default=0)           # how many blocks of no_grad are open
+_watchers = ContextVar("watchers", default=())      # called after every op; see watch_ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +68,8 @@ class Node:
         self.parents = parents          # nodes of the inputs, None for a constant
         self.vjps = vjps                # one function per input, or Together; None once used
         self.birth = next(_births)      # a node is younger than everything that it was made from
+        self.grad = None                # filled for leaves only: an array, or Rows of it
+
     def __reduce__(self):
         """Unpickled, a leaf is a new leaf, without a gradient, as in PyTorch."""
         if self.op != "leaf":
@@ -88,8 +88,6 @@ class Node:
 def _new_leaf(shape, dtype):
     return Node("leaf", np.broadcast_to(np.empty((), dtype), shape), None, None)
 
-        self.grad = None                # filled for leaves only: an array, or Rows of it
-
 
 class Tensor:
     """A NumPy array and, if it requires a gradient, its place in the graph.
@@ -106,9 +104,8 @@ class Tensor:
         if isinstance(data, Tensor):
             data = data.data
         self.data = np.asarray(data)
-        if self.data.dtype.hasobject:
-            raise TypeError("a Tensor holds numbers; Tensors are joined by mg.stack or "
-                            "mg.concatenate")
+        if self.data.dtype.char not in NUMBERS:
+            raise _unfit(self.data.dtype)
         self.node = None
         if requires_grad:
             if self.data.dtype.kind != "f":
@@ -159,7 +156,7 @@ class Tensor:
         return bool(self.data)
 
     def __float__(self) -> float:
-        return float(self.data)
+        return float(self.item())
 
     def item(self) -> float:
         """Return the single number that the tensor holds."""
@@ -217,29 +214,36 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     if f is None:
         return partial(op, register=register)
     name, signature = f.__name__, inspect.signature(f).replace(return_annotation=Tensor)
+    hints = [p.annotation if p.annotation in OF_ARRAYS else None
+             for p in signature.parameters.values()]
+    numbers_at = [i for i, hint in enumerate(hints) if hint is Array]
 
     @wraps(f)
     def on_tensors(*args, **settings):
-        if settings and any(isinstance(v, (Tensor, list, tuple)) for v in settings.values()):
-            # Tensors given by keyword become positional arguments.
-            bound = signature.bind(*args, **settings)
-            bound.apply_defaults()
-            args, settings = bound.args, bound.kwargs
-        arrays, parents = _unwrapped(args)
-        started = perf_counter()
+        arrays, watchers = args, _watchers.get()
         try:
-            value, vjps = f(*arrays, **settings)
+            if settings:
+                args, settings = _by_position(signature, args, settings)
+            arrays, parents = _unwrapped(args, hints, numbers_at)
+            if watchers:
+                started = perf_counter()
+            made = f(*arrays, **settings)
+            if watchers:
+                seconds = perf_counter() - started
+            if type(made) is not tuple:
+                raise TypeError("an op returns its value and its vjps, as in y, (dx,), and this "
+                                f"returned {_brief(made)}")
+            value, vjps = made
+            if type(value) is list:
+                out = [_record(name, *each, parents) for each in zip(value, vjps, strict=True)]
+            else:
+                out = _record(name, value, vjps, parents)
         except Exception as error:
-            error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
+            _explain(error, name, signature, arrays)
             raise
-        seconds = perf_counter() - started
-        if isinstance(value, list):
-            out = [_record(name, *each, parents) for each in zip(value, vjps, strict=True)]
-        else:
-            out = _record(name, value, vjps, parents)
-        if _mode.watcher:
-            _mode.watcher(Event(name, "forward", seconds, None, list(args),
-                                out if isinstance(out, list) else [out]))
+        if watchers:
+            _tell(watchers, Event(name, "forward", seconds, None, list(args),
+                                  out if isinstance(out, list) else [out]))
         return out
 
     on_tensors.__signature__ = signature
@@ -251,32 +255,64 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
     return on_tensors
 
 
-def _unwrapped(args):
+def _by_position(signature, args, settings):
+    """Return arguments and settings, with arrays that were given by keyword as arguments."""
+    if args and not any(isinstance(v, (Tensor, list, tuple)) for v in settings.values()):
+        return args, settings
+    bound = signature.bind(*args, **settings)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+
+def _explain(error, name, signature, arrays):
+    """Let an error of an op say what the op takes, and what it was given."""
+    if "unexpected keyword" in str(error):
+        error.args = f"{error}; {name} takes {', '.join(signature.parameters)}",
+    error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
+
+
+def _unwrapped(args, hints, numbers_at):
     """Return the arguments of an op as arrays, and the node of each Tensor, None for a constant;
-    each part of a list of Tensors has a node."""
+    each part of a list of arrays has a node."""
     arrays, parents = [], []
     for arg in args:
         if isinstance(arg, Tensor):
             arrays.append(arg.data)
             parents.append(arg.node)
-        elif isinstance(arg, (list, tuple)) and any(isinstance(part, Tensor) for part in arg):
-            arrays.append(type(arg)(part.data if isinstance(part, Tensor) else part
-                                    for part in arg))
-            parents.extend(part.node if isinstance(part, Tensor) else None for part in arg)
+        elif isinstance(arg, (list, tuple)) and len(arrays) < len(hints):
+            arg, nodes = _of_list(arg, hints[len(arrays)])
+            arrays.append(arg)
+            parents.extend(nodes)
         else:
+            if (numbers_at and len(arrays) in numbers_at
+                    and isinstance(arg, (int, float, complex))):
+                arg = np.asarray(arg)
             arrays.append(arg)
             parents.append(None)
     return arrays, parents
 
 
+def _of_list(arg, hint):
+    """Return a list as an op takes an argument of this type hint, and the nodes of its parts."""
+    if hint is None:
+        return arg, [None]
+    nodes = [part.node if isinstance(part, Tensor) else None for part in arg]
+    if hint is Arrays:
+        return [part.data if isinstance(part, Tensor) else np.asarray(part) for part in arg], nodes
+    if not any(isinstance(part, Tensor) for part in arg):
+        return arg if hint is object or hint is UNKNOWN else np.asarray(arg), [None]
+    if hint is Array or hint is Operand:
+        raise TypeError("this argument is one array, and a list of Tensors is several: join them "
+                        "by mg.stack or mg.concatenate")
+    return type(arg)(part.data if isinstance(part, Tensor) else part for part in arg), nodes
+
+
 def _record(name, value, vjps, parents):
     """Return the value as a Tensor, with a node if one of its parents can get a gradient."""
     out = Tensor(value)
-    if not _mode.recording or out.data.dtype.kind != "f" or not any(parents):
+    if _paused.get() or out.data.dtype.kind != "f" or not any(parents):
         return out
-    if callable(vjps):
-        vjps = Together(vjps)
-    if not isinstance(vjps, Together):      # keep only the vjps that will be called
+    if type(vjps) in (tuple, list):         # keep only the vjps that will be called
         if any(parents[len(vjps):]):
             raise ValueError(f"{name} has {len(vjps)} vjps, and none for a later argument "
                              "that requires a gradient")
@@ -285,6 +321,11 @@ def _record(name, value, vjps, parents):
         if not needed:
             return out
         parents, vjps = zip(*needed)
+    elif callable(vjps):
+        vjps = Together(vjps)
+    elif not isinstance(vjps, Together):
+        raise TypeError(f"the vjps of {name} are a function, or a tuple of one for each argument, "
+                        f"and these are {_brief(vjps)}")
     out.node = Node(name, out.data, parents, vjps)
     return out
 
@@ -293,7 +334,7 @@ def _run_backward(root, g):
     """Send g from the root to the leaves; return (leaf, gradient) pairs and free the graph."""
     sums = {root: (g, False)}           # node -> its gradient so far, and whether that is owned:
     waiting = [(-root.birth, root)]     # nothing else holds the array, so it may be written into
-    leaves = []
+    leaves, watchers = [], _watchers.get()
     while waiting:                      # youngest first: every user of a node is younger and done,
         _, node = heappop(waiting)      # so the gradient taken here is a finished sum
         g, owned = sums.pop(node)
@@ -304,10 +345,11 @@ def _run_backward(root, g):
             raise RuntimeError(f"the graph below this {node.op} was freed by an earlier "
                                "backward(); compute the value again, or sum the losses and go "
                                "back once")
-        started, sent = perf_counter(), []
+        started = perf_counter()
+        sent = []
         try:
             for parent, dx, dx_owned in _pull(node, g):
-                if _mode.watcher:
+                if watchers:
                     sent.append((parent, dx))
                     dx_owned = False    # the watcher may keep it
                 if parent not in sums:
@@ -317,8 +359,8 @@ def _run_backward(root, g):
             error.add_note(f"in the gradient of {node.op}, from {_brief(g)}")
             raise
         node.vjps = node.parents = None     # and with them the arrays that the vjps kept
-        if _mode.watcher:
-            _mode.watcher(Event(node.op, "backward", perf_counter() - started, node, [g], sent))
+        if watchers:
+            _tell(watchers, Event(node.op, "backward", perf_counter() - started, node, [g], sent))
     return leaves
 
 
@@ -429,21 +471,23 @@ def one_type(*arrays: np.ndarray | None) -> Sequence[np.ndarray | None]:
     """Cast the arrays (None stays None) to the float type to which NumPy promotes them; integers
     alone become float64."""
     dtypes = [a.dtype for a in arrays if a is not None]
-    if dtypes.count(dtypes[0]) == len(dtypes) and dtypes[0].kind == "f":
+    if dtypes.count(dtypes[0]) == len(dtypes) and dtypes[0].char in "fd":
         return arrays
     dtype = np.result_type(*dtypes)
+    if dtype.char not in NUMBERS:
+        raise _unfit(dtype)
     dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
     return [None if a is None else a.astype(dtype) for a in arrays]
 
 
 @contextmanager
 def no_grad() -> Iterator[None]:
-    """Compute values without recording the graph, in this thread."""
-    before, _mode.recording = _mode.recording, False
+    """Compute values without recording the graph, in this thread or task."""
+    _paused.set(_paused.get() + 1)
     try:
         yield
-    finally:
-        _mode.recording = before
+    finally:                            # blocks may end in another order than they began in
+        _paused.set(max(_paused.get() - 1, 0))
 
 
 class Event(NamedTuple):
@@ -467,8 +511,8 @@ def timed(part: str) -> Callable:
         def timed_part(*args, **settings):
             started = perf_counter()
             value = f(*args, **settings)
-            if _mode.watcher:
-                _mode.watcher(Event(part, "part", perf_counter() - started, None, [], []))
+            if watchers := _watchers.get():
+                _tell(watchers, Event(part, "part", perf_counter() - started, None, [], []))
             return value
         return timed_part
     return decorate
@@ -476,18 +520,25 @@ def timed(part: str) -> Callable:
 
 @contextmanager
 def watch_ops(watcher: Callable[[Event], None]) -> Iterator[None]:
-    """Call `watcher(event)` after every op and its gradient, in this thread.  Watchers that are
-    already active are still called."""
-    before = _mode.watcher
-
-    def both(event):
-        before(event)
-        watcher(event)
-    _mode.watcher = both if before else watcher
+    """Call `watcher(event)` after every op and its gradient, in this thread or task.  Watchers that
+    are already active are still called."""
+    only = [watcher]                    # told from another watching by the same watcher
+    _watchers.set((*_watchers.get(), only))
     try:
         yield
     finally:
-        _mode.watcher = before
+        _watchers.set(tuple(other for other in _watchers.get() if other is not only))
+
+
+def _tell(watchers, event):
+    for watcher, in watchers:
+        watcher(event)
+
+
+def _unfit(dtype):
+    return TypeError(f"a Tensor holds numbers (float32, float64, integers or bools), not {dtype}: "
+                     "convert it first, for instance with array.astype(np.float32); Tensors are "
+                     "joined by mg.stack")
 
 
 def _brief(a):

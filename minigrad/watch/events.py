@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.core import OPS, Added, Array, Event, Node, Tensor, watch_ops
+from minigrad.core import OPS, Added, Array, Event, Node, Operand, Tensor, watch_ops
 
 # Stands for each parameter of an op that is not listed, whose names and types are not known.
 UNKNOWN = inspect.Parameter("argument", inspect.Parameter.POSITIONAL_ONLY)
@@ -39,7 +39,7 @@ def arguments(event: Event) -> Iterator[tuple[str, Any]]:
         parts = given if isinstance(given, (list, tuple)) else [given]
         if (any(isinstance(part, (Tensor, np.ndarray)) for part in parts)
                 or isinstance(given, (int, float, np.number))
-                and argument.annotation in (Array, argument.empty)):
+                and argument.annotation in (Array, Operand, argument.empty)):
             yield from ((argument.name, part) for part in parts)
 
 

@@ -326,6 +326,54 @@ def test_no_grad_records_nothing_in_its_thread_alone_and_ends_with_its_block():
     assert (x * 2).requires_grad and results == [True]
 
 
+@pytest.mark.parametrize("end", [list, reversed])
+def test_no_grad_ends_with_its_last_block_in_whatever_order_blocks_end(end):
+    x, blocks = leaf([1.0]), [mg.no_grad(), mg.no_grad()]
+    for block in blocks:
+        block.__enter__()
+    for block in end(blocks):
+        assert not (x * 2).requires_grad
+        block.__exit__(None, None, None)
+    assert (x * 2).requires_grad
+
+
+def test_no_grad_and_watch_ops_are_of_their_task_alone():
+    x, seen = leaf([1.0]), {"first": [], "second": []}
+
+    async def work(name, blocks, first, second):
+        note = seen[name].append
+        await first.wait()
+        with mg.no_grad(), core.watch_ops(lambda event: note(event.op)):
+            second.set()
+            await asyncio.sleep(0)
+            assert not (x * 2).requires_grad
+            await blocks.wait()
+        return (x + 2).requires_grad
+
+    async def both():
+        started, over, entered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        started.set()
+        tasks = [asyncio.create_task(work("first", entered, started, over)),
+                 asyncio.create_task(work("second", entered, over, entered))]
+        await entered.wait()
+        assert (x * 2).requires_grad
+        return await asyncio.gather(*tasks)
+    assert asyncio.run(both()) == [True, True] and (x * 2).requires_grad
+    assert seen == {"first": ["multiply"], "second": ["multiply"]}
+
+
+def test_watch_ops_ends_with_its_own_block_in_whatever_order_blocks_end():
+    seen = [], []
+    one, other = (core.watch_ops(of.append) for of in seen)
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    mg.exp(1.0)
+    other.__exit__(None, None, None)
+    mg.exp(1.0)
+    assert [len(of) for of in seen] == [0, 1]
+
+
 def test_constants_make_no_nodes_and_need_no_vjp():
     x, c = leaf([1.0]), Tensor(np.ones(1))
     assert not (c * 2).requires_grad and (c * x).requires_grad
@@ -360,7 +408,14 @@ def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_change
       for g in (np.ones(2, np.float32), np.ones((2, 1)), np.float64(1))),
     (lambda x: np.exp(np.asarray(x)), TypeError, "NumPy cannot differentiate"),
     (lambda x: Tensor([x, x]), TypeError, "NumPy cannot differentiate"),
-    (lambda x: Tensor([None]), TypeError, "a Tensor holds numbers"),
+    *((lambda x, data=data: Tensor(data), TypeError, "a Tensor holds numbers .* not " + dtype)
+      for data, dtype in [
+          ([None], "object"),
+          ("abc", "<U3"),
+          (1j, "complex128"),
+          (np.float16(1), "float16"),
+          (np.ones(2, np.longdouble), "float"),
+          (np.array("2020", "M8[Y]"), "datetime64")]),
     (lambda x: core.unbroadcast(np.ones(3), (1, 1, 3)), ValueError,
      r"the vjp gave \[3\] for an argument of .* \[1, 1, 3\]")])
 def test_errors_of_the_tensor_name_the_remedy(f, error, says):
@@ -387,7 +442,8 @@ def test_an_error_inside_a_vjp_names_the_op_and_changes_no_gradient():
     (lambda g: (g,), ValueError, "no vjp for an argument that requires a gradient"),
     (lambda g: g, TypeError, "returns a tuple of gradients, not one array"),
     ((lambda g: lambda total: None,) * 2, TypeError,
-     "a vjp returns an array, or mg.Added, not a function")])
+     "a vjp returns an array, or mg.Added, not a function"),
+    (np.ones(2), TypeError, r"a tuple of one for each argument, and these are float64\[2\]")])
 def test_an_op_whose_vjps_are_not_as_agreed_is_refused(vjps, error, says):
     @mg.op(register=False)
     def wrong(x, y):

@@ -241,7 +241,8 @@ def spoilt(change):
     (spoilt(lambda model, _: setattr(model.norm.weight, "data", np.ones(4))), "float32, float64, "),
     (spoilt(lambda model, _: setattr(model.norm.weight, "data", np.ones(8, np.float32))),
      "norm.weight has shape [4]"),
-    (dict(model=Transformer(CONFIG, dtype=np.float16)), "weights are float16, and not all"),
+    (spoilt(lambda model, _: [setattr(p, "data", p.data.astype(np.float16))
+                              for p in model.parameters()]), "weights are float16, and not all"),
     (spoilt(lambda _, sgd: sgd.momentum_buffers[0].fill(math.inf)),
      "optimizer/momentum_buffers/token_embedding.weight holds nan or inf"),
     (dict(optimizer=mg.AdamW(Transformer(CONFIG).parameters())), "that the model has not")],
