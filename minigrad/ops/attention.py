@@ -5,12 +5,13 @@ Axes: B batch, T queries (time), S keys, H heads, D channels of a query or key, 
 """
 import math
 from functools import lru_cache
+from operator import index
 
 import numpy as np
 
 from minigrad import formulas
 from minigrad.core import Array, Rule, Together, one_type, op
-from minigrad.ops.network import NORM_EPS, dropout_settings
+from minigrad.ops.network import NORM_EPS, check_axes, dropout_settings
 
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
 
@@ -30,19 +31,23 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     """
     q, k, v = one_type(query, key, value)
     lead, kv_lead = q.shape[:-2], k.shape[:-2]
-    T, D, S = *q.shape[-2:], k.shape[-2]
     grouped = (enable_gqa and lead[:-1] == kv_lead[:-1] and lead and kv_lead and kv_lead[-1]
                and lead[-1] % kv_lead[-1] == 0)
-    if k.shape[-1] != D or v.shape[:-1] != (*kv_lead, S) or not (kv_lead == lead or grouped):
+    if (min(q.ndim, k.ndim, v.ndim) < 2 or k.shape[-1] != q.shape[-1]
+            or v.shape[:-1] != k.shape[:-1] or not (kv_lead == lead or grouped)):
         raise ValueError("query (..., T, D), key (..., S, D) and value (..., S, E) need the same "
                          "leading axes (with enable_gqa, key and value a share of the heads), the "
                          f"same D and the same S; they are {list(q.shape)}, {list(k.shape)} and "
                          f"{list(v.shape)}")
+    T, D, S = *q.shape[-2:], k.shape[-2]
     mask = attn_mask
     if mask is not None:
+        if mask.dtype.kind not in "bf":
+            raise TypeError("attn_mask is true where a query may attend (bool), or is added to the "
+                            f"scores (float); this is {mask.dtype}")
         mask = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask
         mask = _four_axes(np.broadcast_to(mask.astype(q.dtype), (*lead, T, S)))
-    scale = D ** -0.5 if scale is None else scale
+    scale = max(D, 1) ** -0.5 if scale is None else scale
     settings = is_causal, scale, dropout_settings(dropout_p, rng, (*lead, T, S), below_1=True)
     heads = [_four_axes(x) for x in (q, k, v)]
     out, log_sum = formulas.attention(*heads, mask, None, *settings)
@@ -66,6 +71,7 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
 
     Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, "GQA", section 2.2.
     """
+    check_axes("qkv", qkv, "..., T, C", 2)
     *lead, T, width = qkv.shape
     H, G = num_heads, num_heads if num_kv_heads is None else num_kv_heads
     if H < 1 or G < 1 or H % G:
@@ -103,6 +109,7 @@ def rotary(x: Array, num_heads: int, d_key: int | None = None,
     The first num_heads D channels are rotated, D = d_key (by default all, W / num_heads).  Later
     channels, such as packed values, are passed on.  Back:  rotate by the opposite angle.
     """
+    check_axes("x", x, "..., T, W", 2)
     x, = one_type(x)
     D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
     cos, sin = rotary_angles(x.shape[-2], D, x.dtype, num_heads, base)
@@ -123,6 +130,7 @@ def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | No
     al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2; the norm is that of
     Zhang & Sennrich 2019, section 4.
     """
+    check_axes("x", x, "..., T, W", 2)
     x, = one_type(x)
     T = x.shape[-2]
     D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
@@ -138,7 +146,7 @@ def _channels_of_a_head(W, num_heads, d_key, base):
         raise ValueError("num_heads and d_key are at least 1 and base is above 0; they are "
                          f"{num_heads}, {d_key} and {base}")
     D = W // num_heads if d_key is None else d_key
-    if D < 1 or num_heads * D > W or d_key is None and num_heads * D != W:
+    if D < 1 or index(num_heads * D) > W or d_key is None and num_heads * D != W:
         raise ValueError(f"{W} channels do not hold {num_heads} heads of {D}")
     if base is not None and D % 2:
         raise ValueError(f"a head's channels are turned in pairs, and {D} is odd")

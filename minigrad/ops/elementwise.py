@@ -5,39 +5,41 @@ Arguments broadcast and types promote as in NumPy.  A vjp keeps the arrays alive
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Array, Rule, one_type, op
+from minigrad.core import Array, Operand, Rule, one_type, op
 
 
 @op
-def add(x: Array, y: Array) -> Rule:
+def add(x: Operand, y: Operand) -> Rule:
     """x + y."""
     return x + y, (lambda g: g, lambda g: g)
 
 
 @op
-def subtract(x: Array, y: Array) -> Rule:
+def subtract(x: Operand, y: Operand) -> Rule:
     """x - y."""
     return x - y, (lambda g: g, lambda g: -g)
 
 
 @op
-def multiply(x: Array, y: Array) -> Rule:
+def multiply(x: Operand, y: Operand) -> Rule:
     """x * y."""
     return x * y, (lambda g: g * y, lambda g: g * x)
 
 
 @op
-def divide(x: Array, y: Array) -> Rule:
+def divide(x: Operand, y: Operand) -> Rule:
     """x / y."""
     return x / y, (lambda g: g / y, lambda g: -g * x / (y * y))
 
 
 @op
-def power(x: Array, y: Array) -> Rule:
+def power(x: Operand, y: Operand) -> Rule:
     """x ** y.  Where x is 0 and y is not negative, the derivative by y is taken as 0."""
     value = x ** y
 
     def dx(g):
+        if getattr(y, "dtype", None) == bool:
+            return g * y                        # x ** 0 is 1
         one_less = y - (y != 0)                 # where y is 0, any power will do: y multiplies it
         return g * y * x ** one_less
 
@@ -114,7 +116,7 @@ def gelu(x: Array, approximate: str = "none") -> Rule:
 
 
 @op
-def maximum(x: Array, y: Array) -> Rule:
+def maximum(x: Operand, y: Operand) -> Rule:
     """The elementwise maximum; where both are equal, each gets half of the gradient."""
     def share(a, b):
         return lambda g: g * (a > b) + g / 2 * (a == b)
@@ -122,7 +124,7 @@ def maximum(x: Array, y: Array) -> Rule:
 
 
 @op
-def where(condition: Array, x: Array, y: Array) -> Rule:
+def where(condition: Array, x: Operand, y: Operand) -> Rule:
     """x where the condition holds, else y.
 
     Both branches are computed in full.  The branch that is not taken gets a gradient of 0; an

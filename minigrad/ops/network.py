@@ -57,7 +57,8 @@ def linear(x: Array, weight: Array, bias: Array = None) -> Rule:
     """x @ weight.T + bias, (..., C), (P, C), (P,) -> (..., P); the weight lies as in PyTorch.
     Back:  dx = g weight, dweight = g^T x, dbias = sum of g's rows.
     """
-    if weight.ndim != 2 or x.shape[-1:] != weight.shape[1:]:
+    check_axes("weight", weight, "P, C", 2, 2)
+    if x.shape[-1:] != weight.shape[1:]:
         raise ValueError(f"weight is (outputs, inputs) = {list(weight.shape)}, so x needs "
                          f"{weight.shape[-1]} channels in its last axis, and has shape "
                          f"{list(x.shape)}")
@@ -157,9 +158,16 @@ def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:
                          f"and has shape {list(row.shape)}")
 
 
+def check_axes(name: str, x: np.ndarray, axes: str, least: int, most: int = 64) -> None:
+    """Raise a ValueError unless an array has so many axes, which `axes` describes."""
+    if not least <= x.ndim <= most:
+        raise ValueError(f"{name} has axes ({axes}), and this has shape {list(x.shape)}")
+
+
 @op
 def embedding(ids: Array, weight: Array) -> Rule:
     """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
+    check_axes("weight", weight, "V, C", 2, 2)
     rows = _integers(ids, "id")
     if rows.size and rows.view(np.uint64).max() >= len(weight):     # without a sign, -1 is large
         raise _beyond(ids, len(weight), "id")
@@ -174,6 +182,7 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
 
     Whole rows are dropped, with the mask that `dropout` has for an array of the shape of the ids.
     """
+    check_axes("weight", weight, "V, C", 2, 2)
     if ids.ndim == 0:
         raise ValueError("the last axis of the ids says which rows are summed, and these have none")
     p, seed, first = dropout_settings(p, rng, ids.shape)
@@ -207,6 +216,9 @@ def softmax(x: Array, axis: int = -1) -> Rule:
 @op
 def log_softmax(x: Array, axis: int = -1) -> Rule:
     """x - log(sum(e^x)) along an axis.  Back:  dx = g - softmax(x) sum(g)."""
+    x, = one_type(x)
+    if x.size == 0:
+        return x, (lambda g: g,)
     shifted = x - x.max(axis=axis, keepdims=True)
     y = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
     return y, (lambda g: g - np.exp(y) * g.sum(axis=axis, keepdims=True),)
@@ -219,6 +231,7 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
 
     Targets equal to `ignore_index` are not counted.  The classes are the last axis.
     """
+    check_axes("logits", logits, "..., V", 1)
     if logits.shape[:-1] != targets.shape:
         raise ValueError("targets need the shape of the logits without the last axis, "
                          f"{list(logits.shape[:-1])}, and have {list(targets.shape)}")
@@ -249,6 +262,7 @@ def rms_norm(x: Array, weight: Array = None, eps: float = NORM_EPS) -> Rule:
 
 
 def _norm(x, weight, bias, eps, centred):
+    check_axes("x", x, "..., C", 1)
     C = x.shape[-1]
     check_row("weight", weight, C, "channels")
     check_row("bias", bias, C, "channels")

@@ -1,7 +1,10 @@
 """Ops that move, pick, repeat or sum elements: each returns the value and its vjps."""
-import numpy as np
+from itertools import accumulate, pairwise
 
-from minigrad.core import Added, Array, Rule, op
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
+
+from minigrad.core import Added, Array, Arrays, Rule, op
 
 Axes = int | tuple[int, ...] | None
 
@@ -68,15 +71,22 @@ def broadcast_to(x: Array, shape: tuple[int, ...]) -> Rule:
 
 
 @op
-def concatenate(arrays: list[Array], axis: int = 0) -> Rule:
-    """Join arrays along an existing axis."""
+def concatenate(arrays: Arrays, axis: int = 0) -> Rule:
+    """Join arrays along an existing axis, or flat if it is None."""
+    _check_several(arrays)
+    before = [part.shape for part in arrays]
+    if axis is None:                    # flat, as NumPy joins them
+        arrays, axis = [part.reshape(-1) for part in arrays], 0
     value = np.concatenate(arrays, axis)
-    return value, [lambda g, place=place: g[place] for place in _places(arrays, axis)]
+    bounds = accumulate((part.shape[axis] for part in arrays), initial=0)
+    return value, [lambda g, place=place, shape=shape: g[place].reshape(shape)
+                   for place, shape in zip(_places(bounds, axis, value.ndim), before)]
 
 
 @op
-def stack(arrays: list[Array], axis: int = 0) -> Rule:
+def stack(arrays: Arrays, axis: int = 0) -> Rule:
     """Join arrays of one shape along a new axis."""
+    _check_several(arrays)
     value = np.stack(arrays, axis)
     return value, [lambda g, i=i: g[_along(axis, g.ndim, i)] for i in range(len(arrays))]
 
@@ -84,19 +94,30 @@ def stack(arrays: list[Array], axis: int = 0) -> Rule:
 @op
 def split(x: Array, indices_or_sections: int | list[int], axis: int = 0) -> Rule:
     """Split x into a list of views: into a number of equal parts, or at the given indices."""
+    n = x.shape[normalize_axis_index(axis, x.ndim)]
+    sections = np.ndim(indices_or_sections) == 0
+    if sections and indices_or_sections < 1:
+        raise ValueError(f"x is split into 1 part or more, not into {indices_or_sections}")
     parts = np.split(x, indices_or_sections, axis)
-    return parts, [(_added_at(place),) for place in _places(parts, axis)]
+    if sections:
+        bounds = np.arange(len(parts) + 1) * (n // len(parts))
+    else:
+        bounds = [0, *indices_or_sections, n]
+    return parts, [(_added_at(place),) for place in _places(bounds, axis, x.ndim)]
 
 
-def _places(parts, axis):
-    """Return the index of each part in the array that they make along an axis."""
-    ends = np.cumsum([part.shape[axis] for part in parts])
-    return [_along(axis, part.ndim, slice(end - part.shape[axis], end))
-            for part, end in zip(parts, ends)]
+def _check_several(arrays):
+    if isinstance(arrays, np.ndarray):
+        raise TypeError(f"a list of arrays is joined, and this is one array, {list(arrays.shape)}")
+
+
+def _places(bounds, axis, ndim):
+    """Return the index of each part between two neighbouring bounds along an axis."""
+    return [_along(axis, ndim, slice(*ends)) for ends in pairwise(bounds)]
 
 
 @op
-def take(x: Array, index: Array, axis: int | None = None) -> Rule:
+def take(x: Array, index: object, axis: int | None = None) -> Rule:
     """x[index], for every index that NumPy takes; with an axis, the entries `index` along it."""
     index = index if axis is None else _along(axis, x.ndim, index)
     return x[index], (_added_at(index),)
@@ -104,7 +125,7 @@ def take(x: Array, index: Array, axis: int | None = None) -> Rule:
 
 def _along(axis, ndim, index):
     """Return the index that picks `index` along one axis and everything along the others."""
-    return (slice(None),) * (axis % ndim) + (index,)
+    return (slice(None),) * normalize_axis_index(axis, ndim) + (index,)
 
 
 def _added_at(index):

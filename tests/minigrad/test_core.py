@@ -452,6 +452,41 @@ def test_an_op_whose_vjps_are_not_as_agreed_is_refused(vjps, error, says):
         wrong(leaf([1.0, 2.0]), leaf([3.0, 4.0])).sum().backward()
 
 
+@pytest.mark.parametrize("value", [
+    np.ones(2), np.ones((2, 3)), [np.ones(2), np.ones(2)], None, 1.0])
+def test_op_that_forgot_its_vjps_is_refused(value):
+    forgot = mg.op(lambda x: value, register=False)
+    for x in (np.ones(2), leaf([1.0, 2.0])):
+        assert "an op returns its value and its vjps, as in y, (dx,)" in refusal(TypeError, forgot,
+                                                                                 x)
+
+
+def test_op_takes_lists_and_numbers_for_arrays_but_no_list_of_tensors_for_one():
+    x = leaf([1.0, 2.0])
+    for out, expected in [
+            (mg.add([1, 2], [3, 4]), [4, 6]),
+            (mg.multiply(x, [3, 4]), [3, 8]),
+            (mg.sum(x=[1.0, 2.0]), 3),
+            (mg.concatenate([[1], x]), [1, 1, 2]),
+            (mg.embedding([1, 0], [[5.0], [6.0]]), [[6], [5]])]:
+        assert out.data.tolist() == expected
+    assert mg.maximum(x.data.astype(np.float32), 0.5).dtype == np.float32   # a number gives way
+    for name, args in [
+            ("add", ([x, x], 1.0)),
+            ("exp", ([x, x],)),
+            ("sum", ((x, [1.0, 2.0]),))]:
+        assert "join them by mg.stack" in refusal(TypeError, mg.OPS[name], *args)
+    for name in ("stack", "concatenate"):
+        assert "this is one array, [2]" in refusal(TypeError, mg.OPS[name], x)
+
+
+@pytest.mark.parametrize("call", [lambda x: x.sum(dim=1), lambda x: mg.sum(x, dim=1),
+                                  lambda x: mg.sum(x=x, dim=1)])
+def test_op_that_is_given_an_unknown_keyword_says_which_it_takes(call):
+    says = refusal(TypeError, call, leaf(np.ones((2, 2))))
+    assert "keyword argument 'dim'; sum takes x, axis, keepdims" in says
+
+
 def test_an_op_is_registered_once(monkeypatch):
     monkeypatch.setattr(core, "OPS", dict(mg.OPS))
 

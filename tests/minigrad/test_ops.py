@@ -40,6 +40,7 @@ EXAMPLES = [
     *[call("power", positive(*a), r(b)) for a, b in binary_shapes],
     call("power", r((2, 3)), 2), call("power", r((2, 3)), 3.0), call("power", positive(4), -0.5),
     call("power", np.array([0.0, 1.0, -2.0]), 0), call("power", 2.0, r(3)),
+    call("power", np.array([0.0, 1.0, -2.0]), np.array([True, False, True])),
     call("negative", r((2, 3))), call("exp", r((2, 3))), call("log", positive(2, 3)),
     call("sqrt", positive(2, 3)), call("tanh", r((2, 3))), call("sigmoid", r((2, 3)) * 5),
     call("silu", r((2, 3))), call("relu", apart - 1.5),
@@ -54,6 +55,8 @@ EXAMPLES = [
       for s in ({}, {"axis": 1}, {"axis": (0, 2)}, {"axis": -1, "keepdims": True},
                 {"keepdims": True})],
     call("sum", r((0, 3)), axis=0), call("sum", r(())), call("mean", r((2, 1, 4)), axis=1),
+    *[call(name, r((1, 3)), **s) for name in ("sum", "mean", "max")
+      for s in ({"axis": 0}, {"axis": (0,), "keepdims": True}, {"axis": ()})],
     call("reshape", r((2, 6)), (3, -1)), call("reshape", r((2, 6)), 12),
     call("reshape", r((0, 6)), (0, 2, 3)),
     call("transpose", r((2, 3, 4))), call("transpose", r((2, 3, 4)), (2, 0, 1)),
@@ -61,9 +64,14 @@ EXAMPLES = [
     call("broadcast_to", r((2, 1)), (4, 2, 3)), call("broadcast_to", r(()), (2,)),
     call("concatenate", [r((2, 3)), r((1, 3))]),
     call("concatenate", [r((2, 3)), r((2, 0)), r((2, 2))], axis=-1),
+    call("concatenate", [r((2, 3)), r(()), r((1, 2))], axis=None),
     call("stack", [r((2, 3)), r((2, 3)), r((2, 3))], axis=1), call("stack", [r(3)], axis=-1),
     call("split", r((4, 6)), 3, axis=1), call("split", r((4, 6)), [1, 3], axis=0),
     call("split", r((2, 6)), 2, axis=-1),
+    *[call("split", r((4, 3)), indices)
+      for indices in ([3, 2], [3, 1], [1, 1], [-1], [-1, 1], [9], [-9, 9, 2], [],
+                      np.array([2, 0]))],
+    call("split", r((2, 4)), (3, 1), axis=-1), call("split", r((0, 2)), 3),
     call("take", r((5, 3)), np.array([[0, 1], [1, 4]])), call("take", r((5, 3)), 2),
     call("take", r((5, 3)), (slice(1, 4, 2), 0)), call("take", r((5, 3)), (Ellipsis, None, -1)),
     call("take", r((5, 3)), (np.array([0, 0, 2]), np.array([1, 1, 0]))),
@@ -92,6 +100,9 @@ EXAMPLES = [
     call("softmax", r((2, 3, 5))), call("softmax", r((2, 3, 5)), axis=1),
     call("softmax", r((0, 3))), call("softmax", r((3, 1))),
     call("log_softmax", r((2, 3, 5))), call("log_softmax", r((2, 3)), axis=0),
+    *[call(name, r(shape))
+      for name in ("softmax", "log_softmax")
+      for shape in ((2, 0), (0, 3))],
     call("cross_entropy", r((4, 6)), np.array([0, 5, 2, 2])),
     call("cross_entropy", r((2, 2, 3)), np.array([[0, -100], [2, 1]])),
     call("cross_entropy", r((3, 2)), np.array([1, 7, 0]), ignore_index=7),
@@ -102,6 +113,7 @@ EXAMPLES = [
     call("rms_norm", r((2, 3, 5)), r(5)), call("rms_norm", r((4, 5))),
     call("dropout", r((4, 5)), 0.3, rng=frozen), call("dropout", r((4, 5)), 0.3),
     call("dropout", r(3), 1.0, rng=frozen),
+    *[call("dropout", r(()), p, rng=frozen) for p in (0.3, 1.0)],
     call("scaled_dot_product_attention", r((2, 2, 5, 4)), r((2, 2, 5, 4)), r((2, 2, 5, 4)),
          is_causal=True),
     call("scaled_dot_product_attention", r((3, 4)), r((5, 4)), r((5, 6)), scale=0.3),
@@ -109,6 +121,8 @@ EXAMPLES = [
          np.tri(3, 5, 1, dtype=bool)),
     call("scaled_dot_product_attention", r((1, 2, 60, 3)), r((1, 2, 60, 3)), r((1, 2, 60, 3)),
          r((60, 60)) * 0.1, is_causal=True, dropout_p=0.3, rng=frozen),
+    call("scaled_dot_product_attention", r((2, 0)), r((3, 0)), r((3, 4))),      # each key the same
+    call("scaled_dot_product_attention", r((2, 3)), r((3, 3)), r((3, 0))),
     call("self_attention", r((2, 5, 12)), 2, is_causal=True), call("self_attention", r((4, 6)), 1),
     call("self_attention", r((2, 1, 30, 12)), 4, dropout_p=0.3, rng=frozen),
     call("self_attention", r((2, 30, 16)), 4, 2, is_causal=True, dropout_p=0.3, rng=frozen),
@@ -117,6 +131,9 @@ EXAMPLES = [
     call("self_attention", r((0, 5, 16)), 4, 2),
     call("scaled_dot_product_attention", r((2, 6, 5, 4)), r((2, 3, 7, 4)), r((2, 3, 7, 2)),
          enable_gqa=True),
+    call("scaled_dot_product_attention", r((4, 5, 4)), r((2, 3, 4)), r((2, 3, 2)),
+         is_causal=True, enable_gqa=True),
+    call("self_attention", r((5, 24)), 6, 3),
     call("rotary", r((2, 5, 12)), 3), call("rotary", r((2, 3, 5, 11)), 2, 4),
     call("rotary", r((70, 2)), 1, base=10.0), call("rotary", r((2, 0, 4)), 2),
     call("qk_norm", r((2, 5, 12)), 4), call("qk_norm", r((2, 3, 5, 11)), 2, 4, base=1e4),
@@ -212,6 +229,26 @@ def test_an_op_changes_no_input_and_its_gradients_share_no_memory(name, args, se
         others.append(tensors[i].grad)
 
 
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("name,args,settings", EXAMPLES)
+def test_backward_gives_gradients_that_are_writable_and_add_up_where_x_is_used_again(
+        name, args, settings, later):
+    arrays, with_arrays = flattened(args)
+    gradients = []
+    for again in (False, True):
+        tensors = tensors_of(name, args)
+        learnt_ones = [tensors[i] for i in learnt(name, args)]
+        others = [(x * x).sum() for x in learnt_ones if again and not later]
+        out = applied(name, with_arrays(tensors), settings)
+        total = (out * np.cos(np.arange(out.size)).reshape(out.shape)).sum()
+        others += [(x * x).sum() for x in learnt_ones if again and later]
+        sum([*others, total] if later else [total, *others]).backward()
+        gradients.append([x.grad for x in learnt_ones])
+    for x, alone, both in zip(learnt_ones, *gradients):
+        assert alone.flags.writeable and both.flags.writeable
+        assert np.allclose(both, alone + 2 * x.data, rtol=1e-12, atol=1e-13)
+
+
 X, Y = r((2, 3)), positive(2, 3)
 
 
@@ -248,6 +285,75 @@ def test_methods_take_sizes_and_axes_as_numpys_do():
 def test_transpose_refuses_two_axes_and_negative_ones_and_names_swapaxes():
     for x, axes in ((r((2, 3)), (-2, -1)), (r((2, 3, 4)), (1, 2)), (r((2, 3)), (0, 0))):
         assert "swapaxes" in refusal(ValueError, Tensor(x).transpose, *axes)
+
+
+@pytest.mark.parametrize("name, args, expected", [
+    ("gelu", (0.0,), 0),
+    ("exp", (0,), 1),
+    ("sigmoid", (0.0,), 0.5),
+    ("sum", (2.0,), 2),
+    ("mean", (3,), 3),
+    ("max", (2.5,), 2.5),
+    ("log_softmax", ([0.0],), [0]),
+    ("relu", (-1.0,), 0),
+    ("reshape", (2.0, (1, 1)), [[2]]),
+    ("transpose", (2.0,), 2),
+    ("take", (2.0, Ellipsis), 2),
+    ("dropout", (2.0, 1.0, np.random.default_rng(0)), 0),
+    ("maximum", (2, 3.0), 3),
+    ("where", (True, 1.0, 2.0), 1),
+    ("broadcast_to", (2.0, (2,)), [2, 2]),
+    ("stack", ([1, 2.0],), [1, 2]),
+    ("matmul", ([1.0, 2.0], [[3.0], [4.0]]), [11]),
+    ("cross_entropy", ([[0.0, 0.0]], [0]), math.log(2)),
+    ("embedding", (1, [[5.0], [6.0]]), [6]),
+    ("linear", ([1.0, 2.0], [[3.0, 4.0]], [5.0]), [16]),
+    ("layer_norm", ([[1.0, 1.0]],), [[0, 0]])])
+def test_ops_take_numbers_and_lists_as_arrays(name, args, expected):
+    assert np.allclose(mg.OPS[name](*args).data, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["take", "sum", "mean", "max", "softmax", "log_softmax",
+                                  "swapaxes", "concatenate", "split", "stack"])
+@pytest.mark.parametrize("axis", [3, 5, -4, -5])
+def test_an_axis_that_does_not_exist_is_refused_by_every_op(name, axis):
+    x = leaf(np.ones((2, 3)))
+    args = {"take": (x, 0, axis),
+            "swapaxes": (x, 0, axis),
+            "split": (x, 1, axis),
+            "concatenate": ([x, x], axis),
+            "stack": ([x, x], axis)}.get(name, (x, axis))
+    says = refusal(np.exceptions.AxisError, mg.OPS[name], *args)
+    assert f"axis {axis} is out of bounds for array of dim" in says
+
+
+def test_take_of_a_number_and_split_of_one_have_no_axis():
+    for name, args in (("take", (2.0, 0, 0)), ("split", (2.0, 1))):
+        assert "axis 0 is out of bounds" in refusal(np.exceptions.AxisError, mg.OPS[name], *args)
+
+
+@pytest.mark.parametrize("dtype, number", [("complex128", 1j), ("float16", np.float16(1))])
+@pytest.mark.parametrize("name, before", [
+    ("multiply", ()),
+    ("add", ()),
+    ("power", (2,)),
+    ("where", (True, 1)),
+    ("exp", ()),
+    ("tanh", ()),
+    ("softmax", ()),
+    ("layer_norm", ()),
+    ("sum", ()),
+    ("matmul", ()),
+    ("linear", ()),
+    ("gelu", ())])
+def test_ops_refuse_types_that_a_tensor_cannot_hold(dtype, number, name, before):
+    given = np.full((2, 2), number)
+    more = {"multiply": (1,),
+            "add": (1,),
+            "matmul": (given,),
+            "linear": (given,)}.get(name, ())
+    says = refusal(TypeError, mg.OPS[name], *before, given, *more)
+    assert f"float64, integers or bools), not {dtype}: convert it first" in says
 
 
 def test_equal_maxima_share_the_gradient():
@@ -350,6 +456,29 @@ WRONG = {
         ("matmul", [o(2, 3), o()], {}, "to scale by a number, use *"),
         ("linear", [o(2, 3), o(3, 5)], {}, "(outputs, inputs) = [3, 5], so x needs 5 channels"),
         ("linear", [o(2, 3), o(5, 3), o(4)], {}, "bias needs one number for each of 5 outputs"),
+        *[(name, [IDS, o(*table)], {}, f"weight has axes (V, C), and this has shape {[*table]}")
+          for name in ("embedding", "embedding_bag")
+          for table in ((), (7,), (7, 3, 2))],
+        *[("linear", [o(3), o(*weight)], {}, "weight has axes (P, C)") for weight in ((), (3,))],
+        ("cross_entropy", [o(), np.array(0)], {}, "logits has axes (..., V), and this has"),
+        *[(name, [o()], {}, "x has axes (..., C)") for name in ("layer_norm", "rms_norm")],
+        *[(name, [o(3), 1], {}, "x has axes (..., T, W), and this has shape [3]")
+          for name in ("rotary", "qk_norm")],
+        ("self_attention", [o(3), 1], {}, "qkv has axes (..., T, C)"),
+        *[("scaled_dot_product_attention", [*[o(2, 3)] * i, o(3), *[o(2, 3)] * (2 - i)], {},
+           "query (..., T, D), key (..., S, D) and value (..., S, E) need") for i in range(3)],
+        *[("scaled_dot_product_attention", [o(*q), o(*k), o(*k)], {"enable_gqa": True},
+           "need the same leading axes") for q, k in [
+             ((3, 4, 2, 3), (2, 2, 2, 3)),
+             ((2, 4, 2, 3), (1, 2, 2, 3)),
+             ((1, 4, 2, 3), (2, 2, 2, 3)),
+             ((4, 2, 3), (0, 2, 3)),
+             ((2, 4, 2, 3), (2, 2, 3)),
+             ((2, 2, 3), (4, 2, 3))]],
+        ("scaled_dot_product_attention", [o(4, 2, 3), o(2, 2, 3), o(4, 2, 3)], {"enable_gqa": True},
+         "need the same leading axes"),
+        ("scaled_dot_product_attention", [o(2, 3), o(2, 3), o(5, 3)], {}, "the same S"),
+        *[("split", [o(4), n], {}, f"1 part or more, not into {n}") for n in (0, -1)],
         ("embedding_bag", [np.array(1), o(5, 3)], {}, "the last axis of the ids says which rows"),
         ("embedding_bag", [np.array([1]), o(5, 3), -0.1], {}, "at most 1; this is -0.1"),
         ("cross_entropy", [o(2, 3), np.array([0])], {}, "shape of the logits without the last"),
@@ -392,6 +521,9 @@ WRONG = {
         ("cross_entropy", [o(2, 3), np.array([0, 3])], {}, "target 3 at (1,) is not one of the 3"),
         ("cross_entropy", [o(3, 3), np.array([-100, 0, -1])], {}, "target -1 at (2,)")],
     TypeError: [
+        *[("scaled_dot_product_attention", [*QKV, mask], {}, f"(float); this is {mask.dtype}")
+          for mask in (np.ones((2, 2), int), np.ones((2, 2), np.uint8))],
+        *[(name, [o(2, 12), 2, 2.5], {}, "'float' object") for name in ("rotary", "qk_norm")],
         ("embedding", [np.array([0.5]), o(5, 3)], {}, "ids are integers, and these are float64"),
         ("embedding_bag", [np.array([1]), o(5, 3), 0.5, 7], {},
          "rng is a generator such as np.random.default_rng(0), not int"),
