@@ -9,6 +9,7 @@
 import importlib
 import importlib.util
 
+from minigrad import habits
 from minigrad.core import OPS, Added, Tensor, Together, no_grad, op
 from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.ops import *      # noqa: F401, F403
@@ -24,7 +25,7 @@ __all__ = ["OPS", "SGD", "AdamW", "Added", "GradcheckError", "Muon", "Optimizers
 def __getattr__(name: str):
     """Import a name of LAZY when it is first asked for."""
     if name not in LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise habits.missing("minigrad", name, habits.OF_NAMESPACE)
     return getattr(importlib.import_module(LAZY[name]), name)
 
 

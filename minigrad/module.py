@@ -8,6 +8,7 @@ from minigrad.core import Tensor
 
 class Module:
     """A container of parameters: Tensors, other Modules and lists of them, as attributes."""
+from minigrad import habits
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Yield every parameter once, with its path, such as `blocks.0.attention.qkv.weight`."""
@@ -60,6 +61,9 @@ def check_state(shapes: dict[str, tuple[int, ...]], state: dict[str, np.ndarray]
                              f"{list(given.shape)}")
         if given.dtype.kind not in "fiu":
             raise ValueError(f"{path} was given {given.dtype}, which are no numbers")
+
+
+habits.refuse(Module, habits.OF_MODULE)
 
 
 def _walk(path, value):

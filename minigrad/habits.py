@@ -1,0 +1,166 @@
+"""What a Tensor, a Module and the namespace answer to habits from NumPy and PyTorch.
+
+What NumPy's arrays have and can be differentiated works.  All else is refused in a sentence that
+names the remedy: the op of that name, the array (`x.data`), or a row of the tables below.
+"""
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from minigrad.core import Tensor
+from minigrad.ops import OPS
+
+# Names that NumPy or PyTorch have, and what is written here.
+OF_OPS = {
+    "abs absolute": "mg.maximum(x, -x)", "square": "x * x", "cat concat": "mg.concatenate",
+    "clamp clip": "mg.maximum(x, low), and -mg.maximum(-x, -high) for an upper bound",
+    "chunk": "mg.split", "div true_divide": "mg.divide", "mul": "mg.multiply", "neg": "mg.negative",
+    "pow": "mg.power", "sub": "mg.subtract", "bmm dot mm": "mg.matmul, or x @ y",
+    "expand": "mg.broadcast_to", "gather index_select": "mg.take, or x[index]",
+    "masked_fill": "mg.where(mask, value, x)", "permute": "mg.transpose",
+    "min amin": "-mg.max(-x)", "amax": "mg.max", "minimum": "-mg.maximum(-x, -y)",
+    "flatten ravel": "x.reshape(-1)", "squeeze unsqueeze view view_as": "mg.reshape"}
+OF_BOTH = {
+    "zero_grad": "set x.grad = None, or call optimizer.zero_grad()",
+    "cpu cuda device": "leave it out, as all computing is on the CPU",
+    "bfloat16 double float float16 float32 float64 half int long to":
+        "the type is chosen where a Tensor or a model is made, as in "
+        "mg.Tensor(x.data.astype(np.float32)), and all computing is on the CPU",
+    "requires_grad_": "write mg.Tensor(array, requires_grad=True)"}
+OF_TENSOR = OF_BOTH | {
+    "astype type": OF_BOTH["bfloat16 double float float16 float32 float64 half int long to"],
+    "clone contiguous copy": "take x itself, which no op changes, or x.data.copy()",
+    "dim": "take x.ndim", "numel": "take x.size", "mT t": "take x.T, or x.swapaxes(-1, -2)",
+    "numpy": "take x.data, the array",
+    "is_leaf grad_fn retain_grad register_hook":
+        "only a Tensor with requires_grad=True keeps a gradient; mg.Recorder shows the others"}
+OF_MODULE = OF_BOTH | {
+    "train eval": "leave it out, as dropout happens only where a random generator is given, as in "
+                  "model(x, rng=rng)",
+    "forward": "write model(x)", "modules children named_children": "take model.named_modules()"}
+OF_NAMESPACE = {
+    "tensor as_tensor from_numpy Parameter Variable": "write mg.Tensor(array, requires_grad=True)",
+    "arange empty eye full linspace ones ones_like rand randn zeros zeros_like":
+        "make a Tensor of NumPy's array, as in mg.Tensor(np.ones(3))",
+    "manual_seed": "give np.random.default_rng(seed) to dropout and to models",
+    "nn Module functional": "Module is in minigrad.module, layers are in model.layers, and ops "
+                            "here, as mg.gelu",
+    "load save": "take load_checkpoint and save_checkpoint of model, or np.save",
+    "float float16 float32 float64 int32 int64 long": "take NumPy's type, as np.float32",
+    "inference_mode set_grad_enabled": "write with mg.no_grad():",
+    "Adam": "take mg.AdamW, with weight_decay=0"}
+
+
+def op_for(name: str) -> str:
+    """Return the end of a sentence that names the op to take; "" if there is none."""
+    plain = name.rstrip("_")            # PyTorch's ops in place end in it
+    if plain in OPS:
+        return f": take mg.{plain}"
+    instead = _row(plain, OF_OPS)
+    return f": take {instead}" if instead else ""
+
+
+def _row(name, table):
+    """Return what a table says of a name, or None."""
+    return next((said for names, said in table.items() if name in names.split()), None)
+
+
+def missing(who: str, name: str, table: dict[str, str]) -> AttributeError:
+    """Return the error for an attribute that is not there."""
+    instead = _row(name, table)
+    said = f": {instead}" if instead else op_for(name)
+    if not said and table is not OF_MODULE and (hasattr(np.ndarray, name) or hasattr(np, name)):
+        said = (": NumPy has it, for values without a gradient (x.data); @mg.op makes an op of a "
+                "function and its derivative")
+    return AttributeError(f"{who} has no {name}{said}", name=name)
+
+
+class Missing:
+    """An attribute that is not there, whose error says what to take.  (With `__getattr__` in its
+    place, Python would look every attribute up more slowly.)"""
+
+    def __init__(self, name: str, table: dict[str, str]) -> None:
+        self.name, self.table = name, table
+
+    def __get__(self, owner: Any, kind: type) -> NoReturn:
+        raise missing(f"a {kind.__name__}", self.name, self.table)
+
+
+def refuse(kind: type, table: dict[str, str], more: Iterable[str] = ()) -> None:
+    """Let a class answer for names that it has not: those of a table, and more."""
+    for name in {*" ".join(table).split(), *more}:
+        if not hasattr(kind, name):
+            setattr(kind, name, Missing(name, table))
+
+
+def _of_numpy(self: Tensor, function: Callable, types: Any, args: tuple, settings: dict) -> Any:
+    """Answer a function of NumPy that is given a Tensor."""
+    if function in (np.shape, np.ndim, np.size):
+        return function(*[x.data if isinstance(x, Tensor) else x for x in args], **settings)
+    name = function.__name__
+    raise TypeError(f"NumPy cannot differentiate {name}{op_for(name)}; for values without a "
+                    "gradient, give it x.data")
+
+
+def _comparison(sign: str) -> Callable:
+    def compare(self: Tensor, other: Any) -> NoReturn:
+        raise TypeError(f"a Tensor is not compared: write x.data {sign} y for its values, "
+                        f"x.item() {sign} y for a single one, or x is y for the Tensor itself")
+    return compare
+
+
+def _in_place(sign: str) -> Callable:
+    def change(self: Tensor, other: Any) -> Any:
+        if self.node is None or self.node.op != "leaf":
+            return NotImplemented       # Python then computes x = x + other
+        raise TypeError(f"x {sign} y would make of this leaf the result of an op: write "
+                        f"x.data {sign} y, as in w.data -= lr * w.grad, or y = x {sign[:-1]} ...")
+    return change
+
+
+def _contains(self: Tensor, value: Any) -> NoReturn:
+    raise TypeError("a Tensor is not searched: write value in x.data")
+
+
+def _rows(self: Tensor) -> Iterator[Tensor]:
+    if self.ndim == 0:
+        raise TypeError("a Tensor of a single number has no rows; the number is x.item()")
+    return (self[i] for i in range(len(self)))
+
+
+def _set_item(self: Tensor, index: Any, value: Any) -> NoReturn:
+    raise TypeError("an op's argument is not changed in place: write x.data[index] = value for its "
+                    "values, or y = mg.where(condition, value, x)")
+
+
+def _format(self: Tensor, how: str) -> str:
+    if not how:
+        return str(self)
+    if self.size != 1:
+        raise TypeError(f"{self!r} has {self.size} numbers, and {how!r} formats one")
+    return format(self.item(), how)
+
+
+class Size(int):
+    """The number of elements, as in NumPy, where it is no method."""
+
+    def __call__(self, *axis: int) -> NoReturn:
+        raise TypeError("x.size is a number, as in NumPy: take x.shape, or x.shape[axis]")
+
+
+for _name, _sign in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
+    setattr(Tensor, f"__{_name}__", _comparison(_sign))
+for _name, _sign in {"iadd": "+=", "isub": "-=", "imul": "*=", "itruediv": "/=", "ipow": "**=",
+                     "imatmul": "@="}.items():
+    setattr(Tensor, f"__{_name}__", _in_place(_sign))
+refuse(Tensor, OF_TENSOR, [*OPS, *(f"{name}_" for name in OPS), *" ".join(OF_OPS).split(),
+                           *(name for name in dir(np.ndarray) if not name.startswith("_"))])
+Tensor.__array_function__ = _of_numpy
+Tensor.__iter__ = _rows
+Tensor.__contains__ = _contains
+Tensor.__int__ = lambda self: int(self.item())
+Tensor.__abs__ = lambda self: self.abs
+Tensor.__setitem__ = _set_item
+Tensor.__format__ = _format
+Tensor.size = property(lambda self: Size(self.data.size))

@@ -1,0 +1,151 @@
+"""What one is used to from NumPy and PyTorch works, or is refused with the remedy."""
+import contextlib
+import re
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad import Tensor, habits
+from minigrad.module import Module
+from tests.kit import leaf, refusal
+
+X = np.arange(6.0).reshape(2, 3)
+
+
+@pytest.fixture
+def x():
+    return leaf(X)
+
+
+@pytest.mark.parametrize("use, expected", [
+    (lambda x: x.T, X.T),
+    (lambda x: x.shape[0], 2),
+    (lambda x: len(x), 2),
+    (lambda x: x.size, 6),
+    (lambda x: sum(x), X.sum(0)),
+    (lambda x: mg.stack(list(x)), X),
+    (lambda x: [*x][1], X[1]),
+    (lambda x: mg.stack([row * 2 for row in x]), X * 2),
+    (lambda x: x[1, 2].item(), 5),
+    (lambda x: float(x[1, :1]), 3),
+    (lambda x: int(x[1, 2]), 5),
+    (lambda x: bool(x[0, 0]), False),
+    (lambda x: np.shape(x), (2, 3)),
+    (lambda x: np.ndim(x), 2),
+    (lambda x: np.size(x), 6),
+    (lambda x: x.detach(), X),
+    (lambda x: x.mean(1), X.mean(1)),
+    (lambda x: x.max(0), X.max(0)),
+    (lambda x: {x: 7}[x], 7),
+    (lambda x: x in [x], True),
+    (lambda x: list(Tensor([])), [])])
+def test_tensor_does_what_an_array_does(x, use, expected):
+    found = use(x)
+    assert np.array_equal(found.data if isinstance(found, Tensor) else found, expected)
+
+
+def test_tensor_of_one_number_is_formatted_as_a_number(x):
+    assert f"{x.sum():.3f}" == "15.000" and f"{Tensor(7):05d}" == "00007"
+    assert f"{Tensor([2.0]):6.2f}" == "  2.00" and f"{x.sum()}" == str(x.sum())
+    six = Tensor(range(6))
+    assert "has 6 numbers, and '.3f' formats one" in refusal(TypeError, format, six, ".3f")
+
+
+def test_tensor_gives_rows_through_which_gradients_go(x):
+    (sum(row * i for i, row in enumerate(x)) * 3).sum().backward()
+    assert x.grad.tolist() == [[0, 0, 0], [3, 3, 3]]
+
+
+@pytest.mark.parametrize("use, error, says", [
+    *((use, TypeError, f"write x.data {sign} y for its values, x.item() {sign} y for a single one")
+      for sign, use in [
+          ("==", lambda x: x == 0),
+          ("==", lambda x: 0 == x),
+          ("==", lambda x: X == x),
+          ("==", lambda x: np.float64(1) == x),
+          ("==", lambda x: np.mean(x == X)),
+          ("==", lambda x: x in [x * 1, x]),
+          ("==", lambda x: mg.where(x == 0, 1.0, x)),
+          ("==", lambda x: [x].index(x * 1)),
+          # noqa: E711 ("!=", lambda x: x != X),
+          ("!=", lambda x: X != x),
+          ("<", lambda x: x.sum() < 3),
+          (">", lambda x: X < x),
+          ("<=", lambda x: x <= 1),
+          (">=", lambda x: x >= 1),
+          ("<", lambda x: sorted(x))]),
+    (lambda x: 1.0 in x, TypeError, "write value in x.data"),
+    (lambda x: 1.0 in x.sum(), TypeError, "write value in x.data"),
+    *((lambda x, f=f: f(x.sum()), TypeError, "of a single number has no rows")
+      for f in (list, sum, max, iter)),
+    *((lambda x, f=f: f(x), TypeError, f"cannot differentiate {f.__name__}: take mg.{f.__name__};")
+      for f in (np.sum, np.mean, np.max, np.transpose)),
+    (lambda x: np.concatenate([x, x]), TypeError, "take mg.concatenate; for values without a "
+     "gradient, give it x.data"),
+    (lambda x: np.array_equal(x, X), TypeError, "array_equal; for values without a gradient, give"),
+    (lambda x: np.allclose(X, x), TypeError, "differentiate allclose; for values"),
+    (lambda x: np.min(x), TypeError, "take -mg.max(-x)"),
+    (lambda x: np.dot(x, x), TypeError, "take mg.matmul, or x @ y"),
+    (lambda x: x.view(3, 2), AttributeError, "a Tensor has no view: take mg.reshape"),
+    (lambda x: x.relu(), AttributeError, "a Tensor has no relu: take mg.relu"),
+    (lambda x: x.add_(1), AttributeError, "a Tensor has no add_: take mg.add"),
+    (lambda x: x.numpy(), AttributeError, "take x.data, the array"),
+    (lambda x: x.to("cpu"), AttributeError, "mg.Tensor(x.data.astype(np.float32))"),
+    (lambda x: x.cpu(), AttributeError, "leave it out, as all computing is on the CPU"),
+    (lambda x: x.zero_grad(), AttributeError, "set x.grad = None, or call optimizer.zero_grad()"),
+    (lambda x: x.std(), AttributeError, "NumPy has it, for values without a gradient (x.data)"),
+    (lambda x: x.size(), TypeError, "take x.shape, or x.shape[axis]"),
+    (lambda x: x.size(0), TypeError, "take x.shape, or x.shape[axis]"),
+    (lambda x: abs(x), AttributeError, "take mg.maximum(x, -x)"),
+    (lambda x: x.__setitem__(0, 1), TypeError, "write x.data[index] = value"),
+    (lambda x: mg.cat([x, x]), AttributeError, "minigrad has no cat: take mg.concatenate"),
+    (lambda x: mg.tensor(X), AttributeError, "write mg.Tensor(array, requires_grad=True)"),
+    (lambda x: mg.sin(x), AttributeError, "@mg.op makes an op of a function and its derivative"),
+    (lambda x: Module().train(), AttributeError, "only where a random generator is given"),
+    (lambda x: Module().to("cuda"), AttributeError, "a Module has no to: the type is chosen")])
+def test_habit_that_cannot_work_is_refused_with_the_remedy(x, use, error, says):
+    assert says in refusal(error, use, x)
+
+
+@pytest.mark.parametrize("thing", [leaf(X), Tensor, mg, Module(), Module])
+def test_missing_names_are_missing_for_python_too(thing):
+    with pytest.raises(AttributeError, match="no_such_name['$]?"):
+        thing.no_such_name
+    assert not hasattr(thing, "no_such_name") and getattr(thing, "float", None) is None
+
+
+def test_module_may_have_an_attribute_of_a_refused_name():
+    class Own(Module):
+        def forward(self):
+            return 7
+    own = Own()
+    own.type = 8
+    assert (own.forward(), own.type) == (7, 8)
+
+
+@pytest.mark.parametrize("sign", ["+=", "-=", "*=", "/=", "**=", "@="])
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_leaf_is_not_changed_in_place_and_a_result_is_replaced(sign, quiet):
+    def change(w):
+        names = {"w": w, "y": np.full((2, 2), 3.0)}
+        exec(f"w {sign} y", names)
+        return names["w"]
+    w = leaf(np.ones((2, 2)))
+    with mg.no_grad() if quiet else contextlib.nullcontext():
+        says = refusal(TypeError, change, w)
+        assert f"write x.data {sign} y" in says
+        assert "as in w.data -= lr * w.grad" in says
+        for before in (w * 1, Tensor(np.ones((2, 2)))):
+            kept = before.data.copy()
+            after = change(before)
+            assert after is not before and np.array_equal(before.data, kept)
+            assert after.requires_grad == (before.requires_grad and not quiet)
+
+
+def test_every_op_that_a_table_names_is_an_op():
+    tables = habits.OF_OPS | habits.OF_TENSOR | habits.OF_MODULE | habits.OF_NAMESPACE
+    for name in re.findall(r"mg\.(\w+)", " ".join(tables.values())):
+        assert hasattr(mg, name), name
+    for names in habits.OF_OPS:
+        assert not {*names.split()} & {*mg.OPS}
