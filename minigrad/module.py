@@ -1,21 +1,37 @@
 """Module: a tree of parameters, found and named by walking attributes in the order they are set."""
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
+from textwrap import indent
+from typing import Any
 
 import numpy as np
 
+from minigrad import habits
 from minigrad.core import Tensor
 
 
 class Module:
-    """A container of parameters: Tensors, other Modules and lists of them, as attributes."""
-from minigrad import habits
+    """A container of parameters: Tensors, other Modules, and lists, tuples and dicts of them, as
+    attributes.  Printed, it shows them with their shapes.
+    """
+
+    def __repr__(self) -> str:
+        return _drawn("", self, {id(p): path for path, p in self.named_parameters()})
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield every parameter once, with its path, such as `blocks.0.attention.qkv.weight`."""
-        seen = set()
+        """Yield every parameter once, with its path, such as `blocks.0.attention.qkv.weight`.
+
+        Raises a ValueError if two have one path.
+        """
+        seen, paths = set(), set()
         for path, part in _walk("", self):
             if isinstance(part, Tensor) and id(part) not in seen:
+                if path in paths:
+                    raise ValueError(f"two parameters are called {path}; rename a key of a dict")
                 seen.add(id(part))
+                paths.add(path)
                 yield path, part
 
     def named_modules(self) -> Iterator[tuple[str, "Module"]]:
@@ -47,6 +63,9 @@ from minigrad import habits
                 p.data[...] = state[path]
 
 
+habits.refuse(Module, habits.OF_MODULE)
+
+
 def check_state(shapes: dict[str, tuple[int, ...]], state: dict[str, np.ndarray]) -> None:
     """Refuse a state whose names or shapes are not these, or that holds no numbers."""
     missing, unknown = shapes.keys() - state.keys(), state.keys() - shapes.keys()
@@ -63,15 +82,51 @@ def check_state(shapes: dict[str, tuple[int, ...]], state: dict[str, np.ndarray]
             raise ValueError(f"{path} was given {given.dtype}, which are no numbers")
 
 
-habits.refuse(Module, habits.OF_MODULE)
-
-
 def _walk(path, value):
     if isinstance(value, (Tensor, Module)):
         yield path, value
+    for below, part in _entries(path, value):
+        yield from _walk(below, part)
+
+
+def _entries(path: str, value: Any) -> Iterable[tuple[str, Any]]:
+    """Return what may hold parameters directly below a value, with its path."""
     if isinstance(value, Module):
-        for name, part in vars(value).items():
-            yield from _walk(f"{path}.{name}" if path else name, part)
+        entries = vars(value).items()
+    elif isinstance(value, Mapping):
+        entries = value.items()
     elif isinstance(value, (list, tuple)):
-        for i, part in enumerate(value):
-            yield from _walk(f"{path}.{i}", part)
+        entries = enumerate(value)
+    else:
+        if isinstance(value, (set, frozenset)) and any(isinstance(part, (Tensor, Module))
+                                                       for part in value):
+            raise TypeError(f"{path} is a set, which has no order: hold parameters and modules in "
+                            "a list, a tuple or a dict")
+        return ()
+    return [(f"{path}.{name}" if path else str(name), part) for name, part in entries]
+
+
+def _drawn(path, part, first):
+    """Return a parameter's shape, or a line for a Module and below it those of its parts, from the
+    first path of each parameter; neighbours in a list that are alike are shown once."""
+    if isinstance(part, Tensor):
+        shared = "" if first[id(part)] == path else f", shared with {first[id(part)]}"
+        return f"{list(part.shape)}{shared}"
+    count = sum(math.prod(p.shape) for p in part.parameters())
+    lines = [f"{type(part).__name__}, {count:,} parameters"]
+    for attribute, value in _entries(path, part):
+        shown = [(below, _drawn(below, child, first)) for below, child in _top(attribute, value)]
+        for text, alike in groupby(shown, key=itemgetter(1)):
+            names = [below.removeprefix(f"{path}.") for below, _ in alike]
+            several = f" to {names[-1]}, {len(names)} alike" if len(names) > 1 else ""
+            lines.append(indent(f"{names[0]}{several}: {text}", "  "))
+    return "\n".join(lines)
+
+
+def _top(path, value):
+    """Yield the parameters and Modules in a value that are in no other Module there."""
+    if isinstance(value, (Tensor, Module)):
+        yield path, value
+    else:
+        for below, part in _entries(path, value):
+            yield from _top(below, part)

@@ -1,11 +1,16 @@
 """The tree of parameters: found in order, named by path, copied out and taken back strictly."""
+import copy
+import pickle
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 
+import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
 from model.layers import full
-from tests.kit import refusal
+from tests.kit import leaf, refusal
 
 
 def parameter(*shape, value=0.0, dtype=np.float64):
@@ -65,6 +70,84 @@ def test_a_shared_parameter_is_listed_once_under_its_first_path():
     assert [path for path, _ in module.named_parameters()] == [p for p in PATHS
                                                                if p != "blocks.0.weight"]
     assert len(module.parameters()) == len(PATHS) - 1 == len(module.state_dict())
+
+
+def test_module_finds_parameters_in_dicts_as_in_lists_however_they_are_nested():
+    module = Module()
+    module.heads = {"one": parameter(1),
+                    2: [parameter(2), {"deep": Inner()}],
+                    "none": None}
+    module.ordered = OrderedDict(b=(parameter(3),), a={})
+    assert [path for path, _ in module.named_parameters()] == [
+        "heads.one",
+        "heads.2.0",
+        "heads.2.1.deep.weight",
+        "ordered.b.0"]
+    assert [path for path, _ in module.named_modules()] == ["", "heads.2.1.deep"]
+    other = copy.deepcopy(module)
+    for p in other.parameters():
+        p.data += 1
+    module.load_state_dict(other.state_dict())
+    assert all((p.data == 1).all() for p in module.parameters())
+
+
+def test_module_refuses_two_parameters_of_one_path_and_a_set():
+    module = Module()
+    module.a = {"1": parameter(1), 1: parameter(2)}
+    assert "two parameters are called a.1" in refusal(ValueError, module.state_dict)
+    module.a = [{Inner()}]
+    assert "a.0 is a set, which has no order" in refusal(TypeError, module.parameters)
+    module.a = {"names"}
+    assert module.parameters() == []
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_module_is_copied_with_leaves_of_its_own_and_shared_ones_stay_shared(copied):
+    module = Module()
+    module.block, module.tied = Inner(2), {"weight": parameter(4)}
+    module.tied_too = [module.block.weight, module.tied]
+    blocks = [copied(module) for _ in range(2)]
+    for made in blocks:
+        assert made.tied_too[0] is made.block.weight and made.tied_too[1] is made.tied
+        assert [path for path, _ in made.named_parameters()] == ["block.weight", "tied.weight"]
+    x = np.ones((1, 3))
+    student, teacher, *_ = every = [module, *blocks]
+    loss = sum((mg.linear(x, made.block.weight) ** 2).sum() for made in every)
+    (loss + ((student.block.weight - teacher.block.weight) ** 2).sum()).backward()
+    assert all((made.block.weight.grad == 12).all() for made in every)
+    mg.SGD(teacher.parameters(), lr=1.0).step()
+    assert (teacher.block.weight.data == -10).all() and (student.block.weight.data == 2).all()
+
+
+def test_module_that_keeps_a_result_is_not_copied_until_it_is_detached():
+    module = Inner()
+    module.last = module.weight * 2
+    assert "copy tensor.detach()" in refusal(TypeError, copy.deepcopy, module)
+    module.last = module.last.detach()
+    assert copy.deepcopy(module).last.shape == (2, 3)
+
+
+def test_module_prints_its_parts_their_shapes_and_counts_and_those_that_are_alike_once():
+    module = Module()
+    module.embedding = leaf(np.ones((5, 2)))
+    module.blocks = [Inner(), Inner(), Inner(), parameter(3), parameter(3)]
+    module.parts = {"a": parameter(2), "b": Inner()}
+    module.head, module.size = Inner(), 7
+    module.head.weight = module.embedding
+    assert repr(module).splitlines() == [
+        "Module, 42 parameters",
+        "  embedding: [5, 2]",
+        "  blocks.0 to blocks.2, 3 alike: Inner, 6 parameters",
+        "    weight: [2, 3]",
+        "  blocks.3 to blocks.4, 2 alike: [3]",
+        "  parts.a: [2]",
+        "  parts.b: Inner, 6 parameters",
+        "    weight: [2, 3]",
+        "  head: Inner, 10 parameters",
+        "    weight: [5, 2], shared with embedding"]
+    module = Module()
+    module.weight = full((2, 3), 0, dtype=None)
+    assert repr(module) == "Module, 6 parameters\n  weight: [2, 3]"
 
 
 def test_a_state_is_a_copy_in_both_directions_into_the_arrays_that_are_there():
