@@ -170,6 +170,26 @@ def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatc
     assert np.allclose(rates, 5 * np.array(adamw[:20]), rtol=1e-4) and max(rates) == 0.05
 
 
+@pytest.mark.parametrize("windows", ["shuffled", "random"])
+def test_batches_of_a_step_differ_and_shuffled_ones_read_each_window_once_a_pass(
+        small_text, windows):
+    text = data.Text.read(str(small_text))
+    text.train = np.arange(500)         # an id is its place
+    made = run_of(Settings(windows=windows, block_size=16, batch_size=2, n_layer=1, n_embd=8,
+                           n_head=1, gradient_accumulation_steps=3), text)
+    starts = []
+    for step in range(1, 21):
+        batches = made.batches()
+        assert len(batches) == 3 and all(np.array_equal(y, x + 1) for x, y in batches)
+        assert made.state.read == (6 * step if windows == "shuffled" else 0)
+        starts += [start for x, _ in batches for start in x[:, 0].tolist()]
+    n = made.shuffled.n
+    assert len({*starts}) > 60 and starts[:6] != starts[6:12]
+    if windows == "shuffled":
+        for number in range(4):
+            assert len({*starts[n * number:n * (number + 1)]}) == n
+
+
 def test_a_state_counts_steps_remembers_a_hundred_losses_and_averages_those_since_an_evaluation():
     state = State(seed=0)
     assert state.since_evaluation(100) == (None, 0.0)

@@ -14,6 +14,7 @@ from data.tokenizer import CharTokenizer
 from minigrad import random
 from model import Transformer, TransformerConfig, generate, load_checkpoint
 from model.checkpoint import Checkpoint
+from model.generation import window_start
 from model.live import page as live
 from model.live import weights
 from model.score.text import text_losses, training_text
@@ -118,6 +119,18 @@ def test_a_draw_is_that_of_python(page):
         assert found[0] == drawn and np.allclose(found[1], p, atol=1e-12)
 
 
+@pytest.mark.parametrize("u", [0.0, 0.25, 0.5, 0.75, 1 - 2.0 ** -53])
+@pytest.mark.parametrize("settings", [(1.0, None, None), (0.0, None, None), (1.0, 3, None),
+                                      (1.0, None, 0.5), (0.5, 3, 0.75), (1.0, None, 0.25)], ids=str)
+def test_draw_takes_equal_logits_as_python_does(page, settings, u):
+    for logits in ([1.0] * 4, [0.0, 2.0, 2.0, 0.0, 2.0], [-900.0, 5.0, 5.0, -900.0], [3.0]):
+        (drawn,), (p,) = random.draw(np.array([logits]), np.array([u]), *settings)
+        found = page.execute_script("""const [logits, u, t, k, p] = arguments;
+            const {drawn, probabilities} = draw(Float64Array.from(logits), u, t, k ?? 9, p ?? 1);
+            return [drawn, [...probabilities]];""", logits, u, *settings)
+        assert found[0] == drawn and np.allclose(found[1], p, atol=1e-12), logits
+
+
 def without(model, part):
     """The model without a part, by weights that are 0."""
     same = Transformer(model.config)
@@ -158,6 +171,54 @@ def test_a_dragged_weight_is_set_and_the_rest_shared_out(page):
     expected = np.array(before) * 0.25 / (1 - before[2])
     expected[2] = 0.75
     assert np.allclose(after, expected, atol=1e-9) and abs(before[2] - 0.75) > 0.01
+
+
+@pytest.mark.parametrize("shares, column, weight, expected", [
+    ([0.5, 0.25, 0.25], 0, 1, [1, 0, 0]), ([0.5, 0.125, 0.375], 0, 0, [0, 0.25, 0.75]),
+    ([1, 0, 0], 0, 0.5, [0.5, 0.25, 0.25]), ([0, 1, 0], 1, 0, [0.5, 0, 0.5]),
+    ([0, 1, 0], 1, 1, [0, 1, 0]), ([0, 1, 0], 0, 0.25, [0.25, 0.75, 0]),
+    ([0.25, 0.25, 0.5], 2, 0.5, [0.25, 0.25, 0.5]), ([1], 0, 0.5, [1])])
+def test_share_out_keeps_a_sum_of_1_at_weights_of_0_and_1_too(page, shares, column, weight,
+                                                              expected):
+    found = page.execute_script("""const row = Float32Array.from(arguments[0]);
+        shareOut(row, arguments[1], arguments[2]); return [...row];""", shares, column, weight)
+    assert found == expected
+
+
+@pytest.mark.parametrize("values", [
+    [-300.0, -301.5, -299.0], [-1e4, -1e4, -1e4], [1e4, 1e4 - 1, -1e4], [0.0, -800.0, 800.0],
+    [5.0]])
+def test_softmax_and_losses_of_values_far_from_0_are_those_of_numpy(page, values):
+    found = page.execute_script("""const [x] = arguments, more = [...x, 7, NaN];
+        return [[...softmax(Float64Array.from(x))],
+                [...softmax(Float64Array.from(more), x.length)],
+                x.map((_, id) => lossOf(x, id))];""", values)
+    shifted = np.array(values) - max(values)
+    p = np.exp(shifted) / np.exp(shifted).sum()
+    assert np.allclose(found[0], p, rtol=1e-12, atol=0)
+    assert found[1] == [*found[0], 0, 0]
+    assert np.allclose([np.inf if x is None else x for x in found[2]],
+                       [np.inf if x == 0 else -np.log(x) for x in p], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "relu2", "swiglu"])
+def test_activations_are_those_of_the_ops_far_from_0_too(page, name):
+    x = np.array([-800.0, -90.0, -6.0, -1.0, -0.0, 0.0, 1e-3, 1.0, 6.0, 90.0, 800.0])
+    one = np.ones((1, 1))
+    expected = mg.mlp(x[:, None], one, one, activation=name, **(
+        {"gate": one} if name == "swiglu" else {})).data[:, 0]
+    if name == "swiglu":
+        expected = expected / np.where(x == 0, 1, x) * 2        # by an `up` of 2
+    found = page.execute_script("return arguments[0].map((x) => ACTIVATIONS[arguments[1]](x, 2))",
+                                x.tolist(), name)
+    assert np.allclose(np.array(found, float), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_window_start_is_that_of_python(page):
+    for block in (1, 2, 7, 8):
+        found = page.execute_script("""const [block, most] = arguments;
+            return Array.from({length: most}, (_, n) => windowStart(n, block));""", block, 40)
+        assert found == [window_start(n, block) for n in range(40)]
 
 
 def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, run):
