@@ -43,6 +43,11 @@ def test_the_mean_does_not_underflow():
     assert mean_of([np.array([-np.log(2)]), np.array([-3000.0])])[0] == -np.log(4)
 
 
+def test_mean_of_divides_by_the_number_of_models():
+    for p in ([0.3], [0.1, 0.2, 0.6], [0.1, 0.2, 0.3, 0.8]):
+        assert np.isclose(mean_of([np.log([each]) for each in p])[0], np.log(np.mean(p)))
+
+
 def test_a_text_is_scored_by_the_mean_of_the_probabilities(two):
     ids = np.random.default_rng(3).integers(0, 9, 30)
     short, state = Transformer(two[1].config), two[0].state_dict()
