@@ -12,7 +12,8 @@ from tests.kit import run_of
 
 
 @pytest.mark.parametrize("loss, says", [
-    (3.6, "above every counted n-gram"), (3.4, "below the counted 4-gram"),
+    (3.6, "above every counted n-gram"), (3.51, "above every counted n-gram"),
+    (3.5, "below the counted trigram"), (3.4, "below the counted 4-gram"),
     (3.3, "below the counted unigram"), (3.2, "below the counted bigram")])
 def test_an_evaluation_is_compared_with_the_best_n_gram_even_if_longer_ones_are_worse(loss, says):
     counted = {"unigram": 3.31, "bigram": 3.25, "trigram": 3.51, "4-gram": 3.5}     # a short text

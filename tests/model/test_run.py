@@ -195,16 +195,17 @@ def test_a_state_counts_steps_remembers_a_hundred_losses_and_averages_those_sinc
     assert state.since_evaluation(100) == (None, 0.0)
     state.note_step(3.0, 0.0)
     assert state.since_evaluation(100) == (3.0, 0.0)    # no time has passed
+    state.note_step(3.0, 4.0)
     state.note_evaluation(2.0)
     state.note_step(2.0, 0.5), state.note_step(1.0, 1.5)
-    assert state.since_evaluation(100) == (1.5, 100.0) and state.seconds == 2
+    assert state.since_evaluation(100) == (1.5, 100.0) and state.seconds == 6
     for i in range(147):
         state.note_step(float(i), 0.1)
     assert state.recent == [float(i) for i in range(46, 147)]
     state.note_step(math.nan, 0.5, taken=False), state.note_step(math.nan, 0.5, taken=False)
-    assert (state.iteration, state.skipped, state.skipped_in_row) == (152, 2, 2)
+    assert (state.iteration, state.skipped, state.skipped_in_row) == (153, 2, 2)
     state.note_step(1.0, 0.1), state.note_step(math.nan, 0.5, taken=False)
-    assert (state.iteration, state.skipped, state.skipped_in_row) == (154, 3, 1)
+    assert (state.iteration, state.skipped, state.skipped_in_row) == (155, 3, 1)
     assert state.recent[-1] == 1
 
 
@@ -426,6 +427,12 @@ def test_a_best_model_that_is_newer_than_the_last_checkpoint_stays_the_best(out_
     assert (out_dir / "ckpt.npz").read_bytes() == before
     assert load_checkpoint(out_dir / "last.npz").training["state"]["best"] == best["best"]
 
+    model, tokenizer, training, _ = load_checkpoint(out_dir / "ckpt.npz")
+    training["state"]["best"] = 9.0         # an older file, which somebody has put back
+    save_checkpoint(out_dir / "ckpt.npz", model, tokenizer, training)
+    resume(out_dir, "--learning_rate", "1e-9", "--max_iters", "41")
+    assert load_checkpoint(out_dir / "last.npz").training["state"]["best"] == best["best"]
+
 
 def test_checkpoints_are_written_between_evaluations(small_text, tmp_path, monkeypatch):
     saved, real = [], runs.save_checkpoint
@@ -496,6 +503,9 @@ def test_a_stop_in_the_last_step_leaves_the_rest_to_the_resumed_run(
     said = capsys.readouterr().out
     assert said.partition("\nvalidation loss")[2].partition("more of it")[0] == (
         reported.partition("more of it")[0])
+    stop_after(monkeypatch, 25)         # the last step, but of a longer run than it was
+    assert refusal(SystemExit, resume, "./-cut", "--max_iters", "25") == "130"
+    assert "stopped after 25 steps; all is kept in" in capsys.readouterr().err
 
 
 def test_a_stop_in_the_last_evaluation_has_nothing_left_to_resume(

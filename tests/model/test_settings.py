@@ -171,6 +171,23 @@ def test_a_run_is_described_in_full_by_flags_that_give_the_same_run(given):
     assert all(re.search(rf"(?s)but for .*--(no-)?{name}\b", said) for name in own)
 
 
+@pytest.mark.parametrize("characters, block_size", [(2559, 128), (2560, 128), (2570, 256)])
+def test_completed_takes_a_long_block_that_the_validation_part_holds(characters, block_size):
+    assert completed({}, characters)["block_size"] == block_size
+    text = data.Text(data.read_text("lantern")[:characters])
+    text.check(block_size)
+    with pytest.raises(data.TextError):
+        text.check(256 if block_size == 128 else 257)
+
+
+@pytest.mark.parametrize("given, minutes, max_iters", [
+    ({}, 3.0, 90), ({"max_iters": 50}, None, 50), ({"minutes": 5.0}, 5.0, None),
+    ({"minutes": 5.0, "max_iters": 50}, 5.0, 50)])
+def test_resolve_ends_a_resumed_run_by_the_flags_that_are_given(given, minutes, max_iters):
+    s, wrong = resolve(given, Settings(minutes=3.0, max_iters=90), BUILT_IN)
+    assert (s.minutes, s.max_iters, wrong) == (minutes, max_iters, [])
+
+
 def test_of_fine_tuning_each_flag_is_described_once_and_which_are_the_model_s():
     s = Settings(**completed(dict(init_from="/a/ckpt.npz", n_layer=30, norm="rms", tied=False,
                                   dropout=0.1), BUILT_IN))

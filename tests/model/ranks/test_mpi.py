@@ -54,7 +54,7 @@ def test_a_batch_systems_signal_stops_all_ranks_after_a_step_and_saves(small_tex
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     end = mpiexec.ended(process)
-    kept, = re.findall(r"stopped after ([\d,]+) steps?; all is kept", end.stdout)
+    kept, = re.findall(r"stopped after ([\d,]+) steps?; all is kept", end.stderr)
     assert end.returncode == 130 and steps_kept(tmp_path) == int(kept.replace(",", ""))
     assert end.stderr.count("stopping after this step") == 1
 
