@@ -161,6 +161,22 @@ def test_answering_a_closed_pipe_is_quiet(error, platform, code, monkeypatch):
     assert os.dup2.called == (code == "0")
 
 
+@pytest.mark.parametrize("error, code, says", [
+    (SystemExit(130), 130, ""), (KeyboardInterrupt(), 130, "\nstopped at once; all is kept\n"),
+    (None, 1, "\nnobody reads the output any more; all is kept\n")], ids=repr)
+def test_answering_discards_what_nobody_reads_at_every_end(error, code, says, monkeypatch, capsys):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with pytest.raises(SystemExit) as end, answering("a.command", lambda: "all is kept"):
+            print("unread")
+            if error:
+                raise error
+        out.flush()                 # as Python does at its end
+    assert end.value.code == code and capsys.readouterr().err == says
+
+
 @pytest.mark.parametrize("slow", [False, True])
 def test_a_line_says_what_is_done_only_if_it_takes_long(slow, monkeypatch, capsys):
     timers = []
