@@ -199,7 +199,7 @@ def test_where_the_library_of_tokens_is_missing_its_installation_is_named(tmp_pa
     for name in ("last.npz", "previous.npz"):
         with_tokens(tmp_path / name)
     said = refused(tmp_path / "last.npz")
-    assert 'python -m pip install -e ".[convert]"' in said and "train anew" not in said
+    assert "python -m pip install -e '.[convert]'" in said and "train anew" not in said
     with pytest.raises(CheckpointError, match="last.npz: its vocabulary is of tok"):
         load_last(tmp_path)         # which is not damaged
 

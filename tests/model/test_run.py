@@ -179,7 +179,7 @@ def test_batches_of_a_step_differ_and_shuffled_ones_read_each_window_once_a_pass
                            n_head=1, gradient_accumulation_steps=3), text)
     starts = []
     for step in range(1, 21):
-        batches = made.batches()
+        batches = made.batches(runs.Step(step, {}))
         assert len(batches) == 3 and all(np.array_equal(y, x + 1) for x, y in batches)
         assert made.state.read == (6 * step if windows == "shuffled" else 0)
         starts += [start for x, _ in batches for start in x[:, 0].tolist()]

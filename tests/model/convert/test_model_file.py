@@ -33,7 +33,7 @@ def test_a_text_is_read_to_a_limit_and_refused_beyond_it(tmp_path, monkeypatch):
 def test_without_a_library_the_message_says_how_to_install_it(library, extra, read, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     said = refusal(MissingLibrary, read, "nothing")
-    assert library in said and f'python -m pip install -e ".[{extra}]"' in said
+    assert library in said and f"python -m pip install -e '.[{extra}]'" in said
 
 
 def sound(path, reader):
