@@ -14,13 +14,14 @@ ADVICE = {          # for an error with this in its text or in its line
     "ufuncs": "NumPy's functions do not take a Tensor: use mg.exp, mg.softmax and the like",
     r"\bdim(=|')": "PyTorch's dim is axis here, as in axis=-1",
     r"\bkeepdim(=|')": "PyTorch's keepdim is keepdims here",
-    r"int' object is not callable.*\.size\(": "PyTorch's x.size(-1) is x.shape[-1] here",
+    r"(int' object is not callable|size is a number).*\.size\(":
+        "PyTorch's x.size(-1) is x.shape[-1] here",
     r"\.view\(": "PyTorch's view is reshape here",
     "masked_fill": "PyTorch's masked_fill is mg.where(condition, -math.inf, x) here",
-    r"(don't match|out of bounds).*\.transpose\(|'permute'":
+    r"(don't match|out of bounds).*\.transpose\(|'permute'|no permute":
         "PyTorch's x.transpose(1, 2) is x.swapaxes(1, 2) here, and its permute is transpose",
     "unsqueeze": "PyTorch's x.unsqueeze(-1) is x[..., None] here",
-    "'cat'": "PyTorch's cat is mg.concatenate here, and np.concatenate for arrays",
+    r"'cat'|no cat\b": "PyTorch's cat is mg.concatenate here, and np.concatenate for arrays",
     r"\btorch\b|\bnn\b|'F'": "PyTorch is not used here: Tensors have mg.exp, and arrays np.exp"}
 
 
