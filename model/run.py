@@ -251,8 +251,8 @@ class Folder(contextlib.ExitStack):
             for file in files:
                 rename(file, earlier / file.name)
             print(f"{self} held an earlier run, which is now in {earlier}")
-            folders = [*self.path.glob("earlier.*")]
-            taken = sum(file.stat().st_size for folder in folders for file in folder.rglob("*"))
+            folders = [*self.path.glob("earlier.[0-9]*")]
+            taken = sum(file.lstat().st_size for folder in folders for file in folder.rglob("*"))
             if taken >= MUCH:
                 print(f"its {len(folders)} earlier runs take {scaled(taken, 'B')}; delete those of "
                       "the folders earlier.1, earlier.2, ... in it that you do not need")

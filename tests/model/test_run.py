@@ -475,6 +475,7 @@ def test_begin_leaves_no_file_of_an_earlier_run_in_the_folder(tmp_path):
 
 def test_begin_says_what_earlier_runs_take_once_that_is_much(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(runs, "MUCH", 2500)
+    written(tmp_path / "earlier.txt", bytes(9000))
     for number in (1, 2, 3):
         written(tmp_path / "last.npz", bytes(1000))
         with Folder(tmp_path) as folder:

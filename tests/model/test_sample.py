@@ -75,6 +75,28 @@ def test_a_file_or_pipe_gets_utf_8_where_the_system_has_another_encoding(tmp_pat
     assert done.returncode == 0 and done.stdout.startswith("‘ж’") and "?" not in done.stdout
 
 
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_main_averages_the_models_of_all_folders(trained, monkeypatch, more):
+    averaged = []
+
+    def note(checkpoint, paths):
+        averaged.extend(paths)
+        return checkpoint
+    monkeypatch.setattr("model.ensemble.mean.averaged", note)
+    folders = [word for _ in range(1 + more) for word in ("--out_dir", str(trained))]
+    sample.main([*folders, "--max_new_tokens", "3"])
+    assert averaged == more * [trained / "ckpt.npz"]
+
+
+def test_write_times_a_text_until_its_own_end(best, monkeypatch, capsys):
+    def stream_many(*arguments):
+        yield from ([["a", "b" if n < 12 else ""] for n in range(20)])
+    monkeypatch.setattr(sample, "stream_many", stream_many)
+    s = sample.Settings(max_new_tokens=20, num_samples=2)
+    ids, characters, _ = sample.write(s, (*best, {}, {}), "", 1)
+    assert ids == characters == 20 + 12 - 2 * AT_ONCE
+
+
 def test_a_closed_pipe_ends_it_quietly(trained):
     command = [sys.executable, "-m", "model.sample", "--out_dir", str(trained),
                "--max_new_tokens", "2000"]
