@@ -41,6 +41,8 @@ def main(argv: list[str] | None = None) -> None:
             if not first:               # the first rank's own mistakes are answered in `prepare`
                 parser.refuse(mistakes)
             ranks.check_alike(given)
+            if ranks.first:
+                parser.warn()
             if "replay" in given:
                 from model.replay.nan import replay
                 mistakes += [f"--replay takes all settings from its file; leave out --{name}"

@@ -21,6 +21,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
@@ -408,13 +409,14 @@ class Parser(argparse.ArgumentParser):
         """Return the settings on the command line, by name; exit if there are mistakes."""
         known, mistakes = self.read(argv)
         self.refuse(mistakes)
+        self.warn()
         return known
 
     def read(self, argv: list[str] | None) -> tuple[dict[str, object], list[str]]:
         """Return the settings on the command line, by name, and a line for each mistake."""
         argv = sys.argv[1:] if argv is None else argv
         found, unknown = self.parse_known_args(argv)
-        self._warn_of_what_is_given_twice(argv)
+        self.twice = self._given_twice(argv)
         known, mistakes = {}, []
         for name, word in vars(found).items():
             field = self.fields[name]
@@ -435,14 +437,18 @@ class Parser(argparse.ArgumentParser):
                          + self._for_word(word) for word in unknown]
         return known, mistakes
 
-    def _warn_of_what_is_given_twice(self, argv):
+    def warn(self) -> None:
+        """Say of each flag that was given more than once that its last value counts."""
+        for name, count in self.twice.items():
+            print(f"warning: --{name} is given {count} times; the last one counts", file=sys.stderr)
+
+    def _given_twice(self, argv):
+        """Return how often each flag of one value is given that is given more than once."""
         names = [word.split("=")[0] if word.startswith("--") else word[:2] for word in argv]
         actions = [self._option_string_actions.get(name) for name in names]
-        for name, field in self.fields.items():
-            count = sum(action is not None and action.dest == name for action in actions)
-            if count > 1 and field.type != Words:       # the values of which are joined
-                print(f"{self.prog}: warning: --{name} is given {count} times; the last one counts",
-                      file=sys.stderr)
+        counts = Counter(action.dest for action in actions if action)
+        return {name: counts[name] for name, field in self.fields.items()
+                if counts[name] > 1 and field.type != Words}        # whose values are joined
 
     def _for_word(self, word):
         """Return what to type instead of a word that no flag stands before."""

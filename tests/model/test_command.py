@@ -364,7 +364,7 @@ def test_flags_give_the_settings_and_nothing_else(argv, given):
 def test_of_a_flag_given_twice_the_last_counts_and_that_is_said(argv, given, warned, capsys):
     assert parser().given(argv.split()) == given
     assert capsys.readouterr().err.splitlines() == [
-        f"some.command: warning: {words}; the last one counts" for words in warned]
+        f"warning: {words}; the last one counts" for words in warned]
 
 
 @pytest.mark.parametrize("argv, mistakes", [

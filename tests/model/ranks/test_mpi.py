@@ -18,7 +18,9 @@ FAULTY = "tests/model/ranks/faulty.py"
 
 
 def flags(small_text, out_dir, *more):
-    return ["--data", small_text, "--out_dir", out_dir, *TINY, "--dropout", "0.1", *more]
+    tiny = [word for name, value in zip(TINY[::2], TINY[1::2]) if name not in more
+            for word in (name, value)]
+    return ["--data", small_text, "--out_dir", out_dir, *tiny, "--dropout", "0.1", *more]
 
 
 def steps_kept(out_dir):
