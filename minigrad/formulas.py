@@ -16,10 +16,11 @@ ACTIVATIONS = "gelu", "relu2", "gelu_tanh", "swiglu"
 GELU, RELU2, GELU_TANH, SWIGLU = range(len(ACTIVATIONS))        # as `matmul` takes them
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)                          # of the normal distribution, at 0
 SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715                 # of the GELU by tanh
+FLAT = 100.0        # beyond it, the GELU and its derivative are those of the ReLU
 FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
 MUON, TINY = (3.4445, -4.7750, 2.0315), 1e-7     # of Newton-Schulz
 
-erf = np.vectorize(math.erf, otypes=[float])
+erfc = np.vectorize(math.erfc, otypes=[float])
 
 
 def ngram_rows(ids, n, count):
@@ -56,9 +57,19 @@ def norm(x, weight, bias, eps, centred):
     """(x - mean) / std * weight + bias, (..., C), (C,), (C,) -> (..., C); and the moments of rows,
     mean and 1 / std, (R, 2)  (Ba, Kiros & Hinton 2016, "Layer Normalization", section 3).  An RMS
     norm is not centred: its mean is 0  (Zhang & Sennrich 2019, section 4)."""
-    mean = x.mean(axis=-1, keepdims=True) if centred else np.zeros_like(x[..., :1])
-    rstd = 1 / np.sqrt(np.square(x - mean).mean(axis=-1, keepdims=True) + eps)
+    mean = np.zeros_like(x[..., :1])
+    if centred:
+        for _ in range(2):      # the second time what rounding has left: a constant row gives 0
+            mean += (x - mean).mean(axis=-1, keepdims=True)
+    rstd = inverse_rms(x - mean, eps)
     return (x - mean) * rstd * weight + bias, np.concatenate([mean, rstd], axis=-1).reshape(-1, 2)
+
+
+def inverse_rms(x, eps):
+    """1 / sqrt(mean(x^2) + eps) over the last axis, (..., C) -> (..., 1).  Squares are added up in
+    float64, as float32 holds none of a number beyond 1.8e19."""
+    mean = np.square(x, dtype=np.float64).mean(axis=-1, keepdims=True)
+    return (1 / np.sqrt(mean + eps)).astype(x.dtype)
 
 
 def norm_vjp(g, x, weight, moments, centred):
@@ -105,7 +116,7 @@ def norm_heads(x, cos, sin, heads, D, eps):
     """Rotate the first heads of D channels, and divide each by its root mean square; also return
     1 / rms, (R, heads)  (Henry et al. 2020, "Query-Key Normalization", section 3)."""
     y, of_heads = rotate(x, cos, sin), x[..., :heads * D].reshape(*x.shape[:-1], heads, D)
-    rstd = 1 / np.sqrt(np.square(of_heads).mean(axis=-1) + eps)
+    rstd = inverse_rms(of_heads, eps)[..., 0]
     y[..., :heads * D] *= np.repeat(rstd, D, axis=-1)
     return y, rstd.reshape(-1, heads)
 
@@ -121,13 +132,14 @@ def norm_heads_vjp(g, y, rstd, cos, sin, D):
 
 def attention(q, k, v, mask, slopes, causal, scale, drop):
     """dropout(softmax(q k^T scale - slopes |t - s| + mask)) v:  (B, H, T, D), (B, G, S, D),
-    (B, G, S, E), mask (B, H, T, S) or None, slopes (H,) or None -> (B, H, T, E); and the logarithm
-    of each softmax's sum, (B, H, T).  The causal mask hides keys after t.  A query without
-    keys gets 0.  `drop` is p and seed of `dropout`, and perhaps first  (Vaswani et al. 2017,
-    section 3.2.1; slopes: Press et al. 2022, "ALiBi", section 3; fewer heads of keys and values:
-    Ainslie et al. 2023, "GQA", section 2.2)."""
-    P, log_sum = attention_weights(q, k, mask, slopes, causal, scale)
-    return dropout(P, *drop) @ for_each_head(v, q), log_sum
+    (B, G, S, E), mask (B, H, T, S) or None, slopes (H,) or None -> (B, H, T, E); and what a softmax
+    is made of, (B, H, T, 2): the maximum of a query's scores, and 1 / sum(e^(score - maximum)).
+    The causal mask hides keys after t.  A query without keys gets 0, and has 0 for 1 / sum.  `drop`
+    is p and seed of `dropout`, and perhaps first  (Vaswani et al. 2017, section 3.2.1; slopes:
+    Press et al. 2022, "ALiBi", section 3; fewer heads of keys and values: Ainslie et al. 2023,
+    "GQA", section 2.2)."""
+    P, moments = attention_weights(q, k, mask, slopes, causal, scale)
+    return dropout(P, *drop) @ for_each_head(v, q), moments
 
 
 def for_each_head(x, q):
@@ -136,7 +148,7 @@ def for_each_head(x, q):
 
 
 def attention_weights(q, k, mask, slopes, causal, scale):
-    """Return the softmax, (B, H, T, S), and the logarithms of its sums, (B, H, T)."""
+    """Return the softmax, (B, H, T, S), and what it is made of, (B, H, T, 2)."""
     scores = q @ for_each_head(k, q).swapaxes(-1, -2) * q.dtype.type(scale)
     T, S = scores.shape[-2:]
     if slopes is not None:
@@ -148,12 +160,11 @@ def attention_weights(q, k, mask, slopes, causal, scale):
     top = scores.max(axis=-1, keepdims=True, initial=np.finfo(q.dtype).min)     # never -inf
     e = np.exp(scores - top)
     total = e.sum(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        log_sum = top + np.log(total)
-    return e / np.where(total > 0, total, 1), log_sum[..., 0]
+    inverse = 1 / np.where(total > 0, total, np.inf)
+    return e * inverse, np.concatenate([top, inverse], axis=-1)
 
 
-def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, drop, into=None):
+def attention_vjp(g, q, k, v, mask, slopes, out, moments, causal, scale, drop, into=None):
     """Return the gradients of q, k and v, in the arrays `into` if they are given."""
     P, _ = attention_weights(q, k, mask, slopes, causal, scale)
     dP = dropout(g @ for_each_head(v, q).swapaxes(-1, -2), *drop)
@@ -167,30 +178,45 @@ def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, drop, i
     return into
 
 
+def sigmoid(x):
+    """1 / (1 + e^-x), by a power of e that is never large."""
+    e = np.exp(-1.0 * abs(x))       # a float also of whole numbers
+    return np.where(x < 0, e, 1) / (1 + e)
+
+
 def gelu(x, by_tanh):
     """x Phi(x), exactly, or by tanh as in GPT-2  (Hendrycks & Gimpel 2016, section 2)."""
-    if by_tanh:
-        return x / 2 * (1 + np.tanh(SLOPE * (x + CUBIC * x**3)))
-    return x / 2 * (1 + erf(x * math.sqrt(0.5)).astype(x.dtype))
+    return x * (tanh_cdf(x) if by_tanh else normal_cdf(x))
 
 
 def gelu_vjp(g, x, by_tanh):
     """Return g times the derivative of the GELU at x."""
+    x = np.clip(x, -FLAT, FLAT)
     if by_tanh:
-        t = np.tanh(SLOPE * (x + CUBIC * x**3))
-        return g * (1 + t + x * (1 - t * t) * SLOPE * (1 + 3 * CUBIC * x * x)) / 2
-    Phi = (1 + erf(x * math.sqrt(0.5)).astype(x.dtype)) / 2
-    return g * (Phi + x * np.exp(-x * x / 2) * DENSITY_0)
+        s = tanh_cdf(x)
+        return g * (s + x * s * (1 - s) * 2 * SLOPE * (1 + 3 * CUBIC * x * x))
+    return g * (normal_cdf(x) + x * np.exp(-x * x / 2) * DENSITY_0)
+
+
+def tanh_cdf(x):
+    """What the GELU by tanh takes for Phi(x): (1 + tanh z) / 2 = sigmoid(2 z)."""
+    x = np.clip(x, -FLAT, FLAT)
+    return sigmoid(2 * SLOPE * (x + CUBIC * x**3))
+
+
+def normal_cdf(x):
+    """Phi(x), the normal distribution up to x."""
+    return (erfc(-math.sqrt(0.5) * x.astype(np.float64)) / 2).astype(x.dtype)
 
 
 def swiglu(gate, up):
-    """silu(gate) * up, with silu(x) = x / (1 + e^-x)  (Shazeer 2020, section 2)."""
-    return gate * (1 + np.tanh(gate / 2)) / 2 * up
+    """silu(gate) * up, with silu(x) = x sigmoid(x)  (Shazeer 2020, section 2)."""
+    return gate * sigmoid(gate) * up
 
 
 def swiglu_vjp(g, gate, up):
     """Return the gradients of gate and up, and the value of `swiglu`."""
-    s = (1 + np.tanh(gate / 2)) / 2
+    s = sigmoid(gate)
     return g * up * s * (1 + gate * (1 - s)), g * gate * s, gate * s * up
 
 
@@ -249,7 +275,7 @@ def muon(ps, gs, ms, settings, steps):
         m *= momentum
         m += g
         z = g + momentum * m
-        z /= np.sqrt(np.square(z).sum()) + TINY
+        z /= math.sqrt(sum_of_squares([z])) + TINY
         for _ in range(steps):
             gram = z @ z.T
             z = MUON[0] * z + (MUON[1] * gram + MUON[2] * gram @ gram) @ z

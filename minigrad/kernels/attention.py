@@ -10,21 +10,22 @@ blocks of QUERIES queries.  A block's scores are (S, QUERIES), a column for each
 the first-level cache.  So the rows of all queries are scaled, exponentiated and added up at once,
 in whole vectors, however many keys each query may attend to; and products read the scores, or their
 transpose, where they lie.  A causal block stops at its last query.  Nothing of size (T, S) is kept:
-backward computes P again from the logarithm of each row's sum (Dao et al. 2022, "FlashAttention",
-section 3.1), and the dropout mask from its seed.
+backward computes P again from each row's maximum and sum (Dao et al. 2022, "FlashAttention",
+section 3.1), and the dropout mask from its seed.  The logarithm of the sum, in one number with the
+maximum, would lose its digits where all scores of a row are large.
 """
 from typing import NamedTuple
 
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.compiler.compiling import (A4, C1, C3, R4, dense, kernel, stands_in_for,
+from minigrad.kernels.compiler.compiling import (A4, C1, C4, R4, dense, kernel, stands_in_for,
                                                  threads_for, writable)
 from minigrad.kernels.compiler.lanes import LANES, dot, larger, load, part, spread, store
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import on_threads, share
 from minigrad.kernels.compiler.tiles import TILE_BYTES, VECTOR_BYTES
-from minigrad.kernels.compiler.vector_math import exp, log
+from minigrad.kernels.compiler.vector_math import exp
 from minigrad.kernels.elementwise import Mask, keeps, mask_of
 from minigrad.kernels.matmul import ADD, SET, copy_row, multiply, pack_columns
 
@@ -54,22 +55,22 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
               ) -> tuple[np.ndarray, np.ndarray]:
     B, H, T, D = q.shape
     out = _like(q, v.shape[3])
-    log_sum = np.full((B, H, T), -np.inf, q.dtype)
+    moments = np.zeros((B, H, T, 2), q.dtype)
     if k.shape[2] == 0:                         # no key to look at
         out[...] = 0
-        return out, log_sum
-    attention_kernel(writable(q), _dense_rows(k), writable(v), out, log_sum,
+        return out, moments
+    attention_kernel(writable(q), _dense_rows(k), writable(v), out, moments,
                      *_rules(q, mask, slopes, causal, scale), *mask_of(*drop), _threads(q, k))
-    return out, log_sum
+    return out, moments
 
 
 @stands_in_for(formulas.attention_vjp)
-def attention_vjp(g, q, k, v, mask, slopes, out, log_sum, causal, scale, drop, into=None):
+def attention_vjp(g, q, k, v, mask, slopes, out, moments, causal, scale, drop, into=None):
     dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
     if k.shape[2] == 0:
         dq[...] = 0
         return dq, dk, dv
-    attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out, log_sum,
+    attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out, moments,
                          dq, dk, dv, *_rules(q, mask, slopes, causal, scale), *mask_of(*drop),
                          _threads(q, k))
     return dq, dk, dv
@@ -99,16 +100,16 @@ def _threads(q, k):
 
 
 @kernel
-def attention_kernel(heads: Heads, out: A4, log_sum: C3, rules: Rules, drop: Mask, threads: int):
+def attention_kernel(heads: Heads, out: A4, moments: C4, rules: Rules, drop: Mask, threads: int):
     D, (S, E) = heads.q.shape[3], heads.v.shape[2:]
     scratch = (panels(threads, S, E, out), panels(threads, D, QUERIES, out),
                columns(threads, S, out), columns(threads, 2, out), columns(threads, LANES, out),
                columns(threads, LANES, out))
-    on_threads(threads, attend, heads, out, log_sum, rules, drop, scratch)
+    on_threads(threads, attend, heads, out, moments, rules, drop, scratch)
 
 
 @serial
-def attend(thread, threads, heads, out, log_sum, rules, drop, scratch):
+def attend(thread, threads, heads, out, moments, rules, drop, scratch):
     q, k, v = heads
     H, T, groups, S, real = q.shape[1], q.shape[2], k.shape[1], k.shape[2], out.dtype.type
     v_rows, q_columns, scores, room, sums, factors = scratch
@@ -132,8 +133,8 @@ def attend(thread, threads, heads, out, log_sum, rules, drop, scratch):
                 for j in range(QUERIES):
                     inverses[j] = real(1) / sums[0, j] if sums[0, j] != 0 else real(0)
                 for j in range(n):
-                    log_sum[b, h, top + j] = (tops[j] + log(sums[0, j]) if sums[0, j] != 0
-                                              else -np.inf)
+                    moments[b, h, top + j, 0] = tops[j]
+                    moments[b, h, top + j, 1] = inverses[j]
                 for s in range(seen):
                     if drop.bound > 0 and s % LANES == 0:
                         drop_weights(factors, drop, ((b * H + h) * T + top) * S + s, S)
@@ -144,19 +145,19 @@ def attend(thread, threads, heads, out, log_sum, rules, drop, scratch):
 
 
 @kernel
-def attention_vjp_kernel(g: A4, heads: Heads, out: A4, log_sum: C3, gradients: Heads, rules: Rules,
+def attention_vjp_kernel(g: A4, heads: Heads, out: A4, moments: C4, gradients: Heads, rules: Rules,
                          drop: Mask, threads: int):
     D, (S, E) = heads.q.shape[3], heads.v.shape[2:]
     sums = np.empty((threads, S, D), out.dtype), np.empty((threads, S, E), out.dtype)
     scratch = (panels(threads, S, D, out), panels(threads, D, QUERIES, out),
                panels(threads, E, QUERIES, out), panels(threads, QUERIES, D, out),
                panels(threads, QUERIES, E, out), columns(threads, S, out),
-               columns(threads, S, out), columns(threads, 2, out), columns(threads, LANES, out))
-    on_threads(threads, attend_vjp, g, heads, out, log_sum, gradients, rules, drop, sums, scratch)
+               columns(threads, S, out), columns(threads, 3, out), columns(threads, LANES, out))
+    on_threads(threads, attend_vjp, g, heads, out, moments, gradients, rules, drop, sums, scratch)
 
 
 @serial
-def attend_vjp(thread, threads, g, heads, out, log_sum, gradients, rules, drop, sums, scratch):
+def attend_vjp(thread, threads, g, heads, out, moments, gradients, rules, drop, sums, scratch):
     k, dk, dv = heads.k, gradients.k, gradients.v
     (B, groups, S, D), H, E = k.shape, g.shape[1], g.shape[3]
     dk_sum, dv_sum = sums[0][thread], sums[1][thread]
@@ -174,7 +175,7 @@ def attend_vjp(thread, threads, g, heads, out, log_sum, gradients, rules, drop, 
         dv_sum[:] = 0
         for h in range(h_k * G, h_k * G + G):
             for top in range(0, g.shape[2], QUERIES):
-                attend_block_vjp(b, h, top, g, heads, out, log_sum, gradients.q, rules, drop,
+                attend_block_vjp(b, h, top, g, heads, out, moments, gradients.q, rules, drop,
                                  room_of_block)
         for s in range(S):
             copy_row(part(dk_sum, s * D, D), part(dk[b, h_k, s], 0, D))
@@ -182,7 +183,7 @@ def attend_vjp(thread, threads, g, heads, out, log_sum, gradients, rules, drop, 
 
 
 @serial
-def attend_block_vjp(b, h, top, g, heads, out, log_sum, dq, rules, drop, room_of_block):
+def attend_block_vjp(b, h, top, g, heads, out, moments, dq, rules, drop, room_of_block):
     """Write dq of a block of queries, and add to dk_sum and dv_sum.  `weights` holds P, then
     dropout(P); `back` dP, then dS * scale."""
     (k_rows, q_columns, g_columns, q_rows, g_rows, weights, back, room, factors, dk_sum,
@@ -190,23 +191,22 @@ def attend_block_vjp(b, h, top, g, heads, out, log_sum, dq, rules, drop, room_of
     (_, H, T, E), S, real = g.shape, heads.k.shape[2], out.dtype.type
     h_k, n = h // (H // heads.k.shape[1]), min(QUERIES, T - top)
     k_head, v_head, scale = heads.k[b, h_k], heads.v[b, h_k], real(rules.scale)
-    log_totals, alongs = room[0], room[1]
+    tops, inverses, alongs = room[0], room[1], room[2]
     seen = min(S, top + n) if rules.causal else S
     q_block, g_block = heads.q[b, h, top:top + n], g[b, h, top:top + n]
     left = score_block(q_block, k_head, q_columns, weights, seen, rules, b, h, top)
     pack_columns(g_block.T, g_columns)
     multiply(v_head[:seen], g_columns, back, SET)
     for j in range(n):
-        # For a query that may attend to no key, every exp(-inf - inf) below is 0.
-        log_total = log_sum[b, h, top + j]
-        log_totals[j] = log_total if log_total != -np.inf else real(np.inf)
+        tops[j] = moments[b, h, top + j, 0]
+        inverses[j] = moments[b, h, top + j, 1]
         alongs[j] = dot(part(g_block[j], 0, E), part(out[b, h, top + j], 0, E))
     for s in range(seen):
         if drop.bound > 0 and s % LANES == 0:
             drop_weights(factors, drop, ((b * H + h) * T + top) * S + s, S)
         for j in range(0, QUERIES, LANES):
             at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
-            P = exp(get(weights, at) * left - get(log_totals, j))
+            P = exp(get(weights, at) * left - get(tops, j)) * get(inverses, j)
             put(weights, at, P * factor)
             dP = get(back, at) * factor
             put(back, at, P * (dP - get(alongs, j)) * scale)

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import formulas
-from minigrad.formulas import CUBIC, DENSITY_0, GELU, GELU_TANH, RELU2, SLOPE
+from minigrad.formulas import CUBIC, DENSITY_0, FLAT, GELU, GELU_TANH, RELU2, SLOPE
 from minigrad.kernels.compiler.compiling import C1, dense, kernel, stands_in_for, threads_for
-from minigrad.kernels.compiler.lanes import fma
+from minigrad.kernels.compiler.lanes import fma, larger, smaller
 from minigrad.kernels.compiler.linking import inlined, serial
 from minigrad.kernels.compiler.parallel import portion, share
-from minigrad.kernels.compiler.vector_math import exp, normal_cdf, tanh
+from minigrad.kernels.compiler.vector_math import exp, normal_cdf
 
 
 @stands_in_for(formulas.gelu)
@@ -80,10 +80,11 @@ def value_and_slope(x, activation):
         positive = real(0) if x < real(0) else x
         return positive * positive, real(0)
     if activation == GELU_TANH:
-        half, square = real(0.5), x * x
-        t = tanh(real(SLOPE) * x * fma(real(CUBIC), square, real(1)))
-        steep = real(SLOPE) * fma(real(3 * CUBIC), square, real(1))
-        return half * x * (real(1) + t), half * fma(x * fma(-t, t, real(1)), steep, real(1) + t)
+        near = smaller(real(FLAT), larger(real(-FLAT), x))
+        square = near * near
+        s = sigmoid(real(2 * SLOPE) * near * fma(real(CUBIC), square, real(1)))
+        steep = real(2 * SLOPE) * fma(real(3 * CUBIC), square, real(1))
+        return x * s, fma(near * s * (real(1) - s), steep, s)
     density = exp(real(-0.5) * x * x)       # which both share
     Phi = normal_cdf(x, density)
     return x * Phi, fma(x * real(DENSITY_0), density, Phi)

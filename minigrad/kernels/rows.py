@@ -41,7 +41,7 @@ def softmax_kernel(thread, threads, x: C2, out: C2):
 @inlined
 def softmax_row(x, top, y):
     """Write the softmax of a row, whose maximum is `top`, to y, which may be x; return
-    log(sum(exp(x)))."""
+    log(sum(exp(x - top)))."""
     y = part(y, 0, x.size)
     sums = spread(x.dtype.type(0))
     for i in range(0, x.size, LANES):
@@ -52,7 +52,7 @@ def softmax_row(x, top, y):
     scale = x.dtype.type(1) / sum_
     for i in range(x.size):     # a masked store is slow, and so is loading what it wrote
         y[i] *= scale
-    return top + log(sum_)
+    return log(sum_)
 
 
 @stands_in_for(formulas.softmax_vjp)
@@ -94,8 +94,9 @@ def cross_entropy_kernel(thread, threads, logits: C2, targets: IDS1, losses: C1,
             slopes[r] = 0
         else:
             row = part(logits, r * C, C)
-            log_sum = softmax_row(row, largest(row), part(slopes, r * C, C))
-            losses[r] = log_sum - logits[r, targets[r]]
+            top = largest(row)
+            log_sum = softmax_row(row, top, part(slopes, r * C, C))
+            losses[r] = log_sum - (logits[r, targets[r]] - top)
             slopes[r, targets[r]] -= 1
 
 
@@ -134,12 +135,21 @@ def normalise(row, weight, bias, eps, centred, out):
     """Write the norm of a row to `out`; return its mean and 1 / std."""
     C, real = row.size, row.dtype.type
     weight, bias, out = part(weight, 0, C), part(bias, 0, C), part(out, 0, C)
-    mean = row_sum(row) * (real(1) / real(C)) if centred else real(0)
-    rstd = real(1) / np.sqrt(fma(squares(row, mean), real(1) / real(C), real(eps)))
+    mean, share = real(0), real(1) / real(C)
+    if centred:
+        mean = row_sum(row, real(0)) * share
+        mean += row_sum(row, mean) * share      # what rounding has left of the mean
+    rstd = inverse_rms(row, mean, eps)
     for c in range(0, C, LANES):
         unit = (load(row, c, 0) - mean) * rstd
         store(out, c, fma(unit, load(weight, c, 0), load(bias, c, 0)))
     return mean, rstd
+
+
+@inlined
+def inverse_rms(x, mean, eps):
+    """Return 1 / sqrt(mean((x - mean)^2) + eps)."""
+    return x.dtype.type(1 / np.sqrt(squares(x, mean) / x.size + eps))
 
 
 @kernel
@@ -225,8 +235,7 @@ def norm_heads_kernel(thread, threads, x: C2, cos: C2, sin: C2, y: C2, rstd: C2,
 @serial
 def norm_head(x, eps):
     """Divide a head by its root mean square; return 1 / rms."""
-    real = x.dtype.type
-    rstd = real(1) / np.sqrt(dot(x, x) / real(x.size) + real(eps))
+    rstd = inverse_rms(x, x.dtype.type(0), eps)
     for d in range(0, x.size, LANES):
         store(x, d, load(x, d, 0) * rstd)
     return rstd

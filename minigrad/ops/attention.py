@@ -50,10 +50,10 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     scale = max(D, 1) ** -0.5 if scale is None else scale
     settings = is_causal, scale, dropout_settings(dropout_p, rng, (*lead, T, S), below_1=True)
     heads = [_four_axes(x) for x in (q, k, v)]
-    out, log_sum = formulas.attention(*heads, mask, None, *settings)
+    out, moments = formulas.attention(*heads, mask, None, *settings)
 
     def vjp(g):
-        gradients = formulas.attention_vjp(_four_axes(g), *heads, mask, None, out, log_sum,
+        gradients = formulas.attention_vjp(_four_axes(g), *heads, mask, None, out, moments,
                                            *settings)
         return [dx.reshape(x.shape) for dx, x in zip(gradients, (q, k, v))]
     return out.reshape(*lead, T, v.shape[-1]), Together(vjp)
@@ -90,11 +90,11 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     def parts(x):
         return np.split(heads(x), [H, H + G], axis=1)       # queries, keys, values
     packed = parts(qkv)
-    out, log_sum = formulas.attention(*packed, None, None, *settings)
+    out, moments = formulas.attention(*packed, None, None, *settings)
 
     def vjp(g):
         dqkv = np.empty(qkv.shape, qkv.dtype)
-        formulas.attention_vjp(heads(g), *packed, None, None, out, log_sum, *settings,
+        formulas.attention_vjp(heads(g), *packed, None, None, out, moments, *settings,
                                into=parts(dqkv))
         return dqkv,
     return out.swapaxes(1, 2).reshape(*lead, T, H * D), Together(vjp)

@@ -29,7 +29,8 @@ def multiply(x: Operand, y: Operand) -> Rule:
 @op
 def divide(x: Operand, y: Operand) -> Rule:
     """x / y."""
-    return x / y, (lambda g: g / y, lambda g: -g * x / (y * y))
+    # x / (y * y) would leave the range of floats where both quotients are ordinary numbers.
+    return x / y, (lambda g: g / y, lambda g: -(g / y) * (x / y))
 
 
 @op
@@ -84,14 +85,14 @@ def tanh(x: Array) -> Rule:
 @op
 def sigmoid(x: Array) -> Rule:
     """1 / (1 + e^-x)."""
-    y = (1 + np.tanh(x / 2)) / 2                # equal but for rounding, and no overflow
+    y = formulas.sigmoid(x)
     return y, (lambda g: g * y * (1 - y),)
 
 
 @op
 def silu(x: Array) -> Rule:
     """x sigmoid(x)  (Hendrycks & Gimpel 2016, section 2)."""
-    s = (1 + np.tanh(x / 2)) / 2
+    s = formulas.sigmoid(x)
     return x * s, (lambda g: g * s * (1 + x * (1 - s)),)
 
 

@@ -11,7 +11,7 @@ from minigrad.kernels.compiler import compiling
 from tests import plain
 from tests.kit import compiled_only, python
 from tests.minigrad.test_ops import (EXAMPLES, applied, call, flattened, frozen, in_another_layout,
-                                     learnt, r, rng, tensors_of)
+                                     in_strides, learnt, r, rng, tensors_of)
 
 TOLERANCE = {np.float32: 3e-6, np.float64: 1e-13}
 
@@ -29,6 +29,8 @@ TARGETS[::5] = -100
 # Beside the examples: rows that fill no whole vector or tile, more than one block, and none at all.
 RAGGED = [
     *[call("softmax", 5 * r(shape)) for shape in ((1, 1), (3, 0), (5, 7), (2, 3, 33), (300, 65))],
+    call("softmax", r((3, 33)) - 300), call("softmax", r((3, 16)) + 300),
+    call("cross_entropy", r((7, 20)) - 300, np.arange(7)),
     *[call("gelu", FAR, approximate=how) for how in ("none", "tanh")],
     *[call("mlp", r((M, K)), r((F, K)) / 9, r((P, F)) / 9, r(F), r(P), activation)
       for M, K, F, P in ((1, 1, 1, 1), (50, 0, 7, 3), (7, 900, 40, 65), (300, 60, 65, 30))
@@ -38,7 +40,8 @@ RAGGED = [
       for M, K, F in ((1, 1, 1), (7, 70, 33), (700, 4, 65))],
     *[call("matmul", r((*N, M, K)), r((*N, K, P))) for N, M, K, P in (
         ((), 1, 1, 1), ((4,), 69, 40, 70), ((3,), 17, 900, 33), ((2,), 33, 0, 17), ((3,), 0, 5, 9),
-        ((), 64, 640, 0), ((2, 2), 50, 857, 31), ((4,), 7, 3, 2), ((), 300, 16, 64))],
+        ((), 64, 640, 0), ((2, 2), 50, 857, 31), ((4,), 7, 3, 2), ((), 300, 16, 64),
+        ((), 8, 400, 1500))],         # of which less than the inner dimension is packed at a time
     call("linear", r((7, 900)), r((40, 900))),
     call("dropout", r(100_003), 0.2, frozen), call("dropout", r(1000), 0.999, frozen),
     *[call("layer_norm", r(shape), r(shape[-1]), r(shape[-1]), eps=1e-3)
@@ -49,10 +52,13 @@ RAGGED = [
            some_hidden(H, T, S) if masked else None, p, causal, None, True, frozen)
       for B, H, G, T, S, D, E in (
           (1, 1, 1, 1, 1, 1, 1), (2, 3, 3, 50, 50, 5, 5), (1, 2, 1, 7, 130, 8, 3),
-          (2, 1, 1, 100, 20, 16, 20), (2, 4, 4, 64, 64, 32, 32), (2, 6, 2, 30, 30, 8, 8),
+          (2, 1, 1, 100, 20, 16, 20), (2, 4, 4, 64, 64, 32, 32), (2, 4, 2, 9, 40, 8, 8),
+          (2, 6, 3, 40, 12, 8, 8), (2, 6, 2, 30, 30, 8, 8),
           (3, 4, 1, 60, 60, 4, 7), (2, 2, 1, 5, 0, 4, 3), (2, 2, 2, 0, 5, 4, 4),
           (0, 4, 2, 5, 5, 4, 4), (1, 2, 2, 0, 0, 4, 4))
       for causal, masked, p in ((True, False, 0), (False, True, 0), (True, True, 0.3))],
+    call("scaled_dot_product_attention", r((2, 40, 5)) + 20, r((2, 40, 5)) - 20, r((2, 40, 5)),
+         is_causal=True),
     *[call("scaled_dot_product_attention", *r((3, 1, 2, 40, 8)), is_causal=True, scale=scale)
       for scale in (-0.7, 0.0)],        # which must hide no other keys than a positive one
     *[call("self_attention", r((2, T, 24)), 4, None, p, causal, frozen)
@@ -98,7 +104,7 @@ def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(
                                        expected, strict=True):
                 assert np.allclose(strided, stated, rtol=1e-12, atol=1e-12)
     monkeypatch.setattr(compiling, "FEW", 1)        # so that a few numbers are shared by threads
-    for layout in (np.array, in_another_layout):
+    for layout in (np.array, in_another_layout, in_strides):
         found = {}
         for threads in {1, numba.get_num_threads()}:
             numba.set_num_threads(threads)
@@ -117,7 +123,8 @@ def test_what_stands_in_for_a_formula_takes_the_same_arguments():
 
 @compiled_only
 def test_a_kernel_stands_in_for_every_formula_but_parts_of_others_and_whole_numbers():
-    parts = {"attention_weights", "for_each_head", "ngram_rows"}
+    parts = {"attention_weights", "for_each_head", "inverse_rms", "ngram_rows", "normal_cdf",
+             "sigmoid", "tanh_cdf"}
     stated = {name for name, f in vars(plain).items() if inspect.isfunction(f)
               and f.__code__.co_filename == formulas.__file__}
     assert {f.__name__ for f in compiling.STAND_INS} == stated - parts | {"draw"}

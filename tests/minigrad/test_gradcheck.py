@@ -29,8 +29,8 @@ def of_one_head(vjp):
 def attended(on, back):
     """Attention that takes other settings going back."""
     def f(q, k, v):
-        out, log_sum = formulas.attention(q, k, v, *on)
-        return out, lambda g: formulas.attention_vjp(g, q, k, v, *back[:2], out, log_sum, *back[2:])
+        out, moments = formulas.attention(q, k, v, *on)
+        return out, lambda g: formulas.attention_vjp(g, q, k, v, *back[:2], out, moments, *back[2:])
     return f
 
 

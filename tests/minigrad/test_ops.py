@@ -205,11 +205,17 @@ def test_vjp_agrees_with_central_differences(name, args, settings):
         assert mg.gradcheck(f, *free, atol=1e-7, rtol=1e-7, full=True)
 
 
-def in_another_layout(a):
-    """An equal array, with strides that no fresh array has, read-only."""
+def in_strides(a):
+    """An equal array, with strides that no fresh array has."""
     room = np.zeros(tuple(2 * n for n in a.shape[::-1]), a.dtype)
     view = room[(slice(None, None, 2),) * a.ndim + (Ellipsis,)].T
     view[...] = a
+    return view
+
+
+def in_another_layout(a):
+    """The same, read-only."""
+    view = in_strides(a)
     view.flags.writeable = False
     return view
 

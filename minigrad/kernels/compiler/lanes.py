@@ -27,6 +27,7 @@ from numba.np import arrayobj
 from minigrad.kernels.compiler.linking import serial
 
 LANES = 16
+LEAST = 1e-30       # of a sum of squares in float32, to which squares that are 0 would add nothing
 _i32 = ir.IntType(32)
 _counts = ir.VectorType(_i32, LANES)
 
@@ -281,23 +282,30 @@ largest_lane = _folded(_select(">"))
 # sixteens, which are added first: while one waits for its last addition, the other takes its next.
 
 @serial
-def row_sum(x):
-    """Return the sum of a row."""
+def row_sum(x, less):
+    """Return the sum of x - less."""
     even = odd = spread(x.dtype.type(0))
     for i in range(0, x.size, 2 * LANES):
-        even += load(x, i, 0)
-        odd += load(x, i + LANES, 0)
+        even += load(x, i, less) - less
+        odd += load(x, i + LANES, less) - less
     return total(even + odd)
 
 
 @serial
 def squares(x, mean):
-    """Return the sum of (x - mean)^2."""
+    """Return the sum of (x - mean)^2 in float64.  Squares that float32 cannot hold are added up one
+    by one."""
     even = odd = spread(x.dtype.type(0))
     for i in range(0, x.size, 2 * LANES):
         a, b = load(x, i, mean) - mean, load(x, i + LANES, mean) - mean
         even, odd = fma(a, a, even), fma(b, b, odd)
-    return total(even + odd)
+    found = np.float64(total(even + odd))
+    if LEAST < found < np.inf:
+        return found
+    found = 0.0
+    for i in range(x.size):
+        found += np.float64(x[i] - mean) ** 2
+    return found
 
 
 @serial

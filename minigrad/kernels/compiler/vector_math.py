@@ -11,7 +11,7 @@ from numba.extending import overload
 
 from minigrad.kernels.compiler.lanes import Lanes, exp_of_each, fma, larger, power_of_two, smaller
 
-ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
+ZERO, ONE = np.float32(0), np.float32(1)
 LOG2_E = np.float32(1 / math.log(2))
 # Their sum is ln 2; the first has 9 bits.
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
@@ -35,8 +35,6 @@ L0, L1, L2, L3, L4, L5, L6, L7, L8 = (np.float32(c) for c in (
     -1.2420140846e-1, 1.1676998740e-1, -1.1514610310e-1, 7.0376836292e-2))
 HALF, SQRT_HALF_BITS = np.float32(0.5), np.int32(0x3F3504F3)
 
-THIRD, NEAR_ZERO = np.float32(1 / 3), np.float32(0.02)      # tanh z = z - z^3 / 3 for small z
-
 
 def exp(x):
     """Return e^x of a number or of Lanes; nan stays nan.  In float32, it is 0 below -87.7 and inf
@@ -52,11 +50,6 @@ def log(x):
 def normal_cdf(x, density):
     """Return Phi(x), the normal distribution up to x; `density` is exp(-x * x / 2)."""
     return math.erfc(-x * math.sqrt(0.5)) / 2
-
-
-def tanh(x):
-    """Return the hyperbolic tangent."""
-    return math.tanh(x)
 
 
 def _exp_float32(x):
@@ -89,15 +82,6 @@ def _normal_cdf_float32(x, density):
     return tail if x < ZERO else ONE - tail
 
 
-def _tanh_float32(x):
-    z = abs(x)
-    q = exp(-TWO * z)
-    far = (ONE - q) / (ONE + q)
-    near = z - z * z * z * THIRD    # where the quotient would lose digits
-    y = near if z < NEAR_ZERO else far
-    return -y if x < ZERO else y
-
-
 def _overload(function, of_float32, of_lanes=None):
     """Have kernels call `of_float32` for float32, and for Lanes of it; `of_lanes` for other Lanes;
     and the function itself for float64."""
@@ -111,4 +95,3 @@ def _overload(function, of_float32, of_lanes=None):
 _overload(exp, _exp_float32, lambda x: exp_of_each(x))
 _overload(log, _log_float32)
 _overload(normal_cdf, _normal_cdf_float32)
-_overload(tanh, _tanh_float32)
