@@ -138,6 +138,7 @@ class Tensor:
             if (value.shape, value.dtype) != (self.shape, self.dtype):
                 raise ValueError(f"a gradient has its tensor's shape and type, {_brief(self.data)},"
                                  f" and this is {_brief(value)}")
+            value = np.require(value, requirements="W")     # clipping writes into it
         self.node.grad = value
 
     def __array__(self, *dtype, **copy):
@@ -431,6 +432,7 @@ class Rows(NamedTuple):
     places: np.ndarray      # (V + 1,): how many rows are kept before each row, and in all
 
     dtype = property(lambda self: self.values.dtype)
+    shape = property(lambda self: (len(self.places) - 1, *self.values.shape[1:]))   # of the table
     length = property(lambda self: math.prod(self.values.shape[1:]))
     size = property(lambda self: (len(self.places) - 1) * self.length)      # of the table
 

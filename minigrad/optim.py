@@ -4,11 +4,14 @@ Their formulas are `adamw` and `muon` in `formulas.py`.
 """
 import math
 from collections.abc import Iterable, Iterator
+from numbers import Integral, Real
 
 import numpy as np
 
 from minigrad import formulas
 from minigrad.core import Rows, Tensor, timed
+from minigrad.checks import (can_be_updated, check_parameters, check_settings, check_shape_and_type,
+                             dense)
 
 
 class Optimizer:
@@ -28,10 +31,9 @@ class Optimizer:
             groups = [{"params": groups}]
         self.param_groups = [defaults | group | {"params": list(group["params"])}
                              for group in groups]
-        for p in self._parameters():
-            if not isinstance(p, Tensor) or not p.requires_grad:
-                raise ValueError(f"a parameter is a Tensor with requires_grad=True; this is {p!r}")
-            p.data = np.require(p.data, requirements="CW")      # it will be updated in place
+        for group in self.param_groups:
+            check_settings(group)
+        check_parameters(self._parameters())
         for kind in self.STATE:
             setattr(self, kind, [np.zeros_like(p.data) for p in self._parameters()])
 
@@ -39,12 +41,22 @@ class Optimizer:
         return [p for group in self.param_groups for p in group["params"]]
 
     def _with_gradients(self):
-        """Yield (group, parameter, *arrays of its state) of each parameter that has a gradient."""
+        """Return (group, parameter, *arrays of its state) of each parameter that has a gradient.
+        Its data, gradient and state have one shape and type, and can be updated in place."""
+        for group in self.param_groups:
+            check_settings(group)
         groups = [group for group in self.param_groups for _ in group["params"]]
-        states = (getattr(self, kind) for kind in self.STATE)
-        for group, p, *arrays in zip(groups, self._parameters(), *states):
+        states, found = [getattr(self, kind) for kind in self.STATE], []
+        for i, (group, p, *state) in enumerate(zip(groups, self._parameters(), *states)):
             if p.node.grad is not None:
-                yield group, p, *arrays
+                check_shape_and_type(p, i, "gradient", p.node.grad)
+                if not can_be_updated(p, p.data, *state):
+                    p.data = dense(p, i, "data", p.data)
+                    for kind, arrays in zip(self.STATE, states):
+                        arrays[i] = dense(p, i, kind, arrays[i])
+                    state = [arrays[i] for arrays in states]
+                found.append((group, p, *state))
+        return found
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
         """Yield its state: (kind, parameter, array)."""
@@ -58,13 +70,11 @@ class Optimizer:
             p.grad = None
 
 
-def by_type(stepped: list[tuple]) -> Iterator[tuple]:
-    """Group (p, ..., settings) of each parameter by float type, as a kernel steps them at once.
-    Yield for each type: all p, all of each other array, and a matrix with a row of settings for
-    each parameter."""
-    for dtype in {p.dtype for p, *_ in stepped}:
-        *arrays, settings = zip(*[entry for entry in stepped if entry[0].dtype == dtype])
-        yield *arrays, np.array(settings, np.float64)
+def _in_columns(stepped):
+    """Return of (p, ..., settings) of each parameter: all p, all of each other array, and a matrix
+    with a row of settings for each."""
+    *arrays, settings = zip(*stepped)
+    return *arrays, np.array(settings, np.float64)
 
 
 class SGD(Optimizer):
@@ -100,15 +110,17 @@ class AdamW(Optimizer):
     @timed("AdamW")
     def step(self) -> None:
         """Update every parameter that has a gradient."""
+        with_gradients = self._with_gradients()
         self.steps += 1
-        stepped = []                    # (p, g, m, v, settings) of every parameter with a gradient
-        for group, p, m, v in self._with_gradients():
+        rows = {}                       # of settings, one for each group
+        for group in self.param_groups:
             beta1, beta2 = group["betas"]
-            settings = (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
-                        1 - beta1 ** self.steps, 1 - beta2 ** self.steps)
-            stepped.append((p.data, p.node.grad, m, v, settings))
-        for of_one_type in by_type(stepped):
-            formulas.adamw(*of_one_type)
+            rows[id(group)] = (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
+                               1 - beta1 ** self.steps, 1 - beta2 ** self.steps)
+        stepped = [(p.data, p.node.grad, m, v, rows[id(group)])
+                   for group, p, m, v in with_gradients]
+        if stepped:
+            formulas.adamw(*_in_columns(stepped))
 
 
 class Muon(Optimizer):
@@ -136,6 +148,8 @@ class Muon(Optimizer):
                  weight_decay: float = 0.0, ns_steps: int = 5) -> None:
         super().__init__(parameters, dict(lr=lr, momentum=momentum, weight_decay=weight_decay,
                                           sections=None))
+        if not (isinstance(ns_steps, Integral) and ns_steps >= 1):
+            raise ValueError(f"ns_steps is a whole number of at least 1, not {ns_steps!r}")
         self.ns_steps = ns_steps
         for group in self.param_groups:
             for p in group["params"]:
@@ -154,8 +168,8 @@ class Muon(Optimizer):
 
     def step_matrices(self, matrices: list[tuple]) -> None:
         """Update matrices in place, each given as (p, g, m, settings)."""
-        for of_one_type in by_type(matrices):
-            formulas.muon(*of_one_type, self.ns_steps)
+        if matrices:
+            formulas.muon(*_in_columns(matrices), self.ns_steps)
 
 
 def _sections(group, p, m):
@@ -188,8 +202,12 @@ class Optimizers(Optimizer):
 @timed("clipping")
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     """Scale all gradients so that their common L2 norm is at most `max_norm`; return the norm
-    before.  If that is not finite, the gradients stay as they are."""
-    gradients = [p.node.grad for p in parameters if p.node and p.node.grad is not None]
+    before.  If that is not finite, the gradients stay as they are.  A parameter that is given twice
+    counts once."""
+    if not (isinstance(max_norm, Real) and max_norm >= 0):
+        raise ValueError(f"max_norm is a number of at least 0, not {max_norm!r}")
+    gradients = {p.node: p.node.grad for p in parameters
+                 if p.node and p.node.grad is not None}.values()
     norm = math.sqrt(sum(formulas.sum_of_squares([g for g in gradients if g.dtype == dtype])
                          for dtype in {g.dtype for g in gradients}))
     if max_norm < norm < math.inf:

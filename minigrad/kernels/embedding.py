@@ -18,12 +18,18 @@ FOLD = np.uint64(32)
 @stands_in_for(formulas.sum_rows)
 def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0, first: int = 0
              ) -> np.ndarray:
-    if ((ids < 0) | (ids >= len(table))).any():
-        raise IndexError("there is no such row")
+    check_ids(ids, table)
     out = np.empty((len(ids), table.shape[1]), table.dtype)
     sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *mask_of(p, seed, first),
                     threads_for(ids.size * table.shape[1] // 8))
     return out
+
+
+def check_ids(ids: np.ndarray, table: np.ndarray) -> None:
+    """Raise an IndexError if there is no row for an id."""
+    if ids.size and ids.astype(np.uint64).max() >= len(table):      # without a sign, -1 is large
+        raise IndexError(f"ids lie from {ids.min()} to {ids.max()}, and the table has "
+                         f"{len(table)} rows")
 
 
 @kernel
@@ -48,6 +54,10 @@ def add_row(added, row):
 @stands_in_for(formulas.add_rows)
 def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, seed: int = 0,
              first: int = 0) -> None:
+    check_ids(ids, total)
+    if g.shape != (len(ids), total.shape[1]):
+        raise ValueError(f"{list(g.shape)} cannot be added to {len(ids)} rows of "
+                         f"{list(total.shape)}")
     add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *mask_of(p, seed, first),
                     threads_for(ids.size * g.shape[1] // 8))
 

@@ -24,10 +24,11 @@ import math
 import numpy as np
 
 from minigrad import formulas
+from minigrad.core import Rows
 from minigrad.formulas import MUON, TINY
 from minigrad.kernels.compiler.compiling import (C1, D1, D2, IDS1, IDS2, dense, kernel,
                                                  stands_in_for, threads_for)
-from minigrad.kernels.compiler.lanes import LANES, array_at, dot, fma, part
+from minigrad.kernels.compiler.lanes import LANES, array_at, fma, part, squares
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
@@ -48,10 +49,12 @@ FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literal
 
 @stands_in_for(formulas.adamw)
 def adamw(ps: list, gs: list, ms: list, vs: list, settings: np.ndarray) -> None:
-    at, gs = rows_of(gs)
-    at = np.column_stack((at, *map(addresses, (ps, ms, vs))))
-    sizes = tuple([p.size for p in ps])
-    adamw_kernel(zeros(ps[0].dtype), at, pieces(sizes), settings, threads_for(sum(sizes)))
+    sizes, dtype = tuple([p.size for p in ps]), ps[0].dtype
+    gs = [dense(g) if isinstance(g, np.ndarray) else g for g in gs]
+    at = np.array([(*rows_at(g, size, dtype), address(p, size, dtype), address(m, size, dtype),
+                    address(v, size, dtype))
+                   for p, g, m, v, size in zip(ps, gs, ms, vs, sizes, strict=True)], np.int64)
+    adamw_kernel(zeros(dtype), at, pieces(sizes), settings, threads_for(sum(sizes)))
 
 
 @stands_in_for(formulas.sum_of_squares)
@@ -59,33 +62,37 @@ def sum_of_squares(xs: list) -> float:
     # Rows that are all zero can be left out if each row begins in the first lane of a sum.
     xs = [x if isinstance(x, np.ndarray) or x.length % (2 * LANES) == PIECE % (x.length or 1) == 0
           else np.asarray(x) for x in xs]
-    sizes = tuple([x.size for x in xs])
-    at, xs = rows_of(xs)
+    sizes, dtype = tuple([x.size for x in xs]), xs[0].dtype
+    xs = [dense(x) if isinstance(x, np.ndarray) else x for x in xs]
+    at = np.array([rows_at(x, size, dtype) for x, size in zip(xs, sizes)], np.int64)
     sums = np.zeros(len(pieces(sizes)))
-    like = np.empty(0, xs[0].dtype)
-    sum_of_squares_kernel(like, at, pieces(sizes), sums, threads_for(sum(sizes)))
+    sum_of_squares_kernel(np.empty(0, dtype), at, pieces(sizes), sums, threads_for(sum(sizes)))
     return float(sums.sum())
 
 
-def rows_of(xs: list) -> tuple[np.ndarray, list]:
-    """Return the addresses of the rows of each array, and of their places, and the length of a
-    row; and dense arrays, which hold that memory."""
-    xs = [dense(x) if isinstance(x, np.ndarray) else x for x in xs]
-    return np.array([(address(x), _AT_ONE_ROW, x.size) if isinstance(x, np.ndarray) else
-                     (address(x.values), address(x.places), x.length) for x in xs], np.int64), xs
+def rows_at(x: np.ndarray | Rows, size: int, dtype: np.dtype) -> tuple[int, int, int]:
+    """Return the addresses of the rows of an array and of their places, and the length of a row."""
+    if isinstance(x, np.ndarray):
+        return address(x, size, dtype), _AT_ONE_ROW, size
+    if x.size != size:
+        raise _other(x, size, dtype)
+    return address(x.values, x.values.size, dtype), address(x.places, len(x.places)), x.length
 
 
-def addresses(arrays: list) -> np.ndarray:
-    """Return the address of the first element of each array."""
-    return np.array([address(x) for x in arrays], np.int64)
-
-
-def address(x: np.ndarray) -> int:
-    """Return the address of an array's first element."""
+def address(x: np.ndarray, size: int, dtype: np.dtype = np.int64) -> int:
+    """Return the address of the first element of a dense array, after checking that there are as
+    many as a kernel will take from there, and of its type."""
+    if x.size != size or x.dtype != dtype:      # as where a parameter's data was replaced
+        raise _other(x, size, dtype)
     return ctypes.addressof(_Bytes.from_buffer(x))
 
 
-_AT_ONE_ROW = address(_ONE_ROW)
+def _other(x, size, dtype):
+    return ValueError(f"a kernel takes {size} numbers of {dtype} from an array that has {x.size} "
+                      f"of {x.dtype}")
+
+
+_AT_ONE_ROW = address(_ONE_ROW, 2)
 
 
 @functools.cache
@@ -138,13 +145,14 @@ def sum_of_squares_kernel(thread, threads, like: C1, at: IDS2, pieces: IDS2, sum
         start = places[start // C] * C + start % C
         n = places[stop // C] * C + stop % C - start
         x = array_at(at[i, 0] + start * like.itemsize, n, like)
-        sums[piece] = dot(x, x)
+        sums[piece] = squares(x, x.dtype.type(0))
 
 
 @stands_in_for(formulas.muon)
 def muon(ps: list, gs: list, ms: list, settings: np.ndarray, steps: int) -> None:
     gs = [dense(g) for g in gs]
-    places = np.stack([addresses(arrays) for arrays in (ps, gs, ms)], axis=1)
+    places = np.array([[address(x, p.size, ps[0].dtype) for x in (p, g, m)]
+                       for p, g, m in zip(ps, gs, ms, strict=True)], np.int64)
     shapes = np.array([p.shape for p in ps], np.int64)
     largest_first = np.argsort(-shapes.prod(axis=1), kind="stable")
     muon_kernel(ps[0].reshape(-1), places, shapes, largest_first, settings, steps,
@@ -172,7 +180,7 @@ def step_matrix(p, g, m, shape, settings, steps):
     for i in range(p.size):
         m[i] = fma(momentum, m[i], g[i])
         z[i] = fma(momentum, m[i], g[i])
-    scale = real(SCALE) / (np.sqrt(dot(z, z)) + real(TINY))
+    scale = real(SCALE / (np.sqrt(squares(z, real(0))) + TINY))
     for i in range(z.size):
         z[i] *= scale
     made = orthogonal(z.reshape(shape)[::1], steps)

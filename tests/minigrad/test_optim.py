@@ -1,4 +1,6 @@
 """Optimisers against their formulas, clipping, and the learning rate's schedule."""
+import copy
+import itertools
 import math
 
 import numpy as np
@@ -8,7 +10,8 @@ import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Rows, Tensor
 from minigrad.optim import warmup_cosine, warmup_linear
-from tests.kit import leaf, normal
+from tests import plain
+from tests.kit import leaf, normal, refusal
 
 
 def parameter(*shape, seed=0, dtype=np.float64):
@@ -74,12 +77,13 @@ def test_an_optimiser_follows_its_formula_by_group_and_section(make, formula, se
 @pytest.mark.parametrize("V, C", [(700, 64), (90, 384), (2000, 16), (3, 20_000), (5, 0)])
 def test_rows_of_a_gradient_step_a_table_as_all_of_it_would_bit_for_bit(V, C, dtype, make):
     def stepped(whole):
-        rng, table, other = np.random.default_rng(0), parameter(V, C, dtype=dtype), parameter(9)
+        rng, table = np.random.default_rng(0), parameter(V, C, dtype=dtype)
+        other = parameter(9, dtype=dtype)
         optimizer, norms = make([table] if make is mg.Muon else [table, other]), []
         for _ in range(3):
             ids, g = rng.integers(V, size=max(1, V // 5)), rng.standard_normal((max(1, V // 5), C))
             mg.embedding(ids, table).backward(g)
-            other.grad = rng.standard_normal(9)
+            other.grad = rng.standard_normal(9).astype(dtype)
             assert isinstance(table.node.grad, Rows)
             if whole:
                 table.grad
@@ -151,15 +155,196 @@ def test_optimisers_of_different_parameters_step_as_one():
     assert optimizer.parts[1].steps == 3
 
 
+P, WIDER = parameter(3, 3), parameter(6, 4)
+CHANGED = parameter(2, 2)
+CHANGED.data = CHANGED.data.astype(np.float32)
+
+
 @pytest.mark.parametrize("make, parameters, says", [
     (mg.AdamW, [], "no parameter to optimise"),
-    (mg.SGD, [Tensor(np.ones(2))], "requires_grad=True; this is Tensor"),
+    (mg.SGD, [P, Tensor(np.ones(2))], "requires_grad=True; parameter 1 is Tensor"),
+    (mg.AdamW, [P, np.ones(2)], "requires_grad=True; parameter 1 is array"),
+    (mg.AdamW, [P * 2], r"(?s)requires_grad=True; parameter 0 is Tensor\(.*, multiply\)"),
+    (mg.AdamW, P, r"requires_grad=True; parameter 0 is Tensor\(.*, take\)"),
+    (mg.AdamW, [P, WIDER, P], "parameter 2 is parameter 0 again, and would be stepped twice"),
+    (mg.Muon, [{"params": [P]}, {"params": [WIDER, P]}], "parameter 2 is parameter 0 again"),
+    (mg.SGD, [P, copy.copy(P)], "parameter 1 is parameter 0 again"),
+    (mg.AdamW, [P, parameter(2, dtype=np.float32)],
+     "of one float type; parameter 0 is float64, and parameter 1 float32; make an optimiser for"),
+    (mg.AdamW, [P, CHANGED],
+     r"1 was made as float64\[2, 2\], and its data is float32\[2, 2\]; give"),
     (mg.Muon, [parameter(3)], r"steps matrices, and this has the shape \[3\]; give it"),
-    (mg.Muon, [{"params": [parameter(6, 4)], "sections": (2, 3)}],
+    (mg.Muon, [{"params": [WIDER], "sections": (2, 3)}],
      r"sections of \(2, 3\) rows .* the shape \[6, 4\]")])
-def test_what_an_optimiser_cannot_step_is_refused(make, parameters, says):
+def test_Optimizer_refuses_what_it_cannot_step(make, parameters, says):
     with pytest.raises(ValueError, match=says):
         make(parameters)
+
+
+BAD_NUMBERS = [
+    -1e-9,
+    math.nan,
+    math.inf,
+    "0.1",
+    None,
+    np.ones(1),
+    1j]
+
+
+@pytest.mark.parametrize("make, settings", [
+    (mg.SGD, ("lr", "momentum", "weight_decay")),
+    (mg.AdamW, ("lr", "eps", "weight_decay")),
+    (mg.Muon, ("lr", "momentum", "weight_decay"))])
+def test_Optimizer_refuses_settings_that_are_no_numbers_from_0_on(make, settings):
+    for name, bad in itertools.product(settings, BAD_NUMBERS):
+        says = f"{name} is a finite number of at least 0, not {bad!r}"
+        assert says == refusal(ValueError, make, [P], **{name: bad})
+        assert says == refusal(ValueError, make, [{"params": [P], name: bad}])
+        optimizer = make([p := parameter(3, 3)])
+        optimizer.param_groups[0][name] = bad           # as a schedule might
+        p.grad, before = np.ones((3, 3)), p.data.copy()
+        assert says == refusal(ValueError, optimizer.step)
+        assert np.array_equal(p.data, before) and optimizer.steps == 0
+
+
+@pytest.mark.parametrize("bad", [
+    0.9,
+    (0.9,),
+    (0.9, 1.0),
+    (-0.1, 0.9),
+    (math.nan, 0.9),
+    "12",
+    (0.9, "x"),
+    (0.9, 0.99, 0.999),
+    None])
+def test_AdamW_refuses_betas_that_are_no_two_numbers_from_0_to_1(bad):
+    assert (f"betas are two numbers of at least 0 and below 1, not {bad!r}"
+            == refusal(ValueError, mg.AdamW, [P], betas=bad))
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.5, math.nan, "3"])
+def test_Muon_refuses_ns_steps_that_are_no_whole_number_from_1_on(bad):
+    says = refusal(ValueError, mg.Muon, [P], ns_steps=bad)
+    assert says == f"ns_steps is a whole number of at least 1, not {bad!r}"
+
+
+def in_the_other_type(a):
+    return a.astype({4: np.float64, 8: np.float32}[a.itemsize])
+
+
+OPTIMIZERS = [mg.AdamW, mg.Muon, mg.SGD]
+by_all = pytest.mark.parametrize("by", ["as they run here", "plain NumPy"])
+
+
+@by_all
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("make", OPTIMIZERS)
+@pytest.mark.parametrize("part, change", [
+    ("data", in_the_other_type),
+    ("data", lambda a: np.concatenate([a, a, a])),
+    ("data", lambda a: a[:-1]),
+    ("data", lambda a: a[0]),
+    ("data", lambda a: a.astype(int)),
+    ("data", lambda a: a.tolist()[0]),
+    ("data", lambda a: a.astype(a.dtype.newbyteorder())),
+    ("gradient", in_the_other_type),
+    ("gradient", lambda a: np.concatenate([a, a])),
+    ("state", in_the_other_type),
+    ("state", lambda a: a[:2])])
+def test_step_refuses_data_gradient_and_state_that_are_not_of_one_shape_and_type(
+        part, change, make, dtype, by, monkeypatch):
+    if by == "plain NumPy":
+        plain.use(monkeypatch)
+    first, p = parameter(4, 5, dtype=dtype), parameter(300, 80, dtype=dtype)
+    optimizer = make([first, p])
+    (p.sum() + first.sum()).backward()
+    if part == "data":
+        p.data = change(p.data)
+    elif part == "gradient":
+        p.node.grad = change(p.node.grad)
+    else:
+        arrays = getattr(optimizer, optimizer.STATE[-1])
+        arrays[1] = change(arrays[1])
+    before = first.data.copy()
+    says = refusal(ValueError, optimizer.step)
+    kind = optimizer.STATE[-1] if part == "state" else part
+    assert f"parameter 1 was made as {first.dtype}[300, 80], and its {kind} is " in says
+    assert f"array.astype(np.{first.dtype})" in says
+    assert np.array_equal(first.data, before) and optimizer.steps == 0      # nothing is stepped
+
+
+def strided(a):
+    room = np.zeros((2 * a.shape[0], 3 * a.shape[1]), a.dtype)
+    room[::2, ::3] = a
+    return room[::2, ::3]
+
+
+def read_only(a):
+    a = a.copy()
+    a.flags.writeable = False
+    return a
+
+
+def reversed_rows(a):
+    return a[::-1].copy()[::-1]
+
+
+@by_all
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("make", OPTIMIZERS)
+def test_step_takes_data_gradient_and_state_that_lie_in_memory_in_any_way(
+        make, dtype, by, monkeypatch):
+    if by == "plain NumPy":
+        plain.use(monkeypatch)
+
+    def stepped(prepare):
+        p = parameter(30, 8, dtype=dtype)
+        optimizer = make([p], lr=0.1)
+        for seed in range(3):
+            p.data = prepare(p.data)
+            p.grad = prepare(normal(30, 8, seed=seed, dtype=dtype))
+            for kind in optimizer.STATE:
+                arrays = getattr(optimizer, kind)
+                arrays[0] = prepare(arrays[0])
+            mg.clip_grad_norm_([p], 0.5)
+            optimizer.step()
+        return p.data
+    expected = stepped(np.array)
+    for prepare in (np.asfortranarray, strided, read_only, reversed_rows):
+        assert np.allclose(stepped(prepare), expected, rtol=20 * np.finfo(dtype).eps, atol=0)
+
+
+@by_all
+@pytest.mark.parametrize("make", [mg.AdamW, mg.SGD])
+def test_step_takes_a_number_that_numpy_has_made_no_array(make, by, monkeypatch):
+    if by == "plain NumPy":
+        plain.use(monkeypatch)
+    p = parameter()
+    optimizer = make([p], lr=0.25, weight_decay=0)
+    p.data = p.data * 0 + 1.0
+    assert not isinstance(p.data, np.ndarray)
+    p.sum().backward()
+    optimizer.step()
+    assert math.isclose(p.item(), 0.75, rel_tol=1e-7)
+
+
+@by_all
+@pytest.mark.parametrize("make", OPTIMIZERS)
+def test_step_takes_gradients_in_column_order(make, by, monkeypatch):
+    """As a weight has that is used twice as W.T."""
+    if by == "plain NumPy":
+        plain.use(monkeypatch)
+    x, y = normal(2, 6, 5, dtype=np.float32)
+    stepped = []
+    for together in (True, False):
+        W = leaf(normal(4, 5, seed=1), np.float32)
+        out = x @ W.T + y @ W.T if together else np.concatenate([x, y]) @ W.T
+        out.sum().backward()
+        assert W.grad.flags.c_contiguous != together
+        optimizer = make([W])
+        optimizer.step()
+        stepped.append(W.data)
+    assert np.allclose(*stepped, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("first, norm, scaled", [
@@ -172,6 +357,22 @@ def test_clipping_scales_all_gradients_together_if_their_norm_is_finite(first, n
     assert np.allclose(q.grad, 0.8 if norm == 5 else 4)
     if norm == 5:           # a norm below the limit changes nothing
         assert math.isclose(mg.clip_grad_norm_([p, q], 2.0), 1) and np.allclose(p.grad, scaled)
+
+
+def test_clip_grad_norm_counts_a_parameter_once_and_scales_a_gradient_that_was_read_only():
+    p, given = parameter(2), read_only(np.array([3.0, 4.0]))
+    p.grad = given
+    assert mg.clip_grad_norm_([p, p], 1.0) == 5
+    assert np.allclose(p.grad, [0.6, 0.8]) and np.array_equal(given, [3, 4])
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, "1", None])
+def test_clip_grad_norm_refuses_a_norm_that_is_no_number_from_0_on(bad):
+    p = parameter(2)
+    p.grad = np.array([3.0, 4.0])
+    says = refusal(ValueError, mg.clip_grad_norm_, [p], bad)
+    assert says == f"max_norm is a number of at least 0, not {bad!r}"
+    assert np.array_equal(p.grad, [3, 4])
 
 
 def test_the_schedule_rises_linearly_then_falls_by_half_a_cosine():

@@ -281,6 +281,41 @@ def test_a_step_of_many_parameters_is_the_plain_one_on_any_threads(name, shapes,
         assert_close(x, y, dtype)
 
 
+SIX, FOUR = np.ones((2, 3), np.float32), np.ones(4, np.float32)
+
+
+@compiled_only
+@pytest.mark.parametrize("f, arguments, says", [
+    *[("adamw", [*[[SIX, FOUR]] * at, [SIX, bad], *[[SIX, FOUR]] * (3 - at), np.ones((2, 7))],
+       "takes 4 numbers of float32 from an array that has ")
+      for at in (1, 2, 3) for bad in (FOUR[:3], SIX, FOUR.astype(np.float64))],
+    ("adamw", [[SIX, FOUR.astype(np.float64)]] * 4 + [np.ones((2, 7))], "has 4 of float64"),
+    ("muon", [[SIX], [SIX[:1]], [SIX], np.ones((1, 3)), 5], "takes 6 numbers of float32"),
+    ("muon", [[SIX], [SIX], [SIX.astype(np.float64)], np.ones((1, 3)), 5], "has 6 of float64"),
+    ("sum_of_squares", [[SIX, FOUR.astype(np.float64)]], "has 4 of float64"),
+    ("add_rows", [SIX.copy(), np.zeros((5, 2), int), np.ones((4, 3), np.float32)],
+     "[4, 3] cannot be added to 5 rows of [2, 3]"),
+    ("add_rows", [SIX.copy(), np.zeros((5, 2), int), np.ones((5, 4), np.float32)],
+     "[5, 4] cannot be added to 5 rows of [2, 3]")])
+def test_what_takes_addresses_or_sizes_from_one_array_refuses_others(f, arguments, says):
+    assert says in refusal(ValueError, getattr(formulas, f), *arguments)
+
+
+@compiled_only
+@pytest.mark.parametrize("ids", [[[0, 2]], [[-1, 0]], [[2 ** 62, 0]]])
+def test_sum_rows_and_add_rows_refuse_a_row_that_is_not_there(ids):
+    ids, g = np.array(ids), np.ones((1, 3), np.float32)
+    for f, arguments in ((formulas.sum_rows, (SIX, ids)), (formulas.add_rows, (SIX, ids, g))):
+        assert "and the table has 2 rows" in refusal(IndexError, f, *arguments)
+
+
+@compiled_only
+def test_draw_refuses_another_count_of_random_numbers_than_of_rows():
+    for n in (1, 3):
+        assert "2 rows of logits need as many numbers u" in refusal(
+            ValueError, random.draw, SIX, np.zeros(n), 1.0, None, None)
+
+
 def test_sum_of_squares_is_the_plain_one():
     rng = np.random.default_rng(9)
     for sizes in ((0,), (1, 0, 100), (100_000, 7)):
