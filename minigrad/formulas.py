@@ -263,8 +263,10 @@ def adamw(ps, gs, ms, vs, settings):
     "Decoupled Weight Decay Regularization", algorithm 2)."""
     for p, g, m, v, row in zip(ps, map(np.asarray, gs), ms, vs, settings.tolist()):
         lr, beta1, beta2, eps, weight_decay, correction1, correction2 = row
-        m += (1 - beta1) * (g - m)
-        v += (1 - beta2) * (g * g - v)
+        m *= beta1
+        m += (1 - beta1) * g
+        v *= beta2
+        v += (1 - beta2) * g * g
         p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
 
 

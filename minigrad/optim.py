@@ -98,7 +98,8 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay  (Loshchilov & Hutter 2019, algorithm 2).
 
     The state: `m` and `v`, the running means of gradient and squared gradient, one array for each
-    parameter; and `steps`.
+    parameter; and `steps`, which are counted for all parameters together.  PyTorch counts those of
+    each: there, a parameter whose first gradient comes late takes larger steps at first.
     """
     STATE = "m", "v"
 

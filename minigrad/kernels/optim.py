@@ -114,8 +114,9 @@ def adamw_kernel(thread, threads, zeros: C1, at: IDS2, pieces: IDS2, settings: D
     for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece, 0], pieces[piece, 1], pieces[piece, 2]
         lr, beta1, beta2, eps, weight_decay, correction1, correction2 = settings[i]
-        numbers = (real(1 - beta1), real(1 - beta2), real(1 - lr * weight_decay),
-                   real(lr / correction1), real(1 / correction2), real(eps))
+        numbers = (real(beta1), real(1 - beta1), real(beta2), real(1 - beta2),
+                   real(1 - lr * weight_decay), real(lr / correction1), real(1 / correction2),
+                   real(eps))
         C, last = at[i, 2], (stop - 1) // at[i, 2]
         places = array_at(at[i, 1], last + 2, pieces)
         for row in range(start // C, last + 1):
@@ -130,10 +131,10 @@ def adamw_kernel(thread, threads, zeros: C1, at: IDS2, pieces: IDS2, settings: D
 
 @serial
 def update(p, g, m, v, numbers):
-    keep1, keep2, decay, step, scale, tiny = numbers
+    beta1, new1, beta2, new2, decay, step, scale, tiny = numbers
     for j in range(p.size):
-        m[j] = fma(keep1, g[j] - m[j], m[j])
-        v[j] = fma(keep2, fma(g[j], g[j], -v[j]), v[j])
+        m[j] = fma(beta1, m[j], new1 * g[j])
+        v[j] = fma(beta2, v[j], new2 * g[j] * g[j])
         p[j] = fma(p[j], decay, -(step * m[j] / (np.sqrt(v[j] * scale) + tiny)))
 
 

@@ -347,6 +347,37 @@ def test_step_takes_gradients_in_column_order(make, by, monkeypatch):
     assert np.allclose(*stepped, rtol=1e-5, atol=1e-6)
 
 
+@by_all
+@pytest.mark.parametrize("betas, moved", [
+    ((0.0, 0.0), 0.02),     # each step is lr in size
+    ((0.9, 0.0), 0.01 + 0.01 * (0.09 + 1e-5) / 0.19 / 1e-4)])
+def test_AdamW_forgets_a_gradient_where_a_beta_is_0(betas, moved, by, monkeypatch):
+    """Also one beside which the next is lost in rounding."""
+    if by == "plain NumPy":
+        plain.use(monkeypatch)
+    p = leaf([0.0], np.float32)
+    optimizer = mg.AdamW([p], lr=0.01, betas=betas, eps=0, weight_decay=0)
+    for g in (1.0, 1e-4):
+        p.grad = np.float32([g])
+        optimizer.step()
+    assert math.isclose(p.data[0], -moved, rel_tol=1e-6)
+
+
+def test_AdamW_corrects_a_late_first_gradient_by_the_steps_of_all():
+    """As its docstring says."""
+    early, late = leaf([0.0]), leaf([0.0])
+    optimizer = mg.AdamW([early, late], lr=0.1, betas=(0.9, 0.99), eps=0, weight_decay=0)
+    for step in range(11):
+        early.grad = np.array([2.0])
+        late.grad = np.array([2.0]) if step == 10 else None
+        optimizer.step()
+    assert math.isclose(early.data[0], -1.1, rel_tol=1e-9)
+    m, v = 0.1 * 2, 0.01 * 4
+    expected = 0.1 * m / (1 - 0.9 ** 11) / math.sqrt(v / (1 - 0.99 ** 11))
+    assert math.isclose(late.data[0], -expected, rel_tol=1e-9)
+    assert "steps`, which are counted for all parameters together" in mg.AdamW.__doc__
+
+
 @pytest.mark.parametrize("first, norm, scaled", [
     (3.0, 5, [0.6, 0]), (np.inf, np.inf, [np.inf, 0]), (np.nan, np.nan, [np.nan, 0])])
 def test_clipping_scales_all_gradients_together_if_their_norm_is_finite(first, norm, scaled):
