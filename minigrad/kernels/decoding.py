@@ -97,7 +97,7 @@ def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: 
     """Read T characters, the first at position t, and return the logits (B, V) after the last; or
     draw as many characters as there are columns of u, (B, n), and return the logits of the last of
     them.  The settings of drawing are those of `random.draw`."""
-    B, head = len(cache.ids), weights.head
+    B, head, u = len(cache.ids), weights.head, dense(u)
     logits = np.empty((B, len(head) * head.shape[2]), head.dtype)       # whole panels
     # Twice FEW for each thread, as all of them wait for each other after each stage of each layer.
     size = weights.qkv.size + weights.out.size + weights.up.size + weights.down.size
@@ -332,7 +332,10 @@ def empty_panels(*shape: int, dtype: type) -> np.ndarray:
 @stands_in_for(random.draw)
 def draw(logits: np.ndarray, u: np.ndarray, temperature: float, top_k: int | None,
          top_p: float | None) -> tuple[np.ndarray, np.ndarray]:
-    drawn, p = np.empty(len(logits), np.int64), np.empty(logits.shape)
+    if u.shape != logits.shape[:1]:
+        raise ValueError(f"{len(logits)} rows of logits need as many numbers u, "
+                         f"not {list(u.shape)}")
+    drawn, p, u = np.empty(len(logits), np.int64), np.empty(logits.shape), dense(u)
     draw_kernel(dense(logits), u, drawn, p, temperature, *limits(logits.shape[1], top_k, top_p))
     return drawn, p
 

@@ -44,7 +44,8 @@ class Decoder:
 
     Raises
     ------
-    ValueError : the model has an option that is not in OPTIONS, so that another model would draw.
+    ValueError : the model has an option that is not in OPTIONS, so that another model would draw;
+        or a parameter has data of another shape or type than it was made with.
     """
 
     def __init__(self, model: Transformer, batch: int = 1) -> None:
@@ -53,6 +54,10 @@ class Decoder:
         if unknown:
             raise ValueError(f"the KV cache does not know {any_of(unknown)}; sample with "
                              "cache=False (--no-cache)")
+        for name, p in model.named_parameters():
+            if p.node and (p.shape, p.dtype) != (p.node.shape, p.node.dtype):
+                raise ValueError(f"{name} was made as {p.node.dtype}{list(p.node.shape)}, and its "
+                                 f"data is {p.dtype}{list(p.shape)}")
         self.config = model.config
         self.length = 0             # characters read, T
         self._dtype = model.token_embedding.weight.dtype
@@ -80,7 +85,10 @@ class Decoder:
         return self._cache.ids[:, after + ids.shape[1]:self.length + 1].copy()
 
     def _decode(self, ids, after, u, *settings):
-        config, T = self.config, ids.shape[1]
+        config, T, batch = self.config, ids.shape[1], len(self._cache.ids)
+        if (len(ids), len(u)) != (batch, batch):
+            raise ValueError(f"this cache is of {batch} sequences; there are {len(ids)} rows of "
+                             f"ids, and {len(u)} of u")
         length = after + T + max(0, u.shape[1] - 1)
         if not (0 <= after <= self.length and T >= 1 and length <= config.block_size):
             raise ValueError(f"after {after} of {self.length} characters that were read, "

@@ -170,6 +170,24 @@ def test_characters_after_what_was_not_read_or_beyond_the_block_are_refused(T, a
         ValueError, decoder.draw, np.ones((1, 4), int), 0, np.zeros((1, 6)), 1.0, None, None)
 
 
+def test_Decoder_refuses_another_count_of_sequences_than_it_was_made_for():
+    decoder, ids = Decoder(opinionated(MODERN), 2), np.ones((3, 2), int)
+    for rows, columns in ((ids, 3), (ids[:1], 1), (ids[:2], 1), (ids[:2], 3)):
+        assert "this cache is of 2 sequences; there are" in refusal(
+            ValueError, decoder.draw, rows, 0, np.zeros((columns, 2)), 1.0, None, None)
+    in_any_layout = np.full((2, 3), 0.5), np.full((3, 2), 0.5).T, np.full((4, 6), 0.5)[::2, ::2]
+    drawn = [decoder.draw(ids[:2], 0, u, 1.0, None, None) for u in in_any_layout]
+    assert np.array_equal(drawn[0], drawn[1]) and np.array_equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("change", [lambda x: x[:-1], lambda x: x.astype(np.float64)])
+def test_Decoder_refuses_weights_of_another_shape_or_type_than_they_were_made_with(change):
+    model = opinionated(MODERN)
+    model.ngram_embedding.weight.data = change(model.ngram_embedding.weight.data)
+    assert "ngram_embedding.weight was made as float32[300, 42], and its data is" in refusal(
+        ValueError, Decoder, model)
+
+
 @pytest.mark.parametrize("wrong", [-1, 11, 10**12])
 def test_an_id_outside_the_vocabulary_is_refused(wrong):
     decoder = Decoder(opinionated(MODERN), 2)
