@@ -17,8 +17,15 @@ from minigrad.checks import (can_be_updated, check_parameters, check_settings, c
 class Optimizer:
     """The base of optimisers: parameters in groups with their own settings, as in PyTorch.
 
-    `param_groups[0]["lr"]` may be changed between steps.  `parts` are the optimisers that step as
-    this one: itself, or those of `Optimizers`.
+    `param_groups[0]["lr"]` may be changed between steps.  So may a parameter's `.data`, to an array
+    of its shape and type; one that no step can update in place is replaced by a dense copy.
+    `parts` are the optimisers that step as this one: itself, or those of `Optimizers`.
+
+    Raises
+    ------
+    ValueError : a parameter is no leaf, is given twice or has another float type than the first; a
+        setting is no finite number from 0 on; or, from `step`, a parameter's data, gradient or
+        state has another shape or type than the parameter was made with.  Nothing is stepped then.
     """
     steps = 0           # the number taken, where the next step depends on it
     STATE = ()          # names of attributes, each a list of one array for each parameter, first 0

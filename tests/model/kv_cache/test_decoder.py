@@ -33,7 +33,8 @@ PARTS = pairwise(
     [dict(vocab_size=V, block_size=T, n_layer=L)
      for V, T, L in ((65, 35, 3), (11, 9, 1), (200, 18, 2))],
     [dict(n_embd=C, n_head=H, n_kv_head=G)
-     for C, H, G in ((4, 1, None), (36, 6, 1), (40, 5, None), (72, 4, 2), (136, 2, None))],
+     for C, H, G in ((4, 1, None), (36, 6, 1), (40, 5, None), (72, 4, 2), (48, 6, 3),
+                     (136, 2, None))],
     [dict(position=position) for position in POSITIONS],
     [dict(norm="layer"), dict(bias=True, norm_eps=0.1), dict(norm="rms"), dict(norm="rms_gain")],
     [dict(activation=activation) for activation in ACTIVATIONS],
