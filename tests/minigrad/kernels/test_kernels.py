@@ -96,6 +96,21 @@ def test_nan_in_a_query_reaches_no_other_query(dtype):
     assert np.array_equal((dk[0, 1], dv[0, 1]), (dk_[0, 1], dv_[0, 1]))
 
 
+@pytest.mark.parametrize("on", [formulas, plain])
+def test_attention_also_returns_the_maximum_and_1_by_the_sum_of_each_softmax(on):
+    q, k, v = normal(3, 1, 2, 5, 4)
+    mask = np.zeros((1, 2, 5, 5))
+    mask[:, :, 2] = -np.inf             # which may attend to no key
+    _, moments = on.attention(q, k, v, mask, None, False, 0.5, (0.0, 0))
+    scores = 0.5 * q @ k.swapaxes(-1, -2)
+    top = scores.max(axis=-1)
+    inverse = 1 / np.exp(scores - top[..., None]).sum(axis=-1)
+    assert moments.shape == (1, 2, 5, 2) and (moments[:, :, 2, 1] == 0).all()
+    for t in (0, 1, 3, 4):
+        assert np.allclose(moments[:, :, t, 0], top[:, :, t], rtol=1e-12)
+        assert np.allclose(moments[:, :, t, 1], inverse[:, :, t], rtol=1e-12)
+
+
 @compiled_only
 def test_vector_functions_are_right_to_the_last_digits_of_float32():
     from minigrad.kernels.compiler.vector_math import exp, log, normal_cdf
