@@ -27,7 +27,8 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.settings",
         "model", "model.causality", "model.generation model.scoring",
         "model.checkpoint", "model.transformer", "model.attention", "model.layers",
         "model.processes", "model.command", "model.files", "minigrad",
-        "minigrad.optim minigrad.gradcheck minigrad.module", "minigrad.ops minigrad.habits",
+        "minigrad.optim minigrad.gradcheck minigrad.module",
+        "minigrad.ops minigrad.habits minigrad.checks",
         "minigrad.core minigrad.formulas",
         "minigrad.random minigrad.machine minigrad.compiled", "data"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
