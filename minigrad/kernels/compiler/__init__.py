@@ -3,6 +3,7 @@
 A kernel needs four things that neither Numba nor LLVM gives by itself, and each has its files:
 
     compiling   one version per float type, compiled on first use and kept on disk (kernel cache)
+    cache       where it keeps them, each in a file that shows damage
     ahead       the kernels of a training step, compiled by two processes at once
     linking     `serial` and `inlined`: functions that only kernels call
     processor   what LLVM knows of this processor

@@ -5,27 +5,24 @@ kernel names the layout of each argument.  That limits it to one version per flo
 a new user's wait short.
 """
 import contextlib
-import hashlib
 import inspect
 import math
 import os
 import pathlib
-import shutil
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from typing import TextIO
 
 import numba
 import numpy as np
 from numba import types
-from numba.misc.appdirs import AppDirs
 
-from minigrad import formulas
-from minigrad.kernels.compiler import processor, threads
+from minigrad.kernels.compiler import cache, threads
+from minigrad.kernels.compiler.cache import cache_folder
 from minigrad.kernels.compiler.linking import allocating, inlined
 from minigrad.kernels.compiler.parallel import on_threads
 from minigrad.kernels.compiler.tiles import define_tiles
@@ -38,7 +35,8 @@ STAND_INS = {}      # formula -> the function that runs kernels in its place
 seconds = 0.0       # this process has spent them on compiling and loading kernels
 _say = None         # prints that kernels are compiled, if that is still to be announced
 _compiling = threading.RLock()      # held by the Python thread that compiles
-_HERE = pathlib.Path(__file__).parents[1]      # of all kernels
+# Without fastmath: a kernel gives the same bits however and wherever it is compiled.
+_njit = partial(numba.njit, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 
 
 def _array(axes, layout="C", of=None, readonly=False):
@@ -103,24 +101,27 @@ class Kernel:
                 seconds += time.perf_counter() - started
 
     def on_disk(self, dtype: type = np.float32) -> bool:
-        """Whether a version is on disk."""
-        folder = cache_folder()
-        pattern = f"{np.dtype(dtype)}/*/*.{self._entry.__name__}-*.nbc"
-        return folder is not None and any(folder.glob(pattern))
+        """Whether a version is on disk, undamaged."""
+        return bool(cache.read(self._file(np.dtype(dtype))))
+
+    def _file(self, dtype):
+        """Return where a version is kept; None if it cannot be.  The folder's name depends on the
+        sources of minigrad, and that of the file on its own source, which may be elsewhere."""
+        folder, source = cache_folder(), pathlib.Path(self._entry.__code__.co_filename)
+        if folder and source.is_file():
+            return folder / f"{self.name}.{dtype}.{cache.digest(source.read_bytes())}"
 
     def _compiled(self, dtype):
+        path, real = self._file(dtype), FLOATS[dtype]
         if not self.on_disk(dtype):
             say_compiling(f"{self.name}, and other kernels as they are needed,")
-        folder, real = cache_folder(), FLOATS[dtype]
-        define_tiles(dtype, folder)
-        dispatcher = _njit(self._entry, folder and folder / str(dtype))
+        define_tiles(dtype, cache_folder())
+        dispatcher = _njit(self._entry)
+        if path:
+            dispatcher._cache = cache.KeptIn(path)
         kinds = [SCALARS[kind] if kind in SCALARS else kind(real) for kind in self._kinds]
         with _interruptible():
-            try:
-                dispatcher.compile(types.void(*kinds))
-            except OSError:             # it is compiled, and cannot be kept
-                if not dispatcher.signatures:
-                    raise
+            dispatcher.compile(types.void(*kinds))
         dispatcher.disable_compile()    # every call is matched to this one version
         return dispatcher
 
@@ -147,21 +148,9 @@ def _entry_of(f):
     call = f"f({', '.join(passed)})"
     if on_each_thread:
         kinds["threads"], call = int, f"on_threads(threads, f, {', '.join(passed)})"
-    # Numba wants a function of a file, by whose name and time of change it keeps what it compiles.
     exec(compile(f"def {f.__name__}({', '.join(kinds)}):\n    {call}\n",
                  f.__code__.co_filename, "exec"), known)
     return known[f.__name__], list(kinds.values())
-
-
-def _njit(f, kept_in):
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(kept_in)
-    try:
-        # Without fastmath: a kernel gives the same bits however and wherever it is compiled.
-        return numba.njit(cache=kept_in is not None, nogil=True, error_model="numpy",
-                          no_cfunc_wrapper=True)(f)
-    finally:
-        numba.config.CACHE_DIR = before
 
 
 @contextlib.contextmanager
@@ -204,7 +193,7 @@ def stands_in_for(formula: Callable) -> Callable:
                 return formula(*args, **settings)
 
         STAND_INS[formula] = call
-        return call
+        return compiled     # a stand-in that calls another one falls back as a whole
 
     return decorate
 
@@ -249,49 +238,24 @@ def announce(label: str | None, file: TextIO | None = None) -> None:
 def say_compiling(what: str) -> None:
     """Announce that kernels are compiled, if that was asked for and not done yet."""
     global _say
-    if _say and cache_folder():
-        _say(f"{what} for this machine")
-    elif _say:
-        _say("kernels at each start, since no folder can be written to that would keep them; name "
-             "one with NUMBA_CACHE_DIR")
+    if _say:
+        _say(f"{what} for this machine{_where_kept()}")
     _say = None
 
 
-def cache_folder() -> pathlib.Path | None:
-    """Return where compiled kernels are kept: in NUMBA_CACHE_DIR, else beside their sources, else
-    in the user's cache folder; None if none of these is writable.
-
-    Its name is a digest of the compiler, the processor and the sources of all kernels: Numba itself
-    would run old machine code of a function in another file that has changed since.  A new folder
-    replaces those of older sources.
-    """
-    machine, sources = _digests()
-    for place in _places():
-        path = pathlib.Path(place, f"minigrad-{machine}-{sources}")
-        with contextlib.suppress(OSError):
-            if not path.exists():
-                path.mkdir(parents=True, exist_ok=True)
-                for older in set(path.parent.glob(f"minigrad-{machine}-*")) - {path}:
-                    shutil.rmtree(older, ignore_errors=True)
-            if os.access(path, os.W_OK):
-                return path
-    return None
-
-
-@cache
-def _digests():
-    """Return digests of the machine, which includes this copy of the program, and of all that
-    kernels are made of."""
-    files = [*sorted(_HERE.rglob("*.py")), pathlib.Path(formulas.__file__)]
-    parts = ((numba.__version__, processor.name_and_features(), str(_HERE)),
-             [path.read_text(encoding="utf-8") for path in files])
-    return [hashlib.sha256(repr(part).encode()).hexdigest()[:16] for part in parts]
-
-
-def _places():
-    if numba.config.CACHE_DIR:
-        return [numba.config.CACHE_DIR]
-    return [_HERE / "__pycache__", AppDirs("minigrad", appauthor=False).user_cache_dir]
+def _where_kept():
+    """Return what is unusual about where kernels are kept, for the end of a line."""
+    folder, (first, *_) = cache_folder(), cache.places()
+    remark = ""
+    if cache.removed:
+        remark += f", since damaged files were removed from {cache.removed[-1].parent}"
+    if folder is None:
+        remark += (f", and again at each start, since {first} cannot be written to or is too long "
+                   "a path; name a folder that would keep them with NUMBA_CACHE_DIR")
+    elif folder.parent != pathlib.Path(first):
+        remark += (f", to be kept in {folder.parent}, since {first} cannot be written to or is too "
+                   "long a path")
+    return remark
 
 
 if hasattr(os, "register_at_fork"):     # in a child, no other thread is left to release the lock

@@ -6,10 +6,7 @@ LLVM's vectoriser does not keep the sums of plain loops in registers.  So the lo
 LLVM's own vector types.  LLVM lowers them to AVX-512, AVX2, SSE and NEON; only the tile's size
 depends on the host.
 """
-import gzip
 import pathlib
-import zlib
-from contextlib import suppress
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
@@ -19,6 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from minigrad.kernels.compiler import cache
 from minigrad.kernels.compiler.lanes import address, spread_value
 from minigrad.kernels.compiler.processor import target_machine, vector_bytes, vector_registers
 
@@ -79,16 +77,11 @@ def define_tiles(dtype: np.dtype, kept_in: pathlib.Path | None) -> None:
     if dtype in _engines:
         return
     scalar = ir.FloatType() if dtype == np.float32 else ir.DoubleType()
-    path = kept_in and kept_in / f"{dtype}.o.gz"
-    try:
-        code = gzip.decompress(path.read_bytes()) if path else b""
-    except (OSError, EOFError, zlib.error):         # the file is absent, or damaged
-        code = b""
-    if not code:                                    # an empty file is no error to gzip
+    path = kept_in and kept_in / f"tiles.{dtype}"
+    code = cache.read(path)
+    if not code:
         code = target_machine().emit_object(llvm.parse_assembly(str(tiles_of(scalar))))
-        if path:
-            with suppress(OSError):
-                path.write_bytes(gzip.compress(code))
+        cache.write(path, code)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()

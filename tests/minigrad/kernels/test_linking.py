@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numba.core.codegen import JITCodeLibrary
 
-from minigrad.kernels.compiler import compiling, processor
+from minigrad.kernels.compiler import cache, compiling, processor
 from minigrad.kernels.compiler.compiling import C1, C2, kernel
 from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.parallel import on_threads, share
@@ -68,7 +68,7 @@ def task_of(code):
 @pytest.fixture(autouse=True)
 def kept_in(monkeypatch, tmp_path):
     """Where kernels of these tests are kept, which nobody else knows."""
-    monkeypatch.setattr(compiling, "_places", lambda: [tmp_path])
+    monkeypatch.setattr(cache, "places", lambda: [tmp_path])
     monkeypatch.setattr(compiling, "KERNELS", {})
 
 
