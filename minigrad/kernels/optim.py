@@ -118,15 +118,15 @@ def adamw_kernel(thread, threads, zeros: C1, at: IDS2, pieces: IDS2, settings: D
                    real(1 - lr * weight_decay), real(lr / correction1), real(1 / correction2),
                    real(eps))
         C, last = at[i, 2], (stop - 1) // at[i, 2]
-        places = array_at(at[i, 1], last + 2, pieces)
+        places = array_at(at, i, 1, 0, last + 2, pieces)
         for row in range(start // C, last + 1):
             first = max(start, row * C)
-            n, offset = min(stop, row * C + C) - first, first * like.itemsize
+            n = min(stop, row * C + C) - first
             g = part(zeros, 0, n)
             if places[row] < places[row + 1]:       # the row is given
-                g = array_at(at[i, 0] + offset + (places[row] - row) * C * like.itemsize, n, like)
-            update(array_at(at[i, 3] + offset, n, like), g, array_at(at[i, 4] + offset, n, like),
-                   array_at(at[i, 5] + offset, n, like), numbers)
+                g = array_at(at, i, 0, first + (places[row] - row) * C, n, like)
+            update(array_at(at, i, 3, first, n, like), g, array_at(at, i, 4, first, n, like),
+                   array_at(at, i, 5, first, n, like), numbers)
 
 
 @serial
@@ -142,10 +142,10 @@ def update(p, g, m, v, numbers):
 def sum_of_squares_kernel(thread, threads, like: C1, at: IDS2, pieces: IDS2, sums: D1):
     for piece in share(len(pieces), thread, threads):
         i, start, stop = pieces[piece, 0], pieces[piece, 1], pieces[piece, 2]
-        C, places = at[i, 2], array_at(at[i, 1], stop // at[i, 2] + 1, pieces)
+        C, places = at[i, 2], array_at(at, i, 1, 0, stop // at[i, 2] + 1, pieces)
         start = places[start // C] * C + start % C
         n = places[stop // C] * C + stop % C - start
-        x = array_at(at[i, 0] + start * like.itemsize, n, like)
+        x = array_at(at, i, 0, start, n, like)
         sums[piece] = squares(x, x.dtype.type(0))
 
 
@@ -166,8 +166,8 @@ def muon_kernel(thread, threads, like: C1, places: IDS2, shapes: IDS2, order: ID
     for i in order[thread::threads]:            # each thread gets large and small ones
         rows, columns = shapes[i]
         n = rows * columns
-        p, g, m = (array_at(places[i, 0], n, like), array_at(places[i, 1], n, like),
-                   array_at(places[i, 2], n, like))
+        p, g, m = (array_at(places, i, 0, 0, n, like), array_at(places, i, 1, 0, n, like),
+                   array_at(places, i, 2, 0, n, like))
         if n > 0:
             step_matrix(p, g, m, (rows, columns), settings[i], steps)
 

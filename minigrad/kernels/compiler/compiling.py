@@ -23,7 +23,7 @@ from numba import types
 
 from minigrad.kernels.compiler import cache, threads
 from minigrad.kernels.compiler.cache import cache_folder
-from minigrad.kernels.compiler.linking import allocating, inlined
+from minigrad.kernels.compiler.linking import allocating, by_pointers, inlined
 from minigrad.kernels.compiler.parallel import on_threads
 from minigrad.kernels.compiler.tiles import define_tiles
 
@@ -120,7 +120,7 @@ class Kernel:
         if path:
             dispatcher._cache = cache.KeptIn(path)
         kinds = [SCALARS[kind] if kind in SCALARS else kind(real) for kind in self._kinds]
-        with _interruptible():
+        with _interruptible(), by_pointers():
             dispatcher.compile(types.void(*kinds))
         dispatcher.disable_compile()    # every call is matched to this one version
         return dispatcher

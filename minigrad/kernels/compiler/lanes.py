@@ -58,15 +58,23 @@ def part(typingctx, array, start, size):
 
 
 @intrinsic
-def array_at(typingctx, address, size, like):
-    """Return the array of `size` elements at an address, with the element type of `like`."""
+def array_at(typingctx, addresses, row, column, start, size, like):
+    """Return `size` elements, from number `start` on, of a dense array whose address is
+    addresses[row, column], with the element type of `like`.
+
+    The address is loaded as a pointer: LLVM loses track of pointers that are made of integers.
+    """
     array = types.Array(like.dtype, 1, "C")
 
     def codegen(context, builder, signature, values):
-        pointer = builder.inttoptr(values[0], context.get_data_type(array.dtype).as_pointer())
-        return _dense(context, builder, array, pointer, values[1])
+        table = context.make_array(addresses)(context, builder, values[0])
+        place = builder.gep(table.data, [builder.add(
+            builder.mul(values[1], builder.extract_value(table.shape, 1)), values[2])])
+        pointer = context.get_data_type(array.dtype).as_pointer()
+        data = builder.load(builder.bitcast(place, pointer.as_pointer()))
+        return _dense(context, builder, array, builder.gep(data, [values[3]]), values[4])
 
-    return array(types.intp, types.intp, like), codegen
+    return array(addresses, types.intp, types.intp, types.intp, types.intp, like), codegen
 
 
 def _dense(context, builder, array_type, pointer, size):

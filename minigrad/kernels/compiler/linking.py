@@ -4,10 +4,12 @@ Numba would optimise such a function, with all that it calls, and translate it t
 before it does the same to the function's caller.  An inner loop that a kernel reaches through eight
 functions would be compiled eight times.  Here only whole kernels are optimised and translated.
 """
+import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numba
+from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
@@ -76,3 +78,22 @@ class _Linked(CompilerBase):
 
 class _NotCounting(_Linked):
     """The same for a function that counts no references."""
+
+
+@contextlib.contextmanager
+def by_pointers() -> Iterator[None]:
+    """Have Numba move pointers as pointers.  Before 0.67 it makes integers of them and back, and
+    LLVM loses track of what they point into."""
+    before = cgutils.pointer_add
+    cgutils.pointer_add = _pointer_add
+    try:
+        yield
+    finally:
+        cgutils.pointer_add = before
+
+
+def _pointer_add(builder, ptr, offset, return_type=None):
+    if isinstance(offset, int):
+        offset = cgutils.intp_t(offset)
+    moved = builder.gep(builder.bitcast(ptr, cgutils.voidptr_t), [offset])
+    return builder.bitcast(moved, return_type or ptr.type)
