@@ -8,8 +8,11 @@
 """
 import importlib
 import importlib.util
+import os
+import textwrap
+import warnings
 
-from minigrad import habits
+from minigrad import compiled, habits
 from minigrad.core import OPS, Added, Tensor, Together, no_grad, op
 from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.ops import *      # noqa: F401, F403
@@ -32,8 +35,17 @@ def __getattr__(name: str):
 def use_kernels() -> bool:
     """Have compiled kernels stand in for the formulas, if Numba is there and may compile; return
     whether they do.  This is the only place that knows of them."""
-    return (importlib.util.find_spec("numba") is not None
-            and importlib.import_module("minigrad.kernels").stand_in())
+    if importlib.util.find_spec("numba") is None:
+        return False
+    if problem := compiled.problem(os.environ):
+        raise ValueError(problem)
+    try:
+        return importlib.import_module("minigrad.kernels").stand_in()
+    except Exception as error:      # Numba, what it needs, or what kernels take from it
+        warnings.warn(textwrap.shorten(
+            "minigrad computes in plain NumPy, which takes longer, because Numba cannot be used: "
+            f"{type(error).__name__}: {error}", 400), RuntimeWarning, stacklevel=2)
+        return False
 
 
 COMPILED = use_kernels()

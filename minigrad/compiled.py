@@ -3,7 +3,18 @@
 `minigrad.kernels` has functions that stand in for them, as others do for `minigrad.formulas`.
 """
 import time
+from collections.abc import Mapping
 from typing import TextIO
+
+
+def problem(environment: Mapping[str, str]) -> str:
+    """Return a line on what Numba cannot accept, as its own error would not say what to do; "" if
+    there is nothing."""
+    value = environment.get("NUMBA_NUM_THREADS", "1").strip()
+    if value.isdecimal() and int(value) > 0:
+        return ""
+    return (f"NUMBA_NUM_THREADS is a whole number of at least 1, not {value!r}; set it to the "
+            "number of threads to use, or unset it")
 
 
 def version() -> str:

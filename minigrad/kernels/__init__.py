@@ -14,7 +14,7 @@ How to read a kernel file, for example rows.py:
 A kernel that does more than share its work has a parameter `threads`, and calls `on_threads`.
 `serial` compiles a function that only kernels call.  You may stop reading at `compiler/`.
 """
-import minigrad.kernels.compiler        # noqa: F401  checks the environment before Numba is loaded
+import minigrad.kernels.compiler        # noqa: F401  checks Numba's version first
 
 import numba
 

@@ -17,23 +17,24 @@ A kernel needs four things that neither Numba nor LLVM gives by itself, and each
     tiles       the innermost loop of a matrix product, with its sums in registers
     memory      freed memory is kept for the next arrays
 
-This file only checks the environment, before Numba is imported: Numba's own error would not say
-what to do.
+This file checks Numba's version, before any other one uses what Numba keeps to itself.
 """
 import os
-
-
-def problem(environment: dict[str, str]) -> str:
-    """Return a line on what Numba cannot accept; "" if there is nothing."""
-    value = environment.get("NUMBA_NUM_THREADS", "1").strip()
-    if value.isdecimal() and int(value) > 0:
-        return ""
-    return (f"NUMBA_NUM_THREADS is a whole number of at least 1, not {value!r}; set it to the "
-            "number of threads to use, or unset it")
-
+import re
 
 # Intel's library of vector functions, if it is installed, gives other bits than libm.
 os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
 
-if _problem := problem(os.environ):
-    raise ValueError(_problem)
+import numba        # noqa: E402
+
+
+def check_version(version: str) -> None:
+    """Raise an ImportError if kernels need another version of Numba.  0.66 is the one that makes
+    addresses of integers and compiles with LLVM 22, which may take them for others (issue 10695 of
+    Numba)."""
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if numbers < (0, 62) and version[:2] != "0+" or numbers == (0, 66):
+        raise ImportError(f"it is {version}, and kernels need 0.62 or newer, but not 0.66")
+
+
+check_version(numba.__version__)

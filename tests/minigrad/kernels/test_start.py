@@ -1,12 +1,14 @@
 """What is settled when kernels are loaded, in processes of their own: that Numba can take what is
 in the environment, what the processor has, and that memory which is freed is used again."""
+import contextlib
 import platform
 
 import pytest
 from numba.core import config
 
-from minigrad.kernels.compiler import problem, processor
-from tests.kit import python
+from minigrad.compiled import problem
+from minigrad.kernels.compiler import check_version, processor
+from tests.kit import TINY, python
 
 on_x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="no x86-64")
 
@@ -32,6 +34,72 @@ def test_whoever_imports_a_package_gets_an_error_that_can_be_caught(package):
     done = python("-c", f"try: import {package}\nexcept ValueError as error: print(error)",
                   NUMBA_NUM_THREADS="0")
     assert done.stdout == problem({"NUMBA_NUM_THREADS": "0"}) + "\n" and done.stderr == ""
+
+
+# A Numba that is there and cannot be used
+
+LOSS = """
+import sys
+import numpy as np, minigrad as mg
+x = mg.Tensor(np.array([[1., 2.]]), requires_grad=True)
+mg.softmax(mg.rms_norm(x)).sum().backward()
+print(mg.COMPILED, x.grad.shape)
+"""
+BROKEN = {
+    "a NumPy too new": ("numba", "raise ImportError('Numba needs NumPy 2.4 or less. Got 2.9.')",
+                        "ImportError: Numba needs NumPy 2.4 or less. Got 2.9."),
+    "another NumPy": ("numba", "raise ValueError('numpy.dtype size changed,\\nperhaps')",
+                      "ValueError: numpy.dtype size changed, perhaps"),
+    "many lines": ("numba", "raise ImportError('A module ' * 300)", "[...]"),
+    "no runtime library": ("numba", "raise OSError('Could not load shared object file')",
+                           "OSError: Could not load shared object file"),
+    "no llvmlite": ("llvmlite", "raise ImportError('libllvmlite.so is missing')",
+                    "libllvmlite.so is missing"),
+    "a broken llvmlite": ("llvmlite", "raise RuntimeError('no executable memory')",
+                          "RuntimeError: no executable memory"),
+    "empty": ("numba", "", "AttributeError: module 'numba' has no attribute '__version__'"),
+    "too old": ("numba", "__version__ = '0.61.2'",
+                "ImportError: it is 0.61.2, and kernels need 0.62 or newer, but not 0.66"),
+    "the one that is excluded": ("numba", "__version__ = '0.66.0'",
+                                 "it is 0.66.0, and kernels need 0.62 or newer, but not 0.66")}
+
+
+@pytest.mark.parametrize("name, code, said", BROKEN.values(), ids=BROKEN)
+def test_a_numba_that_cannot_be_used_leaves_plain_numpy_and_one_warning(tmp_path, name, code, said):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text(code)
+    done = python("-c", LOSS, PYTHONPATH=str(tmp_path), NUMBA_DISABLE_JIT="0")
+    assert done.stdout == "False (1, 2)\n" and done.stderr.count("Warning") == 1, done.stderr
+    first, source = done.stderr.splitlines()
+    assert ": RuntimeWarning: minigrad computes in plain NumPy" in first and first.endswith(said)
+    assert "COMPILED" in source and len(first) < 600
+
+
+@pytest.mark.parametrize("module, private", [
+    ("codegen", "JITCodeLibrary"), ("typed_passes", "NativeLowering"), ("caching", "NullCache"),
+    ("compiler", "DefaultPassBuilder"), ("cgutils", "alloca_once")])
+def test_a_numba_without_what_kernels_take_from_it_leaves_plain_numpy(module, private):
+    gone = f"import numba.core.{module} as module; del module.{private}\n"
+    done = python("-c", gone + LOSS, NUMBA_DISABLE_JIT="0")
+    assert done.stdout == "False (1, 2)\n" and done.stderr.count("Warning") == 1, done.stderr
+    assert private in done.stderr
+
+
+def test_a_program_trains_where_numba_cannot_be_used(tmp_path, small_text):
+    (tmp_path / "numba.py").write_text("raise ImportError('Numba needs NumPy 2.4 or less')")
+    done = python("train.py", "--data", str(small_text), "--out_dir", str(tmp_path / "out"),
+                  "--max_iters", "2", *TINY, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0 and (tmp_path / "out/last.npz").exists()
+    assert done.stderr.count("Numba needs NumPy") == 1 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("version, fits", [
+    ("0.61.2", False), ("0.62.0", True), ("0.62.0rc1", True), ("0.65.1", True), ("0.66.0", False),
+    ("0.66.1", False), ("0.67.0", True), ("0.68.1", True), ("1.0", True), ("0.660.0", True),
+    ("0+unknown", True), ("0+untagged.1.g4e4e4e", True), ("0.70.0dev0+3.gabc", True)])
+def test_check_version_refuses_what_is_too_old_and_0_66(version, fits):
+    with contextlib.nullcontext() if fits else pytest.raises(ImportError, match=version):
+        check_version(version)
 
 
 # Vectors: their bytes, their number, and whether a product and a sum are rounded once.
