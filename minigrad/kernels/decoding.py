@@ -103,7 +103,7 @@ def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: 
     size = weights.qkv.size + weights.out.size + weights.up.size + weights.down.size
     steps = size * T * B // 16
     decode_kernel(*weights, *cache, *options, u, temperature, *limits(options.V, top_k, top_p),
-                  logits, T, t, min(threads_for(steps), 1 + steps // (2 * FEW)))
+                  logits, T, t, min(threads_for(steps, 1), 1 + steps // (2 * FEW)))
     return logits[:, :options.V]
 
 

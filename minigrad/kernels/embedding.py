@@ -59,7 +59,7 @@ def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, 
         raise ValueError(f"{list(g.shape)} cannot be added to {len(ids)} rows of "
                          f"{list(total.shape)}")
     add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *mask_of(p, seed, first),
-                    threads_for(ids.size * g.shape[1] // 8))
+                    threads_for(ids.size * g.shape[1] // 8, 1))
 
 
 @kernel

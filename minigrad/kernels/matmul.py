@@ -57,7 +57,7 @@ def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
                  for x in (slope_at, activated)]
         a = writable(a) if a.itemsize in a.strides[1:] else dense(a)
         matmul_kernel(a, writable(b), c, nothing if bias is None else dense(bias), *after,
-                      add, activation, threads_for(out.size * a.shape[-1] // 16))
+                      add, activation, threads_for(out.size * a.shape[-1] // 16, 1))
     return out
 
 

@@ -29,6 +29,7 @@ from minigrad.kernels.compiler.tiles import define_tiles
 
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
 FEW = 1 << 14       # elementary steps (one exp, 16 multiplications) not worth waking threads for
+PARTS = 4           # for each thread, of a kernel that has so much to do: a slow core takes fewer
 
 KERNELS = {}        # name -> kernel
 STAND_INS = {}      # formula -> the function that runs kernels in its place
@@ -203,9 +204,15 @@ def put_in_place_of(formula: Callable, function: Callable) -> None:
     setattr(sys.modules[formula.__module__], formula.__name__, function)
 
 
-def threads_for(steps: int) -> int:
-    """Return how many threads are worth using for a number of elementary steps."""
-    return 1 if steps < FEW else threads.count()
+def threads_for(steps: int, parts: int = PARTS) -> int:
+    """Return among how many threads to share a number of elementary steps.  Many steps are shared
+    among more than there are, up to `parts` times as many; no bit depends on it."""
+    if steps < FEW:
+        return 1
+    count = threads.count()
+    if count == 1:
+        return 1
+    return count * max(1, min(parts, steps // (FEW * count)))
 
 
 def dense(x: np.ndarray) -> np.ndarray:

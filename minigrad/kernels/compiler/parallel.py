@@ -70,11 +70,13 @@ def _task(context, module, function, signature, pointer):
     builder = ir.IRBuilder(task.append_basic_block("entry"))
     packed, threads, failed = (
         cgutils.gep_inbounds(builder, builder.bitcast(data, pointer), 0, i) for i in range(3))
+    threads = builder.load(threads)
+    thread = builder.sub(builder.sub(threads, _i64(1)), part)       # 0 is the first to begin
     compiled = function.dispatcher.get_compile_result(signature)
     context.add_linking_libs([compiled.library])
     status, _ = context.call_internal_no_propagate(
         builder, compiled.fndesc, signature,
-        [part, builder.load(threads), *cgutils.unpack_tuple(builder, builder.load(packed))])
+        [thread, threads, *cgutils.unpack_tuple(builder, builder.load(packed))])
     with cgutils.if_unlikely(builder, status.is_error):
         builder.store(cgutils.true_bit, failed)
     builder.ret_void()

@@ -38,6 +38,11 @@ def _probe():
     return target_machine().emit_assembly(llvm.parse_assembly(_PROBE))
 
 
+def is_arm() -> bool:
+    """Whether it is an ARM of 64 bits."""
+    return llvm.get_default_triple().startswith(("aarch64", "arm64"))
+
+
 def vector_bytes() -> int:
     """Return the size of its vectors."""
     return 64 if "zmm" in _probe() else 32 if "ymm" in _probe() else 16
@@ -45,13 +50,22 @@ def vector_bytes() -> int:
 
 def vector_registers() -> int:
     """Return the number of its registers for vectors."""
-    arm = llvm.get_default_triple().startswith(("aarch64", "arm64"))
-    return 32 if arm or vector_bytes() == 64 else 16
+    return 32 if is_arm() or vector_bytes() == 64 else 16
 
 
 def fuses() -> bool:
     """Whether it rounds a product and a sum once, and so gives the same bits as others that do."""
     return any(fused in _probe() for fused in ("vfmadd", "fmla"))
+
+
+def pause() -> tuple[str, str]:
+    """Return a declaration and a call, in LLVM's language, that leave the processor for a moment to
+    its other thread, if it has one; "" where none is known."""
+    if llvm.get_default_triple().startswith(("x86_64", "i686")):
+        return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
+    if is_arm():
+        return "declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)"
+    return "", ""
 
 
 # LLVM takes half a vector for most loops on Intel's processors with AVX-512, which early ones ran

@@ -1,12 +1,16 @@
 """The number of threads for kernels, and the cases in which they use one.
 
 A step runs a hundred kernels on threads, and each ends with its last part.  So more threads than
-processors cost more than they gain, however many processors the machine seems to have.
+processors cost more than they gain, however many processors the machine seems to have; and so do
+threads on processors that are less than half as fast as others.
 """
+import contextlib
+import ctypes
 import functools
 import math
 import os
 import pathlib
+import sys
 
 import numba
 
@@ -14,6 +18,7 @@ from minigrad.kernels.compiler import workers
 from minigrad.machine import control_groups
 
 OPENMP = "OMP_NUM_THREADS", "OMP_THREAD_LIMIT"
+DEVICES = pathlib.Path("/sys/devices")      # of Linux
 
 
 def count() -> int:
@@ -33,9 +38,10 @@ def limit() -> tuple[int, str]:
     """Return the most threads that this process may use, and the reason for that limit."""
     machine = os.cpu_count() or 1
     bounds = [(machine, f"this machine has {_processors(machine)}")]
-    if hasattr(os, "sched_getaffinity"):
-        allowed = len(os.sched_getaffinity(0))
-        bounds.append((allowed, f"this process may run on {_processors(allowed)} only"))
+    allowed = may_run_on()
+    bounds.append((len(allowed), f"this process may run on {_processors(len(allowed))} only"))
+    if fast := fast_processors(allowed):
+        bounds.append((fast, f"the number of fast processors here is {fast}"))
     share = quota()
     if share < math.inf:                # on 1.5 processors, two threads do more than one
         bounds.append((max(1, math.ceil(share)),
@@ -50,7 +56,45 @@ def limit() -> tuple[int, str]:
 
 
 def _processors(n):
-    return f"{n:g} processor{'s' * (n != 1)}"
+    return "1 processor" if n == 1 else f"{n:g} processors"
+
+
+def may_run_on() -> set[int]:
+    """Return the processors on which this process may run; all where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    mask, of_all = ctypes.c_size_t(), ctypes.c_size_t()
+    if os.name == "nt":
+        kernel32 = ctypes.windll.kernel32
+        this_process = ctypes.c_void_p(kernel32.GetCurrentProcess())
+        kernel32.GetProcessAffinityMask(this_process, ctypes.byref(mask), ctypes.byref(of_all))
+    # Windows gives 0 if a process has processors of several groups of 64.
+    bits = mask.value or (1 << (os.cpu_count() or 1)) - 1
+    return {n for n in range(bits.bit_length()) if bits >> n & 1}
+
+
+def fast_processors(allowed: set[int], devices: pathlib.Path = DEVICES) -> int:
+    """Return how many of these processors are fast ones; 0 where the system does not say, or none
+    of them is.
+
+    Apple: "hw.perflevel0", in sys/sysctl.h.  Linux: its pages on /sys/devices/system/cpu, for ARM,
+    and on Intel's performance events, "Hybrid CPU".
+    """
+    if sys.platform == "darwin":
+        count, size = ctypes.c_int(), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
+        ctypes.CDLL(None).sysctlbyname(b"hw.perflevel0.physicalcpu", ctypes.byref(count),
+                                       ctypes.byref(size), None, ctypes.c_size_t())
+        return count.value
+    fast = set()
+    with contextlib.suppress(OSError, ValueError):      # processors of one kind have no such files
+        if (listed := devices / "cpu_core/cpus").exists():      # as in 0-7,16
+            for numbers in listed.read_text().split(","):
+                first, _, last = numbers.partition("-")
+                fast |= {*range(int(first), int(last or first) + 1)}
+        speed = {n: int((devices / f"system/cpu/cpu{n}/cpu_capacity").read_text())
+                 for n in allowed if not fast}
+        fast |= {n for n in speed if 2 * speed[n] >= max(speed.values())}
+    return len(fast & allowed)
 
 
 def quota(*where: pathlib.Path) -> float:

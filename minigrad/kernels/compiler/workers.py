@@ -12,9 +12,9 @@ import time
 
 import llvmlite.binding as llvm
 
-from minigrad.kernels.compiler.processor import target_machine
+from minigrad.kernels.compiler.processor import pause, target_machine
 
-LOOKS = 100_000     # for work, without pause
+LOOKS = 5_000       # for work, before a worker sleeps; each takes 10 to 50 ns, by the processor
 SHORTEST, LONGEST = 1e-4, 1e-2      # seconds that a worker then sleeps between looks
 RUN = "minigrad_run"        # run(task, data, parts) calls task(part, data) for each part
 YIELD = "minigrad_yield"    # lets another thread, of any program, use this processor
@@ -60,10 +60,10 @@ entry:
     %free = icmp eq i64 %taken, 0
     br i1 %free, label %share, label %alone
 alone:
-    %part = phi i64 [0, %entry], [%next, %alone]
+    %part = phi i64 [%others, %entry], [%next, %alone]
     call void %task(i64 %part, ptr %data)
-    %next = add i64 %part, 1
-    %again = icmp slt i64 %next, %parts
+    %next = sub i64 %part, 1
+    %again = icmp sge i64 %next, 0
     br i1 %again, label %alone, label %end
 share:
     store ptr %task, ptr @task
@@ -82,6 +82,7 @@ wait:
     %ready = icmp eq i64 %done, %others
     br i1 %ready, label %ended, label %look
 look:
+    PAUSE
     %patient = icmp slt i64 %looked, LOOKS
     br i1 %patient, label %wait, label %yield
 yield:
@@ -96,7 +97,7 @@ end:
 
 ; If there is a part, run it, and further ones until there are none for a while; return whether
 ; there was one.
-define i1 @minigrad_work() {
+define zeroext i1 @minigrad_work() {
 entry:
     %found = call i1 @take()
     br i1 %found, label %look, label %end
@@ -105,6 +106,7 @@ look:
     %ran = call i1 @take()
     br i1 %ran, label %look, label %idle
 idle:
+    PAUSE
     %looked = add i64 %looks, 1
     %soon = icmp slt i64 %looked, LOOKS
     br i1 %soon, label %look, label %end
@@ -112,6 +114,19 @@ end:
     ret i1 %found
 }
 """
+
+
+def code() -> str:
+    """Return what workers run, in LLVM's language."""
+    declared, called = pause()
+    return declared + _CODE.replace("LOOKS", str(LOOKS)).replace("PAUSE", called)
+
+
+def compiled(code: str) -> llvm.ExecutionEngine:
+    """Return what holds the machine code of a program in LLVM's language."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(code), target_machine())
+    engine.finalize_object()
+    return engine
 
 
 def start(count: int) -> None:
@@ -141,9 +156,7 @@ def _forget():
 started = 0     # workers
 _yield = ctypes.windll.kernel32.SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
 llvm.add_symbol(YIELD, ctypes.cast(_yield, ctypes.c_void_p).value)
-_engine = llvm.create_mcjit_compiler(
-    llvm.parse_assembly(_CODE.replace("LOOKS", str(LOOKS))), target_machine())
-_engine.finalize_object()
+_engine = compiled(code())
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_engine))       # workers run it to the very end
 llvm.add_symbol(RUN, _engine.get_function_address(RUN))
 _run_parts = ctypes.CFUNCTYPE(ctypes.c_bool)(_engine.get_function_address("minigrad_work"))

@@ -1,16 +1,19 @@
 """Functions that a kernel runs on several threads at once."""
+import ctypes
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from minigrad.kernels.compiler import compiling, threads, workers
+from minigrad.kernels.compiler import compiling, parallel, processor, threads, workers
 from minigrad.kernels.compiler.compiling import C1, C2, I1, I2
 from minigrad.kernels.compiler.linking import allocating, serial
-from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
+from minigrad.kernels.compiler.parallel import count_up, in_stages, on_threads, share
 from tests.kit import compiled_only
 
 pytestmark = compiled_only
@@ -22,6 +25,17 @@ def note_kernel(thread, threads, x: C1, noted: C2, factor: float, negative: bool
     for i in share(x.size, thread, threads):
         noted[0, i] += thread + 1
         noted[1, i] += factor * (-x[i] if negative else x[i])
+
+
+@serial
+def note_order(thread, threads, order, begun):
+    order[0, thread] = count_up(begun, 0)
+
+
+@compiling.kernel
+def note_order_kernel(order: C2, threads: int):
+    begun = np.full(1, np.int64(order[0].max() + 1))
+    on_threads(threads, note_order, order, begun)
 
 
 @allocating
@@ -133,3 +147,78 @@ def test_stages_follow_each_other_and_nobody_waits_for_who_has_not_begun(many, h
     assert (counters[1] == parts).all()
     for before, after in zip(x, x[1:]):
         assert np.array_equal(after, (before.sum() + np.arange(parts)) % 1000)
+
+
+@pytest.mark.parametrize("parts, lost", [(1, {(0, 0), (1, 0)}), (3, {(0, 1), (1, 0), (1, 2)}),
+                                         (3, set())])
+def test_a_thread_leaves_a_part_that_another_takes_as_it_looks(monkeypatch, parts, lost):
+    """In Python, where the other thread comes at the worst moment: after the look, before the
+    count."""
+    ran, begun, done = [], np.zeros((2, parts), np.int64), np.zeros(2, np.int64)
+
+    def take(counters, at):
+        counters.flat[at] += 1
+        return counters.flat[at] - 1
+
+    def look(counters, at):
+        seen, (stage, part) = counters.flat[at], divmod(at, parts)
+        if counters is begun and (stage, part) in lost:
+            take(begun, at)
+            ran.append((stage, part, "other"))
+            take(done, stage)
+        return seen
+    monkeypatch.setattr(parallel, "counted", look)
+    monkeypatch.setattr(parallel, "count_up", take)
+    stages = in_stages(lambda part, parts, stage, work: ran.append((stage, part, work)))
+    stages.py_func(0, 1, begun, done, "this")
+    assert ran == [(stage, part, "other" if (stage, part) in lost else "this")
+                   for stage in (0, 1) for part in range(parts)]
+    assert (done == parts).all()
+
+
+@pytest.mark.parametrize("parts, ours", [(1, [0]), (2, [1]), (3, [2, 0]), (5, [4, 2, 0]),
+                                         (6, [5, 3, 1])])
+def test_run_leaves_a_part_that_another_takes_as_it_looks(parts, ours):
+    """The other thread takes a part at the worst moment: each time between the look and the
+    count."""
+    engine = workers.compiled(workers.code().replace("\ntry:\n", """
+try:
+    atomicrmw sub ptr @left, i64 1 acq_rel
+    atomicrmw add ptr @done, i64 1 acq_rel
+"""))
+    ran, kinds = [], (None, ctypes.c_int64, ctypes.c_void_p)
+    task = ctypes.CFUNCTYPE(*kinds)(lambda part, data: ran.append(part))
+    run = ctypes.CFUNCTYPE(None, type(task), ctypes.c_void_p, ctypes.c_int64)(
+        engine.get_function_address(workers.RUN))
+    for _ in range(2):              # the first leaves the workers free for the second
+        ran.clear()
+        leader = threading.Thread(target=run, args=(task, None, parts), daemon=True)
+        leader.start()
+        leader.join(10)             # it would wait for ever if a part were run twice
+        assert ran == ours and not leader.is_alive()
+
+
+def test_threads_begin_in_their_order_where_no_worker_is_free():
+    order = np.full((2, 5), -1.0)
+    note_order_kernel(order, 5)                     # nobody knows who is first
+    assert sorted(order[0]) == [0, 1, 2, 3, 4]
+    taken = ctypes.c_int64.from_address(workers._engine.get_global_value_address("taken"))
+    taken.value = 1
+    try:
+        note_order_kernel(order, 5)
+    finally:
+        taken.value = 0
+    assert list(order[0]) == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("triple, words", [
+    ("x86_64-unknown-linux-gnu", "pause"), ("x86_64-pc-windows-msvc-elf", "pause"),
+    ("aarch64-unknown-linux-gnu", "isb"), ("arm64-apple-macosx14", "isb"),
+    ("riscv64-unknown-linux-gnu", None)])
+def test_both_loops_that_look_for_work_pause(monkeypatch, triple, words):
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    monkeypatch.setattr(processor.llvm, "get_default_triple", lambda: triple)
+    machine = llvm.Target.from_triple(triple).create_target_machine(opt=3)
+    code = machine.emit_assembly(llvm.parse_assembly(workers.code()))
+    assert words is None or len(re.findall(rf"^\s+{words}\b", code, re.M)) == 2

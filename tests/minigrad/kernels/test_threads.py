@@ -1,6 +1,8 @@
 """How many threads there are, and that neither a second Python thread nor a fork harms a result."""
+import ctypes
 import math
 import os
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +22,8 @@ from model.settings import Settings
 from tests.kit import compiled_only
 
 on_threads = pytest.mark.skipif(threads.limit()[0] == 1, reason="there is but one thread")
-by_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+by_fork = pytest.mark.skipif(sys.platform in ("win32", "darwin"),
+                             reason="no fork, or none that is safe beside the system's threads")
 
 # Products and rows that are large enough for threads, there and back.
 COMPUTE = """
@@ -60,6 +63,7 @@ def large_machine(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)), raising=False)
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 16)
     monkeypatch.setattr(threads, "quota", lambda: math.inf)
+    monkeypatch.setattr(threads, "fast_processors", lambda allowed: 0)
     for name in threads.OPENMP:
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
@@ -84,6 +88,65 @@ def test_the_lowest_bound_counts_and_is_named(large_machine, held_to, share, num
     large_machine.setattr(threads, "quota", lambda: share)
     large_machine.setattr(numba.config, "NUMBA_NUM_THREADS", numbas)
     assert threads.limit.__wrapped__() == (most, why)
+
+
+def test_slow_processors_get_no_threads(large_machine):
+    large_machine.setattr(threads, "fast_processors", lambda allowed: len(allowed) // 4)
+    assert threads.limit.__wrapped__() == (4, "the number of fast processors here is 4")
+
+
+@pytest.mark.parametrize("files, allowed, fast", [
+    ({}, range(8), 0), ({"cpu_core/cpus": "0-3\n"}, range(8), 4),
+    ({"cpu_core/cpus": "0-3,6\n"}, range(8), 5), ({"cpu_core/cpus": "5"}, range(8), 1),
+    ({"cpu_core/cpus": "0-3\n"}, [2, 3, 4], 2), ({"cpu_core/cpus": "0-3\n"}, [4, 5], 0),
+    ({"cpu_core/cpus": "\n"}, range(8), 0), ({"cpu_core/cpus": "some"}, range(8), 0),
+    ([1024] * 4, range(4), 4), ([1024, 1024, 400, 400], range(4), 2),
+    ([400, 400, 900, 1024], range(4), 2), ([400, 400, 1024], [0, 1], 2),    # slow ones alone
+    ([1024, 512, 511], range(3), 2), ([1024, 400], range(3), 0)])           # one is not known
+def test_fast_processors_are_those_that_linux_calls_so(tmp_path, monkeypatch, files, allowed, fast):
+    monkeypatch.setattr(threads.sys, "platform", "linux")
+    if isinstance(files, list):
+        files = {f"system/cpu/cpu{n}/cpu_capacity": f"{speed}\n" for n, speed in enumerate(files)}
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(content)
+    assert threads.fast_processors({*allowed}, tmp_path) == fast
+
+
+@pytest.mark.parametrize("says", [4, None])
+def test_fast_processors_are_those_of_the_first_level_on_apples(monkeypatch, says):
+    def sysctlbyname(name, value, size, new, new_size):
+        assert name == b"hw.perflevel0.physicalcpu" and size._obj.value == 4 and new is None
+        if says is not None:
+            value._obj.value = says
+        return 0 if says else -1                # there is no such level on Intel's
+    monkeypatch.setattr(threads.sys, "platform", "darwin")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(sysctlbyname=sysctlbyname))
+    assert threads.fast_processors(set(range(8))) == (says or 0)
+
+
+@pytest.mark.parametrize("mask, found", [(0b1011, {0, 1, 3}), (0, set(range(16)))])
+def test_may_run_on_asks_windows_for_the_mask_of_this_process(large_machine, mask, found):
+    def ask(process, of_process, of_machine):
+        of_process._obj.value = mask
+    kernel32 = SimpleNamespace(GetCurrentProcess=lambda: -1, GetProcessAffinityMask=ask)
+    large_machine.setattr(ctypes, "windll", SimpleNamespace(kernel32=kernel32), raising=False)
+    large_machine.delattr(os, "sched_getaffinity", raising=False)
+    large_machine.setattr(os, "name", "nt")
+    said = threads.may_run_on()
+    large_machine.undo()
+    assert said == found
+
+
+@pytest.mark.parametrize("steps, count, shares", [
+    (0, 2, 1), (compiling.FEW - 1, 2, 1), (compiling.FEW, 2, 2), (4 * compiling.FEW - 1, 2, 2),
+    (4 * compiling.FEW, 2, 4), (8 * compiling.FEW, 2, 8), (10**9, 2, 8), (10**9, 1, 1),
+    (10**9, 6, 24)])
+def test_threads_for_more_steps_are_more_up_to_a_few_parts_for_each(monkeypatch, steps, count,
+                                                                    shares):
+    monkeypatch.setattr(threads, "count", lambda: count)
+    assert compiling.threads_for(steps) == shares
+    assert compiling.threads_for(steps, 1) == (1 if steps < compiling.FEW else count)
 
 
 @pytest.mark.parametrize("value, most", [("1", 1), (" 8 ", 8), ("4,2", 4), ("99", 16), ("", 16),
@@ -148,6 +211,7 @@ def test_the_quota_is_the_least_of_a_group_and_those_around_it(tmp_path, groups,
         path.write_text(content)
     assert threads.quota(tmp_path / "groups", tmp_path) == share
     assert threads.quota(tmp_path / "missing", tmp_path) == math.inf
+    assert threads.quota(tmp_path, tmp_path) == math.inf        # it is there, and cannot be read
 
 
 # Several Python threads
