@@ -1,5 +1,6 @@
 """Where kernels are kept: whatever has become of a file, its kernel is compiled again and kept."""
 import errno
+import functools
 import os
 import pathlib
 import pickle
@@ -206,15 +207,14 @@ def test_a_function_of_no_file_is_compiled_and_not_kept(folder):
 # The folder
 
 @pytest.fixture
-def anew():
+def anew(monkeypatch):
     """A function that finds the folder as a new process does."""
     def find():
-        cache._digests.cache_clear()
-        cache._may_write.cache_clear()
+        for name in ("_digests", "_may_write"):
+            function = getattr(cache, name).__wrapped__
+            monkeypatch.setattr(cache, name, functools.cache(function))
         return cache.cache_folder()
-    yield find
-    cache._digests.cache_clear()
-    cache._may_write.cache_clear()
+    return find
 
 
 @pytest.mark.parametrize("changed", ["kernels/rows.py", "kernels/compiler/lanes.py", "formulas.py"])
