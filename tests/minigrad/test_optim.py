@@ -222,7 +222,12 @@ def test_AdamW_refuses_betas_that_are_no_two_numbers_from_0_to_1(bad):
             == refusal(ValueError, mg.AdamW, [P], betas=bad))
 
 
-@pytest.mark.parametrize("bad", [0, -1, 2.5, math.nan, "3"])
+@pytest.mark.parametrize("bad", [
+    0,
+    -1,
+    2.5,
+    math.nan,
+    "3"])
 def test_Muon_refuses_ns_steps_that_are_no_whole_number_from_1_on(bad):
     says = refusal(ValueError, mg.Muon, [P], ns_steps=bad)
     assert says == f"ns_steps is a whole number of at least 1, not {bad!r}"
@@ -397,7 +402,11 @@ def test_clip_grad_norm_counts_a_parameter_once_and_scales_a_gradient_that_was_r
     assert np.allclose(p.grad, [0.6, 0.8]) and np.array_equal(given, [3, 4])
 
 
-@pytest.mark.parametrize("bad", [-1.0, math.nan, "1", None])
+@pytest.mark.parametrize("bad", [
+    -1.0,
+    math.nan,
+    "1",
+    None])
 def test_clip_grad_norm_refuses_a_norm_that_is_no_number_from_0_on(bad):
     p = parameter(2)
     p.grad = np.array([3.0, 4.0])
