@@ -182,7 +182,7 @@ class Tensor:
         if self.node is None:
             raise ValueError(f"{self!r} depends on nothing that requires a gradient")
         if g is None:
-            if self.size != 1:
+            if self.data.size != 1:
                 raise ValueError(f"{_brief(self.data)} is not a single number: say which gradient "
                                  "to start from, as in y.backward(g), or sum it first")
             g = np.ones_like(self.data)

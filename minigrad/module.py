@@ -51,14 +51,14 @@ class Module:
     def load_state_dict(self, state: Mapping[str, np.ndarray], assign: bool = False) -> None:
         """Set the data of every parameter; the names and shapes must match exactly.
 
-        With `assign`, parameters take the arrays themselves, which are copied only if they are not
-        dense or not writable.
+        With `assign`, parameters become new leaves of the arrays themselves, of their float type,
+        which are copied only if they are not dense or not writable.
         """
         parameters = dict(self.named_parameters())
         check_state({path: p.shape for path, p in parameters.items()}, state)
         for path, p in parameters.items():
             if assign:
-                p.data = np.require(state[path], requirements="CAW")
+                p.__init__(np.require(state[path], requirements="CAW"), requires_grad=True)
             else:
                 p.data[...] = state[path]
 

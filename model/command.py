@@ -231,7 +231,7 @@ def started_as() -> tuple[str, str, bool]:
     program = os.path.realpath(sys.argv[0]) if sys.argv else ""
     if not program.startswith((os.path.join(ROOT, "train.py"), os.path.join(ROOT, "model", ""))):
         return "python", "", True
-    typed = sys.orig_argv[-len(sys.argv)]
+    typed = sys.orig_argv[-len(sys.argv):][0]
     return (sys.orig_argv[0] if SYSTEM != "nt" else "python",   # Windows has another path there
             typed if os.path.realpath(typed) == program else "",
             os.path.realpath(os.curdir) == ROOT)

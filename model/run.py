@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 import data
 import minigrad as mg
@@ -512,9 +513,13 @@ class Run:
     def save_last(self) -> None:
         """Write last.npz, from which the run can be resumed, and keep the one before it.  Write
         nothing if the last step was skipped, or left a nan or inf in weights or optimiser."""
+        if self.state.skipped_in_row:
+            return
         arrays = [p.data for p in self.model.parameters()]
         arrays += [a for *_, a in self.optimizer.state()]
-        if self.state.skipped_in_row or not all(np.isfinite(a).all() for a in arrays):
+        if not all(np.isfinite(a).all() for a in arrays):
+            tqdm.write(f"warning     {LAST} is not written after step {self.state.iteration:,}: a "
+                       "weight or the optimiser's state is nan or inf", sys.stderr)
             return
         self.save(LAST, optimizer=self.optimizer, before=self.folder / PREVIOUS)
         self.kept, self.saved = self.state.iteration, time.monotonic()

@@ -57,8 +57,9 @@ RAGGED = [
           (3, 4, 1, 60, 60, 4, 7), (2, 2, 1, 5, 0, 4, 3), (2, 2, 2, 0, 5, 4, 4),
           (0, 4, 2, 5, 5, 4, 4), (1, 2, 2, 0, 0, 4, 4))
       for causal, masked, p in ((True, False, 0), (False, True, 0), (True, True, 0.3))],
-    call("scaled_dot_product_attention", r((2, 40, 5)) + 20, r((2, 40, 5)) - 20, r((2, 40, 5)),
-         is_causal=True),
+    # Scores of -121, -132 and -144, without rounding.
+    call("scaled_dot_product_attention", 11.0 + rng.integers(2, size=(2, 40, 1)),
+         -11.0 - rng.integers(2, size=(2, 40, 1)), r((2, 40, 5)) / 10, is_causal=True),
     *[call("scaled_dot_product_attention", *r((3, 1, 2, 40, 8)), is_causal=True, scale=scale)
       for scale in (-0.7, 0.0)],        # which must hide no other keys than a positive one
     *[call("self_attention", r((2, T, 24)), 4, None, p, causal, frozen)

@@ -1,4 +1,5 @@
 """What a run changes, keeps and resumes from, and what it does about a nan."""
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -742,7 +743,7 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_
                  f"--init_from resume --out_dir {out_dir} resumes after step 0",
                  f"python train.py --replay {out_dir / 'nan.npz'}"):
         assert part in line
-    assert "first in   layer_norm, going back, in its gradient" in said
+    assert "first in   linear, going forward at model/layers.py" in said
     assert "model/layers.py:" in said and "beyond the largest float32" in said
     assert len(rows(out_dir)) == 2 and not re.search("nan|inf", (out_dir / "log.csv").read_text())
     assert iteration(out_dir / "last.npz") == 0
@@ -810,9 +811,12 @@ def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatc
 
 
 @numpy_may_warn
-def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(small_text, tmp_path):
-    line = refusal(SystemExit, run, small_text, tmp_path, *BLOWN_UP, "--on_nan", "skip",
-                   "--checkpoint_interval", "1e-9")
+def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(small_text, tmp_path,
+                                                                             monkeypatch):
+    with monkeypatch.context() as patch:
+        poison(patch, *range(2, 22))
+        line = refusal(SystemExit, run, small_text, tmp_path, "--max_iters", "50", "--on_nan",
+                       "skip", "--checkpoint_interval", "1e-9", "--eval_interval", "1000")
     kept = load_checkpoint(tmp_path / "last.npz").training["state"]
     assert "the loss of step 21 is" in line and "after 20 skipped steps in a row" in line
     assert kept["skipped_in_row"] == 0 and f"after step {kept['iteration']}, " in line
@@ -823,12 +827,16 @@ def test_after_many_skipped_steps_a_run_ends_and_is_resumed_from_before_them(sma
 
 @pytest.mark.parametrize("spoil, last", [
     (lambda adamw: adamw.param_groups[0]["params"][0].data.fill(math.inf), "loss of step 8 is nan"),
-    (lambda adamw: adamw.v[0].fill(math.inf), "loss of step 9 is nan")])    # weights a step later
-def test_what_is_not_finite_replaces_no_checkpoint(small_text, tmp_path, monkeypatch, spoil, last):
+    (lambda adamw: adamw.v[0].fill(math.inf), None)])       # which stops its weights and no more
+def test_what_is_not_finite_replaces_no_checkpoint_and_that_is_said(small_text, tmp_path, capsys,
+                                                                    monkeypatch, spoil, last):
     after_step(monkeypatch, 7, spoil)
-    with pytest.raises(SystemExit, match=last):
+    ends = pytest.raises(SystemExit, match=last) if last else contextlib.nullcontext()
+    with ends:
         run(small_text, tmp_path, "--max_iters", "10", "--checkpoint_interval", "1e-9")
     assert iteration(tmp_path / "last.npz") == 6
+    assert ("last.npz is not written after step 7: a weight or the optimiser's state is nan or inf"
+            in capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("on_nan", ["stop", "skip"])

@@ -55,7 +55,7 @@ def test_where_ranks_cannot_join_the_first_says_why(launcher, monkeypatch, numbe
     with pytest.raises(SystemExit) as caught, join("train.py"):
         raise AssertionError("it goes on")
     said = caught.value.code
-    assert said == 1 if number else said.startswith(f"train.py: {says}") and '".[mpi]"' in said
+    assert said == 1 if number else said.startswith(f"train.py: {says}") and "'.[mpi]'" in said
 
 
 class Pair(Ranks):
