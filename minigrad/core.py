@@ -11,19 +11,20 @@ to `.grad`.
 This file knows NumPy arrays and no particular op.
 """
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial, wraps
 from heapq import heappop, heappush
 from itertools import count, zip_longest
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from minigrad.rows import Added, Rows
+from minigrad.watching import tell, watchers
 
 OPS: dict[str, Callable] = {}       # name -> op; the gradient check reads it
 
@@ -36,25 +37,7 @@ Rule = tuple    # what a function under @op returns: its value and its vjps
 NUMBERS = "?bhilqBHILQfd"   # the types of a Tensor, by NumPy's characters
 
 _births = count()
-_paused = ContextVar("paused", default=0)           # how many blocks of no_grad are open
-_watchers = ContextVar("watchers", default=())      # called after every op; see watch_ops
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """One vjp for all arguments of an op, which share work: it returns a gradient for each."""
-    vjp: Callable[[np.ndarray], tuple]
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """A gradient that is mostly zero, as the function that adds it to an array in place.
-
-    If it adds to rows of a table, `ids` are their numbers.  Then add(array, places) adds to rows
-    with other numbers, `places`, instead.
-    """
-    add: Callable[..., None]
-    ids: np.ndarray | None = None
+_paused = ContextVar("paused", default=0)       # how many blocks of no_grad are open
 
 
 class Node:
@@ -200,12 +183,12 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
 
     `vjps` has one function for each array, in the order of the arguments.  It maps d(loss)/d(value)
     to d(loss)/d(argument); it is None where there is no derivative.  Where arguments share work,
-    `vjps` is one function that returns all gradients, see `Together`.  An argument may be a list of
+    `vjps` is one function, which returns a tuple of all gradients.  An argument may be a list of
     arrays; each then counts as one.  A vjp may return
 
     - an array of the argument's shape, or of the shape to which NumPy broadcast the argument (it is
-      summed back here, once for all ops): g itself, a view of g, or a new array, which may be
-      written into and must not be kept;
+      summed back here, once for all ops): g itself, a view of g, or a new array, which must not be
+      kept;
     - or, where most of the gradient is zero, `Added` with the function that adds it in place to a
       given array.
 
@@ -221,16 +204,12 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
 
     @wraps(f)
     def on_tensors(*args, **settings):
-        arrays, watchers = args, _watchers.get()
+        arrays, started = args, perf_counter()
         try:
             if settings:
                 args, settings = _by_position(signature, args, settings)
             arrays, parents = _unwrapped(args, hints, numbers_at)
-            if watchers:
-                started = perf_counter()
             made = f(*arrays, **settings)
-            if watchers:
-                seconds = perf_counter() - started
             if type(made) is not tuple:
                 raise TypeError("an op returns its value and its vjps, as in y, (dx,), and this "
                                 f"returned {_brief(made)}")
@@ -242,9 +221,8 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
         except Exception as error:
             _explain(error, name, signature, arrays)
             raise
-        if watchers:
-            _tell(watchers, Event(name, "forward", seconds, None, list(args),
-                                  out if isinstance(out, list) else [out]))
+        if watchers.get():
+            tell(name, "forward", started, None, args, out if isinstance(out, list) else [out])
         return out
 
     on_tensors.__signature__ = signature
@@ -322,9 +300,7 @@ def _record(name, value, vjps, parents):
         if not needed:
             return out
         parents, vjps = zip(*needed)
-    elif callable(vjps):
-        vjps = Together(vjps)
-    elif not isinstance(vjps, Together):
+    elif not callable(vjps):
         raise TypeError(f"the vjps of {name} are a function, or a tuple of one for each argument, "
                         f"and these are {_brief(vjps)}")
     out.node = Node(name, out.data, parents, vjps)
@@ -333,125 +309,77 @@ def _record(name, value, vjps, parents):
 
 def _run_backward(root, g):
     """Send g from the root to the leaves; return (leaf, gradient) pairs and free the graph."""
-    sums = {root: (g, False)}           # node -> its gradient so far, and whether that is owned:
-    waiting = [(-root.birth, root)]     # nothing else holds the array, so it may be written into
-    leaves, watchers = [], _watchers.get()
+    sums = {root: (g, False)}           # node -> its gradient so far, and whether the engine has
+    waiting = [(-root.birth, root)]     # made this array, as a sum, so that it may write into it
+    leaves, held, watched = [], {id(g)}, bool(watchers.get())
     while waiting:                      # youngest first: every user of a node is younger and done,
         _, node = heappop(waiting)      # so the gradient taken here is a finished sum
-        g, owned = sums.pop(node)
+        g, made_here = sums.pop(node)
         if node.op == "leaf":
-            leaves.append((node, g if owned else g.copy()))
+            leaves.append((node, g if made_here else _own(g, held, watched)))
             continue
         if node.vjps is None:
             raise RuntimeError(f"the graph below this {node.op} was freed by an earlier "
                                "backward(); compute the value again, or sum the losses and go "
                                "back once")
-        started = perf_counter()
-        sent = []
+        started, sent = perf_counter(), []
         try:
-            for parent, dx, dx_owned in _pull(node, g):
-                if watchers:
+            for parent, dx in _gradients(node, g):
+                if watched:
                     sent.append((parent, dx))
-                    dx_owned = False    # the watcher may keep it
                 if parent not in sums:
                     heappush(waiting, (-parent.birth, parent))
-                sums[parent] = _add(*sums.get(parent, (None, False)), dx, dx_owned, parent)
+                total, writable = sums.get(parent, (None, False))
+                sums[parent] = _sum(total, writable, dx, parent)
         except Exception as error:
             error.add_note(f"in the gradient of {node.op}, from {_brief(g)}")
             raise
         node.vjps = node.parents = None     # and with them the arrays that the vjps kept
-        if watchers:
-            _tell(watchers, Event(node.op, "backward", perf_counter() - started, node, [g], sent))
+        if watched:
+            tell(node.op, "backward", started, node, [g], sent)
     return leaves
 
 
-def _pull(node, g):
-    """Yield, for each input, its node, its gradient and whether nothing else holds that array."""
+def _gradients(node, g):
+    """Yield the node of each input, and its part of the gradient: an array of its shape and type,
+    or `Added`."""
     vjps = node.vjps
-    parts = vjps.vjp(g) if isinstance(vjps, Together) else [vjp(g) for vjp in vjps]
+    parts = vjps(g) if callable(vjps) else [vjp(g) for vjp in vjps]
     if not isinstance(parts, (tuple, list)):
         raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
-    memories = [id(_memory(x)) for x in (*parts, g)]
     for parent, dx in zip_longest(node.parents, parts):
         if parent is None:
             continue
         if dx is None:
             raise ValueError("there is no vjp for an argument that requires a gradient")
-        if isinstance(dx, Added):
-            yield parent, dx, True
-            continue
         if callable(dx):
             raise TypeError("a vjp returns an array, or mg.Added, not a function")
-        # Owned: dx is all of an array that is neither g nor another part.
-        owned = memories.count(id(_memory(dx))) == 1 and _is_whole(dx)
-        if type(dx) is not np.ndarray or dx.shape != parent.shape or dx.dtype != parent.dtype:
-            cast = unbroadcast(np.asarray(dx), parent.shape).astype(parent.dtype, copy=False)
-            owned = owned or cast is not dx
-            dx = cast
-        yield parent, dx, owned
+        if not isinstance(dx, Added) and (type(dx) is not np.ndarray or dx.shape != parent.shape
+                                          or dx.dtype != parent.dtype):
+            dx = unbroadcast(np.asarray(dx), parent.shape).astype(parent.dtype, copy=False)
+        yield parent, dx
 
 
-def _memory(x):
-    """Return the array whose memory x is in: x itself, or the one that it is a view of."""
-    base = getattr(x, "base", None)
-    return x if base is None else base
-
-
-def _is_whole(x):
-    """Whether x owns its memory, or is all of an array in another shape."""
-    return _memory(x) is x or x.flags.carray and x.size == getattr(x.base, "size", None)
-
-
-def _add(total, owned, dx, dx_owned, parent):
-    """Return total + dx, and whether nothing else holds the sum.  The total is None at first."""
+def _sum(total, writable, dx, parent):
+    """Return total + dx, and whether it may be written into: it may if it was made here.  The
+    total is None at first."""
     if isinstance(dx, Added):
-        if (total is None and parent.op == "leaf" and dx.ids is not None
-                and dx.ids.size < parent.shape[0]):
-            return _rows(dx, parent), True
-        total = _whole(total)
-        if not (owned and total.flags.c_contiguous):        # as kernels write into it
-            total = np.zeros(parent.shape, parent.dtype) if total is None else total.copy()
-        dx.add(total)
-        return total, True
+        return dx.to(total, writable, parent), True
     if total is None:
-        return dx, dx_owned
-    total = _whole(total)
-    if not (owned or dx_owned):
-        return np.asarray(total + dx), True     # NumPy makes a scalar of two 0-d arrays
-    total, part = (total, dx) if owned else (dx, total)
-    total += part
-    return total, True
+        return dx, False
+    if writable and not isinstance(total, Rows):
+        total += dx
+        return total, True
+    return np.asarray(_whole(total) + dx), True     # NumPy makes a scalar of two 0-d arrays
 
 
-class Rows(NamedTuple):
-    """The gradient of a table with V rows, most of them zero: only the rows that may not be.
-
-    Row v of the table is values[places[v]], if places[v + 1] is larger; else it is zero.
-    """
-    values: np.ndarray      # the rows that are kept, (N, ...)
-    places: np.ndarray      # (V + 1,): how many rows are kept before each row, and in all
-
-    dtype = property(lambda self: self.values.dtype)
-    shape = property(lambda self: (len(self.places) - 1, *self.values.shape[1:]))   # of the table
-    length = property(lambda self: math.prod(self.values.shape[1:]))
-    size = property(lambda self: (len(self.places) - 1) * self.length)      # of the table
-
-    def __array__(self, *dtype, **copy) -> np.ndarray:
-        """Return the table."""
-        table = np.zeros((len(self.places) - 1, *self.values.shape[1:]), self.dtype)
-        table[np.diff(self.places) > 0] = self.values
-        return table
-
-
-def _rows(added, table):
-    """Return the rows of a table's gradient that something is added to."""
-    kept = np.zeros(table.shape[0], bool)
-    kept[added.ids] = True
-    places = np.zeros(len(kept) + 1, np.int64)
-    np.cumsum(kept, out=places[1:])
-    values = np.zeros((places[-1], *table.shape[1:]), table.dtype)
-    added.add(values, places[added.ids])
-    return Rows(values, places)
+def _own(g, held, watched):
+    """Return a gradient for a leaf to keep and others to write into: g itself, if no other leaf, no
+    watcher and no caller holds its memory, else a copy."""
+    if watched or g.base is not None or not g.flags.writeable or id(g) in held:
+        return g.copy()
+    held.add(id(g))
+    return g
 
 
 def _whole(g):
@@ -490,51 +418,6 @@ def no_grad() -> Iterator[None]:
         yield
     finally:                            # blocks may end in another order than they began in
         _paused.set(max(_paused.get() - 1, 0))
-
-
-class Event(NamedTuple):
-    """An op that has run forward, or has passed its gradient on; or another part of a step.
-
-    A watcher may keep these arrays: nothing writes into them later.  An output may be `Added`.
-    """
-    op: str
-    direction: str          # "forward", "backward", or "part" for what is no op
-    seconds: float
-    node: Node | None       # backward: whose gradient it was
-    inputs: list            # forward: positional arguments; backward: d(loss)/d(value)
-    outputs: list           # forward: Tensors; backward: (parent, its part of the gradient)
-
-
-def timed(part: str) -> Callable:
-    """Make a function a part of a training step, whose time watchers of ops are told.  The function
-    calls no op."""
-    def decorate(f):
-        @wraps(f)
-        def timed_part(*args, **settings):
-            started = perf_counter()
-            value = f(*args, **settings)
-            if watchers := _watchers.get():
-                _tell(watchers, Event(part, "part", perf_counter() - started, None, [], []))
-            return value
-        return timed_part
-    return decorate
-
-
-@contextmanager
-def watch_ops(watcher: Callable[[Event], None]) -> Iterator[None]:
-    """Call `watcher(event)` after every op and its gradient, in this thread or task.  Watchers that
-    are already active are still called."""
-    only = [watcher]                    # told from another watching by the same watcher
-    _watchers.set((*_watchers.get(), only))
-    try:
-        yield
-    finally:
-        _watchers.set(tuple(other for other in _watchers.get() if other is not only))
-
-
-def _tell(watchers, event):
-    for watcher, in watchers:
-        watcher(event)
 
 
 def _unfit(dtype):

@@ -9,9 +9,11 @@ from numbers import Integral, Real
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Rows, Tensor, timed
 from minigrad.checks import (can_be_updated, check_parameters, check_settings, check_shape_and_type,
                              dense)
+from minigrad.core import Tensor
+from minigrad.rows import Rows
+from minigrad.watching import timed
 
 
 class Optimizer:

@@ -18,9 +18,9 @@ from tqdm import tqdm
 import data
 import minigrad as mg
 from minigrad import compiled
-from minigrad.core import timed
 from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
 from minigrad.random import generator
+from minigrad.watching import timed
 from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
                               checked_arrays, load_checkpoint, load_last, restore_optimizer,
                               save_checkpoint)

@@ -30,10 +30,12 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.settings",
         "minigrad.optim minigrad.gradcheck minigrad.module",
         "minigrad.ops minigrad.habits minigrad.checks",
         "minigrad.core minigrad.formulas",
-        "minigrad.random minigrad.machine minigrad.compiled", "data"]
+        "minigrad.random minigrad.machine minigrad.compiled minigrad.rows minigrad.watching",
+        "data"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
-READING_PATH = ("minigrad/core.py", "minigrad/formulas.py", "minigrad/ops/*.py", "model/layers.py",
-                "model/attention.py", "model/transformer.py", "minigrad/optim.py", "train.py")
+READING_PATH = ("minigrad/core.py", "minigrad/rows.py", "minigrad/formulas.py", "minigrad/ops/*.py",
+                "model/layers.py", "model/attention.py", "model/transformer.py",
+                "minigrad/optim.py", "train.py")
 # Tokens of code at most, and tokens a line.  Comments and docstrings are free, and packing a line
 # wins nothing.
 BUDGET = {"reading path": (19_600, 12.1), "product": (143_500, 10.8), "tests": (230_000, 12.6)}

@@ -10,7 +10,7 @@ from operator import index
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Array, Rule, Together, one_type, op
+from minigrad.core import Array, Rule, one_type, op
 from minigrad.ops.network import NORM_EPS, check_axes, dropout_settings
 
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
@@ -56,7 +56,7 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
         gradients = formulas.attention_vjp(_four_axes(g), *heads, mask, None, out, moments,
                                            *settings)
         return [dx.reshape(x.shape) for dx, x in zip(gradients, (q, k, v))]
-    return out.reshape(*lead, T, v.shape[-1]), Together(vjp)
+    return out.reshape(*lead, T, v.shape[-1]), vjp
 
 
 @op
@@ -97,7 +97,7 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
         formulas.attention_vjp(heads(g), *packed, None, None, out, moments, *settings,
                                into=parts(dqkv))
         return dqkv,
-    return out.swapaxes(1, 2).reshape(*lead, T, H * D), Together(vjp)
+    return out.swapaxes(1, 2).reshape(*lead, T, H * D), vjp
 
 
 @op

@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Added, Array, Rule, Together, one_type, op
+from minigrad.core import Array, Rule, one_type, op
 from minigrad.formulas import ACTIVATIONS, RELU2
+from minigrad.rows import Added
 
 NORM_EPS = 1e-5     # added to a variance
 
@@ -112,7 +113,7 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
         hidden, dx, dup, dup_bias, *dgate = back(rows, down)
         return (dx.reshape(x.shape), dup, formulas.matmul(rows.T, hidden), dup_bias,
                 None if down_bias is None else rows.sum(axis=0), None, *dgate)
-    return y.reshape(*x.shape[:-1], len(down)), Together(vjp)
+    return y.reshape(*x.shape[:-1], len(down)), vjp
 
 
 def _activated(x, up, bias, activation):
@@ -270,7 +271,7 @@ def _norm(x, weight, bias, eps, centred):
     bias = np.zeros(C, x.dtype) if bias is None else bias
     x, weight, bias = one_type(x, weight, bias)
     y, moments = formulas.norm(x, weight, bias, eps, centred)
-    return y, Together(lambda g: formulas.norm_vjp(g, x, weight, moments, centred))
+    return y, lambda g: formulas.norm_vjp(g, x, weight, moments, centred)
 
 
 @op

@@ -4,7 +4,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from minigrad.core import Added, Array, Arrays, Rule, op
+from minigrad.core import Array, Arrays, Rule, op
+from minigrad.rows import Added
 
 Axes = int | tuple[int, ...] | None
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.core import OPS, Added, Array, Event, Node, Operand, Tensor, watch_ops
+from minigrad.core import OPS, Array, Node, Operand, Tensor
+from minigrad.rows import Added
+from minigrad.watching import Event, watch_ops
 
 # Stands for each parameter of an op that is not listed, whose names and types are not known.
 UNKNOWN = inspect.Parameter("argument", inspect.Parameter.POSITIONAL_ONLY)

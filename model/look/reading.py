@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 import minigrad as mg
-from minigrad.core import watch_ops
+from minigrad.watching import watch_ops
 from minigrad.watch.events import owner, passes_on
 from minigrad.watch.source import callers
 from model.generation import window_start, window_step

@@ -11,7 +11,9 @@ import pytest
 
 import minigrad as mg
 from minigrad import core
-from minigrad.core import Added, Node, Rows, Tensor, Together
+from minigrad.core import Node, Tensor
+from minigrad.rows import Added, Rows
+from minigrad.watching import watch_ops
 from tests.kit import leaf, python, refusal
 
 
@@ -58,14 +60,13 @@ def test_nothing_is_added_to_an_array_that_is_also_another_gradient(use, dx, dy)
     assert y.grad.tolist() == dy
 
 
-@pytest.mark.parametrize("kind", [Together, lambda vjp: vjp])
-def test_one_function_for_all_arguments_is_named_or_bare(kind):
+def test_op_takes_one_function_that_returns_all_gradients():
     @mg.op(register=False)
     def product(x, y):
-        return x * y, kind(lambda g: (g * y, g * x))
+        return x * y, lambda g: (g * y, g * x)
     x, y = leaf([2.0]), leaf([3.0])
     product(x, y).sum().backward()
-    assert x.grad == [3] and y.grad == [2] and isinstance(product(x, y).node.vjps, Together)
+    assert x.grad == [3] and y.grad == [2]
 
 
 def test_a_gradient_that_adds_itself_is_summed_with_others_and_shared_with_none():
@@ -173,21 +174,38 @@ def test_node_of_a_result_is_not_copied_and_the_refusal_names_the_remedy(copied)
     assert copy.copy(x).node is x.node and copy.copy(x).data is x.data
 
 
-@pytest.mark.parametrize("size, view, in_place", [
-    (6, lambda made: made.reshape(2, 3), True),
-    (6, lambda made: made.reshape(3, 2).T, False),          # not as dense as a gradient is
-    (12, lambda made: made[:6].reshape(2, 3), False),       # a part of more memory
-    (3, lambda made: np.broadcast_to(made, (2, 3)), False)])
-def test_a_new_gradient_is_added_to_where_it_lies_if_it_is_all_there(size, view, in_place):
-    made = np.full(size, 2.0)
-
+@pytest.mark.parametrize("shape, view, kept", [
+    ((2, 3), lambda made: made, True),
+    (6, lambda made: made.reshape(2, 3), False),
+    ((4, 3), lambda made: made[:2], False),
+    (3, lambda made: np.broadcast_to(made, (2, 3)), False),
+    ((2, 3), lambda made: made.setflags(write=False) or made, False)])
+def test_what_a_vjp_returns_is_not_written_into_and_a_leaf_keeps_a_new_array(shape, view, kept):
     @mg.op(register=False)
     def twice(x):
         return 2 * x, (lambda g: view(made),)
-    x = leaf(np.ones((2, 3)))
+    made, x = np.full(shape, 2.0), leaf(np.ones((2, 3)))
     (x + twice(x)).sum().backward()
-    assert np.array_equal(x.grad, np.full((2, 3), 3.0))
-    assert np.shares_memory(x.grad, made) == in_place
+    assert np.array_equal(x.grad, np.full((2, 3), 3.0)) and (made == 2).all()
+    x.grad = None
+    twice(x).sum().backward()
+    assert np.array_equal(x.grad, np.full((2, 3), 2.0)) and np.shares_memory(x.grad, made) == kept
+
+
+def test_a_leaf_shares_no_gradient_with_the_caller_another_leaf_or_a_watcher():
+    x, y, g, told = leaf([1.0]), leaf([2.0]), np.array([5.0]), []
+    (x + y).backward(g)
+    for p in (x, y):
+        p.grad *= 10
+    assert g == [5] and x.grad == [50] and y.grad == [50]
+    x.grad = y.grad = None
+    with watch_ops(told.append):
+        one_array_twice(x * 3, y * 3).backward()
+    for p in (x, y):
+        p.grad *= 10
+    assert x.grad == [60] and y.grad == [60]
+    parts = [part for event in told if event.direction == "backward" for _, part in event.outputs]
+    assert [part.item() for part in parts] == [2, 2, 6, 6]
 
 
 def test_broadcast_axes_are_summed_back_and_a_gradient_has_the_type_of_its_argument():
@@ -243,8 +261,6 @@ def arrays_held(node):
             held[id(thing)] = thing
         elif isinstance(thing, Node):
             waiting += [thing.vjps, *(thing.parents or ())]
-        elif isinstance(thing, Together):
-            waiting.append(thing.vjp)
         elif isinstance(thing, (tuple, list)):
             waiting += thing
         elif callable(thing):
@@ -343,7 +359,7 @@ def test_no_grad_and_watch_ops_are_of_their_task_alone():
     async def work(name, blocks, first, second):
         note = seen[name].append
         await first.wait()
-        with mg.no_grad(), core.watch_ops(lambda event: note(event.op)):
+        with mg.no_grad(), watch_ops(lambda event: note(event.op)):
             second.set()
             await asyncio.sleep(0)
             assert not (x * 2).requires_grad
@@ -365,7 +381,7 @@ def test_no_grad_and_watch_ops_are_of_their_task_alone():
 def test_watch_ops_ends_with_its_own_block_in_whatever_order_blocks_end():
     seen = []
     note = seen.append
-    one, other = core.watch_ops(note), core.watch_ops(note)
+    one, other = watch_ops(note), watch_ops(note)
     one.__enter__()
     other.__enter__()
     one.__exit__(None, None, None)
@@ -530,7 +546,7 @@ def test_tensors_print_what_they_are():
 
 def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():
     x, events = leaf([1.0, 2.0]), []
-    with core.watch_ops(lambda event: events.append(event)):
+    with watch_ops(lambda event: events.append(event)):
         product = x * np.array([3.0, 4.0])
         total = product.sum()
         assert not total.node.grad
@@ -549,7 +565,7 @@ def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():
 def test_a_watcher_may_keep_the_parts_of_a_gradient_that_is_their_sum():
     x, events = leaf([3.0]), []
     square = x * x                  # sends two parts in one visit, after one of an earlier visit
-    with core.watch_ops(events.append):
+    with watch_ops(events.append):
         (square * 10 + x).sum().backward()
     parts = [float(dx[0]) for event in events if event.direction == "backward"
              for source, dx in event.outputs if source is x.node]

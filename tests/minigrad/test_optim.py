@@ -8,7 +8,8 @@ import pytest
 
 import minigrad as mg
 from minigrad import formulas
-from minigrad.core import Rows, Tensor
+from minigrad.core import Tensor
+from minigrad.rows import Rows
 from minigrad.optim import warmup_cosine, warmup_linear
 from tests import plain
 from tests.kit import leaf, normal, refusal

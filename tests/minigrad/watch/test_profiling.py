@@ -2,7 +2,7 @@
 import numpy as np
 
 import minigrad as mg
-from minigrad.core import Event
+from minigrad.watching import Event
 from tests.kit import leaf
 
 

@@ -5,7 +5,7 @@ import pytest
 import minigrad as mg
 from checking import Counting, check_gradients, close, frozen, random_weights
 from minigrad import Tensor
-from minigrad.core import watch_ops
+from minigrad.watching import watch_ops
 from model import EncoderDecoder
 from model.attention import attention, causal_mask
 from model.reverse.encoder_decoder import BEGIN, END, PAD
