@@ -12,7 +12,7 @@ import os
 import textwrap
 import warnings
 
-from minigrad import compiled, habits
+from minigrad import compiled, habits, plug
 from minigrad.core import OPS, Tensor, no_grad, op
 from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.ops import *      # noqa: F401, F403
@@ -41,8 +41,10 @@ def use_kernels() -> bool:
     if problem := compiled.problem(os.environ):
         raise ValueError(problem)
     try:
-        return importlib.import_module("minigrad.kernels").stand_in()
+        return importlib.import_module("minigrad.kernels").PLUGGED_IN
     except Exception as error:      # Numba, what it needs, or what kernels take from it
+        for formula in plug.FORMULAS:
+            formula.kernel = None
         warnings.warn(textwrap.shorten(
             "minigrad computes in plain NumPy, which takes longer, because Numba cannot be used: "
             f"{type(error).__name__}: {error}", 400), RuntimeWarning, stacklevel=2)

@@ -1,15 +1,16 @@
 """Every formula of a transformer and its gradient in plain NumPy, in the order of their use.
 
 `f_vjp` is the vector-Jacobian product (VJP) of f: from g, the gradient of the loss with respect to
-the value of f, to the gradients of f's arguments.  An op looks a formula up at each call, as in
-`formulas.softmax(x)`, so that a faster function may stand in for it.  Shapes: B batch, T queries
-(time), S keys, H heads of queries, G of keys and values, D channels of a query or key, E of a
-value, C channels, V classes, R rows; `...` any leading axes.
+the value of f, to the gradients of f's arguments.  A faster function may stand in for each
+`@formula`, as `softmax.kernel` does for `softmax`.  Shapes: B batch, T queries (time), S keys, H
+heads of queries, G of keys and values, D channels of a query or key, E of a value, C channels, V
+classes, R rows; `...` any leading axes.
 """
 import math
 
 import numpy as np
 
+from minigrad.plug import formula
 from minigrad.random import dropout_mask
 
 ACTIVATIONS = "gelu", "relu2", "gelu_tanh", "swiglu"
@@ -38,6 +39,7 @@ def ngram_rows(ids, n, count):
     return ((states ^ states >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
 
 
+@formula
 def sum_rows(table, ids, p=0.0, seed=0, first=0):
     """Sums of n rows, (V, C), (R, n) -> (R, C), where rows are dropped as `dropout` drops elements
     of the ids' shape.  Raise an IndexError if there is no such row."""
@@ -47,12 +49,14 @@ def sum_rows(table, ids, p=0.0, seed=0, first=0):
     return np.where(kept, table[ids], 0).sum(axis=1, dtype=table.dtype) * (1 / (1 - p))
 
 
+@formula
 def add_rows(total, ids, g, p=0.0, seed=0, first=0):
     """The VJP of `sum_rows`: add g[r] to total[ids[r, i]], (V, C), also where ids repeat."""
     of, at = np.nonzero(dropout_mask(ids.size, p, seed, first).reshape(ids.shape))
     np.add.at(total, ids[of, at], g[of] * (1 / (1 - p)))
 
 
+@formula
 def norm(x, weight, bias, eps, centred):
     """(x - mean) / std * weight + bias, (..., C), (C,), (C,) -> (..., C); and the moments of rows,
     mean and 1 / std, (R, 2)  (Ba, Kiros & Hinton 2016, "Layer Normalization", section 3).  An RMS
@@ -72,6 +76,7 @@ def inverse_rms(x, eps):
     return (1 / np.sqrt(mean + eps)).astype(x.dtype)
 
 
+@formula
 def norm_vjp(g, x, weight, moments, centred):
     """Return the gradients of x, weight and bias."""
     rows, g_rows = x.reshape(-1, x.shape[-1]), g.reshape(-1, x.shape[-1])
@@ -83,6 +88,7 @@ def norm_vjp(g, x, weight, moments, centred):
     return dx.reshape(x.shape), (g_rows * unit).sum(axis=0), g_rows.sum(axis=0)
 
 
+@formula
 def matmul(a, b, out=None, bias=None, slope_at=None, activated=None, activation=GELU):
     """a @ b, (M, K), (K, P) -> (M, P) or stacks of them, added to `out`; plus a bias (P,).  Its
     VJPs are products as well:  da = g b^T, db = a^T g.  Forward, an MLP applies the squared ReLU
@@ -103,6 +109,7 @@ def matmul(a, b, out=None, bias=None, slope_at=None, activated=None, activation=
     return c
 
 
+@formula
 def rotate(x, cos, sin):
     """Rotate the first channels in pairs, (..., T, C), (T, pairs), (T, pairs) -> (..., T, C); back,
     by the opposite angles  (Su et al. 2021, "RoFormer", section 3.4.2)."""
@@ -112,6 +119,7 @@ def rotate(x, cos, sin):
     return y
 
 
+@formula
 def norm_heads(x, cos, sin, heads, D, eps):
     """Rotate the first heads of D channels, and divide each by its root mean square; also return
     1 / rms, (R, heads)  (Henry et al. 2020, "Query-Key Normalization", section 3)."""
@@ -121,6 +129,7 @@ def norm_heads(x, cos, sin, heads, D, eps):
     return y, rstd.reshape(-1, heads)
 
 
+@formula
 def norm_heads_vjp(g, y, rstd, cos, sin, D):
     """Return the gradient of x, from the values of `norm_heads`."""
     dx, heads = g.copy(), rstd.shape[1]
@@ -130,6 +139,7 @@ def norm_heads_vjp(g, y, rstd, cos, sin, D):
     return rotate(dx, cos, -sin)
 
 
+@formula
 def attention(q, k, v, mask, slopes, causal, scale, drop):
     """dropout(softmax(q k^T scale - slopes |t - s| + mask)) v:  (B, H, T, D), (B, G, S, D),
     (B, G, S, E), mask (B, H, T, S) or None, slopes (H,) or None -> (B, H, T, E); and what a softmax
@@ -164,6 +174,7 @@ def attention_weights(q, k, mask, slopes, causal, scale):
     return e * inverse, np.concatenate([top, inverse], axis=-1)
 
 
+@formula
 def attention_vjp(g, q, k, v, mask, slopes, out, moments, causal, scale, drop, into=None):
     """Return the gradients of q, k and v, in the arrays `into` if they are given."""
     P, _ = attention_weights(q, k, mask, slopes, causal, scale)
@@ -184,11 +195,13 @@ def sigmoid(x):
     return np.where(x < 0, e, 1) / (1 + e)
 
 
+@formula
 def gelu(x, by_tanh):
     """x Phi(x), exactly, or by tanh as in GPT-2  (Hendrycks & Gimpel 2016, section 2)."""
     return x * (tanh_cdf(x) if by_tanh else normal_cdf(x))
 
 
+@formula
 def gelu_vjp(g, x, by_tanh):
     """Return g times the derivative of the GELU at x."""
     x = np.clip(x, -FLAT, FLAT)
@@ -209,17 +222,20 @@ def normal_cdf(x):
     return (erfc(-math.sqrt(0.5) * x.astype(np.float64)) / 2).astype(x.dtype)
 
 
+@formula
 def swiglu(gate, up):
     """silu(gate) * up, with silu(x) = x sigmoid(x)  (Shazeer 2020, section 2)."""
     return gate * sigmoid(gate) * up
 
 
+@formula
 def swiglu_vjp(g, gate, up):
     """Return the gradients of gate and up, and the value of `swiglu`."""
     s = sigmoid(gate)
     return g * up * s * (1 + gate * (1 - s)), g * gate * s, gate * s * up
 
 
+@formula
 def dropout(x, p, seed, first=0):
     """Zero elements with probability p, and scale the others by 1 / (1 - p); back, do the same to g
     (Srivastava et al. 2014, section 4)."""
@@ -227,17 +243,20 @@ def dropout(x, p, seed, first=0):
     return np.where(kept, x * (1 / (1 - p)), 0).astype(x.dtype)
 
 
+@formula
 def softmax(x):
     """e^x / sum(e^x) over the last axis, (..., C) -> (..., C)."""
     e = np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf))
     return e / e.sum(axis=-1, keepdims=True)
 
 
+@formula
 def softmax_vjp(g, y):
     """Return the gradient of x, from the softmax y of it."""
     return y * (g - (g * y).sum(axis=-1, keepdims=True))
 
 
+@formula
 def cross_entropy(logits, targets, ignored):
     """-log softmax(logits)[target] in nats, (R, V), (R,) -> (R,), and its gradient, (R, V), both 0
     where the target is `ignored`; and how many are not.  Raise an IndexError if one is no class."""
@@ -252,11 +271,13 @@ def cross_entropy(logits, targets, ignored):
     return losses * counted, slopes * counted[:, None], int(np.count_nonzero(counted))
 
 
+@formula
 def sum_of_squares(xs):
     """Return the sum of the squares of all elements of all arrays, of which some may be `Rows`."""
     return float(sum(np.square(np.asarray(x), dtype=np.float64).sum() for x in xs))
 
 
+@formula
 def adamw(ps, gs, ms, vs, settings):
     """Update every p, m and v in place; a g may be `Rows`.  Each has a row of settings: lr, beta1,
     beta2, eps, weight_decay, 1 - beta1^steps and 1 - beta2^steps  (Loshchilov & Hutter 2019,
@@ -270,6 +291,7 @@ def adamw(ps, gs, ms, vs, settings):
         p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
 
 
+@formula
 def muon(ps, gs, ms, settings, steps):
     """Update every matrix p and m in place.  A row of settings: momentum, 1 - lr weight_decay, lr.
     Newton-Schulz steps make z nearly orthogonal  (Jordan et al. 2024, "Muon")."""

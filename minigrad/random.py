@@ -2,6 +2,8 @@
 mask of dropout; and the draw of an id."""
 import numpy as np
 
+from minigrad.plug import formula
+
 # The position here is part of the seed: add new purposes at the end, or runs would change.
 PURPOSES = ("weights", "batches", "dropout", "sampling")
 
@@ -33,6 +35,7 @@ def dropout_mask(n, p, seed, first=0):
     return bits >= np.uint32(min(p * 2**32, 2**32 - 1))
 
 
+@formula
 def draw(logits, u, temperature, top_k, top_p):
     """Return an id for each row of logits, (B, V), and u from [0, 1), (B,); and the probabilities
     from which it is drawn, (B, V), float64.  A temperature of 0 takes the likeliest.  The id is -1

@@ -30,8 +30,8 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.settings",
         "minigrad.optim minigrad.gradcheck minigrad.module",
         "minigrad.ops minigrad.habits minigrad.checks",
         "minigrad.core minigrad.formulas",
-        "minigrad.random minigrad.machine minigrad.compiled minigrad.rows minigrad.watching",
-        "data"]
+        "minigrad.random minigrad.machine minigrad.compiled minigrad.rows minigrad.watching "
+        "minigrad.plug", "data"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
 READING_PATH = ("minigrad/core.py", "minigrad/rows.py", "minigrad/formulas.py", "minigrad/ops/*.py",
                 "model/layers.py", "model/attention.py", "model/transformer.py",

@@ -1,7 +1,8 @@
 """The kernels: loops that Numba compiles.  They take and return arrays, and know no Tensor.
 
-Each but `decode` stands in for a formula of `minigrad/formulas.py`, or for `minigrad.random.draw`,
-which run if Numba is not there, may not compile (NUMBA_DISABLE_JIT=1), or cannot.
+Each but `decode` stands in for a formula of `minigrad/formulas.py`, or for `minigrad.random.draw`:
+`stands_in_for` plugs it in.  The formulas themselves run if Numba is not there, may not compile
+(NUMBA_DISABLE_JIT=1), or cannot.
 
 How to read a kernel file, for example rows.py:
 
@@ -19,24 +20,19 @@ import minigrad.kernels.compiler        # noqa: F401  checks Numba's version fir
 import numba
 
 from minigrad import compiled
-from minigrad.kernels import (       # noqa: F401  as they are loaded, they register their kernels
+from minigrad.kernels import (       # noqa: F401  as they are loaded, they plug themselves in
     attention, decoding, elementwise, embedding, matmul, optim, rows)
 from minigrad.kernels.compiler import ahead, compiling, threads
 from minigrad.kernels.compiler.memory import keep_freed_memory
 
-ANSWERS = {compiled.announce: compiling.announce, compiled.clock: compiling.clock,
-           compiled.compile_ahead: ahead.compile_ahead, compiled.version: lambda: numba.__version__,
-           compiled.set_threads: numba.set_num_threads, compiled.thread_count: threads.count,
-           compiled.thread_limit: threads.limit}
+PLUGGED_IN = compiling.MAY_COMPILE     # as each was loaded, it took the place of its formula
 
+if PLUGGED_IN:
+    compiled.announce.kernel = compiling.announce
+    compiled.clock.kernel = compiling.clock
+    compiled.compile_ahead.kernel = ahead.compile_ahead
+    compiled.version.kernel = lambda: numba.__version__
+    compiled.set_threads.kernel = numba.set_num_threads
+    compiled.thread_count.kernel = threads.count
+    compiled.thread_limit.kernel = threads.limit
 keep_freed_memory()
-
-
-def stand_in() -> bool:
-    """Have every kernel stand in for its formula, unless Numba may not compile; return whether they
-    do."""
-    if numba.config.DISABLE_JIT:
-        return False
-    for formula, function in (compiling.STAND_INS | ANSWERS).items():
-        compiling.put_in_place_of(formula, function)
-    return True

@@ -5,8 +5,7 @@ import numba
 import numpy as np
 import pytest
 
-import minigrad as mg
-from minigrad import formulas
+from minigrad import formulas, random
 from minigrad.kernels.compiler import compiling
 from tests import plain
 from tests.kit import compiled_only, python
@@ -116,46 +115,26 @@ def test_an_op_gives_the_same_by_kernels_on_any_layout_and_threads(
         assert all(map(np.array_equal, found[1], found[max(found)]))
 
 
-def test_what_stands_in_for_a_formula_takes_the_same_arguments():
-    for formula, function in compiling.STAND_INS.items():
-        expected = list(inspect.signature(formula).parameters)
-        assert list(inspect.signature(function).parameters) == expected, formula
+PLUGGED = {name: f for module in (formulas, random) for name, f in vars(module).items()
+           if hasattr(f, "kernel")}
 
 
 @compiled_only
-def test_a_kernel_stands_in_for_every_formula_but_parts_of_others_and_whole_numbers():
+@pytest.mark.parametrize("name", PLUGGED)
+def test_a_kernel_stands_in_for_a_formula_with_the_same_arguments(name):
+    formula = PLUGGED[name]
+    assert formula.kernel.__module__.startswith("minigrad.kernels.")
+    takes, stated = (inspect.signature(f).parameters for f in (formula.kernel, formula))
+    assert [*takes] == [*stated]
+    assert formula.plain.__module__ == formula.__module__ and formula.plain is not formula.kernel
+
+
+def test_every_formula_has_a_plug_but_parts_of_others_and_whole_numbers():
     parts = {"attention_weights", "for_each_head", "inverse_rms", "ngram_rows", "normal_cdf",
              "sigmoid", "tanh_cdf"}
-    stated = {name for name, f in vars(plain).items() if inspect.isfunction(f)
-              and f.__code__.co_filename == formulas.__file__}
-    assert {f.__name__ for f in compiling.STAND_INS} == stated - parts | {"draw"}
-    assert all(getattr(formulas, name).__module__.startswith("minigrad.kernels.")
-               for name in stated - parts)
-
-
-@compiled_only
-def test_a_kernel_that_cannot_be_compiled_puts_the_formula_back_and_says_so_once(monkeypatch):
-    def broken(f):
-        raise RuntimeError("no such instruction")
-    monkeypatch.setattr(compiling, "_njit", broken)
-    monkeypatch.setattr(compiling, "STAND_INS", {})
-
-    @compiling.kernel
-    def never_compiled(x: compiling.C2, out: compiling.C2):
-        out[:] = 0
-
-    def softmax(x):
-        return plain.softmax(x)
-    softmax.__module__ = formulas.__name__
-
-    @compiling.stands_in_for(softmax)
-    def by_kernel(x):
-        never_compiled(x, np.empty_like(x))
-    monkeypatch.setattr(formulas, "softmax", compiling.STAND_INS[softmax])
-    x = r((3, 4))
-    with pytest.warns(RuntimeWarning, match="softmax is left to NumPy.*no such instruction"):
-        assert np.array_equal(mg.softmax(x).data, plain.softmax(x))
-    assert np.array_equal(mg.softmax(x).data, plain.softmax(x)) and formulas.softmax is softmax
+    stated = {name for name, f in vars(formulas).items()
+              if inspect.isfunction(f) and f.__module__ == formulas.__name__}
+    assert PLUGGED.keys() == stated - parts | {"draw"}
 
 
 WITHOUT_NUMBA = """

@@ -12,7 +12,6 @@ import pathlib
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from typing import TextIO
@@ -26,13 +25,14 @@ from minigrad.kernels.compiler.cache import cache_folder
 from minigrad.kernels.compiler.linking import allocating, by_pointers, inlined
 from minigrad.kernels.compiler.parallel import on_threads
 from minigrad.kernels.compiler.tiles import define_tiles
+from minigrad.plug import CannotCompile
 
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
 FEW = 1 << 14       # elementary steps (one exp, 16 multiplications) not worth waking threads for
 PARTS = 4           # for each thread, of a kernel that has so much to do: a slow core takes fewer
 
 KERNELS = {}        # name -> kernel
-STAND_INS = {}      # formula -> the function that runs kernels in its place
+MAY_COMPILE = not numba.config.DISABLE_JIT
 seconds = 0.0       # this process has spent them on compiling and loading kernels
 _say = None         # prints that kernels are compiled, if that is still to be announced
 _compiling = threading.RLock()      # held by the Python thread that compiles
@@ -173,35 +173,15 @@ def _interruptible() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-class CannotCompile(RuntimeError):
-    """Numba could not compile a kernel on this machine."""
-
-
 def stands_in_for(formula: Callable) -> Callable:
-    """Have a function, which takes the same arguments, run kernels in place of a formula, once
-    `minigrad.use_kernels` is called.  If Numba cannot compile them, the formula is put back, with a
-    warning."""
-    def decorate(compiled):
-        @wraps(compiled)
-        def call(*args, **settings):
-            try:
-                return compiled(*args, **settings)
-            except CannotCompile as error:
-                put_in_place_of(formula, formula)
-                warnings.warn(f"{formula.__name__} is left to NumPy, which gives the same and "
-                              f"takes longer, because Numba could not compile {error}",
-                              RuntimeWarning, stacklevel=2)
-                return formula(*args, **settings)
-
-        STAND_INS[formula] = call
+    """Plug a function in that runs kernels in place of a formula, unless Numba may not compile.  It
+    takes the same arguments."""
+    def plug_in(compiled):
+        if MAY_COMPILE:
+            formula.kernel = compiled
         return compiled     # a stand-in that calls another one falls back as a whole
 
-    return decorate
-
-
-def put_in_place_of(formula: Callable, function: Callable) -> None:
-    """Have a function be called under a formula's name."""
-    setattr(sys.modules[formula.__module__], formula.__name__, function)
+    return plug_in
 
 
 def threads_for(steps: int, parts: int = PARTS) -> int:
