@@ -227,34 +227,35 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> float:
     return norm
 
 
-def warmup_cosine(iteration: float, learning_rate: float, min_lr: float, warmup_iters: int,
-                  lr_decay_iters: float) -> float:
-    """Return the rate of an iteration: linear up over `warmup_iters`, then half a cosine down to
-    `min_lr`.
+# Learning-rate schedules.  Each returns a share of the highest rate, from 0 to 1.
 
-    Source: Loshchilov & Hutter 2017, "SGDR", equation 5; the warm-up as in nanoGPT.
+def warm_up(iteration: int, warmup_iters: int) -> float:
+    """Return the share in an iteration: it rises by equal parts, and is 1 from `warmup_iters` on.
+
+    Source: nanoGPT, train.py.
     """
-    if iteration < warmup_iters:
-        return learning_rate * (iteration + 1) / (warmup_iters + 1)
-    if iteration >= lr_decay_iters:
-        return min_lr
-    progress = (iteration - warmup_iters) / (lr_decay_iters - warmup_iters)
-    return min_lr + (learning_rate - min_lr) * (1 + math.cos(math.pi * progress)) / 2
+    return min(1.0, (iteration + 1) / (warmup_iters + 1))
 
 
-def warmup_linear(iteration: float, learning_rate: float, min_lr: float, warmup_iters: int,
-                  lr_decay_iters: float, decay_share: float) -> float:
-    """Return the rate of an iteration: linear up over `warmup_iters`, constant, and over the last
-    `decay_share` of `lr_decay_iters` linear down to `min_lr`.
+def cosine(progress: float, warmup: float = 0.0) -> float:
+    """Return the share after `progress` of a run, from 0 to 1: half a cosine from 1, at the end of
+    the warm-up, which is a share of the run as well, down to 0.
+
+    Source: Loshchilov & Hutter 2017, "SGDR", equation 5.
+    """
+    if progress >= 1:
+        return 0.0
+    if progress <= warmup:
+        return 1.0
+    return (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup))) / 2
+
+
+def linear(progress: float, decay_share: float = 1.0) -> float:
+    """Return the share after `progress` of a run, from 0 to 1: 1, and over the last `decay_share`
+    of the run a line down to 0.
 
     Source: Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
     Durations", section 3 (a trapezoid).
     """
-    if iteration < warmup_iters:
-        return learning_rate * (iteration + 1) / (warmup_iters + 1)
-    if iteration >= lr_decay_iters:
-        return min_lr
-    left, decay_iters = lr_decay_iters - iteration, decay_share * lr_decay_iters
-    if left >= decay_iters:
-        return learning_rate
-    return min_lr + (learning_rate - min_lr) * left / decay_iters
+    left = max(0.0, 1 - progress)
+    return min(1.0, left / decay_share)

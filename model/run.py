@@ -18,7 +18,7 @@ from tqdm import tqdm
 import data
 import minigrad as mg
 from minigrad import compiled
-from minigrad.optim import Optimizer, warmup_cosine, warmup_linear
+from minigrad.optim import Optimizer, cosine, linear, warm_up
 from minigrad.random import generator
 from minigrad.watching import timed
 from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
@@ -408,25 +408,33 @@ class Run:
 
     def set_learning_rates(self) -> None:
         """Give each group of parameters the learning rate of the next step."""
+        multiplier = self.multiplier()
         for group, highest in zip(self.optimizer.param_groups, self.highest):
-            group["lr"] = self.learning_rate(highest)
+            group["lr"] = highest * multiplier
 
-    def learning_rate(self, highest: float) -> float:
-        """Return the next step's learning rate for parameters whose highest rate is `highest`.  All
-        rates fall in proportion to --learning_rate."""
-        s = self.settings
-        lowest = s.learning_rate / 10 if s.min_lr is None else s.min_lr
-        if highest != s.learning_rate:
-            lowest = highest * lowest / s.learning_rate if s.learning_rate else highest / 10
+    def multiplier(self) -> float:
+        """Return the share of its highest learning rate that each parameter gets in the next step.
+
+        After the warm-up it falls with the progress of the run: with the share of its steps, or of
+        its time, whichever is larger.
+        """
+        s, done = self.settings, self.state.iteration
+        if done < s.warmup_iters:
+            return warm_up(done, s.warmup_iters)
         end = self.max_iters if s.lr_decay_iters is None else s.lr_decay_iters
-        at, warmup = self.state.iteration, s.warmup_iters
-        if s.minutes is not None and at >= warmup:
-            seconds, limit = self.state.seconds, 60 * s.minutes
-            if seconds / limit > at / max(end, 1):      # more of the run is done by the clock
-                at, warmup, end = seconds, 0, limit
+        progress = warmup = 1.0
+        if done < end:
+            progress, warmup = done / end, s.warmup_iters / end
+        if s.minutes is not None and self.state.seconds / (60 * s.minutes) > progress:
+            progress, warmup = self.state.seconds / (60 * s.minutes), 0.0
         if s.schedule == "linear":
-            return warmup_linear(at, highest, lowest, warmup, end, s.decay_share)
-        return warmup_cosine(at, highest, lowest, warmup, end)
+            share = linear(progress, s.decay_share)
+        else:
+            share = cosine(progress, warmup)
+        lowest = 0.1
+        if s.min_lr is not None and s.learning_rate:
+            lowest = s.min_lr / s.learning_rate
+        return lowest + (1 - lowest) * share
 
     def is_time_to_evaluate(self) -> bool:
         """Whether an evaluation is due that has not been done."""
@@ -466,7 +474,7 @@ class Run:
         improved = state.note_evaluation(val_loss)
         if self.ranks.first:
             self.log.write(state.iteration, train_loss, val_loss,
-                           self.learning_rate(s.learning_rate), tokens_per_s, state.seconds,
+                           s.learning_rate * self.multiplier(), tokens_per_s, state.seconds,
                            state.skipped)
         # If the process dies before the last of these writes, the resumed run repeats all three.
         if improved or s.always_save_checkpoint:

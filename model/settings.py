@@ -135,7 +135,7 @@ class Settings:
             f"--weight_decay {Settings.weight_decay:g} is usual":
                 min(max(rate, muons), TOO_HIGH) * decay >= 1,
             f"--min_lr {lowest:g} is above --learning_rate {rate:g}, so the rate rises at the end":
-                lowest > rate,
+                lowest > rate > 0,
             f"--rotary_base {base:g} does nothing with --position {self.position}":
                 base != Settings.rotary_base and self.position != "rotary"}
         return [warning for warning, holds in found.items() if holds]

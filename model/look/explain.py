@@ -16,7 +16,6 @@ import numpy as np
 import data
 import minigrad as mg
 from minigrad.core import Tensor
-from minigrad.optim import warmup_cosine, warmup_linear
 from minigrad.watch.events import Watcher, arguments, gradients, owner, passes_on
 from minigrad.watch.source import Line, callers, definition, line_of, meaning
 from minigrad.watch.text import aligned, norm, rms
@@ -186,7 +185,6 @@ def _show_update(run, total, before):
             ": they stay as they are." if total <= s.grad_clip else
             f": each is multiplied by {s.grad_clip / total:.4g}."))
     lr = optimizer.param_groups[0]["lr"]
-    schedule = warmup_linear if s.schedule == "linear" else warmup_cosine
     share = lr / s.learning_rate if s.learning_rate else 1.0
     for part in optimizer.parts:
         name = type(part).__name__
@@ -195,7 +193,7 @@ def _show_update(run, total, before):
                               for group in part.param_groups if (ps := group["params"]))
         _say(f"{(inspect.getdoc(part) or f'{name}.').splitlines()[0]}  The learning rate is "
              f"{part.param_groups[0]['lr']:.4g}, {share:.1%} of the highest "
-             f"({definition(schedule).place}); weight decay is {decays} numbers."
+             f"({definition(run.multiplier).place}); weight decay is {decays} numbers."
              + ("  At the first step a gradient's size cancels and its sign remains: every number "
                 "that has a gradient moves by about the learning rate." if part.steps == 1 else ""))
     rows = [["parameter", "weights, rms", "step, rms", "of the weights", "of the rate"]]

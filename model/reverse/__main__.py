@@ -22,7 +22,7 @@ from tqdm import tqdm
 import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad import compiled
-from minigrad.optim import warmup_cosine
+from minigrad.optim import cosine, warm_up
 from model.command import (Parser, answering, as_flags, command_line, flag, number_of,
                            problems)
 from model.count.memory import check_fits
@@ -156,8 +156,10 @@ def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
     rng, strings = np.random.default_rng([s.seed, 1]), random_strings(s, kept_out=False)
     with tqdm(total=s.max_iters, unit="step", dynamic_ncols=True, disable=None) as bar:
         for step in range(1, s.max_iters + 1):
-            optimizer.param_groups[0]["lr"] = warmup_cosine(
-                step - 1, s.learning_rate, 0.0, s.warmup_iters, s.max_iters)
+            done = step - 1
+            fall = cosine(done / s.max_iters, s.warmup_iters / s.max_iters)
+            optimizer.param_groups[0]["lr"] = (
+                s.learning_rate * warm_up(done, s.warmup_iters) * fall)
             loss = loss_of(model, s.task, list(itertools.islice(strings, s.batch_size)), rng)
             if not math.isfinite(loss.item()):
                 raise ValueError(f"the loss became {loss.item()} at step {step:,}; train again "

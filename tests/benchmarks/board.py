@@ -165,8 +165,9 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
             if run.is_over():
                 break
             (ids, targets), = run.batches(Step(state.iteration + 1, {}))
-            state.note_step(*twin.ask("step", ids, targets, run.learning_rate(s.learning_rate),
-                                      run.learning_rate(s.muon_lr)))
+            multiplier = run.multiplier()
+            state.note_step(*twin.ask("step", ids, targets, s.learning_rate * multiplier,
+                                      s.muon_lr * multiplier))
         twin.call("go_back")
         loss = twin.call("evaluate", *text.windows(s.block_size), s.batch_size)
         if not math.isfinite(loss):

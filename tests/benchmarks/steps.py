@@ -63,7 +63,8 @@ def measure_training(name: str, title: str, turns: tuple[int, int], modes: list[
             say(f"step {name}: PyTorch {mode}, its first step")
             try:
                 twins.append(pytorch(run.model, s, mode))
-                step = *step[:3], run.learning_rate(s.learning_rate), run.learning_rate(s.muon_lr)
+                multiplier = run.multiplier()
+                step = *step[:3], s.learning_rate * multiplier, s.muon_lr * multiplier
                 twins[-1].call(*step)
                 calls[f"PyTorch {mode}"] = partial(twins[-1].time, *step)
             except RuntimeError as error:

@@ -9,8 +9,8 @@ import pytest
 import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Tensor
+from minigrad.optim import cosine, linear, warm_up
 from minigrad.rows import Rows
-from minigrad.optim import warmup_cosine, warmup_linear
 from tests import plain
 from tests.kit import leaf, normal, refusal
 
@@ -416,20 +416,18 @@ def test_clip_grad_norm_refuses_a_norm_that_is_no_number_from_0_on(bad):
     assert np.array_equal(p.grad, [3, 4])
 
 
-def test_the_schedule_rises_linearly_then_falls_by_half_a_cosine():
-    def lr(i):
-        return warmup_cosine(i, 1e-3, 1e-4, warmup_iters=10, lr_decay_iters=110)
-    assert math.isclose(lr(0), 1e-3 / 11) and math.isclose(lr(9), 1e-3 * 10 / 11) and lr(10) == 1e-3
-    assert math.isclose(lr(60), (1e-3 + 1e-4) / 2) and lr(110) == lr(5000) == 1e-4
-    assert all(lr(i) > lr(i + 1) for i in range(10, 110))
+def test_warm_up_rises_by_equal_parts_and_stays_at_1():
+    assert np.allclose([warm_up(i, 3) for i in range(6)], [0.25, 0.5, 0.75, 1, 1, 1], rtol=1e-15)
+    assert warm_up(0, 0) == 1
 
 
-def test_the_linear_schedule_rises_stays_and_falls_over_its_last_share():
-    def lr(i, share=0.25):
-        return warmup_linear(i, 1e-3, 1e-4, 10, 200, share)
-    assert math.isclose(lr(0), 1e-3 / 11) and math.isclose(lr(9), 1e-3 * 10 / 11)
-    assert {lr(i) for i in range(10, 151)} == {1e-3} and lr(150.5) < 1e-3
-    assert math.isclose(lr(175), (1e-3 + 1e-4) / 2) and math.isclose(lr(199), 1e-4 + 9e-4 / 50)
-    assert lr(200) == lr(5000) == 1e-4
-    assert math.isclose(lr(100, share=1.0), (1e-3 + 1e-4) / 2)
-    assert warmup_linear(10, 1e-3, 1e-4, 10, math.inf, 0.25) == 1e-3        # a run without an end
+def test_cosine_falls_by_half_a_cosine_from_the_end_of_the_warm_up():
+    assert [cosine(at, 0.25) for at in (0, 0.25, 1, 1.5)] == [1, 1, 0, 0]
+    assert np.allclose([cosine(at, 0.25) for at in (0.5, 0.625)], [0.75, 0.5], rtol=1e-15)
+    assert cosine(0.5) == 0.5 and cosine(0.9, 1.0) == 1 and cosine(1.0, 1.0) == 0
+
+
+def test_linear_stays_at_1_and_falls_over_its_last_share():
+    assert np.allclose([linear(at, 0.25) for at in (0, 0.75, 0.8, 0.875, 1, 1.5)],
+                       [1, 1, 0.8, 0.5, 0, 0], rtol=1e-15)
+    assert linear(0.25) == 0.75

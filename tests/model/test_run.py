@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -155,6 +156,26 @@ def test_muon_gets_matrices_of_blocks_and_matrices_decay(optimizer, ngram_decay,
     assert [group["sections"] for group in packed] == [sections] * (optimizer == "muon")
     for group in packed:
         assert group["params"] == [block.attention.qkv.weight for block in model.blocks]
+
+
+@pytest.mark.parametrize("given, iteration, seconds, share", [
+    (dict(), 3, 0, 0.8), (dict(), 4, 0, 1), (dict(), 9, 0, 0.800006604858821), (dict(), 20, 0, 0.1),
+    (dict(min_lr=0.0), 12, 0, 0.5), (dict(min_lr=6e-3), 9, 0, 1.1111074417450995),
+    (dict(learning_rate=0.0, min_lr=0.0), 12, 0, 0.55), (dict(max_iters=None), 10 ** 6, 0, 1),
+    (dict(lr_decay_iters=10), 9, 0, 0.1602885682970026), (dict(lr_decay_iters=10), 15, 0, 0.1),
+    (dict(lr_decay_iters=2), 3, 0, 0.8), (dict(lr_decay_iters=0, warmup_iters=0), 0, 0, 0.1),
+    (dict(minutes=1.0), 9, 26.9, 0.800006604858821), (dict(minutes=1.0), 9, 30, 0.55),
+    (dict(minutes=1.0), 3, 59, 0.8), (dict(minutes=1.0, lr_decay_iters=10), 10, 30, 0.1),
+    (dict(schedule="linear"), 3, 0, 0.8), (dict(schedule="linear"), 16, 0, 1),
+    (dict(schedule="linear", decay_share=0.9, min_lr=1e-3), 4, 0, 0.9166666666666666),
+    (dict(schedule="linear", decay_share=0.5, min_lr=0.0), 17, 0, 0.3),
+    (dict(schedule="linear", minutes=1.0, decay_share=0.5), 9, 45, 0.55)], ids=str)
+def test_multiplier_rises_and_falls_by_the_further_of_steps_and_clock(given, iteration, seconds,
+                                                                      share):
+    s = Settings(**dict(warmup_iters=4, max_iters=20) | given)
+    run = SimpleNamespace(settings=s, max_iters=s.steps,
+                          state=SimpleNamespace(iteration=iteration, seconds=seconds))
+    assert runs.Run.multiplier(run) == pytest.approx(share, rel=1e-15)
 
 
 def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatch):
