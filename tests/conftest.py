@@ -93,6 +93,8 @@ def meanwhile(request, small_text):
         for process in [*running, *filter(None, ahead._started)]:   # None: patched by a test
             process.kill()
             process.wait()
+            if process.stdin:
+                process.stdin.close()
 
 
 @pytest.fixture

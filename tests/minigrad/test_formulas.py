@@ -144,7 +144,7 @@ import numpy as np
 import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig, generate
 assert not mg.COMPILED and "minigrad.kernels" not in sys.modules
-assert not any(name.startswith("minigrad.watch") for name in sys.modules)
+assert not any(name.startswith("minigrad.watch.") for name in sys.modules)
 model = Transformer(TransformerConfig(3, 8, 1, 2, 8, 0.1, ngrams=2, qk_norm=True), 0, np.float64)
 mlps = [p for p in model.parameters() if p.ndim == 2 and p.shape[1] == 8]
 optimizer = mg.Optimizers([mg.Muon(mlps[2:]), mg.AdamW(model.parameters(), 0.02)])
