@@ -5,17 +5,15 @@ are tried in our answer: the one that gives the student's numbers is the student
 """
 import ast
 import contextlib
-import copy
 import importlib
 import io
 import os
 import pathlib
 import re
-import stat
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +21,7 @@ import numpy as np
 from minigrad import Tensor
 from model.command import any_of, first_of, in_a_line
 from model.walk import scalars, trial
-from model.walk.outcomes import (Outcome, agree, as_list, find_mistakes, gradient_of, outcome,
-                                 outcome_of_ours)
+from model.walk.outcomes import Outcome, agree, find_mistakes, outcome, outcome_of_ours
 from model.walk.practice import Exercise, exercises, op
 from model.walk.words import describe, describe_error, first_difference, shorten
 
@@ -32,10 +29,6 @@ SECONDS = 10        # for the cases of an exercise; what takes longer is an endl
 PRINTED = 10        # lines that are shown of what a wrong answer prints
 WIDTH = 200         # characters of such a line
 TRAINING = trial.SECONDS + 180      # with compiling, and what comes before and after
-LARGEST = 1 << 20   # bytes of a student's file
-JUDGING = ["builtins", "numpy", "minigrad", "minigrad.core", "minigrad.gradcheck", __name__,
-           "model.walk.outcomes", "model.walk.practice", "model.walk.scalars", "model.walk.trial",
-           "model.walk.words"]
 
 
 class Verdict(NamedTuple):
@@ -46,9 +39,12 @@ class Verdict(NamedTuple):
     def text(self) -> str:
         """Return the paragraphs in lines of 80 columns that a terminal can show."""
         lines = []
-        for part in self.said:
-            rows = [in_a_line(row) for row in part.split("\n")]
-            lines += rows if rows[1:] else textwrap.wrap(rows[0], 80, break_long_words=False)
+        for paragraph in self.said:
+            rows = [in_a_line(row) for row in paragraph.split("\n")]
+            if len(rows) > 1:
+                lines += rows
+            else:
+                lines += textwrap.wrap(rows[0], 80, break_long_words=False)
         return "\n".join(lines)
 
 
@@ -57,7 +53,7 @@ class Fault(Exception):
 
 
 class Printed(io.RawIOBase):
-    """Keeps the beginning of what is printed."""
+    """Keeps the beginning of what a file prints; a loop without end may print much."""
     kept = b""
 
     def writable(self) -> bool:
@@ -66,6 +62,13 @@ class Printed(io.RawIOBase):
     def write(self, data: bytes) -> int:
         self.kept += bytes(data[:PRINTED * WIDTH - len(self.kept)])
         return len(data)
+
+    def excerpt(self) -> list[str]:
+        """Return a paragraph with the first lines, or none if nothing was printed."""
+        lines = self.kept.decode("utf-8", "replace").splitlines()[:PRINTED]
+        if not lines:
+            return []
+        return ["\n    ".join(["It printed:", *(shorten(line, WIDTH) for line in lines)])]
 
 
 def judge(path: str | os.PathLike, limit: Callable = contextlib.nullcontext,
@@ -77,63 +80,85 @@ def judge(path: str | os.PathLike, limit: Callable = contextlib.nullcontext,
     judged with the student's own, if they are right themselves.
     """
     path = pathlib.Path(os.path.abspath(path))
-    own, remarks = [], []
+    own = []
+    remarks = []
     try:
         answer = Answer(path, limit)
         remarks += answer.compare([])
-        for name in imported_by(path, {answer.exercise.name}):
+        for name in imported_by(path, answer.exercise.name):
             part = path.with_name(f"{name}.py")
             try:
                 Answer(part, limit).compare([])
                 own.append(name)
             except Fault:
-                remarks.append(f"{part.name} is {'not right yet' if part.exists() else 'not here'},"
-                               " so ours stood in for it.")
+                state = "not right yet" if part.exists() else "not here"
+                remarks.append(f"{part.name} is {state}, so ours stood in for it.")
         if own:
             answer.compare_together(own)
         if answer.exercise.function == "model":
             right, said = answer.train(own, report)
             return Verdict(right, said + remarks)
     except Fault as fault:
-        return Verdict(False, list(fault.args) + remarks)
-    exercise = answer.exercise
-    inputs = (scalars.CHECKED if exercise.is_class else
-              "inputs, large ones and float32 among them")
-    with_own = f"  It works with your {', '.join(own)} too."
-    return Verdict(True, [
-        f"Right.  Checked: the value{' and the gradient by every argument' * exercise.tensors} for "
-        f"{len(exercise.cases)} {inputs}.{with_own * bool(own)}", *remarks,
-        *(f"Next: {later.name}.py" for later in exercises()[exercises().index(exercise) + 1:][:1])])
+        return Verdict(False, [*fault.args, *remarks])
+    return Verdict(True, [praise(answer.exercise, own), *remarks, *what_is_next(answer.exercise)])
+
+
+def praise(exercise: Exercise, own: list[str]) -> str:
+    """Say that an answer is right, and what was checked."""
+    what = "the value"
+    if exercise.tensors:
+        what += " and the gradient by every argument"
+    inputs = "inputs, large ones and float32 among them"
+    if exercise.is_class:
+        inputs = scalars.CHECKED
+    said = f"Right.  Checked: {what} for {len(exercise.cases)} {inputs}."
+    if own:
+        said += f"  It works with your {', '.join(own)} too."
+    return said
+
+
+def what_is_next(exercise: Exercise) -> list[str]:
+    """Name the file of the exercise that follows, if there is one."""
+    following = exercises()[exercises().index(exercise) + 1:]
+    return [f"Next: {later.name}.py" for later in following[:1]]
 
 
 class Answer:
     """A student's file as the answer to an exercise.  Its code runs inside `limit(seconds)`."""
 
     def __init__(self, path: pathlib.Path, limit: Callable) -> None:
-        self.path, self.limit, self.exercise = path, limit, find_exercise(path)
+        self.path = path
+        self.limit = limit
+        self.exercise = find_exercise(path)
+
+    @contextlib.contextmanager
+    def running(self, seconds: float, own: list[str], printed: Printed) -> Iterator[None]:
+        """The student's code may run: within a time, with these parts; its prints are caught."""
+        stream = io.TextIOWrapper(printed, "utf-8", "backslashreplace", write_through=True)
+        with (self.limit(seconds), contextlib.redirect_stdout(stream),
+              contextlib.redirect_stderr(stream), imports_of(self.path, own)):
+            yield
 
     def compare(self, own: list[str]) -> list[str]:
         """Compare the answer with ours, while the file imports the student's own exercises that are
         named, and else ours.  Return remarks on it, or raise a Fault."""
         ours = [outcome_of_ours(self.exercise, (), i) for i in range(len(self.exercise.cases))]
         printed = Printed()
-        out = io.TextIOWrapper(printed, "utf-8", "backslashreplace", write_through=True)
+        remarks = []
         try:
-            with (guard(), self.limit(SECONDS), contextlib.redirect_stdout(out),
-                  contextlib.redirect_stderr(out), imports_of(self.path, own)):
+            with self.running(SECONDS, own, printed):
                 answers = self.run_cases(ours)
-                remarks = scalars.three_ways(*answers[-1]) if self.exercise.is_class else []
+                if self.exercise.is_class:
+                    remarks += scalars.three_ways(*answers[-1])
+        except Fault as fault:
+            raise Fault(*fault.args, *printed.excerpt()) from None
         except BaseException as error:
-            said = (error.args if isinstance(error, Fault) else
-                    [f"It cannot be judged: {describe_error(error, self.path)}"])
-            lines = printed.kept.decode("utf-8", "replace").splitlines()[:PRINTED]
-            shown = ["It printed:", *(shorten(line, WIDTH) for line in lines)]
-            raise Fault(*said, *["\n    ".join(shown)] * bool(lines)) from None
+            raise Fault(f"It cannot be judged: {describe_error(error, self.path)}",
+                        *printed.excerpt()) from None
         if printed.kept:
             remarks.append("It prints something.  That helps while you look for a mistake; you can "
                            "remove it now.")
-        if any(x.dtype == np.float64 and y.dtype == np.float32 for a, b in zip(answers, ours)
-               for x, y in zip(a.numbers["value"], b.numbers["value"])):
+        if any(map(is_widened, answers, ours)):
             remarks.append("It turns float32 into float64, which takes twice the memory.  NumPy's "
                            "numbers and arrays, such as np.sqrt(2) or a mask of np.ones, do that; "
                            "Python's numbers, such as math.sqrt(2), do not.")
@@ -144,19 +169,13 @@ class Answer:
         try:
             self.compare(own)
         except Fault as fault:
-            guilty = []
-            for name in own:
-                with contextlib.suppress(Fault):
-                    self.compare([other for other in own if other != name])
-                    guilty.append(name)
             raise Fault(
                 f"{self.path.stem} and your {' and '.join(own)} are right alone, but together they "
-                "are not.  " + f"With our {' or '.join(guilty)} it is right: look at how the two "
-                "call each other." * bool(guilty), *fault.args) from None
+                "are not: look at how they call each other.", *fault.args) from None
 
     def train(self, own: list[str], report: Callable) -> tuple[bool, list[str]]:
         """Train the model of the last exercise; return as `trial.run` does."""
-        with self.limit(TRAINING), imports_of(self.path, own):
+        with self.running(TRAINING, own, Printed()):
             f = self.load()
             try:
                 return trial.run(f, report)
@@ -174,8 +193,8 @@ class Answer:
             raise Fault(f"The file does not run: {describe_error(error, self.path)}") from None
         f = names.get(self.exercise.function)
         if not callable(f):
-            raise Fault(f"{self.exercise.function} is {describe(f)}, and should be a "
-                        f"{'class' if self.exercise.is_class else 'function'}.")
+            wanted = "class" if self.exercise.is_class else "function"
+            raise Fault(f"{self.exercise.function} is {describe(f)}, and should be a {wanted}.")
         if self.exercise.is_op and not hasattr(f, "__wrapped__"):
             f = op(f)                       # the line above it is gone
         return f
@@ -189,27 +208,32 @@ class Answer:
         wrong = [name for name in answers[0].numbers
                  if not all(agree(a, b, name) for a, b in zip(answers, ours))]
 
-        def reasons(*names):
-            return find_mistakes(self.exercise, answers, names) or [
-                first_difference(answers, ours, name, self.path) for name in names]
-        if "value" in wrong:                    # its gradients mean nothing
-            raise Fault(*reasons("value"))
-        if wrong:                               # one mistake, or several in several gradients
-            raise Fault(*find_mistakes(self.exercise, answers, wrong) or dict.fromkeys(
-                sentence for name in wrong for sentence in reasons(name)))
-        return answers
+        if not wrong:
+            return answers
+        if "value" in wrong:
+            wrong = ["value"]                   # its gradients mean nothing
+        reasons = find_mistakes(self.exercise, answers, wrong)
+        if reasons:
+            raise Fault(*reasons)
+        reasons = []                            # each gradient may have a mistake of its own
+        for name in wrong:
+            reasons += find_mistakes(self.exercise, answers, [name]) or [
+                first_difference(answers, ours, name, self.path)]
+        raise Fault(*dict.fromkeys(reasons))
 
 
-def source_of(path: str | os.PathLike) -> bytes:
+def is_widened(answer: Outcome, ours: Outcome) -> bool:
+    """Whether a value has float64 where ours has float32."""
+    return any(x.dtype == np.float64 and y.dtype == np.float32
+               for x, y in zip(answer.numbers["value"], ours.numbers["value"]))
+
+
+def source_of(path: pathlib.Path) -> bytes:
     """Return the contents of a student's file."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):     # to open a named pipe takes for ever
+        if path.exists() and not path.is_file():        # to open a named pipe takes for ever
             raise OSError(None, "it is no regular file")
-        with open(path, "rb") as file:
-            source = file.read(LARGEST + 1)
-        if len(source) > LARGEST:
-            raise OSError(None, "it has more than 1 MB")
-        return source
+        return path.read_bytes()
     except OSError as error:
         raise Fault(f"{path} cannot be read: {error.strerror}.  Name one of the files that python "
                     "-m model.walk --exercise writes.") from None
@@ -222,9 +246,11 @@ def find_exercise(path: pathlib.Path) -> Exercise:
     except (RecursionError, MemoryError):
         raise Fault("Python cannot read the file: it is nested too deeply.") from None
     except (SyntaxError, ValueError) as error:      # the latter for a zero byte
+        said = f"Python cannot read the file: {error}"
         text = getattr(error, "text", None)
-        raise Fault(f"Python cannot read the file: {error}"
-                    + (f": {shorten(text.strip())}" if text else ".")) from None
+        if text:
+            raise Fault(f"{said}: {shorten(text.strip())}") from None
+        raise Fault(f"{said}.") from None
     defined = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
     possible = [exercise for exercise in exercises() if exercise.name == path.stem] or exercises()
     for exercise in possible:
@@ -234,32 +260,20 @@ def find_exercise(path: pathlib.Path) -> Exercise:
                 f"{any_of([exercise.function for exercise in possible])}.")
 
 
-def imported_by(path: pathlib.Path, seen: set[str]) -> Iterator[str]:
-    """Yield the names of the exercises that a file imports, and that those import in turn."""
-    source = ""
-    with contextlib.suppress(Fault):        # it is not there
-        source = source_of(path).decode("utf-8", "replace")
-    for name in [exercise.name for exercise in exercises()]:
-        if name not in seen and re.search(rf"^[ \t]*(from|import)\b.*\b{name}\b", source, re.M):
-            seen.add(name)
-            yield name
-            yield from imported_by(path.with_name(f"{name}.py"), seen)
-
-
-@contextlib.contextmanager
-def guard() -> Iterator[None]:
-    """Raise a Fault if a file replaces what it is judged with, after putting that back."""
-    before = [(module, dict(vars(module))) for module in map(sys.modules.get, JUDGING)]
-    try:
-        yield
-    finally:
-        replaced = [f"{module.__name__}.{name}" for module, names in before for name in names
-                    if vars(module).get(name) is not names[name]]
-        for module, names in before:
-            vars(module).update(names)
-        if replaced:
-            raise Fault(f"It replaces {first_of(replaced)}, with which it is judged.  Give what "
-                        "you make a name of your own.") from None
+def imported_by(path: pathlib.Path, name: str) -> list[str]:
+    """Return the names of the exercises that a file, the exercise `name`, imports, and that those
+    import in turn."""
+    found = [name]
+    waiting = [path]
+    while waiting:
+        file = waiting.pop(0)
+        source = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+        for exercise in exercises():
+            line = rf"^[ \t]*(from|import)\b.*\b{exercise.name}\b"
+            if exercise.name not in found and re.search(line, source, re.M):
+                found.append(exercise.name)
+                waiting.append(path.with_name(f"{exercise.name}.py"))
+    return found[1:]
 
 
 @contextlib.contextmanager
@@ -279,30 +293,40 @@ def imports_of(path: pathlib.Path, own: list[str]) -> Iterator[None]:
 
 def check_form(exercise: Exercise, answer: Outcome, path: pathlib.Path) -> None:
     """Raise a Fault if an answer has not the form of ours, whatever its numbers are."""
-    returned, (_, *names) = answer.returned, answer.numbers
+    returned = answer.returned
     if isinstance(returned, NotImplementedError):
+        place, _, _ = describe_error(returned, path).partition("  ->  ")
         raise Fault("The line that stands for your answer is still there: put your lines in place "
-                    "of " + describe_error(returned, path).partition("  ->  ")[0])
+                    f"of {place}")
+    if answer.changed == ["g"]:
+        raise Fault("It changes g, the gradient that it gets, which others use too; make a new "
+                    "array, as in g = g * y in place of g *= y.")
     if answer.changed:
         raise Fault(f"It changes its argument {answer.changed[0]}, which others use too; make a "
                     "new array, as in x = x - 1 in place of x -= 1.")
-    if isinstance(returned, BaseException):     # the comparison of numbers says it
-        return
+    if exercise.is_class or isinstance(returned, BaseException):
+        return                                  # the comparison of numbers says it
     if exercise.is_op:
-        back = ", ".join(f"d{name}" for name in names) + "," * (len(names) == 1)
-        wanted = f"a value and a tuple of functions, as in return y, ({back})"
+        names = [name for name in answer.numbers if name != "value"]
         fits = is_value_and_back(returned, len(names))
-    elif exercise.is_class:
-        return
+        vjps = ", ".join(f"d{name}" for name in names)
+        if len(names) == 1:
+            vjps += ","                         # a tuple of one
+        wanted = f"a value and a tuple of functions, as in return y, ({vjps})"
     elif exercise.tensors:
-        wanted, fits = "a Tensor", isinstance(returned, Tensor)
+        fits = isinstance(returned, Tensor)
+        wanted = "a Tensor"
     else:
-        wanted, fits = "three arrays, p, m, v", isinstance(returned, tuple) and len(returned) == 3
+        fits = isinstance(returned, tuple) and len(returned) == 3
+        wanted = "three arrays, p, m, v"
     if not fits:
-        raise Fault(f"It returns {describe(returned)}, and should return {wanted}."
-                    + "  Is return missing?" * (returned is None))
-    if exercise.is_op:
-        check_back(*returned)
+        said = f"It returns {describe(returned)}, and should return {wanted}."
+        if returned is None:
+            said += "  Is return missing?"
+        raise Fault(said)
+    if exercise.is_op and isinstance(returned[0], (list, tuple)):
+        raise Fault(f"Its value is a {type(returned[0]).__name__}, and should be an array; "
+                    ".tolist() is not needed, and np.array() makes one of a list.")
     value = answer.numbers["value"]
     if isinstance(value, list) and any(x.dtype.kind != "f" for x in value):
         raise Fault(f"Its value is {describe(value[0])}, and should be of floats.")
@@ -317,26 +341,3 @@ def is_value_and_back(returned: object, count: int) -> bool:
         return count > 1
     return isinstance(back, (tuple, list)) and len(back) >= count and all(
         map(callable, back[:count]))
-
-
-def check_back(value: np.ndarray, back: Callable | Sequence[Callable | None]) -> None:
-    """Raise a Fault if the value is a list, or if a vjp changes its argument or returns another
-    gradient at its second call."""
-    if isinstance(value, (list, tuple)):
-        raise Fault(f"Its value is a {type(value).__name__}, and should be an array; .tolist() is "
-                    "not needed, and np.array() makes one of a list.")
-    g = gradient_of(np.asarray(value))
-    for f in [back] if callable(back) else filter(callable, back):
-        given = g.copy()
-        try:
-            with np.errstate(all="ignore"):
-                first, again = copy.deepcopy(f(given)), f(g.copy())
-        except BaseException:               # the comparison of numbers says it
-            continue
-        if not np.array_equal(given, g):
-            raise Fault("It changes g, the gradient that it gets, which others use too; make a new "
-                        "array, as in g = g * y in place of g *= y.")
-        if not all(np.array_equal(x, y, equal_nan=True)
-                   for x, y in zip(as_list(first), as_list(again))):
-            raise Fault("It returns another gradient when it is called a second time: it changes "
-                        "an array that it has kept, as p[...] -= 1 does.  Make a new one.")

@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
     given: dict         # the arguments by name; those in dictionaries and lists have their path
     returned: object    # of an op its value and vjps; of one that raises, the exception
     numbers: dict       # of "value" and of the gradient by each argument: arrays, or an exception
-    changed: list       # names of arguments that it wrote into
+    changed: list       # names of arguments that it wrote into, then "g" if into the gradient
 
 
 def map_leaves(leaf: Callable, x: object, name: str) -> object:
@@ -42,33 +42,42 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
     """Call a function on a case; with `back`, also run backward from a random gradient."""
     if exercise.is_class:
         return Outcome(*scalars.run(f, *case))
-    given, inputs, leaves, numbers = {}, {}, {}, {}
+    given, inputs, leaves = {}, {}, {}
 
     def fresh(x, name):
-        given[name] = inputs[name] = x
-        if isinstance(x, np.ndarray):
-            inputs[name] = x.copy()
-            if exercise.tensors and x.dtype.kind == "f":
-                leaves[name] = inputs[name] = (inputs[name] if exercise.is_op else
-                                               Tensor(inputs[name], requires_grad=True))
+        given[name] = x
+        if not isinstance(x, np.ndarray):
+            return x
+        inputs[name] = x.copy()
+        if exercise.tensors and x.dtype.kind == "f":
+            if not exercise.is_op:
+                inputs[name] = Tensor(inputs[name], requires_grad=True)
+            leaves[name] = inputs[name]
         return inputs[name]
     args = arguments(fresh, exercise, case)
     returned = attempt(f.__wrapped__ if exercise.is_op else f, *args)
     value = attempt(value_of, exercise, returned)
     numbers = dict.fromkeys(["value", *leaves], value)
-    if isinstance(value, list) and value:
-        if exercise.is_op:
-            g = gradient_of(value[0])
-            back = [attempt(pull, returned[1], i, g, x) for i, x in enumerate(leaves.values())]
-        else:
-            failed = back and isinstance(returned, Tensor) and returned.requires_grad and attempt(
-                returned.backward, gradient_of(returned))
-            back = [failed or [np.zeros(x.shape) if x.grad is None else x.grad]
-                    for x in leaves.values()]
-        numbers |= zip(leaves, back)
-    changed = [name for name, x in inputs.items() if isinstance(x, (np.ndarray, Tensor))
-               and not np.array_equal(array_of(x), given[name])]
-    return Outcome(given, returned, numbers, changed)
+    written = []
+    if back and isinstance(value, list) and value:
+        g = gradient_of(value[0])
+        numbers |= gradients(exercise, returned, leaves, g)
+        if not np.array_equal(g, gradient_of(value[0])):
+            written.append("g")
+    changed = [name for name, x in inputs.items() if not np.array_equal(array_of(x), given[name])]
+    return Outcome(given, returned, numbers, changed + written)
+
+
+def gradients(exercise: Exercise, returned: object, leaves: dict, g: np.ndarray) -> dict:
+    """Return the gradient by each leaf, by its name: a list of an array, or an exception."""
+    if exercise.is_op:
+        return {name: attempt(pull, returned[1], i, g, x)
+                for i, (name, x) in enumerate(leaves.items())}
+    if isinstance(returned, Tensor) and returned.requires_grad:
+        error = attempt(returned.backward, g)
+        if error is not None:
+            return dict.fromkeys(leaves, error)
+    return {name: [np.zeros(x.shape) if x.grad is None else x.grad] for name, x in leaves.items()}
 
 
 def attempt(f: Callable, *args: object) -> object:
@@ -138,16 +147,27 @@ def find_mistakes(exercise: Exercise, answers: list[Outcome], names: Sequence[st
     """Return the known mistake, or the two at once, that make these values, and gradients of these
     names; () if none do."""
     names = ["value", *(name for name in names if name != "value")]
-    values = [answer.numbers["value"] for answer in answers]
-    finite = all(np.isfinite(x).any() for value in values if isinstance(value, list)
-                 for x in value)
-    only_errors = all(isinstance(answer.numbers[name], BaseException) or agree(
-        answer, outcome_of_ours(exercise, (), i), name)
-        for i, answer in enumerate(answers) for name in names)      # these may have any cause
-    pairs = itertools.combinations(exercise.mistakes, 2) if finite and not only_errors else []
-    for mistakes in [*zip(exercise.mistakes), *pairs]:
-        with contextlib.suppress(LookupError, SyntaxError):      # not to be made together
-            if all(agree(answer, outcome_of_ours(exercise, mistakes, i, len(names) > 1), name,
-                         only_errors) for i, answer in enumerate(answers) for name in names):
+    cases = range(len(answers))
+
+    def is_error_or_right(i, name):
+        return (isinstance(answers[i].numbers[name], BaseException)
+                or agree(answers[i], outcome_of_ours(exercise, (), i), name))
+    only_errors = all(is_error_or_right(i, name) for i in cases for name in names)
+
+    def made_by(mistakes, i, name):
+        wrong = outcome_of_ours(exercise, mistakes, i, back=len(names) > 1)
+        return agree(answers[i], wrong, name, by_text=only_errors)
+    candidates = [(mistake,) for mistake in exercise.mistakes]
+    if not only_errors and all_have_numbers(answers):       # an error may have any cause
+        candidates += itertools.combinations(exercise.mistakes, 2)
+    for mistakes in candidates:
+        with contextlib.suppress(LookupError, SyntaxError):     # not to be made together
+            if all(made_by(mistakes, i, name) for i in cases for name in names):
                 return mistakes
     return ()
+
+
+def all_have_numbers(answers: list[Outcome]) -> bool:
+    """Whether each array of the values has a finite number; arrays that are all nan look alike."""
+    values = [answer.numbers["value"] for answer in answers]
+    return all(np.isfinite(x).any() for value in values if isinstance(value, list) for x in value)
