@@ -75,11 +75,13 @@ def write_page(path: str) -> None:
 
 def write_exercises(folder: str) -> None:
     """Write the files of the exercises, and say what to do with them."""
-    new, (first, *_) = practice.write(folder), practice.exercises()
-    kept, first = len(practice.exercises()) - len(new), pathlib.Path(folder, f"{first.name}.py")
-    print(f"{folder}: {number_of(len(new), 'new file')}"
-          + (f"; {kept} already there, not changed" if kept else "")
-          + f".  Read the text in {first.name}, fill it in, then:\n"
+    new = practice.write(folder)
+    kept = len(practice.exercises()) - len(new)
+    first = pathlib.Path(folder, f"{practice.exercises()[0].name}.py")
+    said = f"{folder}: {number_of(len(new), 'new file')}"
+    if kept:
+        said += f"; {kept} already there, not changed"
+    print(f"{said}.  Read the text in {first.name}, fill it in, then:\n"
           f"    {command_line('model.walk', '--check', first)}")
 
 

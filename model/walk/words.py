@@ -32,13 +32,16 @@ def first_difference(answers: list[Outcome], ours: list[Outcome], name: str,
     wrong = [(a, b) for a, b in zip(answers, ours) if not agree(a, b, name)]
     a, b = wrong[0]
     case = ", ".join(f"{key} {describe(x)}" for key, x in a.given.items())
-    numbers, what = a.numbers[name], "The value" if name == "value" else f"The gradient by {name}"
+    numbers = a.numbers[name]
+    what = "The value" if name == "value" else f"The gradient by {name}"
     if isinstance(numbers, BaseException):
-        what = what if name == "value" else "A gradient"        # one error is that of all
+        if name != "value":
+            what = "A gradient"             # one error is that of all
         return f"{what} cannot be made for {case}: {describe_error(numbers, path)}"
     i, x, y = next((i, x, y) for i, (x, y) in enumerate(zip(numbers, b.numbers[name]), 1)
                    if not same(x, y))
-    what += f" of returned array {i}" * (len(numbers) > 1)
+    if len(numbers) > 1:
+        what += f" of returned array {i}"
     if x.shape != y.shape:
         return f"{what} has shape {list(x.shape)} for {case}; it should be {list(y.shape)}."
     at = tuple(np.argwhere(~close(x, y))[0].tolist())
@@ -46,8 +49,8 @@ def first_difference(answers: list[Outcome], ours: list[Outcome], name: str,
         shown = [f"{number:.{digits}g}" for number in (x[at], y[at])]
         if shown[0] != shown[1]:
             break
-    said = (f"{what} is wrong for {case}: {f'at index {at} ' if at else ''}it is {shown[0]}, and "
-            f"should be {shown[1]}.")
+    place = f"at index {at} " if at else ""
+    said = f"{what} is wrong for {case}: {place}it is {shown[0]}, and should be {shown[1]}."
     factor = float(x[at] / y[at])
     pairs = [(c.numbers[name], d.numbers[name]) for c, d in zip(answers, ours)]
     if factor and all(isinstance(x, list) and len(x) == len(y)
@@ -70,24 +73,30 @@ def describe(x: object) -> str:
     if isinstance(x, tuple):
         return shorten(f"({', '.join(map(describe, x))})")
     if isinstance(x, (np.ndarray, Tensor)):
-        return "Tensor of " * isinstance(x, Tensor) + f"{x.dtype}{list(x.shape)}"
-    return shorten(repr(x) if isinstance(x, (int, float, str, type(None))) else type(x).__name__)
+        kind = "Tensor of " if isinstance(x, Tensor) else ""
+        return f"{kind}{x.dtype}{list(x.shape)}"
+    if isinstance(x, (int, float, str, type(None))):
+        return shorten(repr(x))
+    return shorten(type(x).__name__)
 
 
 def describe_error(error: BaseException, path: pathlib.Path) -> str:
     """Return an error in one line: its place in the student's file, its type and its text."""
-    at, line = [""], ""
+    place = ""
+    line = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if (file := pathlib.Path(frame.filename)).parent == path.parent:
-            of, line = "" if file == path else f" of {file.name}", frame.line
-            at.append(f"line {frame.lineno}{of}: {shorten(line)}  ->  ")
+        file = pathlib.Path(frame.filename)
+        if file.parent == path.parent:
+            line = frame.line
+            of = "" if file == path else f" of {file.name}"
+            place = f"line {frame.lineno}{of}: {shorten(line)}  ->  "
     try:
         said = str(error) or "it says no more"
     except BaseException:
         said = "its text cannot be made"
     advice = next((f".  {advice}" for habit, advice in ADVICE.items()
                    if re.search(habit, f"{said} {line}", re.DOTALL)), "")
-    return f"{at[-1]}{shorten(type(error).__name__)}: {' '.join(shorten(said).split())}{advice}"
+    return f"{place}{shorten(type(error).__name__)}: {' '.join(shorten(said).split())}{advice}"
 
 
 def shorten(text: str, most: int = 300) -> str:
