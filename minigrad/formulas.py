@@ -7,6 +7,7 @@ heads of queries, G of keys and values, D channels of a query or key, E of a val
 classes, R rows; `...` any leading axes.
 """
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -139,17 +140,30 @@ def norm_heads_vjp(g, y, rstd, cos, sin, D):
     return rotate(dx, cos, -sin)
 
 
+class Drop(NamedTuple):
+    """Which elements `dropout` zeroes, and which rows `sum_rows`."""
+    p: float = 0.0      # the probability
+    seed: int = 0       # of 64 bits
+    first: int = 0      # the number of the first element, if these are a part of a whole
+
+
+class How(NamedTuple):
+    """How attention makes scores and weights."""
+    mask: np.ndarray | None = None      # (B, H, T, S), added to the scores
+    causal: bool = False                # hide the keys after t from query t
+    scale: float = 1.0                  # 1 / sqrt(D), as a rule
+    drop: Drop = Drop()                 # of weights
+
+
 @formula
-def attention(q, k, v, mask, slopes, causal, scale, drop):
-    """dropout(softmax(q k^T scale - slopes |t - s| + mask)) v:  (B, H, T, D), (B, G, S, D),
-    (B, G, S, E), mask (B, H, T, S) or None, slopes (H,) or None -> (B, H, T, E); and what a softmax
-    is made of, (B, H, T, 2): the maximum of a query's scores, and 1 / sum(e^(score - maximum)).
-    The causal mask hides keys after t.  A query without keys gets 0, and has 0 for 1 / sum.  `drop`
-    is p and seed of `dropout`, and perhaps first  (Vaswani et al. 2017, section 3.2.1; slopes:
-    Press et al. 2022, "ALiBi", section 3; fewer heads of keys and values: Ainslie et al. 2023,
-    "GQA", section 2.2)."""
-    P, moments = attention_weights(q, k, mask, slopes, causal, scale)
-    return dropout(P, *drop) @ for_each_head(v, q), moments
+def attention(q, k, v, how):
+    """dropout(softmax(q k^T scale + mask)) v, (B, H, T, D), (B, G, S, D), (B, G, S, E) -> (B, H, T,
+    E); and what a softmax is made of, (B, H, T, 2): the maximum of a query's scores, and
+    1 / sum(e^(score - maximum)).  A query without keys gets 0, and has 0 for 1 / sum  (Vaswani et
+    al. 2017, section 3.2.1; fewer heads of keys and values: Ainslie et al. 2023, "GQA", section
+    2.2)."""
+    P, moments = attention_weights(q, k, how)
+    return dropout(P, *how.drop) @ for_each_head(v, q), moments
 
 
 def for_each_head(x, q):
@@ -157,17 +171,17 @@ def for_each_head(x, q):
     return np.repeat(x, q.shape[1] // x.shape[1], axis=1)
 
 
-def attention_weights(q, k, mask, slopes, causal, scale):
+def attention_weights(q, k, how):
     """Return the softmax, (B, H, T, S), and what it is made of, (B, H, T, 2)."""
-    scores = q @ for_each_head(k, q).swapaxes(-1, -2) * q.dtype.type(scale)
-    T, S = scores.shape[-2:]
-    if slopes is not None:
-        scores -= slopes[:, None, None] * abs(np.arange(T)[:, None] - np.arange(S)).astype(q.dtype)
-    if mask is not None:
-        scores += mask
-    if causal:
-        scores[..., ~np.tri(T, S, dtype=bool)] = -np.inf
-    top = scores.max(axis=-1, keepdims=True, initial=np.finfo(q.dtype).min)     # never -inf
+    products = q @ for_each_head(k, q).swapaxes(-1, -2)
+    scores = products * q.dtype.type(how.scale)         # (B, H, T, S)
+    if how.mask is not None:
+        scores += how.mask
+    if how.causal:
+        seen = np.tri(*scores.shape[-2:], dtype=bool)   # (T, S)
+        scores[..., ~seen] = -np.inf
+    lowest = np.finfo(q.dtype).min      # in place of -inf
+    top = scores.max(axis=-1, keepdims=True, initial=lowest)
     e = np.exp(scores - top)
     total = e.sum(axis=-1, keepdims=True)
     inverse = 1 / np.where(total > 0, total, np.inf)
@@ -175,18 +189,26 @@ def attention_weights(q, k, mask, slopes, causal, scale):
 
 
 @formula
-def attention_vjp(g, q, k, v, mask, slopes, out, moments, causal, scale, drop, into=None):
+def attention_vjp(g, q, k, v, out, moments, how, into=None):
     """Return the gradients of q, k and v, in the arrays `into` if they are given."""
-    P, _ = attention_weights(q, k, mask, slopes, causal, scale)
-    dP = dropout(g @ for_each_head(v, q).swapaxes(-1, -2), *drop)
-    dS = P * (dP - (g * out).sum(axis=-1, keepdims=True)) * q.dtype.type(scale)     # <dP, P>
-    dropped = dropout(P, *drop)
-    B, G = k.shape[:2]
-    into = into or [np.empty_like(x) for x in (q, k, v)]
-    into[0][...] = dS @ for_each_head(k, q)
-    for dx, of_heads in zip(into[1:], (dS.swapaxes(-1, -2) @ q, dropped.swapaxes(-1, -2) @ g)):
-        dx[...] = of_heads.reshape(B, G, q.shape[1] // G, *dx.shape[2:]).sum(axis=2)
-    return into
+    if into is None:
+        into = [np.empty_like(x) for x in (q, k, v)]
+    dq, dk, dv = into
+    P, _ = attention_weights(q, k, how)
+    dP = dropout(g @ for_each_head(v, q).swapaxes(-1, -2), *how.drop)
+    along = (g * out).sum(axis=-1, keepdims=True)       # <dP, P>
+    dS = P * (dP - along) * q.dtype.type(how.scale)     # of q k^T, (B, H, T, S)
+    dq[...] = dS @ for_each_head(k, q)
+    dk[...] = sum_of_heads(dS.swapaxes(-1, -2) @ q, k)
+    dv[...] = sum_of_heads(dropout(P, *how.drop).swapaxes(-1, -2) @ g, v)
+    return dq, dk, dv
+
+
+def sum_of_heads(dx, x):
+    """Back from `for_each_head`, (B, H, S, D) -> (B, G, S, D)."""
+    B, G, S, D = x.shape
+    H = dx.shape[1]
+    return dx.reshape(B, G, H // G, S, D).sum(axis=2)
 
 
 def sigmoid(x):

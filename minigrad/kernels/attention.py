@@ -1,9 +1,7 @@
 """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1), a head at a time.
 
-A mask of 0 and -inf is added to the scores, and a linear bias for each head, of which a slope of 0
-leaves nothing (Press et al. 2022, "Train Short, Test Long", section 3).  There may be more heads of
-queries than of keys and values, G = H / groups to each (Ainslie et al. 2023, "GQA", section 2.2);
-their gradients to k and v add up.
+A mask is added to the scores.  There may be more heads of queries than of keys and values, G =
+H / groups to each (Ainslie et al. 2023, "GQA", section 2.2); their gradients to k and v add up.
 
 How it runs: threads share the groups, which are single heads if G is 1.  A head is processed in
 blocks of QUERIES queries.  A block's scores are (S, QUERIES), a column for each query, and stay in
@@ -19,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import formulas
-from minigrad.kernels.compiler.compiling import (A4, C1, C4, R4, dense, kernel, stands_in_for,
+from minigrad.formulas import How
+from minigrad.kernels.compiler.compiling import (A4, C4, R4, dense, kernel, stands_in_for,
                                                  threads_for, writable)
 from minigrad.kernels.compiler.lanes import LANES, dot, larger, load, part, spread, store
 from minigrad.kernels.compiler.linking import allocating, serial
@@ -43,15 +42,13 @@ class Heads(NamedTuple):
 class Rules(NamedTuple):
     """How scores are made of products, and which are hidden."""
     mask: R4
-    slopes: C1
     has_mask: bool
     causal: bool
     scale: float
 
 
 @stands_in_for(formulas.attention)
-def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None,
-              slopes: np.ndarray | None, causal: bool, scale: float, drop: tuple[float | int, ...]
+def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, how: How
               ) -> tuple[np.ndarray, np.ndarray]:
     B, H, T, D = q.shape
     out = _like(q, v.shape[3])
@@ -60,19 +57,18 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
         out[...] = 0
         return out, moments
     attention_kernel(writable(q), _dense_rows(k), writable(v), out, moments,
-                     *_rules(q, mask, slopes, causal, scale), *mask_of(*drop), _threads(q, k))
+                     *_rules(q, how), *mask_of(*how.drop), _threads(q, k))
     return out, moments
 
 
 @stands_in_for(formulas.attention_vjp)
-def attention_vjp(g, q, k, v, mask, slopes, out, moments, causal, scale, drop, into=None):
+def attention_vjp(g, q, k, v, out, moments, how, into=None):
     dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
     if k.shape[2] == 0:
         dq[...] = 0
         return dq, dk, dv
     attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out, moments,
-                         dq, dk, dv, *_rules(q, mask, slopes, causal, scale), *mask_of(*drop),
-                         _threads(q, k))
+                         dq, dk, dv, *_rules(q, how), *mask_of(*how.drop), _threads(q, k))
     return dq, dk, dv
 
 
@@ -81,11 +77,11 @@ def _dense_rows(x):
     return writable(x) if x.strides[3] == x.itemsize else dense(x)
 
 
-def _rules(q, mask, slopes, causal, scale):
+def _rules(q, how):
     """Return the fields of `Rules`."""
-    return (np.zeros((1, 1, 1, 1), q.dtype) if mask is None else mask,
-            np.zeros(q.shape[1], q.dtype) if slopes is None else slopes,
-            mask is not None, causal, scale)
+    has_mask = how.mask is not None
+    mask = how.mask if has_mask else np.zeros((1, 1, 1, 1), q.dtype)
+    return mask, has_mask, how.causal, how.scale
 
 
 def _like(x, width):
@@ -232,19 +228,17 @@ def columns(threads, S, like):
 
 @serial
 def score_block(q, k, q_columns, scores, seen, rules, b, h, top):
-    """Write the products k . q of `seen` keys to scores, add the linear bias and the mask, and set
-    those of keys after the query to -inf; return the scale by which to multiply them still."""
+    """Write the products k . q of `seen` keys to scores, add the mask, and set those of keys after
+    the query to -inf; return the scale by which to multiply them still."""
     real, has_mask = scores.dtype.type, rules.has_mask
-    scale, slope = real(rules.scale), rules.slopes[h]
+    scale = real(rules.scale)
     mask = rules.mask[b, h] if has_mask else rules.mask[0, 0]
     pack_columns(q.T, q_columns)
     multiply(k[:seen], q_columns, scores, SET)
-    if slope != 0 or has_mask or not scale > 0:
+    if has_mask or not scale > 0:
         for s in range(seen):
             for j in range(len(q)):
                 score = scores[s, j] * scale
-                if slope != 0:
-                    score -= slope * abs(real(top + j - s))
                 scores[s, j] = score + mask[top + j, s] if has_mask else score
         scale = real(1)
     for s in range(top if rules.causal else seen, seen):

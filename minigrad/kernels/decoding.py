@@ -20,8 +20,8 @@ import numpy as np
 
 from minigrad import random
 from minigrad.formulas import SWIGLU
-from minigrad.kernels.compiler.compiling import (C1, C2, C3, C4, C6, D1, D2, FEW, I1, I2, dense,
-                                                 kernel, stands_in_for, threads_for)
+from minigrad.kernels.compiler.compiling import (C2, C3, C4, C6, D1, D2, FEW, I1, I2, dense, kernel,
+                                                 stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import LANES, largest, part
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
@@ -37,7 +37,6 @@ STAGES = HEAD                                   # and before them the embedding
 
 class Weights(NamedTuple):
     """Of L layers; matrices (inputs, outputs) in panels, with F channels inside an MLP."""
-    slopes: C1      # of each head's linear bias, (H,); 0 where there is none
     gains: C2       # of the norms, (2 L + 1, C): two for each layer, and the last
     shifts: C2      # of the norms
     biases: C2      # of qkv, out, up (F, or 2 F for SWIGLU) and down, one after the other, (L, ...)
@@ -256,10 +255,11 @@ def product(a, packed, depth, c, c_at, thread, threads):
 def attend(b, group, layer, T, t, scale, weights, cache, options, scratch, part):
     """Store a group's keys and values from position t on, and write its queries' output to
     `mixed`."""
-    qkv, mixed, slopes = scratch.wide, scratch.mixed, weights.slopes
+    qkv, mixed = scratch.wide, scratch.mixed
     keys, values = cache.keys[layer, b, group], cache.values[layer, b, group]
     scores, mix = scratch.scores[part, :T], scratch.mix[part, :T]
-    (_, D, NR), groups, H = keys.shape, cache.keys.shape[2], slopes.size
+    (_, D, NR), groups = keys.shape, cache.keys.shape[2]
+    H = weights.out.shape[2] // D
     key, value = (H + group) * D, (H + groups + group) * D      # where they begin
     for i in range(T):
         row, s = qkv[b * T + i], t + i
@@ -274,7 +274,7 @@ def attend(b, group, layer, T, t, scale, weights, cache, options, scratch, part)
         product(queries, keys[:(t + T - 1) // NR + 1], D, scores, 0, 0, 1)
         for i in range(T):
             row = scores[i, :whole_lanes(t + i + 1)]
-            weights_of(row, row.dtype.type(scale), slopes[h], t + i + 1)
+            weights_of(row, row.dtype.type(scale), t + i + 1)
             scores[i, row.size:t + T] = 0
         product(scores, values, t + T, mix, 0, 0, 1)
         for i in range(T):
@@ -296,13 +296,11 @@ def whole_lanes(n):
 
 
 @serial
-def weights_of(row, scale, slope, visible):
+def weights_of(row, scale, visible):
     """Make weights of the products q . k of a query, of which the last visible one is with its own
-    key: scaled, with the linear bias, then their softmax; all 0 where every score is -inf."""
+    key: scaled, then their softmax; all 0 where every score is -inf."""
     for s in range(row.size):
         row[s] *= scale
-    for s in range(visible if slope != 0 else 0):
-        row[s] -= slope * row.dtype.type(visible - 1 - s)
     for s in range(visible, row.size):
         row[s] = -np.inf
     top = largest(row)

@@ -11,6 +11,7 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.core import Array, Rule, one_type, op
+from minigrad.formulas import How
 from minigrad.ops.network import NORM_EPS, check_axes, dropout_settings
 
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
@@ -48,13 +49,13 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
         mask = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask
         mask = _four_axes(np.broadcast_to(mask.astype(q.dtype), (*lead, T, S)))
     scale = max(D, 1) ** -0.5 if scale is None else scale
-    settings = is_causal, scale, dropout_settings(dropout_p, rng, (*lead, T, S), below_1=True)
+    drop = dropout_settings(dropout_p, rng, (*lead, T, S), below_1=True)
+    how = How(mask, is_causal, scale, drop)
     heads = [_four_axes(x) for x in (q, k, v)]
-    out, moments = formulas.attention(*heads, mask, None, *settings)
+    out, moments = formulas.attention(*heads, how)
 
     def vjp(g):
-        gradients = formulas.attention_vjp(_four_axes(g), *heads, mask, None, out, moments,
-                                           *settings)
+        gradients = formulas.attention_vjp(_four_axes(g), *heads, out, moments, how)
         return [dx.reshape(x.shape) for dx, x in zip(gradients, (q, k, v))]
     return out.reshape(*lead, T, v.shape[-1]), vjp
 
@@ -81,8 +82,8 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
         raise ValueError(f"{width} channels do not split evenly into the queries of {H} heads and "
                          f"the keys and values of {G}")
     qkv, = one_type(qkv)
-    settings = (is_causal, D ** -0.5,
-                dropout_settings(dropout_p, rng, (*lead, H, T, T), below_1=True))
+    drop = dropout_settings(dropout_p, rng, (*lead, H, T, T), below_1=True)
+    how = How(None, is_causal, D ** -0.5, drop)
 
     def heads(x):               # (..., T, n D) -> (B, n, T, D), a view
         return x.reshape(math.prod(lead), T, x.shape[-1] // D, D).swapaxes(1, 2)
@@ -90,12 +91,11 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     def parts(x):
         return np.split(heads(x), [H, H + G], axis=1)       # queries, keys, values
     packed = parts(qkv)
-    out, moments = formulas.attention(*packed, None, None, *settings)
+    out, moments = formulas.attention(*packed, how)
 
     def vjp(g):
         dqkv = np.empty(qkv.shape, qkv.dtype)
-        formulas.attention_vjp(heads(g), *packed, None, None, out, moments, *settings,
-                               into=parts(dqkv))
+        formulas.attention_vjp(heads(g), *packed, out, moments, how, into=parts(dqkv))
         return dqkv,
     return out.swapaxes(1, 2).reshape(*lead, T, H * D), vjp
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.core import Array, Rule, one_type, op
-from minigrad.formulas import ACTIVATIONS, RELU2
+from minigrad.formulas import ACTIVATIONS, RELU2, Drop
 from minigrad.rows import Added
 
 NORM_EPS = 1e-5     # added to a variance
@@ -291,7 +291,7 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None) ->
 
 
 def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int, ...],
-                     below_1: bool = False) -> tuple[float, int, int]:
+                     below_1: bool = False) -> Drop:
     """Return the probability to drop, 0 without an rng; the 64-bit seed of a mask of this shape,
     drawn from the rng if there is a mask; and the number of the mask's first element, which is not
     0 where the rng has a `first_row`, as that of a rank has."""
@@ -299,13 +299,14 @@ def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int
         raise ValueError("the probability to drop is at least 0 and "
                          f"{'below' if below_1 else 'at most'} 1; this is {p}")
     if rng is None:
-        return 0.0, 0, 0
+        return Drop()
     if p in (0, 1):
-        return p, 0, 0
+        return Drop(p)
     if not isinstance(rng, np.random.Generator):
         raise TypeError("rng is a generator such as np.random.default_rng(0), "
                         f"not {type(rng).__name__}")
-    return p, int(rng.integers(2**63)), getattr(rng, "first_row", 0) * math.prod(shape[1:])
+    seed = int(rng.integers(2**63))
+    return Drop(p, seed, getattr(rng, "first_row", 0) * math.prod(shape[1:]))
 
 
 def _rows(x):

@@ -135,7 +135,6 @@ class Decoder:
 def _weights(model):
     """Return the model's weights in the order of `Weights`."""
     config, dtype = model.config, model.token_embedding.weight.dtype
-    slopes = np.zeros(config.n_head, dtype)
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
     of_blocks = [[[b.attention.qkv], [b.attention.out],
                   [b.mlp.up] if b.mlp.gate is None else [b.mlp.gate, b.mlp.up], [b.mlp.down]]
@@ -145,8 +144,7 @@ def _weights(model):
         return np.full(size, otherwise, dtype) if parameter is None else parameter.data
 
     head = pack(model.output_weight.data.T)
-    return (slopes,
-            np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
+    return (np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
             np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
             np.stack([np.concatenate([given(linear.bias, len(linear.weight.data), 0)
                                       for linears in block for linear in linears])

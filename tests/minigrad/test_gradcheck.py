@@ -8,12 +8,13 @@ import pytest
 import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Tensor
+from minigrad.formulas import Drop, How
 
 r = np.random.default_rng(0).standard_normal
 SQUARES = r((3, 4, 4))                  # of queries, keys and values, too
 ROWS, OTHER_ROWS = r((2, 4, 6))
 GAIN, SHIFT = np.ones(6), np.zeros(6)
-CAUSAL = None, None, True, 0.5, (0.0, 0)     # mask, slopes, is_causal, scale, drop of attention
+CAUSAL = How(causal=True, scale=0.5)
 
 
 def of_one_head(vjp):
@@ -29,8 +30,8 @@ def of_one_head(vjp):
 def attended(on, back):
     """Attention that takes other settings going back."""
     def f(q, k, v):
-        out, moments = formulas.attention(q, k, v, *on)
-        return out, lambda g: formulas.attention_vjp(g, q, k, v, *back[:2], out, moments, *back[2:])
+        out, moments = formulas.attention(q, k, v, on)
+        return out, lambda g: formulas.attention_vjp(g, q, k, v, out, moments, back)
     return f
 
 
@@ -122,11 +123,11 @@ WRONG = {
     "shared keys with the gradient of one head alone": (
         (r((1, 2, 5, 4)), *r((2, 1, 1, 5, 4))), with_keys_of_the_first_head_alone),
     "causal mask lost going back": (r((3, 1, 1, 5, 4)), attended(
-        CAUSAL, (None, None, False, 0.5, (0.0, 0)))),
+        CAUSAL, CAUSAL._replace(causal=False))),
     "attention's dropout drawn anew going back": (r((3, 1, 1, 9, 4)), attended(
-        (None, None, True, 0.5, (0.3, 1)), (None, None, True, 0.5, (0.3, 2)))),
-    "linear bias lost going back": (r((3, 1, 2, 5, 4)), attended(
-        (None, np.array([0.5, 0.25]), True, 0.5, (0.0, 0)), CAUSAL)),
+        CAUSAL._replace(drop=Drop(0.3, 1)), CAUSAL._replace(drop=Drop(0.3, 2)))),
+    "attention's mask lost going back": (r((3, 1, 2, 5, 4)), attended(
+        CAUSAL._replace(mask=r((1, 2, 5, 5))), CAUSAL)),
     "positions not turned back": ([r((5, 4))], lambda x: (
         formulas.rotate(x, *TURNS), lambda g: [formulas.rotate(g, *TURNS)])),
     # Few numbers, or all of them

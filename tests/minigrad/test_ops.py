@@ -140,7 +140,7 @@ EXAMPLES = [
     call("qk_norm", r((70, 2)), 1, base=10.0, eps=0.1), call("qk_norm", r((2, 0, 4)), 2),
     call("qk_norm", r((3, 5)), 5),
 ]
-# A mask and slopes are added, not learnt through.
+# A mask is added, not learnt through.
 NO_GRADIENT = {("scaled_dot_product_attention", 3), ("self_attention", 1)}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minigrad import compiled, formulas, random
-from minigrad.formulas import RELU2
+from minigrad.formulas import RELU2, Drop, How
 from minigrad.kernels import matmul
 from minigrad.kernels.compiler.tiles import SIZES
 from minigrad.kernels.embedding import rows_at
@@ -82,13 +82,13 @@ def test_nan_in_a_query_reaches_no_other_query(dtype):
     """Also where the last block has fewer queries, and vectors hold what others left there."""
     rng = np.random.default_rng(0)
     q, k, v, g = normal(4, 1, 2, 69, 24, seed=rng, dtype=dtype)
-    settings = True, 0.2, (0.0, 0)
+    how = How(causal=True, scale=0.2)
     broken = q.copy()
     broken[0, 0, 10:50] = np.nan
-    (out, moments), (found, of_found) = (formulas.attention(x, k, v, None, None, *settings)
+    (out, moments), (found, of_found) = (formulas.attention(x, k, v, how)
                                          for x in (q, broken))
-    dq, dk, dv = formulas.attention_vjp(g, q, k, v, None, None, out, moments, *settings)
-    dq_, dk_, dv_ = formulas.attention_vjp(g, broken, k, v, None, None, found, of_found, *settings)
+    dq, dk, dv = formulas.attention_vjp(g, q, k, v, out, moments, how)
+    dq_, dk_, dv_ = formulas.attention_vjp(g, broken, k, v, found, of_found, how)
     for whole, with_nan in ((out, found), (dq, dq_)):
         assert np.isnan(with_nan[0, 0, 10:50]).all()
         with_nan[0, 0, 10:50] = whole[0, 0, 10:50]
@@ -101,7 +101,7 @@ def test_attention_also_returns_the_maximum_and_1_by_the_sum_of_each_softmax(on)
     q, k, v = normal(3, 1, 2, 5, 4)
     mask = np.zeros((1, 2, 5, 5))
     mask[:, :, 2] = -np.inf             # which may attend to no key
-    _, moments = on.attention(q, k, v, mask, None, False, 0.5, (0.0, 0))
+    _, moments = on.attention(q, k, v, How(mask, scale=0.5))
     scores = 0.5 * q @ k.swapaxes(-1, -2)
     top = scores.max(axis=-1)
     inverse = 1 / np.exp(scores - top[..., None]).sum(axis=-1)
@@ -165,9 +165,9 @@ def test_a_part_of_a_batch_drops_what_the_whole_drops_there(on):
     def computed(from_row):
         rows = slice(from_row, None)
         heads = [x[rows] for x in (q, k, v)]
-        settings = None, None, True, 0.5, (p, seed, from_row * H * T * T)
-        out, moments = on.attention(*heads, *settings)
-        gradients = on.attention_vjp(g[rows], *heads, *settings[:2], out, moments, *settings[2:])
+        how = How(None, True, 0.5, Drop(p, seed, from_row * H * T * T))
+        out, moments = on.attention(*heads, how)
+        gradients = on.attention_vjp(g[rows], *heads, out, moments, how)
         totals = [np.zeros((20, D)) for _ in ids[rows]]
         for r, total in enumerate(totals, start=from_row):
             on.add_rows(total, ids[r:r + 1], g[r:r + 1, 0, 0], p, seed, r * n)
@@ -217,11 +217,11 @@ def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
     rng = np.random.default_rng(7)
     q, g = normal(2, 3, 70, 8, seed=rng, dtype=dtype), normal(2, 3, 70, 8, seed=rng, dtype=dtype)
     k, v = normal(2, 1, 40, 8, seed=rng, dtype=dtype), normal(2, 1, 40, 8, seed=rng, dtype=dtype)
-    settings = False, 0.3, (0, 0)
+    how = How(scale=0.3)
 
     def gradients(q, g):
-        out = formulas.attention(q, k, v, None, None, *settings)
-        return formulas.attention_vjp(g, q, k, v, None, None, *out, *settings)[1:]
+        out, moments = formulas.attention(q, k, v, how)
+        return formulas.attention_vjp(g, q, k, v, out, moments, how)[1:]
     one_head = [x.reshape(2, 1, 210, 8) for x in (q, g)]
     for dx, expected in zip(gradients(q, g), gradients(*one_head)):
         assert np.array_equal(dx, expected)
