@@ -15,7 +15,7 @@ from minigrad.plug import formula
 from minigrad.random import dropout_mask
 
 ACTIVATIONS = "gelu", "relu2", "gelu_tanh", "swiglu"
-GELU, RELU2, GELU_TANH, SWIGLU = range(len(ACTIVATIONS))        # as `matmul` takes them
+GELU, RELU2, GELU_TANH, SWIGLU = range(len(ACTIVATIONS))        # as `mlp` takes them
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)                          # of the normal distribution, at 0
 SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715                 # of the GELU by tanh
 FLAT = 100.0        # beyond it, the GELU and its derivative are those of the ReLU
@@ -90,24 +90,85 @@ def norm_vjp(g, x, weight, moments, centred):
 
 
 @formula
-def matmul(a, b, out=None, bias=None, slope_at=None, activated=None, activation=GELU):
-    """a @ b, (M, K), (K, P) -> (M, P) or stacks of them, added to `out`; plus a bias (P,).  Its
-    VJPs are products as well:  da = g b^T, db = a^T g.  Forward, an MLP applies the squared ReLU
-    (So et al. 2021, section 3.2), or writes the GELU to `activated`.  Back, it multiplies by the
-    slope, at the squared ReLU's value or the GELU's argument."""
-    c = a @ b
-    if out is not None:
-        c = np.add(out, c, out=out)
+def matmul(a, b):
+    """a b, (M, K), (K, P) -> (M, P), or of stacks, (N, M, K), (N, K, P) -> (N, M, P)."""
+    return a @ b
+
+
+@formula
+def linear(x, weight, bias):
+    """x weight^T + bias, (R, C), (P, C), (P,) or None -> (R, P)."""
+    y = matmul(x, weight.T)
     if bias is not None:
-        c += bias
-    if activated is not None:
-        activated[...] = gelu(c if slope_at is None else slope_at, activation == GELU_TANH)
-    if slope_at is not None:
-        c[...] = (c * 2 * np.sqrt(slope_at) if activation == RELU2 else
-                  gelu_vjp(c, slope_at, activation == GELU_TANH))
-    elif activation == RELU2:
-        c[...] = np.square(np.maximum(c, 0))
-    return c
+        y += bias
+    return y
+
+
+def linear_vjp(g, x, weight, bias):
+    """Return the gradients of x, weight and bias."""
+    dx = matmul(g, weight)                                      # (R, C)
+    dweight = matmul(g.T, x)                                    # (P, C)
+    dbias = None if bias is None else g.sum(axis=0)             # (P,)
+    return dx, dweight, dbias
+
+
+@formula
+def mlp(x, up, up_bias, down, down_bias, activation):
+    """f(x up^T + up_bias) down^T + down_bias, (R, C), (F, C), (F,), (P, F), (P,) -> (R, P); and
+    what `mlp_vjp` keeps: f(h) of the squared ReLU, of the GELU its argument h, (R, F)  (Vaswani et
+    al. 2017, section 3.3)."""
+    h = linear(x, up, up_bias)                                  # (R, F)
+    hidden = activated(h, activation)                           # (R, F)
+    y = linear(hidden, down, down_bias)                         # (R, P)
+    kept = hidden if activation == RELU2 else h
+    return y, kept
+
+
+@formula
+def mlp_vjp(g, x, up, up_bias, down, down_bias, kept, activation):
+    """Return the gradients of x, up, up_bias, down and down_bias."""
+    hidden, slope = value_and_slope(kept, activation)           # f(h), f'(h)
+    dhidden, ddown, ddown_bias = linear_vjp(g, hidden, down, down_bias)
+    dh = dhidden * slope
+    dx, dup, dup_bias = linear_vjp(dh, x, up, up_bias)
+    return dx, dup, dup_bias, ddown, ddown_bias
+
+
+def activated(h, activation):
+    """f(h): the squared ReLU, max(h, 0)^2  (So et al. 2021, "Primer", section 3.2), or a GELU."""
+    if activation == RELU2:
+        return np.square(np.maximum(h, 0))
+    return gelu(h, activation == GELU_TANH)
+
+
+def value_and_slope(kept, activation):
+    """Return f(h) and f'(h) from what `mlp` keeps; of the squared ReLU, f'(h) = 2 sqrt(f(h))."""
+    if activation == RELU2:
+        return kept, 2 * np.sqrt(kept)
+    by_tanh = activation == GELU_TANH
+    return gelu(kept, by_tanh), gelu_slope(kept, by_tanh)
+
+
+def gated_mlp(x, gate, gate_bias, up, up_bias, down, down_bias):
+    """swiglu(a, h) down^T + down_bias, with a = x gate^T + gate_bias and h = x up^T + up_bias:
+    (R, C), (F, C), (F,), (F, C), (F,), (P, F), (P,) -> (R, P); and (a, h), which `gated_mlp_vjp`
+    keeps  (Shazeer 2020, section 2)."""
+    a = linear(x, gate, gate_bias)                              # (R, F)
+    h = linear(x, up, up_bias)                                  # (R, F)
+    y = linear(swiglu(a, h), down, down_bias)                   # (R, P)
+    return y, (a, h)
+
+
+def gated_mlp_vjp(g, x, gate, gate_bias, up, up_bias, down, down_bias, kept):
+    """Return the gradients of x and of each weight and bias, in their order."""
+    a, h = kept
+    hidden = swiglu(a, h)
+    dhidden, ddown, ddown_bias = linear_vjp(g, hidden, down, down_bias)
+    da, dh = swiglu_vjp(dhidden, a, h)
+    dx_of_gate, dgate, dgate_bias = linear_vjp(da, x, gate, gate_bias)
+    dx_of_up, dup, dup_bias = linear_vjp(dh, x, up, up_bias)
+    dx = dx_of_gate + dx_of_up
+    return dx, dgate, dgate_bias, dup, dup_bias, ddown, ddown_bias
 
 
 @formula
@@ -225,12 +286,19 @@ def gelu(x, by_tanh):
 
 @formula
 def gelu_vjp(g, x, by_tanh):
-    """Return g times the derivative of the GELU at x."""
+    """Return the gradient of x."""
+    return g * gelu_slope(x, by_tanh)
+
+
+def gelu_slope(x, by_tanh):
+    """The derivative of the GELU: Phi(x) + x Phi'(x)."""
     x = np.clip(x, -FLAT, FLAT)
     if by_tanh:
         s = tanh_cdf(x)
-        return g * (s + x * s * (1 - s) * 2 * SLOPE * (1 + 3 * CUBIC * x * x))
-    return g * (normal_cdf(x) + x * np.exp(-x * x / 2) * DENSITY_0)
+        steep = 2 * SLOPE * (1 + 3 * CUBIC * x * x)             # the derivative of 2 z
+        return s + x * s * (1 - s) * steep
+    density = np.exp(-x * x / 2) * DENSITY_0                    # Phi'(x)
+    return normal_cdf(x) + x * density
 
 
 def tanh_cdf(x):
@@ -252,9 +320,11 @@ def swiglu(gate, up):
 
 @formula
 def swiglu_vjp(g, gate, up):
-    """Return the gradients of gate and up, and the value of `swiglu`."""
+    """Return the gradients of gate and up."""
     s = sigmoid(gate)
-    return g * up * s * (1 + gate * (1 - s)), g * gate * s, gate * s * up
+    dgate = g * up * s * (1 + gate * (1 - s))
+    dup = g * gate * s
+    return dgate, dup
 
 
 @formula

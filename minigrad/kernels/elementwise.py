@@ -99,12 +99,11 @@ def swiglu(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
 
 
 @stands_in_for(formulas.swiglu_vjp)
-def swiglu_vjp(g: np.ndarray, gate: np.ndarray, up: np.ndarray
-               ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    dgate, dup, out = (np.empty(gate.shape, gate.dtype) for _ in range(3))
+def swiglu_vjp(g: np.ndarray, gate: np.ndarray, up: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    dgate, dup = np.empty(gate.shape, gate.dtype), np.empty(gate.shape, gate.dtype)
     swiglu_vjp_kernel(dense(g).reshape(-1), dense(gate).reshape(-1), dense(up).reshape(-1),
-                      dgate.reshape(-1), dup.reshape(-1), out.reshape(-1), threads_for(gate.size))
-    return dgate, dup, out
+                      dgate.reshape(-1), dup.reshape(-1), threads_for(gate.size))
+    return dgate, dup
 
 
 @kernel
@@ -121,18 +120,16 @@ def gate_row(gate, up, out):
 
 
 @kernel
-def swiglu_vjp_kernel(thread, threads, g: C1, gate: C1, up: C1, dgate: C1, dup: C1, out: C1):
+def swiglu_vjp_kernel(thread, threads, g: C1, gate: C1, up: C1, dgate: C1, dup: C1):
     g, gate, up = (portion(g, thread, threads), portion(gate, thread, threads),
                    portion(up, thread, threads))
-    dgate, dup, out = (portion(dgate, thread, threads), portion(dup, thread, threads),
-                       portion(out, thread, threads))
+    dgate, dup = portion(dgate, thread, threads), portion(dup, thread, threads)
     real = gate.dtype.type
     for i in range(gate.size):
         s = sigmoid(gate[i])
         silu = gate[i] * s
         dgate[i] = g[i] * up[i] * fma(silu, real(1) - s, s)
         dup[i] = g[i] * silu
-        out[i] = silu * up[i]
 
 
 @serial

@@ -29,36 +29,47 @@ SET, ADD = np.bool_(False), np.bool_(True)
 
 
 class Product(NamedTuple):
-    """N products c = a @ b, and what `formulas.matmul` does to them; absent arrays are empty."""
+    """N products c = a @ b, and the steps after them, as `product` takes them; absent arrays are
+    empty."""
     a: A3
     b: A3
     c: C3
     bias: C1
     slope_at: C3
     activated: C3
-    add: bool
     activation: int
 
 
 @stands_in_for(formulas.matmul)
-def matmul(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None,
-           bias: np.ndarray | None = None, slope_at: np.ndarray | None = None,
-           activated: np.ndarray | None = None, activation: int = GELU) -> np.ndarray:
-    add = out is not None
-    if not add:
-        out = np.empty(a.shape[:-1] + b.shape[-1:], a.dtype)
-    if a.shape[-1] == 0 and not add:
-        out[...] = 0
-    if out.size:
-        c, (no_rows, nothing) = out, absent(a.dtype)
-        if a.ndim == 2:
-            a, b, c = a[None], b[None], c[None]
-        after = [no_rows if x is None else dense(x).reshape(c.shape)
-                 for x in (slope_at, activated)]
-        a = writable(a) if a.itemsize in a.strides[1:] else dense(a)
-        matmul_kernel(a, writable(b), c, nothing if bias is None else dense(bias), *after,
-                      add, activation, threads_for(out.size * a.shape[-1] // 16, 1))
-    return out
+def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return product(a, b)
+
+
+@stands_in_for(formulas.linear)
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    return product(x, weight.T, bias)
+
+
+def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
+            slope_at: np.ndarray | None = None, activated: np.ndarray | None = None,
+            activation: int = GELU) -> np.ndarray:
+    """Return a @ b + bias after the steps of an MLP.  Forward, the squared ReLU is applied, or the
+    GELU is written to `activated`.  Back, with `slope_at`, which is what `formulas.mlp` keeps, the
+    product is multiplied by the activation's derivative there."""
+    c = np.empty(a.shape[:-1] + b.shape[-1:], a.dtype)
+    if a.shape[-1] == 0:
+        c[...] = 0
+    if c.size == 0:
+        return c
+    no_rows, nothing = absent(a.dtype)
+    stacks = [x[None] if x.ndim == 2 else x for x in (a, b, c)]
+    after = [no_rows if x is None else dense(x).reshape(stacks[2].shape)
+             for x in (slope_at, activated)]
+    stacks[0] = writable(stacks[0]) if a.itemsize in a.strides[-2:] else dense(stacks[0])
+    stacks[1] = writable(stacks[1])
+    matmul_kernel(*stacks, nothing if bias is None else dense(bias), *after, activation,
+                  threads_for(c.size * a.shape[-1] // 16, 1))
+    return c
 
 
 @functools.cache
@@ -103,7 +114,7 @@ def pack_and_multiply(block, blocks, stage, work):
         for start in range(begin, end, depth):
             multiply(product.a[n, top:bottom, start:start + depth],
                      packed[(start - begin) // depth], product.c[n, top:bottom],
-                     product.add or start > 0)
+                     start > 0)
         if end == K:
             finish_rows(product, n, top, bottom)
 

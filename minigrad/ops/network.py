@@ -8,7 +8,7 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.core import Array, Rule, one_type, op
-from minigrad.formulas import ACTIVATIONS, RELU2, Drop
+from minigrad.formulas import ACTIVATIONS, Drop
 from minigrad.rows import Added
 
 NORM_EPS = 1e-5     # added to a variance
@@ -65,11 +65,13 @@ def linear(x: Array, weight: Array, bias: Array = None) -> Rule:
                          f"{list(x.shape)}")
     x, weight, bias = one_type(x, weight, bias)
     check_row("bias", bias, len(weight), "outputs")
-    y = formulas.matmul(_rows(x), weight.T, bias=bias)
-    return y.reshape(*x.shape[:-1], len(weight)), (
-        lambda g: formulas.matmul(_rows(g), weight).reshape(x.shape),
-        lambda g: formulas.matmul(_rows(g).T, _rows(x)),
-        lambda g: _rows(g).sum(axis=0))
+    rows = _rows(x)
+    y = formulas.linear(rows, weight, bias)
+
+    def vjp(g):
+        dx, dweight, dbias = formulas.linear_vjp(_rows(g), rows, weight, bias)
+        return dx.reshape(x.shape), dweight, dbias
+    return y.reshape(*x.shape[:-1], len(weight)), vjp
 
 
 @op
@@ -85,71 +87,48 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     f(h) again with the derivative.  The squared ReLU keeps f(h), whose derivative is 2 sqrt(f(h)).
     SwiGLU keeps what it multiplies.
     """
+    _check_mlp(x, up, down, activation, gate, gate_bias)
+    x, up, down, up_bias, down_bias, gate, gate_bias = one_type(
+        x, up, down, up_bias, down_bias, gate, gate_bias)
+    check_row("bias", up_bias, len(up), "outputs")
+    check_row("bias", gate_bias, len(up), "outputs")
+    check_row("bias", down_bias, len(down), "outputs")
+    rows = _rows(x)
+    weights = up, up_bias, down, down_bias
+    kind = ACTIVATIONS.index(activation)
+    if gate is None:
+        y, kept = formulas.mlp(rows, *weights, kind)
+    else:
+        y, kept = formulas.gated_mlp(rows, gate, gate_bias, *weights)
+
+    def vjp(g):
+        dgate = dgate_bias = None
+        if gate is None:
+            dx, *dweights = formulas.mlp_vjp(_rows(g), rows, *weights, kept, kind)
+        else:
+            dx, dgate, dgate_bias, *dweights = formulas.gated_mlp_vjp(
+                _rows(g), rows, gate, gate_bias, *weights, kept)
+        dup, dup_bias, ddown, ddown_bias = dweights
+        return dx.reshape(x.shape), dup, ddown, dup_bias, ddown_bias, None, dgate, dgate_bias
+    return y.reshape(*x.shape[:-1], len(down)), vjp
+
+
+def _check_mlp(x, up, down, activation, gate, gate_bias):
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}")
-    if (gate is None) == (activation == "swiglu"):
-        raise ValueError(f"the activation {activation} takes "
-                         + ("a gate, and none is given" if gate is None else "no gate"))
+    if gate is None and activation == "swiglu":
+        raise ValueError("the activation swiglu takes a gate, and none is given")
+    if gate is not None and activation != "swiglu":
+        raise ValueError(f"the activation {activation} takes no gate")
     if gate is None and gate_bias is not None:
         raise ValueError("gate_bias is added to the gate, and none is given")
-    if (up.ndim, down.ndim) != (2, 2) or x.shape[-1:] != up.shape[1:] or len(up) != down.shape[1]:
+    matrices = up.ndim == 2 and down.ndim == 2
+    if not matrices or x.shape[-1:] != up.shape[1:] or len(up) != down.shape[1]:
         raise ValueError("x (..., C), up (F, C) and down (P, F) need the same C and the same F; "
                          f"they are {list(x.shape)}, {list(up.shape)} and {list(down.shape)}")
     if gate is not None and gate.shape != up.shape:
         raise ValueError(f"gate needs the shape of up, {list(up.shape)}, and has "
                          f"{list(gate.shape)}")
-    x, up, down, up_bias, down_bias, gate, gate_bias = one_type(
-        x, up, down, up_bias, down_bias, gate, gate_bias)
-    flat = _rows(x)
-    check_row("bias", up_bias, len(up), "outputs")
-    check_row("bias", gate_bias, len(up), "outputs")
-    check_row("bias", down_bias, len(down), "outputs")
-    hidden, back = (_activated(flat, up, up_bias, activation) if gate is None else
-                    _gated(flat, up, up_bias, gate, gate_bias))
-    y = formulas.matmul(hidden, down.T, bias=down_bias)
-
-    def vjp(g):
-        rows = _rows(g)
-        hidden, dx, dup, dup_bias, *dgate = back(rows, down)
-        return (dx.reshape(x.shape), dup, formulas.matmul(rows.T, hidden), dup_bias,
-                None if down_bias is None else rows.sum(axis=0), None, *dgate)
-    return y.reshape(*x.shape[:-1], len(down)), vjp
-
-
-def _activated(x, up, bias, activation):
-    """Return f(h) of h = linear(x, up, bias), and back(g, down), which gives f(h) again and the
-    gradients of x, up and bias."""
-    kind = ACTIVATIONS.index(activation)
-    if kind == RELU2:
-        hidden = kept = formulas.matmul(x, up.T, bias=bias, activation=kind)
-    else:
-        hidden = np.empty((len(x), len(up)), x.dtype)
-        kept = formulas.matmul(x, up.T, bias=bias, activated=hidden, activation=kind)
-
-    def back(g, down):
-        hidden = kept if kind == RELU2 else np.empty_like(kept)
-        dh = formulas.matmul(g, down, slope_at=kept, activation=kind,
-                             activated=None if kind == RELU2 else hidden)
-        return hidden, formulas.matmul(dh, up), *_to_weights(dh, x, bias)
-    return hidden, back
-
-
-def _gated(x, up, bias, gate, gate_bias):
-    """Return silu(a) * h for a = linear(x, gate, gate_bias) and h = linear(x, up, bias), and
-    back(g, down), which gives it again and the gradients of x, up, bias, gate and gate_bias."""
-    a = formulas.matmul(x, gate.T, bias=gate_bias)
-    h = formulas.matmul(x, up.T, bias=bias)
-
-    def back(g, down):
-        da, dh, hidden = formulas.swiglu_vjp(formulas.matmul(g, down), a, h)
-        dx = formulas.matmul(dh, up, out=formulas.matmul(da, gate))
-        return hidden, dx, *_to_weights(dh, x, bias), *_to_weights(da, x, gate_bias)
-    return formulas.swiglu(a, h), back
-
-
-def _to_weights(g, x, bias):
-    """Return the gradients of weight and bias of linear(x, weight, bias)."""
-    return formulas.matmul(g.T, x), None if bias is None else g.sum(axis=0)
 
 
 def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minigrad import compiled, formulas, random
-from minigrad.formulas import RELU2, Drop, How
+from minigrad.formulas import GELU, GELU_TANH, RELU2, Drop, How
 from minigrad.kernels import matmul
 from minigrad.kernels.compiler.tiles import SIZES
 from minigrad.kernels.embedding import rows_at
@@ -229,12 +229,12 @@ def test_heads_that_share_keys_add_up_like_one_head_of_all_their_queries(dtype):
 
 @compiled_only
 def test_nan_passes_through_the_activations():
-    a, b, h = np.full((1, 1), np.nan, np.float32), np.ones((1, 1), np.float32), np.ones((1, 1))
-    activated = h.astype(np.float32)
-    formulas.matmul(a, b, activated=activated)
-    assert np.isnan(activated).all()
-    assert np.isnan(formulas.matmul(a, b, activation=RELU2)).all()
-    assert np.isnan(formulas.matmul(h.astype(np.float32), b, slope_at=a, activation=RELU2)).all()
+    nan, one = np.full((1, 1), np.nan, np.float32), np.ones((1, 1), np.float32)
+    for activation in (GELU, RELU2, GELU_TANH):
+        y, kept = formulas.mlp(nan, one, None, one, None, activation)
+        assert np.isnan(y).all() and np.isnan(kept).all()
+        dx, dup, _, ddown, _ = formulas.mlp_vjp(one, one, one, None, one, None, nan, activation)
+        assert np.isnan(dx).all() and np.isnan(dup).all() and np.isnan(ddown).all()
 
 
 @numba.njit

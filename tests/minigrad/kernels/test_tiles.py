@@ -52,8 +52,11 @@ def test_the_tiles_of_every_processor_give_the_same_bits(kind, dtype, by_columns
         for add in (False, True):
             c, width = rng.standard_normal((rows, P)).astype(dtype), vectors * lanes
             expected = c.copy()
-            expected[:, :width] = formulas.matmul(a[:rows], b[:, :width],
-                                                  c[:, :width].copy() if add else None)
+            # With 1 and c for a first step, the sums begin with c.
+            first, second = ((np.eye(rows, dtype=dtype), c[:, :width]) if add else
+                             (a[:rows, :0], b[:0, :width]))
+            expected[:, :width] = formulas.matmul(np.hstack([first, a[:rows]]),
+                                                  np.vstack([second, b[:, :width]]))
             tiles(*places, panels.ctypes.data, K * NR, c.ctypes.data, P, K, add, rows, vectors)
             np.testing.assert_array_equal(c, expected)
 

@@ -15,6 +15,7 @@ from model.count import __main__ as count
 from model.run import optimizer_of
 from model.settings import Settings
 from model.transformer import ACTIVATIONS, NORMS, POSITIONS
+from tests import plain
 from tests.pairwise import pairwise
 
 GPT3 = TransformerConfig(vocab_size=50257, block_size=2048, n_layer=96, n_head=96, n_embd=12288)
@@ -84,7 +85,8 @@ def test_gpt3s_attention_has_the_published_58_billion_parameters():
 
 @pytest.mark.parametrize("settings", VARIANTS[::5], ids=str)
 def test_operations_are_those_that_run_and_three_times_as_many_to_train(settings, monkeypatch):
-    """Counted from the products that run forward and backward."""
+    """Counted from the products that run forward and backward in plain NumPy."""
+    plain.use(monkeypatch)
     config, done = TransformerConfig(**settings), Counter()
     for name, flops in (("matmul", lambda a, b, *_: 2 * a.shape[0] * a.shape[1] * b.shape[1]),
                         ("attention", lambda q, *_: 2 * q.size * (q.shape[-2] + 1)),

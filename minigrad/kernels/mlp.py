@@ -1,0 +1,30 @@
+"""The MLP of a block.  Its activation and the derivative are computed on each row of a product,
+while it is still in the cache, by `finish_row` in matmul.py.
+"""
+import numpy as np
+
+from minigrad import formulas
+from minigrad.formulas import RELU2
+from minigrad.kernels.compiler.compiling import stands_in_for
+from minigrad.kernels.matmul import product
+
+
+@stands_in_for(formulas.mlp)
+def mlp(x: np.ndarray, up: np.ndarray, up_bias: np.ndarray | None, down: np.ndarray,
+        down_bias: np.ndarray | None, activation: int) -> tuple[np.ndarray, np.ndarray]:
+    if activation == RELU2:
+        hidden = kept = product(x, up.T, up_bias, activation=activation)
+    else:
+        hidden = np.empty((len(x), len(up)), x.dtype)
+        kept = product(x, up.T, up_bias, activated=hidden, activation=activation)
+    return product(hidden, down.T, down_bias), kept
+
+
+@stands_in_for(formulas.mlp_vjp)
+def mlp_vjp(g, x, up, up_bias, down, down_bias, kept, activation):
+    hidden = None if activation == RELU2 else np.empty_like(kept)
+    dh = product(g, down, slope_at=kept, activated=hidden, activation=activation)
+    ddown = product(g.T, kept if hidden is None else hidden)
+    ddown_bias = None if down_bias is None else g.sum(axis=0)
+    dup_bias = None if up_bias is None else dh.sum(axis=0)
+    return product(dh, up), product(dh.T, x), dup_bias, ddown, ddown_bias
