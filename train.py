@@ -59,7 +59,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
     if s.threads or ranks.threads:
         compiled.set_threads(s.threads or ranks.threads)
     vocab_size = text.tokenizer.vocab_size
-    model = resumed.model if resumed else Transformer(s.model_config(vocab_size), s.seed)
+    model = resumed.model if resumed else Transformer(s.model_config(vocab_size, begun), s.seed)
     if begun:
         from model.fine_tuning.initial import take_weights
         take_weights(model, begun.model)

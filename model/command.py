@@ -10,11 +10,13 @@ import dataclasses
 import difflib
 import errno
 import importlib.util
+import inspect
 import math
 import numbers
 import operator
 import os
 import pathlib
+import re
 import shlex
 import signal
 import stat
@@ -323,9 +325,15 @@ def flag(default: object, help: str, *, unset: str = "", alone: object = None, s
 def problems(settings: object) -> list[str]:
     """Return a line for each setting of a dataclass that has an impossible value."""
     found = ((field, getattr(settings, field.name)) for field in dataclasses.fields(settings))
-    return [f"--{field.name} {said}" for field, value in found
+    return [f"{field.name} {said}" for field, value in found
             if (value is not None or field.default is not None)
             and (said := problem(field, value))]
+
+
+def in_flags(lines: Sequence[str], settings: object) -> list[str]:
+    """Return lines about settings of a dataclass, with each name as its flag."""
+    names = "|".join(field.name for field in dataclasses.fields(settings))
+    return [re.sub(rf"\b({names})\b", r"--\1", line) for line in lines]
 
 
 def problem(field: dataclasses.Field, value: object) -> str | None:
@@ -382,7 +390,8 @@ class Parser(argparse.ArgumentParser):
     """A command-line parser with a flag for each field of a dataclass.
 
     Names may have underscores or hyphens.  The defaults that --help shows are those of `settings`,
-    the dataclass or an instance of it.
+    the dataclass or an instance of it.  Flags that it inherits stand in groups, one for each base,
+    whose docstring begins with the title.
     """
 
     def __init__(self, command: str, description: str, settings: object) -> None:
@@ -390,7 +399,13 @@ class Parser(argparse.ArgumentParser):
                          usage=f"{command} [--flag value ...]   (--help lists them all)",
                          formatter_class=argparse.RawDescriptionHelpFormatter)
         self.fields = {field.name: field for field in dataclasses.fields(settings)}
+        table = settings if isinstance(settings, type) else type(settings)
+        base_of = {name: base for base in reversed(table.__mro__)
+                   for name in inspect.get_annotations(base)}
+        groups = {base: self.add_argument_group(re.split("[.:;]", base.__doc__ or "")[0])
+                  for base in dict.fromkeys(base_of.values()) if base is not table}
         for name, field in self.fields.items():
+            group = groups.get(base_of[name], self)
             spellings = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
             if field.metadata["short"]:
                 spellings[field.metadata["short"]] = None
@@ -402,8 +417,8 @@ class Parser(argparse.ArgumentParser):
             default = (field.metadata["unset"] if default is None else
                        " ".join(default) if field.type == Words else default)
             help = field.metadata["help"] + f" (default: {default})" * (default != "")
-            self.add_argument(*spellings, dest=name, default=argparse.SUPPRESS,
-                              help=help.replace("%", "%%"), **kind)
+            group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS,
+                               help=help.replace("%", "%%"), **kind)
 
     def given(self, argv: list[str] | None) -> dict[str, object]:
         """Return the settings on the command line, by name; exit if there are mistakes."""

@@ -14,19 +14,19 @@ from typing import Any
 import data
 from minigrad import compiled
 from model.checkpoint import Checkpoint, read_by_first, texts_of
-from model.command import Parser, Words, as_flags, first_of, flag, problems, shown
+from model.command import Parser, Words, as_flags, first_of, flag, in_flags, problems, shown
 from model.processes import Ranks
-from model.transformer import TRAINING, TransformerConfig, problems_of_heads
+from model.transformer import (TRAINING, ImportedOptions, ModelOptions, TransformerConfig,
+                               problems_of_heads)
 
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 MUON_TOO_HIGH = 1.0     # and Muon's
-MODEL = {field.name: field for field in dataclasses.fields(TransformerConfig)
-         if field.name != "vocab_size"}
+MODEL = tuple(field.name for field in dataclasses.fields(ModelOptions))
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """All settings of a run; the names are nanoGPT's where it has one."""
+class RunOptions:
+    """The text and the run."""
     data: Words = flag(("lantern",), "lantern, shakespeare, UTF-8 text files, folders (their .txt "
                                      "and .md files), or patterns in quotes; several are joined")
     out_dir: str = flag("out", "folder for ckpt.npz (best), last.npz (to resume from), "
@@ -39,31 +39,19 @@ class Settings:
                                 "saving do not count", above=0)
     max_iters: int = flag(None, "optimiser steps after which the run ends; without --minutes there "
                                 "is no clock then", at_least=0)
+    seed: int = flag(1337, "of the initial weights, the batches and dropout", at_least=0)
+    threads: int = flag(0, "processors to use; 0 takes all that this process, or its share of the "
+                           "ranks, may run on", at_least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingOptions:
+    """Training."""
     batch_size: int = flag(12, "sequences of a batch, B", at_least=1)
     windows: str = flag("random", "sequences of a batch: random ones start anywhere; shuffled ones "
                                   "lie side by side, so each character is read once a pass",
                         choices=("random", "shuffled"))
-    block_size: int = MODEL["block_size"]
-    n_layer: int = MODEL["n_layer"]
-    n_head: int = MODEL["n_head"]
-    n_embd: int = MODEL["n_embd"]
-    dropout: float = MODEL["dropout"]
-    bias: bool = MODEL["bias"]
-    n_kv_head: int = MODEL["n_kv_head"]
-    position: str = MODEL["position"]
-    norm: str = MODEL["norm"]
-    qk_norm: bool = MODEL["qk_norm"]
-    activation: str = MODEL["activation"]
-    zero_init: bool = MODEL["zero_init"]
-    ngrams: int = MODEL["ngrams"]
-    ngram_rows: int = MODEL["ngram_rows"]
-    ngram_dropout: float = MODEL["ngram_dropout"]
-    norm_eps: float = MODEL["norm_eps"]
-    n_inner: int = MODEL["n_inner"]
-    attention_bias: bool = MODEL["attention_bias"]
-    mlp_bias: bool = MODEL["mlp_bias"]
-    rotary_base: float = MODEL["rotary_base"]
-    tied: bool = MODEL["tied"]
+    gradient_accumulation_steps: int = flag(1, "batches averaged for one step", at_least=1)
     optimizer: str = flag("adamw", "adamw; or muon, for the matrices of the blocks, with AdamW for "
                                    "all other parameters", choices=("adamw", "muon"))
     learning_rate: float = flag(4e-3, "AdamW's highest", at_least=0)
@@ -80,7 +68,11 @@ class Settings:
     beta1: float = flag(0.9, "AdamW's decay of the mean gradient", at_least=0, below=1)
     beta2: float = flag(0.99, "AdamW's decay of the mean squared gradient", at_least=0, below=1)
     grad_clip: float = flag(1.0, "largest gradient norm; 0: any", at_least=0, finite=False)
-    gradient_accumulation_steps: int = flag(1, "batches averaged for one step", at_least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class SavingOptions:
+    """Saving and looking."""
     eval_interval: int = flag(200, "steps between evaluations", at_least=1)
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
                                "0 takes all of it, as the last report does", at_least=0)
@@ -93,13 +85,15 @@ class Settings:
                                "the step", choices=("stop", "skip"))
     replay: str = flag(None, "the out_dir/nan.npz of a run that met one: take that step again, and "
                              "show the first op that made a nan or inf; trains nothing")
-    seed: int = flag(1337, "of the initial weights, the batches and dropout", at_least=0)
-    threads: int = flag(0, "processors to use; 0 takes all that this process, or its share of the "
-                           "ranks, may run on", at_least=0)
     profile: int = flag(0, "after so many steps, print where their time went (50 if no number is "
                            "given)", alone=50, at_least=0)
     explain: bool = flag(False, "walk through the next step, with numbers, shapes and lines of "
                                 "source, and save nothing")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
+    """All settings of a run, in four tables; the names are nanoGPT's where it has one."""
 
     @property
     def steps(self) -> float:
@@ -111,18 +105,22 @@ class Settings:
         """The number of characters, or tokens, in an optimiser step."""
         return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
-    def model_config(self, vocab_size: int) -> TransformerConfig:
-        """Return the configuration of the model."""
-        return TransformerConfig(vocab_size, **{name: getattr(self, name) for name in MODEL})
+    def model_config(self, vocab_size: int, begun: Checkpoint | None = None) -> TransformerConfig:
+        """Return the configuration of the model.  What has no flag is as in the checkpoint with
+        which the run begins, if there is one."""
+        config = begun.model.config if begun else TransformerConfig(vocab_size)
+        chosen = {name: getattr(self, name) for name in MODEL}
+        return dataclasses.replace(config, vocab_size=vocab_size, **chosen)
 
     def problems(self) -> list[str]:
         """Return a line for each setting that cannot work with any text, with the remedy."""
-        return [*problems(self), *problems_of_threads(self.threads),
-                *problems_of_heads(self.n_embd, self.n_head, self.n_kv_head, self.position)]
+        of_heads = problems_of_heads(self.n_embd, self.n_head, self.n_kv_head, self.position)
+        return [*(f"--{line}" for line in problems(self)), *problems_of_threads(self.threads),
+                *in_flags(of_heads, self)]
 
     def warnings(self) -> list[str]:
         """Return a line for each setting that works but is probably a mistake."""
-        rate, lowest, base = self.learning_rate, self.min_lr or 0.0, self.rotary_base
+        rate, lowest = self.learning_rate, self.min_lr or 0.0
         muons = self.muon_lr if self.optimizer == "muon" else 0.0
         decay = max(self.weight_decay, self.ngram_decay or 0.0)
         found = {
@@ -135,13 +133,13 @@ class Settings:
             f"--weight_decay {Settings.weight_decay:g} is usual":
                 min(max(rate, muons), TOO_HIGH) * decay >= 1,
             f"--min_lr {lowest:g} is above --learning_rate {rate:g}, so the rate rises at the end":
-                lowest > rate > 0,
-            f"--rotary_base {base:g} does nothing with --position {self.position}":
-                base != Settings.rotary_base and self.position != "rotary"}
+                lowest > rate > 0}
         return [warning for warning, holds in found.items() if holds]
 
 
 NAMES = tuple(field.name for field in dataclasses.fields(Settings))
+# Settings in older checkpoints: of several ranks, and of the model, whose configuration has them.
+WITHOUT_FLAG = ("reduce", *(field.name for field in dataclasses.fields(ImportedOptions)))
 # What fine-tuning takes from the model; dropout is no part of its weights.
 OF_MODEL = tuple(name for name in MODEL if name not in TRAINING)
 # What a resumed run cannot change.
@@ -269,12 +267,13 @@ def settings_of(run: Checkpoint, folder: object) -> Settings:
     ValueError : this version cannot use them.
     """
     saved = run.training["settings"] | {"data": texts_of(run.training) or Settings.data}
-    saved.pop("reduce", None)       # of older checkpoints, for several ranks
+    for name in WITHOUT_FLAG:
+        saved.pop(name, None)
     wrong = [f"there is no --{shown(name)}" for name in sorted(saved.keys() - {*NAMES})]
     if not wrong:
         # An older checkpoint lacks some settings, which were those of the recipe gpt2.
         earlier = Settings(**{"recipe": "gpt2"} | saved)
-        wrong = problems(earlier)
+        wrong = [f"--{line}" for line in problems(earlier)]
     if wrong:
         raise ValueError(f"the run in {folder} has settings that this version cannot use "
                          f"({first_of(wrong)}); train anew into another --out_dir")
@@ -332,7 +331,7 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
                        *problems_of_folder(s), *unreadable])
     ranks.meet()
     from model.count.memory import check_memory
-    check_memory(s, text.tokenizer.vocab_size)
+    check_memory(s, s.model_config(text.tokenizer.vocab_size, resumed or initial))
     if len(texts.taken) > 1 or texts.left_out:
         from data.sources.folders import listed
         print(f"files       {listed(texts)}")

@@ -29,13 +29,18 @@ SINUSOID_SIZE = 4 * STD
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
-    """The sizes and options of a Transformer, each with its help and its check; names and meaning
-    are nanoGPT's where it has one.
+class Vocabulary:
+    """The vocabulary."""
+    vocab_size: int = flag(MISSING, "different characters, V", at_least=1)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model: the options that train.py has flags for, each with its help and its check.  Names
+    and meaning are nanoGPT's where it has one.
 
     docs/engine.md, "To add a setting", names the places that a new option needs.
     """
-    vocab_size: int = flag(MISSING, "different characters, V", at_least=1)
     block_size: int = flag(64, "characters of a sequence, T", at_least=1)
     n_layer: int = flag(4, "blocks of attention and MLP", at_least=1)
     n_head: int = flag(4, "attention heads, H", at_least=1)
@@ -58,19 +63,30 @@ class TransformerConfig:
                        at_least=1, at_most=1000)
     ngram_rows: int = flag(8192, "rows of the table that they share", at_least=1)
     ngram_dropout: float = flag(0.0, "share of n-grams left out in training", at_least=0, below=1)
+
+
+@dataclass(frozen=True)
+class ImportedOptions:
+    """What imported models have: options that a run takes from its initial model, without flags."""
     norm_eps: float = flag(NORM_EPS, "added before the root is taken, in the norms of the blocks "
                                      "and the last", above=0)
     n_inner: int = flag(None, "hidden channels of an MLP, F", unset="4 n_embd", at_least=1)
     attention_bias: bool = flag(None, "biases in the linear layers of attention", unset="bias")
     mlp_bias: bool = flag(None, "biases in the linear layers of MLPs", unset="bias")
-    rotary_base: float = flag(ROTARY_BASE, "of --position rotary: the larger, the more slowly the "
+    rotary_base: float = flag(ROTARY_BASE, "of position rotary: the larger, the more slowly the "
                                            "slowest channels turn", above=0)
     tied: bool = flag(True, "the token table is also the output's weights")
+
+
+@dataclass(frozen=True)
+class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
+    """The sizes and options of a Transformer.  Its arguments are those of the three tables, the
+    last one first: vocab_size, block_size, ..., tied."""
 
     def __post_init__(self) -> None:
         if found := problems(self) or problems_of_heads(self.n_embd, self.n_head, self.n_kv_head,
                                                         self.position):
-            raise ValueError(found[0].replace("--", ""))       # as Python names them
+            raise ValueError(found[0])
         for field in fields(self):      # NumPy's numbers round otherwise, and make float64 of more
             if isinstance(value := getattr(self, field.name), np.generic):
                 object.__setattr__(self, field.name, value.item())
@@ -108,19 +124,19 @@ class TransformerConfig:
 
 def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "") -> list[str]:
     """Return a line for channels that do not split into heads, and one for heads that cannot share
-    those of keys and values, in flags, with the remedy."""
+    those of keys and values, with the remedy."""
     if min(C, H) < 1:       # `problems` answers that
         return []
     found, of = [], 2 * H if position == "rotary" else H
     if C % of:
         fits = [str(n) for n in (C - C % of, C - C % of + of) if n]
-        why = "heads of an even number of channels, which --position rotary needs"
-        found.append(f"--n_embd {C} does not split into --n_head {H} {'heads' if C % H else why}; "
-                     f"take --n_embd {any_of(fits)}")
+        why = "heads of an even number of channels, which position rotary needs"
+        found.append(f"n_embd {C} does not split into n_head {H} {'heads' if C % H else why}; "
+                     f"take n_embd {any_of(fits)}")
     if H_kv and H_kv >= 1 and H % H_kv:
         fits = [str(n) for n in range(1, min(H, 1000) + 1) if H % n == 0]
-        found.append(f"--n_head {H} heads cannot share --n_kv_head {H_kv} evenly; take "
-                     f"--n_kv_head {any_of(fits)}")
+        found.append(f"n_head {H} heads cannot share n_kv_head {H_kv} evenly; take "
+                     f"n_kv_head {any_of(fits)}")
     return found
 
 

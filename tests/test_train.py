@@ -153,7 +153,10 @@ def test_a_text_too_short_to_learn_from_is_named_at_the_end_with_the_remedy(tmp_
 
 def test_help_shows_every_setting_with_its_default(capsys):
     refusal(SystemExit, train.main, ["--help"])
-    said = " ".join(capsys.readouterr().out.split())
+    help = capsys.readouterr().out
+    assert re.findall(r"^(\w.*):$", help, re.M) == [
+        "options", "The text and the run", "The model", "Training", "Saving and looking"]
+    said = " ".join(help.split())
     for field in dataclasses.fields(train.Settings):
         assert re.search(rf"--{field.name}[ ,]", said)
         default = MODERN.get(field.name, field.default)

@@ -16,7 +16,7 @@ from model.command import Parser, answering, flag, number_of, scaled
 from model.checkpoint import BEST, load_checkpoint
 from model.count.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
                                state)
-from model.settings import MODEL, MODERN, RECIPES, Settings, recipe
+from model.settings import MODEL, MODERN, RECIPES, WITHOUT_FLAG, Settings, recipe
 from model.transformer import TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default
@@ -56,10 +56,11 @@ def model_and_optimizer(given: dict, parser: Parser) -> tuple[TransformerConfig,
     """Return the config of the model that train.py would train, on a text that holds the block, and
     its optimiser."""
     vocab_size = given.pop("vocab_size", LANTERN)
+    without_flag = {name: given.pop(name) for name in WITHOUT_FLAG if name in given}
     chosen = recipe(given.get("recipe", Settings.recipe), characters=0) | given
     s = Settings(**chosen)
     parser.refuse(s.problems())
-    return s.model_config(vocab_size), s.optimizer
+    return dataclasses.replace(s.model_config(vocab_size), **without_flag), s.optimizer
 
 
 def report(c: TransformerConfig, optimizer: str) -> str:

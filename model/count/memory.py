@@ -61,17 +61,17 @@ def check_fits(needed: float, what: str, remedy: str = "take less of one of them
                          f"{scaled(limit, 'B')}; {remedy}")
 
 
-def check_memory(s: Settings, vocab_size: int) -> None:
-    """Compare what a training step needs with the memory of this machine, before any is taken.
+def check_memory(s: Settings, config: TransformerConfig) -> None:
+    """Compare what a training step of a model needs with the memory of this machine, before any is
+    taken.
 
     Raises
     ------
     ValueError : the step needs more.
     """
-    config = s.model_config(vocab_size)
     ids = 16 * (s.characters - s.batch_size * s.block_size)     # of accumulated batches
     for batch_size, more, names in (
-            (0, 0, ("n_layer", "n_embd", "n_inner")),
+            (0, 0, ("n_layer", "n_embd")),
             (s.batch_size, ids, ("batch_size", "block_size", "gradient_accumulation_steps"))):
         flags = as_flags({name: getattr(s, name) for name in names})
         check_fits(training_bytes(config, s.optimizer, batch_size) + more, ", ".join(flags))

@@ -28,9 +28,8 @@ from model.transformer import Transformer, loss_of
 
 FAR = 10
 # What helps against settings that can make a run diverge.
-FARTHEST = dict.fromkeys(["learning_rate", "muon_lr", "min_lr", "weight_decay", "ngram_decay",
-                          "grad_clip", "rotary_base", "dropout", "ngram_dropout", "beta1", "beta2"],
-                         "lower") | {"norm_eps": "higher"}
+FARTHEST = ("learning_rate", "muon_lr", "min_lr", "weight_decay", "ngram_decay", "grad_clip",
+            "dropout", "ngram_dropout", "beta1", "beta2")
 BELOW_1 = ("dropout", "ngram_dropout", "beta1", "beta2")
 ELSEWHERE = {"min_lr": "learning_rate", "ngram_decay": "weight_decay"}  # where the usual one is
 
@@ -156,22 +155,20 @@ def far_from_usual(settings: dict[str, Any]) -> list[str]:
     strongest first."""
     recipe = RECIPES.get(settings.get("recipe"), {})
     usual, found = dataclasses.asdict(Settings()) | recipe, {}
-    for name, way in FARTHEST.items():
+    for name in FARTHEST:
         value, default = settings.get(name), usual[name]
         if name == "muon_lr" and settings.get("optimizer") != "muon":
             continue
         if not default and name in ELSEWHERE:
             default = usual[ELSEWHERE[name]]
         if value and strength(name, value) > FAR * strength(name, default):
-            remedy = f"a {way} --{name} (it was {value:g}, and {default:g} is usual)"
+            remedy = f"a lower --{name} (it was {value:g}, and {default:g} is usual)"
             found[remedy] = strength(name, value) / strength(name, default)
     return sorted(found, key=found.get, reverse=True)
 
 
 def strength(name: str, value: float) -> float:
     """Return a number that grows as a setting comes nearer to where training diverges."""
-    if FARTHEST[name] == "higher":
-        return 1 / value
     return 1 / (1 - value) if name in BELOW_1 else value
 
 

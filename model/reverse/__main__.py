@@ -23,7 +23,7 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad import compiled
 from minigrad.optim import cosine, warm_up
-from model.command import (Parser, answering, as_flags, command_line, flag, number_of,
+from model.command import (Parser, answering, as_flags, command_line, flag, in_flags, number_of,
                            problems)
 from model.count.memory import check_fits
 from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
@@ -67,7 +67,8 @@ class Settings:
 
     def problems(self) -> list[str]:
         """Return the settings that cannot work, one line each."""
-        found = [*problems(self), *problems_of_heads(self.n_embd, self.n_head),
+        found = [*(f"--{line}" for line in problems(self)),
+                 *in_flags(problems_of_heads(self.n_embd, self.n_head), self),
                  *problems_of_threads(self.threads)]
         try:
             LETTERS.encode(self.text or "")

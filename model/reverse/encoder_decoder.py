@@ -38,7 +38,7 @@ class EncoderDecoderConfig:
 
     def __post_init__(self) -> None:
         if found := problems(self) or problems_of_heads(self.n_embd, self.n_head):
-            raise ValueError(found[0].replace("--", ""))
+            raise ValueError(found[0])
 
     @property
     def std_out(self) -> float:

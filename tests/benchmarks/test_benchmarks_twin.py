@@ -6,7 +6,7 @@ import pytest
 
 import minigrad as mg
 from tests.kit import TINY
-from model import Transformer
+from model import Transformer, TransformerConfig
 from model.run import optimizer_of
 from model.settings import Settings, completed
 from tests.benchmarks import board
@@ -89,7 +89,7 @@ def test_what_the_twin_has_not_is_refused():
                             activation="swiglu", norm_eps=1e-6, n_inner=40,
                             attention_bias=True, mlp_bias=True,
                             rotary_base=500.0, tied=False).items():
-        config = Settings(**{name: value}).model_config(11)
+        config = TransformerConfig(11, **{name: value})
         with pytest.raises(ValueError, match=f"of {name} the twin has .*; and not {value}"):
             Twin(SimpleNamespace(**dataclasses.asdict(config)))
 

@@ -463,4 +463,4 @@ class Checked:
     ("data", ["a"], "takes texts, not ['a']"),
     ("data", ("a", ""), "takes a value, and an empty one was given")])
 def test_a_value_is_held_to_the_type_the_bounds_and_the_choices_of_its_setting(name, value, says):
-    assert problems(Checked(**{name: value})) == ([f"--{name} {says}"] if says else [])
+    assert problems(Checked(**{name: value})) == ([f"{name} {says}"] if says else [])

@@ -18,8 +18,8 @@ import data
 import minigrad as mg
 import train
 from minigrad import compiled
-from model import (Transformer, TransformerConfig, generate, load_checkpoint, run as runs,
-                   save_checkpoint)
+from model import (CharTokenizer, Transformer, TransformerConfig, generate, load_checkpoint,
+                   run as runs, save_checkpoint)
 from model.files import claimed, write_arrays
 from model.processes import Ranks
 from model.replay.nan import repeat, restored
@@ -78,6 +78,18 @@ def new_text(small_text, tmp_path_factory):
     return written(tmp_path_factory.mktemp("text") / "new.txt", words)
 
 
+@pytest.fixture(scope="module")
+def llama(small_text, tmp_path_factory):
+    """The checkpoint of a model with options that only imported models have."""
+    tokenizer = CharTokenizer(small_text.read_text(encoding="utf-8"))
+    path = tmp_path_factory.mktemp("llama") / "ckpt.npz"
+    save_checkpoint(path, Transformer(TransformerConfig(tokenizer.vocab_size, **LLAMA)), tokenizer)
+    return path
+
+
+LLAMA = dict(block_size=16, n_layer=1, n_head=2, n_embd=16, norm="rms_gain", norm_eps=1e-6,
+             position="rotary", rotary_base=100.0, activation="swiglu", n_inner=40, tied=False,
+             attention_bias=True)
 # A run from its beginning to its end: the flags; what describes it; the options of its model; what
 # explains a step of it.
 LIVES = {
@@ -88,10 +100,8 @@ LIVES = {
                "--ngram_decay 1", r"(?s)but for .*--norm rms\b",
                dict(norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=3),
                "ngram_embedding.weight"),
-    "llama": ("--max_iters 20 --norm rms_gain --norm_eps 1e-6 --position rotary --rotary_base 100 "
-              "--activation swiglu --n_inner 40 --no-tied --attention_bias --profile 5",
-              r"(?s)but for .*--norm_eps 1e-06\s.*--n_inner 40\s.*--no-tied\b",
-              dict(tied=False, n_inner=40), "mlp.gate.weight"),
+    "llama": ("--max_iters 20 --init_from LLAMA --profile 5",
+              r"(?s)and of the model .*--norm rms_gain\b", LLAMA, "mlp.gate.weight"),
     "muon": ("--minutes 0.1 --schedule linear --optimizer muon --dropout 0.1",
              r"0.1 minutes of steps of 64 characters by Muon and AdamW, ", {}, "Muon"),
     "fine-tuned": ("--minutes 0.1 --init_from TRAINED/last.npz --dropout 0.1 --block_size 8",
@@ -105,11 +115,11 @@ LIVES = {
 
 @pytest.mark.parametrize("name", LIVES)
 def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
-        small_text, new_text, trained, tmp_path, monkeypatch, capsys, steady, name):
+        small_text, new_text, trained, llama, tmp_path, monkeypatch, capsys, steady, name):
     flags, described, options, explained = LIVES[name]
     text = new_text if name == "fine-tuned" else small_text
     whole, cut, stop_at = tmp_path / "whole", tmp_path / "cut", 10 if name == "gpt2" else 13
-    flags = flags.replace("TRAINED", str(trained)).split()
+    flags = flags.replace("TRAINED", str(trained)).replace("LLAMA", str(llama)).split()
     run(text, whole, *flags)
     assert re.search(described, capsys.readouterr().out)
     with monkeypatch.context() as patch:
@@ -617,14 +627,15 @@ def test_a_run_of_a_version_without_the_options_is_resumed_without_them(trained,
     older = arrays(trained / "last.npz")
     config, training = (json.loads(str(older[name])) for name in ("config", "training"))
     for name in list(config)[7:]:
-        del config[name], training["settings"][name]
+        del config[name]
+        training["settings"].pop(name, None)
     del training["settings"]["optimizer"], training["settings"]["muon_lr"]
     training["state"]["spiked"] = -20       # and with a count that it had
     older |= {"config": np.array(json.dumps(config)), "training": np.array(json.dumps(training))}
     with open(tmp_path / "last.npz", "w+b") as file:
         write_arrays(file, older.items())
     # The flags give what it has when they are unset.
-    resume(tmp_path, "--max_iters", "50", "--n_kv_head", "2", "--n_inner", "64", "--no-mlp_bias")
+    resume(tmp_path, "--max_iters", "50", "--n_kv_head", "2")
     assert load_checkpoint(tmp_path / "last.npz").model.config.position == "learned"
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import data
 from model.command import Parser
-from model.settings import (GPT2, LEAST_STEPS, MODERN, RECIPES, Settings, completed, described,
-                            problems_of_folder, resolve, settings_of)
+from model.settings import (GPT2, LEAST_STEPS, MODEL, MODERN, RECIPES, Settings, completed,
+                            described, problems_of_folder, resolve, settings_of)
 from model.transformer import TransformerConfig
 from tests.kit import refusal
 
@@ -32,8 +32,7 @@ def test_settings_have_a_problem_exactly_if_no_model_can_be_made_of_them():
                      position=draw.choice(["learned", "rotary", "rope"]),
                      norm=draw.choice(["layer", "layer", "rms", "rms", "batch"]),
                      activation=draw.choice(["gelu", "gelu", "relu2", "relu2", "relu"]),
-                     ngrams=draw.choice([1, 1, 4, 4, 0]), n_inner=draw.choice([None, 5, 5, 0]),
-                     norm_eps=draw.choice([1e-5] * 9 + [0.0]))
+                     ngrams=draw.choice([1, 1, 4, 4, 0]))
         try:
             s.model_config(vocab_size=5)
         except ValueError:
@@ -71,8 +70,7 @@ def test_a_folder_that_cannot_be_written_is_refused_unless_nothing_is(tmp_path, 
     (dict(ngram_decay=250.0), "a decay of 250 times the learning rate takes all of a weight away "
                               "in a step; --weight_decay 0.1 is usual"),
     (dict(min_lr=1e-2), "--min_lr 0.01 is above --learning_rate 0.004, so the rate rises at the "
-                        "end"),
-    (dict(rotary_base=500.0), "--rotary_base 500 does nothing with --position learned")])
+                        "end")])
 def test_a_setting_that_is_probably_a_mistake_is_warned_of(given, says):
     assert Settings(**given).problems() == [] and Settings(**given).warnings() == [says]
 
@@ -157,8 +155,7 @@ def test_a_short_run_warms_up_less(given, characters, warmup_iters, eval_interva
 
 @pytest.mark.parametrize("given", [{}, {"recipe": "gpt2"}, {"max_iters": 7, "n_embd": 64},
                                    {"minutes": 1.5, "max_iters": 9, "qk_norm": False},
-                                   {"n_kv_head": 2, "norm_eps": 1e-6, "attention_bias": True,
-                                    "mlp_bias": False, "tied": False}], ids=str)
+                                   {"n_kv_head": 2, "norm": "rms_gain"}], ids=str)
 def test_a_run_is_described_in_full_by_flags_that_give_the_same_run(given):
     s = Settings(**completed(given, BUILT_IN))
     said = described(s, BUILT_IN)
@@ -189,11 +186,11 @@ def test_resolve_ends_a_resumed_run_by_the_flags_that_are_given(given, minutes, 
 
 
 def test_of_fine_tuning_each_flag_is_described_once_and_which_are_the_model_s():
-    s = Settings(**completed(dict(init_from="/a/ckpt.npz", n_layer=30, norm="rms", tied=False,
+    s = Settings(**completed(dict(init_from="/a/ckpt.npz", n_layer=30, norm="rms", bias=True,
                                   dropout=0.1), BUILT_IN))
     of_recipe, of_model = described(s, BUILT_IN).split("and of the model ")
     assert "--dropout 0.1" in of_recipe.split("but for")[1]
-    assert "--n_layer 30 " in of_model and "--no-tied" in of_model and "--norm rms" in of_model
+    assert "--n_layer 30 " in of_model and "--bias" in of_model and "--norm rms" in of_model
     names = re.findall(r"--(?:no-)?(\w+)", of_recipe.split("but for")[0] + of_model)
     assert len(names) == len(set(names)) and set(names) >= {*GPT2} - {"min_lr"}
 
@@ -209,19 +206,18 @@ CONFIG = TransformerConfig(9, block_size=32, n_layer=2, n_head=2, n_embd=8, n_in
     ({}, {}), ({"learning_rate": 1.0, "n_embd": 64, "seed": 5}, {"learning_rate": 1.0}),
     ({"max_iters": 20}, {"max_iters": 20}), ({"minutes": 2.0}, {"minutes": 2.0, "max_iters": None}),
     ({"minutes": 2.0, "max_iters": 7}, {"minutes": 2.0, "max_iters": 7}),
-    ({"n_kv_head": 4, "n_inner": 256, "attention_bias": False}, {})], ids=str)
+    ({"n_kv_head": 4}, {})], ids=str)
 def test_a_resumed_run_keeps_its_settings_but_for_what_is_given(given, changed):
     s, mistakes = resolve(given, EARLIER, BUILT_IN)
-    free = {"n_kv_head", "n_inner", "attention_bias"} & given.keys()
+    free = {"n_kv_head"} & given.keys()
     assert mistakes == [] and s == dataclasses.replace(
         EARLIER, **changed | {name: given[name] for name in free})
 
 
 @pytest.mark.parametrize("name, value", [
-    ("recipe", "modern"), ("n_layer", 3), ("bias", True), ("n_kv_head", 1), ("tied", False),
-    ("block_size", 8), ("optimizer", "muon"), ("seed", 6), ("dropout", 0.5), ("mlp_bias", True),
-    ("position", "rotary"), ("n_inner", 64), ("norm", "rms"), ("ngrams", 2),
-    ("ngram_dropout", 0.5)])
+    ("recipe", "modern"), ("n_layer", 3), ("bias", True), ("n_kv_head", 1), ("block_size", 8),
+    ("optimizer", "muon"), ("seed", 6), ("dropout", 0.5), ("position", "rotary"), ("norm", "rms"),
+    ("ngrams", 2), ("ngram_dropout", 0.5)])
 def test_a_resumed_run_cannot_become_another_one(name, value):
     s, (says,) = resolve({name: value}, EARLIER, BUILT_IN, "the run in out")
     assert s == EARLIER
@@ -232,24 +228,26 @@ def test_fine_tuning_has_the_architecture_of_the_model_and_its_own_training():
     given = {"learning_rate": 1.0, "dropout": 0.1, "block_size": 16, "seed": 5}
     s, mistakes = resolve(given, CONFIG, BUILT_IN)
     assert mistakes == [] and s == Settings(**completed(given | {
-        name: value for name, value in vars(CONFIG).items()
-        if name not in ("vocab_size", "dropout", "ngram_dropout", "block_size")}, BUILT_IN))
+        name: getattr(CONFIG, name) for name in MODEL
+        if name not in ("dropout", "ngram_dropout", "block_size")}, BUILT_IN))
+    begun = SimpleNamespace(model=SimpleNamespace(config=CONFIG))
+    assert s.model_config(11, begun) == dataclasses.replace(
+        CONFIG, vocab_size=11, dropout=0.1, block_size=16, ngram_dropout=s.ngram_dropout)
 
 
 @pytest.mark.parametrize("given, says", [
     (dict(n_layer=3), ["the model has --n_layer 2, which cannot become 3; leave the flag out"]),
-    (dict(n_layer=2, n_kv_head=2, attention_bias=False, n_inner=24, norm="rms"), []),
-    (dict(n_kv_head=1, bias=True, tied=False), [
+    (dict(n_layer=2, n_kv_head=2, norm="rms"), []),
+    (dict(n_kv_head=1, bias=True), [
         "the model has --bias False, which cannot become True; leave the flag out",
-        "the model has --n_kv_head 2, which cannot become 1; leave the flag out",
-        "the model has --tied True, which cannot become False; leave the flag out"]),
+        "the model has --n_kv_head 2, which cannot become 1; leave the flag out"]),
     (dict(block_size=16, dropout=0.5, ngram_dropout=0.0, recipe="gpt2", seed=5), []),
     (dict(block_size=33), ["--block_size 33 is more than the 32 positions that the model has "
                            "learnt; take 32 or less"])])
 def test_a_flag_that_contradicts_the_model_is_refused_with_the_remedy(given, says):
     s, mistakes = resolve(given, CONFIG, BUILT_IN)
     assert mistakes == says
-    assert all(getattr(s, name) == getattr(CONFIG, name) for name in ("n_layer", "bias", "tied"))
+    assert all(getattr(s, name) == getattr(CONFIG, name) for name in ("n_layer", "bias"))
     assert s.block_size <= 32
     _, mistakes = resolve(given, dataclasses.replace(CONFIG, position="sinusoidal"), BUILT_IN)
     assert mistakes == [line for line in says if "positions" not in line]
@@ -259,7 +257,8 @@ def test_a_flag_that_contradicts_the_model_is_refused_with_the_remedy(given, say
     ({"window": 3}, "there is no --window"), ({"n_layer": "x" * 500}, "--n_layer takes a whole"),
     ({"seed": None}, "--seed takes a whole number"), ({"rate\n": 1}, r"there is no --rate\n")])
 def test_saved_settings_that_can_be_used_are_and_others_are_refused(saved, says):
-    older = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"], "reduce": "exact"}
+    older = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"], "reduce": "exact",
+             "n_inner": 9, "tied": False}
     s = settings_of(SimpleNamespace(training={"settings": older}), "out")
     assert s == Settings(recipe="gpt2", n_layer=2, data=("a", "b"), threads=s.threads)
     assert s.problems() == []

@@ -99,16 +99,18 @@ def test_check_fits_compares_with_what_the_machine_has(monkeypatch):
 def test_a_step_that_needs_more_memory_than_there_is_is_refused(monkeypatch, optimizer):
     s = Settings(batch_size=64, optimizer=optimizer)
 
-    def refused(limit, **changes):
+    def refused(limit, inner=None, **changes):
         monkeypatch.setattr(memory, "memory_limit", lambda: float(limit))
-        return kit.refusal(ValueError, check_memory, dataclasses.replace(s, **changes), 65)
+        changed = dataclasses.replace(s, **changes)
+        config = dataclasses.replace(changed.model_config(65), n_inner=inner)
+        return kit.refusal(ValueError, check_memory, changed, config)
     needed, model = (training_bytes(s.model_config(65), optimizer, size) for size in (64, 0))
     monkeypatch.setattr(memory, "memory_limit", lambda: float(needed))
-    check_memory(s, 65)
+    check_memory(s, s.model_config(65))
     assert refused(needed, batch_size=65).startswith("--batch_size 65, --block_size 64, ")
     assert "--gradient_accumulation_steps 2 need" in refused(needed, gradient_accumulation_steps=2)
     assert "--n_layer 4, --n_embd 128 need" in refused(model - 1)
-    assert "--n_inner 1000000000 need" in refused(1e9, n_inner=10 ** 9)
+    assert "TB of memory" in refused(1e9, inner=10 ** 9)
     for config in (s.model_config(65), TransformerConfig(30, 32, 6, 2, 32, bias=True, ngrams=3)):
         of_state = (a for *_, a in optimizer_of(Transformer(config), s).state())
         numbers = 2 * sizes.parameters(config) + sum(a.size for a in of_state)
