@@ -89,7 +89,7 @@ def test_a_training_step_visits_few_files():
                                  for path in (ROOT / folder).rglob("*.py"))]
     visited = {path.relative_to(ROOT).as_posix() for path in ours if str(path) in visited}
     outside_kernels = {name for name in visited if not name.startswith("minigrad/kernels")}
-    assert "model/attention.py" in visited and len(outside_kernels) <= 14, sorted(outside_kernels)
+    assert "model/attention.py" in visited and len(outside_kernels) <= 17, sorted(outside_kernels)
     assert len(visited) <= 26, sorted(visited)
 
 
