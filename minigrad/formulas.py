@@ -17,27 +17,57 @@ from minigrad.random import dropout_mask
 ACTIVATIONS = "gelu", "relu2", "gelu_tanh", "swiglu"
 GELU, RELU2, GELU_TANH, SWIGLU = range(len(ACTIVATIONS))        # as `mlp` takes them
 DENSITY_0 = 1 / math.sqrt(2 * math.pi)                          # of the normal distribution, at 0
-SLOPE, CUBIC = math.sqrt(2 / math.pi), 0.044715                 # of the GELU by tanh
+SLOPE = math.sqrt(2 / math.pi)                                  # of the GELU by tanh
+CUBIC = 0.044715
 FLAT = 100.0        # beyond it, the GELU and its derivative are those of the ReLU
-FNV_BASIS, FNV_PRIME = np.uint64(0xcbf29ce484222325), np.uint64(0x100000001b3)
-MUON, TINY = (3.4445, -4.7750, 2.0315), 1e-7     # of Newton-Schulz
+FNV_BASIS = np.uint64(0xcbf29ce484222325)
+FNV_PRIME = np.uint64(0x100000001b3)
+MUON = 3.4445, -4.7750, 2.0315                                  # of Newton-Schulz
+TINY = 1e-7
 
 erfc = np.vectorize(math.erfc, otypes=[float])
+
+
+def row_sum(x):
+    """Sums over the last axis, (..., C) -> (..., 1)."""
+    return x.sum(axis=-1, keepdims=True)
+
+
+def row_mean(x):
+    """Means over the last axis, (..., C) -> (..., 1)."""
+    return x.mean(axis=-1, keepdims=True)
 
 
 def ngram_rows(ids, n, count):
     """Give each n-gram, from pairs on, a row below `count`, (..., T) -> (..., T, n - 1), by Fowler,
     Noll & Vo's hash FNV-1a of 64 bits, folded.  It begins with the last character.  Characters
     before the sequence count as 0, and id i as i + 1."""
-    T = ids.shape[-1]
-    begun = np.zeros((*ids.shape[:-1], n - 1 + T), np.uint64)
-    begun[..., n - 1:] = ids.astype(np.uint64) + np.uint64(1)
-    found, state = [], FNV_BASIS
-    for back in range(n):
-        state = (state ^ begun[..., n - 1 - back:n - 1 - back + T]) * FNV_PRIME
-        found.append(state)                                     # of back + 1 characters
-    states = np.stack(found[1:], axis=-1)
-    return ((states ^ states >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
+    *lead, T = ids.shape
+    before = np.zeros((*lead, n - 1), np.uint64)
+    numbers = ids.astype(np.uint64) + np.uint64(1)
+    begun = np.concatenate([before, numbers], axis=-1)          # (..., n - 1 + T)
+    state = FNV_BASIS
+    states = []
+    for start in reversed(range(n)):        # at the last character, then at those before it
+        state = (state ^ begun[..., start:start + T]) * FNV_PRIME
+        states.append(state)                                    # of n - start characters
+    hashed = np.stack(states[1:], axis=-1)
+    folded = hashed ^ hashed >> np.uint64(32)
+    rows = folded % np.uint64(count)
+    return rows.astype(np.int64)
+
+
+@formula
+def dropout(x, p, seed, first=0):
+    """Zero elements with probability p, and scale the others by 1 / (1 - p); back, do the same to g
+    (Srivastava et al. 2014, section 4)."""
+    scaled = x * (1 / (1 - p))
+    return np.where(kept_elements(x.shape, p, seed, first), scaled, 0).astype(x.dtype)
+
+
+def kept_elements(shape, p, seed, first):
+    """Which elements dropout keeps: those of an array of this shape, from number `first` on."""
+    return dropout_mask(math.prod(shape), p, seed, first).reshape(shape)
 
 
 @formula
@@ -46,15 +76,16 @@ def sum_rows(table, ids, p=0.0, seed=0, first=0):
     of the ids' shape.  Raise an IndexError if there is no such row."""
     if (ids < 0).any():
         raise IndexError("an id is below 0")
-    kept = dropout_mask(ids.size, p, seed, first).reshape(*ids.shape, 1)
-    return np.where(kept, table[ids], 0).sum(axis=1, dtype=table.dtype) * (1 / (1 - p))
+    rows = table[ids]                                           # (R, n, C)
+    rows[~kept_elements(ids.shape, p, seed, first)] = 0
+    return rows.sum(axis=1, dtype=table.dtype) * (1 / (1 - p))
 
 
 @formula
 def add_rows(total, ids, g, p=0.0, seed=0, first=0):
     """The VJP of `sum_rows`: add g[r] to total[ids[r, i]], (V, C), also where ids repeat."""
-    of, at = np.nonzero(dropout_mask(ids.size, p, seed, first).reshape(ids.shape))
-    np.add.at(total, ids[of, at], g[of] * (1 / (1 - p)))
+    r, i = np.nonzero(kept_elements(ids.shape, p, seed, first))
+    np.add.at(total, ids[r, i], g[r] * (1 / (1 - p)))
 
 
 @formula
@@ -62,31 +93,38 @@ def norm(x, weight, bias, eps, centred):
     """(x - mean) / std * weight + bias, (..., C), (C,), (C,) -> (..., C); and the moments of rows,
     mean and 1 / std, (R, 2)  (Ba, Kiros & Hinton 2016, "Layer Normalization", section 3).  An RMS
     norm is not centred: its mean is 0  (Zhang & Sennrich 2019, section 4)."""
-    mean = np.zeros_like(x[..., :1])
+    mean = np.zeros_like(x[..., :1])                            # (..., 1)
     if centred:
-        for _ in range(2):      # the second time what rounding has left: a constant row gives 0
-            mean += (x - mean).mean(axis=-1, keepdims=True)
-    rstd = inverse_rms(x - mean, eps)
-    return (x - mean) * rstd * weight + bias, np.concatenate([mean, rstd], axis=-1).reshape(-1, 2)
+        mean += row_mean(x)
+        mean += row_mean(x - mean)      # what rounding has left: a constant row gives 0
+    rstd = inverse_rms(x - mean, eps)                           # (..., 1)
+    unit = (x - mean) * rstd
+    moments = np.concatenate([mean, rstd], axis=-1)
+    return unit * weight + bias, moments.reshape(-1, 2)
 
 
 def inverse_rms(x, eps):
     """1 / sqrt(mean(x^2) + eps) over the last axis, (..., C) -> (..., 1).  Squares are added up in
     float64, as float32 holds none of a number beyond 1.8e19."""
-    mean = np.square(x, dtype=np.float64).mean(axis=-1, keepdims=True)
-    return (1 / np.sqrt(mean + eps)).astype(x.dtype)
+    squares = np.square(x, dtype=np.float64)
+    rms = np.sqrt(row_mean(squares) + eps)
+    return (1 / rms).astype(x.dtype)
 
 
 @formula
 def norm_vjp(g, x, weight, moments, centred):
     """Return the gradients of x, weight and bias."""
-    rows, g_rows = x.reshape(-1, x.shape[-1]), g.reshape(-1, x.shape[-1])
-    mean, rstd = moments[:, :1], moments[:, 1:]
-    unit, d = (rows - mean) * rstd, g_rows * weight
-    dx = rstd * (d - unit * (d * unit).mean(axis=1, keepdims=True))
+    C = x.shape[-1]
+    g_rows = g.reshape(-1, C)
+    mean, rstd = moments[:, :1], moments[:, 1:]                 # (R, 1)
+    unit = (x.reshape(-1, C) - mean) * rstd
+    d = g_rows * weight                                         # of unit
+    dx = rstd * (d - unit * row_mean(d * unit))
     if centred:
-        dx -= rstd * d.mean(axis=1, keepdims=True)
-    return dx.reshape(x.shape), (g_rows * unit).sum(axis=0), g_rows.sum(axis=0)
+        dx -= rstd * row_mean(d)
+    dweight = (g_rows * unit).sum(axis=0)
+    dbias = g_rows.sum(axis=0)
+    return dx.reshape(x.shape), dweight, dbias
 
 
 @formula
@@ -175,9 +213,12 @@ def gated_mlp_vjp(g, x, gate, gate_bias, up, up_bias, down, down_bias, kept):
 def rotate(x, cos, sin):
     """Rotate the first channels in pairs, (..., T, C), (T, pairs), (T, pairs) -> (..., T, C); back,
     by the opposite angles  (Su et al. 2021, "RoFormer", section 3.4.2)."""
-    y, turned = x.copy(), 2 * cos.shape[-1]
-    a, b = x[..., :turned:2], x[..., 1:turned:2]
-    y[..., :turned:2], y[..., 1:turned:2] = a * cos - b * sin, b * cos + a * sin
+    turned = 2 * cos.shape[-1]
+    a = x[..., :turned:2]                                       # (..., T, pairs)
+    b = x[..., 1:turned:2]
+    y = x.copy()
+    y[..., :turned:2] = a * cos - b * sin
+    y[..., 1:turned:2] = b * cos + a * sin
     return y
 
 
@@ -185,20 +226,35 @@ def rotate(x, cos, sin):
 def norm_heads(x, cos, sin, heads, D, eps):
     """Rotate the first heads of D channels, and divide each by its root mean square; also return
     1 / rms, (R, heads)  (Henry et al. 2020, "Query-Key Normalization", section 3)."""
-    y, of_heads = rotate(x, cos, sin), x[..., :heads * D].reshape(*x.shape[:-1], heads, D)
-    rstd = inverse_rms(of_heads, eps)[..., 0]
-    y[..., :heads * D] *= np.repeat(rstd, D, axis=-1)
+    y = rotate(x, cos, sin)
+    rstd = inverse_rms(split_heads(x, heads, D), eps)           # (..., heads, 1)
+    of_y = split_heads(y, heads, D)
+    y[..., :heads * D] = merged(of_y * rstd)
     return y, rstd.reshape(-1, heads)
 
 
 @formula
 def norm_heads_vjp(g, y, rstd, cos, sin, D):
     """Return the gradient of x, from the values of `norm_heads`."""
-    dx, heads = g.copy(), rstd.shape[1]
-    g, y = (a[..., :heads * D].reshape(*a.shape[:-1], heads, D) for a in (g, y))
-    d = (g - y * (g * y).mean(axis=-1, keepdims=True)) * rstd.reshape(*g.shape[:-1], 1)
-    dx[..., :heads * D] = d.reshape(*g.shape[:-2], heads * D)
+    heads = rstd.shape[1]
+    g_heads = split_heads(g, heads, D)
+    y_heads = split_heads(y, heads, D)
+    along = row_mean(g_heads * y_heads)                         # (..., heads, 1)
+    dx_heads = (g_heads - y_heads * along) * rstd.reshape(along.shape)
+    dx = g.copy()
+    dx[..., :heads * D] = merged(dx_heads)
     return rotate(dx, cos, -sin)
+
+
+def split_heads(x, heads, D):
+    """The first channels by heads, (..., C) -> (..., heads, D)."""
+    return x[..., :heads * D].reshape(*x.shape[:-1], heads, D)
+
+
+def merged(x):
+    """Back from `split_heads`, (..., heads, D) -> (..., heads D)."""
+    *lead, heads, D = x.shape
+    return x.reshape(*lead, heads * D)
 
 
 class Drop(NamedTuple):
@@ -224,29 +280,33 @@ def attention(q, k, v, how):
     al. 2017, section 3.2.1; fewer heads of keys and values: Ainslie et al. 2023, "GQA", section
     2.2)."""
     P, moments = attention_weights(q, k, how)
-    return dropout(P, *how.drop) @ for_each_head(v, q), moments
+    dropped = dropout(P, *how.drop)                             # (B, H, T, S)
+    return dropped @ for_each_head(v, q), moments
 
 
 def for_each_head(x, q):
     """Repeat keys or values for each head of the queries, (B, G, S, D) -> (B, H, S, D)."""
-    return np.repeat(x, q.shape[1] // x.shape[1], axis=1)
+    H, G = q.shape[1], x.shape[1]
+    return np.repeat(x, H // G, axis=1)
 
 
 def attention_weights(q, k, how):
     """Return the softmax, (B, H, T, S), and what it is made of, (B, H, T, 2)."""
-    products = q @ for_each_head(k, q).swapaxes(-1, -2)
-    scores = products * q.dtype.type(how.scale)         # (B, H, T, S)
+    scale = q.dtype.type(how.scale)
+    keys = for_each_head(k, q).swapaxes(-1, -2)                 # (B, H, D, S)
+    scores = q @ keys * scale                                   # (B, H, T, S)
     if how.mask is not None:
         scores += how.mask
     if how.causal:
-        seen = np.tri(*scores.shape[-2:], dtype=bool)   # (T, S)
+        seen = np.tri(*scores.shape[-2:], dtype=bool)           # (T, S)
         scores[..., ~seen] = -np.inf
-    lowest = np.finfo(q.dtype).min      # in place of -inf
+    lowest = np.finfo(q.dtype).min      # so that no maximum is -inf
     top = scores.max(axis=-1, keepdims=True, initial=lowest)
     e = np.exp(scores - top)
-    total = e.sum(axis=-1, keepdims=True)
-    inverse = 1 / np.where(total > 0, total, np.inf)
-    return e * inverse, np.concatenate([top, inverse], axis=-1)
+    total = row_sum(e)
+    inverse = 1 / np.where(total > 0, total, np.inf)            # (B, H, T, 1)
+    moments = np.concatenate([top, inverse], axis=-1)
+    return e * inverse, moments
 
 
 @formula
@@ -255,13 +315,15 @@ def attention_vjp(g, q, k, v, out, moments, how, into=None):
     if into is None:
         into = [np.empty_like(x) for x in (q, k, v)]
     dq, dk, dv = into
-    P, _ = attention_weights(q, k, how)
-    dP = dropout(g @ for_each_head(v, q).swapaxes(-1, -2), *how.drop)
-    along = (g * out).sum(axis=-1, keepdims=True)       # <dP, P>
-    dS = P * (dP - along) * q.dtype.type(how.scale)     # of q k^T, (B, H, T, S)
+    scale = q.dtype.type(how.scale)
+    values = for_each_head(v, q).swapaxes(-1, -2)               # (B, H, E, S)
+    P, _ = attention_weights(q, k, how)                         # (B, H, T, S)
+    dropped = dropout(P, *how.drop)
+    dP = dropout(g @ values, *how.drop)
+    dS = P * (dP - row_sum(g * out)) * scale                    # <g, out> = <dP, P>
     dq[...] = dS @ for_each_head(k, q)
     dk[...] = sum_of_heads(dS.swapaxes(-1, -2) @ q, k)
-    dv[...] = sum_of_heads(dropout(P, *how.drop).swapaxes(-1, -2) @ g, v)
+    dv[...] = sum_of_heads(dropped.swapaxes(-1, -2) @ g, v)
     return dq, dk, dv
 
 
@@ -269,7 +331,8 @@ def sum_of_heads(dx, x):
     """Back from `for_each_head`, (B, H, S, D) -> (B, G, S, D)."""
     B, G, S, D = x.shape
     H = dx.shape[1]
-    return dx.reshape(B, G, H // G, S, D).sum(axis=2)
+    groups = dx.reshape(B, G, H // G, S, D)
+    return groups.sum(axis=2)
 
 
 def sigmoid(x):
@@ -295,10 +358,10 @@ def gelu_slope(x, by_tanh):
     x = np.clip(x, -FLAT, FLAT)
     if by_tanh:
         s = tanh_cdf(x)
-        steep = 2 * SLOPE * (1 + 3 * CUBIC * x * x)             # the derivative of 2 z
-        return s + x * s * (1 - s) * steep
-    density = np.exp(-x * x / 2) * DENSITY_0                    # Phi'(x)
-    return normal_cdf(x) + x * density
+        steep = 1 + 3 * CUBIC * x * x                           # z' / SLOPE
+        return s + x * s * (1 - s) * 2 * SLOPE * steep
+    e = np.exp(-x * x / 2)
+    return normal_cdf(x) + x * e * DENSITY_0
 
 
 def tanh_cdf(x):
@@ -309,7 +372,8 @@ def tanh_cdf(x):
 
 def normal_cdf(x):
     """Phi(x), the normal distribution up to x."""
-    return (erfc(-math.sqrt(0.5) * x.astype(np.float64)) / 2).astype(x.dtype)
+    z = -math.sqrt(0.5) * x.astype(np.float64)
+    return (erfc(z) / 2).astype(x.dtype)
 
 
 @formula
@@ -322,30 +386,24 @@ def swiglu(gate, up):
 def swiglu_vjp(g, gate, up):
     """Return the gradients of gate and up."""
     s = sigmoid(gate)
-    dgate = g * up * s * (1 + gate * (1 - s))
+    steep = 1 + gate * (1 - s)
+    dgate = g * up * s * steep
     dup = g * gate * s
     return dgate, dup
 
 
 @formula
-def dropout(x, p, seed, first=0):
-    """Zero elements with probability p, and scale the others by 1 / (1 - p); back, do the same to g
-    (Srivastava et al. 2014, section 4)."""
-    kept = dropout_mask(x.size, p, seed, first).reshape(x.shape)
-    return np.where(kept, x * (1 / (1 - p)), 0).astype(x.dtype)
-
-
-@formula
 def softmax(x):
     """e^x / sum(e^x) over the last axis, (..., C) -> (..., C)."""
-    e = np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf))
-    return e / e.sum(axis=-1, keepdims=True)
+    top = x.max(axis=-1, keepdims=True, initial=-np.inf)
+    e = np.exp(x - top)
+    return e / row_sum(e)
 
 
 @formula
 def softmax_vjp(g, y):
     """Return the gradient of x, from the softmax y of it."""
-    return y * (g - (g * y).sum(axis=-1, keepdims=True))
+    return y * (g - row_sum(g * y))
 
 
 @formula
@@ -355,18 +413,25 @@ def cross_entropy(logits, targets, ignored):
     counted = targets != ignored
     if (counted & (targets < 0)).any():
         raise IndexError("a target is below 0")
-    chosen = np.arange(len(targets)), np.where(counted, targets, 0)
+    rows = np.arange(len(targets))
+    classes = np.where(counted, targets, 0)
     shifted = logits - logits.max(axis=1, keepdims=True)
-    losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[chosen]
+    log_sum = np.log(np.exp(shifted).sum(axis=1))
+    losses = log_sum - shifted[rows, classes]
     slopes = softmax(logits)
-    slopes[chosen] -= 1
-    return losses * counted, slopes * counted[:, None], int(np.count_nonzero(counted))
+    slopes[rows, classes] -= 1
+    slopes *= counted[:, None]
+    return losses * counted, slopes, int(np.count_nonzero(counted))
 
 
 @formula
 def sum_of_squares(xs):
     """Return the sum of the squares of all elements of all arrays, of which some may be `Rows`."""
-    return float(sum(np.square(np.asarray(x), dtype=np.float64).sum() for x in xs))
+    total = 0.0
+    for x in xs:
+        squares = np.square(np.asarray(x), dtype=np.float64)
+        total += float(squares.sum())
+    return total
 
 
 @formula
@@ -374,26 +439,32 @@ def adamw(ps, gs, ms, vs, settings):
     """Update every p, m and v in place; a g may be `Rows`.  Each has a row of settings: lr, beta1,
     beta2, eps, weight_decay, 1 - beta1^steps and 1 - beta2^steps  (Loshchilov & Hutter 2019,
     "Decoupled Weight Decay Regularization", algorithm 2)."""
-    for p, g, m, v, row in zip(ps, map(np.asarray, gs), ms, vs, settings.tolist()):
+    for p, g, m, v, row in zip(ps, gs, ms, vs, settings.tolist()):
         lr, beta1, beta2, eps, weight_decay, correction1, correction2 = row
+        g = np.asarray(g)
         m *= beta1
         m += (1 - beta1) * g
         v *= beta2
         v += (1 - beta2) * g * g
-        p -= lr * (weight_decay * p + m / correction1 / (np.sqrt(v / correction2) + eps))
+        rms = np.sqrt(v / correction2)
+        step = m / correction1 / (rms + eps)
+        p -= lr * (weight_decay * p + step)
 
 
 @formula
 def muon(ps, gs, ms, settings, steps):
     """Update every matrix p and m in place.  A row of settings: momentum, 1 - lr weight_decay, lr.
     Newton-Schulz steps make z nearly orthogonal  (Jordan et al. 2024, "Muon")."""
-    for p, g, m, (momentum, decay, lr) in zip(ps, gs, ms, settings.tolist()):
+    A, B, C = MUON
+    for p, g, m, row in zip(ps, gs, ms, settings.tolist()):
+        momentum, decay, lr = row
         m *= momentum
         m += g
         z = g + momentum * m
         z /= math.sqrt(sum_of_squares([z])) + TINY
         for _ in range(steps):
             gram = z @ z.T
-            z = MUON[0] * z + (MUON[1] * gram + MUON[2] * gram @ gram) @ z
+            polynomial = B * gram + C * gram @ gram
+            z = A * z + polynomial @ z
         p *= decay
         p -= lr * z

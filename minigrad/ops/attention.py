@@ -31,33 +31,53 @@ def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_ma
     axis before the last two): each of theirs serves several consecutive heads of the query.
     """
     q, k, v = one_type(query, key, value)
-    lead, kv_lead = q.shape[:-2], k.shape[:-2]
-    grouped = (enable_gqa and lead[:-1] == kv_lead[:-1] and lead and kv_lead and kv_lead[-1]
-               and lead[-1] % kv_lead[-1] == 0)
-    if (min(q.ndim, k.ndim, v.ndim) < 2 or k.shape[-1] != q.shape[-1]
-            or v.shape[:-1] != k.shape[:-1] or not (kv_lead == lead or grouped)):
-        raise ValueError("query (..., T, D), key (..., S, D) and value (..., S, E) need the same "
-                         "leading axes (with enable_gqa, key and value a share of the heads), the "
-                         f"same D and the same S; they are {list(q.shape)}, {list(k.shape)} and "
-                         f"{list(v.shape)}")
-    T, D, S = *q.shape[-2:], k.shape[-2]
-    mask = attn_mask
-    if mask is not None:
-        if mask.dtype.kind not in "bf":
-            raise TypeError("attn_mask is true where a query may attend (bool), or is added to the "
-                            f"scores (float); this is {mask.dtype}")
-        mask = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask
-        mask = _four_axes(np.broadcast_to(mask.astype(q.dtype), (*lead, T, S)))
-    scale = max(D, 1) ** -0.5 if scale is None else scale
+    _check_shapes(q, k, v, enable_gqa)
+    *lead, T, D = q.shape
+    S, E = v.shape[-2:]
+    mask = None
+    if attn_mask is not None:
+        mask = np.broadcast_to(_added(attn_mask, q.dtype), (*lead, T, S))
+        mask = _four_axes(mask)
+    if scale is None:
+        scale = max(D, 1) ** -0.5
     drop = dropout_settings(dropout_p, rng, (*lead, T, S), below_1=True)
     how = How(mask, is_causal, scale, drop)
-    heads = [_four_axes(x) for x in (q, k, v)]
+    heads = _four_axes(q), _four_axes(k), _four_axes(v)
     out, moments = formulas.attention(*heads, how)
 
     def vjp(g):
-        gradients = formulas.attention_vjp(_four_axes(g), *heads, out, moments, how)
-        return [dx.reshape(x.shape) for dx, x in zip(gradients, (q, k, v))]
-    return out.reshape(*lead, T, v.shape[-1]), vjp
+        dq, dk, dv = formulas.attention_vjp(_four_axes(g), *heads, out, moments, how)
+        return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+    return out.reshape(*lead, T, E), vjp
+
+
+def _check_shapes(q, k, v, enable_gqa):
+    if min(q.ndim, k.ndim, v.ndim) >= 2:
+        same_axes = k.shape[:-2] == q.shape[:-2] or enable_gqa and _shares(q, k)
+        if same_axes and k.shape[-1] == q.shape[-1] and v.shape[:-1] == k.shape[:-1]:
+            return
+    raise ValueError("query (..., T, D), key (..., S, D) and value (..., S, E) need the same "
+                     "leading axes (with enable_gqa, key and value a share of the heads), the "
+                     f"same D and the same S; they are {list(q.shape)}, {list(k.shape)} and "
+                     f"{list(v.shape)}")
+
+
+def _shares(q, k):
+    """Whether q has several heads, the axis before the last two, for each head of k."""
+    if min(q.ndim, k.ndim) < 3 or q.shape[:-3] != k.shape[:-3]:
+        return False
+    H, G = q.shape[-3], k.shape[-3]
+    return G > 0 and H % G == 0
+
+
+def _added(mask, dtype):
+    """Return a mask as it is added to scores: 0 where a bool is true, else -inf."""
+    if mask.dtype.kind not in "bf":
+        raise TypeError("attn_mask is true where a query may attend (bool), or is added to the "
+                        f"scores (float); this is {mask.dtype}")
+    if mask.dtype == bool:
+        mask = np.where(mask, 0, -np.inf)
+    return mask.astype(dtype)
 
 
 @op
@@ -74,30 +94,33 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     """
     check_axes("qkv", qkv, "..., T, C", 2)
     *lead, T, width = qkv.shape
-    H, G = num_heads, num_heads if num_kv_heads is None else num_kv_heads
+    H = num_heads
+    G = num_heads if num_kv_heads is None else num_kv_heads
     if H < 1 or G < 1 or H % G:
         raise ValueError(f"{H} heads of queries do not split evenly among {G} of keys and values")
-    D = width // (H + 2 * G)
-    if D < 1 or (H + 2 * G) * D != width:
+    all_heads = H + 2 * G
+    D = width // all_heads
+    if D < 1 or all_heads * D != width:
         raise ValueError(f"{width} channels do not split evenly into the queries of {H} heads and "
                          f"the keys and values of {G}")
     qkv, = one_type(qkv)
     drop = dropout_settings(dropout_p, rng, (*lead, H, T, T), below_1=True)
-    how = How(None, is_causal, D ** -0.5, drop)
+    how = How(causal=is_causal, scale=D ** -0.5, drop=drop)
 
-    def heads(x):               # (..., T, n D) -> (B, n, T, D), a view
-        return x.reshape(math.prod(lead), T, x.shape[-1] // D, D).swapaxes(1, 2)
+    def heads(x, n):                                            # (..., T, n D) -> (B, n, T, D)
+        return x.reshape(math.prod(lead), T, n, D).swapaxes(1, 2)
 
-    def parts(x):
-        return np.split(heads(x), [H, H + G], axis=1)       # queries, keys, values
+    def parts(x):                                               # views of queries, keys, values
+        return np.split(heads(x, all_heads), [H, H + G], axis=1)
     packed = parts(qkv)
     out, moments = formulas.attention(*packed, how)
 
     def vjp(g):
         dqkv = np.empty(qkv.shape, qkv.dtype)
-        formulas.attention_vjp(heads(g), *packed, out, moments, how, into=parts(dqkv))
+        formulas.attention_vjp(heads(g, H), *packed, out, moments, how, into=parts(dqkv))
         return dqkv,
-    return out.swapaxes(1, 2).reshape(*lead, T, H * D), vjp
+    value = out.swapaxes(1, 2)                                  # (B, T, H, D)
+    return value.reshape(*lead, T, H * D), vjp
 
 
 @op
@@ -113,7 +136,10 @@ def rotary(x: Array, num_heads: int, d_key: int | None = None,
     x, = one_type(x)
     D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
     cos, sin = rotary_angles(x.shape[-2], D, x.dtype, num_heads, base)
-    return formulas.rotate(x, cos, sin), (lambda g: formulas.rotate(g, cos, -sin),)
+
+    def dx(g):
+        return formulas.rotate(g, cos, -sin)
+    return formulas.rotate(x, cos, sin), (dx,)
 
 
 @op
@@ -134,19 +160,26 @@ def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | No
     x, = one_type(x)
     T = x.shape[-2]
     D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
-    cos, sin = ([np.empty((T, 0), x.dtype)] * 2 if base is None else
-                rotary_angles(T, D, x.dtype, num_heads, base))
+    if base is None:
+        cos = sin = np.empty((T, 0), x.dtype)       # no pair is rotated
+    else:
+        cos, sin = rotary_angles(T, D, x.dtype, num_heads, base)
     y, rstd = formulas.norm_heads(x, cos, sin, num_heads, D, eps)
-    return y, (lambda g: formulas.norm_heads_vjp(g, y, rstd, cos, sin, D),)
+
+    def dx(g):
+        return formulas.norm_heads_vjp(g, y, rstd, cos, sin, D)
+    return y, (dx,)
 
 
 def _channels_of_a_head(W, num_heads, d_key, base):
     """Return D, after checking that the heads fit into W channels and that D is even to rotate."""
-    if num_heads < 1 or d_key is not None and d_key < 1 or base is not None and not base > 0:
+    right_heads = num_heads >= 1 and (d_key is None or d_key >= 1)
+    if not right_heads or base is not None and not base > 0:
         raise ValueError("num_heads and d_key are at least 1 and base is above 0; they are "
                          f"{num_heads}, {d_key} and {base}")
     D = W // num_heads if d_key is None else d_key
-    if D < 1 or index(num_heads * D) > W or d_key is None and num_heads * D != W:
+    used = index(num_heads * D)
+    if D < 1 or used > W or d_key is None and used != W:
         raise ValueError(f"{W} channels do not hold {num_heads} heads of {D}")
     if base is not None and D % 2:
         raise ValueError(f"a head's channels are turned in pairs, and {D} is odd")
@@ -158,11 +191,17 @@ def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float =
                   ) -> tuple[np.ndarray, np.ndarray]:
     """Return cosine and sine of the angles of `rotary`, (T, num_heads D / 2) each.  The arrays are
     cached; do not change them."""
-    angles = np.arange(T)[:, None] * base ** (-2 * np.arange(D // 2) / D)
+    frequencies = base ** (-2 * np.arange(D // 2) / D)
+    angles = np.arange(T)[:, None] * frequencies                # (T, D / 2)
     angles = np.tile(angles, num_heads)
     return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 
 
 def _four_axes(x):
     """Reshape (..., T, D) to (B, H, T, D)."""
-    return x if x.ndim == 4 else x.reshape(math.prod(x.shape[:-3]), *(1, 1, *x.shape)[-3:])
+    if x.ndim == 4:
+        return x
+    *lead, T, D = x.shape
+    H = lead[-1] if lead else 1
+    B = math.prod(lead[:-1])
+    return x.reshape(B, H, T, D)

@@ -21,36 +21,47 @@ def matmul(x: Array, y: Array) -> Rule:
     """
     if x.ndim == 0 or y.ndim == 0:
         raise ValueError("matmul takes arrays of at least one axis; to scale by a number, use *")
-    shapes = x.shape, y.shape
-    dropped = (-2,) * (x.ndim == 1) + (-1,) * (y.ndim == 1)     # axes added to a vector
-    x = x.reshape(1, -1) if x.ndim == 1 else x
-    y = y.reshape(-1, 1) if y.ndim == 1 else y
-    if x.shape[-1] != y.shape[-2]:
-        raise ValueError(f"the inner sizes differ: {list(shapes[0])} has {x.shape[-1]} columns, "
-                         f"{list(shapes[1])} has {y.shape[-2]} rows")
-    if "f" in (x.dtype.kind, y.dtype.kind):
-        x, y = one_type(x, y)
+    a, b = x, y
+    added = ()                              # axes that a vector gets
+    if x.ndim == 1:
+        a = x.reshape(1, -1)
+        added += -2,
+    if y.ndim == 1:
+        b = y.reshape(-1, 1)
+        added += -1,
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"the inner sizes differ: {list(x.shape)} has {a.shape[-1]} columns, "
+                         f"{list(y.shape)} has {b.shape[-2]} rows")
+    if "f" in (a.dtype.kind, b.dtype.kind):
+        a, b = one_type(a, b)
 
     def dx(g):
-        return _product(np.expand_dims(g, dropped), y.swapaxes(-1, -2))
+        g = np.expand_dims(g, added)
+        return _product(g, b.swapaxes(-1, -2))
 
     def dy(g):
-        g = np.expand_dims(g, dropped)
-        if y.ndim == 2:             # one matrix for the whole batch: one product of rows sums it
-            return formulas.matmul(_rows(x).T, _rows(g)).reshape(shapes[1])
-        return _product(x.swapaxes(-1, -2), g)
-    return np.squeeze(_product(x, y), dropped), (dx, dy)
+        g = np.expand_dims(g, added)
+        if b.ndim > 2:
+            return _product(a.swapaxes(-1, -2), g)
+        db = formulas.matmul(_rows(a).T, _rows(g))      # summed over all matrices of a
+        return db.reshape(y.shape)
+    value = _product(a, b)
+    return np.squeeze(value, added), (dx, dy)
 
 
 def _product(x, y):
     if x.dtype.kind != "f":
         return x @ y
-    if y.ndim == 2:
-        return formulas.matmul(_rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
+    M, K = x.shape[-2:]
+    P = y.shape[-1]
+    if y.ndim == 2:                         # one matrix for the whole batch
+        return _unfolded(formulas.matmul(_rows(x), y), x)
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    x, y = (np.broadcast_to(a, batch + a.shape[-2:]).reshape(math.prod(batch), *a.shape[-2:])
-            for a in (x, y))
-    return formulas.matmul(x, y).reshape(*batch, x.shape[-2], y.shape[-1])
+    N = math.prod(batch)
+    x = np.broadcast_to(x, (*batch, M, K))
+    y = np.broadcast_to(y, (*batch, K, P))
+    value = formulas.matmul(x.reshape(N, M, K), y.reshape(N, K, P))
+    return value.reshape(*batch, M, P)
 
 
 @op
@@ -71,7 +82,7 @@ def linear(x: Array, weight: Array, bias: Array = None) -> Rule:
     def vjp(g):
         dx, dweight, dbias = formulas.linear_vjp(_rows(g), rows, weight, bias)
         return dx.reshape(x.shape), dweight, dbias
-    return y.reshape(*x.shape[:-1], len(weight)), vjp
+    return _unfolded(y, x), vjp
 
 
 @op
@@ -102,15 +113,17 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
         y, kept = formulas.gated_mlp(rows, gate, gate_bias, *weights)
 
     def vjp(g):
+        g = _rows(g)
         dgate = dgate_bias = None
         if gate is None:
-            dx, *dweights = formulas.mlp_vjp(_rows(g), rows, *weights, kept, kind)
+            dx, *dweights = formulas.mlp_vjp(g, rows, *weights, kept, kind)
         else:
             dx, dgate, dgate_bias, *dweights = formulas.gated_mlp_vjp(
-                _rows(g), rows, gate, gate_bias, *weights, kept)
+                g, rows, gate, gate_bias, *weights, kept)
         dup, dup_bias, ddown, ddown_bias = dweights
-        return dx.reshape(x.shape), dup, ddown, dup_bias, ddown_bias, None, dgate, dgate_bias
-    return y.reshape(*x.shape[:-1], len(down)), vjp
+        dx = dx.reshape(x.shape)
+        return dx, dup, ddown, dup_bias, ddown_bias, None, dgate, dgate_bias
+    return _unfolded(y, x), vjp
 
 
 def _check_mlp(x, up, down, activation, gate, gate_bias):
@@ -149,9 +162,12 @@ def embedding(ids: Array, weight: Array) -> Rule:
     """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
     check_axes("weight", weight, "V, C", 2, 2)
     rows = _integers(ids, "id")
-    if rows.size and rows.view(np.uint64).max() >= len(weight):     # without a sign, -1 is large
+    unsigned = rows.view(np.uint64)         # so that -1 is large
+    if rows.size and unsigned.max() >= len(weight):
         raise _beyond(ids, len(weight), "id")
-    return weight.take(rows, axis=0), (None, _rows_added(rows.reshape(-1, 1)))
+    value = weight.take(rows, axis=0)
+    bags = rows.reshape(-1, 1)
+    return value, (None, _rows_added(bags, Drop()))
 
 
 @op
@@ -165,23 +181,26 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
     check_axes("weight", weight, "V, C", 2, 2)
     if ids.ndim == 0:
         raise ValueError("the last axis of the ids says which rows are summed, and these have none")
-    p, seed, first = dropout_settings(p, rng, ids.shape)
+    drop = dropout_settings(p, rng, ids.shape)
     weight, = one_type(weight)
-    if p == 1:
-        p, ids = 0.0, ids[..., :0]      # no row is left to sum
+    if drop.p == 1:                         # no row is left to sum
+        drop = Drop()
+        ids = ids[..., :0]
     bags = _rows(_integers(ids, "id"))
     try:
-        value = formulas.sum_rows(weight, bags, p, seed, first)
+        value = formulas.sum_rows(weight, bags, *drop)
     except IndexError:
         raise _beyond(ids, len(weight), "id") from None
-    return (value.reshape(*ids.shape[:-1], weight.shape[1]),
-            (None, _rows_added(bags, p, seed, first)))
+    return _unfolded(value, ids), (None, _rows_added(bags, drop))
 
 
-def _rows_added(bags, p=0.0, seed=0, first=0):
+def _rows_added(bags, drop):
     """Return the vjp to a table of the sums of rows, (R, n): each row gets g of its sums."""
-    return lambda g: Added(
-        lambda total, ids=bags: formulas.add_rows(total, ids, _rows(g), p, seed, first), bags)
+    def dtable(g):
+        def add(total, ids=bags):
+            formulas.add_rows(total, ids, _rows(g), *drop)
+        return Added(add, bags)
+    return dtable
 
 
 @op
@@ -189,8 +208,10 @@ def softmax(x: Array, axis: int = -1) -> Rule:
     """e^x / sum(e^x) along an axis; -inf gives 0.  Back:  dx = y (g - <g, y>)."""
     x, = one_type(x)
     y = formulas.softmax(x.swapaxes(axis, -1))
-    return y.swapaxes(axis, -1), (
-        lambda g: formulas.softmax_vjp(g.swapaxes(axis, -1), y).swapaxes(axis, -1),)
+
+    def dx(g):
+        return formulas.softmax_vjp(g.swapaxes(axis, -1), y).swapaxes(axis, -1)
+    return y.swapaxes(axis, -1), (dx,)
 
 
 @op
@@ -200,8 +221,12 @@ def log_softmax(x: Array, axis: int = -1) -> Rule:
     if x.size == 0:
         return x, (lambda g: g,)
     shifted = x - x.max(axis=axis, keepdims=True)
-    y = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
-    return y, (lambda g: g - np.exp(y) * g.sum(axis=axis, keepdims=True),)
+    total = np.exp(shifted).sum(axis=axis, keepdims=True)
+    y = shifted - np.log(total)
+
+    def dx(g):
+        return g - np.exp(y) * g.sum(axis=axis, keepdims=True)
+    return y, (dx,)
 
 
 @op
@@ -225,8 +250,11 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
     if counted == 0:
         raise ValueError(f"there is no target to average over, among {targets.size} "
                          f"with ignore_index={ignore_index}")
-    return losses.sum() / counted, (
-        lambda g: (slopes * (float(g) / counted)).reshape(shape), None)
+
+    def dlogits(g):
+        dx = slopes * (float(g) / counted)
+        return dx.reshape(shape)
+    return losses.sum() / counted, (dlogits, None)
 
 
 @op
@@ -246,11 +274,16 @@ def _norm(x, weight, bias, eps, centred):
     C = x.shape[-1]
     check_row("weight", weight, C, "channels")
     check_row("bias", bias, C, "channels")
-    weight = np.ones(C, x.dtype) if weight is None else weight
-    bias = np.zeros(C, x.dtype) if bias is None else bias
+    if weight is None:
+        weight = np.ones(C, x.dtype)
+    if bias is None:
+        bias = np.zeros(C, x.dtype)
     x, weight, bias = one_type(x, weight, bias)
     y, moments = formulas.norm(x, weight, bias, eps, centred)
-    return y, lambda g: formulas.norm_vjp(g, x, weight, moments, centred)
+
+    def vjp(g):
+        return formulas.norm_vjp(g, x, weight, moments, centred)
+    return y, vjp
 
 
 @op
@@ -259,13 +292,15 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None) ->
 
     The rng gives one seed.  The mask depends on that alone, and is the same on every platform.
     """
-    p, seed, first = dropout_settings(p, rng, x.shape)
-    if p == 0:
+    settings = dropout_settings(p, rng, x.shape)
+    if settings.p == 0:
         return x, (lambda g: g,)
     x, = one_type(x)
 
     def drop(x):
-        return np.zeros_like(x) if p == 1 else formulas.dropout(x, p, seed, first)
+        if settings.p == 1:
+            return np.zeros_like(x)
+        return formulas.dropout(x, *settings)
     return drop(x), (drop,)
 
 
@@ -275,8 +310,8 @@ def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int
     drawn from the rng if there is a mask; and the number of the mask's first element, which is not
     0 where the rng has a `first_row`, as that of a rank has."""
     if not 0 <= p <= 1 or below_1 and p == 1:
-        raise ValueError("the probability to drop is at least 0 and "
-                         f"{'below' if below_1 else 'at most'} 1; this is {p}")
+        most = "below" if below_1 else "at most"
+        raise ValueError(f"the probability to drop is at least 0 and {most} 1; this is {p}")
     if rng is None:
         return Drop()
     if p in (0, 1):
@@ -285,12 +320,19 @@ def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int
         raise TypeError("rng is a generator such as np.random.default_rng(0), "
                         f"not {type(rng).__name__}")
     seed = int(rng.integers(2**63))
-    return Drop(p, seed, getattr(rng, "first_row", 0) * math.prod(shape[1:]))
+    first_row = getattr(rng, "first_row", 0)
+    return Drop(p, seed, first_row * math.prod(shape[1:]))
 
 
 def _rows(x):
-    """Fold all axes but the last into one, (..., C) -> (R, C); None stays None."""
-    return None if x is None else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    """Fold all axes but the last into one, (..., C) -> (R, C)."""
+    *lead, C = x.shape
+    return x.reshape(math.prod(lead), C)
+
+
+def _unfolded(rows, x):
+    """Give rows the leading axes of x, (R, P) -> (..., P)."""
+    return rows.reshape(*x.shape[:-1], rows.shape[-1])
 
 
 def _integers(ids, what):

@@ -131,7 +131,8 @@ def test_a_kernel_stands_in_for_a_formula_with_the_same_arguments(name):
 
 def test_every_formula_has_a_plug_but_parts_of_others_and_whole_numbers():
     parts = {"activated", "attention_weights", "for_each_head", "gelu_slope", "inverse_rms",
-             "ngram_rows", "normal_cdf", "sigmoid", "sum_of_heads", "tanh_cdf", "value_and_slope"}
+             "kept_elements", "merged", "ngram_rows", "normal_cdf", "row_mean", "row_sum",
+             "sigmoid", "split_heads", "sum_of_heads", "tanh_cdf", "value_and_slope"}
     composed = {"gated_mlp", "gated_mlp_vjp", "linear_vjp"}     # of formulas with kernels
     stated = {name for name, f in vars(formulas).items()
               if inspect.isfunction(f) and f.__module__ == formulas.__name__}
