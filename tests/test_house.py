@@ -38,7 +38,7 @@ READING_PATH = ("minigrad/core.py", "minigrad/rows.py", "minigrad/formulas.py", 
                 "minigrad/optim.py", "train.py")
 # Tokens of code at most, and tokens a line.  Comments and docstrings are free, and packing a line
 # wins nothing.
-BUDGET = {"reading path": (18_700, 11.4), "product": (143_500, 10.6), "tests": (231_500, 12.5)}
+BUDGET = {"reading path": (18_750, 10.6), "product": (143_500, 10.5), "tests": (231_500, 12.5)}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
 MOST_FILES = 14         # of a folder
