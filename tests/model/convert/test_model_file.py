@@ -48,9 +48,10 @@ def sound(path, reader):
             save_checkpoint(path, model_of(found.config, found.weights), found.tokenizer)
 
 
-@pytest.mark.needs("convert", "gguf")
-@pytest.mark.parametrize("reader", [checkpoint, gguf, safetensors, pytest.param(
-    nanogpt, marks=pytest.mark.needs("interop"))])
+@pytest.mark.parametrize("reader", [
+    pytest.param(reader, marks=pytest.mark.needs(*extras))
+    for reader, extras in ((checkpoint, ()), (gguf, ["gguf"]), (safetensors, ["convert"]),
+                           (nanogpt, ["interop"]))])
 def test_a_file_that_is_cut_is_refused_and_one_that_is_changed_is_refused_or_read(tmp_path, reader):
     path, draw = tmp_path / "model", random.Random(0)
     sound(path, reader)
