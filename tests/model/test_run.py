@@ -20,6 +20,7 @@ import train
 from minigrad import compiled
 from model import (CharTokenizer, Transformer, TransformerConfig, generate, load_checkpoint,
                    run as runs, save_checkpoint)
+from model.count import memory
 from model.files import claimed, write_arrays
 from model.processes import Ranks
 from model.replay.nan import repeat, restored
@@ -134,7 +135,10 @@ def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
 
     moved = cut.rename(tmp_path / "out")
     monkeypatch.chdir(tmp_path)
+    counted = []
+    monkeypatch.setattr(memory, "check_memory", lambda s, config: counted.append(config))
     train.main(["--init_from", "resume"])
+    assert counted == [load_checkpoint(moved / "last.npz").model.config]
     assert rows(moved) == rows(whole) and not cut.exists()
     assert same_arrays(moved / "last.npz", whole / "last.npz")
     assert same_arrays(moved / "ckpt.npz", whole / "ckpt.npz")
