@@ -74,27 +74,34 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
     output, output_format = destination(format, target)
     with announced_if_slow(f"reading {path}"):
         model = format.read(path, **{"tokenizer": tokenizer} if tokenizer else {})
-    largest = max(map(math.prod, shapes_of(model.config).values()))
-    check_fits(AT_ONCE * 4 * largest, f"the largest weights in {path}",
-               "use a machine with more")
-    print(f"read        {path}, a {model.kind}\n{describe(model)}", flush=True)
-    with model.file, renamed_when_whole(target) as part:
-        written = part / output.relative_to(target)
-        if output_format is hugging_face or output != target:
-            part.mkdir()
-        with announced_if_slow(f"writing {output}"):
-            output_format.write(written, model)
-        try:
-            back = output_format.read(written)
-        except CheckpointError as error:        # its weights may be nan
-            raise FormatError(f"{path} cannot become a checkpoint: {error.__cause__}") from error
-        # What is open is not renamed on Windows.
-        with back.file, announced_if_slow("comparing what was written with what was read"):
-            compare(model, back)
-        size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
+    with model.file:
+        largest = max(map(math.prod, shapes_of(model.config).values()))
+        check_fits(AT_ONCE * 4 * largest, f"the largest weights in {path}",
+                   "use a machine with more")
+        print(f"read        {path}, a {model.kind}\n{describe(model)}", flush=True)
+        with renamed_when_whole(target) as part:
+            written = part / output.relative_to(target)
+            if output_format is hugging_face or written != part:
+                part.mkdir()
+            with announced_if_slow(f"writing {output}"):
+                output_format.write(written, model)
+            read_back(written, output_format, model, path)
+            size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
     print(f"written     {output}, {scaled(size, 'B')}\n"
           f"compared    all {count(model):,} numbers, the configuration and the vocabulary, read "
           f"back: they are the same\n\nuse it:\n    {next_command(output, output_format, model)}")
+
+
+def read_back(written: pathlib.Path, format: ModuleType, model: ModelFile, path: pathlib.Path
+              ) -> None:
+    """Compare what was written with the model, which was read from a path."""
+    try:
+        back = format.read(written)
+    except CheckpointError as error:        # its weights may be nan
+        raise FormatError(f"{path} cannot become a checkpoint: {error.__cause__}") from error
+    # What is open is not renamed on Windows.
+    with back.file, announced_if_slow("comparing what was written with what was read"):
+        compare(model, back)
 
 
 def recognize(source: pathlib.Path) -> tuple[pathlib.Path, ModuleType]:

@@ -347,7 +347,8 @@ def saved(page, folder, button, name):
     page.execute_cdp_cmd("Browser.setDownloadBehavior",
                          {"behavior": "allow", "downloadPath": str(folder)})
     page.execute_script(f"{button}.click()")
-    WebDriverWait(page, 20, 0.02).until(lambda _: (folder / name).exists())
+    WebDriverWait(page, 20, 0.02).until(    # it may be there before what is in it
+        lambda _: (folder / name).exists() and (folder / name).stat().st_size)
     return (folder / name).read_bytes().decode("utf-8")
 
 
