@@ -13,20 +13,11 @@ import pytest
 
 from minigrad.kernels.compiler import cache, compiling
 from minigrad.kernels.compiler.compiling import C1
-from minigrad.kernels.compiler.parallel import share
 from tests.kit import compiled_only, python
+from tests.minigrad.kernels.test_compiling import doubled
 
 pytestmark = compiled_only
 CONTENT = bytes(range(256)) * 4
-
-
-def doubled():
-    """A kernel that nobody has compiled, and what is known of it."""
-    @compiling.kernel
-    def double(thread, threads, x: C1):
-        for i in share(x.size, thread, threads):
-            x[i] *= 2
-    return double, compiling.KERNELS["double"]
 
 
 @pytest.fixture
