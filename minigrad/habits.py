@@ -4,11 +4,12 @@ What NumPy's arrays have and can be differentiated works.  All else is refused i
 names the remedy: the op of that name, the array (`x.data`), or a row of the tables below.
 """
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from typing import Any, NoReturn
 
 import numpy as np
 
-from minigrad.core import Tensor
+from minigrad.core import Node, Tensor
 from minigrad.ops import OPS
 
 # Names that NumPy or PyTorch have, and what is written here.
@@ -142,6 +143,27 @@ def _format(self: Tensor, how: str) -> str:
     return format(self.item(), how)
 
 
+def _as_leaf(node: Node) -> tuple[type, tuple]:
+    """Unpickled, a leaf is a new leaf, without a gradient, as in PyTorch."""
+    if node.op != "leaf":
+        raise TypeError(f"a copy of a result, here of {node.op}, would pass no gradient on: copy "
+                        "tensor.detach(), or copy the leaves and compute it again")
+    return Node, ("leaf", node.shape, node.dtype)
+
+
+def _copied(node: Node, memo: dict) -> Node:
+    """Copied, a leaf is a new leaf, with a copy of the gradient, as in PyTorch."""
+    make, settings = _as_leaf(node)
+    copy = make(*settings)
+    copy.grad = deepcopy(node.grad, memo)
+    return copy
+
+
+def _array(self: Tensor, *dtype: Any, **copy: Any) -> NoReturn:
+    raise TypeError("NumPy cannot differentiate; take the op from minigrad (to join Tensors, "
+                    "mg.stack or mg.concatenate), or the array with tensor.data")
+
+
 class Size(int):
     """The number of elements, as in NumPy, where it is no method."""
 
@@ -156,7 +178,13 @@ for _name, _sign in {"iadd": "+=", "isub": "-=", "imul": "*=", "itruediv": "/=",
     setattr(Tensor, f"__{_name}__", _in_place(_sign))
 refuse(Tensor, OF_TENSOR, [*OPS, *(f"{name}_" for name in OPS), *" ".join(OF_OPS).split(),
                            *(name for name in dir(np.ndarray) if not name.startswith("_"))])
+Node.__reduce__ = _as_leaf
+Node.__deepcopy__ = _copied
+Tensor.__array__ = _array
 Tensor.__array_function__ = _of_numpy
+Tensor.__len__ = lambda self: len(self.data)
+Tensor.__bool__ = lambda self: bool(self.data)
+Tensor.__float__ = lambda self: float(self.item())
 Tensor.__iter__ = _rows
 Tensor.__contains__ = _contains
 Tensor.__int__ = lambda self: int(self.item())

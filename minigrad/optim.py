@@ -12,7 +12,7 @@ from minigrad import formulas
 from minigrad.checks import (can_be_updated, check_parameters, check_settings, check_shape_and_type,
                              dense)
 from minigrad.core import Tensor
-from minigrad.rows import Rows
+from minigrad.gradients import Rows
 from minigrad.watching import timed
 
 

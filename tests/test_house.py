@@ -30,12 +30,12 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.settings",
         "minigrad.optim minigrad.gradcheck minigrad.module",
         "minigrad.ops minigrad.habits minigrad.checks",
         "minigrad.core minigrad.formulas",
-        "minigrad.random minigrad.machine minigrad.compiled minigrad.rows minigrad.watching "
+        "minigrad.random minigrad.machine minigrad.compiled minigrad.gradients minigrad.watching "
         "minigrad.plug", "data"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
-READING_PATH = ("minigrad/core.py", "minigrad/rows.py", "minigrad/formulas.py", "minigrad/ops/*.py",
-                "model/layers.py", "model/attention.py", "model/transformer.py",
-                "minigrad/optim.py", "train.py")
+READING_PATH = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.py",
+                "minigrad/ops/*.py", "model/layers.py", "model/attention.py",
+                "model/transformer.py", "minigrad/optim.py", "train.py")
 # Tokens of code at most, and tokens a line.  Comments and docstrings are free, and packing a line
 # wins nothing.
 BUDGET = {"reading path": (18_750, 10.6), "product": (143_500, 10.5), "tests": (231_500, 12.5)}

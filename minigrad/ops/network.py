@@ -9,7 +9,7 @@ import numpy as np
 from minigrad import formulas
 from minigrad.core import Array, Rule, one_type, op
 from minigrad.formulas import ACTIVATIONS, Drop
-from minigrad.rows import Added
+from minigrad.gradients import Added
 
 NORM_EPS = 1e-5     # added to a variance
 

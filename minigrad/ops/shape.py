@@ -4,10 +4,11 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from minigrad.core import Array, Arrays, Rule, op
-from minigrad.rows import Added
+from minigrad.core import Array, Rule, op
+from minigrad.gradients import Added
 
 Axes = int | tuple[int, ...] | None
+Arrays = list[Array]
 
 
 @op
@@ -74,10 +75,11 @@ def broadcast_to(x: Array, shape: tuple[int, ...]) -> Rule:
 @op
 def concatenate(arrays: Arrays, axis: int = 0) -> Rule:
     """Join arrays along an existing axis, or flat if it is None."""
-    _check_several(arrays)
+    arrays = _several(arrays)
     before = [part.shape for part in arrays]
     if axis is None:                    # flat, as NumPy joins them
-        arrays, axis = [part.reshape(-1) for part in arrays], 0
+        arrays = [part.reshape(-1) for part in arrays]
+        axis = 0
     value = np.concatenate(arrays, axis)
     bounds = accumulate((part.shape[axis] for part in arrays), initial=0)
     return value, [lambda g, place=place, shape=shape: g[place].reshape(shape)
@@ -87,9 +89,16 @@ def concatenate(arrays: Arrays, axis: int = 0) -> Rule:
 @op
 def stack(arrays: Arrays, axis: int = 0) -> Rule:
     """Join arrays of one shape along a new axis."""
-    _check_several(arrays)
+    arrays = _several(arrays)
     value = np.stack(arrays, axis)
     return value, [lambda g, i=i: g[_along(axis, g.ndim, i)] for i in range(len(arrays))]
+
+
+def _several(arrays):
+    """Return what is given as a list of arrays."""
+    if isinstance(arrays, np.ndarray):
+        raise TypeError(f"a list of arrays is joined, and this is one array, {list(arrays.shape)}")
+    return [np.asarray(part) for part in arrays]
 
 
 @op
@@ -105,11 +114,6 @@ def split(x: Array, indices_or_sections: int | list[int], axis: int = 0) -> Rule
     else:
         bounds = [0, *indices_or_sections, n]
     return parts, [(_added_at(place),) for place in _places(bounds, axis, x.ndim)]
-
-
-def _check_several(arrays):
-    if isinstance(arrays, np.ndarray):
-        raise TypeError(f"a list of arrays is joined, and this is one array, {list(arrays.shape)}")
 
 
 def _places(bounds, axis, ndim):

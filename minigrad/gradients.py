@@ -1,7 +1,9 @@
-"""Gradients that are mostly zero: those of a table, of which few rows were read."""
+"""What vjps return, and how it is added up.  Most of a gradient may be zero, as that of a table of
+which few rows were read."""
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,3 +64,56 @@ class Added:
         values = np.zeros((places[-1], *table.shape[1:]), table.dtype)
         self.add(values, places[self.ids])
         return Rows(values, places)
+
+
+def parts_of(node, g):
+    """Return the node of each input with its part of the gradient: an array of its shape and type,
+    or `Added`."""
+    vjps = node.vjps
+    parts = vjps(g) if callable(vjps) else [vjp(g) for vjp in vjps]
+    if not isinstance(parts, (tuple, list)):
+        raise TypeError("one vjp for all arguments returns a tuple of gradients, not one array")
+    found = []
+    for parent, dx in zip_longest(node.parents, parts):
+        if parent is None:
+            continue
+        if dx is None:
+            raise ValueError("there is no vjp for an argument that requires a gradient")
+        if not isinstance(dx, Added) and (type(dx) is not np.ndarray or dx.shape != parent.shape
+                                          or dx.dtype != parent.dtype):
+            dx = unbroadcast(np.asarray(dx), parent.shape).astype(parent.dtype, copy=False)
+        found.append((parent, dx))
+    return found
+
+
+def added(total, writable, dx, parent):
+    """Return total + dx, and whether it may be written into: it may if it was made here.  The
+    total is None at first."""
+    if isinstance(dx, Added):
+        return dx.to(total, writable, parent), True
+    if total is None:
+        return dx, False
+    if writable and not isinstance(total, Rows):
+        total += dx
+        return total, True
+    return np.asarray(np.add(total, dx)), True      # NumPy makes a scalar of two 0-d arrays
+
+
+def owned(g, held, watched):
+    """Return a gradient for a leaf to keep and others to write into: g itself, if no other leaf, no
+    watcher and no caller holds its memory, else a copy."""
+    if watched or g.base is not None or not g.flags.writeable or id(g) in held:
+        return g.copy()
+    held.add(id(g))
+    return g
+
+
+def unbroadcast(g: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Sum g over the axes along which NumPy broadcast an array of `shape`."""
+    if g.shape == shape:
+        return g
+    extra = g.ndim - len(shape)
+    if extra < 0 or any(n not in (1, m) for n, m in zip(shape, g.shape[extra:])):
+        raise ValueError(f"the vjp gave {list(g.shape)} for an argument of shape {list(shape)}")
+    repeated = tuple(range(extra)) + tuple(extra + i for i, n in enumerate(shape) if n == 1)
+    return g.sum(axis=repeated, keepdims=True).reshape(shape)
