@@ -8,7 +8,6 @@
                                                 fine-tuning: start from another run's model
     mpiexec -n 4 python train.py                four processes, or machines: docs/ranks.md
     python train.py --explain                   one step, explained from the text to the weights
-    python train.py --replay out/nan.npz        find the op that made a loss nan
 """
 from model.command import Interrupts, Parser, answering     # before slow imports
 
@@ -20,13 +19,13 @@ import data
 import minigrad as mg
 from minigrad import compiled
 from model import Transformer
-from model.causality import prove_causality
 from model.checkpoint import Checkpoint
-from model.processes import Ranks, join
+from model.folder import Folder, prepare
+from model.processes import Ranks
 from model.report import Progress, describe, nothing_left, report, stopped
-from model.run import Folder, Run, Step, optimizer_of
-from model.scoring import yardstick
-from model.settings import MINUTES, MODERN, Settings, prepare
+from model.run import Run, Step, join, optimizer_of
+from model.scoring import prove_causality, yardstick
+from model.settings import MINUTES, MODERN, Settings
 from model.transformer import loss_of
 
 
@@ -43,12 +42,6 @@ def main(argv: list[str] | None = None) -> None:
             ranks.check_alike(given)
             if ranks.first:
                 parser.warn()
-            if "replay" in given:
-                from model.replay.nan import replay
-                mistakes += [f"--replay takes all settings from its file; leave out --{name}"
-                             for name in given if name != "replay"]
-                parser.refuse(mistakes)
-                return replay(given["replay"])
             train(*prepare(given, mistakes, parser, folder, ranks), folder, ranks)
 
 
@@ -59,7 +52,11 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
     if s.threads or ranks.threads:
         compiled.set_threads(s.threads or ranks.threads)
     vocab_size = text.tokenizer.vocab_size
-    model = resumed.model if resumed else Transformer(s.model_config(vocab_size, begun), s.seed)
+    if resumed:
+        model = resumed.model
+    else:
+        known = begun.model.config if begun else None
+        model = Transformer(s.model_config(vocab_size, known), s.seed)
     if begun:
         from model.fine_tuning.initial import take_weights
         take_weights(model, begun.model)
@@ -77,17 +74,18 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
 
     with Progress(run, counted) as progress, Interrupts() as interrupts:
         if run.is_time_to_evaluate():
-            progress.show_evaluation(*run.evaluate_and_save())
+            evaluate(run, progress)
         for step in steps(run):
-            if ranks.any(interrupts.came):      # a later one is for the next step
+            explain_nan(run, step)
+            if run.is_told_to_stop(interrupts.came):    # a later one is for the next step
                 run.save_last()
                 break
             progress.show(step)
             if run.is_time_to_evaluate():
-                progress.show_evaluation(*run.evaluate_and_save())
+                evaluate(run, progress)
             elif run.is_time_to_save(step):
                 run.save_last()
-        stop = ranks.any(interrupts.came)
+        stop = run.is_told_to_stop(interrupts.came)
     if stop:
         print(f"\n{stopped(run)}", file=sys.stderr)    # the reader of the other may have ended
         sys.exit(130)
@@ -105,15 +103,36 @@ def steps(run: Run) -> Iterator[Step]:
                 loss = loss_of(model, x, y, run.dropout) / s.gradient_accumulation_steps    # ()
                 loss.backward()                     # adds to p.grad of every parameter p
                 step.loss += loss.item()
-            step.loss = run.mean.average(step.loss)     # and all gradients, over several processes
+            run.average(step)                       # loss and gradients, over several processes
             step.norm = mg.clip_grad_norm_(parameters, s.grad_clip or math.inf)
             step.taken = step.is_finite()           # else weights and optimiser stay as they are
             if step.taken:
                 run.set_learning_rates()
                 optimizer.step()
             optimizer.zero_grad()
-        run.count(step)
+        state.note_step(step.loss, step.seconds, step.taken)
         yield step
+
+
+def evaluate(run: Run, progress: Progress) -> None:
+    """Evaluate a run, save it, and show its losses."""
+    evaluation = run.evaluate()
+    explain_nan(run, evaluation)
+    train_loss = run.save_evaluation(evaluation.loss)
+    progress.show_evaluation(train_loss, evaluation.loss)
+
+
+def explain_nan(run: Run, step: Step) -> None:
+    """Explain a step or an evaluation that is not finite, if the run asks for it or ends with it.
+
+    Raises
+    ------
+    ValueError : the run ends.
+    """
+    explained, ends = run.verdict(step)
+    if explained:
+        from model.replay.nan import explain
+        explain(run, step, ends)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
+from data.tokenizer import TextError
 
 SAMPLE = 4096           # bytes from which an encoding is guessed
 MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16",
@@ -23,11 +24,6 @@ HALVES = (("UTF-32LE", slice(2, None, 4), slice(0, None, 4)),
           ("UTF-16LE", slice(1, None, 2), slice(0, None, 2)),
           ("UTF-16BE", slice(0, None, 2), slice(1, None, 2)))
 FIRST_IN_TEXTS = 8      # control characters before it, such as NUL, are not in texts
-
-
-class TextError(ValueError):
-    """A mistake with a text that the user can correct.  The message is one line: what was expected,
-    what came, what to do."""
 
 
 # By name: a file beside this module; or a file to download once, its address and its sha256

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 
 from data import batches
-from data.reading import TextError, read_text
-from data.tokenizer import CharTokenizer, Tokenizer
+from data.reading import read_text
+from data.tokenizer import CharTokenizer, TextError, Tokenizer
 
 # A text that repeats itself: the validation loss reads too low by about the repeated share.
 PROBE = 50              # characters; at 20, one in fifty of an ordinary play is a stock phrase

@@ -9,6 +9,11 @@ NEAREST = 3     # known characters named in an error
 TYPED = dict(zip("‘’“”–—…", "''\"\"--."))      # what was typed, where a word processor changed it
 
 
+class TextError(ValueError):
+    """A mistake with a text that the user can correct.  The message is one line: what was expected,
+    what came, what to do."""
+
+
 class UnknownCharacterError(ValueError):
     """A text has a character that is not in the vocabulary."""
 
@@ -33,14 +38,6 @@ class Tokenizer:
 
     unit, end = "character", None
     ARRAYS = ()
-
-
-def kind_of(names: Iterable[str]) -> type[Tokenizer]:
-    """Return the kind of tokenizer of a checkpoint with arrays of these names."""
-    if "tokenizer" in names:
-        from model.convert.tokens import TokenTokenizer
-        return TokenTokenizer
-    return CharTokenizer
 
 
 class CharTokenizer(Tokenizer):

@@ -1,7 +1,7 @@
 """A transformer on minigrad: its layers, training, checkpoints, sampling, and views into it."""
 import importlib
 
-from model import command       # noqa: F401  before NumPy and Numba are loaded
+from model import start         # noqa: F401  before NumPy and Numba are loaded
 from data.tokenizer import CharTokenizer, UnknownCharacterError
 from model.attention import MultiHeadAttention
 from model.generation import generate

@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.tokenizer import MissingLibrary, Tokenizer, kind_of
+from data.files import read_arrays, replacing, write_arrays
+from data.tokenizer import CharTokenizer, MissingLibrary, Tokenizer
 from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
-from model.command import command_line, shown
-from model.files import read_arrays, replacing, write_arrays
+from minigrad.words import shown
+from model.command import command_line
 from model.processes import Ranks
 from model.transformer import Transformer, TransformerConfig
 
@@ -192,7 +193,7 @@ def _checked(arrays, finite, kinds):
         if finite and a.dtype.kind == "f" and not np.isfinite(a).all():
             raise ValueError(f"{name} holds nan or inf; its training may have diverged")
         like[name] = np.broadcast_to(np.empty((), a.dtype), a.shape)
-    tokenizers = kind_of(arrays)
+    tokenizers = tokenizers_of(arrays)
     if missing := {"version", "config", "training", *tokenizers.ARRAYS} - arrays.keys():
         raise ValueError(f"missing {', '.join(sorted(missing))}")
     if not np.array_equal(arrays["version"], VERSION):
@@ -216,6 +217,14 @@ def _checked(arrays, finite, kinds):
     if not all(isinstance(training.get(name, {}), dict) for name in ("settings", "state", "nan")):
         raise ValueError("its record of the run is not of the kind that train.py writes")
     return Checkpoint(model, tokenizer, training, {})
+
+
+def tokenizers_of(names: Iterable[str]) -> type[Tokenizer]:
+    """Return the kind of tokenizer of a checkpoint with arrays of these names."""
+    if "tokenizer" in names:
+        from model.convert.tokens import TokenTokenizer
+        return TokenTokenizer
+    return CharTokenizer
 
 
 def _text(value):

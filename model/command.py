@@ -1,15 +1,9 @@
-"""What all commands share: how they start, flags from a table, and mistakes answered in a line.
-
-This module needs only the standard library and is loaded before NumPy and Numba, which take a
-while.  When it is loaded by a program of this project, Ctrl-C ends the program quietly from then
-on, and modules in the current folder cannot hide the project's packages.
-"""
+"""What all commands share: flags from a table, and mistakes answered in a line."""
 import argparse
 import contextlib
 import dataclasses
 import difflib
 import errno
-import importlib.util
 import inspect
 import math
 import numbers
@@ -26,52 +20,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
+from data import KNOWN_TEXTS, read_text
+from minigrad.words import any_of, in_a_line, shown
+from model.start import ROOT, quit_at_once
+
 SYSTEM = os.name                # which tests change
 NO_RIGHT = errno.EACCES, errno.EPERM, errno.EROFS
 PATIENCE = 2.5                  # seconds before a long task is announced
-OF_VALUE, OF_ERROR = 80, 200    # characters of a value, or of an error, that a message shows
-
-
-def is_program() -> bool:
-    """Return whether Python runs train.py or a module of this package, such as model.sample."""
-    program = sys.argv[0] if sys.argv else ""
-    if program == "-m":         # Python has not found the module yet
-        return sys.orig_argv[-len(sys.argv)].removeprefix("-m").startswith("model.")
-    return os.path.realpath(program) == os.path.join(ROOT, "train.py")
-
-
-def in_the_way() -> str:
-    """Return an error message if other files hide this project's packages; "" if none does."""
-    for name in ("data", "minigrad"):
-        spec = importlib.util.find_spec(name)
-        found = spec and (spec.origin or list(spec.submodule_search_locations)[0])
-        if found and os.path.realpath(found) != os.path.join(ROOT, name, "__init__.py"):
-            return (f"{found} hides this project's package {name}; rename it, or take its folder "
-                    "out of PYTHONPATH")
-    return ""
-
-
-def _start():
-    """Prepare a program; report what would keep the packages from being loaded."""
-    program = is_program()
-    if program:
-        _prepare_output()
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:   # it is not ignored
-            signal.signal(signal.SIGINT, _quit)
-        # With -m, Python looks for modules in the current folder first, unless -P is given.
-        if not sys.flags.safe_path and os.path.realpath(sys.path[0]) != ROOT:
-            del sys.path[0]
-    if problem := in_the_way():
-        raise SystemExit(problem) if program else ImportError(problem)
-    try:
-        import minigrad     # noqa: F401  which refuses wrong environment variables
-    except ValueError as error:
-        raise SystemExit(str(error)) if program else error
-
-
-def _quit(*_):
-    os._exit(130)       # an import might catch or print an exception
 
 
 @contextlib.contextmanager
@@ -85,7 +40,7 @@ def answering(command: str, kept: Callable[[], str] | None = None, unread: int =
     reads the output any more.
     """
     try:
-        if signal.getsignal(signal.SIGINT) is _quit:        # all is loaded
+        if signal.getsignal(signal.SIGINT) is quit_at_once:        # all is loaded
             signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
         sys.stdout.flush()
@@ -130,18 +85,6 @@ def _flush_or_discard_output():
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _prepare_output():
-    """Let programs print if the terminal lacks a character, or if an output is closed.  A file or a
-    pipe gets UTF-8, which `read_text` reads; Windows has another encoding for them."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
-    sys.stdout.reconfigure(errors="replace")
-    for stream in (sys.stdout, sys.stderr):
-        if not stream.isatty():
-            stream.reconfigure(encoding="utf-8", errors=stream.errors)
 
 
 @contextlib.contextmanager
@@ -252,45 +195,8 @@ def _as_word(word):
     return str(word)
 
 
-def number_of(n: float, what: str) -> str:
-    """Return a count with its noun, as "1 layer" or "2,000 layers"."""
-    return f"{n:,}".removesuffix(".0") + f" {what}" + "s" * (n != 1)
-
-
-def scaled(n: float, unit: str) -> str:
-    """Return a number with four digits and one of the prefixes k, M, G, T, P."""
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if n < 999.95 or prefix == "P":
-            return f"{n:#.4g} {prefix}{unit}".rstrip()
-        n /= 1000
-
-
-def any_of(words: Sequence[str]) -> str:
-    """Return words as "a, b or c"."""
-    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
-
-
-def first_of(words: Sequence[str], most: int = 5) -> str:
-    """Return words as "a, b and 1,000 more"."""
-    return ", ".join(words[:most]) + f" and {len(words) - most:,} more" * (len(words) > most)
-
-
-def in_a_line(message: object) -> str:
-    """Return a message with line breaks and other control characters escaped."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(message))
-
-
-def shown(value: object) -> str:
-    """Return a value from a file, or an error, in one short line for a message."""
-    longest = OF_ERROR if isinstance(value, Exception) else OF_VALUE
-    text = str(value) if isinstance(value, str | Exception) else repr(value)
-    line = in_a_line(text[:longest + 1])
-    return line if len(line) <= longest else f"{line[:longest]}..."
-
-
 def text_or_file(value: str) -> str:
     """Return the text itself, or the contents of the file in FILE:path."""
-    from data import read_text
     if not value.startswith("FILE:"):
         return value
     return read_text(os.path.abspath(os.path.expanduser(value.removeprefix("FILE:"))))
@@ -307,6 +213,9 @@ OTHER_NAMES = {"lr": "--learning_rate", "epochs": "--max_iters", "steps": "--max
                "layers": "--n_layer", "heads": "--n_head", "d_model": "--n_embd",
                "context_length": "--block_size", "resume": "--init_from resume",
                "prompt": "--start", "length": "--max_new_tokens"}
+# What does the work of flags of train.py that older runs were started with.
+ANSWERS = {"replay": "python -m model.replay --out_dir FOLDER repeats the step in its nan.npz",
+           "log_interval": "the progress bar shows new numbers every ten steps"}
 
 
 def flag(default: object, help: str, *, unset: str = "", alone: object = None, short: str = "",
@@ -467,7 +376,6 @@ class Parser(argparse.ArgumentParser):
 
     def _for_word(self, word):
         """Return what to type instead of a word that no flag stands before."""
-        from data import KNOWN_TEXTS
         if word == "resume" and "init_from" in self.fields:
             return "did you mean --init_from resume?"
         if "data" in self.fields and (word in KNOWN_TEXTS or os.path.exists(word)
@@ -482,6 +390,8 @@ class Parser(argparse.ArgumentParser):
         flags = {flag.lstrip("-").replace("-", "_"): flag
                  for flag in reversed(self._option_string_actions)}
         name = word.lstrip("-").replace("-", "_").lower()
+        if name in ANSWERS:
+            return ANSWERS[name]
         near = OTHER_NAMES.get(name, "")
         if near.split(" ")[0] not in flags.values():
             near = "".join(flags[x] for x in difflib.get_close_matches(name, flags, 1, ALIKE))
@@ -498,6 +408,3 @@ class Parser(argparse.ArgumentParser):
         if "expected" in message:
             message += "; write one that starts with a hyphen as in --flag=-value"
         self.refuse([message])
-
-
-_start()

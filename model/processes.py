@@ -2,9 +2,8 @@
 
 `model.ranks.mpi.MPIRanks` does the same by messages, with an all-reduce of the gradients.  It is
 imported only where an MPI launcher has started several processes.  All ranks call the same methods
-in the same order.
+in the same order; of one rank alone, a training step calls none of them.
 """
-import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -18,26 +17,6 @@ from minigrad import Muon, Tensor
 LAUNCHERS = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
              ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"))
 Batch = tuple[np.ndarray, np.ndarray]       # ids and targets, (B, T) each
-
-
-class Mean:
-    """The mean of loss and gradients over the rows of a step's batches on all ranks.  Here there is
-    one, so there is nothing to do.
-
-    Attributes
-    ----------
-    rows : the rows of each batch that this rank computes.
-    """
-    rows = slice(None)
-
-    def generator(self, rng: np.random.Generator) -> np.random.Generator:
-        """Return the generator for the dropout of these rows."""
-        return rng
-
-    def average(self, loss: float) -> float:
-        """Replace the gradient of each parameter by its mean over the rows of all ranks; return the
-        mean of their losses."""
-        return loss
 
 
 class Ranks:
@@ -64,9 +43,9 @@ class Ranks:
     def check_alike(self, given: dict[str, object]) -> None:
         """Refuse ranks with other settings than the first rank, or with another program."""
 
-    def mean(self, parameters: list[Tensor], batch_size: int) -> Mean:
-        """Return how rows are shared out and gradients averaged."""
-        return Mean()
+    def mean(self, parameters: list[Tensor], batch_size: int) -> None:
+        """Return how rows are shared out and gradients averaged, a `model.ranks.mean.OverRanks`;
+        None as there is one rank."""
 
     def muon(self, *args, **settings) -> Muon:
         """Return Muon; ranks share out its matrices."""
@@ -106,12 +85,3 @@ def launched() -> tuple[int, int | None] | None:
         if os.environ.get(number, "").isdecimal():
             return int(os.environ[number]), int(os.environ[size]) if size in os.environ else None
     return None
-
-
-def join(command: str) -> contextlib.AbstractContextManager[Ranks]:
-    """Join the other ranks, if a launcher has started several.  See `model.ranks.launch`."""
-    rank = launched()
-    if rank is None or rank[1] == 1:
-        return contextlib.nullcontext(Ranks())
-    from model.ranks import launch
-    return launch.join(command, *rank)

@@ -6,8 +6,9 @@ from tqdm import tqdm
 
 import data
 from minigrad import compiled
+from minigrad.words import number_of
 from model.checkpoint import BEST, LAST, load_checkpoint, read_by_first
-from model.command import announced_if_slow, command_line, number_of
+from model.command import announced_if_slow, command_line
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
 from model.scoring import evaluate, ladder
@@ -16,6 +17,7 @@ from model.settings import USUAL_PASSES, described, is_short
 LEAST_KNOWN = 50        # losses that must be known to judge the next one
 DEVIATIONS, SHARE = 8.0, 0.3    # a spike is this far above the usual loss, and this share of it
 QUIET = 20              # steps without a spike, or spans in time, before another is reported
+SHOWN = 10              # steps between new numbers of the progress bar
 SPAN = 5.0              # seconds of steps, of which it is judged whether they had a processor
 BUSY = 2.0              # times the seconds that they had one
 
@@ -89,7 +91,7 @@ class Progress:
         seen = step.number - self.run.first - WARM_UP
         if 0 < seen <= s.profile and (seen == s.profile or self.run.is_over()):
             bar.write(f"\n{self.run.profile.table()}\n", sys.stdout)
-        if step.number % s.log_interval == 0:
+        if step.number % SHOWN == 0:
             unit = self.run.text.tokenizer.unit
             speed = state.since_evaluation(s.characters)[1]
             loss = f"loss {state.recent[-1]:.3f}" if state.recent else "no finite loss"

@@ -1,15 +1,14 @@
-"""A training run: its optimisers, state, log and folder, learning-rate schedule, evaluations and
-checkpoints, and what it does about a nan.  The loop itself is `steps` in train.py."""
+"""A training run: its optimisers, its state, its learning-rate schedule, evaluations and
+checkpoints.  The loop itself is `steps` in train.py."""
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
 import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,21 +20,17 @@ from minigrad import compiled
 from minigrad.optim import Optimizer, cosine, linear, warm_up
 from minigrad.random import generator
 from minigrad.watching import timed
-from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, CheckpointError,
-                              checked_arrays, load_checkpoint, load_last, restore_optimizer,
-                              save_checkpoint)
-from model.command import command_line, scaled
-from model.files import claimed, is_in_use, rename, replacing
-from model.processes import Batch, Ranks
+from model.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, checked_arrays,
+                              load_checkpoint, restore_optimizer, save_checkpoint)
+from model.folder import LOG, Folder, Log
+from model.processes import Batch, Ranks, launched
 from model.scoring import evaluate
 from model.settings import Settings
 from model.transformer import Transformer
 
-LOG, NAN = "log.csv", "nan.npz"
 RECENT = 101            # losses that are remembered: the last one and 100 before it
 WARM_UP = 5             # steps before a profile begins
 SKIPS_IN_A_ROW = 20     # skipped steps after which the run ends
-MUCH = 200_000_000      # bytes of earlier runs in a folder
 
 
 def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
@@ -163,137 +158,6 @@ class State:
                              "anew into another --out_dir") from error
 
 
-class Log:
-    """The file log.csv: a line for each evaluation, with losses in nats per character.
-
-    A run that is resumed after the evaluation at step `start` drops later lines; a new run (None)
-    starts an empty log.  A run that may skip steps has one more column.  Of a damaged log, the
-    lines that are whole are kept.
-    """
-    COLUMNS = {"iter": ".0f", "train_loss": ".6f", "val_loss": ".6f", "lr": ".6g",
-               "tokens_per_s": ".0f", "seconds": ".2f"}     # and how each number is written
-    SKIPPED = {"skipped": ".0f"}                            # steps skipped so far
-
-    def __init__(self, path: pathlib.Path, start: int | None = None, skips: bool = False) -> None:
-        self.path, self.rows = path, []
-        self.columns = self.COLUMNS | (self.SKIPPED if skips else {})
-        if start is not None:
-            rows, problem = read_log(path)
-            self.rows = [row for row in rows if row[0] <= start]
-            if problem:
-                print(f"warning: {problem}; of its lines {len(self.rows)} are whole and kept",
-                      file=sys.stderr)
-        self._write()
-
-    def write(self, *numbers: float | None) -> None:
-        """Add a line, with a number for each column; the training loss may be None."""
-        self.rows.append([*numbers])
-        self._write()
-
-    def _write(self):
-        # Rewrite the whole file: a line added in place could be cut in the middle.
-        lines = [["" if x is None else format(x, how)
-                  for x, how in zip([*row, 0], self.columns.values())] for row in self.rows]
-        try:
-            with replacing(self.path) as file:
-                file.writelines(f"{','.join(line)}\r\n".encode()
-                                for line in (self.columns, *lines))
-        except PermissionError as error:
-            if not is_in_use(error):
-                raise
-            print(f"warning: another program has {self.path} open, so it could not be written; "
-                  "close it there, and the next evaluation writes all lines", file=sys.stderr)
-
-
-def read_log(path: pathlib.Path) -> tuple[list[list[float | None]], str]:
-    """Return the whole lines of a log.csv, a number for each column, and what is wrong with the
-    file, or "".  The training loss is None where no step had one."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        return [], f"{path} cannot be read: {error.strerror or error}"
-    *lines, cut = text.split("\n")          # every line ends with a line break
-    header, *lines = lines or [""]
-    columns, rows = header.count(",") + 1, []
-    for line in lines:
-        with contextlib.suppress(ValueError):       # the line is damaged
-            step, loss, *others = line.split(",")
-            row = [float(step), float(loss) if loss else None, *map(float, others)]
-            if len(row) == columns >= len(Log.COLUMNS) and math.isfinite(sum(filter(None, row))):
-                rows.append(row)
-    known = [",".join(columns) for columns in (Log.COLUMNS, Log.COLUMNS | Log.SKIPPED)]
-    whole = header in known and len(rows) == len(lines) and not cut
-    return rows, "" if whole else f"{path} is damaged, or no log of this program"
-
-
-class Folder(contextlib.ExitStack):
-    """The folder of a run.  One run at a time writes into it: leaving the context releases it."""
-
-    def __init__(self, path: str | os.PathLike) -> None:
-        super().__init__()
-        self.path = pathlib.Path(os.path.expanduser(path))
-
-    def __truediv__(self, name: str) -> pathlib.Path:
-        return self.path / name
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    def begin(self) -> pathlib.Path | None:
-        """Make and claim the folder.  Move the files of an earlier run into a folder within it, and
-        return that folder."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.enter_context(claimed(self.path))
-        names = (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)
-        if files := [self / name for name in names if (self / name).exists()]:
-            earlier = next(folder for n in itertools.count(1)
-                           if not (folder := self / f"earlier.{n}").exists())
-            earlier.mkdir()
-            for file in files:
-                rename(file, earlier / file.name)
-            print(f"{self} held an earlier run, which is now in {earlier}")
-            folders = [*self.path.glob("earlier.[0-9]*")]
-            taken = sum(file.lstat().st_size for folder in folders for file in folder.rglob("*"))
-            if taken >= MUCH:
-                print(f"its {len(folders)} earlier runs take {scaled(taken, 'B')}; delete those of "
-                      "the folders earlier.1, earlier.2, ... in it that you do not need")
-            print()
-            return earlier
-
-    def resume(self, only_look: bool) -> Checkpoint:
-        """Return the checkpoint to resume from.  Claim the folder, unless the run only looks."""
-        if self.path.is_dir() and not only_look:
-            self.enter_context(claimed(self.path))
-        resumed, warning = load_last(self.path)
-        if (not resumed.optimizer or not {"settings", "text"} <= resumed.training.keys()
-                or "iteration" not in resumed.training.get("state", {})):
-            raise ValueError(f"{self / LAST} holds a model, but no run to resume; train.py writes "
-                             "a last.npz that does")
-        if warning:
-            print(f"warning     {warning}, at step {resumed.training['state']['iteration']:,}")
-            if (self / LAST).exists() and not only_look:    # or it would become previous.npz
-                rename(self / LAST, self / DAMAGED)
-        return resumed
-
-    def kept(self) -> str:
-        """Return what is saved, for a run that is ended."""
-        if not any((self / name).exists() for name in (LAST, PREVIOUS)):
-            return "nothing had been saved yet"
-        return f"what was saved in {self} before is whole; resume with {self.resume_command()}"
-
-    def resume_command(self, texts: Sequence[str] = (), *more: str) -> str:
-        """Return the command that resumes the run, with more words; a text that was piped in must
-        be a file then."""
-        piped = any(os.path.abspath(text).startswith(("/dev/", "/proc/")) for text in texts)
-        data = ["--data", "FILE"] if piped else []
-        return command_line("train", "--init_from", "resume", "--out_dir", self.path, *more,
-                            *data)
-
-    def replay_command(self) -> str:
-        """Return the command that repeats the step in nan.npz."""
-        return command_line("train", "--replay", self / NAN)
-
-
 class Run:
     """A model in training, with its text, its optimiser and its state, new or resumed."""
 
@@ -311,7 +175,11 @@ class Run:
             restore_optimizer(optimizer, model, resumed.optimizer,
                               self.state.iteration - self.state.skipped)
         self.mean = ranks.mean(model.parameters(), settings.batch_size)
-        self.dropout = self.mean.generator(self.state.dropout)
+        self.rows = slice(None)             # of each batch, which this process computes
+        self.dropout = self.state.dropout
+        if self.mean:                       # there are several ranks
+            self.rows = self.mean.rows
+            self.dropout = self.mean.generator(self.dropout)
         self.first = self.state.iteration
         self.kept = self.first if resumed else None     # the iteration in last.npz
 
@@ -381,8 +249,20 @@ class Run:
         started = compiled.clock()      # that of the first rank ends the run for all
         with self.profile if profiled else contextlib.nullcontext():
             yield
-        step.seconds = self.ranks.firsts(compiled.clock() - started)
+        step.seconds = compiled.clock() - started
+        if self.mean:
+            step.seconds = self.ranks.firsts(step.seconds)
         step.processor = time.thread_time() - had
+
+    def average(self, step: Step) -> None:
+        """Replace the loss of a step, and all gradients, by their means over the ranks, if there
+        are several."""
+        if self.mean:
+            step.loss = self.mean.average(step.loss)
+
+    def is_told_to_stop(self, came: bool) -> bool:
+        """Whether a signal to stop came to this rank or to another one."""
+        return self.ranks.any(came) if self.mean else came
 
     @timed("batches")
     def batches(self, step: Step) -> list[Batch]:
@@ -397,8 +277,7 @@ class Run:
                 batch = self.shuffled.batch(state.read, s.batch_size)
                 state.read += s.batch_size
             step.batches.append(batch)
-        rows = self.mean.rows
-        return [(ids[rows], targets[rows]) for ids, targets in step.batches]
+        return [(ids[self.rows], targets[self.rows]) for ids, targets in step.batches]
 
     @functools.cached_property
     def shuffled(self) -> data.Shuffled:
@@ -454,22 +333,16 @@ class Run:
         wanted = self.settings.eval_iters * self.settings.batch_size
         return self.text.windows(self.settings.block_size, wanted)
 
-    def evaluate(self) -> float:
-        """Return the loss over these windows."""
-        return evaluate(self.model, *self.windows, self.settings.batch_size, self.ranks)
+    def evaluate(self) -> Step:
+        """Return the loss over these windows, as that of a step which changes nothing."""
+        loss = evaluate(self.model, *self.windows, self.settings.batch_size, self.ranks)
+        return Step(self.state.iteration, self.state.saved(), [self.windows], loss,
+                    taken=math.isfinite(loss), part="validation")
 
-    def evaluate_and_save(self) -> tuple[float | None, float]:
-        """Evaluate; write the log and the checkpoints.  Return the mean training loss since the
-        evaluation before, and the validation loss.
-
-        Raises
-        ------
-        ValueError : the loss is not finite, and the run ends.
-        """
-        s, state, val_loss = self.settings, self.state, self.evaluate()
-        if not math.isfinite(val_loss):
-            self._explain_nan(Step(state.iteration, state.saved(), [self.windows], val_loss,
-                                   part="validation"))
+    def save_evaluation(self, val_loss: float) -> float | None:
+        """Write an evaluation to the log, and the checkpoints.  Return the mean training loss since
+        the evaluation before."""
+        s, state = self.settings, self.state
         train_loss, tokens_per_s = state.since_evaluation(s.characters)
         improved = state.note_evaluation(val_loss)
         if self.ranks.first:
@@ -480,28 +353,20 @@ class Run:
         if improved or s.always_save_checkpoint:
             self.save(BEST)
         self.save_last()
-        return train_loss, val_loss
+        return train_loss
 
-    def count(self, step: Step) -> None:
-        """Count a step that is done.  One that was not taken is skipped or ends the run, as
-        --on_nan says; many skips in a row end it, too.
+    def verdict(self, step: Step) -> tuple[bool, bool]:
+        """Return whether a step or an evaluation is to be explained, as its loss or gradient is not
+        finite, and whether the run ends with it.
 
-        Raises
-        ------
-        ValueError : the run ends.
+        A step that was not taken is skipped or ends the run, as --on_nan says; so do
+        SKIPS_IN_A_ROW of them.  Of skipped steps, the first one is explained.
         """
-        s, state = self.settings, self.state
-        state.note_step(step.loss, step.seconds, step.taken)
-        if step.taken or s.explain:
-            return
-        keep = state.skipped == 1 or s.on_nan == "stop"
-        end = state.skipped_in_row == SKIPS_IN_A_ROW or s.on_nan == "stop"
-        if keep or end:
-            self._explain_nan(step, keep, end)
-
-    def _explain_nan(self, *args):
-        from model.replay.nan import explain
-        explain(self, *args)
+        if step.taken:
+            return False, False
+        stops = self.settings.on_nan == "stop" or step.part == "validation"
+        ends = stops or self.state.skipped_in_row == SKIPS_IN_A_ROW
+        return ends or self.state.skipped == 1, ends
 
     def save(self, name: str, also: dict | None = None, **more) -> None:
         """Write a checkpoint into the folder, if this is the first rank; `also` is added to its
@@ -531,3 +396,12 @@ class Run:
             return
         self.save(LAST, optimizer=self.optimizer, before=self.folder / PREVIOUS)
         self.kept, self.saved = self.state.iteration, time.monotonic()
+
+
+def join(command: str) -> contextlib.AbstractContextManager[Ranks]:
+    """Join the other ranks, if a launcher has started several.  See `model.ranks.launch`."""
+    rank = launched()
+    if rank is None or rank[1] == 1:
+        return contextlib.nullcontext(Ranks())
+    from model.ranks import launch
+    return launch.join(command, *rank)

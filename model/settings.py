@@ -1,21 +1,16 @@
 """The settings of a training run: the table of all flags, two recipes, and how both are combined.
 
 `resolve` is a pure function: from the flags, what an earlier run or model fixes, and the length of
-the text to the Settings.  `prepare` reads the checkpoint and the text for it.
+the text to the Settings.
 """
 import dataclasses
 import math
-import os
-import pathlib
 import textwrap
 from collections.abc import Mapping
-from typing import Any
 
-import data
 from minigrad import compiled
-from model.checkpoint import Checkpoint, read_by_first, texts_of
-from model.command import Parser, Words, as_flags, first_of, flag, in_flags, problems, shown
-from model.processes import Ranks
+from minigrad.words import shown
+from model.command import Words, as_flags, flag, in_flags, problems
 from model.transformer import (TRAINING, ImportedOptions, ModelOptions, TransformerConfig,
                                problems_of_heads)
 
@@ -76,15 +71,12 @@ class SavingOptions:
     eval_interval: int = flag(200, "steps between evaluations", at_least=1)
     eval_iters: int = flag(20, "batches of an evaluation, spread evenly over the validation split; "
                                "0 takes all of it, as the last report does", at_least=0)
-    log_interval: int = flag(10, "steps between updates of the progress bar's numbers", at_least=1)
     checkpoint_interval: float = flag(60.0, "seconds between writes of last.npz, which each "
                                             "evaluation writes too; 0 leaves it to those",
                                       at_least=0, finite=False)
     always_save_checkpoint: bool = flag(False, "write ckpt.npz at each evaluation, best or not")
     on_nan: str = flag("stop", "at a loss or gradient that is not finite: stop the run, or skip "
                                "the step", choices=("stop", "skip"))
-    replay: str = flag(None, "the out_dir/nan.npz of a run that met one: take that step again, and "
-                             "show the first op that made a nan or inf; trains nothing")
     profile: int = flag(0, "after so many steps, print where their time went (50 if no number is "
                            "given)", alone=50, at_least=0)
     explain: bool = flag(False, "walk through the next step, with numbers, shapes and lines of "
@@ -105,10 +97,11 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
         """The number of characters, or tokens, in an optimiser step."""
         return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
-    def model_config(self, vocab_size: int, begun: Checkpoint | None = None) -> TransformerConfig:
-        """Return the configuration of the model.  What has no flag is as in the checkpoint with
+    def model_config(self, vocab_size: int, begun: TransformerConfig | None = None
+                     ) -> TransformerConfig:
+        """Return the configuration of the model.  What has no flag is as in that of the model with
         which the run begins, if there is one."""
-        config = begun.model.config if begun else TransformerConfig(vocab_size)
+        config = begun or TransformerConfig(vocab_size)
         chosen = {name: getattr(self, name) for name in MODEL}
         return dataclasses.replace(config, vocab_size=vocab_size, **chosen)
 
@@ -138,8 +131,9 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
 
 
 NAMES = tuple(field.name for field in dataclasses.fields(Settings))
-# Settings in older checkpoints: of several ranks, and of the model, whose configuration has them.
-WITHOUT_FLAG = ("reduce", *(field.name for field in dataclasses.fields(ImportedOptions)))
+# Settings in older checkpoints: of runs, and of the model, whose configuration has them.
+WITHOUT_FLAG = ("reduce", "replay", "log_interval",
+                *(field.name for field in dataclasses.fields(ImportedOptions)))
 # What fine-tuning takes from the model; dropout is no part of its weights.
 OF_MODEL = tuple(name for name in MODEL if name not in TRAINING)
 # What a resumed run cannot change.
@@ -259,109 +253,10 @@ def resolve(given: Mapping[str, object], earlier: "Settings | TransformerConfig 
     return Settings(**chosen if resumed else completed(chosen, characters)), [*wrong.values()]
 
 
-def settings_of(run: Checkpoint, folder: object) -> Settings:
-    """Return the settings of a saved run.
-
-    Raises
-    ------
-    ValueError : this version cannot use them.
-    """
-    saved = run.training["settings"] | {"data": texts_of(run.training) or Settings.data}
-    for name in WITHOUT_FLAG:
-        saved.pop(name, None)
-    wrong = [f"there is no --{shown(name)}" for name in sorted(saved.keys() - {*NAMES})]
-    if not wrong:
-        # An older checkpoint lacks some settings, which were those of the recipe gpt2.
-        earlier = Settings(**{"recipe": "gpt2"} | saved)
-        wrong = [f"--{line}" for line in problems(earlier)]
-    if wrong:
-        raise ValueError(f"the run in {folder} has settings that this version cannot use "
-                         f"({first_of(wrong)}); train anew into another --out_dir")
-    most, _ = compiled.thread_limit()           # of this machine
-    return dataclasses.replace(earlier, threads=min(earlier.threads, most))
-
-
-def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folder: Any,
-            ranks: Ranks = Ranks()
-            ) -> tuple[Settings, data.Text, Checkpoint | None, Checkpoint | None]:
-    """Read the checkpoint and the text of a run into a `run.Folder`; rank 0 reads for all.
-
-    Return its settings, its text, the checkpoint whose model it fine-tunes, and the one that it
-    resumes; None if there is none.  Exit with a line for each mistake, if there are any.
-    """
-    initial = resumed = earlier = text = None
-    whose, unreadable, given = "", [], given | {"out_dir": str(folder)}
-    init_from = given.pop("init_from", Settings.init_from)
-    if init_from == "resume":
-        resumed = read_by_first(ranks, lambda: folder.resume(given.get("explain", False)))
-        earlier, whose = settings_of(resumed, folder), f"the run in {folder}"
-    elif init_from != "scratch":
-        from model.fine_tuning import initial as tuning
-        initial = read_by_first(ranks, lambda: tuning.load_initial(init_from))
-        earlier, whose = initial.model.config, f"the model in {tuning.initial_path(init_from)}"
-        given["init_from"] = str(tuning.initial_path(init_from).absolute())
-    try:
-        named = given.get("data", earlier.data if resumed else Settings.data)
-        texts = ranks.made_by_first(lambda: data.read_texts(named))
-        if resumed and resumed.training["text"] != data.digest(texts.characters):
-            raise ValueError(f"the text {texts.name} is not the one that the run in {folder} was "
-                             "trained on; give that with --data, or train anew into another "
-                             "--out_dir")
-        tokenizer = resumed.tokenizer if resumed else None
-        if initial:
-            tokenizer, new = tuning.with_characters_of(texts.characters, initial.tokenizer)
-        text = data.Text(texts.characters, texts.name, tokenizer)
-    except data.TextError as error:
-        unreadable = [str(error)]
-        if resumed and "data" not in given:
-            unreadable = [f"{error}.  The run in {folder} was trained on it; if the same text is "
-                          "in another file, give that with --data FILE"]
-    except MemoryError as error:
-        raise ValueError("there is not enough memory for the text; give a shorter one") from error
-    else:
-        given["data"] = tuple(name for name, _ in texts.taken)
-    s, wrong = resolve(given, earlier, len(text or ""), whose)
-    try:
-        if text is not None:
-            text.check(s.block_size)
-    except data.TextError as error:
-        unreadable = [str(error)]
-    if ranks.first:
-        parser.refuse([*mistakes, *wrong, *s.problems(), *ranks.problems(s),
-                       *problems_of_folder(s), *unreadable])
-    ranks.meet()
-    from model.count.memory import check_memory
-    check_memory(s, s.model_config(text.tokenizer.vocab_size, resumed or initial))
-    if len(texts.taken) > 1 or texts.left_out:
-        from data.sources.folders import listed
-        print(f"files       {listed(texts)}")
-    if initial:
-        print("begins      " + tuning.describe_initial(tuning.initial_path(init_from),
-                                                       initial.model.config, s.block_size, new))
-    for warning in s.warnings():
-        print(f"warning     {warning}")
-    return s, text, initial, resumed
-
-
 def problems_of_threads(wanted: int) -> list[str]:
     """Return a line if this process cannot have so many threads."""
     most, why = compiled.thread_limit()
     return [f"--threads is at most {most} here, not {wanted}: {why}"] if wanted > most else []
-
-
-def problems_of_folder(s: Settings) -> list[str]:
-    """Return a line if a run could not write into its folder."""
-    if s.explain:           # it writes nothing
-        return []
-    path = pathlib.Path(s.out_dir)
-    try:
-        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-        if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-            return []
-        why = f"{there} " + ("does not allow it" if there.is_dir() else "is a file")
-    except OSError as error:
-        why = error.strerror
-    return [f"--out_dir {s.out_dir} cannot be written: {why}; give another folder"]
 
 
 def described(s: Settings, characters: int) -> str:

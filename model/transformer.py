@@ -15,8 +15,9 @@ from minigrad.module import Module
 from minigrad.ops.attention import ROTARY_BASE
 from minigrad.ops.network import ACTIVATIONS, NORM_EPS
 from minigrad.random import generator
+from minigrad.words import any_of
 from model.attention import AttentionOptions, MultiHeadAttention
-from model.command import any_of, flag, problems
+from model.command import flag, problems
 from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm,
                           Rng, sinusoids)
 

@@ -15,7 +15,8 @@ import pytest
 
 import minigrad as mg
 import train
-from model import Transformer, TransformerConfig, files
+from data import files
+from model import Transformer, TransformerConfig
 from model.command import flag
 from model.processes import Ranks
 from model.run import Run, optimizer_of

@@ -12,8 +12,8 @@ import shlex
 import pytest
 
 COMMANDS = {"train": "train", "sample": "model.sample",
-            **{name: f"model.{name}.__main__" for name in ("convert", "count", "look", "reverse",
-                                                           "walk")}}
+            **{name: f"model.{name}.__main__" for name in ("convert", "count", "look", "replay",
+                                                           "reverse", "walk")}}
 FILES = {"short.txt": b"too short", "latin1.txt": b"caf\xe9", "empty.txt": b"", "one.txt": b"t",
          "same.txt": b"\n" * 3000,
          "long.txt": b"the \n" * 20_000 + b"t", "accent.txt": "the \xe9".encode()}
@@ -46,8 +46,9 @@ ROWS = [
     ("train", "'my text.txt'", ["did you mean --data 'my text.txt'?"]),
     ("train", "--bias resume", ["did you mean --init_from resume?"]),
     ("sample", "EMPTY", ["did you mean --out_dir /"]),
-    ("train", "--replay nan.npz --seed 1", ["--replay", "leave out --seed"]),
-    ("train", "--replay nan.npz", ["nan.npz is no file"]),
+    ("train", "--replay nan.npz", ["no flag --replay; python -m model.replay --out_dir FOLDER"]),
+    ("train", "--log_interval 5", ["no flag --log_interval; the progress bar shows new numbers"]),
+    ("replay", "--out_dir nan.npz", ["nan.npz is no file"]),
     ("train", "--data lanten", ['did you mean "lantern"?']),
     ("train", "--data latin1.txt", ["byte 0xe9 at position 3"]),
     ("train", "--data short.txt --recipe gpt2", ["--block_size 64 needs 65 characters"]),
@@ -142,7 +143,7 @@ ROWS = [
           ("walk", "--exercise", ""), ("walk", "--page", ""), ("walk", "--check", ""),
           ("reverse", "--out_dir", "--max_iters 0"), ("convert", "--tokenizer", "a b"),
           ("look", "--output", ""), ("look", "--out_dir", ""), ("sample", "--out_dir", ""),
-          ("sample", "--score", ""), ("count", "--out_dir", ""), ("train", "--replay", ""),
+          ("sample", "--score", ""), ("count", "--out_dir", ""), ("replay", "--out_dir", ""),
           ("train", "--out_dir", "--explain"))],
 ]
 

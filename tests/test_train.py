@@ -1,6 +1,7 @@
 """train.py as its users meet it: what it prints and writes, resuming, stopping, what it refuses."""
 import dataclasses
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -11,12 +12,12 @@ import pytest
 
 import data
 import train
-from model.convert.tokens import TokenTokenizer
 from model import Transformer, load_checkpoint
 from model.command import Parser
+from model.convert.tokens import TokenTokenizer
+from model.folder import Folder
 from model.processes import Ranks
 from model.scoring import evaluate
-from model.run import Folder
 from model.settings import MODERN, RECIPES, Settings
 from tests.kit import ROOT, TINY, in_a_terminal, refusal, refused, rows, run, run_of, written
 from token_files import byte_level
@@ -54,6 +55,21 @@ def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, 
             assert "over the whole split, nats a token, best model" in said
     found = load_checkpoint(tmp_path / "out" / "ckpt.npz").tokenizer
     assert (found.json, found.end) == (byte_level(), 0)
+
+
+def test_a_step_of_one_process_enters_no_file_of_ranks(small_text):
+    s = Settings(n_layer=1, n_embd=8, max_iters=3, windows="shuffled", dropout=0.1)
+    one, entered = run_of(s, data.Text.read(str(small_text))), set()
+    sys.setprofile(lambda frame, *_: entered.add(frame.f_code.co_filename))
+    try:
+        taken = [step.taken for step in train.steps(one)]
+    finally:
+        sys.setprofile(None)
+    assert taken == [True] * 3
+    names = {str(path.relative_to(ROOT)) for path in map(pathlib.Path, entered)
+             if path.is_relative_to(ROOT)}
+    assert {"train.py", "model/run.py"} <= names
+    assert not [name for name in names if "processes" in name or "ranks" in name]
 
 
 def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, tmp_path, capsys):

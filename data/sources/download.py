@@ -7,8 +7,8 @@ from urllib.error import HTTPError
 
 from tqdm import tqdm
 
-from data.reading import TextError
-from model.files import replacing
+from data.files import replacing
+from data.tokenizer import TextError
 
 CHUNK = 1 << 16     # bytes read at a time
 REMEDY = "download it with a browser and pass the file with --data FILE"

@@ -6,8 +6,8 @@ from collections.abc import Container, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from data.reading import TextError, Texts
-from model.command import first_of, in_a_line, number_of
+from data.tokenizer import TextError
+from minigrad.words import first_of, in_a_line, number_of
 
 SUFFIXES = (".txt", ".md")      # of the files that are taken from a folder
 MAGIC = "*?["                   # a word with one of these may be a pattern
@@ -103,13 +103,14 @@ def _pattern_of(folder):
     return None
 
 
-def listed(texts: Texts) -> str:
-    """Return the files of a text, a line each, and what was left out."""
-    taken = [(in_a_line(name), n) for name, n in texts.taken[:LISTED]]
-    if rest := texts.taken[LISTED:]:
-        taken.append((number_of(len(rest), "more file"), sum(n for _, n in rest)))
-    lines = [f"{number_of(n, 'character'):>20} in {name}" for name, n in taken]
-    if texts.left_out:
-        folders = first_of([in_a_line(folder) for folder in texts.left_out])
+def listed(taken: Sequence[tuple[str, int]], left_out: Sequence[str]) -> str:
+    """Return the files of a text with their numbers of characters, a line each, and the folders
+    that were left out."""
+    lines = [f"{number_of(n, 'character'):>20} in {in_a_line(name)}" for name, n in taken[:LISTED]]
+    if rest := taken[LISTED:]:
+        characters = number_of(sum(n for _, n in rest), "character")
+        lines.append(f"{characters:>20} in {number_of(len(rest), 'more file')}")
+    if left_out:
+        folders = first_of([in_a_line(folder) for folder in left_out])
         lines.append(f"not taken: what is in {folders}")
     return f"\n{'':12}".join(lines)

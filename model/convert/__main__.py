@@ -26,13 +26,14 @@ from types import ModuleType
 
 import numpy as np
 
+from data.files import remove_if_left, rename
+from minigrad.words import number_of, scaled
 from model.checkpoint import BEST, CheckpointError
-from model.command import (AtOnce, Parser, announced_if_slow, answering, command_line, flag,
-                           number_of, quoted, scaled, started_as)
+from model.command import (AtOnce, Parser, announced_if_slow, answering, command_line, flag, quoted,
+                           started_as)
 from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors
 from model.convert.model_file import FormatError, ModelFile, shapes_of
 from model.count.memory import check_fits
-from model.files import remove_if_left, rename
 
 # The format of a file, by how its name ends or else by its first bytes; of a folder, by its files.
 ENDINGS = {".npz": checkpoint, ".safetensors": safetensors, ".gguf": gguf, ".pt": nanogpt,

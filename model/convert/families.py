@@ -22,7 +22,8 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from model.command import any_of, shown, unknown_options
+from minigrad.words import any_of, shown
+from model.command import unknown_options
 from model.convert.model_file import FormatError, Lazy, check_shapes, explain, shapes_of
 from model.transformer import TRAINING, TransformerConfig
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.command import shown
+from minigrad.words import shown
 from model.convert.families import layout, our_parameters
 from model.convert.model_file import (FormatError, ModelFile, explain, read_numbers, require,
                                       text_of)

@@ -13,12 +13,12 @@ from functools import partial
 
 import numpy as np
 
+from data.files import replacing
 from data.tokenizer import CharTokenizer, Tokenizer
-from model.command import shown
+from minigrad.words import shown
 from model.convert import families, safetensors
 from model.convert.model_file import FormatError, Lazy, ModelFile, explain, shapes_of, some, text_of
 from model.convert.tokens import TokenTokenizer, tokenizer_parts
-from model.files import replacing
 from model.transformer import TransformerConfig
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from data.tokenizer import MissingLibrary, Tokenizer
-from model.command import first_of, install_command, shown
+from minigrad.words import first_of, shown
+from model.command import install_command
 from model.transformer import TransformerConfig
 
 MOST_TEXT = 1 << 27     # bytes; the tokenizer.json of a vocabulary of 256,000 tokens has a quarter

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from data.tokenizer import CharTokenizer
-from model.command import number_of, shown
+from minigrad.words import number_of, shown
 from model.convert.families import GPT2, layout, our_parameters
 from model.convert.model_file import FormatError, ModelFile, explain, require, text_of
 from model.convert.tokens import TokenTokenizer

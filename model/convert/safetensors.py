@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.files import replacing
 from data.tokenizer import CharTokenizer
-from model.command import shown
+from minigrad.words import shown
 from model.convert.model_file import (FormatError, Lazy, ModelFile, check_shapes, explain,
                                       float32_of_bfloat16, read_numbers, require, shapes_of)
 from model.convert.tokens import TokenTokenizer
-from model.files import replacing
 from model.transformer import TransformerConfig
 
 DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}        # BF16 is the upper half of an F32

@@ -12,8 +12,9 @@ import dataclasses
 import pathlib
 
 from minigrad.watch.text import aligned
-from model.command import Parser, answering, flag, number_of, scaled
+from minigrad.words import number_of, scaled
 from model.checkpoint import BEST, load_checkpoint
+from model.command import Parser, answering, flag
 from model.count.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
                                state)
 from model.settings import MODEL, MODERN, RECIPES, WITHOUT_FLAG, Settings, recipe

@@ -6,7 +6,8 @@ import pathlib
 from contextlib import suppress
 
 from minigrad.machine import control_groups
-from model.command import as_flags, scaled
+from minigrad.words import scaled
+from model.command import as_flags
 from model.count.sizes import parameters, state
 from model.settings import Settings
 from model.transformer import TransformerConfig

@@ -15,7 +15,7 @@ import numpy as np
 from minigrad import Tensor
 from minigrad.module import Module
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.score.text import log_probabilities
+from model.score.windows import log_probabilities
 from model.transformer import Transformer
 
 
@@ -33,7 +33,7 @@ class Ensemble(Module):
         return Tensor(np.concatenate([logp for _, logp in self.log_probabilities(ids)], axis=1))
 
     def log_probabilities(self, ids: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield what `model.score.text.log_probabilities` yields of one model."""
+        """Yield what `model.score.windows.log_probabilities` yields of one model."""
         for parts in zip(*(log_probabilities(model, ids) for model in self.models)):
             yield parts[0][0], mean_of([logp for _, logp in parts])
 

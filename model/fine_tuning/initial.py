@@ -7,8 +7,8 @@ import os
 import pathlib
 
 from data.tokenizer import CharTokenizer, Tokenizer
+from minigrad.words import first_of, in_a_line, number_of
 from model.checkpoint import BEST, Checkpoint, CheckpointError, load_checkpoint
-from model.command import first_of, in_a_line, number_of
 from model.transformer import Transformer, TransformerConfig
 
 

@@ -13,8 +13,9 @@ from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_panels, pack)
 from minigrad.ops.attention import rotary_angles
 from minigrad.ops.network import NORM_EPS
+from minigrad.words import any_of
 from model.attention import MultiHeadAttention
-from model.command import any_of, unknown_options
+from model.command import unknown_options
 from model.kv_cache import OPTIONS
 from model.transformer import Transformer
 

@@ -11,11 +11,12 @@ import textwrap
 import numpy as np
 
 from data.tokenizer import UnknownCharacterError
+from minigrad.words import any_of
 from model.attention import MultiHeadAttention
 from model.checkpoint import Checkpoint
-from model.command import any_of, unknown_options
-from model.layers import MLP
+from model.command import unknown_options
 from model.kv_cache import OPTIONS
+from model.layers import MLP
 from model.live import counts, weights
 from model.look.page import about, shown
 from model.look.shell import shell

@@ -16,16 +16,16 @@ import pathlib
 import sys
 from typing import BinaryIO
 
+from data.files import replacing
 from minigrad import Recorder, compiled
+from model.checkpoint import Checkpoint, load_checkpoint
 from model.command import Parser, announced_if_slow, answering, flag, text_or_file
-from model.reverse.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from model.generation import generate
 from model.look import crossed
 from model.look.graphs import GRAPHS
 from model.look.page import gather, html
-from model.generation import generate
+from model.reverse.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from model.score.text import training_text
-from model.checkpoint import Checkpoint, load_checkpoint
-from model.files import replacing
 from model.transformer import TransformerConfig
 
 PASSAGE = 192       # characters, where no text is given

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from model.command import number_of, shown
-from model.reverse.encoder_decoder import BEGIN, END, PAD
+from minigrad.words import number_of, shown
+from model.checkpoint import Checkpoint
+from model.generation import USELESS
 from model.look.maps import FILES, HINT, labelled
 from model.look.shell import shell, static
-from model.generation import USELESS
-from model.checkpoint import Checkpoint
+from model.reverse.encoder_decoder import BEGIN, END, PAD
 
 EXAMPLE = "backwards"
 MOST_LETTERS = 100      # of which a page stays light enough for a browser

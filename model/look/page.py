@@ -17,15 +17,15 @@ import numpy as np
 
 import minigrad as mg
 from minigrad.watch.source import meaning
-from model.command import number_of
+from minigrad.words import number_of
+from model.checkpoint import Checkpoint, texts_of
+from model.folder import read_log
+from model.generation import USELESS, window_start, window_step
 from model.look import heads
 from model.look.reading import Step, Window, lens, read
 from model.look.shell import shell, static
-from model.generation import USELESS, window_start, window_step
 from model.score.text import text_losses, training_text
 from model.scoring import yardstick
-from model.checkpoint import Checkpoint, texts_of
-from model.run import read_log
 from model.transformer import TransformerConfig
 
 MOST_CHARACTERS = 1000      # or tokens

@@ -6,7 +6,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from model.command import in_a_line, install_command
+from minigrad.words import in_a_line
+from model.command import install_command
 from model.ranks.mpi import EndedElsewhere, MPIRanks
 
 REMEDY = ("and start with the mpiexec of that environment, or build mpi4py with the MPI of this "

@@ -6,7 +6,7 @@ import numpy as np
 
 from minigrad import Muon, Tensor
 from minigrad.watching import timed
-from model.processes import Mean, Ranks
+from model.processes import Ranks
 
 
 class RowsFrom(np.random.Generator):
@@ -19,9 +19,14 @@ class RowsFrom(np.random.Generator):
         self.first_row = first_row
 
 
-class OverRanks(Mean):
+class OverRanks:
     """The mean of the ranks' means, weighted by their rows, of which some ranks have one more than
-    others.  A rank that would have none takes one, with the weight 0."""
+    others.  A rank that would have none takes one, with the weight 0.
+
+    Attributes
+    ----------
+    rows : the rows of each batch that this rank computes.
+    """
 
     def __init__(self, ranks: Ranks, parameters: list[Tensor], batch_size: int) -> None:
         start, stop = (batch_size * n // ranks.size for n in (ranks.number, ranks.number + 1))
@@ -30,11 +35,14 @@ class OverRanks(Mean):
         self.weight = (stop - start) / batch_size
         self.row, self.parts = flat(parameters)
 
-    def generator(self, rng):
+    def generator(self, rng: np.random.Generator) -> RowsFrom:
+        """Return the generator for the dropout of these rows."""
         return RowsFrom(rng, self.rows.start)
 
     @timed("summing over ranks")
-    def average(self, loss):
+    def average(self, loss: float) -> float:
+        """Replace the gradient of each parameter by its mean over the rows of all ranks; return the
+        mean of their losses."""
         for p, part in zip(self.parameters, self.parts):
             np.multiply(p.grad, self.weight, out=part)
             p.grad = part

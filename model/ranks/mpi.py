@@ -19,8 +19,8 @@ import numpy as np
 from minigrad import compiled
 from model.processes import Ranks
 from model.ranks.mean import OverRanks, SharedMuon
-from model.command import ROOT
 from model.settings import Settings
+from model.start import ROOT
 
 _let_others_run = getattr(os, "sched_yield", lambda: time.sleep(0))     # Windows has none
 INTERRUPTED = 130   # the status after a second Ctrl-C
@@ -80,7 +80,7 @@ class MPIRanks(Ranks):
                     raise ValueError(f"rank {number} has {name} {here}, where the first rank has "
                                      f"{there}; give all ranks the same settings and software")
 
-    def mean(self, parameters, batch_size):
+    def mean(self, parameters, batch_size) -> OverRanks:
         return OverRanks(self, parameters, batch_size)
 
     def muon(self, *args, **settings) -> SharedMuon:

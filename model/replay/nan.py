@@ -1,7 +1,5 @@
 """The first nan: repeat a step whose loss or gradient is nan or inf, and find the op that made it.
 
-    python train.py --replay out/nan.npz
-
 The step, or the batch of an evaluation, runs again with the same weights and random generators, and
 every op is watched.
 """
@@ -19,9 +17,10 @@ from minigrad import compiled
 from minigrad.core import OPS
 from minigrad.watch.detective import Detective, Finding
 from minigrad.watch.source import definition
+from minigrad.words import shown
 from model.checkpoint import BEST, CheckpointError, load_checkpoint
-from model.command import shown
-from model.run import NAN, SKIPS_IN_A_ROW, Run, State, Step
+from model.folder import NAN
+from model.run import SKIPS_IN_A_ROW, Run, State, Step
 from model.scoring import evaluate
 from model.settings import RECIPES, Settings
 from model.transformer import Transformer, loss_of
@@ -94,9 +93,9 @@ def find_op(step: Step, model: Transformer, settings: dict[str, Any]) -> tuple[s
     return sentence(step), advice(finding, settings)
 
 
-def explain(run: Run, step: Step, keep: bool = True, end: bool = True) -> None:
-    """Name the op that made a step of a run not finite.  Keep the step in nan.npz, if wanted.  End
-    the run, or say that it continues.
+def explain(run: Run, step: Step, ends: bool) -> None:
+    """Name the op that made a step of a run not finite, and keep the first such step in nan.npz.
+    End the run, or say that it continues.
 
     Raises
     ------
@@ -104,9 +103,10 @@ def explain(run: Run, step: Step, keep: bool = True, end: bool = True) -> None:
     """
     what, remedy = find_op(step, run.model, dataclasses.asdict(run.settings))
     folder, kept = run.folder, "nothing was saved yet"
-    if keep:
+    many = run.settings.on_nan == "skip" and run.state.skipped_in_row == SKIPS_IN_A_ROW
+    if not many:
         run.save(NAN, record(step), optimizer=run.optimizer, finite=False)
-    if not end:
+    if not ends:
         tqdm.write(f"step {step.number:,} is skipped, and those like it will be: weights and "
                    f"optimiser stay as they were.  {remedy}.  To repeat it:\n"
                    f"    {folder.replay_command()}\n", sys.stderr)
@@ -114,8 +114,8 @@ def explain(run: Run, step: Step, keep: bool = True, end: bool = True) -> None:
     if run.kept is not None:
         kept = (f"the best model so far is in {folder / BEST}, and {folder.resume_command()} "
                 f"resumes after step {run.kept:,}, with other settings if you give them")
-    many = f" after {SKIPS_IN_A_ROW} skipped steps in a row" * (not keep)
-    raise ValueError(f"{what}, so the run ends{many}; the op that made it is named above, and "
+    after = f" after {SKIPS_IN_A_ROW} skipped steps in a row" if many else ""
+    raise ValueError(f"{what}, so the run ends{after}; the op that made it is named above, and "
                      f"{folder.replay_command()} repeats the first such step.  {remedy}; {kept}")
 
 
@@ -127,8 +127,8 @@ def replay(path: str | os.PathLike) -> None:
     ValueError : there is no such file, or it holds no such step, or all is finite this time.
     """
     if not os.path.isfile(path):
-        raise CheckpointError(f"--replay {path} is no file; give the out_dir/nan.npz that train.py "
-                              "writes where a loss is not finite")
+        raise CheckpointError(f"{path} is no file; give the out_dir/nan.npz that train.py writes "
+                              "where a loss is not finite")
     model, _, training, _ = load_checkpoint(path, finite=False)
     compiled.announce("compiling  ")
     try:

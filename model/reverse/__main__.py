@@ -23,13 +23,13 @@ import minigrad as mg
 from data.tokenizer import CharTokenizer
 from minigrad import compiled
 from minigrad.optim import cosine, warm_up
-from model.command import (Parser, answering, as_flags, command_line, flag, in_flags, number_of,
-                           problems)
-from model.count.memory import check_fits
-from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
-from model.layers import Rng
+from minigrad.words import number_of
 from model.checkpoint import BEST, save_checkpoint
-from model.run import Folder
+from model.command import Parser, answering, as_flags, command_line, flag, in_flags, problems
+from model.count.memory import check_fits
+from model.folder import Folder
+from model.layers import Rng
+from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
 from model.settings import problems_of_threads
 from model.transformer import problems_of_heads
 

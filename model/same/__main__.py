@@ -4,7 +4,7 @@ Short runs of both recipes, in float32, on one thread and on all: every loss and
 the published bits.  What dropout keeps, batches and samples must be those published, and a run in
 float64 must be equal when it is rounded.  The exit status is 0 if all is so, and 1 if not.
 """
-from model.command import Parser, answering, number_of     # before slow imports
+from model.command import Parser, answering     # before slow imports
 
 import dataclasses
 import json
@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 import minigrad as mg
 from minigrad import compiled
+from minigrad.words import number_of
 from model.same.runs import FILE, digest, float32_run, masks, short_run
 from model.settings import RECIPES
 

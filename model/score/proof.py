@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from data.tokenizer import Tokenizer
 from model.generation import Reader
-from model.score.text import log_probabilities, windows_of
+from model.score.windows import log_probabilities, windows_of
 from model.transformer import Transformer
 
 SUM_ERROR = 1e-4        # of V float32 probabilities; rounding made 5e-7 of 65

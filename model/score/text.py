@@ -7,22 +7,18 @@ N ids of a text, V vocabulary.
 """
 import math
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 from tqdm import tqdm
 
 import data
-import minigrad as mg
 from data.tokenizer import CharTokenizer, Tokenizer, UnknownCharacterError
+from minigrad.words import first_of, in_a_line
 from model.checkpoint import Checkpoint, texts_of
-from model.command import first_of, in_a_line
-from model.generation import USELESS, window_step
+from model.generation import USELESS
+from model.score.windows import log_probabilities, windows_of
 from model.scoring import ladder, yardstick
 from model.transformer import Transformer
-
-AT_ONCE = 4096          # ids per pass of the model
-LOGITS = 1 << 24        # numbers that are computed at once: with a large vocabulary, for few ids
 
 
 def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: bool = False,
@@ -99,37 +95,6 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
             of_window[:, part] = -np.take_along_axis(logp, targets[..., None], axis=-1)[..., 0]
         losses[at[:, new:]] = of_window[:, new:]
     return losses
-
-
-def windows_of(model: Transformer, ids: np.ndarray, slide: bool = False
-               ) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield windows of a text that go through the model together: the numbers of their ids, (B, T),
-    and of how many of these an earlier window has predicted the next id already."""
-    N = len(ids) - 1
-    block = min(model.config.block_size, N)
-    step = window_step(block, slide)
-    first, *starts = step * np.arange(1 + math.ceil(max(0, N - block) / step))
-    yield first + np.arange(block)[None], 0
-    full, last = starts[:-1], starts[-1:]       # all are full but the last
-    for group in np.array_split(full, math.ceil((1 + len(full)) * block / AT_ONCE)) + [last]:
-        if len(group):
-            yield np.add.outer(group, np.arange(min(block, N - group[-1]))), block - step
-
-
-def log_probabilities(model: Transformer, x: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield a range of positions, and log p of every id after each of them: (B, T) integers ->
-    (B, part, V)."""
-    if hasattr(model, "log_probabilities"):         # such as a mean of several
-        yield from model.log_probabilities(x)
-        return
-    some = max(1, LOGITS // (len(x) * model.config.vocab_size))
-    with mg.no_grad():
-        states = model.states(x).data                                           # (B, T, C)
-    for first in range(0, x.shape[1], some):
-        part = slice(first, first + some)
-        with mg.no_grad():      # and not while the caller has its turn
-            logp = mg.log_softmax(model.output(mg.Tensor(states[:, part]))).data
-        yield part, logp
 
 
 def training_text(training: dict, tokenizer: CharTokenizer) -> data.Text:

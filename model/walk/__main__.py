@@ -10,7 +10,8 @@ import pathlib
 import sys
 
 from minigrad import compiled
-from model.command import Parser, answering, command_line, flag, number_of
+from minigrad.words import number_of
+from model.command import Parser, answering, command_line, flag
 from model.look.__main__ import opened
 from model.walk import practice, process
 from model.walk.page import page

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import Tensor
-from model.command import any_of, first_of, in_a_line
+from minigrad.words import any_of, first_of, in_a_line
 from model.walk import scalars, trial
 from model.walk.outcomes import Outcome, agree, find_mistakes, outcome, outcome_of_ours
 from model.walk.practice import Exercise, exercises, op

@@ -5,7 +5,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from model.command import number_of
+from minigrad.words import number_of
 from model.look.maps import FILES, HINT, labelled
 from model.look.shell import shell
 from model.walk.screen import END, number

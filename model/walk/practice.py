@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 import minigrad as mg
-from model.files import replacing
+from data.files import replacing
 from model.walk import scalars
 
 PACKAGE = "model.walk.exercises"

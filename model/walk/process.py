@@ -19,7 +19,9 @@ import threading
 import time
 from collections.abc import Iterator
 
-from model.command import ROOT, AtOnce, announced_if_slow, in_a_line
+from minigrad.words import in_a_line
+from model.command import AtOnce, announced_if_slow
+from model.start import ROOT
 from model.walk.judge import Verdict, judge
 
 LIMIT = 900         # seconds for all; the student's code has shorter limits, in judge.py

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from minigrad.watch.text import aligned
-from model.command import command_line, number_of
+from minigrad.words import number_of
+from model.command import command_line
 from model.walk.station import Question, Station, Table, code, paragraphs
 
 WIDTH = 78

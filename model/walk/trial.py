@@ -10,7 +10,7 @@ from data.batches import random_batch
 from data.ngrams import ngram_losses
 from data.text import Text
 from minigrad.optim import linear, warm_up
-from model.causality import CausalityError, prove_causality
+from model.scoring import CausalityError, prove_causality
 from model.walk.exercises import e8_model
 from model.walk.outcomes import map_leaves
 

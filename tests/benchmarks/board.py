@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import data
 from data import Text
+from minigrad.words import in_a_line
 from model import load_checkpoint
 from model.checkpoint import BEST, LAST
-from model.command import Parser, in_a_line
+from model.command import Parser
 from model.run import Step
 from model.scoring import evaluate, yardstick
 from model.settings import Settings, completed

@@ -32,7 +32,7 @@ def measure(name: str, steps: int) -> None:
     import data
     import minigrad as mg
     import train
-    from model.processes import join
+    from model.run import join
     from tests.benchmarks.steps import settings_of
     from tests.kit import run_of
     with join("tests.benchmarks.ranks") as ranks:

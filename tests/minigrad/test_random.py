@@ -40,7 +40,7 @@ def draws(small_text, tmp_path_factory):
 
 @pytest.mark.parametrize("flags, moved", [
     ("", set()),
-    ("--eval_interval 3 --eval_iters 0 --log_interval 1 --always_save_checkpoint", set()),
+    ("--eval_interval 3 --eval_iters 0 --always_save_checkpoint", set()),
     ("--threads 1 --profile 1", set()),
     ("--learning_rate 1e-3 --weight_decay 0 --grad_clip 0", set()),
     ("--dropout 0.3", set()),

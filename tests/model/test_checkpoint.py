@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from data.files import write_arrays
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
                    checkpoint, generate, load_checkpoint, save_checkpoint)
 from model.checkpoint import load_arrays, load_last, restore_optimizer, save_arrays
 from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
-from model.files import write_arrays
 from model.reverse.encoder_decoder import EncoderDecoderConfig
 from model.score.text import text_losses
 from tests.kit import arrays, memory, refusal

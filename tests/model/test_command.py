@@ -19,10 +19,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from model import command
-from model.command import (Interrupts, Parser, Words, announced_if_slow, answering, any_of,
-                           as_flags, command_line, first_of, flag, in_a_line, install_command,
-                           number_of, problems, scaled, shown, text_or_file)
+from minigrad.words import any_of, first_of, in_a_line, number_of, scaled, shown
+from model import command, start
+from model.command import (Interrupts, Parser, Words, announced_if_slow, answering, as_flags,
+                           command_line, flag, install_command, problems, text_or_file)
 from tests.kit import ROOT, python, refusal
 
 PROGRAMS = [["train.py"], *[["-m", f"model.{name}"] for name in ("sample", "look", "count",
@@ -77,7 +77,7 @@ def test_every_program_answers_ctrl_c_itself_once_it_is_loaded(name, monkeypatch
 
 
 def test_ctrl_c_is_an_exception_again_once_mistakes_are_answered():
-    for before, then in ((command._quit, signal.default_int_handler),
+    for before, then in ((start.quit_at_once, signal.default_int_handler),
                          (signal.SIG_IGN, signal.SIG_IGN)):
         signal.signal(signal.SIGINT, before)
         with answering("a.command"):
@@ -108,11 +108,11 @@ def test_what_hides_a_package_is_named_with_the_remedy(file, tmp_path):
 
 
 def test_a_folder_in_the_way_is_named_too_and_the_packages_themselves_are_in_nobodys(monkeypatch):
-    assert command.in_the_way() == ""
+    assert start.in_the_way() == ""
     spec = importlib.machinery.ModuleSpec("data", None, is_package=True)
     spec.submodule_search_locations.append("texts/data")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-    assert command.in_the_way().startswith("texts/data hides this project's package data")
+    assert start.in_the_way().startswith("texts/data hides this project's package data")
 
 
 def test_pip_installs_this_folder_as_one_of_the_path_before_which_no_users_folder_comes():

@@ -17,15 +17,17 @@ import pytest
 import data
 import minigrad as mg
 import train
+from data.files import claimed, write_arrays
 from minigrad import compiled
 from model import (CharTokenizer, Transformer, TransformerConfig, generate, load_checkpoint,
                    run as runs, save_checkpoint)
 from model.count import memory
-from model.files import claimed, write_arrays
+from model.folder import Folder, Log, read_log
 from model.processes import Ranks
+from model.replay import __main__ as replay
 from model.replay.nan import repeat, restored
 from model.report import stopped
-from model.run import Folder, Log, State, decayed_and_other, optimizer_of, read_log
+from model.run import State, decayed_and_other, optimizer_of
 from model.settings import Settings
 from model.transformer import loss_of
 from tests.kit import (TINY, arrays, losses, open_elsewhere, refusal, refused, rows, run, run_of,
@@ -510,7 +512,7 @@ def test_begin_leaves_no_file_of_an_earlier_run_in_the_folder(tmp_path):
 
 
 def test_begin_says_what_earlier_runs_take_once_that_is_much(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(runs, "MUCH", 2500)
+    monkeypatch.setattr("model.folder.MUCH", 2500)
     written(tmp_path / "earlier.txt", bytes(9000))
     for number in (1, 2, 3):
         written(tmp_path / "last.npz", bytes(1000))
@@ -651,7 +653,8 @@ def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path, mo
         with Folder(tmp_path / str(number)) as folder:
             one = run_of(s, text, ranks, folder=folder)
             one.begin()
-            _, loss = one.evaluate_and_save()
+            loss = one.evaluate().loss
+            one.save_evaluation(loss)
             one.save("ckpt.npz")
             assert one.state.evaluated == 0 and math.isclose(one.state.best, loss)
             assert "; all is kept in " in stopped(one)
@@ -777,7 +780,7 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_
     for part in ("so the run ends", "a lower --learning_rate (it was 1e+30, and 0.004 is usual)",
                  "--grad_clip 1", f"the best model so far is in {out_dir / 'ckpt.npz'}",
                  f"--init_from resume --out_dir {out_dir} resumes after step 0",
-                 f"python train.py --replay {out_dir / 'nan.npz'}"):
+                 f"python -m model.replay --out_dir {out_dir}"):
         assert part in line
     assert "first in   linear, going forward at model/layers.py" in said
     assert "model/layers.py:" in said and "beyond the largest float32" in said
@@ -785,7 +788,7 @@ def test_a_step_that_is_not_finite_ends_the_run_and_is_repeated(small_text, tmp_
     assert iteration(out_dir / "last.npz") == 0
 
     monkeypatch.setattr(compiled, "announce", lambda label: print(f"{label} 3 kernels"))
-    train.main(["--replay", str(out_dir / "nan.npz")])
+    replay.main(["--out_dir", str(out_dir)])
     again = capsys.readouterr().out
     finding = said.partition("the loss of step 2")[2].partition("\n")[2].rstrip()
     assert again.startswith("compiling   3 kernels\n") and again.count("the loss of step 2 is") == 2
@@ -891,7 +894,7 @@ def test_a_validation_loss_of_nan_ends_the_run(small_text, tmp_path, capsys, mon
         assert kept.training["state"]["iteration"] == 0
         assert all(np.isfinite(p.data).all() for p in kept.model.parameters())
     capsys.readouterr()
-    train.main(["--replay", str(out_dir / "nan.npz")])
+    replay.main(["--out_dir", str(out_dir)])
     said = capsys.readouterr().out
     assert "the same bit for bit" in said
     assert "first in   mlp, going forward at model/layers.py:" in said

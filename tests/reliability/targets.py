@@ -20,13 +20,14 @@ import data
 import train
 from data.tokenizer import MissingLibrary, UnknownCharacterError
 from model import CharTokenizer, Transformer, TransformerConfig, sample
-from model.count import __main__ as count
-from model.interactive import session
-from model.look import __main__ as look
+from model.checkpoint import Checkpoint
 from model.convert import hugging_face, nanogpt
 from model.convert.model_file import FormatError, ModelFile, shapes_of
-from model.checkpoint import Checkpoint
-from model.run import Folder
+from model.count import __main__ as count
+from model.folder import Folder
+from model.interactive import session
+from model.look import __main__ as look
+from model.replay import __main__ as replay
 
 
 class Target(NamedTuple):
@@ -181,9 +182,10 @@ def files() -> list[bytes]:
 
 # Words of the command line
 
-COMMANDS = {"train": (train, ("train", "replay")),
+COMMANDS = {"train": (train, ("train",)),
             "sample": (sample, ("score", "write")),
-            "look": (look, ("write", "show_graph")), "count": (count, ())}
+            "look": (look, ("write", "show_graph")), "count": (count, ()),
+            "replay": (replay, ("replay",))}
 
 
 def flags(content: bytes) -> str:
@@ -234,7 +236,7 @@ def command_lines() -> list[bytes]:
     """Return command lines with right flags, and with mistakes."""
     lines = ["train", "train --max_iters 3 --data a.txt --bias --no-explain --n_head=2",
              "train --init_from resume --n_layer 2 --min_lr 1e-3 --dropout .5", "train --profile",
-             "train --replay out/nan.npz", "train --n_embd 30 --n_kv_head 3 --position rotary",
+             "replay --out_dir out", "train --n_embd 30 --n_kv_head 3 --position rotary",
              "train --max_itres 3 word --seed -1 --learning_rate nan --beta1 inf", "train --help",
              "sample --start a --top_k 5 --top_p 0.5 --num_samples 2 --stop b", "sample --score a",
              "sample --interactive --temperature 0 --no-cache --seed 1", "look -o a.html --text a",

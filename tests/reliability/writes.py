@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 import train
-from model import files
+from data import files
 from tests.flags import whole
 from tests.reliability.runs import checkpoint, differences
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data import KNOWN_TEXTS, TextError, Texts
+from data import KNOWN_TEXTS, TextError
 from data.sources.folders import expand, listed
 from tests.kit import refusal
 
@@ -115,4 +115,4 @@ def test_a_link_that_leads_nowhere_is_taken_so_that_it_is_refused_later(leads_to
     ([("a", 1_000)] * 2_100, [], ["    1,000 characters in a"] * 100
      + ["2,000,000 characters in 2,000 more files"])])
 def test_of_many_files_the_first_are_listed_and_the_others_counted(taken, left_out, lines):
-    assert listed(Texts("", taken, left_out)) == "\n            ".join(lines)
+    assert listed(taken, left_out) == "\n            ".join(lines)

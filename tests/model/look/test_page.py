@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 import data
-from model.convert.tokens import TokenTokenizer
-from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, sample
-from model.look import heads
 from minigrad.watch.source import meaning
+from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint, sample
+from model.checkpoint import Checkpoint
+from model.convert.tokens import TokenTokenizer
+from model.generation import window_start
+from model.look import heads
 from model.look.page import (MOST_CHARACTERS, check_length, count_weights, gather, html, letters,
                              shown, sizes, step_facts, words_of)
 from model.look.reading import Step, read
 from model.look.shell import static
-from model.generation import window_start
 from model.score.text import text_losses
 from model.scoring import yardstick
-from model.checkpoint import Checkpoint
 from tests.kit import ROOT, memory, opinionated, refusal
 from token_files import byte_fallback, byte_level
 

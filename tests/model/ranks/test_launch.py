@@ -6,7 +6,8 @@ import pytest
 
 from tests.kit import python
 from model import processes
-from model.processes import Ranks, join, launched
+from model.processes import Ranks, launched
+from model.run import join
 from model.ranks import mpi
 
 

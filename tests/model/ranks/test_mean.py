@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from minigrad.core import Tensor
 from model.processes import Ranks
 from model.ranks.mean import shared_out
 from model.ranks.mpi import MPIRanks
@@ -56,14 +55,6 @@ def test_losses_gradients_and_weights_are_those_of_one_process(by_ranks, name, a
 @pytest.mark.parametrize("wrong", [on(size, wrong) for size in (2, 3) for wrong in together.WRONG])
 def test_a_wrong_mean_is_noticed(by_ranks, wrong):
     assert furthest(wrong.__name__, by_ranks, alone("gpt2", 5)) > 1e-5
-
-
-def test_a_process_alone_takes_its_batches_and_gradients_as_they_are():
-    rng, w, g = np.random.default_rng(0), Tensor(np.ones(2), requires_grad=True), np.ones(2)
-    mean = Ranks().mean([w], batch_size=2)
-    w.grad = g
-    assert list(range(2)[mean.rows]) == [0, 1] and mean.generator(rng) is rng
-    assert mean.average(0.1) == 0.1 and w.grad is g
 
 
 @pytest.mark.parametrize("costs, size, expected", [

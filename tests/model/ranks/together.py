@@ -13,7 +13,8 @@ import numpy as np
 import data
 import minigrad as mg
 import train
-from model.processes import Ranks, join, launched
+from model.processes import Ranks, launched
+from model.run import join
 from model.ranks import mpi
 from model.ranks.mean import OverRanks, RowsFrom
 from model.settings import RECIPES, Settings
@@ -48,7 +49,7 @@ def results_of(name: str, ranks: Ranks, steps: int = STEPS) -> dict[str, np.ndar
     names = {id(p): name for name, p in model.named_parameters()}
     return {"losses": np.array([step.loss for step in taken]),
             "norms": np.array([step.norm for step in taken]),
-            "evaluation": np.array(run.evaluate()),
+            "evaluation": np.array(run.evaluate().loss),
             **{f"gradient of {path}": g for path, g in gradients.items()},
             **{f"weights of {path}": p.data for path, p in model.named_parameters()},
             **{f"{kind} of {names[id(p)]}": a for kind, p, a in optimizer.state()}}

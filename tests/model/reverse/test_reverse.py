@@ -10,6 +10,7 @@ import pytest
 import train
 from model import load_checkpoint, sample
 from model.count import __main__ as count
+from model.replay import __main__ as replay
 from model.reverse import __main__ as reverse
 from model.reverse.encoder_decoder import BEGIN, END, PAD, EncoderDecoderConfig
 from model.reverse.__main__ import (Settings, as_ids, is_kept_out, new_model, random_strings,
@@ -135,7 +136,8 @@ def test_the_model_is_saved_and_an_earlier_one_is_kept(saved, unseen):
 
 
 @pytest.mark.parametrize("command, flags", [
-    (sample, "--out_dir FOLDER"), (count, "--out_dir FOLDER"), (train, "--replay FOLDER/ckpt.npz"),
+    (sample, "--out_dir FOLDER"), (count, "--out_dir FOLDER"),
+    (replay, "--out_dir FOLDER/ckpt.npz"),
     (train, "--init_from resume --out_dir FOLDER")])
 def test_a_command_for_transformers_says_what_the_file_is(saved, capsys, command, flags):
     said = refused(capsys, *[word.replace("FOLDER", str(saved)) for word in flags.split()],

@@ -4,7 +4,7 @@ import pytest
 
 import minigrad as mg
 from model import CharTokenizer, Transformer, TransformerConfig
-from model.score import proof, text
+from model.score import proof, text, windows
 from model.score.proof import Decoder, ProofError, encode, prove
 
 V = 11
@@ -41,7 +41,7 @@ def test_a_loss_that_is_not_that_of_the_probabilities_is_refused(model, share):
 
 def test_probabilities_that_do_not_sum_to_1_are_refused(model, monkeypatch):
     def raised(model, x):
-        for part, logp in text.log_probabilities(model, x):
+        for part, logp in windows.log_probabilities(model, x):
             yield part, logp + np.float32(0.01)
     monkeypatch.setattr(proof, "log_probabilities", raised)
     with pytest.raises(ProofError, match="do not sum to 1"):

@@ -36,7 +36,7 @@ def test_losses_are_those_that_sampling_would_have_one_by_one(block, slide, monk
         assert losses.shape == (N - 1,) and losses.dtype == np.float64
         assert np.allclose(losses, losses_one_by_one(model, ids, slide), atol=1e-4)
     for few in ("AT_ONCE", "LOGITS"):       # windows that go through at once
-        monkeypatch.setattr(f"model.score.text.{few}", 1)
+        monkeypatch.setattr(f"model.score.windows.{few}", 1)
         assert np.allclose(text_losses(model, ids, slide), losses, atol=1e-6)
 
 
@@ -44,7 +44,7 @@ def test_many_tokens_take_no_more_memory_than_few(monkeypatch):
     model, most = Transformer(TransformerConfig(50_000, 64, n_layer=1, n_head=1, n_embd=2)), []
     ids = np.random.default_rng(0).integers(50_000, size=300)
     for logits in (1 << 18, 1 << 24):
-        monkeypatch.setattr("model.score.text.LOGITS", logits)
+        monkeypatch.setattr("model.score.windows.LOGITS", logits)
         with memory() as taken:
             text_losses(model, ids)
         most += taken

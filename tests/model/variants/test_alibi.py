@@ -4,11 +4,11 @@ import pytest
 
 import minigrad as mg
 from checking import random_weights
-from model import Transformer, TransformerConfig
-from model.causality import prove_causality
-from model.generation import generate
-from model.variants.alibi import AlibiAttention, alibi_bias, alibi_slopes
 from data.tokenizer import CharTokenizer
+from model import Transformer, TransformerConfig
+from model.generation import generate
+from model.scoring import prove_causality
+from model.variants.alibi import AlibiAttention, alibi_bias, alibi_slopes
 from tests.kit import refusal
 
 

@@ -13,15 +13,15 @@ import zipfile
 import numpy as np
 import pytest
 
+from data import files
+from data.files import claimed, read_arrays, replacing, write_arrays
 from tests.kit import ROOT, memory, open_elsewhere, refusal, sealed, written
-from model import files
-from model.files import claimed, read_arrays, replacing, write_arrays
 
 ARRAYS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b/c": np.array("é\n漢"),
           "d": np.array(7), "e": np.array([1, 2], np.uint32)}
 HOLD = """
 import pathlib, sys, time
-from model.files import claimed
+from data.files import claimed
 with claimed(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

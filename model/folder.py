@@ -1,0 +1,260 @@
+"""The folder of a run: its checkpoints and its log, and what a run needs to begin or to be resumed.
+
+`prepare` reads all of it: the checkpoint, the text and the settings.
+"""
+import contextlib
+import dataclasses
+import itertools
+import math
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+import data
+from data.files import claimed, is_in_use, rename, replacing
+from minigrad import compiled
+from minigrad.words import first_of, scaled, shown
+from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, load_last, read_by_first,
+                              texts_of)
+from model.command import Parser, command_line, problems
+from model.processes import Ranks
+from model.settings import NAMES, WITHOUT_FLAG, Settings, resolve
+
+LOG, NAN = "log.csv", "nan.npz"
+MUCH = 200_000_000      # bytes of earlier runs in a folder
+
+
+class Folder(contextlib.ExitStack):
+    """The folder of a run.  One run at a time writes into it: leaving the context releases it."""
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        super().__init__()
+        self.path = pathlib.Path(os.path.expanduser(path))
+
+    def __truediv__(self, name: str) -> pathlib.Path:
+        return self.path / name
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def begin(self) -> pathlib.Path | None:
+        """Make and claim the folder.  Move the files of an earlier run into a folder within it, and
+        return that folder."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.enter_context(claimed(self.path))
+        names = (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)
+        if files := [self / name for name in names if (self / name).exists()]:
+            earlier = next(folder for n in itertools.count(1)
+                           if not (folder := self / f"earlier.{n}").exists())
+            earlier.mkdir()
+            for file in files:
+                rename(file, earlier / file.name)
+            print(f"{self} held an earlier run, which is now in {earlier}")
+            folders = [*self.path.glob("earlier.[0-9]*")]
+            taken = sum(file.lstat().st_size for folder in folders for file in folder.rglob("*"))
+            if taken >= MUCH:
+                print(f"its {len(folders)} earlier runs take {scaled(taken, 'B')}; delete those of "
+                      "the folders earlier.1, earlier.2, ... in it that you do not need")
+            print()
+            return earlier
+
+    def resume(self, only_look: bool) -> Checkpoint:
+        """Return the checkpoint to resume from.  Claim the folder, unless the run only looks."""
+        if self.path.is_dir() and not only_look:
+            self.enter_context(claimed(self.path))
+        resumed, warning = load_last(self.path)
+        if (not resumed.optimizer or not {"settings", "text"} <= resumed.training.keys()
+                or "iteration" not in resumed.training.get("state", {})):
+            raise ValueError(f"{self / LAST} holds a model, but no run to resume; train.py writes "
+                             "a last.npz that does")
+        if warning:
+            print(f"warning     {warning}, at step {resumed.training['state']['iteration']:,}")
+            if (self / LAST).exists() and not only_look:    # or it would become previous.npz
+                rename(self / LAST, self / DAMAGED)
+        return resumed
+
+    def kept(self) -> str:
+        """Return what is saved, for a run that is ended."""
+        if not any((self / name).exists() for name in (LAST, PREVIOUS)):
+            return "nothing had been saved yet"
+        return f"what was saved in {self} before is whole; resume with {self.resume_command()}"
+
+    def resume_command(self, texts: Sequence[str] = (), *more: str) -> str:
+        """Return the command that resumes the run, with more words; a text that was piped in must
+        be a file then."""
+        piped = any(os.path.abspath(text).startswith(("/dev/", "/proc/")) for text in texts)
+        data = ["--data", "FILE"] if piped else []
+        return command_line("train", "--init_from", "resume", "--out_dir", self.path, *more,
+                            *data)
+
+    def replay_command(self) -> str:
+        """Return the command that repeats the step in nan.npz."""
+        return command_line("model.replay", "--out_dir", self.path)
+
+
+class Log:
+    """The file log.csv: a line for each evaluation, with losses in nats per character.
+
+    A run that is resumed after the evaluation at step `start` drops later lines; a new run (None)
+    starts an empty log.  A run that may skip steps has one more column.  Of a damaged log, the
+    lines that are whole are kept.
+    """
+    COLUMNS = {"iter": ".0f", "train_loss": ".6f", "val_loss": ".6f", "lr": ".6g",
+               "tokens_per_s": ".0f", "seconds": ".2f"}     # and how each number is written
+    SKIPPED = {"skipped": ".0f"}                            # steps skipped so far
+
+    def __init__(self, path: pathlib.Path, start: int | None = None, skips: bool = False) -> None:
+        self.path, self.rows = path, []
+        self.columns = self.COLUMNS | (self.SKIPPED if skips else {})
+        if start is not None:
+            rows, problem = read_log(path)
+            self.rows = [row for row in rows if row[0] <= start]
+            if problem:
+                print(f"warning: {problem}; of its lines {len(self.rows)} are whole and kept",
+                      file=sys.stderr)
+        self._write()
+
+    def write(self, *numbers: float | None) -> None:
+        """Add a line, with a number for each column; the training loss may be None."""
+        self.rows.append([*numbers])
+        self._write()
+
+    def _write(self):
+        # Rewrite the whole file: a line added in place could be cut in the middle.
+        lines = [["" if x is None else format(x, how)
+                  for x, how in zip([*row, 0], self.columns.values())] for row in self.rows]
+        try:
+            with replacing(self.path) as file:
+                file.writelines(f"{','.join(line)}\r\n".encode()
+                                for line in (self.columns, *lines))
+        except PermissionError as error:
+            if not is_in_use(error):
+                raise
+            print(f"warning: another program has {self.path} open, so it could not be written; "
+                  "close it there, and the next evaluation writes all lines", file=sys.stderr)
+
+
+def read_log(path: pathlib.Path) -> tuple[list[list[float | None]], str]:
+    """Return the whole lines of a log.csv, a number for each column, and what is wrong with the
+    file, or "".  The training loss is None where no step had one."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return [], f"{path} cannot be read: {error.strerror or error}"
+    *lines, cut = text.split("\n")          # every line ends with a line break
+    header, *lines = lines or [""]
+    columns, rows = header.count(",") + 1, []
+    for line in lines:
+        with contextlib.suppress(ValueError):       # the line is damaged
+            step, loss, *others = line.split(",")
+            row = [float(step), float(loss) if loss else None, *map(float, others)]
+            if len(row) == columns >= len(Log.COLUMNS) and math.isfinite(sum(filter(None, row))):
+                rows.append(row)
+    known = [",".join(columns) for columns in (Log.COLUMNS, Log.COLUMNS | Log.SKIPPED)]
+    whole = header in known and len(rows) == len(lines) and not cut
+    return rows, "" if whole else f"{path} is damaged, or no log of this program"
+
+
+def settings_of(run: Checkpoint, folder: object) -> Settings:
+    """Return the settings of a saved run.
+
+    Raises
+    ------
+    ValueError : this version cannot use them.
+    """
+    saved = run.training["settings"] | {"data": texts_of(run.training) or Settings.data}
+    for name in WITHOUT_FLAG:
+        saved.pop(name, None)
+    wrong = [f"there is no --{shown(name)}" for name in sorted(saved.keys() - {*NAMES})]
+    if not wrong:
+        # An older checkpoint lacks some settings, which were those of the recipe gpt2.
+        earlier = Settings(**{"recipe": "gpt2"} | saved)
+        wrong = [f"--{line}" for line in problems(earlier)]
+    if wrong:
+        raise ValueError(f"the run in {folder} has settings that this version cannot use "
+                         f"({first_of(wrong)}); train anew into another --out_dir")
+    most, _ = compiled.thread_limit()           # of this machine
+    return dataclasses.replace(earlier, threads=min(earlier.threads, most))
+
+
+def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folder: Folder,
+            ranks: Ranks = Ranks()
+            ) -> tuple[Settings, data.Text, Checkpoint | None, Checkpoint | None]:
+    """Read the checkpoint and the text of a run; rank 0 reads for all.
+
+    Return its settings, its text, the checkpoint whose model it fine-tunes, and the one that it
+    resumes; None if there is none.  Exit with a line for each mistake, if there are any.
+    """
+    initial = resumed = earlier = known = text = None
+    whose, unreadable, given = "", [], given | {"out_dir": str(folder)}
+    init_from = given.pop("init_from", Settings.init_from)
+    if init_from == "resume":
+        resumed = read_by_first(ranks, lambda: folder.resume(given.get("explain", False)))
+        earlier, whose = settings_of(resumed, folder), f"the run in {folder}"
+        known = resumed.model.config
+    elif init_from != "scratch":
+        from model.fine_tuning import initial as tuning
+        initial = read_by_first(ranks, lambda: tuning.load_initial(init_from))
+        path = tuning.initial_path(init_from)
+        earlier, whose = initial.model.config, f"the model in {path}"
+        known, given["init_from"] = initial.model.config, str(path.absolute())
+    try:
+        named = given.get("data", earlier.data if resumed else Settings.data)
+        texts = _texts_of(named, folder, resumed, ranks)
+        given["data"] = tuple(name for name, _ in texts.taken)
+        tokenizer = resumed.tokenizer if resumed else None
+        if initial:
+            tokenizer, new = tuning.with_characters_of(texts.characters, initial.tokenizer)
+        text = data.Text(texts.characters, texts.name, tokenizer)
+        s, wrong = resolve(given, earlier, len(text), whose)
+        text.check(s.block_size)
+    except data.TextError as error:
+        s, wrong = resolve(given, earlier, len(text or ""), whose)
+        unreadable = [str(error)]
+    except MemoryError as error:
+        raise ValueError("there is not enough memory for the text; give a shorter one") from error
+    if ranks.first:
+        parser.refuse([*mistakes, *wrong, *s.problems(), *ranks.problems(s),
+                       *problems_of_folder(s), *unreadable])
+    ranks.meet()
+    from model.count.memory import check_memory
+    check_memory(s, s.model_config(text.tokenizer.vocab_size, known))
+    if len(texts.taken) > 1 or texts.left_out:
+        from data.sources.folders import listed
+        print(f"files       {listed(texts.taken, texts.left_out)}")
+    if initial:
+        print(f"begins      {tuning.describe_initial(path, known, s.block_size, new)}")
+    for warning in s.warnings():
+        print(f"warning     {warning}")
+    return s, text, initial, resumed
+
+
+def _texts_of(words, folder, resumed, ranks):
+    """Read the texts that words stand for; of a resumed run, refuse another one than its own."""
+    try:
+        texts = ranks.made_by_first(lambda: data.read_texts(words))
+    except data.TextError as error:
+        if resumed and [*words] == [*texts_of(resumed.training)]:
+            raise data.TextError(f"{error}.  The run in {folder} was trained on it; if the same "
+                                 "text is in another file, give that with --data FILE") from error
+        raise
+    if resumed and resumed.training["text"] != data.digest(texts.characters):
+        raise ValueError(f"the text {texts.name} is not the one that the run in {folder} was "
+                         "trained on; give that with --data, or train anew into another --out_dir")
+    return texts
+
+
+def problems_of_folder(s: Settings) -> list[str]:
+    """Return a line if a run could not write into its folder."""
+    if s.explain:           # it writes nothing
+        return []
+    path = pathlib.Path(s.out_dir)
+    try:
+        there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+            return []
+        why = f"{there} " + ("does not allow it" if there.is_dir() else "is a file")
+    except OSError as error:
+        why = error.strerror
+    return [f"--out_dir {s.out_dir} cannot be written: {why}; give another folder"]
