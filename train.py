@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> None:
     with join("train.py") as ranks:
         given, mistakes = parser.read(argv)
         with (Folder(given.get("out_dir", Settings.out_dir)) as folder,
-              answering("train.py", folder.kept)):
+              answering("train.py", None if given.get("explain") else folder.kept)):
             first, *_ = ranks.of_each(mistakes)
             if not first:               # the first rank's own mistakes are answered in `prepare`
                 parser.refuse(mistakes)

@@ -101,8 +101,9 @@ def read_text(name_or_file: str) -> str:
         raise TextError(f'cannot read "{file}": {getattr(error, "strerror", None) or error}; give '
                         "the path of a UTF-8 text file") from error
     text = _decode(raw, file).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    if not text:
-        raise TextError(f'"{file}" is empty; give a file with text in it')
+    if not text or text.isspace():
+        what = "has only spaces and line breaks" if text else "is empty"
+        raise TextError(f'"{file}" {what}; give a file with text in it')
     return text
 
 
@@ -126,8 +127,7 @@ def _decode(raw, file):
         line = raw.count(b"\n", 0, error.start) + 1
         why = f"byte 0x{raw[error.start]:02x} at position {error.start} (line {line})"
     if likely is None and b"\0" in raw:
-        raise TextError(f'"{file}" is not a text (it holds NUL bytes); give a UTF-8 text file '
-                        "without them")
+        why, likely = "it holds NUL bytes, as UTF-16 does, or is no text", "UTF-16LE"
     convert = f'for example with iconv -f {likely or "CP1252"} -t UTF-8 "{file}" > utf8.txt'
     if sys.platform == "win32":
         convert = "open it in Notepad, take Save as, and choose the encoding UTF-8"

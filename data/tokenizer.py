@@ -5,7 +5,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from minigrad.words import shown
+
 NEAREST = 3     # known characters named in an error
+SHOWN = 100     # pieces of a vocabulary that are printed
 TYPED = dict(zip("‘’“”–—…", "''\"\"--."))      # what was typed, where a word processor changed it
 
 
@@ -38,6 +41,10 @@ class Tokenizer:
 
     unit, end = "character", None
     ARRAYS = ()
+
+    def __repr__(self) -> str:
+        first = "".join(self.vocabulary[:SHOWN])
+        return f"<{type(self).__name__} of {self.vocab_size:,} {self.unit}s: {shown(first)}>"
 
 
 class CharTokenizer(Tokenizer):
@@ -109,9 +116,9 @@ class CharTokenizer(Tokenizer):
             position = int(unknown.argmax())
             character = text[position]
             name = unicodedata.name(character, f"U+{ord(character):04X}")
-            shown = repr(text) if len(text) <= 40 else f"the text ({len(text)} characters)"
+            where = repr(text) if len(text) <= 40 else f"the text ({len(text)} characters)"
             raise UnknownCharacterError(
-                f"the character {character!r} ({name}) at position {position} of {shown} is not "
+                f"the character {character!r} ({name}) at position {position} of {where} is not "
                 f"among the {self.vocab_size} that the model knows; the nearest are "
                 f"{', '.join(map(repr, self._near(character)))}")
         return ids

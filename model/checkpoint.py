@@ -28,7 +28,7 @@ from data.files import read_arrays, replacing, write_arrays
 from data.tokenizer import CharTokenizer, MissingLibrary, Tokenizer
 from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
-from minigrad.words import shown
+from minigrad.words import any_of, shown
 from model.command import command_line
 from model.processes import Ranks
 from model.transformer import Transformer, TransformerConfig
@@ -59,6 +59,15 @@ def texts_of(training: dict[str, Any]) -> tuple[str, ...]:
     """Return the texts on which a run was trained; none if its record does not name them."""
     texts = training.get("settings", {}).get("data", ())
     return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def path_of(name: str) -> pathlib.Path:
+    """Return the path of the checkpoint that a word names: a file, or the best model in the folder
+    of a run."""
+    path = pathlib.Path(os.path.expanduser(name))
+    if os.path.isdir(path) or not (os.path.exists(path) or path.suffix):
+        return path / BEST
+    return path
 
 
 def save_checkpoint(path: str | os.PathLike, model: Module, tokenizer: Tokenizer,
@@ -179,9 +188,11 @@ def load_arrays(path: str | os.PathLike, finite: bool = True,
         why = getattr(error, "strerror", None) or error
         raise CheckpointError(f"cannot read {path}: {why}") from error
     except Exception as error:          # of many kinds, depending on the damage
-        raise CheckpointError(f"{path} is damaged or no checkpoint: {shown(error)}; take another, "
-                              "such as last.npz or ckpt.npz beside it, or train anew; python -m "
-                              "model.convert reads models of other programs") from error
+        beside = [name for name in (BEST, LAST, PREVIOUS)
+                  if name != path.name and path.with_name(name).is_file()]
+        take = f"take {any_of(beside)} beside it, or train anew" if beside else "train anew"
+        raise CheckpointError(f"{path} is damaged or no checkpoint: {shown(error)}; {take}; python "
+                              "-m model.convert reads models of other programs") from error
 
 
 def _checked(arrays, finite, kinds):

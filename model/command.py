@@ -27,6 +27,7 @@ from model.start import ROOT, quit_at_once
 SYSTEM = os.name                # which tests change
 NO_RIGHT = errno.EACCES, errno.EPERM, errno.EROFS
 PATIENCE = 2.5                  # seconds before a long task is announced
+AGAIN = 1.0                     # seconds after which an interrupt that had no effect comes again
 
 
 @contextlib.contextmanager
@@ -101,11 +102,13 @@ def announced_if_slow(what: str) -> Iterator[None]:
 
 class Interrupts:
     """Records Ctrl-C and similar signals, so that a loop can stop between steps; a second signal
-    raises KeyboardInterrupt.  Python sends signals to its main thread only."""
+    raises KeyboardInterrupt, and raises it again each second while the body goes on: Python drops
+    an exception in a callback from C, of which compiling has many.  Python sends signals to its
+    main thread only."""
     NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")     # a closed terminal; Windows' Ctrl-Break
 
     def __enter__(self) -> "Interrupts":
-        self.came = False
+        self.came, self.again = False, None
         numbers = [getattr(signal, name) for name in self.NAMES if hasattr(signal, name)
                    and threading.current_thread() is threading.main_thread()]
         # A signal that the caller ignores, as nohup does with SIGHUP, stays ignored.
@@ -114,6 +117,8 @@ class Interrupts:
         return self
 
     def __exit__(self, *error) -> None:
+        if self.again:
+            self.again.cancel()
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
@@ -124,16 +129,22 @@ class Interrupts:
 
     def _answer(self):
         if self.came:
-            raise KeyboardInterrupt
+            self._raise()
         self.came = True
         print("\nstopping after this step; once more stops at once", file=sys.stderr)
+
+    def _raise(self):
+        self.again = threading.Timer(AGAIN, signal.raise_signal, [signal.SIGINT])
+        self.again.daemon = True
+        self.again.start()
+        raise KeyboardInterrupt
 
 
 class AtOnce(Interrupts):
     """Raises KeyboardInterrupt at the first signal, so that temporary files are removed."""
 
     def _answer(self):
-        raise KeyboardInterrupt
+        self._raise()
 
 
 def _discard_output_to_closed_terminal():

@@ -16,7 +16,7 @@ from data.files import claimed, is_in_use, rename, replacing
 from minigrad import compiled
 from minigrad.words import first_of, scaled, shown
 from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, load_last, read_by_first,
-                              texts_of)
+                              path_of, texts_of)
 from model.command import Parser, command_line, problems
 from model.processes import Ranks
 from model.settings import NAMES, WITHOUT_FLAG, Settings, resolve
@@ -196,7 +196,7 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
     elif init_from != "scratch":
         from model.fine_tuning import initial as tuning
         initial = read_by_first(ranks, lambda: tuning.load_initial(init_from))
-        path = tuning.initial_path(init_from)
+        path = path_of(init_from)
         earlier, whose = initial.model.config, f"the model in {path}"
         known, given["init_from"] = initial.model.config, str(path.absolute())
     try:
@@ -254,7 +254,9 @@ def problems_of_folder(s: Settings) -> list[str]:
         there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
         if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
             return []
-        why = f"{there} " + ("does not allow it" if there.is_dir() else "is a file")
+        why, remedy = f"{there} does not allow it", "give another folder"
+        if not there.is_dir():
+            why, remedy = f"{there} is a file", f"give a folder, such as {there.parent}"
     except OSError as error:
-        why = error.strerror
-    return [f"--out_dir {s.out_dir} cannot be written: {why}; give another folder"]
+        why, remedy = error.strerror, "give another folder"
+    return [f"--out_dir {s.out_dir} cannot be written: {why}; {remedy}"]

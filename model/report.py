@@ -8,7 +8,7 @@ import data
 from minigrad import compiled
 from minigrad.words import number_of
 from model.checkpoint import BEST, LAST, load_checkpoint, read_by_first
-from model.command import announced_if_slow, command_line
+from model.command import AtOnce, announced_if_slow, command_line
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
 from model.scoring import evaluate, ladder
@@ -53,8 +53,9 @@ def describe(run: Run, counted: dict[str, float]) -> None:
     print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
           + f" nats a {unit}")
     compiled.announce("compiling  ")
-    compiled.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1, s.activation == "swiglu",
-                           sample=not s.explain)
+    with AtOnce():
+        compiled.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1,
+                               s.activation == "swiglu", sample=not s.explain)
     print(flush=True)
 
 

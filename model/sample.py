@@ -6,11 +6,10 @@
 The text goes to standard output as it is made; everything else goes to standard error.
 """
 import dataclasses
-import pathlib
 import sys
 
 from minigrad import compiled
-from model.checkpoint import BEST, Checkpoint, load_checkpoint
+from model.checkpoint import Checkpoint, load_checkpoint, path_of
 from model.command import Parser, Words, announced_if_slow, answering, flag, text_or_file
 from model.generation import AT_ONCE, stream_many
 
@@ -21,8 +20,8 @@ RULE = "-" * 20     # between them
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """The settings of the command; the names are nanoGPT's where it has one."""
-    out_dir: Words = flag(("out",), "folder of the run, with its ckpt.npz; the predictions of "
-                                    "several are averaged")
+    out_dir: Words = flag(("out",), "folder of the run, with its ckpt.npz, or a checkpoint; "
+                                    "the predictions of several are averaged")
     start: str = flag("", "beginning to continue, or FILE:path to read it from a file")
     num_samples: int = flag(1, "how many texts", at_least=1)
     max_new_tokens: int = flag(500, "characters to write after the beginning, or tokens if the "
@@ -60,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.error("--score predicts a text and writes none; leave out "
                      + ", ".join(f"--{name}" for name in sorted(idle)))
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
-        path, *more = [pathlib.Path(folder) / BEST for folder in s.out_dir]
+        path, *more = map(path_of, s.out_dir)
         with announced_if_slow(f"reading {path}"):
             checkpoint = load_checkpoint(path)
             if more:

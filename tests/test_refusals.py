@@ -15,7 +15,7 @@ COMMANDS = {"train": "train", "sample": "model.sample",
             **{name: f"model.{name}.__main__" for name in ("convert", "count", "look", "replay",
                                                            "reverse", "walk")}}
 FILES = {"short.txt": b"too short", "latin1.txt": b"caf\xe9", "empty.txt": b"", "one.txt": b"t",
-         "same.txt": b"\n" * 3000,
+         "same.txt": b"a" * 3000, "blank.txt": b" \r\n\t" * 3000,
          "long.txt": b"the \n" * 20_000 + b"t", "accent.txt": "the \xe9".encode()}
 # Settings of train.py that cannot work, and what is said of each.
 SETTINGS = [
@@ -52,9 +52,10 @@ ROWS = [
     ("train", "--data lanten", ['did you mean "lantern"?']),
     ("train", "--data latin1.txt", ["byte 0xe9 at position 3"]),
     ("train", "--data short.txt --recipe gpt2", ["--block_size 64 needs 65 characters"]),
+    ("train", "--data blank.txt", ["blank.txt", "only spaces and line breaks", "give a file"]),
     ("train", "--data same.txt", ["one character only", "nothing to learn"]),
     ("train", "--batch_size 1000000000000 --data SMALL_TEXT", ["--batch_size", "of memory"]),
-    ("train", "--out_dir short.txt", ["--out_dir short.txt", "is a file", "another folder"]),
+    ("train", "--out_dir short.txt", ["--out_dir short.txt", "is a file", "such as ."]),
     ("train", "--out_dir short.txt/out", ["short.txt is a file"]),
     ("train", f"--out_dir {300 * 'x'}", ["--out_dir x", *TOO_LONG]),
     ("train", "--recipe gpt2 --max_itres 3 --learning_rate fast --batch_size 0 --n_embd 30 "
@@ -69,7 +70,7 @@ ROWS = [
     ("train", "--init_from TRAINED --n_embd 8", ["--n_embd 16", "cannot become 8"]),
     ("train", "--init_from TRAINED --block_size 17", ["--block_size 17", "16 positions"]),
     ("sample", "--out_dir EMPTY", ["no checkpoint"]),
-    ("sample", "--out_dir short.txt", ["short.txt is a file", "folder of a run", "give ."]),
+    ("sample", "--out_dir short.txt", ["short.txt is damaged or no checkpoint", "; train anew; "]),
     ("train", "--init_from resume --out_dir short.txt", ["short.txt is a file", "give ."]),
     ("sample", "--out_dir TRAINED --start 'the \xc9'",
      ["'\xc9'", "LATIN CAPITAL LETTER E WITH ACUTE", "position 4", "nearest are 'e'"]),

@@ -1,7 +1,6 @@
 """train.py as its users meet it: what it prints and writes, resuming, stopping, what it refuses."""
 import dataclasses
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -57,19 +56,16 @@ def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, 
     assert (found.json, found.end) == (byte_level(), 0)
 
 
-def test_a_step_of_one_process_enters_no_file_of_ranks(small_text):
-    s = Settings(n_layer=1, n_embd=8, max_iters=3, windows="shuffled", dropout=0.1)
-    one, entered = run_of(s, data.Text.read(str(small_text))), set()
-    sys.setprofile(lambda frame, *_: entered.add(frame.f_code.co_filename))
-    try:
-        taken = [step.taken for step in train.steps(one)]
-    finally:
-        sys.setprofile(None)
-    assert taken == [True] * 3
-    names = {str(path.relative_to(ROOT)) for path in map(pathlib.Path, entered)
-             if path.is_relative_to(ROOT)}
-    assert {"train.py", "model/run.py"} <= names
-    assert not [name for name in names if "processes" in name or "ranks" in name]
+@pytest.mark.parametrize("flags, says", [(["--explain"], ""), ([], "nobody reads the output")])
+def test_main_names_what_was_saved_where_nobody_reads_unless_nothing_is(small_text, tmp_path, flags,
+                                                                        says, monkeypatch, capsys):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert refusal(SystemExit, run, small_text, tmp_path, "--max_iters", "1", *flags) == "1"
+    said = capsys.readouterr().err
+    assert says in said and bool(says) == bool(said.strip())
 
 
 def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, tmp_path, capsys):
@@ -105,7 +101,8 @@ def test_a_training_step_visits_few_files():
                                  for path in (ROOT / folder).rglob("*.py"))]
     visited = {path.relative_to(ROOT).as_posix() for path in ours if str(path) in visited}
     outside_kernels = {name for name in visited if not name.startswith("minigrad/kernels")}
-    assert "model/attention.py" in visited and len(outside_kernels) <= 17, sorted(outside_kernels)
+    assert "model/attention.py" in visited and "model/processes.py" not in visited
+    assert len(outside_kernels) <= 17, sorted(outside_kernels)
     assert len(visited) <= 26, sorted(visited)
 
 

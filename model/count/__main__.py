@@ -9,11 +9,10 @@ Everything is counted by formulas, so that the largest model needs no memory.
 Shapes: L layers, H heads of D channels, C = H D channels in all, V vocabulary, T block size.
 """
 import dataclasses
-import pathlib
 
 from minigrad.watch.text import aligned
 from minigrad.words import number_of, scaled
-from model.checkpoint import BEST, load_checkpoint
+from model.checkpoint import load_checkpoint, path_of
 from model.command import Parser, answering, flag
 from model.count.sizes import (cached, forward_flops, of_a_layer, outside_layers, parameters,
                                state)
@@ -43,7 +42,7 @@ def main(argv: list[str] | None = None) -> None:
         if "out_dir" not in given:
             counted = model_and_optimizer(given, parser)
         elif len(given) == 1:
-            model, _, training, _ = load_checkpoint(pathlib.Path(given["out_dir"]) / BEST)
+            model, _, training, _ = load_checkpoint(path_of(given["out_dir"]))
             settings = training.get("settings", {})
             counted = model.config, settings.get("optimizer", Settings.optimizer)
         else:

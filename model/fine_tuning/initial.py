@@ -8,15 +8,8 @@ import pathlib
 
 from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad.words import first_of, in_a_line, number_of
-from model.checkpoint import BEST, Checkpoint, CheckpointError, load_checkpoint
+from model.checkpoint import Checkpoint, CheckpointError, load_checkpoint, path_of
 from model.transformer import Transformer, TransformerConfig
-
-
-def initial_path(name: str) -> pathlib.Path:
-    """Return the path of the checkpoint that --init_from names: a file, or the best model in the
-    folder of a run."""
-    path = pathlib.Path(os.path.expanduser(name))
-    return path / BEST if os.path.isdir(path) else path
 
 
 def load_initial(name: str) -> Checkpoint:
@@ -28,10 +21,14 @@ def load_initial(name: str) -> Checkpoint:
     CheckpointError : there is none, or it is damaged, or of another kind.
     """
     try:
-        return load_checkpoint(initial_path(name))._replace(optimizer={})
+        return load_checkpoint(path_of(name))._replace(optimizer={})
     except CheckpointError as error:
         near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
-        hint = f"did you mean {near[0]}?" if near else error
+        hint = str(error)
+        if near:
+            hint = f"did you mean {near[0]}?"
+        elif not (os.path.exists(path_of(name)) or error.__cause__):
+            hint = f"there is no checkpoint {path_of(name)}; give one, or the folder of a run"
         raise CheckpointError(f"--init_from {name} is neither scratch nor resume; {hint}"
                               ) from error
 

@@ -45,7 +45,8 @@ def first_difference(published: dict) -> str | None:
     """Run all that is published.  Return what differs first, or None."""
     counts = sorted({1, compiled.thread_limit()[0]})
     parts = [(recipe, threads) for recipe in RECIPES for threads in counts]
-    with tqdm(total=len(parts) + 1, desc="short runs", unit="run", leave=False) as bar:
+    with tqdm(total=len(parts) + 1, desc="short runs", unit="run", leave=False,
+              delay=0.1) as bar:        # shown after a run, so below the line on compiling
         for recipe, threads in parts:
             compiled.set_threads(threads)
             run, names = float32_run(recipe)

@@ -71,7 +71,8 @@ MISSING = "is neither a known text (lantern, shakespeare) nor a file; "
                  .skipif(not os.path.exists("/dev/zero"), reason="this system has none")),
     ("t", "ä\n".encode() + b"caf\xe9", '"t" is not UTF-8: byte 0xe9 at position 6 (line 2); convert'
      ' it: for example with iconv -f CP1252 -t UTF-8 "t" > utf8.txt'),
-    *[("t", raw, '"t" is not a text (it holds NUL bytes); give a UTF-8 text file without them')
+    *[("t", raw, "it holds NUL bytes, as UTF-16 does, or is no text; convert it: for example with "
+       'iconv -f UTF-16LE -t UTF-8 "t" > utf8.txt')
       for raw in (b"\x80\0", b"\0", 3 * b"one text\n" + b"\0", LONG.encode() + b"\0\n",
                   "\u4e00\u4e8c\n".encode("utf-16-le"))],
     *[("t", text.encode(name), f'iconv -f {name} -t UTF-8 "t" > utf8.txt')
@@ -81,7 +82,8 @@ MISSING = "is neither a known text (lantern, shakespeare) nor a file; "
     ("t", "\ufefftext".encode("utf-32-be"), "iconv -f UTF-32 -t UTF-8"),
     ("t", LONG.encode("utf-16-le"), '"t" is not UTF-8: it holds control characters such as NUL, as '
      'UTF-16LE does; convert it: '),
-    ("t", b"", '"t" is empty; give a file with text in it'), ("t", b"\xef\xbb\xbf", "is empty")],
+    ("t", b"", '"t" is empty; give a file with text in it'), ("t", b"\xef\xbb\xbf", "is empty"),
+    ("t", b" \r\n\t", '"t" has only spaces and line breaks; give a file with text in it')],
     ids=lambda value: repr(value)[:20])
 def test_what_is_no_text_is_answered_with_what_would_do(name, raw, says):
     if raw is not None:

@@ -37,6 +37,12 @@ def test_a_vocabulary_that_is_empty_or_has_one_twice_or_does_not_fit_is_refused(
     assert why in refusal(ValueError, make)
 
 
+def test_a_tokenizer_shows_its_kind_and_the_beginning_of_its_vocabulary():
+    assert repr(CharTokenizer("a\ncb a")) == r"<CharTokenizer of 5 characters: \n abc>"
+    many = repr(CharTokenizer("".join(map(chr, range(0x4e00, 0x6e00)))))
+    assert many.startswith("<CharTokenizer of 8,192 characters: 一") and len(many) < 130
+
+
 def test_ids_may_come_in_any_form_and_be_changed_and_none_is_no_text():
     tokenizer = CharTokenizer("abc")
     tokenizer.encode("abc")[:] = 0

@@ -57,6 +57,15 @@ def refused(path, **settings):
     return message
 
 
+def test_a_damaged_file_names_those_beside_it_and_not_itself(saved):
+    saved.write_bytes(b"damaged")
+    assert f"{DAMAGED}its seal" in refused(saved) and "; train anew; python -m" in refused(saved)
+    for name in ("last.npz", "previous.npz"):
+        saved.with_name(name).write_bytes(b"damaged")
+    assert "; take last.npz or previous.npz beside it, or train anew; " in refused(saved)
+    assert "; take ckpt.npz or previous.npz beside it" in refused(saved.with_name("last.npz"))
+
+
 def test_load_checkpoint_refuses_a_file_that_is_larger_than_the_memory(saved, monkeypatch):
     size = os.path.getsize(saved)
     monkeypatch.setattr(limits, "memory_limit", lambda: float(size))
@@ -241,8 +250,6 @@ def spoilt(change):
     (spoilt(lambda model, _: setattr(model.norm.weight, "data", np.ones(4))), "float32, float64, "),
     (spoilt(lambda model, _: setattr(model.norm.weight, "data", np.ones(8, np.float32))),
      "norm.weight has shape [4]"),
-    (spoilt(lambda model, _: [setattr(p, "data", p.data.astype(np.float16))
-                              for p in model.parameters()]), "weights are float16, and not all"),
     (spoilt(lambda _, sgd: sgd.momentum_buffers[0].fill(math.inf)),
      "optimizer/momentum_buffers/token_embedding.weight holds nan or inf"),
     (dict(optimizer=mg.AdamW(Transformer(CONFIG).parameters())), "that the model has not")],

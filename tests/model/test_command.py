@@ -1,5 +1,6 @@
 """What all commands share: how they start, are interrupted, read flags and answer mistakes."""
 import configparser
+import contextlib
 import dataclasses
 import importlib.machinery
 import importlib.util
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
@@ -21,8 +23,8 @@ import pytest
 
 from minigrad.words import any_of, first_of, in_a_line, number_of, scaled, shown
 from model import command, start
-from model.command import (Interrupts, Parser, Words, announced_if_slow, answering, as_flags,
-                           command_line, flag, install_command, problems, text_or_file)
+from model.command import (AtOnce, Interrupts, Parser, Words, announced_if_slow, answering,
+                           as_flags, command_line, flag, install_command, problems, text_or_file)
 from tests.kit import ROOT, python, refusal
 
 PROGRAMS = [["train.py"], *[["-m", f"model.{name}"] for name in ("sample", "look", "count",
@@ -213,6 +215,18 @@ def test_a_signal_is_recorded_the_second_one_stops_and_an_ignored_one_stays_igno
         assert signal.getsignal(number) is signal.SIG_IGN
     finally:
         signal.signal(number, before)
+
+
+@pytest.mark.parametrize("signals, kind", [(2, Interrupts), (1, AtOnce)])
+def test_interrupts_come_again_where_an_exception_was_swallowed(signals, kind, monkeypatch):
+    monkeypatch.setattr(command, "AGAIN", 0.02)
+    with pytest.raises(KeyboardInterrupt), kind() as interrupts:
+        for _ in range(signals):
+            with contextlib.suppress(KeyboardInterrupt):        # as a callback from C does
+                signal.raise_signal(signal.SIGINT)
+        time.sleep(20)
+    interrupts.again.join()
+    time.sleep(0.05)            # and not once the body has ended
 
 
 def test_interrupts_come_to_the_main_thread_alone():

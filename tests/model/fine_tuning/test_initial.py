@@ -7,7 +7,8 @@ import pytest
 import minigrad as mg
 from model import (CharTokenizer, CheckpointError, Transformer, TransformerConfig,
                    UnknownCharacterError, save_checkpoint)
-from model.fine_tuning.initial import (describe_initial, initial_path, load_initial, take_weights,
+from model.checkpoint import path_of
+from model.fine_tuning.initial import (describe_initial, load_initial, take_weights,
                                        with_characters_of)
 from tests.kit import refusal, written
 
@@ -26,14 +27,15 @@ def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
     save_checkpoint(path, model, CharTokenizer("abcde"), {"text": "x"},
                     mg.AdamW(model.parameters(), lr=0.1))
     for name in (path.parent, path, "~/out"):
-        assert initial_path(str(name)) == path
+        assert path_of(str(name)) == path
         found = load_initial(str(name))
         assert found.model.config == SMALL and found.training == {"text": "x"}
         assert found.optimizer == {}        # a new run has a new one
 
 
 @pytest.mark.parametrize("name, says", [
-    ("resum", "did you mean resume?"), ("gpt2", "there is no checkpoint gpt2; "),
+    ("resum", "did you mean resume?"),
+    ("gpt2", "there is no checkpoint gpt2/ckpt.npz; give one, or the folder of a run"),
     ("no/ckpt.npz", "there is no checkpoint no/ckpt.npz; "),
     (".", "there is no checkpoint ckpt.npz; "), (5000 * "a", "File name too long"),
     ("gpt2.safetensors", "model.convert reads models of other programs"),
@@ -44,6 +46,7 @@ def test_a_name_of_no_checkpoint_is_answered_with_a_remedy(name, says, tmp_path,
         written(tmp_path / other, "other")
     said = refusal(CheckpointError, load_initial, name)
     assert said.startswith(f"--init_from {name} is neither scratch nor resume; ") and says in said
+    assert "--out_dir" not in said
 
 
 def test_characters_that_are_new_come_last_and_the_others_keep_their_ids():

@@ -1,5 +1,7 @@
 """The command says whether bits are those published; if not, what differs first, and what to do."""
 import json
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -34,6 +36,19 @@ def test_main_answers_in_one_line_that_all_bits_are_published(as_published, caps
     status, said = answer(capsys)
     assert status == 0 and said.startswith("all bits are those published (")
     assert said.count("\n") == 1 and f"NumPy {np.__version__}, Numba " in said
+
+
+def test_first_difference_shows_its_bar_below_the_line_on_compiling(capsys, monkeypatch):
+    def run(recipe):
+        print("compiling", file=sys.stderr)
+        time.sleep(0.11)            # tqdm shows no more than ten changes a second
+        return PUBLISHED["float32"][recipe], []
+    monkeypatch.setattr(same, "float32_run", run)
+    monkeypatch.setattr(same, "short_run", lambda: PUBLISHED)
+    monkeypatch.setattr(same, "masks", lambda dtype: [])
+    same.first_difference(PUBLISHED)
+    said = capsys.readouterr().err
+    assert said.startswith("compiling\n") and "short runs" in said
 
 
 @compiled_only
