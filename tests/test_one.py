@@ -1,0 +1,166 @@
+"""docs/one.py, the whole system in one file: its losses and gradients are the engine's."""
+import re
+import types
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from model import Transformer, TransformerConfig
+from model.transformer import loss_of
+from tests.kit import ROOT
+
+FILE = ROOT / "docs" / "one.py"
+SOURCE = FILE.read_text(encoding="utf-8")
+SIZES = {"B": 3, "T": 5, "C": 12, "H": 3, "D": 4, "LAYERS": 2, "V": 7, "FLOAT": np.float64}
+CONFIG = TransformerConfig(vocab_size=7, block_size=5, n_layer=2, n_head=3, n_embd=12, norm="rms",
+                           activation="relu2")
+IDS = np.random.default_rng(0).integers(7, size=40)
+STARTS = np.array([0, 11, 34])
+RATES = [0.003, 0.01, 0.002] * 4
+# Ten slips in derivatives, and two in what adds them up.
+SLIPS = [
+    ("(other, lambda g: g)", "(other, lambda g: -g)"),
+    ("(self, lambda g: g * b)", "(self, lambda g: g * a)"),
+    ("(self, lambda g: g @ turn(b))", "(self, lambda g: g @ turn(b) / 2)"),
+    ("(other, lambda g: turn(a) @ g)", "(other, lambda g: turn(a) @ g / len(a))"),
+    ("np.add.at(dx, ids, g)", "dx[ids] = g"),
+    ("g - y * total(g * y) / C", "g - total(g) / C"),
+    ("y * (g - total(g * y))", "y * (g - total(g))"),
+    ("y * (g - total(g * y))", "y * (1 - y) * g"),
+    ("g * (expected - came) / targets.size", "g * (expected - came) / len(targets)"),
+    ("lambda g: g * 2 * positive", "lambda g: g * positive"),
+    ("source.grad = source.grad + dx", "source.grad = dx"),
+    ("dx = dx.sum(axis=0)", "dx = dx[0]"),
+]
+
+
+def one(source=SOURCE, **sizes):
+    """Return the file as a module, with other sizes."""
+    module = types.ModuleType("one")
+    module.__file__ = str(FILE)
+    exec(compile(source, FILE, "exec"), module.__dict__)
+    module.__dict__.update(SIZES | sizes)
+    return module
+
+
+def weights_for(transformer):
+    """The weights that the model of one.py needs, in its order, as rows of the engine's."""
+    blocks = []
+    for block in transformer.blocks:
+        blocks += [*np.split(block.attention.qkv.weight.data, 3), block.attention.out.weight.data,
+                   block.mlp.up.weight.data, block.mlp.down.weight.data]
+    tables = [transformer.token_embedding.weight.data, transformer.position_embedding.weight.data]
+    return tables + [matrix.T for matrix in blocks]
+
+
+def both(module):
+    """A model of one.py and one of the engine, with the same weights, far from uniform."""
+    transformer = Transformer(CONFIG, dtype=np.float64)
+    rng = np.random.default_rng(1)
+    for p in transformer.parameters():
+        p.data[...] = rng.normal(0, 0.4, p.shape)
+    model = module.new_model(rng)
+    for weight, data in zip(ordered(model), weights_for(transformer), strict=True):
+        assert weight.data.shape == data.shape
+        weight.data = data.copy()
+    return model, transformer
+
+
+def ordered(model):
+    in_blocks = [w for block in model["blocks"] for w in block.values()]
+    return [model["letters"], model["places"], *in_blocks]
+
+
+def batch():
+    places = STARTS[:, None] + np.arange(SIZES["T"])
+    return IDS[places], IDS[places + 1]
+
+
+def gradients_of(transformer):
+    """The engine's gradients, as the model of one.py keeps them."""
+    held = [(p, p.data) for p in transformer.parameters()]
+    for p, _ in held:
+        p.data = p.grad
+    found = [g.copy() for g in weights_for(transformer)]
+    for p, data in held:
+        p.data = data
+    return found
+
+
+def differences(module):
+    """The loss's difference from the engine's, and the largest of all gradients'."""
+    model, transformer = both(module)
+    loss = module.loss_on(model, IDS, STARTS)
+    loss.backward()
+    engines = loss_of(transformer, *batch())
+    engines.backward()
+    gradients = zip(ordered(model), gradients_of(transformer), strict=True)
+    return (abs(loss.data - engines.data),
+            max(np.abs(weight.grad - g).max() for weight, g in gradients))
+
+
+def test_backward_of_one_gives_the_gradients_of_the_engine():
+    loss, gradients = differences(one())
+    assert loss < 1e-12
+    assert gradients < 1e-12
+
+
+@pytest.mark.parametrize("right, wrong", SLIPS)
+def test_backward_of_one_with_a_slip_differs_from_the_engine(right, wrong):
+    assert SOURCE.count(right) == 1
+    loss, gradients = differences(one(SOURCE.replace(right, wrong)))
+    assert loss < 1e-12
+    assert gradients > 1e-4
+
+
+def test_backward_of_one_agrees_with_central_differences():
+    module = one()
+    model, _ = both(module)
+    rng = np.random.default_rng(2)
+    directions = [rng.standard_normal(w.data.shape) for w in model["weights"]]
+    module.loss_on(model, IDS, STARTS).backward()
+    slope = sum((w.grad * d).sum() for w, d in zip(model["weights"], directions))
+
+    def loss(step):
+        for w, d in zip(model["weights"], directions):
+            w.data = w.data + step * d
+        value = module.loss_on(model, IDS, STARTS).data
+        for w, d in zip(model["weights"], directions):
+            w.data = w.data - step * d
+        return value
+    assert (loss(1e-6) - loss(-1e-6)) / 2e-6 == pytest.approx(slope, rel=1e-6)
+
+
+def test_adamw_of_one_takes_the_steps_of_the_engine():
+    module = one()
+    model, transformer = both(module)
+    optimizer = mg.AdamW(transformer.parameters(), lr=0.0, betas=(module.BETA1, module.BETA2),
+                         eps=1e-8, weight_decay=module.DECAY)
+    losses = []
+    for step, rate in enumerate(RATES, 1):
+        loss = module.loss_on(model, IDS, STARTS)
+        loss.backward()
+        module.adamw(model["weights"], step, rate)
+        engines = loss_of(transformer, *batch())
+        engines.backward()
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append((float(loss.data), float(engines.data)))
+    ours, theirs = zip(*losses)
+    assert ours == pytest.approx(theirs, rel=0, abs=1e-10)
+    assert ours[-1] < ours[0] - 0.1
+
+
+def test_write_of_one_appends_letters_of_the_alphabet():
+    module = one(V=62)
+    model = module.new_model(np.random.default_rng(0))
+    text = module.write(model, "KING", 9, np.random.default_rng(0))
+    assert text.startswith("KING") and len(text) == 13
+    assert set(text) <= set(module.ALPHABET)
+
+
+def test_one_imports_nothing_but_numpy_and_the_standard_library():
+    assert re.findall(r"^\s*(?:import|from) (\w+)", SOURCE, re.M) == ["pathlib", "numpy"]
+    assert "argv" not in SOURCE
