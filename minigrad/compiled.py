@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
-from minigrad.plug import formula as pluggable
+from minigrad.formulas import formula as pluggable
 
 
 def problem(environment: Mapping[str, str]) -> str:

@@ -7,12 +7,12 @@ heads of queries, G of keys and values, D channels of a query or key, E of a val
 classes, R rows; `...` any leading axes.
 """
 import math
+import warnings
+from collections.abc import Callable
+from functools import wraps
 from typing import NamedTuple
 
 import numpy as np
-
-from minigrad.plug import formula
-from minigrad.random import dropout_mask
 
 ACTIVATIONS = "gelu", "relu2", "gelu_tanh", "swiglu"
 GELU, RELU2, GELU_TANH, SWIGLU = range(len(ACTIVATIONS))        # as `mlp` takes them
@@ -26,6 +26,36 @@ MUON = 3.4445, -4.7750, 2.0315                                  # of Newton-Schu
 TINY = 1e-7
 
 erfc = np.vectorize(math.erfc, otypes=[float])
+FORMULAS = []       # all functions for which a kernel may stand in
+
+
+class CannotCompile(RuntimeError):
+    """Numba could not compile a kernel on this machine."""
+
+
+def formula(f: Callable) -> Callable:
+    """Let a kernel stand in for a function: return one that calls its attribute `kernel`, or, while
+    that is None, f itself, its attribute `plain`.
+
+    A kernel takes the same arguments, and gives the same results.  One that Numba cannot compile is
+    unplugged, with a warning.
+    """
+    @wraps(f)
+    def call(*args, **settings):
+        if call.kernel is None:
+            return f(*args, **settings)
+        try:
+            return call.kernel(*args, **settings)
+        except CannotCompile as error:
+            call.kernel = None
+            warnings.warn(f"{f.__name__} is left to NumPy, which gives the same and takes longer, "
+                          f"because Numba could not compile {error}", RuntimeWarning, stacklevel=2)
+            return f(*args, **settings)
+
+    call.plain = f
+    call.kernel = None
+    FORMULAS.append(call)
+    return call
 
 
 def row_sum(x):
@@ -66,8 +96,22 @@ def dropout(x, p, seed, first=0):
 
 
 def kept_elements(shape, p, seed, first):
-    """Which elements dropout keeps: those of an array of this shape, from number `first` on."""
-    return dropout_mask(math.prod(shape), p, seed, first).reshape(shape)
+    """Which elements dropout keeps: those of an array of this shape, from number `first` on.  The
+    bits of element i are a hash of i and of each half of the seed: on every platform the same.
+
+    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 2; the hash,
+    lowbias32: Wellons 2018, "Prospecting for Hash Functions".
+    """
+    if p == 0:
+        return np.ones(shape, bool)
+    numbers = np.arange(first, first + math.prod(shape))
+    bits = numbers.astype(np.uint32).reshape(shape)
+    for half in (seed & 0xFFFFFFFF, seed >> 32):
+        bits = bits ^ np.uint32(half)
+        bits = (bits ^ bits >> np.uint32(16)) * np.uint32(0x7FEB352D)
+        bits = (bits ^ bits >> np.uint32(15)) * np.uint32(0x846CA68B)
+        bits = bits ^ bits >> np.uint32(16)
+    return bits >= np.uint32(min(p * 2**32, 2**32 - 1))
 
 
 @formula

@@ -5,15 +5,17 @@ Their formulas are `adamw` and `muon` in `formulas.py`.
 import math
 from collections.abc import Iterable, Iterator
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 
 from minigrad import formulas
-from minigrad.checks import (can_be_updated, check_parameters, check_settings, check_shape_and_type,
-                             dense)
 from minigrad.core import Tensor
 from minigrad.gradients import Rows
 from minigrad.watching import timed
+
+
+NUMBER = float, int, Real      # the first two are told faster
 
 
 class Optimizer:
@@ -33,7 +35,8 @@ class Optimizer:
     STATE = ()          # names of attributes, each a list of one array for each parameter, first 0
 
     def __init__(self, parameters, defaults):
-        groups, self.parts = list(parameters), [self]
+        groups = list(parameters)
+        self.parts = [self]
         if not groups:
             raise ValueError("there is no parameter to optimise")
         if not isinstance(groups[0], dict):
@@ -55,16 +58,18 @@ class Optimizer:
         for group in self.param_groups:
             check_settings(group)
         groups = [group for group in self.param_groups for _ in group["params"]]
-        states, found = [getattr(self, kind) for kind in self.STATE], []
-        for i, (group, p, *state) in enumerate(zip(groups, self._parameters(), *states)):
-            if p.node.grad is not None:
-                check_shape_and_type(p, i, "gradient", p.node.grad)
-                if not can_be_updated(p, p.data, *state):
-                    p.data = dense(p, i, "data", p.data)
-                    for kind, arrays in zip(self.STATE, states):
-                        arrays[i] = dense(p, i, kind, arrays[i])
-                    state = [arrays[i] for arrays in states]
-                found.append((group, p, *state))
+        found = []
+        for i, (group, p) in enumerate(zip(groups, self._parameters())):
+            if p.node.grad is None:
+                continue
+            check_fits(p, i, "gradient", p.node.grad)
+            p.data = dense(p, i, "data", p.data)
+            state = []
+            for kind in self.STATE:
+                arrays = getattr(self, kind)
+                arrays[i] = dense(p, i, kind, arrays[i])
+                state.append(arrays[i])
+            found.append((group, p, *state))
         return found
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
@@ -77,6 +82,55 @@ class Optimizer:
         """Set all gradients to None."""
         for p in self._parameters():
             p.grad = None
+
+
+def check_settings(group: dict[str, Any]) -> None:
+    """Raise a ValueError unless the settings of a group are numbers of which a step can be made."""
+    for name in ("lr", "momentum", "eps", "weight_decay"):
+        value = group.get(name, 0)
+        if not (isinstance(value, NUMBER) and 0 <= value < math.inf):
+            raise ValueError(f"{name} is a finite number of at least 0, not {value!r}")
+    betas = group.get("betas", (0, 0))
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all(
+            isinstance(beta, NUMBER) and 0 <= beta < 1 for beta in betas):
+        raise ValueError(f"betas are two numbers of at least 0 and below 1, not {betas!r}")
+
+
+def check_parameters(parameters: list[Tensor]) -> None:
+    """Raise a ValueError unless these are different leaves of one float type; make their data
+    dense, so that a step can update it."""
+    places = {}             # of their nodes
+    for i, p in enumerate(parameters):
+        if not isinstance(p, Tensor) or p.node is None or p.node.op != "leaf":
+            raise ValueError("a parameter is a Tensor that was made with requires_grad=True; "
+                             f"parameter {i} is {p!r}")
+        if p.node in places:
+            raise ValueError(f"parameter {i} is parameter {places[p.node]} again, and would be "
+                             "stepped twice; give each once")
+        if p.node.dtype != parameters[0].node.dtype:
+            raise ValueError("an optimiser steps parameters of one float type; parameter 0 is "
+                             f"{parameters[0].node.dtype}, and parameter {i} {p.node.dtype}; "
+                             "make an optimiser for each type")
+        places[p.node] = i
+        p.data = dense(p, i, "data", p.data)
+
+
+def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:
+    """Return an array of parameter i, or a copy, so that a step can update it."""
+    if (type(array) is not np.ndarray or array.dtype is not p.node.dtype
+            or not array.flags.carray):
+        array = np.require(array, requirements="CAW")
+    check_fits(p, i, kind, array)
+    return array
+
+
+def check_fits(p: Tensor, i: int, kind: str, array: np.ndarray) -> None:
+    """Raise a ValueError unless an array of parameter i is as p was made, as its gradients are."""
+    shape, dtype = p.node.shape, p.node.dtype
+    if array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"parameter {i} was made as {dtype}{list(shape)}, and its {kind} is "
+                         f"{array.dtype}{list(array.shape)}; give it that shape and type again, as "
+                         f"with array.astype(np.{dtype}), or make a new Tensor and a new optimiser")
 
 
 def _in_columns(stepped):
@@ -250,7 +304,7 @@ def cosine(progress: float, warmup: float = 0.0) -> float:
     return (1 + math.cos(math.pi * (progress - warmup) / (1 - warmup))) / 2
 
 
-def linear(progress: float, decay_share: float = 1.0) -> float:
+def linear_decay(progress: float, decay_share: float = 1.0) -> float:
     """Return the share after `progress` of a run, from 0 to 1: 1, and over the last `decay_share`
     of the run a line down to 0.
 

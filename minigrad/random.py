@@ -1,8 +1,8 @@
-"""Random streams: one generator for each purpose, all from one seed, independent of each other; the
-mask of dropout; and the draw of an id."""
+"""Random streams: one generator for each purpose, all from one seed, independent of each other; and
+the draw of an id."""
 import numpy as np
 
-from minigrad.plug import formula
+from minigrad.formulas import formula
 
 # The position here is part of the seed: add new purposes at the end, or runs would change.
 PURPOSES = ("weights", "batches", "dropout", "sampling")
@@ -15,24 +15,6 @@ def generator(seed: int | None, purpose: str, *number: int) -> np.random.Generat
     # PCG64 by name: its numbers stay the same, while NumPy may change default_rng's generator.
     entropy = None if seed is None else [seed, PURPOSES.index(purpose), *number]
     return np.random.Generator(np.random.PCG64(entropy))
-
-
-def dropout_mask(n, p, seed, first=0):
-    """Return which of n elements are kept, (n,), from number `first` on.  The bits of element i are
-    a hash of i and of each half of the seed, which has 64 bits: on every platform the same.
-
-    Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 2; the hash,
-    lowbias32: Wellons 2018, "Prospecting for Hash Functions".
-    """
-    if p == 0:
-        return np.ones(n, bool)
-    bits = np.arange(first, first + n).astype(np.uint32)
-    for half in (seed & 0xFFFFFFFF, seed >> 32):
-        bits = bits ^ np.uint32(half)
-        bits = (bits ^ bits >> np.uint32(16)) * np.uint32(0x7FEB352D)
-        bits = (bits ^ bits >> np.uint32(15)) * np.uint32(0x846CA68B)
-        bits = bits ^ bits >> np.uint32(16)
-    return bits >= np.uint32(min(p * 2**32, 2**32 - 1))
 
 
 @formula

@@ -84,15 +84,9 @@ class MultiHeadAttention(Module):
         rng = np.random.default_rng(0) if rng is None else rng
         self.heads, self.options = num_heads, options
         self.kv_heads = num_heads if options.num_kv_heads is None else options.num_kv_heads
-        if num_heads < 1 or d_out % num_heads:
+        if num_heads < 1 or d_out % num_heads:      # the ops that it calls check the rest
             raise ValueError(f"{d_out} channels do not split evenly into {num_heads} heads")
-        if self.kv_heads < 1 or num_heads % self.kv_heads:
-            raise ValueError(f"{num_heads} heads of queries do not split evenly among "
-                             f"{self.kv_heads} of keys and values")
         self.d_head = d_out // num_heads
-        if options.rotary_base is not None and self.d_head % 2:
-            raise ValueError("rotary positions turn channels in pairs, and a head has "
-                             f"{self.d_head} of them, which is odd")
         width = (num_heads + 2 * self.kv_heads) * self.d_head
         self.qkv = Linear(d_in, width, bias, rng, dtype=dtype)
         self.out = Linear(d_out, d_out, bias, rng, options.std_out, dtype)
@@ -106,8 +100,6 @@ class MultiHeadAttention(Module):
     def project(self, x: Tensor) -> Tensor:
         """Return the queries, keys and values of all heads, normalised and rotated:
         (..., T, d_in) -> (..., T, W)."""
-        if x.ndim < 2:
-            raise ValueError(f"attention reads x (..., T, C), and this has shape {list(x.shape)}")
         qkv = self.qkv(x)
         turned = self.heads + self.kv_heads         # heads of queries and keys
         if self.options.qk_norm:

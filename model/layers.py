@@ -12,8 +12,7 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor, formulas
 from minigrad.module import Module
-from minigrad.ops.attention import ROTARY_BASE
-from minigrad.ops.network import NORM_EPS
+from minigrad.ops.network import NORM_EPS, ROTARY_BASE
 
 
 STD = 0.02

@@ -17,7 +17,7 @@ from tqdm import tqdm
 import data
 import minigrad as mg
 from minigrad import compiled
-from minigrad.optim import Optimizer, cosine, linear, warm_up
+from minigrad.optim import Optimizer, cosine, linear_decay, warm_up
 from minigrad.random import generator
 from minigrad.watching import timed
 from model.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, checked_arrays,
@@ -307,7 +307,7 @@ class Run:
         if s.minutes is not None and self.state.seconds / (60 * s.minutes) > progress:
             progress, warmup = self.state.seconds / (60 * s.minutes), 0.0
         if s.schedule == "linear":
-            share = linear(progress, s.decay_share)
+            share = linear_decay(progress, s.decay_share)
         else:
             share = cosine(progress, warmup)
         lowest = 0.1

@@ -12,8 +12,7 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
-from minigrad.ops.attention import ROTARY_BASE
-from minigrad.ops.network import ACTIVATIONS, NORM_EPS
+from minigrad.ops.network import ACTIVATIONS, NORM_EPS, ROTARY_BASE
 from minigrad.random import generator
 from minigrad.words import any_of
 from model.attention import AttentionOptions, MultiHeadAttention

@@ -27,10 +27,8 @@ ROWS = ["train model.sample", "model.report", "model.run", "model.folder", "mode
         "model", "model.generation model.scoring", "model.checkpoint", "model.transformer",
         "model.attention", "model.layers", "model.processes", "model.command", "data",
         "model.start", "minigrad", "minigrad.optim minigrad.gradcheck minigrad.module",
-        "minigrad.ops minigrad.habits minigrad.checks",
-        "minigrad.core minigrad.formulas",
-        "minigrad.random minigrad.machine minigrad.compiled minigrad.gradients minigrad.watching "
-        "minigrad.plug minigrad.words"]
+        "minigrad.ops minigrad.habits", "minigrad.core minigrad.random minigrad.compiled",
+        "minigrad.formulas minigrad.machine minigrad.gradients minigrad.watching minigrad.words"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}
 READING_PATH = ("minigrad/core.py", "minigrad/gradients.py", "minigrad/formulas.py",
                 "minigrad/ops/*.py", "model/layers.py", "model/attention.py",

@@ -1,11 +1,11 @@
 """Every differentiable op, and the operators and methods that they give to Tensor."""
 # flake8: noqa: F401  (the names are offered as the registry lists them)
 from minigrad.core import OPS, Tensor
-from minigrad.ops.attention import qk_norm, rotary, scaled_dot_product_attention, self_attention
 from minigrad.ops.elementwise import (add, divide, exp, gelu, log, maximum, multiply, negative,
                                       power, relu, sigmoid, silu, sqrt, subtract, tanh, where)
 from minigrad.ops.network import (cross_entropy, dropout, embedding, embedding_bag, layer_norm,
-                                  linear, log_softmax, matmul, mlp, rms_norm, softmax)
+                                  linear, log_softmax, matmul, mlp, qk_norm, rms_norm, rotary,
+                                  scaled_dot_product_attention, self_attention, softmax)
 from minigrad.ops.shape import (broadcast_to, concatenate, max, mean, reshape, split, stack, sum,
                                 swapaxes, take, transpose)
 

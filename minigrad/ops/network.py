@@ -1,17 +1,22 @@
-"""Ops of neural networks, by the formulas of `formulas.py`: each returns the value and its vjps.
+"""Ops of neural networks, by the formulas of `formulas.py`, which names their sources: each returns
+the value and its vjps.
 
-Shapes: C channels, V classes; `...` any leading axes.  For sources, see `formulas.py`.
+Shapes: C channels, V classes; `...` any leading axes.  Of attention: B batch, T queries (time), S
+keys, H heads of queries, G of keys and values, D channels of a query or key, E of a value.
 """
 import math
+from functools import lru_cache
+from operator import index
 
 import numpy as np
 
 from minigrad import formulas
 from minigrad.core import Array, Rule, one_type, op
-from minigrad.formulas import ACTIVATIONS, Drop
+from minigrad.formulas import ACTIVATIONS, Drop, How
 from minigrad.gradients import Added
 
-NORM_EPS = 1e-5     # added to a variance
+NORM_EPS = 1e-5         # added to a variance
+ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions
 
 
 @op
@@ -43,7 +48,7 @@ def matmul(x: Array, y: Array) -> Rule:
         g = np.expand_dims(g, added)
         if b.ndim > 2:
             return _product(a.swapaxes(-1, -2), g)
-        db = formulas.matmul(_rows(a).T, _rows(g))      # summed over all matrices of a
+        db = formulas.matmul(_folded(a).T, _folded(g))      # summed over all matrices of a
         return db.reshape(y.shape)
     value = _product(a, b)
     return np.squeeze(value, added), (dx, dy)
@@ -55,7 +60,7 @@ def _product(x, y):
     M, K = x.shape[-2:]
     P = y.shape[-1]
     if y.ndim == 2:                         # one matrix for the whole batch
-        return _unfolded(formulas.matmul(_rows(x), y), x)
+        return _unfolded(formulas.matmul(_folded(x), y), x)
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     N = math.prod(batch)
     x = np.broadcast_to(x, (*batch, M, K))
@@ -76,11 +81,11 @@ def linear(x: Array, weight: Array, bias: Array = None) -> Rule:
                          f"{list(x.shape)}")
     x, weight, bias = one_type(x, weight, bias)
     check_row("bias", bias, len(weight), "outputs")
-    rows = _rows(x)
+    rows = _folded(x)
     y = formulas.linear(rows, weight, bias)
 
     def vjp(g):
-        dx, dweight, dbias = formulas.linear_vjp(_rows(g), rows, weight, bias)
+        dx, dweight, dbias = formulas.linear_vjp(_folded(g), rows, weight, bias)
         return dx.reshape(x.shape), dweight, dbias
     return _unfolded(y, x), vjp
 
@@ -104,7 +109,7 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
     check_row("bias", up_bias, len(up), "outputs")
     check_row("bias", gate_bias, len(up), "outputs")
     check_row("bias", down_bias, len(down), "outputs")
-    rows = _rows(x)
+    rows = _folded(x)
     weights = up, up_bias, down, down_bias
     kind = ACTIVATIONS.index(activation)
     if gate is None:
@@ -113,13 +118,12 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
         y, kept = formulas.gated_mlp(rows, gate, gate_bias, *weights)
 
     def vjp(g):
-        g = _rows(g)
         dgate = dgate_bias = None
         if gate is None:
-            dx, *dweights = formulas.mlp_vjp(g, rows, *weights, kept, kind)
+            dx, *dweights = formulas.mlp_vjp(_folded(g), rows, *weights, kept, kind)
         else:
             dx, dgate, dgate_bias, *dweights = formulas.gated_mlp_vjp(
-                g, rows, gate, gate_bias, *weights, kept)
+                _folded(g), rows, gate, gate_bias, *weights, kept)
         dup, dup_bias, ddown, ddown_bias = dweights
         dx = dx.reshape(x.shape)
         return dx, dup, ddown, dup_bias, ddown_bias, None, dgate, dgate_bias
@@ -129,12 +133,10 @@ def mlp(x: Array, up: Array, down: Array, up_bias: Array = None, down_bias: Arra
 def _check_mlp(x, up, down, activation, gate, gate_bias):
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation is one of {', '.join(ACTIVATIONS)}, not {activation!r}")
-    if gate is None and activation == "swiglu":
-        raise ValueError("the activation swiglu takes a gate, and none is given")
-    if gate is not None and activation != "swiglu":
-        raise ValueError(f"the activation {activation} takes no gate")
-    if gate is None and gate_bias is not None:
-        raise ValueError("gate_bias is added to the gate, and none is given")
+    gated = activation == "swiglu"
+    if gated != (gate is not None) or gate_bias is not None and not gated:
+        raise ValueError("the activation swiglu takes a gate, and it alone; this is "
+                         f"{activation} with{'out' if gate is None else ''} a gate")
     matrices = up.ndim == 2 and down.ndim == 2
     if not matrices or x.shape[-1:] != up.shape[1:] or len(up) != down.shape[1]:
         raise ValueError("x (..., C), up (F, C) and down (P, F) need the same C and the same F; "
@@ -142,19 +144,6 @@ def _check_mlp(x, up, down, activation, gate, gate_bias):
     if gate is not None and gate.shape != up.shape:
         raise ValueError(f"gate needs the shape of up, {list(up.shape)}, and has "
                          f"{list(gate.shape)}")
-
-
-def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:
-    """Raise a ValueError unless a row, if it is given, has n numbers, one for each of `what`."""
-    if row is not None and row.shape != (n,):
-        raise ValueError(f"{name} needs one number for each of {n} {what}, "
-                         f"and has shape {list(row.shape)}")
-
-
-def check_axes(name: str, x: np.ndarray, axes: str, least: int, most: int = 64) -> None:
-    """Raise a ValueError unless an array has so many axes, which `axes` describes."""
-    if not least <= x.ndim <= most:
-        raise ValueError(f"{name} has axes ({axes}), and this has shape {list(x.shape)}")
 
 
 @op
@@ -167,7 +156,7 @@ def embedding(ids: Array, weight: Array) -> Rule:
         raise _beyond(ids, len(weight), "id")
     value = weight.take(rows, axis=0)
     bags = rows.reshape(-1, 1)
-    return value, (None, _rows_added(bags, Drop()))
+    return value, (None, _added_to_table(bags, Drop()))
 
 
 @op
@@ -186,19 +175,19 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
     if drop.p == 1:                         # no row is left to sum
         drop = Drop()
         ids = ids[..., :0]
-    bags = _rows(_integers(ids, "id"))
+    bags = _folded(_integers(ids, "id"))
     try:
         value = formulas.sum_rows(weight, bags, *drop)
     except IndexError:
         raise _beyond(ids, len(weight), "id") from None
-    return _unfolded(value, ids), (None, _rows_added(bags, drop))
+    return _unfolded(value, ids), (None, _added_to_table(bags, drop))
 
 
-def _rows_added(bags, drop):
+def _added_to_table(bags, drop):
     """Return the vjp to a table of the sums of rows, (R, n): each row gets g of its sums."""
     def dtable(g):
         def add(total, ids=bags):
-            formulas.add_rows(total, ids, _rows(g), *drop)
+            formulas.add_rows(total, ids, _folded(g), *drop)
         return Added(add, bags)
     return dtable
 
@@ -241,7 +230,7 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
         raise ValueError("targets need the shape of the logits without the last axis, "
                          f"{list(logits.shape[:-1])}, and have {list(targets.shape)}")
     logits, = one_type(logits)
-    shape, logits = logits.shape, _rows(logits)
+    shape, logits = logits.shape, _folded(logits)
     flat = _integers(targets, "target").reshape(-1)
     try:
         losses, slopes, counted = formulas.cross_entropy(logits, flat, ignore_index)
@@ -304,6 +293,187 @@ def dropout(x: Array, p: float = 0.5, rng: np.random.Generator | None = None) ->
     return drop(x), (drop,)
 
 
+@op
+def scaled_dot_product_attention(query: Array, key: Array, value: Array, attn_mask: Array = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False,
+                                 scale: float | None = None,
+                                 rng: np.random.Generator | None = None) -> Rule:
+    """softmax(query key^T scale + mask) value: (..., T, D), (..., S, D), (..., S, E) -> (..., T, E)
+
+    The scale is 1 / sqrt(D) by default.  `attn_mask`, broadcast to (..., T, S), is true where a
+    query may attend (bool), or is added to the scores (float, no gradient).  With `is_causal`,
+    query t attends to keys up to t.  A query that may attend to no key gets 0.  Weights are dropped
+    if and only if an rng is given.
+    """
+    q, k, v = one_type(query, key, value)
+    if (min(q.ndim, v.ndim) < 2 or k.shape[:-2] != q.shape[:-2] or k.shape[-1] != q.shape[-1]
+            or v.shape[:-1] != k.shape[:-1]):
+        raise ValueError("query (..., T, D), key (..., S, D) and value (..., S, E) need the same "
+                         "leading axes, the same D and the same S; they are "
+                         f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
+    *lead, T, D = q.shape
+    S, E = v.shape[-2:]
+    mask = None
+    if attn_mask is not None:
+        mask = np.broadcast_to(_added(attn_mask, q.dtype), (*lead, T, S))
+        mask = _by_head(mask)
+    if scale is None:
+        scale = max(D, 1) ** -0.5
+    drop = dropout_settings(dropout_p, rng, (*lead, T, S), below_1=True)
+    how = How(mask, is_causal, scale, drop)
+    heads = _by_head(q), _by_head(k), _by_head(v)
+    out, moments = formulas.attention(*heads, how)
+
+    def vjp(g):
+        dq, dk, dv = formulas.attention_vjp(_by_head(g), *heads, out, moments, how)
+        return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+    return out.reshape(*lead, T, E), vjp
+
+
+def _by_head(x):
+    """Give x a batch and heads, (..., T, D) -> (B, H, T, D)."""
+    B = math.prod(x.shape[:-3])
+    H = math.prod(x.shape[-3:-2])
+    return x.reshape(B, H, *x.shape[-2:])
+
+
+def _added(mask, dtype):
+    """Return a mask as it is added to scores: 0 where a bool is true, else -inf."""
+    if mask.dtype.kind not in "bf":
+        raise TypeError("attn_mask is true where a query may attend (bool), or is added to the "
+                        f"scores (float); this is {mask.dtype}")
+    if mask.dtype == bool:
+        mask = np.where(mask, 0, -np.inf)
+    return mask.astype(dtype)
+
+
+@op
+def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
+                   dropout_p: float = 0.0, is_causal: bool = False,
+                   rng: np.random.Generator | None = None) -> Rule:
+    """scaled_dot_product_attention of H heads from their packed projections and back to channels:
+    (..., T, (H + 2 G) D) -> (..., T, H D), with G = num_kv_heads, by default H.
+
+    The last axis of `qkv` holds the queries of all heads, then the keys, then the values.  Their
+    gradients are written to one array of the same layout.
+
+    Source: Vaswani et al. 2017, section 3.2.2; Ainslie et al. 2023, "GQA", section 2.2.
+    """
+    check_axes("qkv", qkv, "..., T, C", 2)
+    *lead, T, width = qkv.shape
+    H = num_heads
+    G = num_heads if num_kv_heads is None else num_kv_heads
+    if H < 1 or G < 1 or H % G:
+        raise ValueError(f"{H} heads of queries do not split evenly among {G} of keys and values")
+    all_heads = H + 2 * G
+    D, left = divmod(width, all_heads)
+    if D < 1 or left:
+        raise ValueError(f"{width} channels do not split evenly into the queries of {H} heads and "
+                         f"the keys and values of {G}")
+    qkv, = one_type(qkv)
+    drop = dropout_settings(dropout_p, rng, (*lead, H, T, T), below_1=True)
+    how = How(causal=is_causal, scale=D ** -0.5, drop=drop)
+
+    def heads(x, n):                                            # (..., T, n D) -> (B, n, T, D)
+        return x.reshape(math.prod(lead), T, n, D).swapaxes(1, 2)
+
+    def parts(x):                                               # views of queries, keys, values
+        return np.split(heads(x, all_heads), [H, H + G], axis=1)
+    packed = parts(qkv)
+    out, moments = formulas.attention(*packed, how)
+
+    def vjp(g):
+        dqkv = np.empty(qkv.shape, qkv.dtype)
+        formulas.attention_vjp(heads(g, H), *packed, out, moments, how, into=parts(dqkv))
+        return dqkv,
+    value = out.swapaxes(1, 2)                                  # (B, T, H, D)
+    return value.reshape(*lead, T, H * D), vjp
+
+
+@op
+def rotary(x: Array, num_heads: int, d_key: int | None = None,
+           base: float = ROTARY_BASE) -> Rule:
+    """Rotate each head's channels in pairs, (2 i, 2 i + 1) at position t by the angle
+    t base^(-2 i / D), so that q . k depends on their distance: (..., T, W) -> (..., T, W).
+
+    The first num_heads D channels are rotated, D = d_key (by default all, W / num_heads).  Later
+    channels, such as packed values, are passed on.  Back:  rotate by the opposite angle.
+    """
+    check_axes("x", x, "..., T, W", 2)
+    x, = one_type(x)
+    D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
+    cos, sin = rotary_angles(x.shape[-2], D, x.dtype, num_heads, base)
+
+    def dx(g):
+        return formulas.rotate(g, cos, -sin)
+    return formulas.rotate(x, cos, sin), (dx,)
+
+
+@op
+def qk_norm(x: Array, num_heads: int, d_key: int | None = None, base: float | None = None,
+            eps: float = NORM_EPS) -> Rule:
+    """Divide each head's channels by their root mean square, and with a `base` then rotate them as
+    `rotary` does: (..., T, W) -> (..., T, W).  Back:  dx = (g - y mean(g y)) / rms, rotated back.
+
+    The first num_heads D channels are heads, D = d_key (by default all, W / num_heads).  Later
+    channels, such as packed values, are passed on.  Scores of queries and keys then lie between
+    -sqrt(D) and sqrt(D).
+
+    Source: Henry et al. 2020, "Query-Key Normalization for Transformers", section 3; Dehghani et
+    al. 2023, "Scaling Vision Transformers to 22 Billion Parameters", section 2; the norm is that of
+    Zhang & Sennrich 2019, section 4.
+    """
+    check_axes("x", x, "..., T, W", 2)
+    x, = one_type(x)
+    T = x.shape[-2]
+    D = _channels_of_a_head(x.shape[-1], num_heads, d_key, base)
+    if base is None:
+        cos = sin = np.empty((T, 0), x.dtype)       # no pair is rotated
+    else:
+        cos, sin = rotary_angles(T, D, x.dtype, num_heads, base)
+    y, rstd = formulas.norm_heads(x, cos, sin, num_heads, D, eps)
+
+    def dx(g):
+        return formulas.norm_heads_vjp(g, y, rstd, cos, sin, D)
+    return y, (dx,)
+
+
+def _channels_of_a_head(W, num_heads, d_key, base):
+    """Return D, after checking that the heads fit into W channels and that D is even to rotate."""
+    D = W // max(num_heads, 1) if d_key is None else d_key
+    used = index(num_heads * D)
+    if num_heads < 1 or D < 1 or used > W or d_key is None and used != W:
+        raise ValueError(f"{W} channels do not hold {num_heads} heads of {D}")
+    if base is not None and (D % 2 or not base > 0):
+        raise ValueError("channels are turned in pairs, by a base above 0; a head has "
+                         f"{D} channels, and the base is {base}")
+    return D
+
+
+@lru_cache(maxsize=8)
+def rotary_angles(T: int, D: int, dtype: type, num_heads: int = 1, base: float = ROTARY_BASE
+                  ) -> tuple[np.ndarray, np.ndarray]:
+    """Return cosine and sine of the angles of `rotary`, (T, num_heads D / 2) each.  The arrays are
+    cached; do not change them."""
+    frequencies = base ** (-2 * np.arange(D // 2) / D)
+    angles = np.arange(T)[:, None] * frequencies                # (T, D / 2)
+    angles = np.tile(angles, num_heads)
+    return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+
+
+def check_row(name: str, row: np.ndarray | None, n: int, what: str) -> None:
+    """Raise a ValueError unless a row, if it is given, has n numbers, one for each of `what`."""
+    if row is not None and row.shape != (n,):
+        raise ValueError(f"{name} needs one number for each of {n} {what}, "
+                         f"and has shape {list(row.shape)}")
+
+
+def check_axes(name: str, x: np.ndarray, axes: str, least: int, most: int = 64) -> None:
+    """Raise a ValueError unless an array has so many axes, which `axes` describes."""
+    if not least <= x.ndim <= most:
+        raise ValueError(f"{name} has axes ({axes}), and this has shape {list(x.shape)}")
+
+
 def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int, ...],
                      below_1: bool = False) -> Drop:
     """Return the probability to drop, 0 without an rng; the 64-bit seed of a mask of this shape,
@@ -324,7 +494,7 @@ def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int
     return Drop(p, seed, first_row * math.prod(shape[1:]))
 
 
-def _rows(x):
+def _folded(x):
     """Fold all axes but the last into one, (..., C) -> (R, C)."""
     *lead, C = x.shape
     return x.reshape(math.prod(lead), C)

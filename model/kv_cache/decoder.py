@@ -11,8 +11,7 @@ import numpy as np
 from minigrad.formulas import ACTIVATIONS
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_panels, pack)
-from minigrad.ops.attention import rotary_angles
-from minigrad.ops.network import NORM_EPS
+from minigrad.ops.network import NORM_EPS, rotary_angles
 from minigrad.words import any_of
 from model.attention import MultiHeadAttention
 from model.command import unknown_options

@@ -9,7 +9,7 @@ import minigrad as mg
 from data.batches import random_batch
 from data.ngrams import ngram_losses
 from data.text import Text
-from minigrad.optim import linear, warm_up
+from minigrad.optim import linear_decay, warm_up
 from model.scoring import CausalityError, prove_causality
 from model.walk.exercises import e8_model
 from model.walk.outcomes import map_leaves
@@ -62,7 +62,7 @@ def train(model: Callable, w: dict, parameters: list[mg.Tensor], text: Text,
     for step in range(STEPS):
         if step == 1:               # the first one compiles
             started = time.perf_counter()
-        optimizer.param_groups[0]["lr"] = RATE * warm_up(step, 20) * linear(step / STEPS, 0.7)
+        optimizer.param_groups[0]["lr"] = RATE * warm_up(step, 20) * linear_decay(step / STEPS, 0.7)
         x, y = random_batch(text.train, B, T, rng)
         mg.cross_entropy(model(x, w, H), y).backward()
         mg.clip_grad_norm_(parameters, 1.0)

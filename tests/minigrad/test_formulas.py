@@ -5,7 +5,9 @@ import numba
 import numpy as np
 import pytest
 
+import minigrad as mg
 from minigrad import formulas, random
+from minigrad.formulas import CannotCompile, formula
 from minigrad.kernels.compiler import compiling
 from tests import plain
 from tests.kit import compiled_only, python
@@ -47,22 +49,21 @@ RAGGED = [
       for shape in ((1, 1), (5, 7), (2, 3, 33), (300, 65))],
     *[call("rms_norm", r(shape), r(shape[-1]), eps=1e-3)
       for shape in ((1, 1), (2, 3, 33), (300, 65))],
-    *[call("scaled_dot_product_attention", r((B, H, T, D)), r((B, G, S, D)), r((B, G, S, E)),
-           some_hidden(H, T, S) if masked else None, p, causal, None, True, frozen)
-      for B, H, G, T, S, D, E in (
-          (1, 1, 1, 1, 1, 1, 1), (2, 3, 3, 50, 50, 5, 5), (1, 2, 1, 7, 130, 8, 3),
-          (2, 1, 1, 100, 20, 16, 20), (2, 4, 4, 64, 64, 32, 32), (2, 4, 2, 9, 40, 8, 8),
-          (2, 6, 3, 40, 12, 8, 8), (2, 6, 2, 30, 30, 8, 8),
-          (3, 4, 1, 60, 60, 4, 7), (2, 2, 1, 5, 0, 4, 3), (2, 2, 2, 0, 5, 4, 4),
-          (0, 4, 2, 5, 5, 4, 4), (1, 2, 2, 0, 0, 4, 4))
+    *[call("scaled_dot_product_attention", r((B, H, T, D)), r((B, H, S, D)), r((B, H, S, E)),
+           some_hidden(H, T, S) if masked else None, p, causal, None, frozen)
+      for B, H, T, S, D, E in (
+          (1, 1, 1, 1, 1, 1), (2, 3, 50, 50, 5, 5), (1, 2, 7, 130, 8, 3), (2, 1, 100, 20, 16, 20),
+          (2, 4, 64, 64, 32, 32), (2, 4, 9, 40, 8, 8), (2, 6, 40, 12, 8, 8), (3, 4, 60, 60, 4, 7),
+          (2, 2, 5, 0, 4, 3), (2, 2, 0, 5, 4, 4), (0, 4, 5, 5, 4, 4), (1, 2, 0, 0, 4, 4))
       for causal, masked, p in ((True, False, 0), (False, True, 0), (True, True, 0.3))],
     # Scores of -121, -132 and -144, without rounding.
     call("scaled_dot_product_attention", 11.0 + rng.integers(2, size=(2, 40, 1)),
          -11.0 - rng.integers(2, size=(2, 40, 1)), r((2, 40, 5)) / 10, is_causal=True),
     *[call("scaled_dot_product_attention", *r((3, 1, 2, 40, 8)), is_causal=True, scale=scale)
       for scale in (-0.7, 0.0)],        # which must hide no other keys than a positive one
-    *[call("self_attention", r((2, T, 24)), 4, None, p, causal, frozen)
-      for T in (7, 70) for causal, p in ((False, 0), (True, 0.3))],
+    *[call("self_attention", r((2, T, 24)), H, G, p, causal, frozen)
+      for T, H, G in ((7, 4, None), (70, 4, 2), (70, 6, 3), (40, 4, 1), (130, 2, 1), (0, 4, 2))
+      for causal, p in ((False, 0), (True, 0.3))],
     call("rotary", r((3, 5, 20)), 3, 4), call("rotary", r((2, 2, 70, 48)), 6),
     call("rotary", r((5, 90, 300)), 5, 40),
     *[call("qk_norm", r(shape), heads, D, base, 1e-3) for base in (None, 1e3)
@@ -122,17 +123,17 @@ PLUGGED = {name: f for module in (formulas, random) for name, f in vars(module).
 @compiled_only
 @pytest.mark.parametrize("name", PLUGGED)
 def test_a_kernel_stands_in_for_a_formula_with_the_same_arguments(name):
-    formula = PLUGGED[name]
-    assert formula.kernel.__module__.startswith("minigrad.kernels.")
-    takes, stated = (inspect.signature(f).parameters for f in (formula.kernel, formula))
+    f = PLUGGED[name]
+    assert f.kernel.__module__.startswith("minigrad.kernels.")
+    takes, stated = (inspect.signature(g).parameters for g in (f.kernel, f))
     assert [*takes] == [*stated]
-    assert formula.plain.__module__ == formula.__module__ and formula.plain is not formula.kernel
+    assert f.plain.__module__ == f.__module__ and f.plain is not f.kernel
 
 
 def test_every_formula_has_a_plug_but_parts_of_others_and_whole_numbers():
-    parts = {"activated", "attention_weights", "for_each_head", "gelu_slope", "inverse_rms",
-             "kept_elements", "merged", "ngram_rows", "normal_cdf", "row_mean", "row_sum",
-             "sigmoid", "split_heads", "sum_of_heads", "tanh_cdf", "value_and_slope"}
+    parts = {"activated", "attention_weights", "for_each_head", "formula", "gelu_slope",
+             "inverse_rms", "kept_elements", "merged", "ngram_rows", "normal_cdf", "row_mean",
+             "row_sum", "sigmoid", "split_heads", "sum_of_heads", "tanh_cdf", "value_and_slope"}
     composed = {"gated_mlp", "gated_mlp_vjp", "linear_vjp"}     # of formulas with kernels
     stated = {name for name, f in vars(formulas).items()
               if inspect.isfunction(f) and f.__module__ == formulas.__name__}
@@ -168,3 +169,87 @@ assert mg.Recorder and mg.Profile
 def test_all_of_training_and_sampling_works_where_there_is_no_numba():
     done = python("-c", WITHOUT_NUMBA)
     assert done.stderr == "" and done.returncode == 0
+
+
+# The plug for kernels
+
+@formula
+def square(x, times=1):
+    """x^2, so many times."""
+    return x ** 2 * times
+
+
+@pytest.fixture(autouse=True)
+def plain_again(monkeypatch):
+    """A kernel that a test plugs in is taken out after it."""
+    for f in (square, formulas.softmax):
+        monkeypatch.setattr(f, "kernel", f.kernel)
+
+
+def test_formula_computes_by_its_kernel_if_there_is_one():
+    assert square.kernel is None and square(3) == square.plain(3) == 9
+    square.kernel = lambda x, times=1: -x * times
+    assert square(3) == -3 and square(3, times=2) == -6 and square.plain(3) == 9
+    assert square.__name__ == "square" and square.__doc__ == "x^2, so many times."
+
+
+def test_formula_leaves_any_other_error_of_a_kernel_to_the_caller():
+    def wrong(x):
+        raise ValueError("x")
+    square.kernel = wrong
+    with pytest.raises(ValueError, match="x"):
+        square(3)
+    assert square.kernel is wrong
+
+
+@compiled_only
+def test_formula_unplugs_a_kernel_that_cannot_be_compiled_and_says_so_once(monkeypatch):
+    def broken(f):
+        raise RuntimeError("no such instruction")
+    monkeypatch.setattr(compiling, "_njit", broken)
+    monkeypatch.setattr(compiling, "KERNELS", {})
+
+    @compiling.kernel
+    def never_compiled(x: compiling.C2, out: compiling.C2):
+        out[:] = 0
+
+    @compiling.stands_in_for(formulas.softmax)
+    def by_kernel(x):
+        never_compiled(x, np.empty_like(x))
+    assert formulas.softmax.kernel is by_kernel
+    x = r((3, 4))
+    with pytest.warns(RuntimeWarning, match="softmax is left to NumPy.*no such in") as said:
+        assert np.array_equal(mg.softmax(x).data, formulas.softmax.plain(x))
+    assert said[0].filename == mg.ops.network.__file__      # the caller of the formula
+    assert formulas.softmax.kernel is None
+    assert np.array_equal(mg.softmax(x).data, formulas.softmax.plain(x))
+
+
+def test_formula_computes_itself_where_its_kernel_calls_one_that_cannot_be_compiled():
+    def by_kernel(x, times=1):
+        raise CannotCompile("square_kernel: no such instruction")
+
+    @formula
+    def cube(x):
+        return x * square(x)
+    square.kernel = by_kernel
+    cube.kernel = lambda x: x * by_kernel(x)
+    with pytest.warns(RuntimeWarning, match="could not compile square_kernel") as said:
+        assert cube(2) == 8
+    assert len(said) == 2 and cube.kernel is None and square.kernel is None
+
+
+FAILS_LATE = """
+import sys
+sys.modules["minigrad.kernels.rows"] = None         # is imported after others have been plugged in
+import warnings
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    import minigrad
+from minigrad import formulas
+print(minigrad.COMPILED, len(said), {f.kernel for f in formulas.FORMULAS})
+"""
+
+
+def test_no_kernel_stays_plugged_in_where_one_of_their_files_cannot_be_loaded():
+    assert python("-c", FAILS_LATE, NUMBA_DISABLE_JIT="0").stdout == "False 1 {None}\n"

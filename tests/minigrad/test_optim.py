@@ -9,7 +9,7 @@ import pytest
 import minigrad as mg
 from minigrad import formulas
 from minigrad.core import Tensor
-from minigrad.optim import cosine, linear, warm_up
+from minigrad.optim import cosine, linear_decay, warm_up
 from minigrad.gradients import Rows
 from tests import plain
 from tests.kit import leaf, normal, refusal
@@ -428,6 +428,6 @@ def test_cosine_falls_by_half_a_cosine_from_the_end_of_the_warm_up():
 
 
 def test_linear_stays_at_1_and_falls_over_its_last_share():
-    assert np.allclose([linear(at, 0.25) for at in (0, 0.75, 0.8, 0.875, 1, 1.5)],
+    assert np.allclose([linear_decay(at, 0.25) for at in (0, 0.75, 0.8, 0.875, 1, 1.5)],
                        [1, 1, 0.8, 0.5, 0, 0], rtol=1e-15)
-    assert linear(0.25) == 0.75
+    assert linear_decay(0.25) == 0.75

@@ -25,7 +25,7 @@ from minigrad.kernels.compiler.cache import cache_folder
 from minigrad.kernels.compiler.linking import allocating, by_pointers, inlined
 from minigrad.kernels.compiler.parallel import on_threads
 from minigrad.kernels.compiler.tiles import define_tiles
-from minigrad.plug import CannotCompile
+from minigrad.formulas import CannotCompile
 
 FLOATS = {np.dtype(np.float32): types.float32, np.dtype(np.float64): types.float64}
 FEW = 1 << 14       # elementary steps (one exp, 16 multiplications) not worth waking threads for
