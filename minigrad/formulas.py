@@ -105,13 +105,14 @@ def kept_elements(shape, p, seed, first):
     if p == 0:
         return np.ones(shape, bool)
     numbers = np.arange(first, first + math.prod(shape))
-    bits = numbers.astype(np.uint32).reshape(shape)
+    bits = numbers.astype(np.uint32)
     for half in (seed & 0xFFFFFFFF, seed >> 32):
         bits = bits ^ np.uint32(half)
         bits = (bits ^ bits >> np.uint32(16)) * np.uint32(0x7FEB352D)
         bits = (bits ^ bits >> np.uint32(15)) * np.uint32(0x846CA68B)
         bits = bits ^ bits >> np.uint32(16)
-    return bits >= np.uint32(min(p * 2**32, 2**32 - 1))
+    kept = bits >= np.uint32(min(p * 2**32, 2**32 - 1))
+    return kept.reshape(shape)
 
 
 @formula
