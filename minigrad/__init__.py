@@ -12,7 +12,7 @@ import os
 import textwrap
 import warnings
 
-from minigrad import compiled, formulas, habits
+from minigrad import compiled, formulas, habits, optim
 from minigrad.core import OPS, Tensor, no_grad, op
 from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.ops import *      # noqa: F401, F403
@@ -31,6 +31,9 @@ def __getattr__(name: str):
     if name not in LAZY:
         raise habits.missing("minigrad", name, habits.OF_NAMESPACE)
     return getattr(importlib.import_module(LAZY[name]), name)
+
+
+optim.__getattr__ = __getattr__     # as for mg.optim.Adam
 
 
 def use_kernels() -> bool:

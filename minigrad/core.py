@@ -193,7 +193,8 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
                 out = _record(name, value, vjps, parents)
         except Exception as error:
             if "unexpected keyword" in str(error):
-                error.args = f"{error}; {name} takes {', '.join(signature.parameters)}",
+                takes = ", ".join(signature.parameters).replace("axis", "axis (PyTorch's dim)")
+                error.args = f"{error}; {name} takes {takes}",
             error.add_note(f"in {name}({', '.join(map(_brief, arrays))})")
             raise
         if watchers.get():

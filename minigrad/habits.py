@@ -5,6 +5,7 @@ names the remedy: the op of that name, the array (`x.data`), or a row of the tab
 """
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,6 +35,8 @@ OF_TENSOR = OF_BOTH | {
     "clone contiguous copy": "take x itself, which no op changes, or x.data.copy()",
     "dim": "take x.ndim", "numel": "take x.size", "mT t": "take x.T, or x.swapaxes(-1, -2)",
     "numpy": "take x.data, the array",
+    "zero_ fill_ copy_ normal_ uniform_ bernoulli_ random_":
+        "write x.data[...] = values, as in w.data[...] = 0",
     "is_leaf grad_fn retain_grad register_hook":
         "only a Tensor with requires_grad=True keeps a gradient; mg.Recorder shows the others"}
 OF_MODULE = OF_BOTH | {
@@ -74,6 +77,8 @@ def missing(who: str, name: str, table: dict[str, str]) -> AttributeError:
     if not said and table is not OF_MODULE and (hasattr(np.ndarray, name) or hasattr(np, name)):
         said = (": NumPy has it, for values without a gradient (x.data); @mg.op makes an op of a "
                 "function and its derivative")
+    if not said:
+        said = "".join(f": did you mean {near}?" for near in get_close_matches(name, OPS, 1))
     return AttributeError(f"{who} has no {name}{said}", name=name)
 
 
@@ -118,6 +123,12 @@ def _in_place(sign: str) -> Callable:
         raise TypeError(f"x {sign} y would make of this leaf the result of an op: write "
                         f"x.data {sign} y, as in w.data -= lr * w.grad, or y = x {sign[:-1]} ...")
     return change
+
+
+def _no_derivative(sign: str) -> Callable:
+    def compute(self: Tensor, other: Any) -> NoReturn:
+        raise TypeError(f"{sign} has no derivative to train by: write x.data {sign} y for values")
+    return compute
 
 
 def _contains(self: Tensor, value: Any) -> NoReturn:
@@ -176,6 +187,9 @@ for _name, _sign in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "
 for _name, _sign in {"iadd": "+=", "isub": "-=", "imul": "*=", "itruediv": "/=", "ipow": "**=",
                      "imatmul": "@="}.items():
     setattr(Tensor, f"__{_name}__", _in_place(_sign))
+for _name, _sign in {"floordiv": "//", "mod": "%"}.items():
+    setattr(Tensor, f"__{_name}__", _no_derivative(_sign))
+    setattr(Tensor, f"__r{_name}__", _no_derivative(_sign))
 refuse(Tensor, OF_TENSOR, [*OPS, *(f"{name}_" for name in OPS), *" ".join(OF_OPS).split(),
                            *(name for name in dir(np.ndarray) if not name.startswith("_"))])
 Node.__reduce__ = _as_leaf

@@ -1,26 +1,28 @@
 """Every differentiable op, and the operators and methods that they give to Tensor."""
-# flake8: noqa: F401  (the names are offered as the registry lists them)
+# flake8: noqa: F403, F405  (OPS lists what there is)
 from minigrad.core import OPS, Tensor
-from minigrad.ops.elementwise import (add, divide, exp, gelu, log, maximum, multiply, negative,
-                                      power, relu, sigmoid, silu, sqrt, subtract, tanh, where)
-from minigrad.ops.network import (cross_entropy, dropout, embedding, embedding_bag, layer_norm,
-                                  linear, log_softmax, matmul, mlp, qk_norm, rms_norm, rotary,
-                                  scaled_dot_product_attention, self_attention, softmax)
-from minigrad.ops.shape import (broadcast_to, concatenate, max, mean, reshape, split, stack, sum,
-                                swapaxes, take, transpose)
+from minigrad.ops.elementwise import *
+from minigrad.ops.network import *
+from minigrad.ops.shape import *
 
 __all__ = list(OPS)
+OPERATORS = {"add": add, "sub": subtract, "mul": multiply, "truediv": divide, "pow": power,
+             "matmul": matmul}
+METHODS = sum, mean, max, swapaxes, exp, log, sqrt, tanh, softmax
 
-Tensor.__add__, Tensor.__radd__ = add, lambda self, other: add(other, self)
-Tensor.__sub__, Tensor.__rsub__ = subtract, lambda self, other: subtract(other, self)
-Tensor.__mul__, Tensor.__rmul__ = multiply, lambda self, other: multiply(other, self)
-Tensor.__truediv__, Tensor.__rtruediv__ = divide, lambda self, other: divide(other, self)
-Tensor.__pow__, Tensor.__rpow__ = power, lambda self, other: power(other, self)
-Tensor.__matmul__, Tensor.__rmatmul__ = matmul, lambda self, other: matmul(other, self)
+
+def _reflected(f):
+    """Return the operator for a Tensor on the right, as in 1 - x."""
+    return lambda self, other: f(other, self)
+
+
+for _name, _op in OPERATORS.items():
+    setattr(Tensor, f"__{_name}__", _op)
+    setattr(Tensor, f"__r{_name}__", _reflected(_op))
+for _op in METHODS:
+    setattr(Tensor, _op.__name__, _op)
 Tensor.__neg__ = negative
 Tensor.__getitem__ = take
-Tensor.sum, Tensor.mean, Tensor.max, Tensor.swapaxes = sum, mean, max, swapaxes
-Tensor.exp, Tensor.log, Tensor.sqrt, Tensor.tanh, Tensor.softmax = exp, log, sqrt, tanh, softmax
 Tensor.T = property(transpose)
 
 
@@ -29,5 +31,12 @@ def _sizes(sizes):
     return sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
 
 
+def _transposed(self, *axes):
+    if axes == (0, 1):
+        raise ValueError("x.transpose(0, 1) leaves both axes where they are, as NumPy's does: write "
+                         "x.swapaxes(0, 1) to exchange them")
+    return transpose(self, _sizes(axes) if axes else None)
+
+
 Tensor.reshape = lambda self, *shape: reshape(self, _sizes(shape))
-Tensor.transpose = lambda self, *axes: transpose(self, _sizes(axes) if axes else None)
+Tensor.transpose = _transposed

@@ -99,6 +99,16 @@ def test_tensor_gives_rows_through_which_gradients_go(x):
     (lambda x: x.size(0), TypeError, "take x.shape, or x.shape[axis]"),
     (lambda x: abs(x), AttributeError, "take mg.maximum(x, -x)"),
     (lambda x: x.__setitem__(0, 1), TypeError, "write x.data[index] = value"),
+    (lambda x: x.zero_(), AttributeError, "write x.data[...] = values, as in w.data[...] = 0"),
+    (lambda x: x.transpose(0, 1), ValueError, "as NumPy's does: write x.swapaxes(0, 1)"),
+    *((use, TypeError, f"{sign} has no derivative to train by: write x.data {sign} y for values")
+      for sign, use in [
+          ("//", lambda x: x // 2),
+          ("//", lambda x: 2 // x),
+          ("%", lambda x: x % 2),
+          ("%", lambda x: X % x)]),
+    (lambda x: mg.optim.Adam, AttributeError, "take mg.AdamW, with weight_decay=0"),
+    (lambda x: mg.softmx(x), AttributeError, "minigrad has no softmx: did you mean softmax?"),
     (lambda x: mg.cat([x, x]), AttributeError, "minigrad has no cat: take mg.concatenate"),
     (lambda x: mg.tensor(X), AttributeError, "write mg.Tensor(array, requires_grad=True)"),
     (lambda x: mg.sin(x), AttributeError, "@mg.op makes an op of a function and its derivative"),
