@@ -82,7 +82,8 @@ class MultiHeadAttention(Module):
                  bias: bool = False, rng: Rng = None, dtype: type = np.float32,
                  options: AttentionOptions = AttentionOptions()) -> None:
         rng = np.random.default_rng(0) if rng is None else rng
-        self.heads, self.options = num_heads, options
+        self.heads = num_heads
+        self.options = options
         self.kv_heads = num_heads if options.num_kv_heads is None else options.num_kv_heads
         if num_heads < 1 or d_out % num_heads:      # the ops that it calls check the rest
             raise ValueError(f"{d_out} channels do not split evenly into {num_heads} heads")

@@ -75,7 +75,8 @@ class NGramEmbedding(Module):
 
     def __init__(self, n: int, rows: int, channels: int, rng: np.random.Generator,
                  dtype: type = np.float32, dropout: float = 0.0) -> None:
-        self.n, self.dropout = n, dropout
+        self.n = n
+        self.dropout = dropout
         self.weight = normal(rng, (rows, channels), STD, dtype)
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
@@ -160,6 +161,8 @@ def sinusoids(T: int, C: int) -> np.ndarray:
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
     """
     table = np.empty((T, C))
-    angles = np.arange(T)[:, None] / ROTARY_BASE ** (np.arange(0, C, 2) / C)
-    table[:, ::2], table[:, 1::2] = np.sin(angles), np.cos(angles)[:, :C // 2]
+    wavelengths = ROTARY_BASE ** (np.arange(0, C, 2) / C)       # over 2 pi
+    angles = np.arange(T)[:, None] / wavelengths                # (T, C / 2)
+    table[:, ::2] = np.sin(angles)
+    table[:, 1::2] = np.cos(angles)[:, :C // 2]
     return table

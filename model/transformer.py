@@ -127,7 +127,8 @@ def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "
     those of keys and values, with the remedy."""
     if min(C, H) < 1:       # `problems` answers that
         return []
-    found, of = [], 2 * H if position == "rotary" else H
+    found = []
+    of = 2 * H if position == "rotary" else H       # n_embd is a multiple of it
     if C % of:
         fits = [str(n) for n in (C - C % of, C - C % of + of) if n]
         why = "heads of an even number of channels, which position rotary needs"
@@ -228,7 +229,8 @@ class Transformer(Module):
         if ids.ndim == 0 or not 1 <= ids.shape[-1] <= self.config.block_size:
             raise ValueError("ids have the shape (B, T) or (T,) with T from 1 to "
                              f"block_size={self.config.block_size}; these have {list(ids.shape)}")
-        T, x = ids.shape[-1], self.token_embedding(ids)
+        T = ids.shape[-1]
+        x = self.token_embedding(ids)                                           # (..., T, C)
         if self.config.ngrams > 1:
             x = x + self.ngram_embedding(ids, rng)
         if self.config.position == "learned":

@@ -150,13 +150,9 @@ def _check_mlp(x, up, down, activation, gate, gate_bias):
 def embedding(ids: Array, weight: Array) -> Rule:
     """Rows of a table, (...) integers below V, (V, C) -> (..., C)."""
     check_axes("weight", weight, "V, C", 2, 2)
-    rows = _integers(ids, "id")
-    unsigned = rows.view(np.uint64)         # so that -1 is large
-    if rows.size and unsigned.max() >= len(weight):
-        raise _beyond(ids, len(weight), "id")
-    value = weight.take(rows, axis=0)
-    bags = rows.reshape(-1, 1)
-    return value, (None, _added_to_table(bags, Drop()))
+    ids = _numbers_below(len(weight), ids, "id")
+    bags = ids.reshape(-1, 1)
+    return weight.take(ids, axis=0), (None, _added_to_table(bags, Drop()))
 
 
 @op
@@ -172,14 +168,12 @@ def embedding_bag(ids: Array, weight: Array, p: float = 0.0,
         raise ValueError("the last axis of the ids says which rows are summed, and these have none")
     drop = dropout_settings(p, rng, ids.shape)
     weight, = one_type(weight)
+    ids = _numbers_below(len(weight), ids, "id")
     if drop.p == 1:                         # no row is left to sum
         drop = Drop()
         ids = ids[..., :0]
-    bags = _folded(_integers(ids, "id"))
-    try:
-        value = formulas.sum_rows(weight, bags, *drop)
-    except IndexError:
-        raise _beyond(ids, len(weight), "id") from None
+    bags = _folded(ids)
+    value = formulas.sum_rows(weight, bags, *drop)
     return _unfolded(value, ids), (None, _added_to_table(bags, drop))
 
 
@@ -230,12 +224,9 @@ def cross_entropy(logits: Array, targets: Array, ignore_index: int = -100) -> Ru
         raise ValueError("targets need the shape of the logits without the last axis, "
                          f"{list(logits.shape[:-1])}, and have {list(targets.shape)}")
     logits, = one_type(logits)
-    shape, logits = logits.shape, _folded(logits)
-    flat = _integers(targets, "target").reshape(-1)
-    try:
-        losses, slopes, counted = formulas.cross_entropy(logits, flat, ignore_index)
-    except IndexError:
-        raise _beyond(targets, shape[-1], "target", ignore_index) from None
+    shape = logits.shape
+    flat = _numbers_below(shape[-1], targets, "target", ignore_index).reshape(-1)
+    losses, slopes, counted = formulas.cross_entropy(_folded(logits), flat, ignore_index)
     if counted == 0:
         raise ValueError(f"there is no target to average over, among {targets.size} "
                          f"with ignore_index={ignore_index}")
@@ -505,16 +496,15 @@ def _unfolded(rows, x):
     return rows.reshape(*x.shape[:-1], rows.shape[-1])
 
 
-def _integers(ids, what):
-    """Return the ids as int64, dense."""
+def _numbers_below(limit, ids, what, ignored=None):
+    """Return ids as int64, dense, after checking that each is in [0, limit), or is `ignored`."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{what}s are integers, and these are {ids.dtype}")
+    wrong = (ids < 0) | (ids >= limit)
+    if wrong.any():
+        wrong &= ids != ignored
+    for place in np.argwhere(wrong):
+        place = tuple(place.tolist())
+        raise IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
+                         f"from 0 to {limit - 1}")
     return np.asarray(ids, dtype=np.int64, order="C")
-
-
-def _beyond(ids, limit, what, ignored=None):
-    """Return an error that names the first id that is neither in [0, limit) nor `ignored`."""
-    wrong = ((ids < 0) | (ids >= limit)) & (ids != ignored)
-    place = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return IndexError(f"{what} {ids[place]} at {place} is not one of the {limit} "
-                      f"from 0 to {limit - 1}")
