@@ -94,7 +94,10 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
 
 def steps(run: Run) -> Iterator[Step]:
     """Take the steps of a run to its end; yield each one when it is done."""
-    s, model, optimizer, state = run.settings, run.model, run.optimizer, run.state
+    s = run.settings
+    model = run.model
+    optimizer = run.optimizer
+    state = run.state
     parameters = model.parameters()
     while not run.is_over():
         step = Step(state.iteration + 1, before=state.saved())

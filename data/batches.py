@@ -41,12 +41,14 @@ class Shuffled:
 
     def __init__(self, ids: np.ndarray, block_size: int,
                  rng_of: Callable[[int], np.random.Generator]) -> None:
-        self.ids, self.block_size = ids, block_size
+        self.ids = ids
+        self.block_size = block_size
         self.n = max(1, (len(ids) - 1) // block_size - 1)       # windows of a pass
 
         @functools.lru_cache(maxsize=2)
         def starts(number):
-            rng, free = rng_of(number), len(ids) - self.n * block_size
+            rng = rng_of(number)
+            free = len(ids) - self.n * block_size
             return rng.integers(free) + block_size * rng.permutation(self.n)
         self.starts = starts
 

@@ -141,7 +141,8 @@ def read_arrays(path: str | os.PathLike) -> NpzFile:
 def _check_seal(file):
     """Refuse a file without its seal.  Return the number of bytes before it."""
     size = max(os.fstat(file.fileno()).st_size - SEAL, 0)
-    sha256, left = hashlib.sha256(), size
+    sha256 = hashlib.sha256()
+    left = size
     while chunk := file.read(min(left, CHUNK)):
         sha256.update(chunk)
         left -= len(chunk)

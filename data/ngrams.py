@@ -8,7 +8,8 @@ import numpy as np
 TABLE_LIMIT = 4
 # Seconds per character and order.  Only their size matters: they bound the work, and being
 # constants they let every machine count the same orders.
-SECONDS_TABLE, SECONDS_SORT = 2.5e-8, 2.5e-7
+SECONDS_TABLE = 2.5e-8
+SECONDS_SORT = 2.5e-7
 
 
 def ngram_losses(train: np.ndarray, val: np.ndarray, vocab_size: int, orders: int = 5,
@@ -40,7 +41,8 @@ def ngram_probabilities(train: np.ndarray, val: np.ndarray, vocab_size: int, ord
     p = np.full(len(val), 1 / vocab_size)
     # A context is known by its rank among the different ones in training, 0 .. n_contexts - 1;
     # n_contexts itself stands for every unseen one.  So codes stay small for any order.
-    contexts, val_contexts = np.zeros(len(train), np.int64), np.zeros(len(val), np.int64)
+    contexts = np.zeros(len(train), np.int64)
+    val_contexts = np.zeros(len(val), np.int64)
     n_contexts = 1
     for order in range(1, orders + 1):
         in_table = n_contexts * vocab_size <= TABLE_LIMIT * len(train)
@@ -55,7 +57,8 @@ def ngram_probabilities(train: np.ndarray, val: np.ndarray, vocab_size: int, ord
         context_of = grams // vocab_size
         successors = np.bincount(context_of, minlength=n_contexts + 1)
         total = successors + np.bincount(context_of, counts, minlength=n_contexts + 1)
-        successors, total = successors[val_contexts], total[val_contexts]
+        successors = successors[val_contexts]
+        total = total[val_contexts]
         counts = np.append(counts, 0)[val_ranks]
         p = np.where(total > 0, (counts + successors * p) / np.maximum(total, 1), p)
         yield p

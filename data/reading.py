@@ -58,11 +58,13 @@ def read_texts(words: Sequence[str]) -> Texts:
     ------
     TextError : a word stands for no text, or one cannot be read (see `read_text`).
     """
-    names, left_out = [os.path.expanduser(word) for word in words], []
+    names = [os.path.expanduser(word) for word in words]
+    left_out = []
     if len(words) > 1 or not (words[0] in KNOWN_TEXTS or os.path.isfile(names[0])):
         from data.sources.folders import expand
         names, left_out = expand(words, KNOWN_TEXTS)
-    characters, taken = "", []
+    characters = ""
+    taken = []
     for name in names:
         text = read_text(name)
         if characters and not characters.endswith("\n"):
@@ -127,7 +129,8 @@ def _decode(raw, file):
         line = raw.count(b"\n", 0, error.start) + 1
         why = f"byte 0x{raw[error.start]:02x} at position {error.start} (line {line})"
     if likely is None and b"\0" in raw:
-        why, likely = "it holds NUL bytes, as UTF-16 does, or is no text", "UTF-16LE"
+        why = "it holds NUL bytes, as UTF-16 does, or is no text"
+        likely = "UTF-16LE"
     convert = f'for example with iconv -f {likely or "CP1252"} -t UTF-8 "{file}" > utf8.txt'
     if sys.platform == "win32":
         convert = "open it in Notepad, take Save as, and choose the encoding UTF-8"
@@ -142,7 +145,8 @@ def _likely_encoding(raw):
         if raw.startswith(mark):
             return name
     for name, upper, lower in HALVES:
-        few, many = {*raw[upper]}, {*raw[lower]}
+        few = {*raw[upper]}
+        many = {*raw[lower]}
         if 2 * len(few) < len(many) and min(few, default=255) < FIRST_IN_TEXTS:
             with suppress(UnicodeDecodeError):      # an incomplete end does not matter
                 getincrementaldecoder(name)().decode(raw)

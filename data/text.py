@@ -31,7 +31,8 @@ class Text:
 
     def __init__(self, characters: str, name: str = "",
                  tokenizer: Tokenizer | None = None) -> None:
-        self.characters, self.name = characters, name
+        self.characters = characters
+        self.name = name
         self.tokenizer = CharTokenizer(characters) if tokenizer is None else tokenizer
         self.train, self.val = map(self.tokenizer.encode, self.parts())
 

@@ -39,7 +39,8 @@ class Tokenizer:
         raises a ValueError if they are damaged or do not fit.
     """
 
-    unit, end = "character", None
+    unit = "character"
+    end = None
     ARRAYS = ()
 
     def __repr__(self) -> str:
@@ -93,7 +94,8 @@ class CharTokenizer(Tokenizer):
             raise ValueError("a vocabulary needs at least one character, and the text is empty")
         if twice := next((c for c, n in Counter(vocabulary).items() if n > 1), None):
             raise ValueError(f"a vocabulary has each character once, and {twice!r} is in it twice")
-        self.vocabulary, self._points = vocabulary, _code_points(vocabulary)
+        self.vocabulary = vocabulary
+        self._points = _code_points(vocabulary)
         self._ids = np.full(int(self._points.max()) + 2, -1, np.int64)  # of code points; -1: none
         self._ids[self._points] = np.arange(len(vocabulary))
 

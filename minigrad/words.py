@@ -9,7 +9,8 @@ OF_VALUE, OF_ERROR = 80, 200    # characters of a value, or of an error, that a 
 
 def number_of(n: float, what: str) -> str:
     """Return a count with its noun, as "1 layer" or "2,000 layers"."""
-    return f"{n:,}".removesuffix(".0") + f" {what}" + "s" * (n != 1)
+    plural = what if n == 1 else f"{what}s"
+    return f"{n:,}".removesuffix(".0") + f" {plural}"
 
 
 def scaled(n: float, unit: str) -> str:
@@ -27,7 +28,9 @@ def any_of(words: Sequence[str]) -> str:
 
 def first_of(words: Sequence[str], most: int = 5) -> str:
     """Return words as "a, b and 1,000 more"."""
-    return ", ".join(words[:most]) + f" and {len(words) - most:,} more" * (len(words) > most)
+    first = ", ".join(words[:most])
+    left = len(words) - most
+    return f"{first} and {left:,} more" if left > 0 else first
 
 
 def in_a_line(message: object) -> str:

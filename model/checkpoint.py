@@ -35,7 +35,10 @@ from model.transformer import Transformer, TransformerConfig
 
 VERSION = 2
 # The checkpoints in the folder of a run
-BEST, LAST, PREVIOUS, DAMAGED = "ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz"
+BEST = "ckpt.npz"
+LAST = "last.npz"
+PREVIOUS = "previous.npz"
+DAMAGED = "last.damaged.npz"
 
 
 class CheckpointError(ValueError):
@@ -292,7 +295,8 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
     ------
     CheckpointError : there is neither, or both are damaged.
     """
-    last, previous = folder / LAST, folder / PREVIOUS
+    last = folder / LAST
+    previous = folder / PREVIOUS
     if not last.exists() and not previous.exists() and (folder / BEST).exists():
         load_checkpoint(folder / BEST)          # which says if it is of another kind
     try:

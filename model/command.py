@@ -108,7 +108,8 @@ class Interrupts:
     NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")     # a closed terminal; Windows' Ctrl-Break
 
     def __enter__(self) -> "Interrupts":
-        self.came, self.again = False, None
+        self.came = False
+        self.again = None
         numbers = [getattr(signal, name) for name in self.NAMES if hasattr(signal, name)
                    and threading.current_thread() is threading.main_thread()]
         # A signal that the caller ignores, as nohup does with SIGHUP, stays ignored.
@@ -168,7 +169,8 @@ def command_line(module: str, *words: str | os.PathLike) -> str:
     The line begins as the one that started this program.  A path may begin with any character.
     """
     python, file, here = started_as()
-    start, before = ["-m", module], ""
+    start = ["-m", module]
+    before = ""
     if module == "train" and (file or here):
         start = [file or "train.py"]
     elif file and not here:             # only from its folder is it sure that Python finds a module
@@ -258,7 +260,8 @@ def in_flags(lines: Sequence[str], settings: object) -> list[str]:
 
 def problem(field: dataclasses.Field, value: object) -> str | None:
     """Return what a setting should be instead of this value; None if the value is possible."""
-    choices, bounds = field.metadata["choices"], field.metadata["bounds"]
+    choices = field.metadata["choices"]
+    bounds = field.metadata["bounds"]
     if not _has_type(field.type, value):
         return _takes(field.type, value)
     if choices and value not in choices:
@@ -306,6 +309,23 @@ def as_flags(values: dict[str, object]) -> list[str]:
             for name, value in values.items() if value is not None]
 
 
+def _spellings(field):
+    """Return the flags of a setting, the first one first."""
+    found = [f"--{field.name}", f"--{field.name.replace('_', '-')}", field.metadata["short"]]
+    return [flag for flag in dict.fromkeys(found) if flag]
+
+
+def _takes_words(field):
+    """Return what argparse is to do with the words after a flag."""
+    if field.type is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    if field.type == Words:
+        return {"nargs": "+", "action": "extend"}
+    if field.metadata["alone"] is not None:
+        return {"nargs": "?", "const": field.metadata["alone"]}
+    return {}
+
+
 class Parser(argparse.ArgumentParser):
     """A command-line parser with a flag for each field of a dataclass.
 
@@ -325,20 +345,17 @@ class Parser(argparse.ArgumentParser):
         groups = {base: self.add_argument_group(re.split("[.:;]", base.__doc__ or "")[0])
                   for base in dict.fromkeys(base_of.values()) if base is not table}
         for name, field in self.fields.items():
-            group = groups.get(base_of[name], self)
-            spellings = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
-            if field.metadata["short"]:
-                spellings[field.metadata["short"]] = None
-            kind = ({"action": argparse.BooleanOptionalAction} if field.type is bool else
-                    {"nargs": "+", "action": "extend"} if field.type == Words else
-                    {"nargs": "?", "const": field.metadata["alone"]}
-                    if field.metadata["alone"] is not None else {})
             default = getattr(settings, name)
-            default = (field.metadata["unset"] if default is None else
-                       " ".join(default) if field.type == Words else default)
-            help = field.metadata["help"] + f" (default: {default})" * (default != "")
-            group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS,
-                               help=help.replace("%", "%%"), **kind)
+            if default is None:
+                default = field.metadata["unset"]
+            elif field.type == Words:
+                default = " ".join(default)
+            help = field.metadata["help"]
+            if default != "":
+                help += f" (default: {default})"
+            groups.get(base_of[name], self).add_argument(
+                *_spellings(field), dest=name, default=argparse.SUPPRESS,
+                help=help.replace("%", "%%"), **_takes_words(field))
 
     def given(self, argv: list[str] | None) -> dict[str, object]:
         """Return the settings on the command line, by name; exit if there are mistakes."""
@@ -352,7 +369,8 @@ class Parser(argparse.ArgumentParser):
         argv = sys.argv[1:] if argv is None else argv
         found, unknown = self.parse_known_args(argv)
         self.twice = self._given_twice(argv)
-        known, mistakes = {}, []
+        known = {}
+        mistakes = []
         for name, word in vars(found).items():
             field = self.fields[name]
             flag = f"--{name}" if f"--{name}" in self._option_string_actions else name

@@ -21,7 +21,8 @@ from model.command import Parser, command_line, problems
 from model.processes import Ranks
 from model.settings import NAMES, WITHOUT_FLAG, Settings, resolve
 
-LOG, NAN = "log.csv", "nan.npz"
+LOG = "log.csv"
+NAN = "nan.npz"
 MUCH = 200_000_000      # bytes of earlier runs in a folder
 
 
@@ -105,7 +106,8 @@ class Log:
     SKIPPED = {"skipped": ".0f"}                            # steps skipped so far
 
     def __init__(self, path: pathlib.Path, start: int | None = None, skips: bool = False) -> None:
-        self.path, self.rows = path, []
+        self.path = path
+        self.rows = []
         self.columns = self.COLUMNS | (self.SKIPPED if skips else {})
         if start is not None:
             rows, problem = read_log(path)
@@ -144,7 +146,8 @@ def read_log(path: pathlib.Path) -> tuple[list[list[float | None]], str]:
         return [], f"{path} cannot be read: {error.strerror or error}"
     *lines, cut = text.split("\n")          # every line ends with a line break
     header, *lines = lines or [""]
-    columns, rows = header.count(",") + 1, []
+    columns = header.count(",") + 1
+    rows = []
     for line in lines:
         with contextlib.suppress(ValueError):       # the line is damaged
             step, loss, *others = line.split(",")
@@ -187,17 +190,21 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
     resumes; None if there is none.  Exit with a line for each mistake, if there are any.
     """
     initial = resumed = earlier = known = text = None
-    whose, unreadable, given = "", [], given | {"out_dir": str(folder)}
+    whose = ""
+    unreadable = []
+    given = given | {"out_dir": str(folder)}
     init_from = given.pop("init_from", Settings.init_from)
     if init_from == "resume":
         resumed = read_by_first(ranks, lambda: folder.resume(given.get("explain", False)))
-        earlier, whose = settings_of(resumed, folder), f"the run in {folder}"
+        earlier = settings_of(resumed, folder)
+        whose = f"the run in {folder}"
         known = resumed.model.config
     elif init_from != "scratch":
         from model.fine_tuning import initial as tuning
         initial = read_by_first(ranks, lambda: tuning.load_initial(init_from))
         path = path_of(init_from)
-        earlier, whose = initial.model.config, f"the model in {path}"
+        earlier = initial.model.config
+        whose = f"the model in {path}"
         known, given["init_from"] = initial.model.config, str(path.absolute())
     try:
         named = given.get("data", earlier.data if resumed else Settings.data)
@@ -254,9 +261,12 @@ def problems_of_folder(s: Settings) -> list[str]:
         there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
         if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
             return []
-        why, remedy = f"{there} does not allow it", "give another folder"
+        why = f"{there} does not allow it"
+        remedy = "give another folder"
         if not there.is_dir():
-            why, remedy = f"{there} is a file", f"give a folder, such as {there.parent}"
+            why = f"{there} is a file"
+            remedy = f"give a folder, such as {there.parent}"
     except OSError as error:
-        why, remedy = error.strerror, "give another folder"
+        why = error.strerror
+        remedy = "give another folder"
     return [f"--out_dir {s.out_dir} cannot be written: {why}; {remedy}"]

@@ -48,9 +48,12 @@ class Reader:
 
     def __init__(self, model: Transformer, ids: np.ndarray, cache: bool = True,
                  slide: bool = False) -> None:
-        self.model, self.ids, self.slide = model, ids, slide
+        self.model = model
+        self.ids = ids
+        self.slide = slide
         self.n = ids.shape[1]                   # ids so far, of which `ids` are the last ones
-        self.decoder, self.at_once = None, 1
+        self.decoder = None
+        self.at_once = 1
         if cache and mg.COMPILED and type(model) is Transformer:    # a subclass may do otherwise
             from model.kv_cache.decoder import decoder_of
             self.decoder = decoder_of(model, len(ids))
@@ -182,8 +185,11 @@ class Text:
     """
 
     def __init__(self, stream: Stream, end: int | None, stop: str | None) -> None:
-        self.stream, self.end, self.stop = stream, end, stop
-        self.held, self.ended = "", False
+        self.stream = stream
+        self.end = end
+        self.stop = stop
+        self.held = ""
+        self.ended = False
 
     def add(self, id: int | None) -> str:
         """Add an id, or end the text with None; return what can be shown now."""

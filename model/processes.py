@@ -28,7 +28,9 @@ class Ranks:
     threads : how many this rank should use; 0 for all that the process may use.
     waiting, summing : seconds spent waiting for other ranks, and exchanging arrays with them.
     """
-    number, size, threads = 0, 1, 0
+    number = 0
+    size = 1
+    threads = 0
     waiting = summing = 0.0
 
     @property

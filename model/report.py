@@ -24,13 +24,15 @@ BUSY = 2.0              # times the seconds that they had one
 
 def describe(run: Run, counted: dict[str, float]) -> None:
     """Print what a run will do, and the losses of counted n-grams to compare it with."""
-    s, text, config = run.settings, run.text, run.model.config
+    s = run.settings
+    text = run.text
+    config = run.model.config
     unit = text.tokenizer.unit
     print(f"text        {text.name}: {number_of(len(text), unit)}, {text.different:,} different "
           f"ones; the last {len(text.val):,} to validate")
     if warning := data.repetition_warning(*text.parts()):
         print(f"warning     {warning}")
-    print(f"recipe      {described(s, len(text))}")
+    print(f"recipe      {described(s)}")
     print(f"model       {sum(p.size for p in run.model.parameters()):,} parameters: "
           f"{number_of(s.n_layer, 'layer')}, {number_of(s.n_head, 'head')}"
           + (f" ({config.kv_heads} of keys and values)" if config.kv_heads < s.n_head else "")
@@ -63,8 +65,11 @@ class Progress:
     """A progress bar of steps, or of minutes if the clock may end the run; and lines above it."""
 
     def __init__(self, run: Run, counted: dict[str, float]) -> None:
-        s, state, look = run.settings, run.state, dict(dynamic_ncols=True, disable=None)
-        self.run, self.counted = run, counted
+        s = run.settings
+        state = run.state
+        look = dict(dynamic_ncols=True, disable=None)
+        self.run = run
+        self.counted = counted
         self.reported = {"spike": -QUIET, "busy": -QUIET}
         self.spans, self.seconds, self.processor = 0, 0.0, 0.0      # the last two of this span
         if s.minutes is None:
@@ -82,7 +87,9 @@ class Progress:
 
     def show(self, step: Step) -> None:
         """Show a step; report a spike of its loss, or that the machine is busy."""
-        s, state, bar = self.run.settings, self.run.state, self.bar
+        s = self.run.settings
+        state = self.run.state
+        bar = self.bar
         if step.taken and (usual := usual_below(state.recent[:-1], step.loss)) is not None:
             self._report("spike", step.number, f"step {step.number:6,}   a spike: the training "
                          f"loss is {step.loss:.3f}, where {usual:.3f} is usual; gradient norm "
@@ -153,12 +160,18 @@ def skips(state: State) -> str:
 
 def nothing_left(run: Run) -> str:
     """Return what to say of a run that is complete, with the command that goes on."""
-    s, state, folder = run.settings, run.state, run.folder
+    s = run.settings
+    state = run.state
+    folder = run.folder
     minutes = state.seconds / 60
     if s.minutes is not None and minutes >= s.minutes:
-        flag, limit, longer = "--minutes", s.minutes, f"{minutes + s.minutes:.3g}"
+        flag = "--minutes"
+        limit = s.minutes
+        longer = f"{minutes + s.minutes:.3g}"
     else:
-        flag, limit, longer = "--max_iters", s.max_iters, state.iteration + (s.max_iters or 1)
+        flag = "--max_iters"
+        limit = s.max_iters
+        longer = state.iteration + (s.max_iters or 1)
     go_on = folder.resume_command(s.data, flag, longer)
     return (f"nothing is left to train: the run in {folder} has taken "
             f"{number_of(state.iteration, 'step')} in {minutes:.3g} minutes, and {flag} {limit:g} "
@@ -185,13 +198,17 @@ def sample_command(run: Run) -> str:
 def report(run: Run, counted: dict[str, float]) -> None:
     """Print the loss of the best model over the whole validation part, a sample, and what to do
     next."""
-    s, text, state, folder = run.settings, run.text, run.state, run.folder
+    s = run.settings
+    text = run.text
+    state = run.state
+    folder = run.folder
     best = read_by_first(run.ranks, lambda: load_checkpoint(folder / BEST))
     with announced_if_slow("evaluating the best model on the whole validation part"):
         loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size, run.ranks)
     if not run.ranks.first:
         return
-    step, unit = best.training["state"].get("iteration", 0), text.tokenizer.unit
+    step = best.training["state"].get("iteration", 0)
+    unit = text.tokenizer.unit
     print(f"\nvalidation loss over the whole split, nats a {unit}, best model (step {step:,}):")
     print(ladder(loss, counted))
     passes = state.iteration * s.characters / len(text.train)

@@ -64,7 +64,8 @@ def packed_and_other_matrices(model: Transformer) -> list[dict]:
     """Return Muon's parameter groups, the matrices of the blocks: those that pack queries, keys and
     values, which Muon updates one by one, and the others."""
     one = model.blocks[0].attention
-    n_q, n_k = one.heads * one.d_head, one.kv_heads * one.d_head
+    n_q = one.heads * one.d_head
+    n_k = one.kv_heads * one.d_head
     packed = [block.attention.qkv.weight for block in model.blocks]
     other = [p for block in model.blocks for p in block.parameters()
              if p.ndim == 2 and p is not block.attention.qkv.weight]
@@ -94,7 +95,8 @@ class State:
     """Everything that changes during a run, except weights and optimiser."""
 
     def __init__(self, seed: int) -> None:
-        self.batches, self.dropout = generator(seed, "batches"), generator(seed, "dropout")
+        self.batches = generator(seed, "batches")
+        self.dropout = generator(seed, "dropout")
         self.iteration = 0          # optimiser steps done
         self.read = 0               # shuffled windows read
         self.evaluated = -1         # the iteration of the last evaluation
@@ -120,7 +122,9 @@ class State:
 
     def note_evaluation(self, val_loss: float) -> bool:
         """Count an evaluation; return whether it is the best so far."""
-        self.evaluated, self.evaluated_at, self.losses = self.iteration, self.seconds, []
+        self.evaluated = self.iteration
+        self.evaluated_at = self.seconds
+        self.losses = []
         improved = val_loss < self.best
         self.best = min(self.best, val_loss)
         return improved
@@ -164,9 +168,15 @@ class Run:
     def __init__(self, settings: Settings, text: data.Text, model: Transformer,
                  optimizer: Optimizer, folder: Folder | None = None,
                  resumed: Checkpoint | None = None, ranks: Ranks = Ranks()) -> None:
-        self.settings, self.text, self.model, self.optimizer = settings, text, model, optimizer
-        self.state, self.folder, self.ranks = State(settings.seed), folder, ranks
-        self.resumed, self.profile = resumed, mg.Profile()
+        self.settings = settings
+        self.text = text
+        self.model = model
+        self.optimizer = optimizer
+        self.state = State(settings.seed)
+        self.folder = folder
+        self.ranks = ranks
+        self.resumed = resumed
+        self.profile = mg.Profile()
         self.max_iters = settings.steps
         self.highest = [group["lr"] for group in optimizer.param_groups]
         self.saved = time.monotonic()
@@ -197,7 +207,8 @@ class Run:
         if self.resumed:
             self._check_best()
         else:
-            earlier, initial = self.folder.begin(), pathlib.Path(self.settings.init_from)
+            earlier = self.folder.begin()
+            initial = pathlib.Path(self.settings.init_from)
             if earlier and not initial.exists() and (moved := earlier / initial.name).exists():
                 self.settings = dataclasses.replace(self.settings, init_from=str(moved.absolute()))
         self.log = Log(self.folder / LOG, self.state.evaluated if self.resumed else None,
@@ -222,7 +233,8 @@ class Run:
 
     def is_over(self) -> bool:
         """Whether the run is finished.  --explain may still show one more step."""
-        s, state = self.settings, self.state
+        s = self.settings
+        state = self.state
         by_clock = s.minutes is not None and state.seconds >= 60 * s.minutes
         return (by_clock or state.iteration >= self.max_iters) and not s.explain
 
@@ -268,7 +280,8 @@ class Run:
     def batches(self, step: Step) -> list[Batch]:
         """Draw the batches of a step; return of each the rows that this process computes: ids and
         targets, (B, T) each."""
-        s, state = self.settings, self.state
+        s = self.settings
+        state = self.state
         for _ in range(s.gradient_accumulation_steps):
             if s.windows == "random":
                 batch = data.random_batch(self.text.train, s.batch_size, s.block_size,
@@ -297,15 +310,18 @@ class Run:
         After the warm-up it falls with the progress of the run: with the share of its steps, or of
         its time, whichever is larger.
         """
-        s, done = self.settings, self.state.iteration
+        s = self.settings
+        done = self.state.iteration
         if done < s.warmup_iters:
             return warm_up(done, s.warmup_iters)
         end = self.max_iters if s.lr_decay_iters is None else s.lr_decay_iters
         progress = warmup = 1.0
         if done < end:
-            progress, warmup = done / end, s.warmup_iters / end
+            progress = done / end
+            warmup = s.warmup_iters / end
         if s.minutes is not None and self.state.seconds / (60 * s.minutes) > progress:
-            progress, warmup = self.state.seconds / (60 * s.minutes), 0.0
+            progress = self.state.seconds / (60 * s.minutes)
+            warmup = 0.0
         if s.schedule == "linear":
             share = linear_decay(progress, s.decay_share)
         else:
@@ -342,7 +358,8 @@ class Run:
     def save_evaluation(self, val_loss: float) -> float | None:
         """Write an evaluation to the log, and the checkpoints.  Return the mean training loss since
         the evaluation before."""
-        s, state = self.settings, self.state
+        s = self.settings
+        state = self.state
         train_loss, tokens_per_s = state.since_evaluation(s.characters)
         improved = state.note_evaluation(val_loss)
         if self.ranks.first:
@@ -395,7 +412,8 @@ class Run:
                        "weight or the optimiser's state is nan or inf", sys.stderr)
             return
         self.save(LAST, optimizer=self.optimizer, before=self.folder / PREVIOUS)
-        self.kept, self.saved = self.state.iteration, time.monotonic()
+        self.kept = self.state.iteration
+        self.saved = time.monotonic()
 
 
 def join(command: str) -> contextlib.AbstractContextManager[Ranks]:

@@ -76,15 +76,18 @@ def main(argv: list[str] | None = None) -> None:
         else:
             tokens, characters, seconds = write(s, checkpoint, text_or_file(s.start), s.seed)
             if characters:
-                of_tokens = checkpoint.tokenizer.unit == "token"
-                print(f"{tokens / seconds:,.1f} tokens, " * of_tokens
-                      + f"{characters / seconds:,.0f} characters a second", file=sys.stderr)
+                speed = f"{characters / seconds:,.0f} characters a second"
+                if checkpoint.tokenizer.unit == "token":
+                    speed = f"{tokens / seconds:,.1f} tokens, {speed}"
+                print(speed, file=sys.stderr)
 
 
 def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[int, int, float]:
     """Print the samples; return how many ids and characters were timed, and their seconds."""
     model, tokenizer, *_ = checkpoint
-    ids, characters, seconds = 0, 0, 0.0
+    ids = 0
+    characters = 0
+    seconds = 0.0
     for first in range(0, s.num_samples, TOGETHER):
         seeds = range(seed + first, seed + min(first + TOGETHER, s.num_samples))
         if first:
@@ -92,7 +95,8 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
         stream = stream_many(model, tokenizer, start, seeds, s.max_new_tokens, s.temperature,
                              s.top_k, s.top_p, s.stop, s.cache, s.slide)
         print(start, end="", flush=True)
-        texts, last = [[] for _ in seeds], [0] * len(seeds)
+        texts = [[] for _ in seeds]
+        last = [0] * len(seeds)
         try:
             for n, pieces in enumerate(stream):
                 print(pieces[0], end="", flush=True)

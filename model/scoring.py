@@ -70,12 +70,13 @@ def prove_causality(model: Callable, vocab_size: int, block_size: int) -> None:
     """
     if block_size < 2 or vocab_size < 2:
         return                                              # there is no future, or no other id
-    rng, tried = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    tried = []
     for T in sorted({min(block_size, SHORT), min(block_size, LONG)}):
         ids = rng.integers(vocab_size, size=T)
         cuts = np.linspace(0, T - 1, 1 + min(T - 1, TOKENS // T)).astype(int)[1:]
-        for some in np.array_split(cuts, math.ceil(len(cuts) * T * vocab_size / LOGITS)):
-            tried += [(ids, some)] * (len(some) > 0)
+        batches = math.ceil(len(cuts) * T * vocab_size / LOGITS)
+        tried += [(ids, some) for some in np.array_split(cuts, batches) if len(some)]
     for ids, some in tqdm(tried, "proving that it is causal", leave=False, delay=1, disable=None):
         _prove_at(model, vocab_size, ids, some, rng)
 

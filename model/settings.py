@@ -113,7 +113,8 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
 
     def warnings(self) -> list[str]:
         """Return a line for each setting that works but is probably a mistake."""
-        rate, lowest = self.learning_rate, self.min_lr or 0.0
+        rate = self.learning_rate
+        lowest = self.min_lr or 0.0
         muons = self.muon_lr if self.optimizer == "muon" else 0.0
         decay = max(self.weight_decay, self.ngram_decay or 0.0)
         found = {
@@ -159,7 +160,8 @@ WARMUP_PART = 4             # the warm-up takes at most a fourth of the steps
 EVALUATIONS = 10            # at least, on a short text: its best model may come early
 MORE_NGRAMS = 0.07          # added to ngram_dropout for each doubling of USUAL_PASSES
 # Added to dropout for each halving of the text and each quadrupling of the time; and the most.
-MORE_ACTIVATIONS, MOST_ACTIVATIONS = 0.05, 0.15
+MORE_ACTIVATIONS = 0.05
+MOST_ACTIVATIONS = 0.15
 
 
 def recipe(name: str, characters: int = 0, minutes: float | None = None,
@@ -175,9 +177,12 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
     chosen = RECIPES.get(name, MODERN) | dict(minutes=minutes, max_iters=max_iters)
     if name == "gpt2" or not characters:
         return chosen
-    block, batch, train = chosen["block_size"], chosen["batch_size"], 0.9 * characters
+    block = chosen["block_size"]
+    batch = chosen["batch_size"]
+    train = 0.9 * characters
     while block > 8 and characters // 10 <= block:
-        block, batch = block // 2, batch * 2
+        block = block // 2
+        batch = batch * 2
     while batch > 1 and MOST_PASSES * train < LEAST_STEPS * batch * block:
         batch //= 2
     chosen |= dict(block_size=block, batch_size=batch)
@@ -190,7 +195,8 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
         if is_short(characters):
             chosen["eval_interval"] = min(chosen["eval_interval"],
                                           max(1, max_iters // EVALUATIONS))
-    passes, ngram_dropout = max(1.0, read / train), MODERN["ngram_dropout"]
+    passes = max(1.0, read / train)
+    ngram_dropout = MODERN["ngram_dropout"]
     doublings = math.log2(passes / USUAL_PASSES)
     chosen["ngram_dropout"] = round(ngram_dropout + MORE_NGRAMS * doublings if doublings > 0 else
                                     ngram_dropout * math.log(passes, USUAL_PASSES), 2)
@@ -211,7 +217,8 @@ def completed(given: Mapping[str, object], characters: int) -> dict[str, object]
     """Return the settings of a new run on a text: those given, and otherwise its recipe's.  A run
     without an explicit end stops after MINUTES, or after MOST_PASSES over a short text."""
     name = given.get("recipe", Settings.recipe)
-    minutes, max_iters = given.get("minutes"), given.get("max_iters")
+    minutes = given.get("minutes")
+    max_iters = given.get("max_iters")
     if minutes is max_iters is None:
         minutes = MINUTES
         if name != "gpt2" and characters and is_short(characters):
@@ -243,9 +250,13 @@ def resolve(given: Mapping[str, object], earlier: "Settings | TransformerConfig 
     for name in OF_RUN if resumed else [name for name in names if name != "block_size"]:
         was = fixed[name]
         if given.get(name, was) != was:
+            remedy = "leave the flag out"
+            if resumed:
+                remedy += ", or give another --out_dir"
             wrong[name] = (f"{whose} has --{name} {shown(was)}, which cannot become {given[name]}; "
-                           "leave the flag out" + ", or give another --out_dir" * resumed)
-    longest, wanted = known.get("block_size", 0), given.get("block_size", 0)
+                           + remedy)
+    longest = known.get("block_size", 0)
+    wanted = given.get("block_size", 0)
     if earlier and not resumed and earlier.position == "learned" and wanted > longest:
         wrong["block_size"] = (f"--block_size {wanted} is more than the {longest} positions that "
                                f"{whose} has learnt; take {longest} or less")
@@ -259,18 +270,13 @@ def problems_of_threads(wanted: int) -> list[str]:
     return [f"--threads is at most {most} here, not {wanted}: {why}"] if wanted > most else []
 
 
-def described(s: Settings, characters: int) -> str:
-    """Describe the settings of a run as flags: the recipe's, those that replace some of it, and
-    those that come from the initial model."""
-    fixed = {name: getattr(s, name) for name in OF_MODEL if s.init_from != "scratch"}
-    named = recipe(s.recipe, characters, s.minutes, s.max_iters)
-    usual = {name: getattr(Settings, name) for name in MODEL} | named
-    own = {name: getattr(s, name) for name in [*named, *MODEL]
-           if name not in fixed and getattr(s, name) != usual[name]}
-    named = {name: value for name, value in named.items() if name not in fixed}
-    lines = []
-    for begin, flags in ((f"{s.recipe}:", named), ("but for", own), ("and of the model", fixed)):
-        if flags:           # wrap the lines, but not between a flag and its value
-            words = " ".join([begin, *(flag.replace(" ", "\xa0") for flag in as_flags(flags))])
-            lines += textwrap.wrap(words, 88, break_long_words=False, break_on_hyphens=False)
-    return f"\n{'':12}".join(lines).replace("\xa0", " ")
+def described(s: Settings) -> str:
+    """Describe the settings of a run: its recipe, and as flags what differs from that."""
+    usual = dataclasses.asdict(Settings()) | RECIPES[s.recipe]
+    own = {name: getattr(s, name) for name in (*MODERN, *MODEL, "minutes", "max_iters")
+           if getattr(s, name) != usual[name]}
+    if not own:
+        return s.recipe
+    words = " ".join(flag.replace(" ", "\xa0") for flag in as_flags(own))   # wrapped before flags
+    return textwrap.fill(f"{s.recipe}, with {words}", 88, subsequent_indent=12 * " ",
+                         break_long_words=False, break_on_hyphens=False).replace("\xa0", " ")

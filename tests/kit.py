@@ -116,7 +116,8 @@ def written(path, content):
 def open_elsewhere(monkeypatch, names, attempts, winerror=5):
     """Refuse so many attempts to rename a file to each of these names, as Windows does while
     another program has it open; a list gets those that are refused.  No attempt waits."""
-    rename, refused = os.replace, []
+    rename = os.replace
+    refused = []
 
     def replace(path, target):
         name = pathlib.Path(target).name

@@ -59,7 +59,8 @@ def tree_of(path):
 @functools.cache
 def imports(path, loading=False):
     """Every module that a file imports, or only those that it imports when it is loaded."""
-    found, tree = set(), tree_of(path)
+    found = set()
+    tree = tree_of(path)
     inside = {node for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)
               for node in ast.walk(f)} if loading else set()
     for node in ast.walk(tree):

@@ -35,7 +35,8 @@ def test_a_run_leaves_the_best_model_the_last_state_and_a_log(trained):
 
 @pytest.mark.needs("convert")
 def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, tmp_path, capsys):
-    characters, tokenizer = data.read_text(str(small_text)), TokenTokenizer(byte_level(), 0)
+    characters = data.read_text(str(small_text))
+    tokenizer = TokenTokenizer(byte_level(), 0)
     text = data.Text(characters, "words.txt", tokenizer)
     for flags in (["--explain"], []):
         s = Settings(**Parser("train.py", "", Settings).given([*TINY, "--max_iters", "10", *flags]))
@@ -70,7 +71,8 @@ def test_main_names_what_was_saved_where_nobody_reads_unless_nothing_is(small_te
 
 def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, tmp_path, capsys):
     run(small_text, tmp_path, "--max_iters", "20")
-    said, text = capsys.readouterr().out, data.read_text(str(small_text))
+    said = capsys.readouterr().out
+    text = data.read_text(str(small_text))
     for words in (rf"{len(text):,} characters, 28 different ones",
                   r"model +[\d,]+ parameters: 1 layer, 2 heads, 16 channels, block of 16",
                   r"training +20 steps of 64 characters, 0.1 times the text, "
@@ -90,7 +92,8 @@ def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, 
 
 
 def test_a_training_step_visits_few_files():
-    text, visited = data.Text(data.read_text("lantern")[:20_000]), set()
+    text = data.Text(data.read_text("lantern")[:20_000])
+    visited = set()
     s = Settings(**RECIPES["modern"] | dict(n_layer=2, n_embd=16, max_iters=10))
     steps = train.steps(run_of(s, text))
     next(steps)

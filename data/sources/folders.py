@@ -47,7 +47,8 @@ def _matches(word):
     path = os.path.expanduser(word)
     if not any(c in path for c in MAGIC) or os.path.lexists(path):
         return [path]
-    parts, found = Path(path).parts, [os.curdir]
+    parts = Path(path).parts
+    found = [os.curdir]
     for part in (*parts, "*") if parts[-1] == "**" else parts:
         if part == "**":
             found = [folder for start in found for folder in _folders(start)]

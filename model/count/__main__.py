@@ -20,7 +20,8 @@ from model.settings import MODEL, MODERN, RECIPES, WITHOUT_FLAG, Settings, recip
 from model.transformer import TransformerConfig
 
 LANTERN = 62    # characters of the text that train.py takes by default
-ATTENTION, MLP = ("query", "key", "value", "output"), ("gate", "up", "down")
+ATTENTION = ("query", "key", "value", "output")
+MLP = ("gate", "up", "down")
 EMBEDDINGS = [f"{name} embedding" for name in ("token", "n-gram", "position", "output")]
 
 
@@ -76,8 +77,11 @@ def report(c: TransformerConfig, optimizer: str) -> str:
 
 def parameter_table(config: TransformerConfig) -> list[str]:
     """Return the parameters of each part: in one head, one layer, all layers; and its share."""
-    layer, outside, total = of_a_layer(config), outside_layers(config), parameters(config)
-    H, G = config.n_head, config.kv_heads
+    layer = of_a_layer(config)
+    outside = outside_layers(config)
+    total = parameters(config)
+    H = config.n_head
+    G = config.kv_heads
     head = {part: layer[part] // heads for part, heads in zip(ATTENTION, (H, G, G, H))}
 
     def row(name, in_layer=0, in_head=0, outside=0):
@@ -92,7 +96,8 @@ def parameter_table(config: TransformerConfig) -> list[str]:
             *(row(f"  {part}", layer[part]) for part in MLP if layer[part]),
             *(row(name, layer[name], outside=outside[name]) for name in ["norms"] if outside[name]),
             row("total", layer.total(), outside=outside.total())]
-    C, D = config.n_embd, config.d_head
+    C = config.n_embd
+    D = config.d_head
     # Source of the comparison: 3Blue1Brown 2024, "Attention in transformers".
     return [*aligned(rows, "<>>>>"),
             *(["The token embedding is the output's weights as well."] if config.tied else []),
@@ -112,7 +117,9 @@ def flops_table(config: TransformerConfig) -> list[str]:
 
 def bytes_table(config: TransformerConfig, optimizer: str) -> list[str]:
     """Return the bytes of weights, of training, of the KV cache, and read for each new token."""
-    n, kept, outside = parameters(config), cached(config), outside_layers(config)
+    n = parameters(config)
+    kept = cached(config)
+    outside = outside_layers(config)
     block = config.block_size * kept
     # A step reads one row of positions, a row for each length of n-gram, and all rows of the
     # output, which are those of the tokens where it is tied.

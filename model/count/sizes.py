@@ -13,7 +13,8 @@ from model.transformer import TransformerConfig
 def of_a_layer(config: TransformerConfig) -> Counter[str]:
     """Return the number of parameters of each part of a block."""
     config = config.resolved()
-    C, F = config.n_embd, config.n_inner
+    C = config.n_embd
+    F = config.n_inner
     inputs = C + config.attention_bias      # of an output of a linear layer, its bias among them
     parts = {"query": config.n_head * config.d_head * inputs,
              "key": config.n_kv_head * config.d_head * inputs,

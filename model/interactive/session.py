@@ -32,7 +32,8 @@ def continue_typed(start: str, check: Callable[[str], object], write: Callable[[
     with history() if asks else contextlib.nullcontext():
         while True:
             try:
-                given, start = start, ""
+                given = start
+                start = ""
                 beginning = given or input(prompt)
                 if beginning == CTRL_D:
                     break

@@ -18,7 +18,8 @@ REMEDY = ("and start with the mpiexec of that environment, or build mpi4py with 
 def join(command: str, number: int, size: int | None) -> Iterator[MPIRanks]:
     """Join the other ranks, as the rank of this number.  Only the first one prints.  If one fails,
     all end with its status, and the first says why."""
-    ranks, errors = _ranks(command, number, size), io.StringIO()
+    ranks = _ranks(command, number, size)
+    errors = io.StringIO()
     with contextlib.ExitStack() as silence:
         if not ranks.first:
             nowhere = silence.enter_context(open(os.devnull, "w", encoding="utf-8"))
@@ -30,11 +31,14 @@ def join(command: str, number: int, size: int | None) -> Iterator[MPIRanks]:
         except EndedElsewhere as error:
             status = ranks.follow(error.number)
         except SystemExit as end:
-            said, status = errors.getvalue(), end.code or 0
+            said = errors.getvalue()
+            status = end.code or 0
             if isinstance(status, str):
-                said, status = said + status, 1
+                said = said + status
+                status = 1
             if not ranks.first and not status:
-                said, status = f"{command}: --help is for all ranks or none; leave it out", 2
+                said = f"{command}: --help is for all ranks or none; leave it out"
+                status = 2
             status = ranks.end(True, status, said.strip())
         except BaseException:       # a mistake of the program itself
             status = ranks.end(True, 1, traceback.format_exc())

@@ -30,7 +30,8 @@ class OverRanks:
 
     def __init__(self, ranks: Ranks, parameters: list[Tensor], batch_size: int) -> None:
         start, stop = (batch_size * n // ranks.size for n in (ranks.number, ranks.number + 1))
-        self.ranks, self.parameters = ranks, parameters
+        self.ranks = ranks
+        self.parameters = parameters
         self.rows = slice(start, max(stop, start + 1))
         self.weight = (stop - start) / batch_size
         self.row, self.parts = flat(parameters)
@@ -79,7 +80,8 @@ class SharedMuon(Muon):
 def shared_out(costs: list[int], size: int) -> list[list[int]]:
     """Share out tasks of these costs among `size` ranks: the costliest first, each to the rank that
     has the least to do.  Return the numbers of each rank's tasks."""
-    shares, loads = [[] for _ in range(size)], [0] * size
+    shares = [[] for _ in range(size)]
+    loads = [0] * size
     for i in sorted(range(len(costs)), key=costs.__getitem__, reverse=True):
         rank = loads.index(min(loads))
         shares[rank].append(i)

@@ -45,7 +45,9 @@ class MPIRanks(Ranks):
     """
 
     def __init__(self, comm: Any) -> None:
-        self.comm, self.number, self.size = comm, comm.Get_rank(), comm.Get_size()
+        self.comm = comm
+        self.number = comm.Get_rank()
+        self.size = comm.Get_size()
         self.threads = self._share_of_processors()
         self._exchanging = False    # or it can still take part in the next meeting
         self._rooms = {}            # for what others send to `sum`
@@ -112,7 +114,8 @@ class MPIRanks(Ranks):
         the same ones every time, unlike MPI's own sums; and none sends more than two rows."""
         ends = [row.size * r // self.size for r in range(self.size + 1)]
         counts = np.diff(ends)
-        key, parts = (row.size, row.dtype), (row, (counts, ends[:-1]))
+        key = (row.size, row.dtype)
+        parts = (row, (counts, ends[:-1]))
         if key not in self._rooms:
             self._rooms[key] = np.empty((self.size, counts[self.number]), row.dtype)
         total, *others = room = self._rooms[key]
@@ -137,11 +140,13 @@ class MPIRanks(Ranks):
         started, self._exchanging = time.perf_counter(), True   # so it stays if a signal ends it
         yield
         self._exchanging = False
-        self.summing += array * (time.perf_counter() - started)
+        if array:
+            self.summing += time.perf_counter() - started
 
     def _meet(self, number=0.0):
         """Wait for all ranks; return a number of each, (size,)."""
-        started, self._exchanging = time.perf_counter(), True
+        started = time.perf_counter()
+        self._exchanging = True
         failed, numbers = self._gathered(False, number)
         self._exchanging = False
         self.waiting += time.perf_counter() - started
@@ -188,7 +193,8 @@ class MPIRanks(Ranks):
 
 
 def _say(said):
-    print(said, end="\n" * bool(said), file=sys.__stderr__, flush=True)
+    if said:
+        print(said, file=sys.__stderr__, flush=True)
 
 
 def _wait(request, patience=math.inf):

@@ -60,7 +60,9 @@ def restored(training: dict[str, Any]) -> Step:
 def repeat(step: Step, model: Transformer) -> tuple[Step, Finding | None]:
     """Run a step again, watched; return what it is now, and the op that was found.  No gradient is
     left."""
-    now, state, parameters = dataclasses.replace(step, loss=0.0), State(seed=0), model.parameters()
+    now = dataclasses.replace(step, loss=0.0)
+    state = State(seed=0)
+    parameters = model.parameters()
     state.restore(step.before)
     with Detective(model) as detective:
         for x, y in step.batches:
@@ -85,7 +87,8 @@ def find_op(step: Step, model: Transformer, settings: dict[str, Any]) -> tuple[s
     if step.part == "validation":
         ((x, y),), B = step.batches, settings["batch_size"]
         for batch in [(x[i:i + B], y[i:i + B]) for i in range(0, len(x), B)]:
-            step.batches, step.loss = [batch], evaluate(model, *batch, B)
+            step.batches = [batch]
+            step.loss = evaluate(model, *batch, B)
             if not math.isfinite(step.loss):
                 break
     _, finding = repeat(step, model)
@@ -102,7 +105,8 @@ def explain(run: Run, step: Step, ends: bool) -> None:
     ValueError : the run ends.
     """
     what, remedy = find_op(step, run.model, dataclasses.asdict(run.settings))
-    folder, kept = run.folder, "nothing was saved yet"
+    folder = run.folder
+    kept = "nothing was saved yet"
     many = run.settings.on_nan == "skip" and run.state.skipped_in_row == SKIPS_IN_A_ROW
     if not many:
         run.save(NAN, record(step), optimizer=run.optimizer, finite=False)
@@ -154,9 +158,11 @@ def far_from_usual(settings: dict[str, Any]) -> list[str]:
     """Return a remedy for each setting that is more than FAR times as strong as usual, the
     strongest first."""
     recipe = RECIPES.get(settings.get("recipe"), {})
-    usual, found = dataclasses.asdict(Settings()) | recipe, {}
+    usual = dataclasses.asdict(Settings()) | recipe
+    found = {}
     for name in FARTHEST:
-        value, default = settings.get(name), usual[name]
+        value = settings.get(name)
+        default = usual[name]
         if name == "muon_lr" and settings.get("optimizer") != "muon":
             continue
         if not default and name in ELSEWHERE:

@@ -38,7 +38,9 @@ from model.run import Run, State, decayed_and_other, optimizer_of
 from model.settings import RECIPES, Settings
 
 FILE = pathlib.Path(__file__).with_name("published.json")
-SEED, STEPS, BATCH = 1337, 30, 4
+SEED = 1337
+STEPS = 30
+BATCH = 4
 SIZE = dict(block_size=32, n_layer=2, n_head=2, n_embd=32, dropout=0.1)
 DECIMALS = dict(losses=7, weights=4)
 SMALL = dict(n_layer=2, n_head=2, n_embd=64, block_size=64, batch_size=12, dropout=0.1,
@@ -54,7 +56,8 @@ def short_run() -> dict:
     optimizer = mg.AdamW(decayed_and_other(model), lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1)
     state = State(SEED)
     initial = digest("<f4", *model.state_dict().values())
-    read, losses = [], []
+    read = []
+    losses = []
     for _ in range(STEPS):
         x, y = data.random_batch(ids, BATCH, model.config.block_size, state.batches)
         loss = mg.cross_entropy(model(x, rng=state.dropout), y)
@@ -73,10 +76,13 @@ def short_run() -> dict:
 def float32_run(recipe: str) -> tuple[dict, list[str]]:
     """Train a small model by a recipe.  Return what is published of it, and what each mark of its
     last step stands for."""
-    text, s = data.Text(data.read_text("lantern")[:20_000]), Settings(**RECIPES[recipe] | SMALL)
+    text = data.Text(data.read_text("lantern")[:20_000])
+    s = Settings(**RECIPES[recipe] | SMALL)
     text.train = text.tokenizer.encode(text.characters)     # all of it
     model = Transformer(s.model_config(text.tokenizer.vocab_size), s.seed)
-    losses, marks, seen = [], [], []
+    losses = []
+    marks = []
+    seen = []
 
     def note(event: Event) -> None:
         if event.direction == "forward":
@@ -98,7 +104,10 @@ def masks(dtype: type = np.float64) -> list[np.ndarray]:
     """Return what dropout keeps of arrays that are large enough for several threads."""
     rng = generator(SEED, "dropout")
     kept = [mg.dropout(np.ones((50, 1000), dtype), p, rng).data > 0 for p in (0.1, 0.5, 0.9)]
-    B, H, T, D = 4, 4, 60, 8
+    B = 4
+    H = 4
+    T = 60
+    D = 8
     even = np.zeros((B, H, T, D), dtype)        # all scores 0, all weights the same
     one_hot = np.broadcast_to(np.eye(T, dtype=dtype), (B, H, T, T))         # shows the weights
     weights = mg.scaled_dot_product_attention(even, even, one_hot, dropout_p=0.1, rng=rng)
@@ -130,7 +139,8 @@ def mark(arrays: list[np.ndarray]) -> str:
 def rounded_digest(*parts: tuple) -> tuple[str, float]:
     """Return the digest of (numbers, decimals), rounded to decimals; and the least change of a
     number that would round it otherwise."""
-    whole, margin = [], np.inf
+    whole = []
+    margin = np.inf
     for numbers, decimals in parts:
         scaled = np.asarray(numbers) * 10.0**decimals
         whole.append(np.rint(scaled))

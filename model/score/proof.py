@@ -57,7 +57,8 @@ def prove(model: Transformer, tokenizer: Tokenizer, ids: np.ndarray, nats: float
     if not np.array_equal(decode(coded, model, ids[:1], len(ids), slide), ids):
         raise ProofError("the compressed text is not restored: a probability was not the same "
                          "when the ids after it were not known yet")
-    unit, N = tokenizer.unit, len(ids) - 1
+    unit = tokenizer.unit
+    N = len(ids) - 1
     return (f"    at {N:,} positions the probabilities sum to 1, within {error:.0e}\n"
             f"    in {windows:,} windows, later {unit}s changed: no probability before them did\n"
             f"    the loss says {bits:,.1f} bits: {len(coded):,} hold all but the first {unit},\n"
@@ -67,7 +68,10 @@ def prove(model: Transformer, tokenizer: Tokenizer, ids: np.ndarray, nats: float
 def check_windows(model: Transformer, ids: np.ndarray, slide: bool = False) -> tuple[int, float]:
     """Check in every window of a text that probabilities sum to 1, and that no changed future
     changes them.  Return the number of windows, and the largest difference of a sum from 1."""
-    rng, V, count, largest = np.random.default_rng(0), model.config.vocab_size, 0, 0.0
+    rng = np.random.default_rng(0)
+    V = model.config.vocab_size
+    count = 0
+    largest = 0.0
     groups = [at for at, _ in windows_of(model, ids, slide)]
     for at in tqdm(groups, "changing futures", leave=False, disable=None):
         x = ids[at]                                                             # (B, T)
@@ -104,7 +108,9 @@ def decode(coded: list[int], model: Transformer, first: np.ndarray, N: int, slid
            ) -> np.ndarray:
     """Return the N ids of a text, of which the first, (1,), and the bits of the others are given.
     The model reads only what has been decoded."""
-    reader, decoder, found = Reader(model, first[None], slide=slide), Decoder(coded), [*first]
+    reader = Reader(model, first[None], slide=slide)
+    decoder = Decoder(coded)
+    found = [*first]
     for _ in tqdm(range(N - 1), "restoring", leave=False, disable=None):
         found.append(decoder.next(parts_of(reader.logits()[0])))
         reader.append(np.array([[found[-1]]]))
@@ -124,7 +130,10 @@ def encode(ids: Iterable[int], parts: Iterable[np.ndarray]) -> list[int]:
     part of the interval of those before it.  Bits that are certain are written, and the rest is
     doubled.  A bit is pending while the interval lies around HALF.
     """
-    low, width, pending, bits = 0, 2 * HALF, 0, []
+    low = 0
+    width = 2 * HALF
+    pending = 0
+    bits = []
 
     def write(bit):
         nonlocal pending
@@ -147,7 +156,9 @@ class Decoder:
 
     def __init__(self, bits: list[int]) -> None:
         self.bits = itertools.chain(bits, itertools.repeat(0))
-        self.low, self.width, self.value = 0, 2 * HALF, 0
+        self.low = 0
+        self.width = 2 * HALF
+        self.value = 0
         for _ in range(HALF.bit_length()):
             self.value = 2 * self.value + next(self.bits)
 
@@ -165,7 +176,8 @@ class Decoder:
 
 def narrowed(low: int, width: int, ends: np.ndarray, id: int) -> tuple[int, int]:
     """Return the part of an interval that belongs to an id, whose parts end at `ends`, (V,)."""
-    whole, begin = int(ends[-1]), int(ends[id - 1]) if id else 0
+    whole = int(ends[-1])
+    begin = int(ends[id - 1]) if id else 0
     start = low + width * begin // whole
     return start, low + width * int(ends[id]) // whole - start
 
@@ -182,5 +194,6 @@ def doublings(low: int, width: int) -> Iterator[tuple[int, int, int]]:
             shift = QUARTER
         else:
             return
-        low, width = 2 * (low - shift), 2 * width
+        low = 2 * (low - shift)
+        width = 2 * width
         yield shift, low, width

@@ -26,7 +26,8 @@ def score(checkpoint: Checkpoint, file: str, slide: bool = False, skip_unknown: 
     """Print how well the model predicts a text, beside n-grams counted on its training text; and,
     if wanted, a proof that the probabilities are probabilities."""
     model, tokenizer, training, _ = checkpoint
-    text, unit = data.read_text(file), tokenizer.unit
+    text = data.read_text(file)
+    unit = tokenizer.unit
     if skip_unknown:
         text = known_part(text, tokenizer)
     try:
@@ -63,7 +64,8 @@ def bits_of(loss: float, text: str, ids: np.ndarray, tokenizer: Tokenizer
             ) -> list[tuple[float, str]]:
     """Return a mean loss in bits a character and, for tokens, also in bits a byte of UTF-8.  The
     first id is not counted, as nothing predicts it."""
-    bits, first = loss / math.log(2) * (len(ids) - 1), tokenizer.decode(ids[:1])
+    bits = loss / math.log(2) * (len(ids) - 1)
+    first = tokenizer.decode(ids[:1])
     found = [(bits / max(1, len(text) - len(first)), "character")]
     if tokenizer.unit == "token":
         found.insert(0, (bits / max(1, len(text.encode()) - len(first.encode())), "byte"))
@@ -87,7 +89,8 @@ def text_losses(model: Transformer, ids: np.ndarray, slide: bool = False, bar: b
     if len(ids) < 2:
         raise ValueError("a text needs two characters or tokens to have one to predict, and this "
                          f"has {len(ids)}")
-    losses, groups = np.empty(len(ids) - 1), [*windows_of(model, ids, slide)]
+    losses = np.empty(len(ids) - 1)
+    groups = [*windows_of(model, ids, slide)]
     for at, new in tqdm(groups, "scoring", leave=False, disable=None if bar else True):
         of_window = np.empty(at.shape)
         for part, logp in log_probabilities(model, ids[at]):

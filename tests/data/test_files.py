@@ -31,7 +31,9 @@ with claimed(pathlib.Path(sys.argv[1])):
 # Whole or absent
 
 def test_a_file_has_its_name_once_all_of_it_is_on_the_disk(tmp_path, monkeypatch):
-    calls, sync, rename = [], os.fsync, os.replace
+    calls = []
+    sync = os.fsync
+    rename = os.replace
     monkeypatch.setattr(os, "fsync", lambda number: (calls.append("fsync"), sync(number)))
     monkeypatch.setattr(os, "replace", lambda *names: (calls.append("rename"), rename(*names)))
     with replacing(tmp_path / "file") as file:
@@ -90,7 +92,9 @@ def test_replacing_waits_up_to_two_seconds_for_a_program_that_has_the_file_open(
 @pytest.mark.parametrize("before", [None, "before.txt"])
 def test_replacing_leaves_the_old_file_if_its_name_is_refused_for_good(
         tmp_path, monkeypatch, before, winerror, attempts):
-    path, rename, tried = written(tmp_path / "a.txt", "old"), os.replace, []
+    path = written(tmp_path / "a.txt", "old")
+    rename = os.replace
+    tried = []
     error = PermissionError(13, "Access is denied")
     error.winerror = winerror
 
@@ -119,7 +123,8 @@ def test_every_file_of_the_project_is_renamed_by_rename():
 @pytest.mark.skipif(os.name == "nt", reason="there is no fcntl")
 @pytest.mark.parametrize("refused", [False, True])
 def test_replacing_waits_for_the_disk_itself_on_macos(tmp_path, monkeypatch, refused):
-    calls, sync = [], os.fsync
+    calls = []
+    sync = os.fsync
 
     def fcntl(number, what):
         calls.append(what)
@@ -191,7 +196,8 @@ def test_each_changed_byte_each_cut_and_other_content_are_noticed_when_a_file_is
 
 @pytest.mark.skipif(os.name == "nt", reason="there no other has the name of a file that is open")
 def test_a_file_that_is_replaced_is_read_as_it_was_opened_and_one_that_is_written_is_refused(path):
-    zeros, ones = content_of({"a": np.zeros(9999)}), content_of({"a": np.ones(9999)})
+    zeros = content_of({"a": np.zeros(9999)})
+    ones = content_of({"a": np.ones(9999)})
     with read_arrays(written(path, zeros)) as found:
         os.replace(written(path.with_name("b.npz"), ones), path)
         assert not found["a"].any()

@@ -54,13 +54,16 @@ def test_the_losses_on_the_built_in_text_are_the_published_ones(lantern):
 
 
 def test_the_first_id_does_not_count():
-    train, val = np.array([0, 1, 1, 0, 1]), np.array([2, 1, 0, 1])
+    train = np.array([0, 1, 1, 0, 1])
+    val = np.array([2, 1, 0, 1])
     expected = [-np.log(p[1:]).mean() for p in ngrams.ngram_probabilities(train, val, 3, 3)]
     assert ngram_losses(train, val, 3, 3) == expected
 
 
 def test_the_kind_of_integer_does_not_matter(lantern):
-    train, val, vocab_size = lantern[0][:3000], lantern[1][:300], lantern[2]
+    train = lantern[0][:3000]
+    val = lantern[1][:300]
+    vocab_size = lantern[2]
     for dtype in (np.uint8, np.uint16, np.int32):
         assert (ngram_losses(train.astype(dtype), val.astype(dtype), vocab_size)
                 == ngram_losses(train, val, vocab_size))

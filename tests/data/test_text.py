@@ -58,7 +58,8 @@ def test_a_text_of_one_character_is_refused_and_one_window_in_each_part_is_enoug
     (8, 100, "use --block_size 7 or less, or a longer text")])
 def test_a_text_of_which_a_part_is_shorter_than_a_window_is_refused(train, val, remedy):
     text = Text("ab" * 1000)
-    text.train, text.val = text.train[:train], text.val[:val]
+    text.train = text.train[:train]
+    text.val = text.val[:val]
     assert refusal(TextError, text.check, 64) == (
         f"--block_size 64 needs 65 characters in each part of the text, but {train} are for "
         f"training and {val} for validation; {remedy}")

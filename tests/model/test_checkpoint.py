@@ -262,11 +262,13 @@ def test_what_could_not_be_loaded_is_refused_before_anything_is_written(saved, g
 
 
 def test_the_state_of_an_optimiser_is_restored_by_name_and_that_of_another_is_not(path):
-    model, other = Transformer(CONFIG, seed=2), Transformer(CONFIG)
+    model = Transformer(CONFIG, seed=2)
+    other = Transformer(CONFIG)
     matrices, others = ([p for p in model.parameters() if (p.ndim > 1) == large]
                         for large in (True, False))
     groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
-    optimizer, again = mg.AdamW(groups), mg.AdamW(groups[::-1])
+    optimizer = mg.AdamW(groups)
+    again = mg.AdamW(groups[::-1])
     mg.cross_entropy(model(IDS), TARGETS).backward()
     optimizer.step()
     save_checkpoint(path, model, TOKENIZER, {}, optimizer)
@@ -317,7 +319,8 @@ def test_a_last_checkpoint_that_cannot_be_read_is_not_called_damaged(tmp_path, m
 
 
 def test_a_damaged_file_and_one_without_an_array_are_refused_in_a_line(saved):
-    whole, content = arrays(saved), saved.read_bytes()
+    whole = arrays(saved)
+    content = saved.read_bytes()
     for name in whole:
         assert name.removeprefix("model/") in refused(write(saved, whole | {name: None}))
     saved.write_bytes(content[:-1])     # `test_files` has other damage
@@ -375,7 +378,8 @@ def test_a_configuration_that_its_weights_do_not_bear_out_takes_no_memory(path, 
 
 
 def test_the_newest_good_checkpoint_is_taken_and_the_other_named(tmp_path):
-    last, previous = tmp_path / "last.npz", tmp_path / "previous.npz"
+    last = tmp_path / "last.npz"
+    previous = tmp_path / "previous.npz"
     for iteration in (1, 2, 3):
         save_checkpoint(last, Transformer(CONFIG), TOKENIZER, {"iteration": iteration},
                         before=previous)

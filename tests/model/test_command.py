@@ -260,7 +260,9 @@ def test_numbers_lists_and_values_are_said_in_words_of_one_short_line(said, resu
 
 # Commands to type
 
-HERE, ABOVE, ELSEWHERE = ROOT, ROOT.parent, pathlib.Path(ROOT.anchor)
+HERE = ROOT
+ABOVE = ROOT.parent
+ELSEWHERE = pathlib.Path(ROOT.anchor)
 OUT = "--out_dir", pathlib.Path("my out")
 
 

@@ -28,7 +28,8 @@ class Reciting:
     """A model that is certain of one text, whatever was drawn before."""
 
     def __init__(self, text, block_size=1000, tokenizer=TOKENIZER):
-        self.ids, self.vocab_size = tokenizer.encode(text), tokenizer.vocab_size
+        self.ids = tokenizer.encode(text)
+        self.vocab_size = tokenizer.vocab_size
         self.config = SimpleNamespace(block_size=block_size)
         self.calls = 0
 
@@ -76,7 +77,8 @@ def test_a_window_has_half_a_block_or_more_and_at_most_a_block(block, slide):
 
 def defined(logits, temperature, top_k, top_p):
     """The probabilities as temperature, then top-k and then top-p define them."""
-    order, p = np.argsort(-logits, kind="stable"), np.zeros(logits.size)
+    order = np.argsort(-logits, kind="stable")
+    p = np.zeros(logits.size)
     with np.errstate(under="ignore"):
         e = (np.exp((logits - logits.max()) / temperature) if temperature else
              np.arange(logits.size) == order[0])
@@ -177,7 +179,8 @@ def test_a_text_is_the_same_with_and_without_the_cache_alone_and_in_a_batch(mode
 
 @pytest.mark.parametrize("stop", [None, "a"])
 def test_each_text_of_a_batch_ends_before_its_own_end_or_stop(model, stop):
-    tokenizer, settings = CharTokenizer(TOKENIZER.vocabulary), dict(max_new_tokens=60, stop=stop)
+    tokenizer = CharTokenizer(TOKENIZER.vocabulary)
+    settings = dict(max_new_tokens=60, stop=stop)
     tokenizer.end = None if stop else tokenizer.vocabulary.index("a")
     pieces = list(stream_many(model, tokenizer, "b", range(9), **settings))
     texts = ["".join(text) for text in zip(*pieces)]
@@ -266,7 +269,8 @@ def test_characters_are_drawn_as_often_as_their_probabilities_say(settings):
     def fixed(ids):
         return Tensor(np.broadcast_to(logits, (*ids.shape, logits.size)))
     fixed.config = SimpleNamespace(block_size=1)
-    B, T = 20, 500
+    B = 20
+    T = 500
     pieces = stream_many(fixed, TOKENIZER, "a", range(7, 7 + B), T, **settings)
     drawn = np.stack([TOKENIZER.encode("".join(text)) for text in zip(*pieces)])
     n = B * T
@@ -323,7 +327,8 @@ def test_a_token_keeps_the_space_that_begins_it_and_half_a_character_is_shown_at
     assert "".join(stream(model, tokenizer, "in", n - 1, stop="\ufffd")) == "the "
     tokenizer = tokens(byte_fallback, 2)
     model = Reciting("", tokenizer=tokenizer)
-    text, prompt = tokenizer.encode("the the"), tokenizer.encode("re")
+    text = tokenizer.encode("the the")
+    prompt = tokenizer.encode("re")
     for prompt, before, shown in (("re", prompt, " the the"), ("", text[:1], "the the")):
         model.ids = np.concatenate([before, text[1:]])[1:]
         assert "".join(stream(model, tokenizer, prompt, 2)) == shown

@@ -22,7 +22,9 @@ def test_an_evaluation_is_compared_with_the_best_n_gram_even_if_longer_ones_are_
 
 def spikes(losses, run):
     """The steps of which a spike is reported, and the usual losses."""
-    progress, said, run.state.recent = report.Progress(run, {}), [], []
+    progress = report.Progress(run, {})
+    said = []
+    run.state.recent = []
     progress.bar.write = lambda line, *_: said.append(line)
     for number, loss in enumerate(losses, 1):
         run.state.note_step(loss, 0.1)
@@ -42,7 +44,8 @@ def spikes(losses, run):
     ([(5.0, 1.0)] + [(5.0, 5.0)] * 18 + [(5.0, 2.0)], ["5.0"])], ids=str)
 def test_show_says_once_that_the_machine_is_busy(times, told):
     run = run_of(Settings(n_embd=8, n_layer=1, max_iters=1000), data.Text("to be or not\n" * 20))
-    progress, said = report.Progress(run, {}), []
+    progress = report.Progress(run, {})
+    said = []
     progress.bar.write = lambda line, *_: said.append(line)
     for number, (seconds, processor) in enumerate(times, 1):
         run.state.note_step(2.0, seconds)
@@ -53,7 +56,8 @@ def test_show_says_once_that_the_machine_is_busy(times, told):
 
 
 def test_a_spike_is_a_loss_far_above_the_usual_ones_and_is_reported_once():
-    text, s = data.Text("to be or not to be\n" * 20), Settings(n_embd=8, n_layer=1, max_iters=1000)
+    text = data.Text("to be or not to be\n" * 20)
+    s = Settings(n_embd=8, n_layer=1, max_iters=1000)
     of, usual = run_of(s, text), [1.9, 2.0, 2.1] * 40       # a deviation of 0.15
     assert spikes([4.0, *usual], of) == [] and spikes(usual[:49] + [9.0], of) == []
     assert spikes(usual[:50] + [9.0], of) == [(51, 2.0)]

@@ -100,18 +100,18 @@ LIVES = {
              {}, "layer_norm"),
     "modern": ("--max_iters 20 --norm rms --qk_norm --position rotary --activation relu2 "
                "--zero_init --ngrams 3 --ngram_rows 50 --windows shuffled "
-               "--ngram_decay 1", r"(?s)but for .*--norm rms\b",
+               "--ngram_decay 1", r"(?s)gpt2, with .*--norm rms\b",
                dict(norm="rms", qk_norm=True, activation="relu2", zero_init=True, ngrams=3),
                "ngram_embedding.weight"),
     "llama": ("--max_iters 20 --init_from LLAMA --profile 5",
-              r"(?s)and of the model .*--norm rms_gain\b", LLAMA, "mlp.gate.weight"),
+              r"(?s)gpt2, with .*--norm rms_gain\b", LLAMA, "mlp.gate.weight"),
     "muon": ("--minutes 0.1 --schedule linear --optimizer muon --dropout 0.1",
              r"0.1 minutes of steps of 64 characters by Muon and AdamW, ", {}, "Muon"),
     "fine-tuned": ("--minutes 0.1 --init_from TRAINED/last.npz --dropout 0.1 --block_size 8",
                    r"(?s)3 characters that it does not know.*'É' \(.*16 positions, the first 8\n",
                    dict(block_size=8), "layer_norm"),
     **{position: (f"--max_iters 20 --position {position} --n_kv_head 1 --dropout 0.1",
-                  rf"(?s)but for .*--position {position}\b.*2 heads \(1 of keys and values\)",
+                  rf"(?s)gpt2, with .*--position {position}\b.*2 heads \(1 of keys and values\)",
                   dict(position=position, n_kv_head=1), "self_attention")
        for position in ("rotary", "sinusoidal")}}
 
@@ -121,7 +121,9 @@ def test_a_run_that_is_stopped_moved_and_resumed_ends_as_one_left_alone(
         small_text, new_text, trained, llama, tmp_path, monkeypatch, capsys, steady, name):
     flags, described, options, explained = LIVES[name]
     text = new_text if name == "fine-tuned" else small_text
-    whole, cut, stop_at = tmp_path / "whole", tmp_path / "cut", 10 if name == "gpt2" else 13
+    whole = tmp_path / "whole"
+    cut = tmp_path / "cut"
+    stop_at = 10 if name == "gpt2" else 13
     flags = flags.replace("TRAINED", str(trained)).replace("LLAMA", str(llama)).split()
     run(text, whole, *flags)
     assert re.search(described, capsys.readouterr().out)
@@ -195,7 +197,8 @@ def test_multiplier_rises_and_falls_by_the_further_of_steps_and_clock(given, ite
 
 
 def test_muons_rate_rises_and_falls_with_adamws(small_text, tmp_path, monkeypatch):
-    rates, real = [], mg.Muon.step
+    rates = []
+    real = mg.Muon.step
 
     def step(muon):
         rates.append(muon.param_groups[0]["lr"])
@@ -277,7 +280,8 @@ def test_note_evaluation_keeps_the_first_of_equal_losses():
     (dict(max_iters=5, explain=True), 5, 0.0, False)])
 def test_is_over_at_the_step_or_the_second_of_its_end(limits, iteration, seconds, over):
     one = run_of(Settings(n_embd=8, n_layer=1, **limits), data.Text("to be or not\n" * 20))
-    one.state.iteration, one.state.seconds = iteration, seconds
+    one.state.iteration = iteration
+    one.state.seconds = seconds
     assert one.is_over() == over
 
 
@@ -321,7 +325,9 @@ def log_of(path, lines=LINES, **settings):
 
 
 def test_a_log_is_read_as_it_was_written_and_whole_whenever_it_is_read(tmp_path, monkeypatch):
-    path, real, seen = tmp_path / "log.csv", os.fsync, []
+    path = tmp_path / "log.csv"
+    real = os.fsync
+    seen = []
     assert read_log(Log(path).path) == ([], "")
     monkeypatch.setattr(os, "fsync", lambda number: (seen.append(read_log(path)[0]), real(number)))
     log_of(path)
@@ -433,14 +439,17 @@ def test_a_second_run_into_the_same_folder_is_refused(out_dir, small_text, tmp_p
 
 @pytest.mark.parametrize("damaged", [True, False])
 def test_a_damaged_or_lost_checkpoint_is_named_and_replaced(trained, out_dir, capsys, damaged):
-    last, best = out_dir / "last.npz", out_dir / "ckpt.npz"
-    previous, whole = (out_dir / "previous.npz").read_bytes(), last.read_bytes()
+    last = out_dir / "last.npz"
+    best = out_dir / "ckpt.npz"
+    previous = (out_dir / "previous.npz").read_bytes()
+    whole = last.read_bytes()
     last.write_bytes(whole[:-1000]) if damaged else last.unlink()
     resume(out_dir, "--explain", "--max_iters", "50")
     assert last.exists() == damaged                     # which changes nothing
     capsys.readouterr()
     resume(out_dir)
-    said, what = capsys.readouterr().out, "damaged" if damaged else "not there"
+    said = capsys.readouterr().out
+    what = "damaged" if damaged else "not there"
     assert f"warning     {last} is {what}; " in said
     assert f"{out_dir / 'previous.npz'}, the one before it, at step 30\n" in said
     assert losses(out_dir) == losses(trained)
@@ -473,7 +482,8 @@ def test_a_best_model_that_is_newer_than_the_last_checkpoint_stays_the_best(out_
 
 
 def test_checkpoints_are_written_between_evaluations(small_text, tmp_path, monkeypatch):
-    saved, real = [], runs.save_checkpoint
+    saved = []
+    real = runs.save_checkpoint
 
     def save_checkpoint(path, *arguments, **more):
         if path.name == "last.npz":
@@ -527,7 +537,8 @@ def test_begin_says_what_earlier_runs_take_once_that_is_much(tmp_path, capsys, m
 
 def test_a_stop_in_the_last_step_leaves_the_rest_to_the_resumed_run(
         small_text, tmp_path, monkeypatch, capsys):
-    whole, cut = tmp_path / "whole", tmp_path / "-cut"
+    whole = tmp_path / "whole"
+    cut = tmp_path / "-cut"
     run(small_text, whole, "--max_iters", "20")
     reported = capsys.readouterr().out.partition("\nvalidation loss")[2]
     monkeypatch.chdir(tmp_path)
@@ -624,7 +635,8 @@ def test_a_file_without_the_record_of_a_run_is_refused(trained, tmp_path, capsys
     save_checkpoint(tmp_path / "last.npz", model, tokenizer,
                     {key: kept for key, kept in training.items() if kept is not None},
                     mg.AdamW(decayed_and_other(model)) if name != "optimizer" else None)
-    said, none = cannot_resume(capsys, tmp_path), "holds a model, but no run to resume"
+    said = cannot_resume(capsys, tmp_path)
+    none = "holds a model, but no run to resume"
     words = {"state": "train anew" if value else none, "optimizer": none}
     assert said.isprintable() and words.get(name, "") in said
 
@@ -646,7 +658,9 @@ def test_a_run_of_a_version_without_the_options_is_resumed_without_them(trained,
 
 
 def test_of_two_ranks_only_the_first_touches_the_folder(small_text, tmp_path, monkeypatch):
-    s, text, left = Settings(n_layer=1, n_embd=8, max_iters=1), data.Text.read(str(small_text)), []
+    s = Settings(n_layer=1, n_embd=8, max_iters=1)
+    text = data.Text.read(str(small_text))
+    left = []
     for number in (0, 1):
         ranks = Ranks()
         ranks.number, ranks.size = number, 2        # which say nothing to each other
@@ -699,7 +713,8 @@ def test_fine_tuning_may_start_in_its_own_folder_and_be_resumed(out_dir, new_tex
     if made:
         config = dataclasses.replace(known.model.config, rotary_base=10000, norm_eps=1)
         save_checkpoint(out_dir / "ckpt.npz", Transformer(config), known.tokenizer)
-    before, moved = (out_dir / "ckpt.npz").read_bytes(), out_dir / "earlier.1" / "ckpt.npz"
+    before = (out_dir / "ckpt.npz").read_bytes()
+    moved = out_dir / "earlier.1" / "ckpt.npz"
     run(new_text, out_dir, "--init_from", str(out_dir), "--max_iters", "1")
     assert moved.read_bytes() == before
     resume(out_dir, "--max_iters", "2")
@@ -708,7 +723,8 @@ def test_fine_tuning_may_start_in_its_own_folder_and_be_resumed(out_dir, new_tex
 
 
 def test_a_run_on_several_texts_is_that_on_one(trained, small_text, tmp_path, monkeypatch, capsys):
-    whole, folder = small_text.read_text(encoding="utf-8"), tmp_path / "texts"
+    whole = small_text.read_text(encoding="utf-8")
+    folder = tmp_path / "texts"
     half = whole.index("\n", len(whole) // 2)
     (folder / "drafts").mkdir(parents=True)
     for name, part in (("1.txt", whole[:half]), ("2.md", whole[half + 1:])):
@@ -747,7 +763,8 @@ numpy_may_warn = pytest.mark.filterwarnings("ignore::RuntimeWarning")   # in pla
 def poison(patch, *when, loss=math.nan):
     """Have the gradients of such steps come with another loss; returns the true ones, which fill a
     list."""
-    losses, real = [], runs.Step.is_finite
+    losses = []
+    real = runs.Step.is_finite
 
     def is_finite(step):
         losses.append(step.loss)
@@ -817,7 +834,8 @@ def test_a_skipped_step_changes_nothing(small_text, tmp_path, capsys, monkeypatc
         run(small_text, tmp_path / "skipped", *flags)
     said = capsys.readouterr()
     with monkeypatch.context() as patch:            # the same draws, and nothing done with them
-        real, steps = mg.AdamW.step, []
+        real = mg.AdamW.step
+        steps = []
 
         def step(optimizer):
             steps.append(optimizer)

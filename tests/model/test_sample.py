@@ -122,7 +122,8 @@ def test_standard_output_input_or_error_may_be_closed(trained):
     def run(flags):
         return subprocess.run(f"{sys.executable} -m model.sample --out_dir {trained} {flags}",
                               shell=True, capture_output=True, text=True, cwd=ROOT)
-    said, alone = run("--max_new_tokens 40"), run("--max_new_tokens 40 2>&-")
+    said = run("--max_new_tokens 40")
+    alone = run("--max_new_tokens 40 2>&-")
     assert "characters a second" in said.stderr
     assert alone.returncode == 0 and alone.stdout == said.stdout
     assert "Traceback" not in run("--max_new_tokens 3 >&-").stderr

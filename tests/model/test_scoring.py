@@ -18,7 +18,10 @@ from model.transformer import POSITIONS
 from tests import kit
 from tests.pairwise import pairwise
 
-V, T, C, H = 11, 12, 8, 2
+V = 11
+T = 12
+C = 8
+H = 2
 at_short_and_long_blocks = pytest.mark.parametrize("block_size", [T, 5000])
 
 
@@ -38,7 +41,8 @@ def test_an_evaluation_is_the_mean_over_every_target_once():
 
 def test_evaluate_counts_targets_and_not_batches_of_them():
     model = Transformer(TransformerConfig(9, 4, 1, 1, 8), dtype=np.float64)
-    x, y = np.array([[1, 2, 3, 4], [5, 6, 7, 8]]), np.array([[2, 3, 4, 5], [6] + 3 * [IGNORE]])
+    x = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
+    y = np.array([[2, 3, 4, 5], [6] + 3 * [IGNORE]])
     each = [evaluate(model, x[i:i + 1], y[i:i + 1], 1) for i in (0, 1)]
     assert each[0] != each[1]
     for batch_size in (1, 2, 3):
@@ -52,8 +56,10 @@ def test_ladder_goes_down_to_the_best_loss():
 
 
 def test_yardstick_counts_on_the_first_text_and_judges_the_second():
-    train, val = np.array([0, 1] * 40), np.array([0, 0, 1, 1] * 5)
-    found, other = yardstick(train, val, 2), yardstick(val, train, 2)
+    train = np.array([0, 1] * 40)
+    val = np.array([0, 0, 1, 1] * 5)
+    found = yardstick(train, val, 2)
+    other = yardstick(val, train, 2)
     assert list(found) == ["unigram", "bigram", "trigram", "4-gram", "5-gram"]
     assert found["unigram"] < 0.7 < found["bigram"] and found["bigram"] != other["bigram"]
 
@@ -97,7 +103,8 @@ def closed(block_size=T):
 
 
 def test_many_tokens_are_tried_at_as_many_positions_and_few_at_once(monkeypatch):
-    tried, model = [], small(100)
+    tried = []
+    model = small(100)
 
     def counted(ids):
         tried.append(len(ids))
@@ -167,7 +174,8 @@ def test_a_far_leak_into_one_position_of_a_long_sequence_is_refused_and_named(s,
 @pytest.mark.parametrize("rows", [2, 24, 32])
 def test_blocks_of_queries_that_see_to_their_end_are_refused_wherever_they_begin(rows):
     for first in (0, 100, 200):
-        mask, t = closed(500), np.arange(500)
+        mask = closed(500)
+        t = np.arange(500)
         to_the_end = t < (t[:, None] // rows + 1) * rows
         mask[(t[:, None] >= first) & to_the_end] = 0
         position, cut = refusal(PlainAttention(mask), block_size=500)
@@ -251,7 +259,8 @@ def test_a_model_without_finite_logits_proves_nothing(number):
 
 
 def test_the_proof_records_nothing_and_leaves_no_trace():
-    model, recorded = small(dropout=0.5), []
+    model = small(dropout=0.5)
+    recorded = []
     before = model.state_dict()
 
     def watched(ids):

@@ -46,7 +46,8 @@ class Handler(BaseHTTPRequestHandler):
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.requests, server.released = [], threading.Event()
+        server.requests = []
+        server.released = threading.Event()
         server.url = "http://127.0.0.1:%d/" % server.server_address[1]
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server

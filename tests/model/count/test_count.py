@@ -39,7 +39,8 @@ ROWS = {"token_embedding": "token embedding", "position_embedding": "position em
 
 def built(model):
     """Elements of all parameters by row of the table, and of those in the first block."""
-    total, first = Counter(), Counter()
+    total = Counter()
+    first = Counter()
     for path, p in model.named_parameters():
         module = path.split(".")[-2]
         for sizes in (total, first) if path.startswith("blocks.0.") else (total,):
@@ -60,7 +61,8 @@ def test_every_part_has_as_many_parameters_as_the_model_that_is_built(settings):
     config = TransformerConfig(**settings)
     model = Transformer(config)
     total, first = built(model)
-    layer, outside = count.of_a_layer(config), count.outside_layers(config)
+    layer = count.of_a_layer(config)
+    outside = count.outside_layers(config)
     assert packed(layer) == first and count.parameters(config) == total.total()
     assert Counter({name: config.n_layer * n for name, n in first.items()}) + outside == total
     kept = sum(len(block.attention.qkv.weight.data) - config.n_embd for block in model.blocks)
@@ -70,7 +72,8 @@ def test_every_part_has_as_many_parameters_as_the_model_that_is_built(settings):
 
 def test_gpt3s_attention_has_the_published_58_billion_parameters():
     total, first = built(Transformer(GPT3, dtype=None))
-    layer, table = count.of_a_layer(GPT3), count.parameter_table(GPT3)
+    layer = count.of_a_layer(GPT3)
+    table = count.parameter_table(GPT3)
     assert packed(layer) == first and total.total() == count.parameters(GPT3)
     rows = {line[:20].strip(): line.split() for line in table}
     assert rows["attention"][-4:-1] == ["6,291,456", "603,979,776", "57,982,058,496"]
@@ -87,7 +90,8 @@ def test_gpt3s_attention_has_the_published_58_billion_parameters():
 def test_operations_are_those_that_run_and_three_times_as_many_to_train(settings, monkeypatch):
     """Counted from the products that run forward and backward in plain NumPy."""
     plain.use(monkeypatch)
-    config, done = TransformerConfig(**settings), Counter()
+    config = TransformerConfig(**settings)
+    done = Counter()
     for name, flops in (("matmul", lambda a, b, *_: 2 * a.shape[0] * a.shape[1] * b.shape[1]),
                         ("attention", lambda q, *_: 2 * q.size * (q.shape[-2] + 1)),
                         ("attention_vjp", lambda g, *_: 4 * g.size * (g.shape[-2] + 1))):

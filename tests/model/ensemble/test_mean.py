@@ -50,7 +50,8 @@ def test_mean_of_divides_by_the_number_of_models():
 
 def test_a_text_is_scored_by_the_mean_of_the_probabilities(two):
     ids = np.random.default_rng(3).integers(0, 9, 30)
-    short, state = Transformer(two[1].config), two[0].state_dict()
+    short = Transformer(two[1].config)
+    state = two[0].state_dict()
     state["position_embedding.weight"] = state["position_embedding.weight"][:9]
     short.load_state_dict(state)
     each = [np.exp(-text_losses(model, ids)) for model in (short, two[1])]

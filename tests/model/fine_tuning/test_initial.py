@@ -23,7 +23,8 @@ def small(seed, **changed):
 def test_a_folder_stands_for_the_best_model_of_its_run(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    path, model = tmp_path / "out" / "ckpt.npz", small(1)
+    path = tmp_path / "out" / "ckpt.npz"
+    model = small(1)
     save_checkpoint(path, model, CharTokenizer("abcde"), {"text": "x"},
                     mg.AdamW(model.parameters(), lr=0.1))
     for name in (path.parent, path, "~/out"):
@@ -63,7 +64,9 @@ def test_characters_that_are_new_come_last_and_the_others_keep_their_ids():
 def test_weights_and_the_first_positions_are_taken_and_rows_of_new_characters_stay_as_drawn(tied):
     known, model, drawn = small(1, tied=tied), *(small(2, tied=tied, vocab_size=7) for _ in "ab")
     take_weights(model, known)
-    theirs, fresh, taken = known.state_dict(), drawn.state_dict(), model.state_dict()
+    theirs = known.state_dict()
+    fresh = drawn.state_dict()
+    taken = model.state_dict()
     tables = {name for name in taken if taken[name].shape != theirs[name].shape}
     assert tables == {"token_embedding.weight", *["lm_head.weight"] * (not tied)}
     for name in taken:
@@ -73,7 +76,8 @@ def test_weights_and_the_first_positions_are_taken_and_rows_of_new_characters_st
     shared = dict(known.named_parameters())
     for name, p in model.named_parameters():        # else a large model would need twice the memory
         assert (p.data is shared[name].data) == (name not in tables)
-    shorter, ids = small(2, tied=tied, block_size=4), np.array([[0, 1, 2, 4]])
+    shorter = small(2, tied=tied, block_size=4)
+    ids = np.array([[0, 1, 2, 4]])
     take_weights(shorter, known)
     assert np.array_equal(shorter(ids).data, known(ids).data)
 

@@ -65,7 +65,8 @@ def test_continue_typed_says_how_to_leave(monkeypatch, capsys, tmp_path, platfor
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no pseudo-terminals")
 def test_on_a_terminal_ctrl_c_ends_a_text_lines_come_back_and_ctrl_d_leaves(trained, tmp_path):
-    shown, read_until = b"", 0
+    shown = b""
+    read_until = 0
 
     def wait_for(text, again=b""):
         """Read until `text` is shown after all that was waited for before; press keys `again` and

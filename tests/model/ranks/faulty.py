@@ -15,7 +15,8 @@ from model.ranks.mean import OverRanks
 from model import run
 
 STEP = 7        # in which it comes
-real, steps = OverRanks.average, iter(range(1, 10**6))
+real = OverRanks.average
+steps = iter(range(1, 10**6))
 
 
 def killed(mean):
@@ -48,7 +49,8 @@ def average(mean, loss):
 
 
 if __name__ == "__main__":
-    number, fault = int(sys.argv.pop(1)), globals()[sys.argv.pop(1)]
+    number = int(sys.argv.pop(1))
+    fault = globals()[sys.argv.pop(1)]
     if launched()[0] == number:
         OverRanks.average = average
     train.main()

@@ -28,7 +28,9 @@ def steps_kept(out_dir):
 
 
 def test_a_run_on_three_ranks_is_resumed_on_two_and_on_one(small_text, tmp_path, capsys):
-    cut, whole, end = tmp_path / "cut", tmp_path / "whole", ("--lr_decay_iters", "30")
+    cut = tmp_path / "cut"
+    whole = tmp_path / "whole"
+    end = ("--lr_decay_iters", "30")
     first = ranks(3, "train.py", *flags(small_text, cut, "--max_iters", "10", *end))
     assert first.returncode == 0 and first.stderr == ""
     assert first.stdout.count("recipe  ") == first.stdout.count("a sample:") == 1
@@ -38,7 +40,8 @@ def test_a_run_on_three_ranks_is_resumed_on_two_and_on_one(small_text, tmp_path,
     train.main(["--init_from", "resume", "--out_dir", str(cut), "--max_iters", "30"])
     run(small_text, whole, "--dropout", "0.1", "--max_iters", "30", *end)
     assert {path.name for path in cut.iterdir()} == {path.name for path in whole.iterdir()}
-    a, b = arrays(cut / "last.npz"), arrays(whole / "last.npz")
+    a = arrays(cut / "last.npz")
+    b = arrays(whole / "last.npz")
     for name in a.keys() - {"config", "vocabulary", "version", "training"}:
         assert np.allclose(a[name], b[name], rtol=0, atol=1e-5), name
     heads, *lines = zip(losses(cut), losses(whole), strict=True)

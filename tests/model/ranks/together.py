@@ -36,14 +36,18 @@ def results_of(name: str, ranks: Ranks, steps: int = STEPS) -> dict[str, np.ndar
     """Losses, norms, the last gradient, weights and the optimiser's state after it, and an
     evaluation."""
     dtype, settings = RUNS[name]
-    s, text = Settings(**settings), data.Text(data.read_text("lantern")[:20_000])
-    run, gradients = run_of(s, text, ranks, dtype), {}
-    model, optimizer = run.model, run.optimizer
+    s = Settings(**settings)
+    text = data.Text(data.read_text("lantern")[:20_000])
+    run = run_of(s, text, ranks, dtype)
+    gradients = {}
+    model = run.model
+    optimizer = run.optimizer
 
     def step():
         gradients.update({path: p.grad.copy() for path, p in model.named_parameters()})
         real()
-    real, optimizer.step = optimizer.step, step
+    real = optimizer.step
+    optimizer.step = step
     taken = list(itertools.islice(train.steps(run), steps))
     assert len(set(ranks.of_each(run.state.seconds))) == 1, "a clock for each rank"
     names = {id(p): name for name, p in model.named_parameters()}

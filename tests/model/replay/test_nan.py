@@ -52,7 +52,9 @@ def test_a_weight_that_is_nan_is_named_with_the_part_of_the_model_that_met_it(ac
 
 
 def test_a_step_repeated_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys):
-    model, state, step = small(dropout=0.3), State(seed=4), batches(2)
+    model = small(dropout=0.3)
+    state = State(seed=4)
+    step = batches(2)
     state.dropout.random(5)
     before = state.saved()
     loss = forward_backward(model, step, state.dropout)
@@ -77,7 +79,8 @@ def test_a_step_repeated_from_its_file_is_the_same_bit_for_bit(tmp_path, capsys)
         {"batches": [[[[0] * 9], [[0] * 9]]]}, {"loss": None})),
     (set(), {}), ({"nan"}, {}), ({"state"}, {}), ({"nan", "state", "settings"}, {})], ids=str)
 def test_what_holds_no_step_that_can_be_repeated_is_refused_in_a_line(tmp_path, kept, change):
-    path, whole = tmp_path / "nan.npz", record(bad_step(norm=1.0, loss=1.0))
+    path = tmp_path / "nan.npz"
+    whole = record(bad_step(norm=1.0, loss=1.0))
     assert "is no file; give the out_dir/nan.npz" in refusal(ValueError, replay, path)
     whole |= {"nan": whole["nan"] | change, "settings": {}}
     nan_file(path, small(), {name: whole[name] for name in kept})
@@ -93,7 +96,9 @@ def test_a_step_survives_json_exactly_and_says_what_is_not_finite():
 
 
 def test_of_an_evaluation_the_first_bad_batch_is_kept(capsys):
-    model, x, y = small(tied=False), np.zeros((5, 8), int), np.ones((5, 8), int)
+    model = small(tied=False)
+    x = np.zeros((5, 8), int)
+    y = np.ones((5, 8), int)
     model.token_embedding.weight.data[7] = math.nan
     x[3, 4] = 7
     step = bad_step(part="validation")

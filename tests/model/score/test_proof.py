@@ -63,7 +63,8 @@ def test_an_n_gram_that_sees_the_next_character_is_refused(model, monkeypatch):
 
 def test_a_model_that_keeps_the_text_that_it_scores_is_not_restored(model, monkeypatch):
     """Counts over the text that is scored pass every other check: they see no changed future."""
-    logits, calls = proof.Reader.logits, []
+    logits = proof.Reader.logits
+    calls = []
 
     def peeking(reader):
         found = logits(reader).copy()
@@ -91,7 +92,8 @@ def test_the_arithmetic_coder_restores_ids_of_any_probability(likely):
 
 
 def test_every_bit_of_the_code_matters():
-    parts, ids = np.full(V, proof.WHOLE // V), IDS[:40].tolist()
+    parts = np.full(V, proof.WHOLE // V)
+    ids = IDS[:40].tolist()
     bits = encode(ids, [parts] * len(ids))
     for i in range(len(bits) - 2):
         decoder = Decoder([*bits[:i], 1 - bits[i], *bits[i + 1:]])

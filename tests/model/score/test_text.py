@@ -18,7 +18,8 @@ from token_files import of_words
 
 def losses_one_by_one(model, ids, slide):
     """What sampling gives each character, as it would come to it."""
-    reader, losses = Reader(model, ids[None, :1], slide=slide), []
+    reader = Reader(model, ids[None, :1], slide=slide)
+    losses = []
     for x in ids[1:]:
         logits = reader.logits()[0].astype(np.float64)
         losses.append(np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[x])
@@ -41,7 +42,8 @@ def test_losses_are_those_that_sampling_would_have_one_by_one(block, slide, monk
 
 
 def test_many_tokens_take_no_more_memory_than_few(monkeypatch):
-    model, most = Transformer(TransformerConfig(50_000, 64, n_layer=1, n_head=1, n_embd=2)), []
+    model = Transformer(TransformerConfig(50_000, 64, n_layer=1, n_head=1, n_embd=2))
+    most = []
     ids = np.random.default_rng(0).integers(50_000, size=300)
     for logits in (1 << 18, 1 << 24):
         monkeypatch.setattr("model.score.windows.LOGITS", logits)
