@@ -1,9 +1,6 @@
-"""What all commands share: how they start, are interrupted, read flags and answer mistakes."""
-import configparser
+"""What all commands share: how they are interrupted, read flags and answer mistakes."""
 import contextlib
 import dataclasses
-import importlib.machinery
-import importlib.util
 import math
 import os
 import pathlib
@@ -21,110 +18,21 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from minigrad.words import any_of, first_of, in_a_line, number_of, scaled, shown
 from model import command, start
 from model.command import (AtOnce, Interrupts, Parser, Words, announced_if_slow, answering,
                            as_flags, command_line, flag, install_command, problems, text_or_file)
-from tests.kit import ROOT, python, refusal
-
-PROGRAMS = [["train.py"], *[["-m", f"model.{name}"] for name in ("sample", "look", "count",
-                                                                 "reverse")]]
-# In Numba's place: Ctrl-C comes while it is loaded, in an import that catches every exception.
-INTERRUPTED = """
-import signal
-import sys
-try:
-    signal.raise_signal(signal.SIGINT)
-except BaseException:
-    raise SystemExit("caught")
-raise SystemExit("ignored")
-"""
+from tests.kit import ROOT, refusal
 
 
-# Starting
+# Answers
 
-@pytest.fixture
-def interrupted(tmp_path):
-    """A folder with such a numba, and with a program of another package."""
-    (tmp_path / "numba.py").write_text(INTERRUPTED)
-    (tmp_path / "tool").mkdir()
-    for name in ("__init__.py", "train.py"):
-        (tmp_path / "tool" / name).write_text("import model")
-    return tmp_path
-
-
-def ignoring():
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@pytest.mark.parametrize("words, more, status, says", [
-    *((program, {}, 130, "") for program in PROGRAMS),
-    *((words, {}, 1, "caught\n") for words in (["-c", "import model"], ["-m", "tool.train"],
-                                               ["FOLDER/tool/train.py"])),
-    *[(["train.py"], dict(preexec_fn=ignoring), 1, "ignored\n")] * (os.name != "nt")], ids=str)
-def test_ctrl_c_ends_quietly_what_is_loaded_as_a_program(words, more, status, says, interrupted):
-    words = [word.replace("FOLDER", str(interrupted)) for word in words]
-    done = python(*words, PYTHONPATH=f"{interrupted}{os.pathsep}{ROOT}", **more)
-    assert (done.returncode, done.stdout, done.stderr) == (status, "", says)
-
-
-@pytest.mark.parametrize("name", ["train", "model.sample", "model.look.__main__",
-                                  "model.count.__main__", "model.reverse.__main__"])
-def test_every_program_answers_ctrl_c_itself_once_it_is_loaded(name, monkeypatch):
-    def getsignal(number):
-        raise KeyboardInterrupt
-    module = importlib.import_module(name)
-    monkeypatch.setattr(signal, "getsignal", getsignal)
-    assert refusal(SystemExit, module.main, []) == "130"
-
-
-def test_ctrl_c_is_an_exception_again_once_mistakes_are_answered():
+def test_answering_makes_ctrl_c_an_exception_again():
     for before, then in ((start.quit_at_once, signal.default_int_handler),
                          (signal.SIG_IGN, signal.SIG_IGN)):
         signal.signal(signal.SIGINT, before)
         with answering("a.command"):
             assert signal.getsignal(signal.SIGINT) is then
 
-
-@pytest.mark.parametrize("program", [["-m", "train"], ["-m", "model.sample"]], ids=" ".join)
-def test_a_users_own_data_py_is_in_no_programs_way(program, tmp_path):
-    for name in ("data", "minigrad", "numpy", "random"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong file')")
-    done = python(*program, "--help", cwd=tmp_path, PYTHONPATH="")
-    assert done.returncode == 0 and done.stdout and done.stderr == ""
-
-
-@pytest.mark.parametrize("file", ["data/__init__.py", "minigrad.py"])
-def test_what_hides_a_package_is_named_with_the_remedy(file, tmp_path):
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text("raise SystemExit('the wrong file')")
-    name = file.removesuffix(".py").split("/")[0]
-    says = f"{tmp_path / file} hides this project's package {name}; rename it, or take its folder"
-    done = python("-m", "model.count", cwd=tmp_path.parent,
-                  PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
-    assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith(says)
-    assert done.stderr.count("\n") == 1
-    done = python("-c", "try: import model\nexcept ImportError as error: print(error)",
-                  cwd=tmp_path, PYTHONPATH=str(ROOT))
-    assert done.stdout.startswith(says) and done.stderr == ""
-
-
-def test_a_folder_in_the_way_is_named_too_and_the_packages_themselves_are_in_nobodys(monkeypatch):
-    assert start.in_the_way() == ""
-    spec = importlib.machinery.ModuleSpec("data", None, is_package=True)
-    spec.submodule_search_locations.append("texts/data")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-    assert start.in_the_way().startswith("texts/data hides this project's package data")
-
-
-def test_pip_installs_this_folder_as_one_of_the_path_before_which_no_users_folder_comes():
-    """Not as a list of packages, which Python looks at after a folder named data anywhere."""
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    assert setup["options"]["package_dir"].split() == ["=", "."]
-
-
-# Answers
 
 @pytest.mark.parametrize("error, code", [
     (ValueError("what\nand why"), r"a.command: what\nand why"), (KeyboardInterrupt(), 130),
@@ -139,7 +47,7 @@ def test_pip_installs_this_folder_as_one_of_the_path_before_which_no_users_folde
     (PermissionError(13, "Permission denied", "x"),
      "a.command: cannot use x: Permission denied; first get the right to write there; all is "
      "kept")])
-def test_what_goes_wrong_in_a_command_is_answered_in_a_line(error, code, capsys, monkeypatch):
+def test_answering_says_in_a_line_what_goes_wrong(error, code, capsys, monkeypatch):
     def fail(*kept):
         with answering("a.command", *kept):
             raise error
@@ -180,7 +88,7 @@ def test_answering_discards_what_nobody_reads_at_every_end(error, code, says, mo
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_a_line_says_what_is_done_only_if_it_takes_long(slow, monkeypatch, capsys):
+def test_announced_if_slow_says_a_line_only_if_it_takes_long(slow, monkeypatch, capsys):
     timers = []
 
     class Timer(threading.Timer):
@@ -235,27 +143,6 @@ def test_interrupts_come_to_the_main_thread_alone():
             return interrupts.came, signal.getsignal(signal.SIGINT)
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(seen).result() == (False, signal.getsignal(signal.SIGINT))
-
-
-@pytest.mark.parametrize("said, results", [
-    (lambda n: number_of(n, "minute"), {
-        0: "0 minutes", 1.0: "1 minute", 0.1: "0.1 minutes", 3.0: "3 minutes",
-        2000: "2,000 minutes"}),
-    (lambda words: any_of(list(words)), {"a": "a", "ab": "a or b", "abc": "a, b or c"}),
-    (lambda words: first_of(list(words), 2), {
-        "a": "a", "ab": "a, b", "abc": "a, b and 1 more", "a" * 1_002: "a, a and 1,000 more"}),
-    (lambda n: scaled(n, "B"), {
-        0: "0.000 B", 7: "7.000 B", 999.94: "999.9 B", 1000: "1.000 kB", 65_536: "65.54 kB",
-        999_949: "999.9 kB", 999_960: "1.000 MB", 1.5e9: "1.500 GB", 2e12: "2.000 TB",
-        3e15: "3.000 PB", 4e19: "4.000e+04 PB"}),
-    (in_a_line, {"no file a\nb\x1b\ud800, é 漢": "no file a\\nb\\x1b\\ud800, é 漢"}),
-    (shown, {"a\n": "a\\n", "x" * 80: "x" * 80, "x" * 10_000: "x" * 80 + "...",
-             "\n" * 80: "\\n" * 40 + "...", ValueError("x"): "x",
-             ValueError("x" * 10_000): "x" * 200 + "..."}),
-    (lambda size: shown([7] * size), {1: "[7]", 10_000: "[" + "7, " * 26 + "7..."})],
-    ids=["numbers", "alternatives", "the first", "four digits", "a line", "values", "lists"])
-def test_numbers_lists_and_values_are_said_in_words_of_one_short_line(said, results):
-    assert {value: said(value) for value in results} == results
 
 
 # Commands to type

@@ -1,15 +1,15 @@
-"""The folder of a run: what is refused before anything is read or written."""
+"""The folder of a run and its log, and what is refused before anything is read or written."""
 import os
 from types import SimpleNamespace
 
 import pytest
 
-from model.folder import problems_of_folder, settings_of
+from model.folder import Folder, Log, problems_of_folder, read_log, settings_of
 from model.settings import Settings
-from tests.kit import refusal
+from tests.kit import open_elsewhere, refusal, written
 
 
-def test_a_folder_that_cannot_be_written_is_refused_unless_nothing_is(tmp_path, monkeypatch):
+def test_problems_of_folder_names_what_cannot_be_written_unless_nothing_is(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     for path in (tmp_path, tmp_path / "new" / "out"):
         says, = problems_of_folder(Settings(out_dir=str(path)))
@@ -20,7 +20,7 @@ def test_a_folder_that_cannot_be_written_is_refused_unless_nothing_is(tmp_path, 
 @pytest.mark.parametrize("saved, says", [
     ({"window": 3}, "there is no --window"), ({"n_layer": "x" * 500}, "--n_layer takes a whole"),
     ({"seed": None}, "--seed takes a whole number"), ({"rate\n": 1}, r"there is no --rate\n")])
-def test_saved_settings_that_can_be_used_are_and_others_are_refused(saved, says):
+def test_settings_of_takes_saved_ones_that_can_be_used_and_refuses_others(saved, says):
     older = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"], "reduce": "exact",
              "n_inner": 9, "tied": False}
     s = settings_of(SimpleNamespace(training={"settings": older}), "out")
@@ -29,3 +29,117 @@ def test_saved_settings_that_can_be_used_are_and_others_are_refused(saved, says)
     said = refusal(ValueError, settings_of, SimpleNamespace(training={"settings": saved}), "out")
     assert said.startswith("the run in out has settings that this ") and "; train" in said
     assert says in said and len(said) < 400
+
+
+# Log
+
+LINES = [[0, None, 4.5, 1e-5, 0.0, 0.0], [10, 2.25, 2.5, 1e-3, 1000.0, 1.25]]
+
+
+def log_of(path, lines=LINES, **settings):
+    log = Log(path, **settings)
+    for line in lines:
+        log.write(*line)
+    return log
+
+
+def test_read_log_returns_what_was_written_and_whole_lines_at_any_moment(tmp_path, monkeypatch):
+    path = tmp_path / "log.csv"
+    real = os.fsync
+    seen = []
+    assert read_log(Log(path).path) == ([], "")
+    monkeypatch.setattr(os, "fsync", lambda number: (seen.append(read_log(path)[0]), real(number)))
+    log_of(path)
+    assert read_log(path) == (LINES, "") and [len(lines) for lines in seen[::2]] == [0, 0, 1]
+    whole = path.read_bytes()
+    assert Log(path, start=10).rows == LINES and path.read_bytes() == whole
+    assert Log(path, start=9).rows == LINES[:1]
+
+
+def test_log_that_is_open_elsewhere_costs_a_warning_and_writes_its_lines_later(
+        tmp_path, monkeypatch, capsys):
+    log = log_of(tmp_path / "log.csv", LINES[:1])
+    with open_elsewhere(monkeypatch, ["log.csv"], 99):
+        log.write(*LINES[1])
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: another program has {log.path} open")
+    assert said.count("\n") == 1
+    assert read_log(log.path) == (LINES[:1], "")
+    log.write(*LINES[1])
+    assert read_log(log.path) == ([*LINES, LINES[1]], "")
+
+
+@pytest.mark.parametrize("lines, kept", [
+    ("", 0), ("iter,train_loss\n1,2\n", 0), ("{}\n0,,4.1,4e-5,0", 0),
+    ("{}\n0,,4.1,4e-5,0,0,0\n", 0), ("{}\n,,4,4e-5,0,0\n", 0),
+    ("{}\n0,,nan,4e-5,0,0\n", 0), ("{}\n0,,4.1,inf,0,0\n", 0),
+    ("{}\n0,,4.1,x,0,0\n5,1,4,1,0,0\n", 1), ("{}\n0,,4.1,1,0,0\n\n5,1,4,1,0,0\n9,,4", 2),
+    ("\0", 0), (b"\xff\xfe", 0), ("{}\n5,1,4,1,0,0\n\xff", 1), (None, 0)])
+def test_read_log_keeps_the_whole_lines_of_a_damaged_or_lost_log(tmp_path, capsys, lines, kept):
+    path = tmp_path / "log.csv"
+    if lines is not None:
+        written(path, lines.format(",".join(Log.COLUMNS)) if isinstance(lines, str) else lines)
+    assert str(path) in read_log(path)[1]
+    Log(path, start=10).write(20, 1.0, 1.5, 1e-3, 1000.0, 2.0)
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: {path} ")
+    assert said.endswith(f"; of its lines {kept} are whole and kept\n")
+    assert [row[0] for row in read_log(path)[0]] == [*[0, 5][2 - kept:], 20]
+
+
+def test_log_of_skipped_steps_goes_on_from_one_without(tmp_path):
+    path = tmp_path / "log.csv"
+    log_of(path, LINES[:1])
+    log_of(path, [[10, None, 4.25, 1e-3, 0.0, 0.5, 10]], start=0, skips=True)
+    assert read_log(path)[0] == [[*LINES[0], 0], [10, None, 4.25, 1e-3, 0, 0.5, 10]]
+    Log(path, start=10)
+    assert read_log(path)[0] == [LINES[0], [10, None, 4.25, 1e-3, 0, 0.5]]
+
+
+# The folder
+
+@pytest.mark.parametrize("text, more", [
+    ("", ""), ("lantern", ""), ("my texts/a.txt", ""), ("/dev/stdin", " --data FILE"),
+    ("/dev/../dev/fd/3", " --data FILE"), ("/proc/self/fd/0", " --data FILE")])
+def test_folder_at_home_is_found_and_a_piped_text_asked_for(monkeypatch, tmp_path, text, more):
+    command = "python train.py --init_from resume --out_dir 'my run'"
+    assert Folder("my run").resume_command(["lantern", text]) == command + more
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    home = Folder("~/out")
+    assert home.path == tmp_path / "out" and home.kept() == "nothing had been saved yet"
+
+
+@pytest.mark.parametrize("names, kept", [
+    (["ckpt.npz", "log.csv"], False), (["last.npz"], True), (["previous.npz"], True)], ids=str)
+def test_kept_names_the_command_if_there_is_a_file_to_resume_from(tmp_path, names, kept):
+    for name in names:
+        written(tmp_path / name, "")
+    said = Folder(str(tmp_path)).kept()
+    assert said.endswith(f"python train.py --init_from resume --out_dir {tmp_path}") == kept
+
+
+def test_begin_leaves_no_file_of_an_earlier_run_in_the_folder(tmp_path):
+    names = ["ckpt.npz", "last.npz", "previous.npz", "last.damaged.npz", "log.csv", "nan.npz"]
+    for number in (1, 2):
+        for name in names:
+            written(tmp_path / name, f"{number} {name}")
+        written(tmp_path / "notes.txt", "mine")
+        with Folder(tmp_path) as folder:
+            assert folder.begin() == tmp_path / f"earlier.{number}"
+        assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+            ".lock", "notes.txt"}
+        assert {path.name: path.read_text() for path in folder.path.glob(f"earlier.{number}/*")
+                } == {name: f"{number} {name}" for name in names}
+
+
+def test_begin_says_what_earlier_runs_take_once_that_is_much(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("model.folder.MUCH", 2500)
+    written(tmp_path / "earlier.txt", bytes(9000))
+    for number in (1, 2, 3):
+        written(tmp_path / "last.npz", bytes(1000))
+        with Folder(tmp_path) as folder:
+            folder.begin()
+        said = capsys.readouterr().out
+        assert ("take" in said) == (number == 3)
+    assert "its 3 earlier runs take 3.000 kB; delete those of the folders earlier.1" in said
