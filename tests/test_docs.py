@@ -22,7 +22,8 @@ from model.checkpoint import save_checkpoint
 from tests.kit import ROOT, python, refusal, written
 from tests.test_house import CHAPTERS, ROOMS
 
-PAGES = {path.name: path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
+PAGES = {path.name: path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md",
+                                      *sorted(ROOT.glob("docs/*.md")))}
 TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
 COMMANDS = ("train.py model.sample model.look model.count model.convert model.reverse model.same "
             "model.walk tests.benchmarks tests.reliability tests.browser").split()
@@ -80,7 +81,7 @@ def test_each_command_line_is_one_that_its_command_takes(page, monkeypatch):
         print(name, *words)     # shown if it is refused
         if name == "pytest":
             assert all((ROOT / word).exists() for word in words if "/" in word)
-        elif name not in ("pip", "venv"):
+        elif name not in ("pip", "venv", "flake8"):
             parse(name, [word for word in words if word != "--help"], monkeypatch)
 
 
@@ -168,9 +169,9 @@ def test_what_is_pasted_from_the_readme_into_a_shell_runs_as_it_stands(tmp_path,
 
 def test_the_workflow_runs_the_first_commands_of_the_readme():
     workflow = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
-    first, *_ = TEXTS["README.md"].split("\n## ")
-    install, train, _, _, install_tests, test = [      # two install without Numba
-        line for line in pasted("shell", first) if line.startswith("python ")]
+    _, begin, *_ = TEXTS["README.md"].split("\n## ")
+    install, train, install_tests, test = [
+        line for line in pasted("shell", begin) if line.startswith("python ")]
     assert re.findall(r"^      - run: (.*)$", workflow, re.M) == [
         install, train, "python -m model.same", install_tests, test]
 
@@ -232,15 +233,16 @@ def test_each_name_of_python_is_in_the_code_or_where_the_page_says(page):
 
 
 @of_each_page
-def test_each_figure_has_the_command_that_draws_it_in_its_section(page):
+def test_each_figure_has_the_command_that_draws_it_in_its_section_or_in_the_map(page):
     for section in TEXTS[page].split("\n## "):
-        drawn = [word for _, words in commands(section) for word in words]
+        drawn = [word for text in (section, TEXTS["map.md"]) for _, words in commands(text)
+                 for word in words]
         for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", section):
             assert f"docs/{pathlib.Path(picture).name}" in drawn
 
 
-def drawn_in_the_readme():
-    drawing = next(block for _, block in parts(TEXTS["README.md"])[0] if "\nminigrad/\n" in block)
+def drawn_in_the_map():
+    drawing = next(block for _, block in parts(TEXTS["map.md"])[0] if "\nminigrad/\n" in block)
     folders = []
     for names in (row[:25] for row in drawing.splitlines()):    # what they are stands beside them
         for name in re.findall(r"\w+", names.replace(".py", "")):
@@ -248,18 +250,17 @@ def drawn_in_the_readme():
             yield ".".join(folders)
 
 
-def test_the_drawing_in_the_readme_has_every_room_and_each_file_that_it_names():
-    drawn = set(drawn_in_the_readme())
+def test_the_drawing_in_the_map_has_every_room_and_each_file_that_it_names():
+    drawn = set(drawn_in_the_map())
     for name in drawn:
         path = ROOT.joinpath(*name.split("."))
         assert path.is_dir() or path.with_suffix(".py").exists(), path
     assert {*ROOMS, *CHAPTERS} <= drawn
 
 
-def test_the_table_in_the_readme_says_which_room_imports_which():
+def test_the_table_in_the_map_says_which_room_imports_which():
     said = {}
-    for rooms, imports in re.findall(r"^\| (`m[\w/`, ]+) \| (`m[\w/`, ]+) \|$", TEXTS["README.md"],
-                                     re.M):
+    for rooms, imports in re.findall(r"^\| (`m[\w/`, ]+) \| (`m[\w/`, ]+) \|$", TEXTS["map.md"], re.M):
         names = [[path.strip("/").replace("/", ".") for path in re.findall(r"`([^`]+)`", cell)]
                  for cell in (rooms, imports)]
         said |= dict.fromkeys(names[0], names[1])

@@ -10,6 +10,8 @@ import re
 import sys
 import tokenize
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[1]
 # Folders of the book; all others of `minigrad` and `model` are rooms.
 CHAPTERS = ("minigrad.ops", "data")
@@ -227,16 +229,21 @@ def defined_in(path):
                         if isinstance(name, ast.Name))
 
 
-def test_what_the_readme_says_is_in_a_file_is_defined_there():
+@pytest.mark.parametrize("page, least", [("README.md", 12), ("docs/map.md", 20)])
+def test_what_a_page_says_is_in_a_file_is_defined_there(page, least):
     rows = re.findall(r"^\| .+ \| `([\w/]+\.py)` \| (`.+`) \|$",
-                      (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
-    assert len(rows) >= 20
+                      (ROOT / page).read_text(encoding="utf-8"), re.M)
+    assert len(rows) >= least
     for file, names in rows:
         assert {*re.findall(r"`(\w+)`", names)} <= {*defined_in(ROOT / file)}, f"{names} in {file}"
 
 
-def test_the_readme_names_every_file_beside_its_folder():
-    tree = (ROOT / "README.md").read_text(encoding="utf-8").partition("```\ntrain.py ")[2]
+def test_the_readme_has_at_most_200_lines():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_the_map_names_every_file_beside_its_folder():
+    tree = (ROOT / "docs/map.md").read_text(encoding="utf-8").partition("```\ntrain.py ")[2]
     said = dict(re.findall(r"^ {0,4}(\w+)/\s(.+?)(?=^ {0,4}\w+/\s)", tree, re.M | re.S))
     for path in {*FILES.values()} - {ROOT / "train.py"}:
         found = tree if path.parent.parent == ROOT else (
