@@ -260,7 +260,8 @@ def test_the_drawing_in_the_map_has_every_room_and_each_file_that_it_names():
 
 def test_the_table_in_the_map_says_which_room_imports_which():
     said = {}
-    for rooms, imports in re.findall(r"^\| (`m[\w/`, ]+) \| (`m[\w/`, ]+) \|$", TEXTS["map.md"], re.M):
+    for rooms, imports in re.findall(r"^\| (`m[\w/`, ]+) \| (`m[\w/`, ]+) \|$", TEXTS["map.md"],
+                                     re.M):
         names = [[path.strip("/").replace("/", ".") for path in re.findall(r"`([^`]+)`", cell)]
                  for cell in (rooms, imports)]
         said |= dict.fromkeys(names[0], names[1])
