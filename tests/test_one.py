@@ -1,4 +1,5 @@
 """docs/one.py, the whole system in one file: its losses and gradients are the engine's."""
+import importlib.util
 import re
 import types
 
@@ -164,3 +165,21 @@ def test_write_of_one_appends_letters_of_the_alphabet():
 def test_one_imports_nothing_but_numpy_and_the_standard_library():
     assert re.findall(r"^\s*(?:import|from) (\w+)", SOURCE, re.M) == ["pathlib", "numpy"]
     assert "argv" not in SOURCE
+
+
+def companion():
+    spec = importlib.util.spec_from_file_location("companion", ROOT / "docs/companion.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_companion_of_one_is_made_of_the_file_as_it_stands():
+    assert companion().page() == (ROOT / "docs/one.html").read_text(encoding="utf-8")
+
+
+def test_the_companion_of_one_points_to_what_there_is():
+    for part in companion().PARTS:
+        for file, name in part.house:
+            defined = re.search(rf"^ *(def|class) {name}\b", (ROOT / file).read_text("utf-8"), re.M)
+            assert defined, f"{name} in {file}"

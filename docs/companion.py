@@ -1,0 +1,332 @@
+"""Write docs/one.html, the companion of docs/one.py: python docs/companion.py
+
+The code stands at the left.  At the right stand what it is for, the numbers of one real step with
+six words in place of letters, and where the house does the same.
+"""
+import html
+import re
+import types
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+FOLDER = Path(__file__).parent
+SOURCE = (FOLDER / "one.py").read_text(encoding="utf-8")
+WORDS = "Your journey starts with one step".split()
+SIZES = {"B": 1, "T": 5, "C": 4, "H": 2, "D": 2, "LAYERS": 1, "V": 6, "FLOAT": np.float64}
+SHOWN = "B", "T", "C", "H", "D", "LAYERS"
+STEPS = 60          # of training on the sentence,
+RATE = 0.1          # the first one at this rate, the others at less
+
+
+class Table(NamedTuple):
+    """Numbers to show: (rows, columns), with a name for each row and each column."""
+    caption: str
+    numbers: np.ndarray
+    rows: list
+    columns: list
+
+
+class Part(NamedTuple):
+    """What stands beside a paragraph of the code, which begins with these words."""
+    begins: str
+    title: str
+    text: str
+    house: list         # of (file, name)
+
+
+def small():
+    """Return one.py as a module that reads words, with small sizes."""
+    one = types.ModuleType("one")
+    one.__file__ = str(FOLDER / "one.py")
+    exec(compile(SOURCE, "one.py", "exec"), one.__dict__)
+    one.usual = {name: getattr(one, name) for name in SHOWN}
+    one.__dict__.update(SIZES, ALPHABET=sorted(WORDS))
+    return one
+
+
+def channels(n):
+    return [f"channel {i}" for i in range(1, n + 1)]
+
+
+def numbers():
+    """Run one step with the six words; return the tables of each part, by its title."""
+    one = small()
+    ids = one.encode(WORDS)
+    read = WORDS[:-1]
+    model = one.new_model(np.random.default_rng(4))
+    for w in model["weights"]:
+        w.data *= 30            # so large that there is something to see
+    starts = np.array([0])
+    block = model["blocks"][0]
+    x = one.embedding(ids[None, :-1], model["letters"])
+    x = x + one.embedding(np.arange(5), model["places"])
+    normed = one.norm(x)
+    query, key = (one.heads(normed @ block[name]) for name in ("query", "key"))
+    future = np.triu(np.full(5, -np.inf), k=1)
+    weights = one.softmax(query @ key.transpose() * one.Tensor(2 ** -0.5) + one.Tensor(future))
+    hidden = one.norm(x) @ block["up"]
+    scores = one.transformer(model, ids[None, :-1])
+    expected = one.softmax(scores).data[0]
+    loss = one.loss_on(model, ids, starts)
+    loss.backward()
+    right = np.eye(6)[ids[1:]]
+    a = one.Tensor([2, 3])
+    (a * a + a).backward()
+    w = model["letters"]
+    row = ids[0]
+    before = w.data[row].copy()
+    gradient = w.grad[row].copy()
+    one.adamw(model["weights"], 1, RATE)
+    moved = w.data[row].copy()
+    losses = [loss.data]
+    for step in range(2, STEPS + 1):
+        loss = one.loss_on(model, ids, starts)
+        loss.backward()
+        one.adamw(model["weights"], step, RATE / 3)
+        losses.append(loss.data)
+    after = one.softmax(one.transformer(model, ids[None, :-1])).data[0]
+    softmaxed = one.softmax(one.Tensor([2, 1, 0, -np.inf])).data
+    shapes = {name: w.data.size for name, w in block.items()}
+    shapes |= {"letters": model["letters"].data.size, "places": model["places"].data.size}
+    counted = len(one.in_order(one.loss_on(model, ids, starts), []))
+    alphabet = one.ALPHABET
+    return {
+        "The sizes": [Table("Sizes: those of one.py, and those of this page",
+                            np.array([[*one.usual.values()], [SIZES[name] for name in SHOWN]]),
+                            ["one.py", "this page"], SHOWN)],
+        "The text": [Table("The number of each word", ids[None], ["number"], WORDS)],
+        "A Tensor": [Table("y = a * a + a, and its gradient 2 a + 1",
+                           np.stack([a.data, a.data ** 2 + a.data, a.grad]),
+                           ["a", "y", "a.grad"], ["", ""])],
+        "The order": [Table("Tensors that the loss of the six words was made from",
+                            np.array([[counted]]), ["in the list"], [""])],
+        "Embeddings": [Table("The rows of the five words that are read, each with its place's row "
+                             "added", x.data[0], read, channels(4))],
+        "The norm": [Table("The same rows, normalised: their mean square is 1", normed.data[0],
+                           read, channels(4))],
+        "Softmax": [Table("Four scores, and their probabilities",
+                          np.array([[2, 1, 0, -np.inf], softmaxed]), ["score", "probability"],
+                          ["", "", "", ""])],
+        "The loss": [Table("After “one”: what was expected, what came, and the difference, of "
+                           "which a fifth is the gradient of the scores",
+                           np.stack([expected[-1], right[-1], expected[-1] - right[-1]]),
+                           ["expected", "came", "difference"], alphabet)],
+        "Heads": [Table("Channels of the query of each word, in two heads",
+                        np.concatenate([query.data[0, 0], query.data[0, 1]], axis=1), read,
+                        ["head 1", "head 1", "head 2", "head 2"])],
+        "Attention": [Table(f"How much each word (row) takes from each (column), head {h + 1}",
+                            weights.data[0, h], read, read) for h in range(2)],
+        "The MLP": [Table("The first four of 16 hidden channels, before relu² and after it",
+                          np.concatenate([hidden.data[0, :, :4],
+                                          np.maximum(hidden.data[0, :, :4], 0) ** 2], axis=1),
+                          read, ["before"] * 4 + ["after"] * 4)],
+        "The transformer": [Table("What is expected after each word, before any training", expected,
+                                  read, alphabet)],
+        "The first weights": [Table("How many numbers each weight has here",
+                                    np.array([list(shapes.values())]), ["numbers"], list(shapes))],
+        "AdamW": [Table(f"The row of “{WORDS[0]}” in the first step, at a rate of {RATE}",
+                        np.stack([before, gradient, moved]), ["before", "gradient", "after"],
+                        channels(4))],
+        "Training": [Table("The loss on the six words after so many steps",
+                           np.array([[losses[0], losses[9], losses[29], losses[-1]]]), ["loss"],
+                           ["0", "9", "29", str(STEPS - 1)]),
+                     Table("What is then expected after each word", after, read, alphabet)],
+        "Writing": [Table("The likeliest next word", np.array([after.max(axis=-1)]),
+                          ["probability"],
+                          [f"{before} {alphabet[i]}" for before, i in
+                           zip(read, after.argmax(axis=-1))])],
+    }
+
+
+PARTS = [
+    Part('"""', "The sizes",
+         "These numbers say how large the model is and how it learns. More channels and layers "
+         "learn more, and take longer. All arrays below have axes of these sizes; the comments "
+         "name them.",
+         [("model/transformer.py", "ModelOptions"), ("model/settings.py", "Settings")]),
+    Part("# The text.", "The text",
+         "This page reads six words in place of a million letters. The rest is the same. "
+         "`encode` is all that there is to a tokenizer of letters.",
+         [("data/reading.py", "read_text"), ("data/tokenizer.py", "CharTokenizer")]),
+    Part("# A Tensor", "A Tensor",
+         "Four short methods are all of reverse mode. `a` is used three times in `a * a + a`. "
+         "Each use sends a gradient back, and `backward` adds them. The `while` loop undoes "
+         "broadcasting: what NumPy repeated along an axis gets the sum over that axis.",
+         [("minigrad/core.py", "Tensor"), ("minigrad/core.py", "op"),
+          ("minigrad/ops/elementwise.py", "multiply")]),
+    Part("# Sources stand", "The order",
+         "A gradient may be passed on when all of it has arrived. That is why the list is "
+         "needed: in it, no Tensor stands before its sources. The house has a heap in place of "
+         "the list, and needs no recursion.",
+         [("minigrad/core.py", "_run_backward")]),
+    Part("# An embedding", "Embeddings",
+         "To look up row 3 is the same as to multiply by a vector that is 1 in place 3. The "
+         "look-up is just faster. `np.add.at` adds twice where an id stands twice; `dx[ids] = "
+         "g` would not, and no test that uses each id once would notice.",
+         [("model/layers.py", "Embedding"), ("minigrad/formulas.py", "add_rows")]),
+    Part("# A norm", "The norm",
+         "The derivative takes from `g` what points along `y`: to make a row longer or shorter "
+         "changes nothing after the norm, so no gradient can ask for it.",
+         [("minigrad/formulas.py", "norm"), ("minigrad/formulas.py", "norm_vjp")]),
+    Part("# Softmax", "Softmax",
+         "A score that is higher by 1 makes a probability 2.7 times as large. A score of -inf "
+         "gives 0. A gradient that is the same for all scores does nothing, and `total(g * y)` "
+         "takes it off.",
+         [("minigrad/formulas.py", "softmax"), ("minigrad/formulas.py", "softmax_vjp")]),
+    Part("# The loss", "The loss",
+         "A model that knows nothing expects each of 62 letters alike, and its loss is log 62 "
+         "= 4.13. The gradient pushes up the score of what came, and all others down, in "
+         "proportion to what was expected.",
+         [("minigrad/formulas.py", "cross_entropy"), ("model/transformer.py", "loss_of")]),
+    Part("# Heads look", "Heads",
+         "No number changes here, only where it stands: (B, T, C) becomes (B, H, T, D). What "
+         "moves numbers to other places has the move back as its derivative.",
+         [("minigrad/ops/network.py", "self_attention")]),
+    Part("# Attention lets", "Attention",
+         "The paper writes softmax(Q Kᵀ / √D) V, and so does this. Each row below sums to 1. "
+         "Above the diagonal stand zeros: no word sees those after it. The house has three "
+         "projections in one matrix, and a kernel that never stores the weights.",
+         [("model/attention.py", "attention"), ("model/attention.py", "MultiHeadAttention"),
+          ("minigrad/kernels/attention.py", "score_block")]),
+    Part("# The MLP", "The MLP",
+         "Two thirds of the weights of a block are here. Without the bend of relu² at 0, two "
+         "matrices in a row would be no more than one.",
+         [("model/layers.py", "MLP"), ("minigrad/formulas.py", "mlp_vjp")]),
+    Part("# The transformer.", "The transformer",
+         "`x = x + f(x)` is the idea that made deep networks trainable: each block only adds "
+         "to what is there, so the gradient of the last reaches the first unharmed. One table "
+         "is used twice, to read letters and to score them.",
+         [("model/transformer.py", "Block"), ("model/transformer.py", "Transformer")]),
+    Part("# Weights begin", "The first weights",
+         "If all weights were equal, all heads would learn the same. If they were large, the "
+         "first guesses would be wild. The numbers on this page are 30 times as large as those "
+         "here, so that you can see differences.",
+         [("model/layers.py", "normal")]),
+    Part("# AdamW", "AdamW",
+         "In the first step, the mean divided by the size is +1 or -1: each weight moves by "
+         "the rate, against its gradient. Later, weights whose gradients keep their sign move "
+         "most.",
+         [("minigrad/formulas.py", "adamw"), ("minigrad/optim.py", "AdamW")]),
+    Part("# To train", "Training",
+         "Four lines: the loss, backward, the rate, the step. The rest chooses texts and "
+         "prints. Six words are soon known by heart; a million letters are not, and what helps "
+         "is to learn their rules.",
+         [("train.py", "steps"), ("data/batches.py", "random_batch"),
+          ("model/scoring.py", "evaluate")]),
+    Part("# To write", "Writing",
+         "Training made the right next word likely, and that is all that writing needs. It "
+         "reads the whole window again for each letter; the house keeps keys and values, and "
+         "writes hundreds of times as fast.",
+         [("model/generation.py", "generate"), ("model/kv_cache/decoder.py", "Decoder")]),
+    Part("# The last tenth", "All of it",
+         "The counted trigram, which knows which letter usually follows each two, has a loss "
+         "of 1.704 on the same tenth. The program ends below it.",
+         [("data/ngrams.py", "ngram_losses"), ("train.py", "train")]),
+]
+
+STYLE = """
+:root { color-scheme: light dark; --ground: #fff; --ink: #1c1f24; --soft: #59616d; --line: #e2e5ea;
+  --code: #f6f7f9; --blue: #1f5fa8; }
+@media (prefers-color-scheme: dark) { :root { --ground: #14171b; --ink: #e6e8eb; --soft: #a0a8b3;
+  --line: #2c323a; --code: #1b1f25; --blue: #8ab8f0; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--ink);
+  font: 16px/1.55 system-ui, sans-serif; }
+header, section { max-width: 1400px; margin: 0 auto; padding: 1.5rem; }
+header { padding-top: 3rem; } h1 { font-size: 2rem; line-height: 1.2; margin: 0 0 .6rem; }
+header p { max-width: 42rem; margin: 0 0 .6rem; }
+section { display: grid; grid-template-columns: minmax(0, 44rem) minmax(0, 1fr); gap: 2rem;
+  border-top: 1px solid var(--line); align-items: start; }
+pre { margin: 0; padding: 1rem; overflow-x: auto; background: var(--code); border-radius: 8px;
+  font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace; }
+pre .c { color: var(--soft); }
+code { font: .9em ui-monospace, Menlo, Consolas, monospace; }
+h2 { font-size: 1.2rem; margin: 0 0 .4rem; } p { margin: 0 0 .8rem; }
+figure { overflow-x: auto; margin: 0 0 1rem; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+figcaption { font-size: 13px; color: var(--soft); padding-bottom: .2rem; }
+th { font-weight: 500; color: var(--soft); }
+th, td { text-align: right; padding: .1rem .5rem; white-space: nowrap; }
+.house { font-size: 14px; color: var(--soft); } .house a, header a { color: var(--blue); }
+@media (max-width: 60rem) {
+  section { grid-template-columns: minmax(0, 1fr); gap: 1rem; padding: 1rem; }
+  header { padding: 1.5rem 1rem; } pre { font-size: 12px; } }
+@media print { section { break-inside: avoid; } }
+"""
+LEDE = (
+    "A transformer in 250 lines, line by line, with the numbers of one real step.  At the "
+    "left stands <a href='one.py'>one.py</a>, which learns to write from plays in three "
+    "minutes.  At the right the same code runs on six words, “{words}”, with four channels, "
+    "so that every number fits on this page.")
+
+
+def paragraphs():
+    """Return the paragraphs of one.py: the head, then what each comment at the margin begins."""
+    return [piece.strip("\n") for piece in re.split(r"\n\n(?=# )", SOURCE)]
+
+
+def prose(text):
+    """Return text as HTML, with names in `backquotes` as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+
+
+def coloured(code):
+    """Return code as HTML, with its comments in another colour."""
+    lines = []
+    for line in code.split("\n"):
+        before, sign, comment = html.escape(line, quote=False).partition("# ")
+        if sign:
+            comment = f"<span class='c'># {comment}</span>"
+        lines.append(before + comment)
+    return "\n".join(lines)
+
+
+def written(number):
+    """Return a number as it is printed: whole ones as they are, others with two digits."""
+    if number == -np.inf:
+        return "−∞"
+    digits = 0 if float(number).is_integer() else 2
+    return f"{number:,.{digits}f}".replace("-", "−")
+
+
+def drawn(table):
+    """Return a table as HTML."""
+    head = "".join(f"<th scope='col'>{html.escape(str(name))}</th>" for name in table.columns)
+    lines = [f"<tr><td></td>{head}</tr>"] if any(table.columns) else []
+    for name, row in zip(table.rows, table.numbers, strict=True):
+        cells = "".join(f"<td>{written(number)}</td>" for number in row)
+        lines.append(f"<tr><th scope='row'>{html.escape(name)}</th>{cells}</tr>")
+    caption = html.escape(table.caption)
+    return (f"<figure tabindex='0' aria-label='{caption}'><figcaption>{caption}</figcaption>"
+            f"<table>{''.join(lines)}</table></figure>")
+
+
+def section(part, code, tables):
+    """Return a paragraph of the code and what stands beside it."""
+    places = ", ".join(f"<code>{name}</code> in <a href='../{file}'>{file}</a>"
+                       for file, name in part.house)
+    shown = "".join(map(drawn, tables))
+    return (f"<section><pre tabindex='0'><code>{coloured(code)}</code></pre>\n"
+            f"<div><h2>{part.title}</h2><p>{prose(part.text)}</p>{shown}"
+            f"<p class='house'>In the house: {places}.</p></div></section>")
+
+
+def page():
+    """Return the whole page."""
+    tables = numbers()
+    sections = []
+    for part, code in zip(PARTS, paragraphs(), strict=True):
+        assert code.startswith(part.begins), (part.title, code[:40])
+        sections.append(section(part, code, tables.get(part.title, [])))
+    lede = LEDE.format(words=" ".join(WORDS))
+    return ("<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
+            "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
+            f"<title>The whole idea in one file</title>\n<style>{STYLE}</style></head>\n"
+            f"<body><header><h1>The whole idea in one file</h1><p>{lede}</p></header>\n<main>\n"
+            + "\n".join(sections) + "\n</main></body></html>\n")
+
+
+if __name__ == "__main__":
+    (FOLDER / "one.html").write_text(page(), encoding="utf-8")
