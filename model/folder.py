@@ -4,7 +4,6 @@
 """
 import contextlib
 import dataclasses
-import itertools
 import math
 import os
 import pathlib
@@ -46,8 +45,10 @@ class Folder(contextlib.ExitStack):
         self.enter_context(claimed(self.path))
         names = (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)
         if files := [self / name for name in names if (self / name).exists()]:
-            earlier = next(folder for n in itertools.count(1)
-                           if not (folder := self / f"earlier.{n}").exists())
+            n = 1
+            while (self / f"earlier.{n}").exists():
+                n += 1
+            earlier = self / f"earlier.{n}"
             earlier.mkdir()
             for file in files:
                 rename(file, earlier / file.name)

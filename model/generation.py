@@ -3,6 +3,7 @@
 `minigrad.random.draw` draws an id from logits; the KV cache is `model.kv_cache`.
 Shapes: B texts, T ids (of characters or tokens), V vocabulary.
 """
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -33,7 +34,8 @@ def window_start(n: int, block_size: int, slide: bool = False) -> int:
     A window that moves is read again, as its keys and values depend on the ids before it.
     """
     step = window_step(block_size, slide)
-    return max(0, -((block_size - n) // step)) * step
+    moves = math.ceil(max(0, n - block_size) / step)
+    return moves * step
 
 
 class Reader:

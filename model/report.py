@@ -26,39 +26,56 @@ def describe(run: Run, counted: dict[str, float]) -> None:
     """Print what a run will do, and the losses of counted n-grams to compare it with."""
     s = run.settings
     text = run.text
-    config = run.model.config
     unit = text.tokenizer.unit
     print(f"text        {text.name}: {number_of(len(text), unit)}, {text.different:,} different "
           f"ones; the last {len(text.val):,} to validate")
     if warning := data.repetition_warning(*text.parts()):
         print(f"warning     {warning}")
     print(f"recipe      {described(s)}")
-    print(f"model       {sum(p.size for p in run.model.parameters()):,} parameters: "
-          f"{number_of(s.n_layer, 'layer')}, {number_of(s.n_head, 'head')}"
-          + (f" ({config.kv_heads} of keys and values)" if config.kv_heads < s.n_head else "")
-          + f", {number_of(s.n_embd, 'channel')}, block of {s.block_size}")
-    of = f"of {number_of(s.characters, unit)}"
-    if s.optimizer == "muon":
-        of += " by Muon and AdamW"
-    minutes = None if s.minutes is None else number_of(s.minutes, "minute")
-    if s.max_iters is None:
-        steps = f"{minutes} of steps {of}"
-    else:
-        steps = (f"{number_of(s.max_iters, 'step')} {of}, "
-                 f"{s.max_iters * s.characters / len(text.train):.1f} times the text"
-                 + (f", or {minutes} of them" if minutes else ""))
-    ranks = "" if run.ranks.size == 1 else f" of each of {run.ranks.size} ranks"
-    print(f"training    {steps}, on {number_of(compiled.thread_count(), 'thread')}{ranks}"
-          + (f"; resumed after step {run.first:,}" if run.first else "") + skips(run.state))
+    print(f"model       {of_model(run)}")
+    print(f"training    {of_training(run)}")
     if s.minutes is not None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
-    print("yardstick   counted " + ", ".join(f"{n} {loss:.3f}" for n, loss in counted.items())
-          + f" nats a {unit}")
+    losses = ", ".join(f"{name} {loss:.3f}" for name, loss in counted.items())
+    print(f"yardstick   counted {losses} nats a {unit}")
     compiled.announce("compiling  ")
     with AtOnce():
         compiled.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1,
                                s.activation == "swiglu", sample=not s.explain)
     print(flush=True)
+
+
+def of_model(run: Run) -> str:
+    """Return a line on the size of a run's model."""
+    config = run.model.config
+    parameters = sum(p.size for p in run.model.parameters())
+    heads = number_of(config.n_head, "head")
+    if config.kv_heads < config.n_head:
+        heads += f" ({config.kv_heads} of keys and values)"
+    return (f"{parameters:,} parameters: {number_of(config.n_layer, 'layer')}, {heads}, "
+            f"{number_of(config.n_embd, 'channel')}, block of {config.block_size}")
+
+
+def of_training(run: Run) -> str:
+    """Return a line on the steps of a run, on its end and on where it begins."""
+    s = run.settings
+    steps = f"of {number_of(s.characters, run.text.tokenizer.unit)}"
+    if s.optimizer == "muon":
+        steps += " by Muon and AdamW"
+    minutes = "" if s.minutes is None else number_of(s.minutes, "minute")
+    if s.max_iters is None:
+        said = f"{minutes} of steps {steps}"
+    else:
+        times = s.max_iters * s.characters / len(run.text.train)
+        said = f"{number_of(s.max_iters, 'step')} {steps}, {times:.1f} times the text"
+        if minutes:
+            said += f", or {minutes} of them"
+    said += f", on {number_of(compiled.thread_count(), 'thread')}"
+    if run.ranks.size > 1:
+        said += f" of each of {run.ranks.size} ranks"
+    if run.first:
+        said += f"; resumed after step {run.first:,}"
+    return said + skips(run.state)
 
 
 class Progress:
@@ -95,7 +112,10 @@ class Progress:
                          f"loss is {step.loss:.3f}, where {usual:.3f} is usual; gradient norm "
                          f"{step.norm:.3g} before clipping")
         self._judge_time(step)
-        bar.update(1 if s.minutes is None else min(state.seconds / 60, s.minutes) - bar.n)
+        if s.minutes is None:
+            bar.update(1)
+        else:
+            bar.update(min(state.seconds / 60, s.minutes) - bar.n)
         seen = step.number - self.run.first - WARM_UP
         if 0 < seen <= s.profile and (seen == s.profile or self.run.is_over()):
             bar.write(f"\n{self.run.profile.table()}\n", sys.stdout)

@@ -209,8 +209,10 @@ class Run:
         else:
             earlier = self.folder.begin()
             initial = pathlib.Path(self.settings.init_from)
-            if earlier and not initial.exists() and (moved := earlier / initial.name).exists():
-                self.settings = dataclasses.replace(self.settings, init_from=str(moved.absolute()))
+            if earlier and not initial.exists():        # it may be what was moved
+                moved = (earlier / initial.name).absolute()
+                if moved.exists():
+                    self.settings = dataclasses.replace(self.settings, init_from=str(moved))
         self.log = Log(self.folder / LOG, self.state.evaluated if self.resumed else None,
                        self.settings.on_nan == "skip" or self.state.skipped > 0)
 
