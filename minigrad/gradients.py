@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A gradient that is mostly zero, as the function that adds it to an array in place.
+    """A sparse gradient: a function that adds it to a dense array, in place.
 
     If it adds to rows of a table, `ids` are their numbers.  Then add(array, places) adds to rows
     with other numbers, `places`, instead.

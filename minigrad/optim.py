@@ -23,7 +23,7 @@ class Optimizer:
 
     `param_groups[0]["lr"]` may be changed between steps.  So may a parameter's `.data`, to an array
     of its shape and type; one that no step can update in place is replaced by a dense copy.
-    `parts` are the optimisers that step as this one: itself, or those of `Optimizers`.
+    `parts` are the optimisers inside: those of `Optimizers`; of a single one, itself.
 
     Raises
     ------
@@ -176,12 +176,14 @@ class AdamW(Optimizer):
         """Update every parameter that has a gradient."""
         with_gradients = self._with_gradients()
         self.steps += 1
-        rows = {}                       # of settings, one for each group
+        settings = {}                   # of a group, by its id
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
-            rows[id(group)] = (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
-                               1 - beta1 ** self.steps, 1 - beta2 ** self.steps)
-        stepped = [(p.data, p.node.grad, m, v, rows[id(group)])
+            correction1 = 1 - beta1 ** self.steps
+            correction2 = 1 - beta2 ** self.steps
+            settings[id(group)] = (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
+                                   correction1, correction2)
+        stepped = [(p.data, p.node.grad, m, v, settings[id(group)])
                    for group, p, m, v in with_gradients]
         if stepped:
             formulas.adamw(*_in_columns(stepped))
@@ -238,11 +240,14 @@ class Muon(Optimizer):
 
 def _sections(group, p, m):
     """Yield (p, g, m, settings) of each section of a parameter."""
-    start, lr = 0, group["lr"]
-    for rows in group["sections"] or p.shape[:1]:
-        there = slice(start, start := start + rows)
-        settings = (group["momentum"], 1 - lr * group["weight_decay"],
-                    lr * math.sqrt(max(1, rows / max(1, p.shape[1]))))
+    lr = group["lr"]
+    inputs = max(1, p.shape[1])
+    end = 0
+    for outputs in group["sections"] or p.shape[:1]:
+        there = slice(end, end + outputs)
+        end += outputs
+        length = math.sqrt(max(1, outputs / inputs))
+        settings = (group["momentum"], 1 - lr * group["weight_decay"], lr * length)
         yield p.data[there], p.grad[there], m[there], settings
 
 

@@ -32,8 +32,8 @@ def tell(op: str, direction: str, started: float, node: Any = None, inputs: tupl
 
 
 def timed(part: str) -> Callable:
-    """Make a function a part of a training step, whose time watchers are told.  The function calls
-    no op."""
+    """Tell watchers how long each call of a function takes: a part of a training step that calls no
+    op."""
     def decorate(f):
         @wraps(f)
         def timed_part(*args, **settings):

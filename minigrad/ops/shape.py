@@ -16,7 +16,7 @@ def sum(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
     """Sum over some axes, over all by default.  Back:  dx = g, broadcast to the shape of x."""
     shape = x.shape
     return x.sum(axis=axis, keepdims=keepdims), (
-        lambda g: np.broadcast_to(_kept(g, axis, keepdims), shape),)
+        lambda g: np.broadcast_to(_expanded(g, axis, keepdims), shape),)
 
 
 @op
@@ -24,7 +24,7 @@ def mean(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
     """Mean over some axes, over all by default.  Back:  dx = g / n, for each of the n elements."""
     shape, value = x.shape, x.mean(axis=axis, keepdims=keepdims)
     share = value.size / x.size if x.size else 0.0
-    return value, (lambda g: np.broadcast_to(_kept(g * share, axis, keepdims), shape),)
+    return value, (lambda g: np.broadcast_to(_expanded(g * share, axis, keepdims), shape),)
 
 
 @op
@@ -33,13 +33,13 @@ def max(x: Array, axis: Axes = None, keepdims: bool = False) -> Rule:
     value = x.max(axis=axis, keepdims=keepdims)
 
     def dx(g):
-        best = x == _kept(value, axis, keepdims)
+        best = x == _expanded(value, axis, keepdims)
         winners = best.sum(axis=axis, keepdims=True).astype(g.dtype)
-        return best * (_kept(g, axis, keepdims) / winners)
+        return best * (_expanded(g, axis, keepdims) / winners)
     return value, (dx,)
 
 
-def _kept(y, axis, keepdims):
+def _expanded(y, axis, keepdims):
     """Return the result of a reduction with the reduced axes as size 1."""
     return y if axis is None or keepdims else np.expand_dims(y, axis)
 
