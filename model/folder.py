@@ -108,29 +108,32 @@ class Log:
 
     def __init__(self, path: pathlib.Path, start: int | None = None, skips: bool = False) -> None:
         self.path = path
-        self.rows = []
+        self.lines = []
         self.columns = self.COLUMNS | (self.SKIPPED if skips else {})
         if start is not None:
             rows, problem = read_log(path)
-            self.rows = [row for row in rows if row[0] <= start]
+            self.lines = [row for row in rows if row[0] <= start]
             if problem:
-                print(f"warning: {problem}; of its lines {len(self.rows)} are whole and kept",
+                print(f"warning: {problem}; of its lines {len(self.lines)} are whole and kept",
                       file=sys.stderr)
         self._write()
 
     def write(self, *numbers: float | None) -> None:
         """Add a line, with a number for each column; the training loss may be None."""
-        self.rows.append([*numbers])
+        self.lines.append([*numbers])
         self._write()
 
     def _write(self):
         # Rewrite the whole file: a line added in place could be cut in the middle.
-        lines = [["" if x is None else format(x, how)
-                  for x, how in zip([*row, 0], self.columns.values())] for row in self.rows]
+        written = [[*self.columns]]
+        for numbers in self.lines:
+            padded = [*numbers, 0]      # of a run that could not skip: no step was
+            written.append(["" if x is None else format(x, how)
+                            for x, how in zip(padded, self.columns.values())])
         try:
             with replacing(self.path) as file:
-                file.writelines(f"{','.join(line)}\r\n".encode()
-                                for line in (self.columns, *lines))
+                for words in written:
+                    file.write(f"{','.join(words)}\r\n".encode())
         except PermissionError as error:
             if not is_in_use(error):
                 raise

@@ -64,8 +64,8 @@ class Ranks:
         """Return the sum of a number of each rank, added up in their order."""
         return number
 
-    def firsts(self, number: float) -> float:
-        """Return the number of the first rank."""
+    def from_first(self, number: float) -> float:
+        """Return rank 0's number."""
         return number
 
     def made_by_first(self, make: Callable[[], Any]) -> Any:

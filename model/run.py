@@ -113,7 +113,7 @@ class State:
         self.iteration += 1
         self.seconds += seconds
         if taken:
-            self.losses.append(loss)
+            self.losses = [*self.losses, loss]          # what was saved before stays
             self.recent = [*self.recent[1 - RECENT:], loss]
             self.skipped_in_row = 0
         else:
@@ -265,7 +265,7 @@ class Run:
             yield
         step.seconds = compiled.clock() - started
         if self.mean:
-            step.seconds = self.ranks.firsts(step.seconds)
+            step.seconds = self.ranks.from_first(step.seconds)
         step.processor = time.thread_time() - had
 
     def average(self, step: Step) -> None:
@@ -340,8 +340,8 @@ class Run:
             state.iteration % self.settings.eval_interval == 0 or self.is_over())
 
     def is_time_to_save(self, step: Step) -> bool:
-        """Whether more than --checkpoint_interval seconds would have passed since the last time
-        after one more step, which may take twice as long as this one."""
+        """Whether last.npz is to be written now: after one more step, which may take twice as long
+        as this one, more than --checkpoint_interval seconds would have passed."""
         waited = time.monotonic() - self.saved + 2 * step.seconds
         return 0 < self.settings.checkpoint_interval < waited
 

@@ -97,7 +97,7 @@ class MPIRanks(Ranks):
     def total(self, number: float) -> float:
         return sum(self._meet(number).tolist())
 
-    def firsts(self, number: float) -> float:
+    def from_first(self, number: float) -> float:
         return float(self._meet(number)[0])
 
     def made_by_first(self, make: Callable[[], Any]) -> Any:

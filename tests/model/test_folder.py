@@ -52,8 +52,8 @@ def test_read_log_returns_what_was_written_and_whole_lines_at_any_moment(tmp_pat
     log_of(path)
     assert read_log(path) == (LINES, "") and [len(lines) for lines in seen[::2]] == [0, 0, 1]
     whole = path.read_bytes()
-    assert Log(path, start=10).rows == LINES and path.read_bytes() == whole
-    assert Log(path, start=9).rows == LINES[:1]
+    assert Log(path, start=10).lines == LINES and path.read_bytes() == whole
+    assert Log(path, start=9).lines == LINES[:1]
 
 
 def test_log_that_is_open_elsewhere_costs_a_warning_and_writes_its_lines_later(

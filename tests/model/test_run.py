@@ -265,6 +265,15 @@ def test_batches_of_a_step_are_different_ones_and_each_counts(windows):
     assert losses[0] != losses[1] and taken[0][0].loss == pytest.approx(np.mean(losses))
 
 
+def test_saved_is_not_changed_by_later_steps():
+    state = State(seed=0)
+    state.note_step(2.0, 0.1)
+    saved = state.saved()
+    before = json.dumps(saved)
+    state.note_step(3.0, 0.1)
+    assert json.dumps(saved) == before
+
+
 def test_note_evaluation_keeps_the_first_of_equal_losses():
     state = State(seed=0)
     improved = [state.note_evaluation(loss) for loss in (3.0, 3.0, 2.5, 2.75, 2.5, 2.25)]
