@@ -16,11 +16,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Folders of the book; all others of `minigrad` and `model` are rooms.
 CHAPTERS = ("minigrad.ops", "data")
 # What each room imports from other rooms.
-ROOMS = {"minigrad.watch": "", "model.live": "model.kv_cache model.look model.score",
+ROOMS = {"minigrad.watch": "",
          "model.walk": "minigrad.watch model.look model.reverse model.variants",
          "model.kv_cache": "minigrad.kernels", "minigrad.kernels": "", "model.variants": "",
          "model.fine_tuning": "", "model.count": "minigrad.watch", "model.convert": "model.count",
-         "model.look": "minigrad.watch model.reverse model.score", "model.interactive": "",
+         "model.look": "minigrad.watch model.kv_cache model.reverse model.score",
+         "model.interactive": "",
          "model.ranks": "", "model.score": "", "model.ensemble": "model.score", "data.sources": "",
          "model.reverse": "model.count model.variants", "model.replay": "minigrad.watch",
          "model.same": "minigrad.watch"}

@@ -1,7 +1,7 @@
 """The KV cache: keys and values are kept, and a compiled kernel draws from them."""
 from model.transformer import TRAINING
 
-# The options of TransformerConfig that a Decoder and model/live/static/engine.js compute, or find
+# The options of TransformerConfig that a Decoder and model/look/static/engine.js compute, or find
 # in the weights, or that shape training alone.  Add a new option only when both compute it.
 OPTIONS = dict.fromkeys("""
     vocab_size block_size n_layer n_head n_embd bias n_kv_head qk_norm zero_init ngrams ngram_rows

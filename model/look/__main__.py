@@ -1,8 +1,9 @@
 """Look inside a trained model:  python -m model.look --text "MARA:" -o look.html
 
-Writes one HTML file, which opens from disk in any browser, without a network: what each head of
-each layer looks at, what the model expected of each character, how the run went, and the shapes of
-every step.  For a model of model.reverse it shows where each letter of an answer came from.
+Writes one HTML file, which opens from disk in any browser, without a network.  It holds the model:
+you type, and see what it expects next, what each head looks at, and what gets worse without a part
+of it.  Of a model of tokens, or one too large for a browser, it shows one text.  For a model
+of model.reverse it shows where each letter of an answer came from.
 
     python -m model.look --graph                what backward goes through, of a neuron, printed
     python -m model.look --graph graph.svg --of block       drawn, of one block of the transformer
@@ -28,7 +29,7 @@ from model.reverse.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from model.score.text import training_text
 from model.transformer import TransformerConfig
 
-PASSAGE = 192       # characters, where no text is given
+PASSAGE = 128       # characters, where no text is given
 WRITTEN = {"character": PASSAGE, "token": PASSAGE // 4}     # about as many, by the model itself
 
 
@@ -39,8 +40,8 @@ class Settings:
     text: str = flag(None, "what to read, or FILE:path to take it from a file (default: a passage "
                            "of the text's end, which was not trained on)")
     output: str = flag("look.html", "the file to write", short="-o")
-    live: bool = flag(False, "write a page that holds the whole model, to type into and to take "
-                             "apart")
+    live: bool = flag(True, "put the model into the page, to type into and to take apart, if it is "
+                            "of characters and fits; --no-live shows one text")
     graph: str = flag(None, "instead of the page, print a recorded graph in backward's order, or "
                             "draw it if the path of an .svg follows", alone="")
     of: str = flag("expression", f"which graph: {', '.join(GRAPHS)}, with the shapes of the run "
@@ -72,14 +73,16 @@ def write(s: Settings) -> None:
                                      kinds=(TransformerConfig, EncoderDecoderConfig))
         text, source = passage(checkpoint) if s.text is None else (
             text_or_file(s.text), "The text is the one given with --text.")
-        if s.live:
-            from model.live.page import html as live
-            page = live(checkpoint, text, out_dir).encode("utf-8")
+        still = ""
+        if isinstance(checkpoint.model, EncoderDecoder):
+            page = crossed.html(checkpoint, text).encode("utf-8")
         else:
-            page = (crossed.html(checkpoint, text) if isinstance(checkpoint.model, EncoderDecoder)
-                    else html(*gather(checkpoint, text, source, out_dir))).encode("utf-8")
+            facts, data = gather(checkpoint, text, source, out_dir, s.live)
+            page = html(facts, data).encode("utf-8")
+            if s.live and not facts["live"]:
+                still = f"\nThe page shows one text, and cannot be typed into: {facts['reason']}."
         file.write(page)
-    print(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser")
+    print(f"{output}: {len(page):,} bytes, {len(text):,} characters; open it in a browser{still}")
 
 
 def show_graph(s: Settings) -> None:
@@ -128,8 +131,11 @@ def passage(checkpoint: Checkpoint) -> tuple[str, str]:
     # Begin at a paragraph, or else a line, that is followed by at least two characters.
     start = next((at + len(end) for end in ("\n\n", "\n")
                   if 0 <= (at := val.find(end)) < len(val) - PASSAGE), 0)
-    return val[start:start + PASSAGE], ("The text is a passage of the part of the run's text that "
-                                        "was kept for validation: the model was not trained on it.")
+    found = val[start:start + PASSAGE]
+    end = found.rfind(" ") + 1      # where many words may follow
+    return found[:end] if end > 1 else found, (
+        "The text is a passage of the part of the run's text that was kept for validation: the "
+        "model was not trained on it.")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A trained model at work on a text, as one HTML file that needs no other file.
 
-`gather` computes what the page shows, rounded to the digits that it shows; `html` puts it into
-static/page.html, which `model.look.shell` makes a whole file.
+A character model that fits is put in (model/look/living.py), and the page computes while one types;
+of others it holds one text's numbers, rounded to the digits that it shows.  `gather` computes what
+goes into static/look.html, which `model.look.shell` makes a whole file.
 
 Shapes: N ids of the text, T of a window, L layers, H heads, C channels, V vocabulary.
 """
@@ -9,35 +10,42 @@ import base64
 import dataclasses
 import math
 import pathlib
+import re
 import unicodedata
 import zlib
+from html import escape
 from typing import Any
 
 import numpy as np
 
 import minigrad as mg
-from minigrad.watch.source import meaning
 from minigrad.words import number_of
 from model.checkpoint import Checkpoint, texts_of
 from model.folder import read_log
 from model.generation import USELESS, window_start, window_step
-from model.look import heads
-from model.look.reading import Step, Window, lens, read
+from model.look import heads, living
+from model.look.reading import Window, lens, read
 from model.look.shell import shell, static
 from model.score.text import text_losses, training_text
 from model.scoring import yardstick
-from model.transformer import TransformerConfig
+from model.transformer import Transformer, TransformerConfig
 
-MOST_CHARACTERS = 1000      # or tokens
+MOST_CHARACTERS = 1000      # or tokens, of which a page has names, losses and weights
 MOST_WEIGHTS = 10_000_000   # about as many bytes
+MOST_HEADS = 64             # that are tried one by one
 LONGEST = 16                # characters shown of a token
 SPECIAL = {" ": ("␣", "space"), "\n": ("⏎", "line break"), "\t": ("⇥", "tab")}
-SCRIPTS = ("lists.js", "basics.js", "text.js", "attention.js", "steps.js", "run.js", "page.js")
-NAV = {"text": "Text", "attention": "Attention", "steps": "Steps", "run": "Run"}
+FILES = ("look.css", "engine.js", "numbers.js", "field.js", "card.js", "flow.js", "head.js",
+         "write.js", "keep.js", "run.js", "begin.js")
+NAV = {"text": "Text", "flow": "Parts", "head": "Head", "write": "Write", "run": "Training",
+       "about": "About"}
 LIKELIEST = 8               # predictions shown of each character
-LENS = 3                    # and of each block
 LONG = 40                   # characters that do not occur in a text by chance
-CHANNELS = 4                # numbers shown of the residual stream
+LIVE = ("Type into the coloured letters.  After each one, this small language model says what it "
+        "expects next.  The stronger a colour, the more that letter surprised it.")
+STILL = ("This small language model reads a text from left to right, and says after each {unit} "
+         "what it expects next.  The stronger a colour, the more that {unit} surprised it.  The "
+         "page shows one text, and cannot be typed into: {reason}.")
 
 
 def check_length(config: TransformerConfig, N: int, unit: str = "character") -> None:
@@ -58,10 +66,10 @@ def count_weights(config: TransformerConfig, N: int) -> int:
     return config.n_layer * config.n_head * sum(T * (T + 1) // 2 for T in lengths)
 
 
-def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
-           ) -> tuple[dict[str, Any], bytes]:
-    """Return what a page shows of a text from `source`: the facts that go into it as JSON, and the
-    attention weights as `pack` returns them.
+def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path,
+           live: bool = True) -> tuple[dict[str, Any], bytes]:
+    """Return what a page shows, which begins with a text from `source`: the facts that go into it
+    as JSON, and numbers: the weights of the model, or those of attention as `pack` returns them.
 
     Raises
     ------
@@ -69,65 +77,95 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         or the model is of no use.
     """
     model, tokenizer, *_ = checkpoint
-    ids, unit = tokenizer.encode(text), tokenizer.unit
-    check_length(model.config, len(ids), unit)
-    windows = read(model, ids)
+    config, unit = model.config, tokenizer.unit
+    reason = living.reason_against(checkpoint) if live else "--no-live asked for this"
+    if reason is None:
+        living.check_length(text)
+    ids = tokenizer.encode(text)
+    if reason is not None:
+        check_length(config, len(ids), unit)
+    some = ids[:MOST_CHARACTERS] if len(ids) else np.zeros(1, np.int64)
+    windows = read(model, some)
     if not all(np.isfinite(window.logits).all() for window in windows):
         raise ValueError(USELESS)
     described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
-    expected = _predictions(model, windows, ids)
-    symbols = {i: shown(tokenizer.vocabulary[i])
-               for i in sorted(_used(ids, described, expected))}
-    return {
-        "source": source,
-        "about": about(checkpoint, out_dir),
-        "unit": unit,
-        "ids": ids.tolist(),
-        "vocab_size": tokenizer.vocab_size,
-        "vocabulary": symbols,
-        "windows": [{"start": w.start, "length": len(w.ids)} for w in windows],
-        "characters": expected,
-        "even_loss": round(math.log(tokenizer.vocab_size), 3),
-        "heads": [[_head_facts(head, symbols, unit) for head in layer] for layer in described],
+    facts = {
+        "live": reason is None, "reason": reason, "unit": unit, "text": text,
+        "config": {"kv_heads": config.kv_heads, "d_head": config.d_head, **vars(config)},
+        "about_words": f"{about(checkpoint, out_dir)}  {source}",
+        "about": settings(config),
         "rules": [{"does": _in_units(does.format("its favourite character"), unit),
                    "when": _in_units(when, unit)} for _, does, _, when in heads.RULES],
-        "sizes": sizes(model.config, len(windows[0].ids)),
-        "steps": step_facts(windows[0].steps, model.config, unit),
-        **_yardsticks(checkpoint, text, ids),
-        **_log(out_dir),
-    }, pack(windows)
+        **_yardsticks(checkpoint, text, some), **_log(out_dir), **_rates(checkpoint.training)}
+    if reason is None:
+        more, data = living.gather(checkpoint)
+        used = range(config.vocab_size)
+        facts["about_words"] += f"  {more.pop('rounding')}"
+    else:
+        more, data = _table(model, windows, ids), pack(windows)
+        used = {*ids.tolist(), *(i for fact in more["predictions"] for i, _ in
+                                 fact["top"] + fact["blocks"])}
+    worth = worths(living.weights.rounded(model) if reason is None else model, some)
+    sharpest = [-np.nan_to_num(head.numbers["entropy"]) for layer in described for head in layer]
+    best = int(np.argmax(sharpest if worth is None else worth))
+    return facts | more | {
+        "vocabulary": {i: shown(tokenizer.vocabulary[i]) for i in sorted(used)},
+        "heads": [[_head_facts(head, tokenizer.vocabulary, unit) for head in layer]
+                  for layer in described],
+        "worths": worth, "best": divmod(best, config.n_head)}, data
 
 
-def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> list[tuple[str, str]]:
-    """Return names and values that describe the model."""
+def worths(model: Transformer, ids: np.ndarray) -> list[float] | None:
+    """Return by how much the loss of the first window of a text, ids (N,), rises without each head,
+    L H numbers of nats; None if there are too many heads, or nothing to predict."""
+    config, ids = model.config, ids[:model.config.block_size]
+    if len(ids) < 2 or config.n_layer * config.n_head > MOST_HEADS:
+        return None
+    found, before = [], text_losses(model, ids).sum()
+    for block in model.blocks:
+        out = block.attention.out.weight
+        kept = out.data.copy()                                                  # (C, H D)
+        for head in np.split(np.arange(kept.shape[1]), config.n_head):
+            out.data[:, head] = 0
+            found.append(round(float(text_losses(model, ids).sum() - before), 4))
+            out.data[:] = kept
+    return found
+
+
+def about(checkpoint: Checkpoint, out_dir: pathlib.Path) -> str:
+    """Return in words what the model is."""
     model, tokenizer, training, _ = checkpoint
-    config, texts = model.config, texts_of(training)
-    said = {"n_layer", "n_head", "n_embd", "block_size", "vocab_size"}
-    found = [("folder", str(out_dir)),
-             ("layers × heads", f"{config.n_layer} × {config.n_head}"),
-             ("channels", f"{config.n_embd:,}"),
-             ("parameters", f"{sum(p.size for p in model.parameters()):,}"),
-             ("window", number_of(config.block_size, tokenizer.unit)),
-             ("vocabulary", number_of(config.vocab_size, tokenizer.unit))]
+    config, unit, texts = model.config, tokenizer.unit, texts_of(training)
+    count = number_of(sum(p.size for p in model.parameters()), "parameter")
+    words = (f"The model has {count} in {number_of(config.n_layer, 'block')}, each with "
+             f"{number_of(config.n_head, 'head')}, and {number_of(config.n_embd, 'number')} for "
+             f"every {unit}.  It knows {number_of(config.vocab_size, f'different {unit}')}, and "
+             f"reads at most {number_of(config.block_size, unit)} at once.")
     steps = training.get("state", {}).get("iteration")
     if texts and steps is not None:
         on = number_of(len(texts), "file") if texts[1:] else pathlib.Path(*texts).name
-        found.append(("trained", f"{number_of(steps, 'step')} on {on}"))
-    return found + [(field.name, str(value)) for field in dataclasses.fields(config)
-                    if (value := getattr(config, field.name)) != field.default
-                    and field.name not in said]
+        words += f"  It was trained for {number_of(steps, 'step')} on {on}."
+    return f"{words}  It came from the folder {out_dir}."
+
+
+def settings(config: TransformerConfig) -> list[tuple[str, str]]:
+    """Return the settings of a model that are not the usual ones."""
+    return [(field.name, str(value)) for field in dataclasses.fields(config)
+            if (value := getattr(config, field.name)) != field.default]
+
+
+def _rates(training):
+    """Return which optimizer's learning rate the log holds."""
+    used = training.get("settings", {})
+    if used.get("optimizer") == "muon" and used.get("learning_rate"):
+        times = used["muon_lr"] / used["learning_rate"]
+        return {"rates": f"of AdamW; Muon's is {times:g} times it"}
+    return {"rates": "of AdamW"}
 
 
 def _in_units(words, unit):
     """Return words about characters as words about the ids of a model."""
     return words.replace("character", unit)
-
-
-def _used(ids, described, expected):
-    """Return the ids of which a page shows something; of many tokens, they are few."""
-    tops = [top for fact in expected for top in (fact["top"], *(b["top"] for b in fact["blocks"]))]
-    return {*ids.tolist(), *(head.favourite_id for layer in described for head in layer),
-            *(i for top in tops for i, _ in top)}
 
 
 def shown(text: str) -> tuple[str, str]:
@@ -157,39 +195,24 @@ def shown_character(character: str) -> tuple[str, str]:
     return character, name
 
 
-def _predictions(model, windows, ids):
-    """Return the model's predictions for each id but the first, and after the last."""
+def _table(model, windows, ids):
+    """Return the ids, and the model's predictions for each but the first, and after the last."""
     facts = []
-    for number, window in enumerate(windows):
+    for window in windows:
         came = ids[window.start + 1:][:len(window.ids)]     # (T,), or after the last window T - 1
         log_p = mg.log_softmax(window.logits).data                                  # (T, V)
         rows = range(window.fresh, len(window.ids))
         # One depth after the other, since each has T V numbers.
-        depths = [_block_facts(x, mg.log_softmax(lens(model, x)).data, came, rows)
-                  for x in window.stream]                                           # (T, C) each
+        depths = [[_top(np.exp(log_q[row].astype(np.float64)), 1)[0] for row in rows]
+                  for x in window.stream for log_q in [mg.log_softmax(lens(model, x)).data]]
         for row, blocks in zip(rows, zip(*depths)):
             p = np.exp(log_p[row].astype(np.float64))
-            fact = {"window": number, "top": _top(p, LIKELIEST), "blocks": list(blocks)}
+            fact = {"top": _top(p, LIKELIEST), "blocks": list(blocks)}
             if row < len(came):
-                loss, probability = -float(log_p[row, came[row]]), p[came[row]]
-                fact |= {"came": _units(probability), "loss": round(loss, 3),
-                         "bits": round(loss / math.log(2), 3),
-                         "rank": int((p > probability).sum()) + 1}
+                fact["came"] = _units(p[came[row]])
+                fact["loss"] = round(-float(log_p[row, came[row]]), 6)
             facts.append(fact)
-    return facts
-
-
-def _block_facts(x, log_q, came, rows):
-    """Return what stands in the residual stream, (T, C), at each of these rows, and what would be
-    predicted from it, (T, V)."""
-    facts = []
-    for row in rows:
-        q = np.exp(log_q[row].astype(np.float64))
-        facts.append({"norm": round(float(np.linalg.norm(x[row].astype(np.float64))), 2),
-                      "channels": [round(float(c), 3) + 0.0 for c in x[row, :CHANNELS]],
-                      "top": _top(q, LENS),
-                      "came": _units(q[came[row]]) if row < len(came) else None})
-    return facts
+    return {"ids": ids.tolist(), "predictions": facts}
 
 
 def _top(p, count):
@@ -204,67 +227,18 @@ def _units(share):
     return None if math.isnan(share) else round(1e4 * float(share))
 
 
-def _head_facts(head, symbols, unit):
-    """Return a head's numbers as the page shows them, and its description."""
-    def rounded(numbers):
-        return {name: (None if math.isnan(x) else round(x, 2)) if name in ("entropy", "distance")
-                else _units(x) for name, x in numbers.items()}
-    favourite = f"‘{symbols[head.favourite_id][0]}’"
+def _head_facts(head, vocabulary, unit):
+    """Return the label of a head, and what it does."""
+    favourite = f"‘{shown(vocabulary[head.favourite_id])[0]}’"
     label, does = (_in_units(words, unit).format(favourite) for words in heads.kind(head))
-    return {"numbers": rounded(head.numbers), "even": rounded(head.even),
-            "favourite": head.favourite_id, "label": label, "does": does}
-
-
-def sizes(config: TransformerConfig, T: int) -> dict[str, int]:
-    """Return the letters of shapes, which static/page.html explains, and their values."""
-    grouped = {"G": config.kv_heads} if config.kv_heads < config.n_head else {}
-    return {"B": 1, "T": T, "C": config.n_embd, "H": config.n_head, **grouped, "D": config.d_head,
-            "V": config.vocab_size}
-
-
-def words_of(step: Step, config: TransformerConfig) -> str:
-    """Return what a step does: as static/steps.txt says it of the op and its layer, of the op and
-    an option of the model, or of the op; else as the op's docstring says it."""
-    known = dict(part.split(": ", 1) for part in static("steps.txt").split("\n\n"))
-    layer = [name.split(".")[-2] for name in step.parameters][:1]
-    kinds = *layer, config.position, config.norm, config.activation
-    keys = [*(f"{step.op} {kind}" for kind in kinds), step.op]
-    words = next((known[key] for key in keys if key in known), f"{meaning(step.op)}.")
-    return " ".join(words.replace("INNER", f"{config.inner:,}").split())
-
-
-def step_facts(steps: list[Step], config: TransformerConfig, unit: str = "character"
-               ) -> list[dict[str, Any]]:
-    """Return every step from ids to logits, in the order in which they ran."""
-    facts, seen = [{"op": "encode", "block": None, "shape": (1, steps[0].shape[-2]),
-                    "letters": ["B", "T"], "parameters": [], "count": 0,
-                    "words": f"Each {unit} becomes its number in the vocabulary, its id."}], set()
-    for step in steps:
-        facts.append({
-            "op": step.op, "block": step.block, "shape": step.shape,
-            "words": _in_units(words_of(step, config), unit),
-            "letters": letters(step.shape, config, step is steps[-1]),
-            "parameters": [{"name": name, "shape": shape}
-                           for name, shape in step.parameters.items()],
-            "count": sum(math.prod(shape) for name, shape in step.parameters.items()
-                         if name not in seen)})
-        seen.update(step.parameters)
-    return facts
-
-
-def letters(shape: tuple[int, ...], config: TransformerConfig, logits: bool) -> list[str]:
-    """Return the letters of an activation's axes, from the last back: channels, time, batch."""
-    C, H, G = config.n_embd, config.n_head, config.kv_heads
-    packed = "3 C" if G == H else "(H + 2 G) D"
-    known = {C: "C", C + 2 * G * config.d_head: packed}
-    last = "V" if logits else known.get(shape[-1], str(shape[-1]))
-    before = {2: ["T"], 3: ["B", "T"]}.get(len(shape), [str(n) for n in shape[:-1]])
-    return [*before, last]
+    return {"label": label, "does": does}
 
 
 def _yardsticks(checkpoint, text, ids):
     """Return the mean loss of the text, and the losses of counted n-grams on it and on the run's
     validation split, if the text of the run is at hand."""
+    if len(ids) < 2:
+        return {"score": None, "counted": None, "no_counts": "the text is too short"}
     mean = float(text_losses(checkpoint.model, ids).mean())
     score = {"loss": round(mean, 4), "bits": round(mean / math.log(2), 4),
              "ladder": [("this model", round(mean, 3))]}
@@ -293,8 +267,13 @@ def pack(windows: list[Window]) -> bytes:
     return zlib.compress(whole.view(np.uint8).reshape(-1, 2).T.tobytes(), 9)
 
 
-def html(facts: dict[str, Any], weights: bytes) -> str:
+def html(facts: dict[str, Any], data: bytes) -> str:
     """Return the page."""
-    body = _in_units(static("page.html"), facts["unit"]).replace(
-        "{{weights}}", base64.b64encode(weights).decode("ascii"))
-    return shell("A look inside a trained model", NAV, body, facts, SCRIPTS)
+    unit, live = facts["unit"], facts["live"]
+    parts = {"weights": base64.b64encode(data).decode("ascii"), "unit": unit,
+             "headline": "A model to type into" if live else
+             "A look inside a trained model",
+             "lede": escape((LIVE if live else STILL).format(**facts))}
+    body = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], static("look.html"))
+    nav = {name: words for name, words in NAV.items() if live or name != "write"}
+    return shell(parts["headline"], nav, body, facts, FILES)

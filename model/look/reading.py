@@ -1,4 +1,4 @@
-"""Read a text with a model, window by window, and keep what each step computed.
+"""Read a text with a model, window by window, and keep what each block computed.
 
 Shapes: T characters of a window, L layers, H heads, C channels, V vocabulary.
 """
@@ -7,19 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 import minigrad as mg
-from minigrad.watching import watch_ops
-from minigrad.watch.events import owner, passes_on
-from minigrad.watch.source import callers
 from model.generation import window_start, window_step
 from model.transformer import Transformer
-
-
-class Step(NamedTuple):
-    """An op that ran on the way from characters to logits."""
-    op: str
-    block: int | None                   # None before the first block and after the last
-    shape: tuple[int, ...]              # of its value
-    parameters: dict[str, tuple[int, ...]]      # names and shapes of those that it used
 
 
 class Window(NamedTuple):
@@ -30,7 +19,6 @@ class Window(NamedTuple):
     logits: np.ndarray          # (T, V)
     maps: np.ndarray            # (L, H, T, T): how much each query looks at each key
     stream: np.ndarray          # (L + 1, T, C): before the first block, and after each
-    steps: list[Step]
 
 
 def read(model: Transformer, ids: np.ndarray) -> list[Window]:
@@ -40,30 +28,20 @@ def read(model: Transformer, ids: np.ndarray) -> list[Window]:
     step, windows = window_step(block), []
     for start in range(0, window_start(len(ids), block) + 1, step):
         part = ids[start:start + block]
-        logits, stream, steps = watch(model, part)
-        windows.append(Window(start, part, block - step if start else 0, logits,
-                              model.attention_maps(part), stream, steps))
+        stream = watch(model, part)
+        windows.append(Window(start, part, block - step if start else 0, lens(model, stream[-1]),
+                              model.attention_maps(part), stream))
     return windows
 
 
-def watch(model: Transformer, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[Step]]:
-    """Run a model on ids (T,) and note every op.  Return logits (T, V), the residual stream before
-    the first block and after each, (L + 1, T, C), and the steps."""
-    names = {id(p): name for name, p in model.named_parameters()}
-    blocks = {id(block): i for i, block in enumerate(model.blocks)}
-    steps, outputs = [], []
-
-    def note(event):
-        if not passes_on(event):
-            used = {names[id(x)]: x.shape for x in event.inputs if id(x) in names}
-            outputs.append(event.outputs[0].data)
-            steps.append(Step(event.op, owner(blocks, callers()), outputs[-1].shape, used))
-
-    with mg.no_grad(), watch_ops(note):
-        logits = model(ids[None]).data[0]
-    after = [i for i, (this, following) in enumerate(zip(steps, steps[1:]))
-             if this.block != following.block]      # where a block ends, or the first begins
-    return logits, np.stack([outputs[i][0] for i in after]), steps
+def watch(model: Transformer, ids: np.ndarray) -> np.ndarray:
+    """Return the residual stream of ids (T,) before the first block and after each,
+    (L + 1, T, C)."""
+    with mg.no_grad():
+        stream = [model.embed(ids)]
+        for block in model.blocks:
+            stream.append(block(stream[-1]))
+    return np.stack([x.data for x in stream])
 
 
 def lens(model: Transformer, stream: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ import statistics
 import tempfile
 
 from model.checkpoint import BEST, load_checkpoint
-from model.live.page import html
+from model.look.page import gather, html
 from tests.benchmarks.report import Report
 from tests.benchmarks.timing import plan, say
 from tests.browser import browser, of, opened
@@ -22,7 +22,7 @@ PRESS = """(async () => {
       Object.assign(input, { value: text, selectionStart: caret, selectionEnd: caret });
       input.dispatchEvent(new Event("input"));
       times.push([past()]);
-      while (strip.coloured < seen.length - 1) await new Promise((go) => setTimeout(go));
+      while (spans.coloured < seen.length) await new Promise((go) => setTimeout(go));
       times.at(-1).push(past());
     }
     return times;
@@ -40,7 +40,8 @@ def measure_page(options: argparse.Namespace, report: Report) -> None:
     keys = [(text[:-1], CHARACTERS - 1), (text, CHARACTERS), (text[0] + text[:-1], 1)]
     with tempfile.TemporaryDirectory() as folder, browser("--js-flags=--expose-gc",
                                                           "--enable-precise-memory-info") as driver:
-        path = written(pathlib.Path(folder) / "live.html", html(checkpoint, text, options.out_dir))
+        path = written(pathlib.Path(folder) / "live.html", html(*gather(
+            checkpoint, text, "", options.out_dir)))
         page = opened(driver, path)
         page.set_script_timeout(600)
         times = page.execute_async_script(PRESS, keys * (1 + rounds))

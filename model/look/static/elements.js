@@ -1,7 +1,6 @@
 "use strict";
 
-// What every page needs.  All numbers were computed by the program that wrote the page.  Text of
-// any kind enters the page as text, never as markup.
+// What every page needs.  Text of any kind enters the page as text, never as markup.
 
 const byId = (id) => document.getElementById(id);
 const facts = JSON.parse(byId("facts").textContent);
@@ -33,12 +32,6 @@ async function inflated(id) {
   return new Response(stream).arrayBuffer();
 }
 
-/** Fill the list of what is told of the model. */
-function fillAbout() {
-  byId("about").append(...facts.about.map(([name, value]) => make("div", {},
-    make("dt", {}, name), make("dd", {}, value))));
-}
-
 /** Tell those who hear the page. */
 function say(text) {
   byId("status").textContent = text;
@@ -50,12 +43,13 @@ function say(text) {
 const BLUE = 255, ORANGE = 50;          // hues, in degrees
 let blue, orange;                       // ramps for attention and for loss, in the theme's colours
 
-const isDark = () => (document.documentElement.dataset.theme
+const onPaper = matchMedia("print");
+const isDark = () => !onPaper.matches && (document.documentElement.dataset.theme
   || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
 /** 256 colours from none to all, each [red, green, blue]. */
-function ramp(hue) {
-  const [from, to, chroma, turn] = isDark() ? [0.25, 0.92, 0.15, 0.85] : [0.965, 0.34, 0.165, 0.75];
+function ramp(hue, dark = isDark()) {
+  const [from, to, chroma, turn] = dark ? [0.25, 0.92, 0.15, 0.85] : [0.965, 0.34, 0.165, 0.75];
   return Array.from({ length: 256 }, (_, i) => {
     const t = i / 255;
     return oklch(from + (to - from) * t, chroma * Math.sin(Math.PI * (0.05 + turn * t)), hue);
@@ -115,6 +109,7 @@ function inTheTheme(draw) {
     recolour();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+  onPaper.addEventListener("change", recolour);
   recolour();
 }
 

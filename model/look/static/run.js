@@ -12,11 +12,13 @@ const COLUMNS = [           // of log.csv: heading, format
 ];
 
 /** A number in three digits, or if it is large, in all. */
-const brief = (x) => Math.abs(x) >= 1000 ? whole(x) : String(Number(x.toPrecision(3)));
+const brief = (x) => Math.abs(x) >= 1000 ? whole(x) : String(Number(x.toPrecision(3)))
+  .replace("-", "−");
 
 function fillRun() {
   const { log, counted: yardsticks } = facts;
   if (!log?.length) {
+    showScore();
     byId("run-intro").textContent = "There are no curves here, because "
       + (log ? "the log of the run has no lines." : `${facts.no_log}.`);
     return;
@@ -35,7 +37,7 @@ function fillRun() {
   byId("charts").append(
     chart(`Loss, in nats a ${unit}`, [column(2), column(1, "warm")], 300, yardsticks ?? []),
     make("div", { class: "small" },
-      chart("Learning rate: how large a step AdamW takes", [column(3)], 160),
+      chart(`Learning rate, ${facts.rates}`, [column(3)], 160),
       chart(`${capital(unit)}s a second that it learnt from`, [speed], 160)));
   const row = (cells, tag, attributes) => make("tr", {},
     ...cells.map((text) => make(tag, attributes, text)));
@@ -44,6 +46,24 @@ function fillRun() {
     make("tbody", {}, ...log.map((line) => row(
       line.map((x, i) => x === null ? "–" : COLUMNS[i][1](x)), "td", {}))));
   byId("log").hidden = false;
+  showScore();
+}
+
+/** The text that the page began with, beside counted n-grams. */
+function showScore() {
+  if (!facts.score) return;
+  const { loss, bits, ladder, seen } = facts.score, list = make("ol", { class: "bars",
+    id: "ladder", "aria-labelledby": "score-title" });
+  const most = Math.max(...ladder.map(([, x]) => x));
+  byId("score").append(make("h3", { id: "score-title" }, "The text that this page began with"),
+    make("p", { class: "hint" }, `Its mean loss is ${loss.toFixed(4)} nats = ${bits.toFixed(4)} `
+      + `bits a ${unit}.  ` + (facts.counted ? `An n-gram predicts a ${unit} from the n − 1 before `
+      + "it, as counted in the text that the model was trained on: a model has to be better than those."
+      : `There are no counted n-grams beside it, because ${facts.no_counts}.`)
+      + (seen ? "  This very text was trained on, so all look better than they are." : "")), list);
+  for (const [name, x] of ladder.sort((a, b) => b[1] - a[1])) {
+    bar(list, name, x / most, nats(x)).classList.toggle("came", name === "this model");
+  }
 }
 
 /** A figure of lines over steps, drawn for the width that it gets; yardsticks are [name, value]. */

@@ -1,5 +1,6 @@
-"""The live page as Python writes it: rounded weights, counts, and what is refused."""
+"""A model that lives in its page, as Python writes it: rounded weights, and when it cannot."""
 import json
+import re
 import types
 import zlib
 
@@ -9,10 +10,9 @@ import pytest
 from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig, load_checkpoint
 from model.checkpoint import Checkpoint
-from model.live import counts, page, weights
+from model.look import living, weights
 from model.look.__main__ import main
 from model.look.shell import static
-from model.reverse.encoder_decoder import EncoderDecoderConfig
 from tests.browser import facts_of
 
 
@@ -49,58 +49,32 @@ def test_what_is_packed_is_the_rounded_model(monkeypatch, small):
     assert any(of["exact"] for of in tensors) and all(of["exact"] for of in tensors) == (small > 0)
 
 
-def test_counts_are_those_of_every_window_of_five():
-    ids = np.random.default_rng(0).integers(0, 3, 200)
-    grams, found = counts.counted(ids, 3)
-    windows = [tuple(ids[i:i + 5].tolist()) for i in range(196)]
-    assert {tuple(g): n for g, n in zip(grams.tolist(), found)} == {
-        w: windows.count(w) for w in windows}
-    order = [g[::-1] for g in grams.tolist()]
-    assert order == sorted(order)           # neighbours are alike, which deflates well
+@pytest.mark.parametrize("unit, model, reason", [
+    ("token", TransformerConfig(3, 8, 1, 1, 4), "its model has tokens"),
+    ("character", TransformerConfig(3, 8, 3, 1, 128), "would have 0.8 MB, .* at most 1 MB"),
+    ("character", TransformerConfig(3, 8, 1, 1, 4), None)])
+def test_reason_against_a_living_page_names_what_is_in_the_way(monkeypatch, unit, model, reason):
+    monkeypatch.setattr(living, "LARGEST", 600_000)
+    tokenizer = types.SimpleNamespace(unit=unit)
+    found = living.reason_against(Checkpoint(Transformer(model), tokenizer, {}, {}))
+    assert (found is None) if reason is None else re.search(reason, found)
 
 
-def test_a_table_that_is_too_large_keeps_the_most_frequent(monkeypatch):
-    ids = np.random.default_rng(0).integers(0, 5, 3000)
-    whole, share, _ = counts.table(ids, 5)
-    monkeypatch.setattr(counts, "MOST_BYTES", 1000)
-    kept, less, data = counts.table(ids, 5)
-    assert share == 1 and kept < whole and kept / whole < less < 1 and len(data) <= 1000
-    rows = np.frombuffer(zlib.decompress(data), "<u4").reshape(6, kept).T
-    assert sorted(rows[:, 5]) == sorted(counts.counted(ids, 5)[1])[-kept:]
-
-
-def test_no_text_gives_an_empty_table():
-    assert counts.table(np.empty(0, np.int64), 5)[:2] == (0, 0.0)
-
-
-def test_other_models_are_refused_by_name(monkeypatch):
-    reverser = EncoderDecoderConfig(vocab_size=5, block_size=4).model()
-    with pytest.raises(ValueError, match="as those of model.reverse do; leave out --live"):
-        page.check(Checkpoint(reverser, None, {}, {}))
-    tokens = types.SimpleNamespace(unit="token")
-    with pytest.raises(ValueError, match="character by character, and this model has tokens"):
-        page.check(Checkpoint(model_of()[0], tokens, {}, {}))
-    monkeypatch.setattr(page, "LARGEST", 600_000)
-    large = Transformer(TransformerConfig(3, 8, 3, 1, 128))
-    with pytest.raises(ValueError, match="would have 0.8 MB, .* at most 1 MB"):
-        page.check(Checkpoint(large, CharTokenizer("abc"), {}, {}))
-
-
-def test_the_cost_of_rounding_is_measured(monkeypatch):
+def test_the_cost_of_rounding_is_measured_and_never_minus_0(monkeypatch):
     model, _ = model_of()
     ids = np.array([0, 1, 2, 0, 1, 2, 2, 1])
-    assert page.rounding_cost(model, ids) == "nothing: no weight is rounded"
+    assert living.rounding_cost(model, ids) == "No weight is rounded in this page."
     monkeypatch.setattr(weights, "SMALL", 0)
-    assert page.rounding_cost(model, ids[:0]).startswith("not measured")
-    exact = page.rounding_cost(model, ids)
+    assert "was not measured" in living.rounding_cost(model, ids[:0])
+    assert "costs less than 0.0001 nats" in living.rounding_cost(model, ids)
     monkeypatch.setattr(weights, "LARGEST", 1)
-    assert float(exact.split()[0]) == pytest.approx(0, abs=1e-3)
-    assert page.rounding_cost(model, ids) != exact
+    assert re.search(r"costs [+-]0\.0\d+ nats a character \(1\.\d+ without\)",
+                     living.rounding_cost(model, ids))
 
 
 def test_neutral_characters_are_a_space_and_a_line_break_or_the_most_frequent():
-    assert page.neutral(list("\n a"), np.empty(0, int)) == [1, 0]
-    assert page.neutral(list("abc"), np.array([2, 2, 1])) == [2, 1]
+    assert living.neutral(list("\n a"), np.empty(0, int)) == [1, 0]
+    assert living.neutral(list("abc"), np.array([2, 2, 1])) == [2, 1]
 
 
 def test_the_command_writes_it_and_the_page_says_what_it_mirrors(trained, tmp_path, capsys):
@@ -114,11 +88,25 @@ def test_the_command_writes_it_and_the_page_says_what_it_mirrors(trained, tmp_pa
 
 
 def test_check_length_refuses_a_text_that_no_browser_should_go_through_at_each_key():
-    page.check_length("a" * 100_000)
+    living.check_length("a" * 100_000)
     with pytest.raises(ValueError) as caught:
-        page.check_length("a" * 20_000_000)
-    assert str(caught.value) == ("the text has 20,000,000 characters, and a live page takes at "
-                                 "most 100,000; give a shorter --text")
+        living.check_length("a" * 20_000_000)
+    assert str(caught.value) == ("the text has 20,000,000 characters, and a page to type into "
+                                 "takes at most 100,000; give a shorter --text")
+
+
+def test_without_a_model_the_page_has_one_text_and_says_why(trained, tmp_path, capsys, monkeypatch):
+    words = ["--out_dir", str(trained), "--text", "the", "-o", str(tmp_path / "s.html")]
+    main([*words, "--no-live"])
+    assert "cannot be typed into" not in capsys.readouterr().out
+    asked = (tmp_path / "s.html").read_text(encoding="utf-8")
+    monkeypatch.setattr(living, "LARGEST", 1)
+    main(words)
+    assert "one text, and cannot be typed into: with its model" in capsys.readouterr().out
+    large = (tmp_path / "s.html").read_text(encoding="utf-8")
+    for html, reason in ((asked, "--no-live asked for this."), (large, "with its model")):
+        assert f"cannot be typed into: {reason}" in " ".join(html.split())
+        assert not facts_of(html)["live"]
 
 
 def test_live_is_no_graph(trained, capsys):
@@ -128,5 +116,5 @@ def test_live_is_no_graph(trained, capsys):
 
 
 def test_the_engine_can_be_read_in_one_go():
-    engine = (page.STATIC / "engine.js").read_text(encoding="utf-8").splitlines()
+    engine = static("engine.js").splitlines()
     assert len(engine) <= 350 and max(map(len, engine)) <= 100

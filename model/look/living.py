@@ -1,0 +1,98 @@
+"""A model that lives in its page: its weights, and what a reader needs of its tokenizer.
+
+static/engine.js computes the model in the browser.  Shapes: N ids, V vocabulary.
+"""
+import inspect
+import itertools
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from data.tokenizer import UnknownCharacterError
+from minigrad.words import any_of
+from model.attention import MultiHeadAttention
+from model.checkpoint import Checkpoint
+from model.command import unknown_options
+from model.kv_cache import OPTIONS
+from model.layers import MLP
+from model.look import weights
+from model.score.text import text_losses, training_text
+from model.transformer import Block, Transformer
+
+LARGEST = 30_000_000        # bytes of a page
+MOST_CHARACTERS = 100_000   # of its text, which it goes through at each key
+MEASURED = 50_000           # ids of the validation text on which the cost of rounding is measured
+NEUTRAL = " \n"             # what stands in for a character, and for itself the next one
+# What the page shows side by side: a name in static/engine.js, and the Python that it mirrors.
+SOURCES = {"Transformer": (Transformer.states, Transformer.embed, Transformer.output),
+           "Block": (Block,), "MultiHeadAttention": (
+               MultiHeadAttention.__call__, MultiHeadAttention.project,
+               MultiHeadAttention.weights),
+           "MLP": (MLP.__call__,)}
+
+
+def reason_against(checkpoint: Checkpoint) -> str | None:
+    """Return why a page cannot hold a model and compute it, or None if it can."""
+    model, tokenizer, *_ = checkpoint
+    if tokenizer.unit != "character":
+        return "its model has tokens, and what is typed are characters"
+    if unknown := unknown_options(model.config, OPTIONS):
+        return f"it does not know how to compute {any_of(unknown)}"
+    if (size := weights.size_in_page(model)) > LARGEST:
+        return (f"with its model it would have {size / 1e6:,.1f} MB, and a browser should open at "
+                f"most {LARGEST / 1e6:.0f} MB")
+    return None
+
+
+def check_length(text: str) -> None:
+    """Refuse a text that is too long to be typed into."""
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"the text has {len(text):,} characters, and a page to type into takes at "
+                         f"most {MOST_CHARACTERS:,}; give a shorter --text")
+
+
+def gather(checkpoint: Checkpoint) -> tuple[dict[str, Any], bytes]:
+    """Return what a page needs to compute a model: facts, and its packed weights."""
+    model, tokenizer, *_ = checkpoint
+    tensors, numbers = weights.packed(model)
+    known = _training_ids(checkpoint)
+    return {
+        "rounding": rounding_cost(model, known["val"]),
+        "tensors": tensors,
+        "characters": list(tokenizer.vocabulary),
+        "neutral": neutral(tokenizer.vocabulary, known["train"]),
+        "python": {name: "\n".join(textwrap.dedent(inspect.getsource(part)) for part in parts)
+                   for name, parts in SOURCES.items()}}, numbers
+
+
+def _training_ids(checkpoint):
+    """Return the ids of both parts of the text of the run, or none if it is not at hand."""
+    try:
+        text = training_text(checkpoint.training, checkpoint.tokenizer)
+        return {"train": text.train, "val": text.val}
+    except (ValueError, UnknownCharacterError):
+        return dict.fromkeys(("train", "val"), np.empty(0, np.int64))
+
+
+def rounding_cost(model: Transformer, ids: np.ndarray) -> str:
+    """Return in words what the rounding of the weights adds to the loss of the validation text."""
+    if weights.fits_unrounded(model):
+        return "No weight is rounded in this page."
+    rounded = "Each weight is rounded to a byte in this page"
+    if len(ids) < 2:
+        return (f"{rounded}; what that costs was not measured, since the text of the run is not at "
+                "hand.")
+    exact, found = (float(text_losses(each, ids[:MEASURED]).mean())
+                    for each in (model, weights.rounded(model)))
+    cost = found - exact
+    said = f"{cost:+.4f}" if abs(cost) >= 5e-5 else "less than 0.0001"
+    return f"{rounded}, which costs {said} nats a character ({exact:.4f} without)."
+
+
+def neutral(vocabulary: list[str], ids: np.ndarray) -> list[int]:
+    """Return the two ids that stand in for a character: a space and a line break if the model knows
+    them, then what is most frequent in the text."""
+    wanted = [vocabulary.index(c) for c in NEUTRAL if c in vocabulary]
+    frequent = np.argsort(-np.bincount(ids, minlength=len(vocabulary)), kind="stable").tolist()
+    return list(dict.fromkeys(itertools.chain(wanted, frequent)))[:2]

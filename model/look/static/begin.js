@@ -1,0 +1,100 @@
+
+// ==== About the model, the address, and the beginning
+
+const LONGEST = 2000;       // characters of a text that an address holds
+
+/** Keep the state in the address, soon: as a step in the history, or in place of the last one. */
+let remembered;
+function remember(step) {
+  const kept = { ...state };
+  if (pieces.length > LONGEST || !live) delete kept.text;
+  tell("address", pieces.length > LONGEST && live && "The address of this page keeps the state, "
+    + `but no text of more than ${whole(LONGEST)} characters: to come back to this one, keep it `
+    + "yourself.");
+  clearTimeout(remembered);
+  remembered = setTimeout(() => {
+    const hash = `#${encodeURIComponent(JSON.stringify(kept))}`;
+    if (hash !== location.hash) history[step ? "pushState" : "replaceState"](null, "", hash);
+  }, 200);
+}
+
+const isWhole = (low, high) => (x) => Number.isInteger(x) && x >= low && x <= high;
+const isNumber = (low, high) => (x) => typeof x === "number" && x >= low && x <= high;
+const isPart = (x) => typeof x === "string" && (/^\d+\.(attention|mlp|\d+)$/.test(x)
+  ? x.split(".")[0] < layers && !(x.split(".")[1] >= heads)
+  : x === "ngrams" && facts.config.ngrams > 1);
+const [isLayer, isHead, isPlace] = [isWhole(0, layers - 1), isWhole(0, heads - 1),
+  isWhole(0, Number.MAX_SAFE_INTEGER)];
+// What an address may say.
+const FIELDS = {
+  text: (x) => live && typeof x === "string", at: (x) => x === null || isPlace(x),
+  layer: isLayer, head: isHead, column: (x) => x === null || isPlace(x),
+  off: (x) => Array.isArray(x) && (live || !x.length) && x.every(isPart),
+  drag: (x) => x === null || live && typeof x === "object" && isLayer(x.layer) && isHead(x.head)
+    && isPlace(x.row) && isWhole(0, x.row)(x.column) && isNumber(0, 1)(x.weight),
+  colours: (x) => ["surprise", "attention", ...live ? ["reasons"] : []].includes(x),
+  temperature: isNumber(0, 2), top_k: isWhole(1, V), top_p: isNumber(0.05, 1),
+};
+
+/** Take the state of the address; what it does not say is as at the beginning. */
+function recall() {
+  let kept = { ...fresh, text: state.text }, said = {};
+  const bad = [];
+  try {
+    said = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+  } catch { // the name of a section, or nothing
+    kept = { ...state };
+  }
+  for (const [name, value] of Object.entries(Object(said))) {
+    if (Object.hasOwn(FIELDS, name) && FIELDS[name](value)) kept[name] = value;
+    else bad.push(name);
+  }
+  kept.at ??= Infinity;
+  kept.off = [...new Set(kept.off)];
+  if (kept.drag?.row >= Array.from(kept.text).length) kept.drag = null;
+  update(kept, null);
+  document.querySelector(`[name=colours][value=${kept.colours}]`).checked = true;
+  tell("address", bad.length && `The address of this page says something that is not understood `
+    + `(${bad.slice(0, 3).join(", ").slice(0, 40)}): it is ignored.`);
+}
+
+function fillAbout() {
+  byId("about-words").textContent = facts.about_words;
+  byId("settings").append(...facts.about.map(([name, value]) => make("div", {},
+    make("dt", {}, name), make("dd", {}, value))));
+  byId("rules").append(...facts.rules.map(({ does, when }) => make("li", {},
+    `${capital(does)}: ${when}.`)));
+  const code = { Transformer, Block, MultiHeadAttention, MLP };
+  byId("sources").append(...Object.entries(facts.python ?? {}).map(([name, python]) =>
+    make("details", {}, make("summary", {}, name), make("div", { class: "columns" },
+      ...[code[name].toString(), python].map((text) => make("pre", { tabindex: "0" }, text))))));
+}
+
+async function begin() {
+  document.body.dataset.unit = unit;
+  document.documentElement.classList.toggle("table", !live);
+  for (const share of [0, 5, 25, 50, 100]) {
+    const tick = make("span", {}, `${share} %`);
+    tick.style.left = `${10 * Math.sqrt(share)}%`;
+    byId("weight-ticks").append(tick);
+  }
+  await (live ? loadModel() : loadTable());
+  fillFlow();
+  fillAbout();
+  fillRun();
+  listenToField();
+  listenToHead();
+  listenToWriting();
+  listenToKeeping();
+  addEventListener("popstate", recall);
+  inTheTheme(() => {
+    spans = [];
+    if (ids && job) update({}, null);
+  });
+  facts.worths?.forEach((worth, i) => worths.found.set(tiles[i].name, worth));
+  recall();
+  if (live && worths.found.size) worths.key = ids.slice(0, block).join();
+  showWorths();
+}
+
+drawPage(begin);

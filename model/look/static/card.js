@@ -1,0 +1,122 @@
+
+// ==== The card that stays in view: what is expected, what the text costs, what is changed
+
+const share = (p) => p < 5e-4 ? "<\u00a00.1\u00a0%" : `${(100 * p).toFixed(1)}\u00a0%`;
+const nats = (x, digits = 3) => `${fixed(x, digits)}\u00a0nats`;
+const sumOf = (numbers) => numbers.reduce((a, b) => a + b, 0);
+const headName = (layer, head) => `head ${layer + 1}.${head + 1}`;
+
+/** The symbol of a character or token, smaller where it is a code, and its name. */
+function glyph(id) {
+  return make("span", { class: symbol(id).startsWith("U+") ? "symbol code" : "symbol",
+    title: named(id) }, make("span", { "aria-hidden": "true" }, symbol(id)),
+  make("span", { class: "unseen" }, named(id)));
+}
+
+function button(act, ...words) {
+  const element = make("button", { type: "button" }, ...words);
+  element.addEventListener("click", act);
+  return element;
+}
+
+/** A row of a list of bars: a name, a bar from 0 to a share of the width (below 0 to the other
+    side, where a list has both), the share it had before, and a number. */
+function bar(list, name, x, value, before = null) {
+  const both = list.classList.contains("both"), fill = make("span", { class: "fill" });
+  const place = (y) => `${both ? 50 + 50 * y : 100 * y}%`;
+  fill.style.left = place(Math.min(0, x));
+  fill.style.width = `${(both ? 50 : 100) * Math.abs(x)}%`;
+  fill.classList.toggle("below", x < 0);
+  const track = make("span", { class: "track", "aria-hidden": "true" }, fill);
+  if (before !== null) {
+    const ghost = make("span", { class: "ghost" });
+    ghost.style.left = place(before);
+    track.append(ghost);
+  }
+  const row = make("li", {}, make("span", {}, name), track,
+    make("span", { class: "value" }, ...[value].flat()));
+  list.append(row);
+  return row;
+}
+
+/** Bars of ids and their probabilities; `came` stands out, and a click may take one. */
+function fillBars(name, found, came, take = null, before = null) {
+  const list = byId(name), focused = [...list.children].findIndex((row) =>
+    row.contains(document.activeElement));
+  list.replaceChildren();
+  for (const [id, p] of found) {
+    const was = before?.(id), gain = 100 * (p - was);
+    const value = [share(p), ...before ? [" ", make("small", {}, `${gain < 0.05 ? "" : "+"}${
+      fixed(gain, 1)}`)] : []];
+    bar(list, take ? button(() => take(id), glyph(id)) : glyph(id), p, value, was ?? null)
+      .classList.toggle("came", id === came);
+  }
+  if (focused >= 0) (list.children[focused] ?? list.lastChild)?.querySelector("button").focus();
+}
+
+function showNext() {
+  const row = queryRow(), came = ids[state.at], after = came === undefined;
+  byId("next-title").textContent = !ids.length ? `Type a ${unit}`
+    : after ? "What comes next?" : `Expected in place ${whole(state.at + 1)}`;
+  byId("context").replaceChildren(pieces.slice(Math.max(0, state.at - 20), state.at).join("")
+    .replaceAll("\n", "⏎"), make("b", {}, after ? "?" : symbol(came)));
+  byId("place").textContent = placeWords();
+  if (row < 0) fillBars("next", []);
+  else {
+    fillBars("next", source.expected(row, true, 8, isKnown(state.at) ? came : undefined), came,
+      null, edit && ((id) => source.probability(row, id)));
+  }
+}
+
+/** What the text costs, and what changes of the model cost it. */
+function showCost() {
+  const lost = (changed) => seen.map((_, row) => source.loss(row, changed))
+    .filter((loss) => loss !== null);
+  const now = lost(true), count = now.length, mean = sumOf(now) / count;
+  const worse = edit ? sumOf(now) - sumOf(lost(false)) : 0, words = byId("cost");
+  words.replaceChildren();
+  if (!count) return showChanges();
+  if (!edit) {
+    words.append(make("b", {}, nats(mean)), ` a ${unit}, `, make("small", { class: "more" },
+      `on ${counted(count, unit)}: `), make("small", {}, `as unsure as a choice among ${
+      fixed(Math.exp(mean), 1)}`));
+  } else if (Math.abs(worse) < 5e-4) {
+    words.append(make("b", {}, "No letter so far costs more or less."), make("small", {},
+      "  Only what is expected at the cursor may change: see above."));
+  } else {
+    const each = worse / count;
+    words.append(make("b", {}, `${worse > 0 ? "+" : ""}${nats(worse, 2)}`), make("small", {},
+      ` on ${counted(count, unit)}: each is ${fixed(Math.exp(Math.abs(each)), 2)} times ${
+        worse > 0 ? "less likely" : "likelier"} (${nats(mean)})`));
+  }
+  return showChanges();
+}
+
+/** What is changed, each to be set back. */
+function showChanges() {
+  const { off, drag } = state, list = byId("changes");
+  const focused = [...list.children].findIndex((item) => item.contains(document.activeElement));
+  const chip = (words, act) => make("li", {}, button(() => { act(); say(`Set back: ${words}`); },
+    `${words} `, make("span", { "aria-hidden": "true" }, "✕"),
+    make("span", { class: "unseen" }, ", set it back")));
+  list.replaceChildren(...off.map((part) => chip(partName(part), () => setOff(part, false))));
+  if (drag) {
+    const outside = edit?.drag ? "" : ", outside the window";
+    list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${
+      share(drag.weight)}${outside}`, () => update({ drag: null })));
+  }
+  if (focused >= 0) (list.children[focused] ?? list.lastChild)?.firstChild.focus();
+  if (focused >= 0 && !list.children.length) input.focus({ preventScroll: true });
+  byId("reset").disabled = !off.length && !drag;
+}
+
+function partName(part) {
+  if (part === "ngrams") return "n-grams off";
+  const [layer, what] = part.split(".");
+  return what in [..."x".repeat(heads)] ? `${headName(Number(layer), Number(what))} off`
+    : `${what === "mlp" ? "MLP" : what} of block ${Number(layer) + 1} off`;
+}
+
+function setOff(part, off) {
+  update({ off: [...state.off.filter((other) => other !== part), ...off ? [part] : []] });
+}

@@ -1,0 +1,170 @@
+
+// ==== The text: a field to type into, whose letters lie under it, in colours
+
+const input = byId("input"), letters = byId("letters");
+let spans = [];                 // of the window's letters
+const on = (id, event, act) => byId(id).addEventListener(event, act);
+
+/** A shade for a number from -1 to 1, and for a weight of attention. */
+const shadeOf = (x) => (x < 0 ? blue : orange)[Math.round(255 * Math.min(1, Math.abs(x)))];
+const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(bounded(x, 0, 1)))];
+
+/** The letters, in the colours that they had until their own are known. */
+function fillLetters() {
+  if (input.value !== state.text) input.value = state.text;
+  const before = spans, longer = before.length - seen.length;
+  spans = seen.map((_, row) => {
+    const piece = pieces[start + row], span = make("span", {}, piece);
+    if (piece.endsWith("\n")) span.className = "line-end";
+    if (!isKnown(start + row)) span.className = "unknown";
+    span.style.cssText = row && before[row + longer]?.style.cssText || "";
+    return span;
+  });
+  const next = make("span", { class: "next" }, "\u200b");     // so that a last line has its height
+  letters.replaceChildren(pieces.slice(0, start).join(""), ...spans,
+    pieces.slice(start + seen.length).join(""), next);
+  ids.length && (spans[state.at - start] ?? next).classList.add("chosen");
+  spans.coloured = 0;
+  showWindow();
+}
+
+/** Colour what was read: by surprise, or how much that got worse; by attention; by reasons. */
+function colourLetters() {
+  const row = queryRow(), { colours } = state, rows = Math.min(source.rows(), seen.length);
+  if (colours === "surprise") {
+    for (; spans.coloured < rows; spans.coloured++) {
+      const i = spans.coloured, loss = source.loss(i, true);
+      if (loss === null) tint(spans[i], null);
+      else tint(spans[i], edit ? shadeOf((loss - source.loss(i, false)) / 2)
+        : shadeOf(loss / EVEN_LOSS));
+    }
+    return;
+  }
+  const look = colours === "attention" && row >= 0
+    ? source.weights(state.layer, state.head, row, 1) : [];
+  spans.forEach((span, i) => {
+    const shade = look[i] !== undefined ? shadeOfWeight(look[i])
+      : colours === "reasons" && reasons.found.has(i) ? shadeOf(reasons.found.get(i) / 2) : null;
+    tint(span, shade);
+  });
+}
+
+/** Which part of a long text is read, and what the colours mean. */
+function showWindow() {
+  const { colours } = state, end = start + seen.length, diverging = colours === "surprise" && edit;
+  byId("window").hidden = ids.length <= block;
+  byId("which").textContent = `Coloured: ${unit}s ${whole(start + 1)} to ${whole(end)} of ${
+    whole(ids.length)}.  The model reads at most ${whole(block)} at once.`;
+  byId("earlier").disabled = start === 0;
+  byId("later").disabled = end >= ids.length;
+  const unknown = [...new Set(pieces.filter((_, place) => !isKnown(place)))];
+  const names = unknown.map((c) => `‘${c}’ (${codeOf(c)})`);
+  tell("unknown", unknown.length && `The model does not know ${names.slice(0, 8).join(", ")}${
+    names[8] ? ", …" : ""}.  It reads ${named(facts.neutral[0])} instead, and gives no loss `
+    + "there.");
+  const [least, most, words] = {
+    surprise: diverging ? ["better by 2 nats", "worse by 2 nats", "How much worse each "
+      + `${unit} is foreseen with your changes than without.`]
+      : ["0 nats: foreseen", `${fixed(EVEN_LOSS, 1)} nats: a blind guess`, `How much a ${unit} `
+        + `surprised the model: its loss.  One nat more is 2.7 times less likely.`],
+    attention: ["0 %", "100 %", `How much head ${state.layer + 1}.${state.head + 1} looks at each `
+      + `${unit}, to foresee the one at the cursor.`],
+    reasons: ["stood in the way: −2 nats", "helped: 2 nats", `What the prediction at the cursor `
+      + `loses if a ${unit} is replaced: a space, and a space by a line break.`],
+  }[colours];
+  byId("least").textContent = least;
+  byId("most-shade").textContent = most;
+  byId("colour-words").textContent = words;
+  byId("legend").querySelector(".ramp").style.background = gradient(colours === "attention" ? blue
+    : diverging || colours === "reasons" ? [...blue].reverse().concat(orange) : orange);
+}
+
+/** A line that is there only if it says something. */
+function tell(id, words) {
+  byId(id).hidden = !words;
+  byId(id).textContent = words || "";
+}
+
+/** Where a place begins in the field's text, and the place at such an index. */
+const indexOf = (place) => pieces.slice(0, place).join("").length;
+function placeOf(index) {
+  let place = 0;
+  for (let length = 0; place < pieces.length && length + pieces[place].length <= index; place++) {
+    length += pieces[place].length;
+  }
+  return place;
+}
+
+/** Choose a place, and put the cursor there. */
+function goTo(place) {
+  const index = indexOf(bounded(place, 0, ids.length));
+  update({ at: place, column: null });
+  input.setSelectionRange(index, index);
+  (spans[state.at - start] ?? letters.lastChild).scrollIntoView({ block: "nearest" });
+}
+
+/** Take over the field's text.  A dragged weight moves with its letters, or is set back. */
+function typed() {
+  const before = pieces, text = input.value, after = Array.from(text);
+  const at = Array.from(text.slice(0, input.selectionEnd)).length;
+  update({ text, at, column: null, drag: movedDrag(before, after, at) }, false);
+}
+
+function movedDrag(before, after, cursor) {
+  const { drag } = state, longer = after.length - before.length;
+  let same = 0;
+  while (same < Math.min(before.length, cursor) && before[same] === after[same]) same++;
+  let end = before.length;      // of what was replaced
+  while (end > same && end + longer > same && before[end - 1] === after[end - 1 + longer]) end--;
+  if (end + longer < same) end = same - longer;
+  const moved = (place) => place < same ? place : place >= end ? place + longer : NaN;
+  const news = drag && { ...drag, row: moved(drag.row), column: moved(drag.column) };
+  const lost = news && Number.isNaN(news.row + news.column);
+  tell("released", lost && `The weight that you dragged is set back: its ${unit} has changed.`);
+  return lost ? null : news;
+}
+
+/** Put other text into the field so that its undo knows of it. */
+function setText(text) {
+  const focused = document.activeElement, old = input.value;
+  let same = 0;
+  while (same < old.length && old[same] === text[same]) same++;
+  input.focus({ preventScroll: true });
+  input.setSelectionRange(same, old.length);
+  const done = same < text.length ? document.execCommand("insertText", false, text.slice(same))
+    : document.execCommand("delete");
+  if (!done || input.value !== text) input.value = text;
+  if (focused !== input) focused.focus({ preventScroll: true });
+  typed();
+}
+
+/** The chosen place in words. */
+function placeWords() {
+  const { at } = state, row = queryRow();
+  if (!ids.length) return "";
+  if (row < 0) return "Nothing comes before the first letter: it is not foreseen.";
+  const [[best, p]] = source.expected(row, true, 1);
+  const foreseen = `Most likely: ${named(best)}, ${share(p)}`;
+  if (at === ids.length) return `${foreseen}.`;
+  const loss = source.loss(row + 1, true);
+  return loss === null ? `Place ${whole(at + 1)}, ${nameOf(at)}, has no loss.  ${foreseen}.`
+    : `Place ${whole(at + 1)}, ${isKnown(at) ? named(ids[at]) : nameOf(at)}: ${
+      share(Math.exp(-loss))}, which is a loss of ${nats(loss, 2)}.  ${foreseen}.`;
+}
+
+function listenToField() {
+  input.addEventListener("input", typed);
+  input.addEventListener("beforeinput", (event) => { if (!live) event.preventDefault(); });
+  input.setAttribute("aria-readonly", !live);
+  const moved = () => {
+    const at = placeOf(input.selectionEnd);
+    if (document.activeElement !== input || at === state.at || input.value !== state.text) return;
+    update({ at, column: null }, false);
+    say(byId("place").textContent);
+  };
+  document.addEventListener("selectionchange", moved);
+  input.addEventListener("selectionchange", moved);
+  on("earlier", "click", () => goTo(Math.max(1, start)));
+  on("later", "click", () => goTo(Math.min(ids.length, start + block + 1)));
+  on("colours", "change", ({ target }) => update({ colours: target.value }));
+}

@@ -1,0 +1,136 @@
+
+// ==== The flow: every part as a box that can be switched, and what each head is worth
+
+const tiles = [];               // of all heads, layer by layer: { layer, head, name, canvas, tile }
+const stops = [];               // rows of what the arrow keys go through
+
+/** A box that is on or off; in a page that does not compute, only its name. */
+function toggle(part, words) {
+  if (!live) return make("span", { class: "part" }, words);
+  const element = button(() => setOff(part, !state.off.includes(part)), words);
+  for (const [name, value] of Object.entries({ role: "switch", class: "part", "data-part": part,
+    tabindex: "-1" })) element.setAttribute(name, value);
+  return element;
+}
+
+function fillFlow() {
+  const flow = byId("heads"), { ngrams } = facts.config;
+  const level = (name, ...children) => make("div", { class: "level" }, make("p", { class: "axis" },
+    name), make("div", { class: "boxes" }, ...children), make("p", { class: "depth" }));
+  const input = [make("span", { class: "part" }, "embedding"),
+    ...ngrams > 1 ? [toggle("ngrams", "n-grams")] : []];
+  flow.append(level(unit, ...input));
+  if (live && ngrams > 1) stops.push([input[1]]);
+  for (let layer = 0; layer < layers; layer++) {
+    const attention = toggle(`${layer}.attention`, "attention");
+    const mlp = toggle(`${layer}.mlp`, "MLP");
+    const row = Array.from({ length: heads }, (_, head) => fillTile(layer, head));
+    const box = make("div", { class: "tiles" }, ...row.map(({ box }) => box));
+    flow.append(level(`block ${layer + 1}`, attention, box, mlp));
+    tiles.push(...row);
+    stops.push([attention, ...row.map(({ tile }) => tile), mlp].filter((x) => x.matches("button")));
+    if (live) stops.push([attention, ...row.map(({ power }) => power), mlp]);
+  }
+  flow.addEventListener("keydown", moveInFlow);
+  flow.addEventListener("focusin", ({ target }) => enterFlowAt(target));
+  enterFlowAt(tiles[0].tile);
+}
+
+function fillTile(layer, head) {
+  const { label, does } = facts.heads[layer][head], canvas = make("canvas");
+  const more = make("span", { class: "unseen" }, `, ${headName(layer, head)} ${does}`);
+  const tile = button(() => update({ layer, head, column: null }), canvas,
+    make("span", {}, label), more);
+  tile.className = "head";
+  tile.tabIndex = -1;
+  const power = toggle(`${layer}.${head}`, headName(layer, head));
+  return { layer, head, name: `${layer}.${head}`, canvas, tile, power,
+    box: make("div", {}, tile, power) };
+}
+
+let line = 0;                   // the row of `stops` where the keyboard is
+
+/** The keyboard enters the flow where it was. */
+function enterFlowAt(element) {
+  if (!stops[line].includes(element)) line = stops.findIndex((some) => some.includes(element));
+  for (const stop of stops.flat()) stop.tabIndex = stop === element ? 0 : -1;
+}
+
+function moveInFlow(event) {
+  const column = stops[line].indexOf(event.target);
+  const to = { ArrowLeft: [line, column - 1], ArrowRight: [line, column + 1],
+    ArrowUp: [line - 1, column], ArrowDown: [line + 1, column], Home: [0, 0],
+    End: [stops.length - 1, Infinity] }[event.key];
+  if (!to) return;
+  event.preventDefault();
+  line = bounded(to[0], 0, stops.length - 1);
+  stops[line][bounded(to[1], 0, stops[line].length - 1)].focus();
+}
+
+/** The switches, and what would be expected if the model stopped at each place. */
+function showSwitches() {
+  for (const box of document.querySelectorAll("[data-part]")) {
+    box.setAttribute("aria-checked", !state.off.includes(box.dataset.part));
+  }
+  for (const { layer, head, name, tile } of tiles) {
+    const off = [name, `${layer}.attention`].some((part) => state.off.includes(part));
+    tile.setAttribute("aria-pressed", layer === state.layer && head === state.head);
+    tile.classList.toggle("off", off);
+  }
+  const depths = queryRow() < 0 ? [] : source.depths(queryRow());
+  document.querySelectorAll(".depth").forEach((element, depth) => {
+    element.replaceChildren(...depths[depth] ? [depth ? "then says " : "says ",
+      make("b", {}, quoted(depths[depth][0])), ` ${share(depths[depth][1])}`] : []);
+  });
+}
+
+function* drawHeads() {
+  const T = seen.length;
+  for (const { layer, head, canvas } of tiles) {
+    const shares = source.weights(layer, head, 0, T);
+    paint(canvas, T, (row, column) => Math.sqrt(shares[row * T + column]));
+    yield;
+  }
+}
+
+
+// ---- What each head is worth: the window read without it
+
+let worths = { key: null, found: new Map() };
+
+/** Try the window without each head in turn, until a time. */
+function* rankHeads(until) {
+  const key = seen.join();
+  if (worths.key !== key) worths = { key, found: new Map() };
+  const lost = (cache) => sumOf(cache.losses(seen).filter((_, row) => isKnown(start + row + 1)));
+  while (model.read(plain, seen)) yield;
+  for (const { layer, head, name } of tiles) {
+    if (worths.found.has(name)) continue;
+    const without = { key: name, off: (l, h) => l === layer && h === head };
+    for (let more = true; more;) {
+      if (performance.now() > until) return showWorths();
+      more = model.read(tried, seen, without);
+      yield;
+    }
+    worths.found.set(name, lost(tried) - lost(plain));
+  }
+  return showWorths();
+}
+
+function showWorths() {
+  const list = byId("worth"), { found } = worths, missing = tiles.length - found.size;
+  const most = Math.max(...[...found.values()].map(Math.abs), 1e-9);
+  const chosen = list.contains(document.activeElement);
+  list.replaceChildren();
+  for (const { layer, head, name } of tiles.filter(({ name }) => found.has(name))
+    .sort((a, b) => found.get(b.name) - found.get(a.name))) {
+    const choice = button(() => update({ layer, head, column: null }),
+      `${headName(layer, head)} `, make("small", {}, facts.heads[layer][head].label));
+    bar(list, choice, found.get(name) / most, nats(found.get(name), 2));
+  }
+  if (chosen) list.querySelector("button")?.focus();
+  byId("worth-words").textContent = found.size ? "To the right, in orange: the text gets less "
+    + "likely without this head.  To the left, in blue: it gets likelier.  One nat is 2.7 times."
+    + (missing ? `  ${counted(missing, "head")} left out, to spare your battery.` : "")
+    : "Not measured for this text.";
+}

@@ -1,0 +1,151 @@
+
+// ==== The chosen head: its map, what its row looks at, and a weight to drag
+
+const canvas = byId("map").querySelector("canvas"), picture = make("canvas");
+let plot;                       // where the map is drawn, in CSS pixels: left, side, cell, spelled
+
+/** The place that is looked at: the chosen one, or the one that is looked at most. */
+function lookedAt(look) {
+  const { column } = state, row = queryRow();
+  if (column !== null && column >= start && column - start <= row) return column - start;
+  return look.reduce((best, x, s) => x > look[best] ? s : best, 0);
+}
+
+function showHead() {
+  const { layer, head } = state, row = queryRow(), T = seen.length;
+  const { does } = facts.heads[layer][head], list = byId("most"), slider = byId("weight");
+  const shares = source.weights(layer, head, 0, T), look = row < 0 ? []
+    : [...shares.subarray(row * T, row * T + row + 1)], column = lookedAt(look);
+  byId("head-title").textContent = `${capital(headName(layer, head))} ${does}`;
+  paint(picture, T, (r, c) => Math.sqrt(shares[r * T + c]));
+  drawMap(row, column);
+  const focused = list.contains(document.activeElement);
+  list.replaceChildren();
+  slider.disabled = row < 1;
+  const away = row === column ? "which is itself" : `${row - column} back`;
+  byId("look").textContent = row < 0 ? "There is no letter that looks back."
+    : `At ${nameOf(start + row)}, in place ${whole(start + row + 1)}, it looks at ${
+      nameOf(start + column)}, ${away}, with ${share(look[column])}.`;
+  const most = [...look.keys()].sort((a, b) => look[b] - look[a]).slice(0, 6);
+  if (row >= 0 && !most.includes(column)) most.splice(-1, 1, column);
+  for (const s of most) {
+    const choice = button(() => update({ column: start + s }), isKnown(start + s) ? glyph(seen[s])
+      : nameOf(start + s), " ", make("small", {}, s === row ? "itself" : `${row - s} back`));
+    choice.setAttribute("aria-pressed", s === column);
+    bar(list, choice, look[s], share(look[s])).classList.toggle("came", s === column);
+  }
+  if (focused) list.querySelector(".came button")?.focus();
+  if (document.activeElement !== slider || !job?.dragging) slider.value = look[column] ?? 0;
+  byId("weight-words").textContent = row < 0 ? "" : `the weight of ${nameOf(start + row)} on ${
+    nameOf(start + column)}: ${share(look[column])}`;
+  byId("weight-ramp").style.background = gradient(blue);
+}
+
+/** The map, with letters along both axes (or places, where there is no room), and frames. */
+function drawMap(row, column) {
+  const width = canvas.clientWidth, scale = devicePixelRatio || 1, T = seen.length || 1;
+  if (!width) return;
+  const spelled = live && (width - 22) / T >= 7.5, margin = spelled ? 18 : 30;
+  const side = width - margin - 4, cell = side / T, pen = canvas.getContext("2d");
+  plot = { left: margin, top: 4, side, cell, spelled };
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round((side + margin + 8) * scale);
+  canvas.style.height = `${side + margin + 8}px`;
+  pen.scale(scale, scale);
+  pen.imageSmoothingEnabled = false;
+  pen.drawImage(picture, margin, 4, side, side);
+  const [ink, soft] = [document.body, byId("map-help")].map((x) => getComputedStyle(x).color);
+  const every = spelled ? 1 : 16 * 2 ** Math.max(0, Math.ceil(Math.log2(22 / (16 * cell))));
+  [pen.textAlign, pen.textBaseline] = ["center", "middle"];
+  for (const [at, x, y] of [[row, 0, 1], [column, 1, 0]]) {
+    for (let i = 0; i < seen.length; i++) {
+      const marked = i === at, along = (i + 0.5) * cell;
+      const crowded = !spelled && at >= 0 && Math.abs(i - at) * cell < 16;
+      if (!marked && (crowded || (start + i + 1) % every)) continue;
+      pen.fillStyle = marked ? ink : soft;
+      const size = spelled ? bounded(1.15 * cell, 9, 13) : 10;
+      pen.font = `${marked ? "bold " : ""}${size}px monospace`;
+      pen.fillText(spelled ? symbol(seen[i]) : whole(start + i + 1),
+        x ? margin + along : margin / 2, y ? 4 + along : side + 8 + margin / 2, margin);
+    }
+  }
+  pen.fillStyle = soft;
+  pen.font = "13px system-ui, sans-serif";
+  const hasRoom = side > 250 && T > 1;
+  if (hasRoom) pen.fillText("the future, not yet read", margin + 0.67 * side, 0.2 * side);
+  if (row < 0) return;
+  pen.strokeStyle = ink;
+  pen.lineWidth = cell < 4 ? 1 : 1.5;
+  pen.strokeRect(margin - 1, 3 + row * cell, (row + 1) * cell + 2, cell + 2);
+  pen.strokeRect(margin + column * cell - 1, 3 + row * cell, cell + 2, cell + 2);
+}
+
+function listenToHead() {
+  canvas.addEventListener("click", (event) => {
+    const box = canvas.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left - plot.left) / plot.cell);
+    const row = Math.floor((event.clientY - box.top - plot.top) / plot.cell);
+    if (row < 0 || column < 0 || row >= seen.length || column >= seen.length) return;
+    update({ at: start + row + 1, column: start + Math.min(row, column) });
+  });
+  byId("map").addEventListener("keydown", (event) => {
+    const row = Math.max(0, queryRow()), T = seen.length, column = lookedAt([...source.weights(
+      state.layer, state.head, row, 1)]);
+    const to = { ArrowUp: [row - 1, Math.min(column, row - 1)], ArrowDown: [row + 1, column],
+      ArrowLeft: [row, column - 1], ArrowRight: [Math.max(row, column + 1), column + 1],
+    }[event.key];
+    if (!to || !T) return;
+    event.preventDefault();
+    const [r, c] = to.map((x) => bounded(x, 0, T - 1));
+    if (windowStart(start + r + 1, block) !== start) return;
+    update({ at: start + r + 1, column: start + c });
+    say(byId("look").textContent);
+  });
+  const drag = (step) => {
+    const { layer, head } = state, row = queryRow();
+    const column = lookedAt([...source.weights(layer, head, row, 1)]), weight = Number(
+      byId("weight").value);
+    update({ column: start + column,
+      drag: { layer, head, row: start + row, column: start + column, weight } }, step);
+  };
+  on("weight", "input", () => drag(null));
+  on("weight", "change", () => {
+    drag(true);
+    say(`${byId("look").textContent}  ${byId("cost").textContent}`);
+  });
+  on("alone", "click", () => {
+    const chosen = `${state.layer}.${state.head}`, all = tiles.map(({ name }) => name);
+    update({ off: [...new Set([...state.off, ...all])].filter((name) => name !== chosen) });
+  });
+  on("reset", "click", () => {
+    update({ off: [], drag: null });
+    tell("released", "");
+  });
+  new ResizeObserver(() => { if (seen) showHead(); }).observe(byId("map"));
+}
+
+
+// ==== What helped: the prediction with each earlier letter replaced in turn
+
+let reasons = { key: null, found: new Map() };
+
+function* explain(until) {
+  const row = queryRow();
+  if (row < 0) return;
+  const key = [state.at - start, ids[state.at], ...seen].join();
+  if (reasons.key !== key) reasons = { key, found: new Map() };
+  while (model.read(plain, seen)) yield;
+  const logits = plain.logitsOf(row), window = seen.slice(0, row + 1);
+  const came = ids[state.at] ?? likeliest(logits, 1)[0], before = lossOf(logits, came);
+  for (let s = row; s >= 0; s--) {
+    if (reasons.found.has(s)) continue;
+    const other = window.with(s, facts.neutral[window[s] === facts.neutral[0] ? 1 : 0]);
+    for (let more = true; more;) {
+      if (performance.now() > until) return;
+      more = model.read(tried, other);
+      yield;
+    }
+    reasons.found.set(s, lossOf(tried.logitsOf(row), came) - before);
+    colourLetters();
+  }
+}

@@ -1,0 +1,90 @@
+
+// ==== Keep it: maps and charts as SVG, always light, and the text with its probabilities as CSV
+
+const CELL = 10, LINE = 16, TOP = 26;           // of a map, of a chart, and what is above them
+
+function save(name, type, content) {
+  const href = URL.createObjectURL(new Blob([content], { type }));
+  make("a", { download: name, href }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 1000);
+}
+
+const rect = (x, y, width, height, fill, title = "") => make("rect", { x, y, width, height, fill },
+  make("title", {}, title));
+const words = (x, y, text, more = {}) => make("text", { x, y, fill: "#1e2229", ...more }, text);
+
+function saveSvg(name, title, width, height, shapes) {
+  const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, width, height,
+    "font-family": "monospace", "font-size": 9 }, make("title", {}, title),
+  rect(0, 0, width, height, "#ffffff"), words(4, 14, title, { "font-size": 11 }), ...shapes);
+  save(`${name}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(svg));
+}
+
+/** The chosen head: a square for each weight, with the characters along both sides, and a scale. */
+function saveMap() {
+  const T = seen.length, side = CELL * T, { layer, head } = state, light = ramp(BLUE, false);
+  const weights = source.weights(layer, head, 0, T), shade = (x) => css(light[Math.round(
+    255 * Math.sqrt(x))]);
+  const shapes = seen.flatMap((id, i) => [words(2, TOP + CELL * i + 8, symbol(id)),
+    words(CELL * i + 14, TOP + side + 9, symbol(id))]);
+  weights.forEach((x, i) => {
+    const [row, column] = [Math.floor(i / T), i % T];
+    if (column <= row) {
+      shapes.push(rect(CELL * column + 12, TOP + CELL * row, CELL, CELL, shade(x), x.toFixed(4)));
+    }
+  });
+  const below = TOP + side + 20, scale = [0, 0.05, 0.25, 0.5, 1].flatMap((x, i) => [
+    make("circle", { cx: 18 + 60 * i, cy: below + 5, r: 5, fill: shade(x) }),
+    words(28 + 60 * i, below + 8, `${100 * x} %`)]);
+  saveSvg(`layer-${layer + 1}-head-${head + 1}`, `${capital(headName(layer, head))} ${
+    facts.heads[layer][head].does}; rows look, columns are looked at`, Math.max(side + 12, 480),
+  below + 20, [...shapes, ...scale]);
+}
+
+/** A list of bars as it stands on the page. */
+function saveChart(list) {
+  const both = list.classList.contains("both"), left = both ? 240 : 120, full = both ? 100 : 200;
+  const rows = [...list.children], title = list.ariaLabel ?? byId(list.getAttribute(
+    "aria-labelledby")).textContent;
+  const tint = (row, fill) => fill.matches(".below") === both && both || !both
+    && !row.matches(".came") ? "#1f5fae" : "#a8480f";
+  saveSvg(list.id, title, 460, TOP + LINE * rows.length + 6, rows.flatMap((row, i) => {
+    const [name, track, value] = row.children, fill = track.firstChild, y = TOP + LINE * i;
+    const x = parseFloat(fill.style.left) / (both ? 50 : 100) - (both ? 1 : 0);
+    const width = parseFloat(fill.style.width) / (both ? 50 : 100);
+    return [words(4, y + 9, name.textContent), words(350, y + 9, value.textContent),
+      rect(left + full * x, y, full * width, 11, tint(row, fill), value.textContent)];
+  }));
+}
+
+/** The whole text, window by window, with what the model as it is changed gave each of it. */
+function saveText() {
+  const found = new Map(), { at } = state;
+  for (let place = 1; place < ids.length; place++) {
+    if (found.has(place)) continue;
+    Object.assign(state, { at: place });
+    settle();
+    while (source.read(seen.length));
+    for (let row = 1; row <= seen.length && start + row < ids.length; row++) {
+      if (!found.has(start + row)) found.set(start + row, source.loss(row, true));
+    }
+  }
+  Object.assign(state, { at });
+  update({}, null);
+  const quote = (piece) => `"${piece.replaceAll('"', '""')}"`;
+  const rows = [...found].map(([place, loss]) => [place + 1, quote(pieces[place]),
+    ...loss === null ? ["", ""] : [Math.exp(-loss), loss]]);
+  save("text.csv", "text/csv", [["place", unit, "probability", "loss"], ...rows]
+    .map((row) => row.join(",") + "\n").join(""));
+}
+
+function listenToKeeping() {
+  on("keep-map", "click", saveMap);
+  on("keep-text", "click", saveText);
+  for (const list of document.querySelectorAll("section .bars")) {
+    if (list.closest(".live") && !live || list.id === "most") continue;
+    const save = button(() => saveChart(list), "Save as SVG", make("span", { class: "unseen" },
+      `: ${list.ariaLabel ?? byId(list.getAttribute("aria-labelledby")).textContent}`));
+    list.after(save);
+  }
+}

@@ -1,0 +1,717 @@
+"""The page of a model that lives in it, in a browser: its engine computes what NumPy computes from
+the same rounded weights, and each part of the page answers."""
+import csv
+import json
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from data.tokenizer import CharTokenizer
+from minigrad import random
+from model import Transformer, TransformerConfig, generate, load_checkpoint
+from model.checkpoint import Checkpoint
+from model.generation import window_start
+from model.look import weights
+from model.look.page import gather, html
+from model.score.text import text_losses
+from tests.browser import of, opened, prefer, press, resize
+from tests.kit import written
+
+pytestmark = pytest.mark.needs("browser")
+LETTERS = "\n abcdefghijklmnopqrstuvwxyz.</script>&'\""
+MODERN = {"position": "rotary", "norm": "rms", "qk_norm": True, "activation": "relu2", "ngrams": 4,
+          "ngram_rows": 50}
+KINDS = {
+    "modern": MODERN, "gpt2": {"bias": True},
+    "llama": {"position": "rotary", "norm": "rms_gain", "activation": "swiglu", "n_kv_head": 2,
+              "n_inner": 24, "tied": False, "rotary_base": 500.0, "norm_eps": 1e-6},
+    "one key": {"n_kv_head": 1, "activation": "gelu_tanh"},
+    "sinusoidal": {"position": "sinusoidal", "attention_bias": True},
+    "biases of the MLP": {"mlp_bias": True},
+}
+
+
+def of_kind(options, block_size=12, seed=0):
+    """A model with large random weights, so that every part of it counts."""
+    tokenizer = CharTokenizer(LETTERS)
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, block_size, 2, 4, 16, **options),
+                        seed)
+    rng = np.random.default_rng(seed)
+    for p in model.parameters():
+        p.data += rng.normal(0, 0.3, p.shape).astype(np.float32)
+    return model, tokenizer
+
+
+def opened_page(driver, folder, model, tokenizer, text, training=None):
+    """The page, which has drawn itself without a complaint."""
+    checkpoint = Checkpoint(model, tokenizer, training or {}, {})
+    page = opened(driver, written(
+        folder / "live.html", html(*gather(checkpoint, text, "", folder))))
+    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+    return page
+
+
+def typed(page, text, at=None):
+    """Put a text into the field, as a paste does, and wait until it is read."""
+    page.execute_script("""const input = byId('input'); input.value = arguments[0];
+        const at = arguments[1] ?? input.value.length;
+        input.setSelectionRange(at, at);
+        input.dispatchEvent(new Event('input')); for (const _ of job);""", text, at)
+
+
+def dragged(page, column, weight):
+    """Drag the weight of the chosen row on a column of the window, as the slider does."""
+    page.execute_script("""update({column: start + arguments[0]});
+        byId('weight').value = arguments[1];
+        byId('weight').dispatchEvent(new Event('input')); for (const _ of job);""", column, weight)
+
+
+def plain(text):
+    return text.replace("\u00a0", " ")
+
+
+def logits_of(page, ids):
+    return np.array(page.execute_script("""const cache = new Cache(facts.config);
+        while (model.read(cache, arguments[0]));
+        return arguments[0].map((_, row) => [...cache.logitsOf(row)]);""", ids))
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return load_checkpoint(trained / "ckpt.npz")
+
+
+@pytest.fixture
+def page(driver, run, tmp_path):
+    """The page of a trained model."""
+    return opened_page(driver, tmp_path, *run[:2], "the quick brown", run.training)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_logits_and_texts_are_those_of_numpy(driver, tmp_path, monkeypatch, kind, exact):
+    if not exact:
+        monkeypatch.setattr(weights, "SMALL", 0)
+    model, tokenizer = of_kind(KINDS[kind])
+    page = opened_page(driver, tmp_path, model, tokenizer, "abc")
+    same = weights.rounded(model)
+    ids = tokenizer.encode("hello <world").tolist()
+    with mg.no_grad():
+        expected = same(np.array(ids)).data
+        assert abs(expected - model(np.array(ids)).data).max() > (0 if exact else 1e-3) - exact
+    assert abs(expected).max() > 1 and abs(logits_of(page, ids) - expected).max() < 1e-4
+    page.execute_script("state.temperature = 0; write(200);")
+    assert of(page, "$('#input').value") == generate(same, tokenizer, "abc", 200, temperature=0)
+
+
+def test_what_is_typed_after_a_change_is_what_is_read_at_once(page, run):
+    for text in ("the quick brown fox", "the quack brown fox", "the qu", "fox the quick brown"):
+        typed(page, text)
+        start = of(page, "start")
+        with mg.no_grad():
+            expected = run.model(run.tokenizer.encode(text)[start:]).data[-1]
+        found = np.array(of(page, "[...plain.logitsOf(plain.ids.length - 1)]"))
+        assert abs(found - expected).max() < 1e-4
+        loss = text_losses(run.model, np.array(of(page, "seen"))).mean()
+        assert plain(of(page, "$('#cost').textContent")).startswith(f"{loss:.3f} nats a character")
+
+
+def test_a_draw_is_that_of_python(page):
+    rng = np.random.default_rng(0)
+    for settings in ((1.0, None, None), (0.7, 3, None), (1.3, None, 0.6), (0.0, None, None),
+                     (0.9, 5, 0.5)) * 8:
+        logits, u = rng.normal(0, 2, (1, 9)), rng.random(1)
+        (drawn,), (p,) = random.draw(logits, u, *settings)
+        found = page.execute_script("""const [logits, u, t, k, p] = arguments;
+            const {drawn, probabilities} = draw(Float64Array.from(logits), u, t, k ?? 9, p ?? 1);
+            return [drawn, [...probabilities]];""", logits[0].tolist(), u[0], *settings)
+        assert found[0] == drawn and np.allclose(found[1], p, atol=1e-12)
+
+
+@pytest.mark.parametrize("u", [0.0, 0.25, 0.5, 0.75, 1 - 2.0 ** -53])
+@pytest.mark.parametrize("settings", [(1.0, None, None), (0.0, None, None), (1.0, 3, None),
+                                      (1.0, None, 0.5), (0.5, 3, 0.75), (1.0, None, 0.25)], ids=str)
+def test_draw_takes_equal_logits_as_python_does(page, settings, u):
+    for logits in ([1.0] * 4, [0.0, 2.0, 2.0, 0.0, 2.0], [-900.0, 5.0, 5.0, -900.0], [3.0]):
+        (drawn,), (p,) = random.draw(np.array([logits]), np.array([u]), *settings)
+        found = page.execute_script("""const [logits, u, t, k, p] = arguments;
+            const {drawn, probabilities} = draw(Float64Array.from(logits), u, t, k ?? 9, p ?? 1);
+            return [drawn, [...probabilities]];""", logits, u, *settings)
+        assert found[0] == drawn and np.allclose(found[1], p, atol=1e-12), logits
+
+
+def without(model, part):
+    """The model without a part, by weights that are 0."""
+    same = Transformer(model.config)
+    same.load_state_dict({name: p.data.copy() for name, p in model.named_parameters()})
+    layer, _, what = part.partition(".")
+    if part == "ngrams":
+        same.ngram_embedding.weight.data[:] = 0
+    elif what == "mlp":
+        same.blocks[int(layer)].mlp.down.weight.data[:] = 0
+    else:
+        columns = same.blocks[int(layer)].attention.out.weight.data.reshape(
+            model.config.n_embd, model.config.n_head, -1)
+        columns[:, slice(None) if what == "attention" else int(what)] = 0
+    return same
+
+
+@pytest.mark.parametrize("part", ["1.1", "1.attention", "1.mlp", "ngrams"])
+def test_a_part_that_is_off_adds_nothing_and_the_card_says_what_it_costs(driver, tmp_path, part):
+    model, tokenizer = of_kind(MODERN)
+    page = opened_page(driver, tmp_path, model, tokenizer, "hello world")
+    for other in ("0.mlp", "0.mlp", part):
+        page.execute_script("""document.querySelector(`[data-part="${arguments[0]}"]`).click();
+            for (const _ of job);""", other)
+    ids = tokenizer.encode("hello world")
+    before, after = (text_losses(m, ids) for m in (model, without(model, part)))
+    assert abs(after.sum() - before.sum()) > 0.01
+    assert f"{after.sum() - before.sum():+.2f} nats".replace("-", "−") in plain(
+        of(page, "$('#cost').textContent"))
+    for changed, losses in (("true", after), ("false", before)):
+        found = of(page, f"seen.map((_, row) => source.loss(row, {changed}))")
+        assert found[0] is None and abs(np.array(found[1:]) - losses).max() < 1e-4
+    assert len(of(page, "$$('#changes button')")) == 1
+    page.execute_script("document.querySelector('#changes button').click();")
+    assert not of(page, "$$('#changes button').length") and of(page, "edit") is None
+
+
+def test_a_dragged_weight_is_set_and_the_rest_shared_out(page):
+    typed(page, "the quick")
+    look = "[...source.weights(state.layer, state.head, queryRow(), 1)]"
+    before = np.array(of(page, look))
+    dragged(page, 2, 0.75)
+    expected = before * 0.25 / (1 - before[2])
+    expected[2] = 0.75
+    assert np.allclose(of(page, look), expected, atol=1e-6) and abs(before[2] - 0.75) > 0.01
+    assert "weight of ‘k’ on ‘e’ 75.0 %" in plain(of(page, "$('#changes').textContent"))
+    # Nothing so far costs more: only the next letter is expected otherwise, and this is shown.
+    assert of(page, "$('#cost').textContent").startswith("No letter so far costs more or less.")
+    assert of(page, "$$('#next .ghost').length") == 8
+    assert re.search(r"[+−]\d", of(page, "$('#next').textContent"))
+
+
+def test_a_dragged_weight_moves_with_its_letters_or_is_set_back_with_a_word(page):
+    typed(page, "the quick")
+    dragged(page, 2, 0.75)
+    for text, at, places in (("a the quick", 1, [10, 4]), ("a the kquick", 7, [11, 4]),
+                             ("the kquick", 0, [9, 2]), ("the kquick b", 12, [9, 2])):
+        typed(page, text, at)
+        assert of(page, "[state.drag.row, state.drag.column]") == places
+        assert of(page, "$('#released').hidden")
+    typed(page, "thx kquick b", 3)
+    assert of(page, "state.drag") is None and of(page, "$('#changes').textContent") == ""
+    assert "is set back" in of(page, "$('#released').textContent")
+
+
+@pytest.mark.parametrize("shares, column, weight, expected", [
+    ([0.5, 0.25, 0.25], 0, 1, [1, 0, 0]), ([0.5, 0.125, 0.375], 0, 0, [0, 0.25, 0.75]),
+    ([1, 0, 0], 0, 0.5, [0.5, 0.25, 0.25]), ([0, 1, 0], 1, 0, [0.5, 0, 0.5]),
+    ([0, 1, 0], 1, 1, [0, 1, 0]), ([0, 1, 0], 0, 0.25, [0.25, 0.75, 0]),
+    ([0.25, 0.25, 0.5], 2, 0.5, [0.25, 0.25, 0.5]), ([1], 0, 0.5, [1])])
+def test_share_out_keeps_a_sum_of_1_at_weights_of_0_and_1_too(page, shares, column, weight,
+                                                              expected):
+    found = page.execute_script("""const row = Float32Array.from(arguments[0]);
+        shareOut(row, arguments[1], arguments[2]); return [...row];""", shares, column, weight)
+    assert found == expected
+
+
+@pytest.mark.parametrize("values", [
+    [-300.0, -301.5, -299.0], [-1e4, -1e4, -1e4], [1e4, 1e4 - 1, -1e4], [0.0, -800.0, 800.0],
+    [5.0]])
+def test_softmax_and_losses_of_values_far_from_0_are_those_of_numpy(page, values):
+    found = page.execute_script("""const [x] = arguments, more = [...x, 7, NaN];
+        return [[...softmax(Float64Array.from(x))],
+                [...softmax(Float64Array.from(more), x.length)],
+                x.map((_, id) => lossOf(x, id))];""", values)
+    shifted = np.array(values) - max(values)
+    p = np.exp(shifted) / np.exp(shifted).sum()
+    assert np.allclose(found[0], p, rtol=1e-12, atol=0)
+    assert found[1] == [*found[0], 0, 0]
+    assert np.allclose([np.inf if x is None else x for x in found[2]],
+                       [np.inf if x == 0 else -np.log(x) for x in p], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "relu2", "swiglu"])
+def test_activations_are_those_of_the_ops_far_from_0_too(page, name):
+    x = np.array([-800.0, -90.0, -6.0, -1.0, -0.0, 0.0, 1e-3, 1.0, 6.0, 90.0, 800.0])
+    one = np.ones((1, 1))
+    expected = mg.mlp(x[:, None], one, one, activation=name, **(
+        {"gate": one} if name == "swiglu" else {})).data[:, 0]
+    if name == "swiglu":
+        expected = expected / np.where(x == 0, 1, x) * 2        # by an `up` of 2
+    found = page.execute_script("return arguments[0].map((x) => ACTIVATIONS[arguments[1]](x, 2))",
+                                x.tolist(), name)
+    assert np.allclose(np.array(found, float), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_window_start_is_that_of_python(page):
+    for block in (1, 2, 7, 8):
+        found = page.execute_script("""const [block, most] = arguments;
+            return Array.from({length: most}, (_, n) => windowStart(n, block));""", block, 40)
+        assert found == [window_start(n, block) for n in range(40)]
+
+
+def test_each_heads_worth_and_each_letters_reason_are_found_in_idle_time(page, run):
+    typed(page, "the quick")
+    found = dict(of(page, "[...worths.found]"))
+    ids = run.tokenizer.encode("the quick")
+    before = text_losses(run.model, ids).sum()
+    for name in ("0.0", "0.1"):
+        cost = text_losses(without(run.model, name), ids).sum() - before
+        assert abs(found.pop(name) - cost) < 1e-4
+    assert not found
+    page.execute_script("update({colours: 'reasons'}); for (const _ of job);")
+    reasons = dict(of(page, "[...reasons.found]"))
+    other = ids.copy()
+    other[-1] = of(page, "facts.neutral[0]")
+    with mg.no_grad():
+        logp = [mg.log_softmax(run.model(x)).data[-1] for x in (ids, other)]
+    best = logp[0].argmax()
+    assert abs(reasons[8] - (logp[0][best] - logp[1][best])) < 1e-4
+    assert [*reasons] == [*range(8, -1, -1)]
+    assert of(page, "spans.every((x) => x.style.backgroundColor)")
+
+
+def test_idle_work_ends_some_seconds_after_the_last_key(page):
+    """Told that the time is over, it leaves out heads and reasons, and says so."""
+    page.execute_script("update({colours: 'reasons'}); for (const _ of job);"
+                        "performance.now = (() => { let n = 0; return () => n += 4000; })();")
+    typed(page, "the brown")
+    assert of(page, "[worths.found.size, reasons.found.size]") == [0, 1]
+    page.execute_script("worths = { key: seen.join(), found: new Map([['0.0', 1]]) }; showWorths()")
+    assert "1 head left out" in of(page, "$('#worth-words').textContent")
+
+
+def test_a_head_that_stands_in_the_way_has_its_bar_on_the_other_side(page, tmp_path):
+    page.execute_script("worths.found = new Map([['0.0', -2.85], ['0.1', 0.86]]); showWorths();")
+    boxes = of(page, """$$('#worth .track').map((x) => [x, x.firstChild].map((y) => {
+        const {left, right} = y.getBoundingClientRect(); return [left, right]; }))""")
+    (track, helps), (same, hinders) = boxes
+    middle = (track[0] + track[1]) / 2
+    assert track == same and abs(helps[0] - middle) < 1 and abs(hinders[1] - middle) < 1
+    assert (hinders[1] - hinders[0]) / (helps[1] - helps[0]) == pytest.approx(2.85 / 0.86, rel=0.02)
+    assert len(set(of(page, "$$('#worth .fill').map((x) => getComputedStyle(x).backgroundColor)"))
+               ) == 2
+    svg = saved(page, tmp_path, "byId('worth').nextElementSibling", "worth.svg")
+    (_, *bars) = parts(svg, "rect")
+    assert float(bars[0].get("x")) == float(bars[1].get("x")) + float(bars[1].get("width")) == 240
+
+
+@pytest.mark.parametrize("off", ["[]", "['0.mlp', '0.1']"])
+def test_texts_of_0_1_and_2_letters_empty_what_they_do_not_fill(page, off):
+    page.execute_script(f"update({{off: {off}}})")
+    for text in ("the quick", "", "t", "th", ""):
+        typed(page, text)
+        said = of(page, "document.body.innerText")
+        assert not re.search(r"NaN|Infinity|undefined|-1", said)
+        assert len(of(page, "$$('#next li, #most li, #drawn li')")) == (0 if not text else of(
+            page, "8 + Math.min(6, seen.length) + $$('#drawn li').length"))
+    assert page.get_log("browser") == [] and of(page, "$('#one').disabled")
+    assert of(page, "[$('#cost').textContent, $('#place').textContent]") == ["", ""]
+
+
+def test_all_bars_of_a_chart_have_one_scale(page):
+    typed(page, "the quick brown")
+    page.execute_script("setOff('0.1', true); for (const _ of job); goTo(9); for (const _ of job);")
+    for name in ("next", "most", "worth", "drawn", "ladder"):
+        tracks = of(page, f"$$('#{name} .track').map((x) => x.getBoundingClientRect())"
+                          ".map(({left, width}) => `${left} ${width}`)")
+        assert len(tracks) > 1 and len(set(tracks)) == 1, name
+    shares = of(page, "source.expected(queryRow(), true, 8, ids[state.at]).map(([, p]) => p)")
+    widths = of(page, "$$('#next .fill').map((x) => parseFloat(x.style.width))")
+    assert np.allclose(widths, 100 * np.array(shares), atol=1e-3)
+
+
+def test_a_text_longer_than_the_window_says_what_is_coloured_and_moves(page, run, tmp_path):
+    text = "the quick brown fox runs over the green wood"
+    typed(page, text)
+    assert of(page, "[start, spans.length]") == [32, 12] and not of(page, "$('#window').hidden")
+    assert "characters 33 to 44 of 44" in of(page, "$('#which').textContent")
+    page.execute_script("byId('earlier').click(); for (const _ of job);")
+    assert of(page, "[state.at, start, input.selectionStart]") == [32, 16, 32]
+    page.execute_script("byId('later').click(); for (const _ of job);")
+    page.execute_script("input.focus(); input.setSelectionRange(3, 3);")
+    page.execute_async_script("setTimeout(arguments[0], 100)")
+    assert of(page, "[state.at, start]") == [3, 0]
+    assert of(page, "letters.textContent") == text + "\u200b"
+    rows = [*csv.reader(saved(page, tmp_path, "byId('keep-text')", "text.csv").splitlines())][1:]
+    assert [row[1] for row in rows] == [*text[1:]]
+    expected = text_losses(run.model, run.tokenizer.encode(text))
+    assert abs(np.array([row[3] for row in rows], float) - expected).max() < 1e-4
+    assert of(page, "state.at") == 3
+    typed(page, "the fox")
+    assert of(page, "$('#window').hidden")
+
+
+def test_an_unknown_character_is_named_and_has_no_loss(page, run, tmp_path):
+    typed(page, "the Ж x")
+    assert of(page, "$('#unknown').textContent") == (
+        "The model does not know ‘Ж’ (U+0416).  It reads space instead, and gives no loss there.")
+    assert of(page, "$$('#letters .unknown').map((x) => x.textContent)") == ["Ж"]
+    assert of(page, "ids[4] === idOf.get(' ') && source.loss(4, true) === null")
+    losses = np.delete(text_losses(run.model, run.tokenizer.encode("the   x")), 3)
+    assert plain(of(page, "$('#cost').textContent")).startswith(
+        f"{losses.mean():.3f} nats a character, on 5 ")
+    rows = [*csv.reader(saved(page, tmp_path, "byId('keep-text')", "text.csv").splitlines())][1:]
+    assert rows[3] == ["5", "Ж", "", ""] and "" not in rows[4]
+    page.execute_script("goTo(4)")
+    assert "has no loss" in of(page, "$('#place').textContent")
+    typed(page, "the x")
+    assert of(page, "$('#unknown').hidden")
+
+
+def test_a_key_puts_an_end_to_what_was_done_for_the_one_before(page, run):
+    ends = page.execute_async_script("""const done = arguments[0], text = "the quick brown ";
+        const input = byId("input"), cost = showCost;
+        let ends = 0;
+        showCost = () => { ends++; cost(); };
+        for (let n = 1; n <= text.length; n++) {
+          input.value = text.slice(0, n);
+          input.dispatchEvent(new Event("input"));
+        }
+        setTimeout(() => done(ends), 1000);""")
+    with mg.no_grad():
+        expected = run.model(run.tokenizer.encode("the quick brown ")[of(page, "start"):]).data
+    assert abs(expected[-1] - of(page, "[...plain.logitsOf(seen.length - 1)]")).max() < 1e-4
+    assert ends == 1
+
+
+def test_a_letter_is_drawn_taken_instead_and_taken_back_and_undo_works(page):
+    typed(page, "the")
+    page.execute_script("write(1); for (const _ of job);")
+    u, low, high = map(float, re.findall(r"\d\.\d+", of(page, "$('#drawn-words').textContent")))
+    assert low <= u <= high and low < high
+    box, needle, drawn = of(page, "[$('#line'), $('.needle'), $('#line .drawn')].map((x) => "
+                                  "x.getBoundingClientRect()).map((x) => [x.left, x.right])")
+    assert needle[0] == pytest.approx(box[0] + u * (box[1] - box[0]), abs=1)
+    assert drawn[0] - 1 <= needle[0] <= drawn[1] + 1
+    chosen = of(page, "$$('#drawn li:not(.came) button')[0]")
+    chosen.send_keys("\ue007")                                      # Enter, as at a keyboard
+    page.execute_script("for (const _ of job);")
+    taken = of(page, "state.text")
+    assert len(taken) == 4 and taken[-1] == of(page, "facts.characters[last.taken]")
+    assert of(page, "byId('drawn').contains(document.activeElement)")
+    page.execute_script("byId('back').focus(); byId('back').click(); byId('back').click();")
+    assert of(page, "state.text") == "the" and of(page, "document.activeElement.id") == "one"
+    page.execute_script("byId('input').focus(); write(1);")
+    page.find_element("id", "input").send_keys("\ue009z")          # Ctrl + Z
+    assert of(page, "[input.value, state.text]") == ["the", "the"]
+
+
+def test_focus_stays_where_something_was_set_back(page):
+    typed(page, "the quick")
+    page.execute_script("update({off: ['0.mlp', '0.1']}); for (const _ of job);")
+    for said in ("head 1.2 off", ""):
+        of(page, "$('#changes button')").send_keys("\ue007")
+        page.execute_script("for (const _ of job);")
+        assert of(page, "document.activeElement.textContent").startswith(said)
+    assert of(page, "document.activeElement.id") == "input"
+    of(page, "$$('#worth button')[1]").send_keys("\ue007")
+    page.execute_script("for (const _ of job);")
+    assert of(page, "byId('worth').contains(document.activeElement)")
+
+
+def after(page, action):
+    """Do something, and wait until the address holds what it changed."""
+    page.execute_script(action)
+    page.execute_async_script("setTimeout(arguments[0], 300)")
+
+
+def test_back_and_forward_go_through_what_was_chosen(page):
+    typed(page, "the quick")
+    after(page, "")
+    after(page, "setOff('0.mlp', true)")
+    assert json.loads(of(page, "decodeURIComponent(location.hash.slice(1))"))["off"] == ["0.mlp"]
+    after(page, "document.querySelector('nav a').click()")      # a section is a step, too
+    seen = []
+    for step in ("back", "back", "forward"):
+        getattr(page, step)()
+        after(page, "")
+        seen.append(of(page, "[state.off.length, $('[data-part=\"0.mlp\"]').ariaChecked]"))
+    assert seen == [[1, "false"], [0, "true"], [1, "false"]]
+    assert of(page, "$('#input').value") == "the quick"
+
+
+def test_an_address_brings_back_all_but_a_long_text(page, driver):
+    typed(page, "the green wood")
+    after(page, "update({ head: 1, off: ['0.0'], temperature: 1.5, at: 3 })")
+    address = driver.current_url
+    driver.get("about:blank")
+    driver.get(address)
+    after(page, "")
+    assert of(page, "[state.text, state.at, state.head, state.off, state.temperature]") == [
+        "the green wood", 3, 1, ["0.0"], 1.5]
+    assert of(page, "$('#address').textContent") == ""
+    typed(page, "the " * 501)
+    after(page, "")
+    assert "no text of more than 2,000 characters" in of(page, "$('#address').textContent")
+    kept = json.loads(of(page, "decodeURIComponent(location.hash.slice(1))"))
+    assert "text" not in kept and kept["head"] == 1
+
+
+@pytest.mark.parametrize("ending, bad", [
+    ("parts", ""), ("%", ""), ("5", ""), ("null", ""), ('{"off":null}', "off"),
+    ('{"off":{"length":4e9}}', "off"), ('{"off":["9.mlp"]}', "off"), ('{"off":["0.7"]}', "off"),
+    ('{"off":"ngrams"}', "off"), ('{"text":{"toString":1}}', "text"), ('{"at":2.5}', "at"),
+    ('{"at":"x","layer":99}', "at, layer"), ('{"top_k":"abc","top_p":0}', "top_k, top_p"),
+    ('{"drag":{"layer":0,"head":0,"row":5}}', "drag"),
+    ('{"drag":{"layer":0,"head":0,"row":5,"column":1,"weight":5}}', "drag"),
+    ('{"colours":"red","__proto__":{"a":1},"top_p":null}', "colours, __proto__, top_p")])
+def test_an_address_is_checked_field_by_field_and_what_is_bad_is_named(page, driver, ending, bad):
+    address = driver.current_url.split("#")[0]
+    driver.get("about:blank")
+    driver.get(f"{address}#{ending}")
+    after(page, "")
+    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
+    assert of(page, "[state.text, state.off, state.drag, state.at]") == [
+        "the quick brown", [], None, 15]
+    assert of(page, "$('#address').hidden") == (not bad)
+    assert f"({bad})" in of(page, "$('#address').textContent") or not bad
+    page.execute_script("write(1)")
+    assert len(of(page, "state.text")) == 16
+
+
+def test_a_drag_with_pauses_is_one_step_of_the_history(page):
+    typed(page, "the quick")
+    after(page, "")
+    page.execute_script("history.steps = 0; history.pushState = (...all) => {"
+                        "history.steps++; History.prototype.pushState.apply(history, all); };")
+    for weight in (0.2, 0.4, 0.6):
+        after(page, f"byId('weight').value = {weight}; byId('weight').dispatchEvent("
+                    "new Event('input'))")
+    after(page, "byId('weight').dispatchEvent(new Event('change'))")
+    assert of(page, "[history.steps, state.drag.weight]") == [1, 0.6]
+    page.back()
+    after(page, "")
+    assert of(page, "state.drag") is None
+
+
+def saved(page, folder, button, name):
+    """The file that a button saves, by a download of the browser."""
+    from selenium.webdriver.support.wait import WebDriverWait
+    page.execute_cdp_cmd("Browser.setDownloadBehavior",
+                         {"behavior": "allow", "downloadPath": str(folder)})
+    page.execute_script(f"{button}.click()")
+    WebDriverWait(page, 20, 0.02).until(    # it may be there before what is in it
+        lambda _: (folder / name).exists() and (folder / name).stat().st_size)
+    return (folder / name).read_bytes().decode("utf-8")
+
+
+def parts(svg, name):
+    return [*ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}" + name)]
+
+
+@pytest.mark.parametrize("layer, head, theme", [(0, 0, "light"), (1, 2, "dark")])
+def test_a_map_is_saved_light_with_a_title_and_the_weights_of_numpy(driver, tmp_path, layer, head,
+                                                                    theme):
+    model, tokenizer = of_kind(MODERN)
+    page = opened_page(driver, tmp_path, model, tokenizer, "hello <wo&r")
+    prefer(page, theme)
+    page.execute_script("update({layer: arguments[0], head: arguments[1]})", layer, head)
+    svg = saved(page, tmp_path, "byId('keep-map')", f"layer-{layer + 1}-head-{head + 1}.svg")
+    ground, *cells = parts(svg, "rect")
+    assert ground.get("fill") == "#ffffff" and parts(svg, "title")[0].text.startswith(
+        f"Head {layer + 1}.{head + 1} ")
+    found = np.zeros((11, 11))
+    for rect in cells:
+        row, column = (int(rect.get("y")) - 26) // 10, (int(rect.get("x")) - 12) // 10
+        found[row, column] = float(rect[0].text)
+    expected = model.attention_maps(tokenizer.encode("hello <wo&r"))[layer, head]
+    assert abs(found - expected).max() < 1e-4 and expected.std() > 0.05
+    light = of(page, "ramp(BLUE, false)[255]")
+    assert "rgb({} {} {})".format(*light) in svg and parts(svg, "circle")[-1].get("r") == "5"
+    assert "".join(x.text for x in parts(svg, "text")[1:23:2]) == "hello␣<wo&r"
+
+
+def test_every_chart_is_saved_as_it_stands(page, tmp_path, run):
+    typed(page, "the quick")
+    page.execute_script("write(2); for (const _ of job);")
+    ids = run.tokenizer.encode(of(page, "state.text"))[of(page, "start"):]
+    for name in ("worth", "drawn", "ladder"):
+        svg = saved(page, tmp_path, f"byId('{name}').nextElementSibling", f"{name}.svg")
+        ground, *bars = parts(svg, "rect")
+        scale = 200 if name == "worth" else 2
+        widths = of(page, f"$$('#{name} .fill').map((fill) => parseFloat(fill.style.width))")
+        full = [2 * x if name == "worth" else x for x in widths]
+        assert np.allclose([float(x.get("width")) for x in bars],
+                           np.array(full) * (1 if name == "worth" else scale), rtol=1e-3, atol=0.01)
+        shown = of(page, f"$$('#{name} li').map((row) => [0, 2].map((i) =>"
+                         "row.children[i].textContent)).flat()")
+        assert [x.text for x in parts(svg, "text")][1:] == shown and len(bars) > 1
+        assert ground.get("fill") == "#ffffff" and parts(svg, "title")[0].text
+    assert len({bar.get("fill") for bar in bars}) == 2          # this model stands out
+    with mg.no_grad():
+        p = np.sort(mg.softmax(run.model(ids)).data[-1])[::-1]
+    found = of(page, "source.expected(queryRow(), true, 8).map(([, p]) => p)")
+    assert np.allclose(found, p[:8], atol=1e-5)
+
+
+def test_every_control_has_a_name_a_target_of_24_pixels_and_few_tab_stops(page):
+    typed(page, "the Ж quick")
+    page.execute_script("write(2); update({off: ['0.1']}); for (const _ of job);")
+    found = {}
+    for node in page.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]:
+        properties = {x["name"]: x["value"].get("value") for x in node.get("properties", [])}
+        if properties.get("focusable"):
+            found.setdefault(node["role"]["value"], []).append(node["name"]["value"].strip())
+    assert {"button", "switch", "slider", "textbox", "link"} <= found.keys()
+    assert [role for role, names in found.items() if "" in names] == []
+    for role in ("switch", "slider"):
+        assert len(set(found[role])) == len(found[role])
+    small = of(page, """$$('button, summary, input[type=range]').filter((x) => {
+        const {width, height} = x.getBoundingClientRect();
+        return x.checkVisibility() && (width < 24 || height < 24); }).map((x) => x.outerHTML)""")
+    assert small == []
+    assert of(page, "$$('#heads [tabindex=\"0\"]').length") == 1
+    for name in ("next", "drawn", "most"):      # with separators, and in words
+        said = of(page, f"$$('#{name} li')[0].textContent")
+        assert "space" in said or "␣" not in said
+    page.execute_script("goTo(4); input.focus(); input.setSelectionRange(2, 2);")
+    page.execute_async_script("setTimeout(arguments[0], 100)")
+    assert plain(of(page, "$('#status').textContent")).startswith("Place 3, e: ")
+    assert " which is a loss of " in plain(of(page, "$('#status').textContent"))
+
+
+def test_all_of_it_is_reached_and_moved_by_keys(page):
+    typed(page, "the quick")
+    page.execute_script("write(1); for (const _ of job); byId('input').focus();")
+    reached = set()
+    for _ in range(60):
+        page.switch_to.active_element.send_keys("\ue004")        # Tab
+        reached.add(of(page, "document.activeElement.closest('[id]')?.id"))
+    assert {"keep-text", "heads", "map", "keep-map", "most", "weight", "alone", "worth", "one",
+            "temperature", "drawn"} <= reached
+    page.execute_script("tiles[0].tile.focus()")
+    for key, part in (("down", "0.0"), ("right", "0.1"), ("right", "0.mlp"), ("left", "0.1"),
+                      ("home", None), ("end", "0.mlp")):
+        press(page, key)
+        assert of(page, "document.activeElement.dataset.part ?? null") == part or key == "home"
+    page.execute_script("tiles[1].power.focus()")
+    press(page, "enter")
+    assert of(page, "state.off") == ["0.1"]
+    page.execute_script("for (const _ of job); byId('map').focus();")
+    row, column = of(page, "[queryRow(), lookedAt([...source.weights(0, state.head, queryRow(), 1)"
+                           "])]")
+    press(page, "up")
+    assert of(page, "queryRow()") == row - 1
+    press(page, "left")
+    assert of(page, "state.column - start") == max(0, min(column, row - 1) - 1)
+
+
+WIDTHS = (375, 768, 1280, 2560)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_width_has_overflow_and_handle_and_effect_share_a_screen(page, theme):
+    prefer(page, theme)
+    page.execute_script("write(30); update({off: ['0.1', '0.mlp']}); for (const _ of job);")
+    for width in WIDTHS:
+        resize(page, width, 800)
+        assert of(page, f"$$('body *').filter((x) => x.getBoundingClientRect().right > {width + 1})"
+                        ".map((x) => x.outerHTML.slice(0, 99))") == []
+        assert of(page, "document.documentElement.scrollWidth") == width
+        assert of(page, "$$('.depth, .bars .symbol, .part').filter((x) => "
+                        "x.scrollWidth > x.clientWidth && x.clientWidth).length") == 0
+        for handle in ("heads", "weight", "one"):
+            page.execute_script(f"byId('{handle}').scrollIntoView({{block: 'center'}})")
+            assert of(page, "['cost', 'next', 'changes'].every((id) => { const {top, bottom} = "
+                            "byId(id).getBoundingClientRect(); return top >= 0 && bottom <= 800 })")
+    for ramp in of(page, "[blue, orange]"):         # even who sees no hue tells its shades apart
+        falls = np.diff(np.array(ramp) ** 2.2 @ [0.2126, 0.7152, 0.0722]) < 0
+        assert falls.mean() == (theme == "light")
+    assert of(page, "getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+    page.execute_script("update({off: []}); for (const _ of job);")
+    tints = of(page, "spans.slice(1).map(({ style }) => [style.color, style.backgroundColor])")
+    assert {ink for ink, _ in tints} <= {"rgb(0, 0, 0)", "rgb(255, 255, 255)"}
+    assert all(shade for _, shade in tints) and len(tints) > 1
+    assert of(page, "spans[0].style.backgroundColor") == "" or of(page, "start") > 0
+
+
+def test_the_first_screen_of_a_laptop_and_of_a_phone_has_text_and_prediction(page):
+    for width, height in ((1280, 720), (375, 812)):
+        resize(page, width, height)
+        page.execute_script("scrollTo(0, 0)")
+        assert of(page, f"""['title', 'lede', 'input', 'next', 'cost'].every((id) => {{
+            const {{top, bottom}} = byId(id).getBoundingClientRect();
+            return top >= 0 && bottom <= {height} && bottom > top; }})""")
+
+
+def test_letters_lie_where_the_field_has_them_from_right_to_left_too(page):
+    """The field and the letters under it are one text in one box, in one font and direction."""
+    same = "['width', 'fontSize', 'fontFamily', 'lineHeight', 'letterSpacing', 'whiteSpace', " \
+           "'paddingLeft', 'direction', 'unicodeBidi', 'overflowWrap', 'tabSize', 'wordBreak']"
+    for text in ("the quick " * 20, "שלום the \n\nسلام", "\t\u202e\0x"):
+        typed(page, text)
+        styles = of(page, f"[input, letters].map((x) => {same}.map((name) => "
+                          "getComputedStyle(x)[name]).join())")
+        assert styles[0] == styles[1]
+        assert of(page, "letters.textContent") == of(page, "input.value + '\u200b'")
+        assert of(page, "input.scrollHeight <= letters.clientHeight + 1"), text
+    assert of(page, "input.dir + letters.dir") == "autoauto"
+
+
+@pytest.mark.parametrize("media, features", [
+    ("print", []), ("print", [("prefers-color-scheme", "dark")]),
+    ("", [("forced-colors", "active")])])
+def test_paper_and_forced_colours_keep_the_colours(page, media, features):
+    light = of(page, "getComputedStyle(spans[3]).backgroundColor")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": [
+        {"name": name, "value": value} for name, value in features]})
+    page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    page.execute_script("for (const _ of job);")
+    for part in ("spans[3]", "byId('next').querySelector('.fill')",
+                 "byId('line').querySelector('span')"):
+        colour, adjust, forced = of(page, f"(({{backgroundColor, printColorAdjust, "
+                                          f"forcedColorAdjust}}) => [backgroundColor, "
+                                          f"printColorAdjust, forcedColorAdjust])"
+                                          f"(getComputedStyle({part}))")
+        assert colour not in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")
+        assert adjust == "exact" if media else forced == "none"
+    assert of(page, "getComputedStyle(spans[3]).backgroundColor") == light
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+
+
+def test_a_vocabulary_of_200_with_codes_shows_every_name_in_full(driver, tmp_path):
+    tokenizer = CharTokenizer("".join(map(chr, range(32, 226))) + "\ufeff\u202e\u2028\0")
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, 8, 1, 1, 4))
+    page = opened_page(driver, tmp_path, model, tokenizer, "ab\ufeff\u202e\u2028\0c")
+    page.execute_script("fillBars('next', ['\\ufeff', '\\u202e', 'a'].map((c) => "
+                        "[idOf.get(c), 0.1]))")
+    assert of(page, "$$('#next .symbol > :first-child').map((x) => x.textContent)") == [
+        "U+FEFF", "U+202E", "a"]
+    assert of(page, "$$('#next .symbol').every((x) => x.scrollWidth <= x.parentNode.clientWidth)")
+
+
+def test_negative_numbers_have_a_minus_and_none_is_minus_0(page):
+    page.execute_script("worths.found = new Map([['0.0', -1e-6], ['0.1', -0.86]]); showWorths();"
+                        "update({off: ['0.mlp']}); for (const _ of job);")
+    assert not re.search(r"-\d|−0\.0+\b(?!\d)", of(
+        page, "$$('section:not(#about, #run), aside').map((x) => x.innerText).join()"))
+
+
+def test_it_needs_no_eval(page):
+    refused = page.execute_async_script("""const done = arguments[0];
+        setTimeout(() => { try { done((0, eval)("1")); } catch (e) { done(e.name); } });""")
+    assert refused == "EvalError"
+
+
+def test_a_page_of_text_that_is_pasted_does_not_freeze_it(page):
+    text = "the quick brown fox runs over the green wood " * 230
+    typed(page, text)
+    assert of(page, "[ids.length, spans.coloured - seen.length]") == [len(text), 0]
+
+
+def test_hostile_text_changes_nothing_and_nothing_is_fetched(driver, tmp_path, hostile_text):
+    tokenizer = CharTokenizer(hostile_text + LETTERS)
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, 8, 1, 1, 4))
+    page = opened_page(driver, tmp_path, model, tokenizer, hostile_text)
+    assert of(page, "pieces.map((c) => c.codePointAt(0))") == [*map(ord, hostile_text)]
+    assert of(page, "$$('#injected').length") == 0
+    said = [json.loads(line["message"])["message"] for line in page.get_log("performance")]
+    asked = [event["params"]["request"]["url"] for event in said
+             if event["method"] == "Network.requestWillBeSent"]
+    assert all(url.startswith((tmp_path / "live.html").as_uri()) for url in asked)
