@@ -252,6 +252,25 @@ def problems(settings: object) -> list[str]:
             and (said := problem(field, value))]
 
 
+def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "") -> list[str]:
+    """Return a line for channels that do not split into heads, and one for heads that cannot share
+    those of keys and values, with the remedy."""
+    if min(C, H) < 1:       # `problems` answers that
+        return []
+    found = []
+    of = 2 * H if position == "rotary" else H       # n_embd is a multiple of it
+    if C % of:
+        fits = [str(n) for n in (C - C % of, C - C % of + of) if n]
+        why = "heads of an even number of channels, which position rotary needs"
+        found.append(f"n_embd {C} does not split into n_head {H} {'heads' if C % H else why}; "
+                     f"take n_embd {any_of(fits)}")
+    if H_kv and H_kv >= 1 and H % H_kv:
+        fits = [str(n) for n in range(1, min(H, 1000) + 1) if H % n == 0]
+        found.append(f"n_head {H} heads cannot share n_kv_head {H_kv} evenly; take "
+                     f"n_kv_head {any_of(fits)}")
+    return found
+
+
 def in_flags(lines: Sequence[str], settings: object) -> list[str]:
     """Return lines about settings of a dataclass, with each name as its flag."""
     names = "|".join(field.name for field in dataclasses.fields(settings))

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 
 from minigrad import compiled
 from minigrad.words import shown
-from model.command import Words, as_flags, flag, in_flags, problems
-from model.transformer import (TRAINING, ImportedOptions, ModelOptions, TransformerConfig,
-                               problems_of_heads)
+from model.command import Words, as_flags, flag, in_flags, problems, problems_of_heads
+from model.transformer import TRAINING, ImportedOptions, ModelOptions, TransformerConfig
 
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 MUON_TOO_HIGH = 1.0     # and Muon's

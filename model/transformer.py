@@ -14,9 +14,8 @@ from minigrad import Tensor
 from minigrad.module import Module
 from minigrad.ops.network import ACTIVATIONS, NORM_EPS, ROTARY_BASE
 from minigrad.random import generator
-from minigrad.words import any_of
 from model.attention import AttentionOptions, MultiHeadAttention
-from model.command import flag, problems
+from model.command import flag, problems, problems_of_heads
 from model.layers import (MLP, STD, Dropout, Embedding, LayerNorm, Linear, NGramEmbedding, RMSNorm,
                           Rng, sinusoids)
 
@@ -122,31 +121,12 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
         return replace(self, n_kv_head=self.kv_heads, n_inner=self.inner, **biases)
 
 
-def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "") -> list[str]:
-    """Return a line for channels that do not split into heads, and one for heads that cannot share
-    those of keys and values, with the remedy."""
-    if min(C, H) < 1:       # `problems` answers that
-        return []
-    found = []
-    of = 2 * H if position == "rotary" else H       # n_embd is a multiple of it
-    if C % of:
-        fits = [str(n) for n in (C - C % of, C - C % of + of) if n]
-        why = "heads of an even number of channels, which position rotary needs"
-        found.append(f"n_embd {C} does not split into n_head {H} {'heads' if C % H else why}; "
-                     f"take n_embd {any_of(fits)}")
-    if H_kv and H_kv >= 1 and H % H_kv:
-        fits = [str(n) for n in range(1, min(H, 1000) + 1) if H % n == 0]
-        found.append(f"n_head {H} heads cannot share n_kv_head {H_kv} evenly; take "
-                     f"n_kv_head {any_of(fits)}")
-    return found
-
-
 def norm(config: TransformerConfig, dtype: type) -> Module:
     """Return the norm that the configuration names, over C channels."""
-    C, eps = config.n_embd, config.norm_eps
+    C = config.n_embd
     if config.norm == "layer":
-        return LayerNorm(C, config.bias, dtype, eps)
-    return RMSNorm(C if config.norm == "rms_gain" else None, dtype, eps)
+        return LayerNorm(C, config.bias, dtype, config.norm_eps)
+    return RMSNorm(C if config.norm == "rms_gain" else None, dtype, config.norm_eps)
 
 
 class Block(Module):

@@ -25,13 +25,13 @@ from minigrad import compiled
 from minigrad.optim import cosine, warm_up
 from minigrad.words import number_of
 from model.checkpoint import BEST, save_checkpoint
-from model.command import Parser, answering, as_flags, command_line, flag, in_flags, problems
+from model.command import (Parser, answering, as_flags, command_line, flag, in_flags, problems,
+                           problems_of_heads)
 from model.count.memory import check_fits
 from model.folder import Folder
 from model.layers import Rng
 from model.reverse.encoder_decoder import PAD, EncoderDecoder, EncoderDecoderConfig
 from model.settings import problems_of_threads
-from model.transformer import problems_of_heads
 
 TASKS = {"reverse": lambda letters: letters[::-1],
          "sort": lambda letters: "".join(sorted(letters))}

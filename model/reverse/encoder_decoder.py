@@ -16,9 +16,8 @@ from minigrad.module import Module
 from minigrad.random import generator
 from model.attention import AttentionOptions, MultiHeadAttention
 from model.variants.heads import CrossAttention, SelfAttention, StackedHeads
-from model.command import flag, problems
+from model.command import flag, problems, problems_of_heads
 from model.layers import MLP, STD, Dropout, Embedding, LayerNorm, Linear, Rng
-from model.transformer import problems_of_heads
 
 PAD, BEGIN, END = 0, 1, 2       # the first three tokens of every vocabulary
 
