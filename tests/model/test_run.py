@@ -319,6 +319,11 @@ def test_measure_takes_the_time_of_a_step_and_what_it_had_of_a_processor(steady,
     with one.measure(step):
         pass
     assert (step.seconds, step.processor) == (0.25, 0.125)
+    one.mean = object()             # as if there were several ranks
+    one.ranks = SimpleNamespace(from_first=lambda seconds: 10 * seconds)
+    with one.measure(step):
+        pass
+    assert step.seconds == 2.5      # that of the first rank ends the run for all
 
 
 # Files
