@@ -22,7 +22,7 @@ def test_problems_of_folder_names_what_cannot_be_written_unless_nothing_is(tmp_p
     ({"seed": None}, "--seed takes a whole number"), ({"rate\n": 1}, r"there is no --rate\n")])
 def test_settings_of_takes_saved_ones_that_can_be_used_and_refuses_others(saved, says):
     older = {"n_layer": 2, "threads": 10 ** 6, "data": ["a", "b"], "reduce": "exact",
-             "n_inner": 9, "tied": False}
+             "replay": None, "log_interval": 10, "n_inner": 9, "tied": False}
     s = settings_of(SimpleNamespace(training={"settings": older}), "out")
     assert s == Settings(recipe="gpt2", n_layer=2, data=("a", "b"), threads=s.threads)
     assert s.problems() == []
