@@ -9,6 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 
+NEAR = 16
+
+
 class Head(NamedTuple):
     """Means over the queries of a text; shares are of 1.
 
@@ -24,10 +27,11 @@ class Head(NamedTuple):
     numbers: dict[str, float]
     even: dict[str, float]      # the same for a head with equal weights
     favourite_id: int
+    back: int = 0               # how far back, below NEAR, it gains most over equal weights
 
 
 # The first rule that holds describes a head: a label, what such a head does ({} is its favourite
-# character), the condition, and the condition in words.
+# character, {back} how far back it gains most), the condition, and the condition in words.
 RULES = (
     ("alone", "has nothing earlier to look at", lambda n, even: math.isnan(n["entropy"]),
      "no character of the text has another before it in its window"),
@@ -43,7 +47,7 @@ RULES = (
     ("often {}", "often looks for {}",
      lambda n, even: n["favourite"] >= max(0.25, 2 * even["favourite"]),
      "at least 25 % on its favourite character, and at least twice what an even look has there"),
-    ("wide", "looks far and wide, almost evenly",
+    ("wide, {back} back", "looks far and wide, and a little more at the character {back} back",
      lambda n, even: n["entropy"] >= 0.75 * even["entropy"],
      "an entropy of at least 75 % of an even look's"),
     ("leans to {}", "leans towards {}",
@@ -69,11 +73,12 @@ def describe(windows: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> list[list
     mean, even = ({name: sum(part[name] for part in parts) / (queries or math.nan)
                    for name in parts[0]} for parts in (looks, evens))
     beyond = mean["favourite"] - even["favourite"]                              # (L, H, P)
+    back = (mean.pop("near") - even.pop("near")).argmax(axis=-1)                # (L, H)
 
     def head(i, j):
         best = int(beyond[i, j].argmax())
         return Head(_at(best, {name: x[i, j] for name, x in mean.items()}), _at(best, even),
-                    int(present[best]))
+                    int(present[best]), int(back[i, j]))
     return [[head(i, j) for j in range(beyond.shape[1])] for i in range(beyond.shape[0])]
 
 
@@ -91,6 +96,8 @@ def _sums(weights, ids, rows, present):
             "previous": weights[..., each, rows - 1].sum(axis=-1),
             "itself": weights[..., each, rows].sum(axis=-1),
             "first": weights[..., 0].sum(axis=-1),
+            "near": np.stack([weights[..., each[rows >= k], rows[rows >= k] - k].sum(axis=-1)
+                              for k in range(NEAR)], axis=-1),
             "favourite": weights.sum(axis=-2) @ (ids[:, None] == present)}
 
 

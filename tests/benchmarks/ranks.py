@@ -109,7 +109,7 @@ def walls(cost: dict[str, float], message: float, byte: float) -> list[str]:
 def measure_ranks(options: argparse.Namespace, report: Report) -> None:
     """Measure steps of one process and of several ranks; then predict larger numbers of ranks."""
     message, byte = 1e-6 * options.latency, 1e-9 / options.bandwidth
-    network = f"messages of {options.latency:g} us and {options.bandwidth:g} GB/s"
+    network = f"messages of {options.latency:g} µs and {options.bandwidth:g} GB/s"
     scaling = {}
     for name in [*options.sizes, "modern"]:
         cost = measure_model(name, options, report)
