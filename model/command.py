@@ -330,7 +330,8 @@ def as_flags(values: dict[str, object]) -> list[str]:
 
 def _spellings(field):
     """Return the flags of a setting, the first one first."""
-    found = [f"--{field.name}", f"--{field.name.replace('_', '-')}", field.metadata["short"]]
+    name = field.name.rstrip("_")       # as_ is the flag --as, a word that Python keeps for itself
+    found = [f"--{name}", f"--{name.replace('_', '-')}", field.metadata["short"]]
     return [flag for flag in dict.fromkeys(found) if flag]
 
 
@@ -392,7 +393,9 @@ class Parser(argparse.ArgumentParser):
         mistakes = []
         for name, word in vars(found).items():
             field = self.fields[name]
-            flag = f"--{name}" if f"--{name}" in self._option_string_actions else name
+            flag = f"--{name.rstrip('_')}"
+            if flag not in self._option_string_actions:
+                flag = name
             if word == []:      # argparse takes the -- of --flag=-- away
                 word = ["--"] if field.type == Words else "--"
             try:

@@ -9,7 +9,7 @@ import sys
 NEEDED = {"board": ["matplotlib"], "browser": ["selenium", "chromium", "chromedriver"],
           "convert": ["safetensors", "tokenizers"], "gguf": ["gguf", "tokenizers"],
           "interop": ["safetensors", "tokenizers", "torch", "transformers"],
-          "mpi": ["mpi4py", "mpiexec"]}
+          "judge": ["xllamacpp"], "mpi": ["mpi4py", "mpiexec"]}
 
 
 def program(name: str) -> str | None:

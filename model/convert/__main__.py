@@ -4,11 +4,12 @@ FROM is a checkpoint (ckpt.npz, or the folder of a run), a .safetensors file, a 
 Face (config.json, *.safetensors, tokenizer.json), a .gguf file, or nanoGPT's ckpt.pt, beside its
 meta.pkl.
 
-TO is a file that ends in .npz or .safetensors, or else a new folder.  A checkpoint goes into a
-folder as Hugging Face's classes read it; all else becomes the ckpt.npz of a folder, for
+TO is a file that ends in .npz, .safetensors or .gguf, or else a new folder.  A checkpoint goes
+into a folder as Hugging Face's classes read it; all else becomes the ckpt.npz of a folder, for
 python -m model.sample, model.look and train.py.
 
     python -m model.convert out out_hf
+    python -m model.convert out model.gguf --as q8_0
     python -m model.convert smollm2.gguf out_smol
 
 The output is read back and all numbers are compared before it is renamed into place.
@@ -16,22 +17,24 @@ The output is read back and all numbers are compared before it is renamed into p
 import argparse
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import pathlib
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from types import ModuleType
 
 import numpy as np
 
 from data.files import remove_if_left, rename
-from minigrad.words import number_of, scaled
+from minigrad.words import number_of, scaled, shown
 from model.checkpoint import BEST, CheckpointError
 from model.command import (AtOnce, Parser, announced_if_slow, answering, command_line, flag, quoted,
                            started_as)
-from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors
+from model.convert import checkpoint, gguf, hugging_face, nanogpt, safetensors, to_gguf
 from model.convert.model_file import FormatError, ModelFile, shapes_of
 from model.count.memory import check_fits
 
@@ -41,6 +44,7 @@ ENDINGS = {".npz": checkpoint, ".safetensors": safetensors, ".gguf": gguf, ".pt"
 FIRST_BYTES = {b"GGUF": gguf, b"PK\3\4": nanogpt}
 IN_A_FOLDER = {"config.json": hugging_face, BEST: checkpoint, "ckpt.pt": nanogpt}
 AT_ONCE = 3     # copies of an array, as float32, that are held while it is converted or compared
+START = "The "
 PART = ".convert.{}.part"       # the unfinished output of the process with this number
 
 
@@ -48,31 +52,40 @@ PART = ".convert.{}.part"       # the unfinished output of the process with this
 class Settings:
     """The settings of the command, beside FROM and TO."""
     tokenizer: str = flag(None, "the tokenizer.json of a model whose file or folder has none")
+    as_: str = flag(None, f"how a .gguf file stores matrices: {', '.join(to_gguf.KINDS)}",
+                    unset="f16")
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command."""
     parser = Parser("python -m model.convert", __doc__, Settings)
-    parser.usage = "python -m model.convert FROM TO [--tokenizer FILE]"
+    parser.usage = "python -m model.convert FROM TO [--tokenizer FILE] [--as KIND]"
     for name in ("FROM", "TO"):
         parser.add_argument(name, help=argparse.SUPPRESS)     # the text above explains it
         parser.fields[name] = parser.fields["tokenizer"]      # it is the name of a file, too
     given = parser.given(argv)
     with answering("model.convert"), AtOnce():
         try:
-            convert(pathlib.Path(given["FROM"]), pathlib.Path(given["TO"]), given.get("tokenizer"))
+            convert(pathlib.Path(given["FROM"]), pathlib.Path(given["TO"]), given.get("tokenizer"),
+                    given.get("as_"))
         except KeyboardInterrupt:
             print("\nstopped; nothing was written", file=sys.stderr)
             raise
 
 
-def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = None) -> None:
+def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = None,
+            kind: str | None = None) -> None:
     """Convert, and print what was read and written."""
     path, format = recognize(source)
     if tokenizer and format in (checkpoint, safetensors):
         raise FormatError(f"{path} has its own vocabulary; leave out --tokenizer")
     check_free(target)
     output, output_format = destination(format, target)
+    if kind and kind not in to_gguf.KINDS:
+        raise FormatError(f"--as is one of {', '.join(to_gguf.KINDS)}, not {shown(kind)}; for "
+                          "other kinds write f16, and call llama-quantize of llama.cpp")
+    if kind and output_format is not to_gguf:
+        raise FormatError(f"--as {kind} is for a .gguf file; leave it out, or give TO such a name")
     with announced_if_slow(f"reading {path}"):
         model = format.read(path, **{"tokenizer": tokenizer} if tokenizer else {})
     with model.file:
@@ -80,12 +93,16 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
         check_fits(AT_ONCE * 4 * largest, f"the largest weights in {path}",
                    "use a machine with more")
         print(f"read        {path}, a {model.kind}\n{describe(model)}", flush=True)
+        write = output_format.write
+        if output_format is to_gguf:
+            model = to_gguf.rounded(model, kind or "f16")
+            write = partial(write, kind=kind or "f16")
         with renamed_when_whole(target) as part:
             written = part / output.relative_to(target)
             if output_format is hugging_face or written != part:
                 part.mkdir()
             with announced_if_slow(f"writing {output}"):
-                output_format.write(written, model)
+                write(written, model)
             read_back(written, output_format, model, path)
             size = sum(file.stat().st_size for file in (part, *part.rglob("*")) if file.is_file())
     print(f"written     {output}, {scaled(size, 'B')}\n"
@@ -128,11 +145,13 @@ def recognize(source: pathlib.Path) -> tuple[pathlib.Path, ModuleType]:
 def destination(format: ModuleType, target: pathlib.Path) -> tuple[pathlib.Path, ModuleType]:
     """Return the file or folder to write for a model of a format, and the module to write it."""
     ending = target.suffix.lower()
+    if ending == ".gguf":
+        return target, to_gguf
     if ending in (".npz", ".safetensors"):
         return target, ENDINGS[ending]
     if ending in (*ENDINGS, ".bin", ".onnx"):
         raise FormatError(f"{target} would be a file of a format that is not written; give a name "
-                          "that ends in .npz or .safetensors, or that of a folder")
+                          "that ends in .npz, .safetensors or .gguf, or that of a folder")
     if format is checkpoint:
         return target, hugging_face
     return target / BEST, checkpoint
@@ -199,7 +218,7 @@ def describe(model: ModelFile) -> str:
 def compare(model: ModelFile, back: ModelFile) -> None:
     """Refuse a model that was not read back as it was."""
     parts, parts_back = ((found.config, list(found.weights),
-                          [array.tobytes() for array in found.tokenizer.arrays()])
+                          _parts(found.tokenizer), found.tokenizer.end)
                          for found in (model, back))
     if parts != parts_back:
         raise FormatError("what was written came back with another configuration, vocabulary or "
@@ -212,8 +231,16 @@ def compare(model: ModelFile, back: ModelFile) -> None:
                               "nothing is kept; check the disk")
 
 
+def _parts(tokenizer):
+    """Return what tells a tokenizer from others."""
+    text = getattr(tokenizer, "library_json", None)
+    return tokenizer.vocabulary if text is None else json.loads(text)
+
+
 def next_command(path: pathlib.Path, format: ModuleType, model: ModelFile) -> str:
     """Return a command that uses what was written."""
+    if format is to_gguf:
+        return f"llama-cli -m {quoted([str(path)])} -no-cnv -p {quoted([START])}"
     if format is safetensors:
         folder = path.with_name(f"out_{path.stem}")
         return command_line("model.convert", path, folder)

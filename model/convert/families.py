@@ -98,11 +98,13 @@ OPTIONS |= {"position": ("learned", "sinusoidal", "rotary"),
             "norm": ("layer", "rms", "rms_gain"), "activation": (*ACTIVATIONS, "swiglu")}
 
 
-def family_of(config: TransformerConfig) -> Family:
+def family_of(config: TransformerConfig, llama_cpp: bool = False) -> Family:
     """Return the class that computes what the model computes.  If there is none, refuse the model,
-    and name each part that the classes lack with the flags to train without it."""
+    and name each part that the classes lack with the flags to train without it.  With `llama_cpp`,
+    they are the architectures of GGUF files."""
+    classes = "architecture of GGUF files" if llama_cpp else "class of Hugging Face"
     if unknown := unknown_options(config, OPTIONS):
-        raise FormatError(f"no class of Hugging Face is known to have {any_of(unknown)}; convert "
+        raise FormatError(f"no {classes} is known to have {any_of(unknown)}; convert "
                           "the model to a .safetensors file, which has all its parts")
     position, norm = config.position, config.norm
     where = f"with {position} positions"
@@ -112,17 +114,21 @@ def family_of(config: TransformerConfig) -> Family:
     if position == "rotary" or norm != "layer":
         family = LLAMA if config.activation == "swiglu" else ARCEE
         parts += [(norm == "layer", "layer norm with rotary positions", "--norm rms"),
-                  (position != "rotary", f"RMS norm {where}", "--position rotary")]
+                  (position != "rotary", f"RMS norm {where}", "--position rotary"),
+                  (llama_cpp and family is ARCEE, f"{config.activation} MLPs with RMS norm",
+                   "--activation swiglu")]
     else:
         family = GPT2
         parts += [(position != "learned", f"layer norm {where}", "--position learned"),
+                  (llama_cpp and config.activation not in ("gelu_tanh", "swiglu"),
+                   f"{config.activation} MLPs with layer norm", "--activation gelu_tanh"),
                   (config.activation == "swiglu", "gated MLPs with layer norm",
                    "--activation gelu_tanh"),
                   (config.kv_heads < config.n_head, "grouped heads with layer norm",
                    f"--n_kv_head {config.n_head}")]
     if lacking := [(part, flag) for has, part, flag in parts if has]:
         names, flags = zip(*lacking)
-        raise FormatError(f"no class of Hugging Face has {any_of([*names])}; train a model with "
+        raise FormatError(f"no {classes} has {any_of([*names])}; train a model with "
                           f"{' '.join(flags)}, or convert this one to a .safetensors file, which "
                           "has all its parts")
     return family
@@ -214,6 +220,21 @@ def rotary_base(path: object, found: dict[str, object]) -> object:
         if other != base:
             disagree(path, (first, base), (place, other))
     return base
+
+
+def own_configuration(note: object, config: TransformerConfig, family: Family,
+                      weights: Mapping[str, np.ndarray]) -> TransformerConfig | None:
+    """Return the configuration that was noted beside a model; None if the model has been changed
+    since."""
+    try:
+        own = TransformerConfig(**note)
+        agrees = (settings(own, family_of(own))
+                  == settings(config, family))
+    except (TypeError, ValueError):
+        return None
+    if agrees and all((weights[name] == a).all()
+                      for name, a in neutral_weights(own, family).items()):
+        return own
 
 
 def disagree(path: object, *settings: tuple[str, object]) -> NoReturn:

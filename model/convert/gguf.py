@@ -11,15 +11,17 @@ transformers 5.23; llama-vocab.cpp of llama.cpp for how a text is split before i
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from data.tokenizer import CharTokenizer
 from minigrad.words import shown
-from model.convert.families import layout, our_parameters
-from model.convert.model_file import (FormatError, ModelFile, explain, read_numbers, require,
-                                      text_of)
-from model.convert.tokens import TokenTokenizer, tokenizer_parts
+from model.convert.families import FAMILIES, layout, our_parameters, own_configuration
+from model.convert.model_file import (FormatError, Lazy, ModelFile, explain, read_numbers, require,
+                                      shapes_of, text_of)
+from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
 from model.transformer import TransformerConfig
 
 SIZES = {"block_count": "n_layer", "embedding_length": "n_embd", "context_length": "block_size",
@@ -44,6 +46,10 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
 SPLITS = {"gpt-2": BYTES, "smollm": {"type": "Sequence", "pretokenizers": [
     {"type": "Digits", "individual_digits": True}, BYTES]}}
 CONTROL, USER_DEFINED = 3, 4        # gguf.TokenType
+TOKENS = "tokenizer.ggml."          # how keys of the tokenizer begin
+HF_JSON = "tokenizer.huggingface.json"
+NOTE, CHARACTERS = "minigrad.config", "minigrad.characters"     # keys of our own
+LISTS = (f"{TOKENS}tokens", f"{TOKENS}merges")  # which a tokenizer.json has, too
 
 
 def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) -> ModelFile:
@@ -57,27 +63,45 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     library = require("gguf", "gguf", f"{path} is a GGUF file")
     what = f"cannot take the model of {path}"
     with explain(what, errors=Exception):       # of many kinds, depending on the damage
-        metadata, tensors = _contents(library, path)
-        architecture, config = _configuration(metadata, tensors)
+        metadata, types, tensors = _contents(library, path)
+        architecture, config = configuration(metadata, tensors)
         names = NAMES | {"attention.qkv": QKV[architecture]}
         weights = our_parameters(
             "it", layout(config, names, len(tensors)), tensors, explain(
                 what, errors=Exception)(lambda name: _array(library, path, tensors[name])))
-        end = metadata.get("tokenizer.ggml.eos_token_id")
-        if type(end) is not int or not 0 <= end < config.vocab_size:
-            end = None
-        if tokenizer:
-            text = text_of(tokenizer)
-        else:
-            with explain("its tokenizer cannot be read", "give its tokenizer.json by --tokenizer",
-                         Exception):
-                text = tokenizer_json(metadata)
-        tokens = TokenTokenizer(text, end, config.vocab_size)
+        family = FAMILIES[architecture]
+        if own := own_configuration(json.loads(metadata.get(NOTE, "null")), config, family,
+                                    weights):
+            config = own
+            weights = Lazy({name: partial(weights.__getitem__, name) for name in shapes_of(own)})
+        # What `to_gguf` writes again.
+        keys = {key: (None if key in LISTS else value, types[key])
+                for key, value in metadata.items() if not key.startswith("GGUF.")}
+        kinds = {name: int(stored.kind) for name, stored in tensors.items()}
+        tokens = _tokenizer(metadata, {"keys": keys, "tensors": kinds}, tokenizer,
+                            config.vocab_size)
     kinds = ", ".join(sorted({stored.kind.name for stored in tensors.values()}))
     notes = [f"its weights are stored as {kinds}, and become float32"]
     if tokenizer:
         notes.append(f"its tokens are those of {tokenizer}")
     return ModelFile("GGUF file", config, weights, tokens, notes)
+
+
+def _tokenizer(metadata, brought, file, vocab_size):
+    """Return the tokenizer of a file named on the command line, or else of the metadata, with all
+    that the GGUF file said."""
+    if CHARACTERS in metadata and not file:
+        return CharTokenizer.of(metadata[CHARACTERS], vocab_size)
+    end = metadata.get(f"{TOKENS}eos_token_id")
+    if type(end) is not int or not 0 <= end < vocab_size:
+        end = None
+    if file:
+        return TokenTokenizer(text_of(file), end, vocab_size)
+    with explain("its tokenizer cannot be read", "give its tokenizer.json by --tokenizer",
+                 Exception):
+        ours = NOTE in metadata and HF_JSON in metadata
+        text = metadata[HF_JSON] if ours else tokenizer_json(metadata)
+        return TokenTokenizer(with_metadata(text, brought), end, vocab_size)
 
 
 class Stored(NamedTuple):
@@ -89,7 +113,7 @@ class Stored(NamedTuple):
 
 
 def _contents(library, path):
-    """Return the metadata and the tensors, by name.  Refuse what is not in the file."""
+    """Return the metadata, its types and the tensors, by name.  Refuse what is not in the file."""
     class Reader(library.GGUFReader):
         def _get(self, offset, dtype, count=1, override_order=None):
             # NumPy refuses a count beyond the end; the library would take what is there.
@@ -104,7 +128,8 @@ def _contents(library, path):
                                    tensor.data_offset, tensor.n_bytes) for tensor in file.tensors}
     if sum(stored.size for stored in tensors.values()) > os.path.getsize(path):
         raise FormatError("its tensors share their bytes, so it is damaged")
-    return metadata, tensors
+    types = {name: [int(kind) for kind in field.types[:2]] for name, field in file.fields.items()}
+    return metadata, types, tensors
 
 
 def _array(library, path, stored):
@@ -115,7 +140,8 @@ def _array(library, path, stored):
         return library.dequantize(rows, kind).reshape(shape)
 
 
-def _configuration(metadata, tensors):
+def configuration(metadata: Mapping[str, object], tensors: Mapping[str, object]
+                  ) -> tuple[str, TransformerConfig]:
     """Return the architecture and the configuration.  Refuse what they cannot express."""
     architecture = metadata.get("general.architecture")
     if architecture not in KEYS:

@@ -18,11 +18,11 @@ from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad.words import shown
 from model.convert import families, safetensors
 from model.convert.model_file import FormatError, Lazy, ModelFile, explain, shapes_of, some, text_of
-from model.convert.tokens import TokenTokenizer, tokenizer_parts
-from model.transformer import TransformerConfig
+from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 NOTE = "minigrad"       # the key of our own configuration
+CHAT_TEMPLATE, STRING = "tokenizer.chat_template", [8]      # a key of GGUF files, and its type
 # Buffers that older versions stored, of any dtype; the configuration says what they hold.
 BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 
@@ -54,7 +54,7 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     weights = families.our_parameters(folder, stored, tensors, lambda name: tensors[name].read())
     tokenizer, notes = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said,
                                   config)
-    if own := _own_configuration(said.get(NOTE), config, family, weights):
+    if own := families.own_configuration(said.get(NOTE), config, family, weights):
         config = own
         weights = Lazy({n: partial(weights.__getitem__, n) for n in shapes_of(own)})
     return ModelFile("Hugging Face folder", config, weights, tokenizer, notes)
@@ -106,19 +106,6 @@ def _tensors(folder, family):
     return found
 
 
-def _own_configuration(note, config, family, weights):
-    """Return the configuration that `write` noted; None if the folder has been changed since."""
-    try:
-        own = TransformerConfig(**note)
-        agrees = (families.settings(own, families.family_of(own))
-                  == families.settings(config, family))
-    except (TypeError, ValueError):
-        return None
-    if agrees and all((weights[name] == a).all()
-                      for name, a in families.neutral_weights(own, family).items()):
-        return own
-
-
 def _tokenizer(path, said, config):
     """Return the tokenizer in a file, and lines for the user."""
     if not path.exists():
@@ -136,7 +123,19 @@ def _tokenizer(path, said, config):
     with explain(f"{path} is not a tokenizer of this model", errors=(TypeError, ValueError)):
         if vocabulary:
             return CharTokenizer.of(vocabulary, config.vocab_size), []
+        if template := _chat_template(path.parent):
+            keys = {CHAT_TEMPLATE: (template, STRING)}
+            text = with_metadata(text, {"keys": keys})
         return TokenTokenizer(text, end, config.vocab_size), notes
+
+
+def _chat_template(folder):
+    """Return how a folder's model is asked, from the two places where it may stand."""
+    if (folder / "chat_template.jinja").is_file():
+        return text_of(folder / "chat_template.jinja")
+    if (folder / "tokenizer_config.json").is_file():
+        template = _json(folder / "tokenizer_config.json").get("chat_template")
+        return template if isinstance(template, str) else None
 
 
 def write(path: str | os.PathLike, model: ModelFile) -> None:
@@ -171,7 +170,7 @@ def _json_text(value):
 def tokenizer_json(tokenizer: Tokenizer) -> str:
     """Return the text of the tokenizer.json of a tokenizer."""
     if not isinstance(tokenizer, CharTokenizer):
-        return tokenizer.json
+        return tokenizer.library_json
     with explain("no tokenizer.json can hold half a pair of surrogates",
                  "train on a text without it", UnicodeEncodeError):
         tokenizer.vocabulary.encode()
@@ -182,9 +181,12 @@ def _tokenizer_config(tokenizer, config):
     """Return what makes transformers take tokenizer.json as it is."""
     found = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
              "model_max_length": config.block_size}
+    brought = getattr(tokenizer, "metadata", {}).get("keys", {})
+    if CHAT_TEMPLATE in brought:
+        found["chat_template"], _ = brought[CHAT_TEMPLATE]
     if tokenizer.end is not None:
         from tokenizers import Tokenizer    # which is there, as the tokenizer could be made
-        found["eos_token"] = Tokenizer.from_str(tokenizer.json).id_to_token(tokenizer.end)
+        found["eos_token"] = Tokenizer.from_str(tokenizer.library_json).id_to_token(tokenizer.end)
     return found
 
 

@@ -2,6 +2,7 @@
 its library `tokenizers`, which is imported when a tokenizer is made.
 """
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -13,6 +14,7 @@ from model.convert.model_file import require
 
 REPLACED = "\ufffd"     # what the library makes of bytes that are no character
 MOST_IDS = 2            # ids of a model, for each id of its tokenizer
+METADATA = "minigrad.metadata"  # a key of a tokenizer.json in our checkpoints
 MOST_HELD = 16          # tokens held back as parts of a character, which has four bytes at most
 
 
@@ -21,6 +23,11 @@ def tokenizer_parts(**parts: object) -> dict[str, object]:
     return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
             "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None,
             **parts}
+
+
+def with_metadata(json_text: str, metadata: dict[str, object]) -> str:
+    """Return a tokenizer.json with what else a file said of its model, which goes out with it."""
+    return json.dumps(json.loads(json_text) | {METADATA: metadata})
 
 
 class TokenTokenizer(Tokenizer):
@@ -46,8 +53,9 @@ class TokenTokenizer(Tokenizer):
     def __init__(self, json: str, end: int | None = None, vocab_size: int | None = None) -> None:
         library = require("tokenizers", "convert", "its vocabulary is of tokens")
         self.json, self.end = json, end
+        self.library_json, self.metadata = _apart(json)
         with _answered("the library tokenizers cannot read its tokenizer"):
-            self._tokenizer = library.Tokenizer.from_str(json)
+            self._tokenizer = library.Tokenizer.from_str(self.library_json)
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
             # BPE-dropout leaves out merges by chance, in training (Provilkov et al. 2020).
@@ -129,6 +137,15 @@ class TokenTokenizer(Tokenizer):
         except BaseException:       # a `with` around each call would take longer than the call
             with _answered("the model's tokenizer cannot decode its tokens"):
                 raise
+
+
+def _apart(text):
+    """Return a tokenizer.json as the library reads it, and the metadata in it."""
+    if METADATA not in text:
+        return text, {}
+    found = json.loads(text)
+    metadata = found.pop(METADATA, {})
+    return json.dumps(found), metadata
 
 
 class TokenStream(Stream):

@@ -1,0 +1,213 @@
+"""Write GGUF files, which llama.cpp and Ollama run: models of the architectures llama and gpt2.
+
+Matrices are stored as float32, float16, bfloat16 or in blocks of 8-bit numbers (q8_0); what has
+one axis, and the positions, as float32.  Metadata that a model brought from a GGUF file goes out
+as it came, the chat template above all.
+
+The vocabulary of a model of characters goes out as one of the tokenizer of RWKV, which takes the
+longest token that a text begins with, and knows no token that ends a text.  (With llama.cpp's
+gpt2, token 11 would end it.)
+
+Source: constants.py of gguf 0.19 for keys and types; llama-vocab.cpp of llama.cpp for tokenizers.
+"""
+import json
+import math
+import os
+from collections import ChainMap
+from dataclasses import asdict
+from functools import partial
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from data.tokenizer import CharTokenizer
+from minigrad.words import any_of
+from model.convert import families
+from model.convert.gguf import (CHARACTERS, CONTROL, HF_JSON, KEYS, LISTS, NAMES, NOTE, QKV,
+                                SPLITS, TOKENS, USER_DEFINED, configuration, read)
+from model.convert.model_file import FormatError, Lazy, ModelFile, require
+
+__all__ = ["KINDS", "read", "rounded", "write"]
+
+KINDS = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
+FILE_TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
+NORMAL, UNUSED = 1, 5           # gguf.TokenType
+# Pairs of bytes that no text has: llama.cpp refuses a tokenizer without any merge.
+NO_MERGE = "ÿ ÿ"
+
+
+class _Plan(NamedTuple):
+    """How a model is stored."""
+    library: ModuleType
+    family: families.Family
+    stored: dict[str, list[families.Piece]]     # our parameters -> tensors
+    tensors: Lazy                               # their names -> float32
+    kinds: dict[str, int]                       # their names -> gguf.GGMLQuantizationType
+    kept: bool                                  # whether every tensor has its old kind
+
+
+def rounded(model: ModelFile, kind: str) -> ModelFile:
+    """Return the model with the weights that a file of this kind will hold."""
+    plan = _planned(model, kind)
+
+    def read_rounded(name):
+        a = np.array(model.weights[name])
+        for piece in plan.stored[name]:
+            a[piece.rows] = _through(plan.library, a[piece.rows], plan.kinds[piece.name])
+        return a
+    return model._replace(weights=Lazy({name: partial(read_rounded, name)
+                                        for name in model.weights}))
+
+
+def write(path: str | os.PathLike, model: ModelFile, kind: str = "f16") -> None:
+    """Write a model as a GGUF file.  A tensor whose numbers the kind that it had in a GGUF file
+    still holds exactly goes out in that kind; all other matrices are of the kind that is given.
+
+    Raises
+    ------
+    FormatError : llama.cpp computes no such model, or has no such tokenizer.
+    MissingLibrary : gguf is not installed.
+    """
+    plan = _planned(model, kind)
+    library = plan.library
+    shapes = families.their_shapes(plan.stored)
+    writer = library.GGUFWriter(path, plan.family.model_type)
+    try:
+        del writer.kv_data[0]["general.architecture"]       # it has its place among the others
+        for key, (value, *types) in _metadata(model, plan, kind).items():
+            writer.add_key_value(key, value, *types)
+        for name, of in plan.kinds.items():
+            in_bytes = library.quant_shape_to_byte_shape(shapes[name], of)
+            writer.add_tensor_info(name, in_bytes, np.dtype(np.uint8), math.prod(in_bytes), of)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for name, of in plan.kinds.items():
+            numbers = library.quantize(np.ascontiguousarray(plan.tensors[name]), of)
+            writer.write_tensor_data(np.ascontiguousarray(numbers).view(np.uint8))
+    finally:
+        writer.close()
+
+
+def _planned(model, kind):
+    """Return how to store a model; refuse one that no architecture computes."""
+    library = require("gguf", "gguf", "GGUF files are written by it")
+    family = families.family_of(model.config, llama_cpp=True)
+    whole = families.complete(model.config, family)
+    stored = families.layout(whole, NAMES | {"attention.qkv": QKV[family.model_type]})
+    weights = ChainMap(families.neutral_weights(model.config, family), model.weights)
+    tensors = families.their_tensors(weights, stored)
+    before = getattr(model.tokenizer, "metadata", {}).get("tensors", {})
+    order = [name for name in before if name in tensors.data]
+    kinds = {}
+    for name in dict.fromkeys([*order, *tensors.data]):
+        a = tensors[name]
+        old = before.get(name)
+        if old is not None and _holds(library, a, library.GGMLQuantizationType(old)):
+            kinds[name] = library.GGMLQuantizationType(old)
+        else:
+            kinds[name] = _kind(library, name, a.shape, kind)
+    return _Plan(library, family, stored, tensors, kinds, kinds == before)
+
+
+def _kind(library, name, shape, kind):
+    """Return how a tensor is stored: blocks divide a row evenly, and vectors are not rounded."""
+    kinds = library.GGMLQuantizationType
+    if len(shape) == 1 or name.startswith("position"):
+        return kinds.F32
+    if kind == "q8_0" and shape[-1] % 32:
+        return kinds.F16
+    return kinds[KINDS[kind]]
+
+
+def _through(library, a, kind):
+    """Return the float32 numbers that are left of a tensor that is stored as a kind."""
+    numbers = library.quantize(np.ascontiguousarray(a), kind)
+    return library.dequantize(numbers, kind).reshape(a.shape)
+
+
+def _holds(library, a, kind):
+    """Whether a kind stores these numbers exactly.  The library cannot make blocks of each kind."""
+    try:
+        return bool((_through(library, a, kind) == a).all())
+    except (NotImplementedError, ValueError):
+        return False
+
+
+def _metadata(model, plan, kind):
+    """Return the metadata in order: key -> (value, its type, the type of its elements)."""
+    types = plan.library.GGUFValueType
+    typed = {int: types.UINT32, float: types.FLOAT32, str: types.STRING, bool: types.BOOL}
+    architecture = plan.family.model_type
+    whole = families.complete(model.config, plan.family)
+    sizes = {key: getattr(whole, option) for key, option in KEYS[architecture].items()}
+    sizes["vocab_size"] = whole.vocab_size
+    if whole.position == "rotary":
+        sizes["rope.dimension_count"] = whole.d_head
+    stated = {"general.architecture": architecture}
+    stated |= {f"{architecture}.{key}": value for key, value in sizes.items()}
+    stated["general.file_type"] = int(plan.library.LlamaFileType[FILE_TYPES[kind]])
+    stated["general.quantization_version"] = plan.library.GGML_QUANT_VERSION
+    lists = _tokens(model.tokenizer)
+    stated |= lists.pop("stated")
+    found = {key: (value, typed[type(value)]) for key, value in stated.items()}
+    for key, values in lists.items():
+        of = types.INT32 if key == f"{TOKENS}token_type" else types.STRING
+        found[key] = (values, types.ARRAY, of)
+    brought = {key: (value, *map(types, kinds)) for key, (value, kinds) in getattr(
+        model.tokenizer, "metadata", {}).get("keys", {}).items()}
+    if brought.get("general.architecture", [None])[0] != architecture:
+        # of another file, such as the chat template of a folder of Hugging Face
+        return found | brought | {NOTE: (json.dumps(asdict(model.config)), types.STRING)}
+    anew = {*LISTS, *(f"{architecture}.{key}" for key in sizes)}
+    if not plan.kept:
+        anew |= {"general.file_type", "general.quantization_version"}
+    same = {key: (found[key][0] if key in anew else value, *kinds)
+            for key, (value, *kinds) in brought.items()}
+    shapes = families.their_shapes(plan.stored)
+    said = {key: value for key, (value, *_) in same.items()}
+    plain = configuration(said, {n: np.broadcast_to(0, shape) for n, shape in shapes.items()})
+    if NOTE in same or plain != (architecture, model.config):
+        same[NOTE] = (json.dumps(asdict(model.config)), types.STRING)
+    return same
+
+
+def _tokens(tokenizer):
+    """Return the tokens, their types and merges, and what is stated of them."""
+    if isinstance(tokenizer, CharTokenizer):
+        return _characters(tokenizer.vocabulary)
+    found = json.loads(tokenizer.library_json)
+    model = found["model"]
+    pre = [name for name, split in SPLITS.items() if split == found["pre_tokenizer"]]
+    if model["type"] != "BPE" or not pre or found["normalizer"]:
+        raise FormatError("its tokenizer is no byte-level BPE that splits a text as "
+                          f"{any_of([*SPLITS])}, and only such ones are written; give llama.cpp "
+                          "the model's own files")
+    names = {i: token for token, i in model["vocab"].items()}
+    kinds = dict.fromkeys(names, NORMAL)
+    for added in found["added_tokens"]:
+        names[added["id"]] = added["content"]
+        kinds[added["id"]] = CONTROL if added["special"] else USER_DEFINED
+    every = range(tokenizer.vocab_size)
+    stated = {f"{TOKENS}model": "gpt2", f"{TOKENS}pre": pre[0], HF_JSON: tokenizer.library_json}
+    if tokenizer.end is not None:
+        stated[f"{TOKENS}eos_token_id"] = tokenizer.end
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    return {"stated": stated, f"{TOKENS}tokens": [names.get(i, f"[UNUSED{i}]") for i in every],
+            f"{TOKENS}token_type": [kinds.get(i, UNUSED) for i in every],
+            f"{TOKENS}merges": merges or [NO_MERGE]}
+
+
+def _characters(vocabulary):
+    """Return the tokens of a vocabulary of characters, as RWKV's tokenizer writes them: the bytes
+    of what is not printable ASCII as \\xff."""
+    try:
+        tokens = [c if c.isascii() and c.isprintable() and c != "\\" else
+                  "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in vocabulary]
+    except UnicodeEncodeError:
+        raise FormatError("no GGUF file can hold half a pair of surrogates; train on a text "
+                          "without it") from None
+    stated = {f"{TOKENS}model": "rwkv", CHARACTERS: vocabulary}
+    return {"stated": stated, f"{TOKENS}tokens": tokens,
+            f"{TOKENS}token_type": [NORMAL] * len(tokens)}

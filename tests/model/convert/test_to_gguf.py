@@ -1,0 +1,212 @@
+"""GGUF files that are written: the model comes back, a file that came from llama.cpp goes out as it
+was, and llama.cpp itself computes what the engine computes."""
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from data.tokenizer import CharTokenizer
+from model import Transformer, TransformerConfig, generate, load_checkpoint, save_checkpoint
+from model.convert import gguf
+from model.convert.__main__ import main
+from tests.kit import refusal
+from tests.model.convert.test_gguf import F16, Q8_0, V, gpt2, llama, written
+
+pytestmark = pytest.mark.needs("gguf")
+
+Q4_1 = 3
+CHARACTERS = "abcdefgh ijklm\nnopqrst\\uvwxyzäöüé漢🙂.,A\t"
+SIZES = dict(vocab_size=len(CHARACTERS), block_size=96, n_layer=2, n_head=4, n_embd=32)
+LLAMA = TransformerConfig(**SIZES, n_kv_head=2, position="rotary", norm="rms", activation="swiglu",
+                          dropout=0.1)
+UNTIED = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activation="swiglu",
+                           tied=False, mlp_bias=False, n_inner=64)
+GPT2 = TransformerConfig(**SIZES, activation="gelu_tanh")
+EVERYTHING = {"general.name": "small", "tokenizer.chat_template": "{% for m in messages %}é",
+              "tokenizer.ggml.padding_token_id": 2, "general.tags": ["a", "b"],
+              "general.quantization_version": 2, "general.file_type": 3}
+
+
+def saved(path, config):
+    """Save a model of characters whose weights are far from uniform."""
+    model = Transformer(config, seed=1)
+    draw = np.random.default_rng(0)
+    for name, p in model.named_parameters():
+        p.data += (0.12 * draw.standard_normal(p.shape)).astype(np.float32)
+    save_checkpoint(path, model, CharTokenizer.of(CHARACTERS))
+    return model
+
+
+def stored(kind, shape, seed):
+    """Random numbers, quantised as llama.cpp does it: what `written` takes."""
+    import gguf as library
+    numbers = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return kind, shape, library.quantize(numbers, library.GGMLQuantizationType(kind)).tobytes()
+
+
+def imported(path, made=llama, **changes):
+    """Write a GGUF file of tensors of many kinds, and import it as a checkpoint."""
+    if made is llama:
+        changes |= {"token_embd.weight": stored(Q8_0, (V, 32), 0),
+                    "blk.0.ffn_up.weight": stored(Q4_1, (64, 32), 1),
+                    "blk.0.attn_q.weight": stored(Q4_1, (32, 32), 2),
+                    "blk.1.ffn_up.weight": stored(F16, (64, 32), 3)}
+    file = written(path / "from.gguf", *made(**EVERYTHING | changes))
+    main([str(file), str(path / "out")])
+    return file
+
+
+@pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2])
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
+def test_write_stores_a_model_of_characters_that_comes_back(config, kind, tmp_path, capsys):
+    model = saved(tmp_path / "ckpt.npz", config)
+    main([str(tmp_path / "ckpt.npz"), str(tmp_path / "m.gguf"), "--as", kind])
+    found = gguf.read(tmp_path / "m.gguf")
+    assert found.config == config
+    assert found.tokenizer.vocabulary == CHARACTERS
+    most = {"f32": 0, "f16": 2 ** -11, "bf16": 2 ** -8, "q8_0": 1 / 254 + 2 ** -11}[kind]
+    for name, p in model.named_parameters():
+        assert np.abs(found.weights[name] - p.data).max() <= most * np.abs(p.data).max(), name
+    assert "they are the same" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("made, changes", [
+    (llama, {}), (gpt2, {}), (llama, {"output.weight": None}),
+    (llama, {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 1})])
+def test_write_gives_an_unchanged_file_back_byte_for_byte(made, changes, tmp_path):
+    file = imported(tmp_path, made, **changes)
+    main([str(tmp_path / "out"), str(tmp_path / "again.gguf")])
+    assert (tmp_path / "again.gguf").read_bytes() == file.read_bytes()
+
+
+def test_write_keeps_options_that_the_keys_of_a_file_cannot_say(tmp_path):
+    imported(tmp_path)
+    model, tokenizer, *_ = load_checkpoint(tmp_path / "out/ckpt.npz")
+    other = Transformer(dataclasses.replace(model.config, dropout=0.2, block_size=8))
+    other.load_state_dict(model.state_dict())
+    save_checkpoint(tmp_path / "other.npz", other, tokenizer)
+    main([str(tmp_path / "other.npz"), str(tmp_path / "m.gguf")])
+    found = gguf.read(tmp_path / "m.gguf")
+    assert found.config == other.config
+    main([str(tmp_path / "m.gguf"), str(tmp_path / "again.gguf")])
+    assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "m.gguf").read_bytes()
+
+
+def test_write_keeps_every_tensor_that_training_did_not_change(tmp_path):
+    file = imported(tmp_path)
+    path = tmp_path / "out/ckpt.npz"
+    model, tokenizer, *_ = load_checkpoint(path)
+    dict(model.named_parameters())["blocks.0.mlp.up.weight"].data[0, 0] += 1
+    save_checkpoint(path, model, tokenizer)
+    main([str(path), str(tmp_path / "tuned.gguf"), "--as", "q8_0"])
+    import gguf as library
+    before, after = (library.GGUFReader(each) for each in (file, tmp_path / "tuned.gguf"))
+    for a, b in zip(before.tensors, after.tensors, strict=True):
+        if a.name == "blk.0.ffn_up.weight":
+            assert b.tensor_type == Q8_0
+        else:
+            assert (a.name, a.tensor_type) == (b.name, b.tensor_type)
+            assert np.array_equal(a.data, b.data), a.name
+    for key, field in before.fields.items():
+        if key != "general.file_type":
+            assert field.contents() == after.fields[key].contents(), key
+
+
+@pytest.mark.needs("gguf", "convert")
+def test_the_chat_template_goes_through_folders_of_hugging_face_and_back(tmp_path):
+    file = imported(tmp_path)
+    template = EVERYTHING["tokenizer.chat_template"]
+    for source, target in (("out", "folder"), ("folder", "out2"), ("out2", "folder2"),
+                           ("folder2", "m.gguf")):
+        main([str(tmp_path / source), str(tmp_path / target)])
+    for folder in ("folder", "folder2"):
+        said = json.loads((tmp_path / folder / "tokenizer_config.json").read_text("utf-8"))
+        assert said["chat_template"] == template
+        assert "minigrad.metadata" not in (tmp_path / folder / "tokenizer.json").read_text("utf-8")
+    import gguf as library
+    found = library.GGUFReader(tmp_path / "m.gguf").fields
+    assert found["tokenizer.chat_template"].contents() == template
+    assert found["tokenizer.ggml.tokens"].contents() == library.GGUFReader(file).fields[
+        "tokenizer.ggml.tokens"].contents()
+
+
+def test_a_chat_template_in_a_file_of_its_own_is_kept(tmp_path):
+    imported(tmp_path)
+    main([str(tmp_path / "out"), str(tmp_path / "folder")])
+    config = tmp_path / "folder/tokenizer_config.json"
+    said = json.loads(config.read_text("utf-8"))
+    del said["chat_template"]
+    config.write_text(json.dumps(said), "utf-8")
+    (tmp_path / "folder/chat_template.jinja").write_text("ä {{ x }}", "utf-8")
+    main([str(tmp_path / "folder"), str(tmp_path / "m.gguf")])
+    assert gguf.read(tmp_path / "m.gguf").tokenizer.metadata["keys"][
+        "tokenizer.chat_template"][0] == "ä {{ x }}"
+
+
+@pytest.mark.parametrize("options, said", [
+    (dict(position="rotary", norm="rms", activation="relu2", qk_norm=True, ngrams=3),
+     "--ngrams 1 --no-qk_norm --activation swiglu"),
+    (dict(), "--activation gelu_tanh"), (dict(activation="relu2"), "--activation gelu_tanh"),
+    (dict(position="sinusoidal", activation="gelu_tanh"), "--position learned")])
+def test_write_names_the_flags_of_a_model_that_llama_cpp_computes(options, said, tmp_path):
+    saved(tmp_path / "ckpt.npz", TransformerConfig(**SIZES | options))
+    assert f"train a model with {said}, or" in refusal(
+        SystemExit, main, [str(tmp_path / "ckpt.npz"), str(tmp_path / "m.gguf")])
+    assert not (tmp_path / "m.gguf").exists()
+
+
+@pytest.mark.parametrize("words, said", [
+    (["m.npz", "--as", "f16"], "--as f16 is for a .gguf file"),
+    (["m.gguf", "--as", "q4_k"], "llama-quantize"), (["m.gguf", "--as", "F16"], "f16")])
+def test_main_refuses_a_kind_that_is_not_written(words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved(pathlib.Path("ckpt.npz"), GPT2)
+    assert said in refusal(SystemExit, main, ["ckpt.npz", *words])
+
+
+def completed(path, starts):
+    """What llama.cpp writes after each beginning, and the log-probability of each token of it."""
+    import xllamacpp
+    given = xllamacpp.CommonParams()
+    given.model.path = str(path)
+    given.n_ctx = 128
+    given.n_parallel = 1
+    given.cpuparams.n_threads = 1
+    given.warmup = False
+    given.verbosity = -1
+    # The engine keeps keys and values in float32.
+    given.cache_type_k = given.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    given.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    server = xllamacpp.Server(given)
+    for start in starts:
+        answer = server.handle_completions(dict(prompt=start, n_predict=64, temperature=0, top_k=1,
+                                                n_probs=1))
+        choice, = answer["choices"]
+        yield choice["text"], [token["logprob"] for token in choice["logprobs"]["content"]]
+
+
+@pytest.mark.needs("gguf", "judge")
+@pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2])
+@pytest.mark.parametrize("kind, most, mean", [
+    ("f32", 1e-3, 1e-3), ("f16", 5e-3, 1e-3), ("q8_0", 0.1, 0.02)])
+def test_llama_cpp_writes_the_text_that_the_engine_writes(config, kind, most, mean, tmp_path):
+    # With f16 and q8_0, llama.cpp rounds the numbers that it multiplies with the weights, too.
+    saved(tmp_path / "ckpt.npz", config)
+    main([str(tmp_path / "ckpt.npz"), str(tmp_path / "m.gguf"), "--as", kind])
+    main([str(tmp_path / "m.gguf"), str(tmp_path / "out")])
+    model, tokenizer, *_ = load_checkpoint(tmp_path / "out/ckpt.npz")
+    starts = ["a", "é", "漢🙂", " the", "A.", "\n", "quick", "b\\c", "zzz", "ok\t"]
+    for start, (text, found) in zip(starts, completed(tmp_path / "m.gguf", starts), strict=True):
+        if kind != "q8_0":
+            assert start + text == generate(model, tokenizer, start, max_new_tokens=64,
+                                            temperature=0)
+        ids = tokenizer.encode(start + text)
+        with mg.no_grad():
+            logs = mg.log_softmax(model(ids[:-1])).data
+        of_text = logs[np.arange(len(logs)), ids[1:]][len(start) - 1:]
+        apart = np.abs(of_text - found)
+        assert apart.max() < most
+        assert apart.mean() < mean
