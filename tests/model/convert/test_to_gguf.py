@@ -25,6 +25,7 @@ LLAMA = TransformerConfig(**SIZES, n_kv_head=2, position="rotary", norm="rms", a
 UNTIED = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activation="swiglu",
                            tied=False, mlp_bias=False, n_inner=64)
 GPT2 = TransformerConfig(**SIZES, activation="gelu_tanh")
+WIDER = dataclasses.replace(UNTIED, n_embd=48)      # no whole number of blocks of 32
 EVERYTHING = {"general.name": "small", "tokenizer.chat_template": "{% for m in messages %}é",
               "tokenizer.ggml.padding_token_id": 2, "general.tags": ["a", "b"],
               "general.quantization_version": 2, "general.file_type": 3}
@@ -54,12 +55,14 @@ def imported(path, made=llama, **changes):
                     "blk.0.ffn_up.weight": stored(Q4_1, (64, 32), 1),
                     "blk.0.attn_q.weight": stored(Q4_1, (32, 32), 2),
                     "blk.1.ffn_up.weight": stored(F16, (64, 32), 3)}
-    file = written(path / "from.gguf", *made(**EVERYTHING | changes))
+    metadata, tensors = made(**EVERYTHING | changes)
+    file = written(path / "from.gguf", metadata, dict(reversed(tensors.items())))
+    file.write_bytes(file.read_bytes() + bytes(-file.stat().st_size % 32))
     main([str(file), str(path / "out")])
     return file
 
 
-@pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2])
+@pytest.mark.parametrize("config", [LLAMA, UNTIED, GPT2, WIDER])
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8_0"])
 def test_write_stores_a_model_of_characters_that_comes_back(config, kind, tmp_path, capsys):
     model = saved(tmp_path / "ckpt.npz", config)
