@@ -47,7 +47,7 @@ RULES = (
     ("often {}", "often looks for {}",
      lambda n, even: n["favourite"] >= max(0.25, 2 * even["favourite"]),
      "at least 25 % on its favourite character, and at least twice what an even look has there"),
-    ("wide, {back} back", "looks far and wide, and a little more at the character {back} back",
+    ("wide, {back}", "looks far and wide, and a little more at the character {back}",
      lambda n, even: n["entropy"] >= 0.75 * even["entropy"],
      "an entropy of at least 75 % of an even look's"),
     ("leans to {}", "leans towards {}",

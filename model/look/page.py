@@ -94,7 +94,7 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         "config": {"kv_heads": config.kv_heads, "d_head": config.d_head, **vars(config)},
         "about_words": f"{about(checkpoint, out_dir)}  {source}",
         "about": settings(config),
-        "rules": [{"does": _in_units(does.format("its favourite character", back="N"), unit),
+        "rules": [{"does": _in_units(does.format("its favourite character", back="N back"), unit),
                    "when": _in_units(when, unit)} for _, does, _, when in heads.RULES],
         **_yardsticks(checkpoint, text, some), **_log(out_dir), **_rates(checkpoint.training)}
     if reason is None:
@@ -230,7 +230,8 @@ def _units(share):
 def _head_facts(head, vocabulary, unit):
     """Return the label of a head, and what it does."""
     favourite = f"‘{shown(vocabulary[head.favourite_id])[0]}’"
-    label, does = (_in_units(words, unit).format(favourite, back=head.back)
+    back = f"{head.back} back" if head.back else "itself"
+    label, does = (_in_units(words, unit).format(favourite, back=back)
                    for words in heads.kind(head))
     return {"label": label, "does": does}
 

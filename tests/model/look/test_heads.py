@@ -58,7 +58,7 @@ IDS = np.arange(T) % 4                  # the character 4 never comes
     ("first", (COLUMN == 0) + 0.01),
     ("last few", np.exp((COLUMN - ROW) / 3)),
     ("often {}", (IDS[COLUMN] == 2) + 0.05),
-    ("wide, {back} back", np.ones((T, T))),
+    ("wide, {back}", np.ones((T, T))),
     ("mixed", (COLUMN == ROW // 3) + (COLUMN == ROW // 2) + 1e-9)])
 def test_a_head_is_described_by_the_first_rule_that_holds(label, map):
     map = np.tril(map) / np.tril(map).sum(-1, keepdims=True)
@@ -69,12 +69,12 @@ def test_a_head_is_described_by_the_first_rule_that_holds(label, map):
 def test_describe_finds_how_far_back_a_head_looks_more_than_evenly(back):
     map = np.tril(1 + (COLUMN == ROW - back) / 2)
     head = describe([(IDS, (map / map.sum(-1, keepdims=True))[None, None], 0)])[0][0]
-    assert head.back == back and kind(head)[1].endswith("at the character {back} back")
+    assert head.back == back and kind(head)[1].endswith("at the character {back}")
 
 
 @pytest.mark.parametrize("label, share, even, entropy", [
     ("leans to {}", 0.1, 0.01, 1), ("mixed", 0.0999, 0.01, 1), ("mixed", 0.19, 0.1, 1),
-    ("often {}", 0.25, 0.125, 1), ("wide, {back} back", 0.1, 0.01, 3)])
+    ("often {}", 0.25, 0.125, 1), ("wide, {back}", 0.1, 0.01, 3)])
 def test_a_head_leans_to_what_it_gives_a_tenth_and_twice_an_even_look(label, share, even, entropy):
     base = dict.fromkeys(("previous", "itself", "first"), 0.1)
     head = Head(base | {"entropy": entropy, "distance": 9, "favourite": share},

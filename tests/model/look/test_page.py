@@ -83,7 +83,8 @@ def test_heads_are_described_over_the_rows_that_predict_and_the_best_one_is_chos
     for layer, of_layer in zip(facts["heads"], described, strict=True):
         for fact, head in zip(layer, of_layer, strict=True):
             symbol = shown(tokenizer.vocabulary[head.favourite_id])[0]
-            assert fact["does"] == heads.kind(head)[1].format(f"‘{symbol}’", back=head.back)
+            assert fact["does"] == heads.kind(head)[1].format(
+                f"‘{symbol}’", back=f"{head.back} back" if head.back else "itself")
     window, out = ids[:model.config.block_size], model.blocks[0].attention.out.weight.data
     before, kept = text_losses(model, window).sum(), out.copy()
     for head, worth in enumerate(facts["worths"]):
