@@ -213,6 +213,15 @@ def test_each_file_that_is_named_exists(page):
         assert (PAGES[page].parent / name).exists(), name
 
 
+@of_each_page
+def test_each_link_to_a_section_leads_to_one(page):
+    for name, section in re.findall(r"\]\((?!https:)([^)#]*)#([^)]+)\)", TEXTS[page]):
+        path = PAGES[page].parent / name if name else PAGES[page]
+        titles = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.M)
+        assert section in [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+                           for title in titles], f"{name}#{section}"
+
+
 @functools.cache
 def words_of_the_code():
     blocks = [block for text in TEXTS.values() for _, block in parts(text)[0]]

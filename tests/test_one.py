@@ -115,6 +115,15 @@ def test_backward_of_one_with_a_slip_differs_from_the_engine(right, wrong):
     assert gradients > 1e-4
 
 
+def test_multiply_of_one_sends_each_factor_the_other():
+    module = one()
+    a = module.Tensor([2.0, 3.0])
+    b = module.Tensor([5.0, 7.0])
+    (a * b).backward()
+    assert a.grad.tolist() == [5.0, 7.0]
+    assert b.grad.tolist() == [2.0, 3.0]
+
+
 def test_backward_of_one_agrees_with_central_differences():
     module = one()
     model, _ = both(module)

@@ -134,8 +134,8 @@ ROWS = [
     ("convert", "EMPTY a", ["holds none of config.json, ckpt.npz, ckpt.pt", "give the folder"]),
     ("convert", "short.txt a", ["short.txt", "unknown format", ".npz, .safetensors, .gguf, .pt"]),
     ("convert", "/dev/zero a", ["zero", "unknown format" if ON_POSIX else "there is no"]),
-    ("convert", "TRAINED a.gguf", ["a.gguf", "not written", ".npz or .safetensors"]),
-    ("convert", "TRAINED a.pt", ["a.pt", "not written", ".npz or .safetensors"]),
+    ("convert", "TRAINED a.gguf --as q4_k", ["--as", "llama-quantize"]),
+    ("convert", "TRAINED a.pt", ["a.pt", "not written", ".npz, .safetensors or .gguf"]),
     ("convert", "TRAINED one.txt", ["one.txt is there already", "give another name"]),
     *[(command, f"{flags} {name} ''".strip(), [name, "an empty one was given"])
       for command, name, flags in (
