@@ -1,75 +1,131 @@
-"""The stations as one HTML page, with matrices as maps to point into."""
-import textwrap
+"""The stations as one HTML page, with the numbers of a matrix on colours."""
+import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import groupby
-from typing import Any
+
+import numpy as np
 
 from minigrad.words import number_of
-from model.look.maps import FILES, HINT, labelled
-from model.look.shell import shell
 from model.walk.screen import END, number
-from model.walk.station import Station, Table, code, paragraphs
+from model.walk.station import Question, Station, Table, code, paragraphs
 
-TITLE = "A walk through attention"
-LEDE = ("How words look at each other, from six words with three numbers each to a block of a "
-        "transformer.  Every number is computed by the code that is shown beside it.")
+FRAME = pathlib.Path(__file__).with_name("static") / "page.html"
+SHORT = 300         # characters of prose that leave room for two tables beside them
 
 
-def page(stations: Sequence[Station], trained: dict[Station, list[dict[str, Any]]]) -> str:
-    """Return the page; `trained` has further maps for the end of some stations."""
-    nav, views, body = {}, [], [f"<h1>{TITLE}</h1>", f'<p class="lede">{LEDE}</p>',
-                                f'<p class="hint">{HINT}</p>']
-
-    def draw(maps):
-        views.append({"maps": maps, "across": 0, "chosen": 0})
-        body.append(f'<div class="maps" id="maps-{len(views)}"></div>')
+def page(stations: Sequence[Station], trained: dict[Station, list[Table]]) -> str:
+    """Return the page; `trained` has further tables for the end of some stations."""
+    nav = []
+    body = []
     for n, station in enumerate(stations, 1):
-        nav[f"station-{n}"] = f"{n} {station.short}"
-        body += [f'<section id="station-{n}" aria-labelledby="title-{n}">',
-                 f'<h2 id="title-{n}">{n}. {escape(station.title)}</h2>',
-                 f'<p class="hint">about {number_of(station.minutes, "minute")}</p>']
-        *parts, question = station.parts()
-        for is_map, some in groupby(parts, lambda part: bool(getattr(part, "axes", None))):
-            if is_map:
-                tables = list(some)
-                body += _code(tables)
-                draw([labelled(*table[:4], *table.axes) for table in tables])
-            else:
-                for part in some:
-                    body += _table(part) if isinstance(part, Table) else _prose(part)
-        if station in trained:
-            draw(trained[station])
-        body += ['<details class="question"><summary>',
-                 f"{escape(' '.join(paragraphs(question.text)))}</summary>",
-                 *_prose(question.answer), "</details>",
-                 f'<p class="hint">To read next: {escape(station.read)}</p>', "</section>"]
-    body += _prose(END)
-    return shell(TITLE, nav, "\n".join(body) + "\n", views, FILES, "python -m model.walk --page")
+        nav.append(f'<li><a href="#station-{n}">{n} {escape(station.short)}</a></li>')
+        body += _station(n, station, trained.get(station, []))
+    body += _beat([END + "python -m model.walk --exercise"], [])
+    html = FRAME.read_text(encoding="utf-8")
+    return html.replace("{{nav}}", "\n".join(nav)).replace("{{body}}", "\n".join(body))
 
 
-def _code(tables: Sequence[Table]) -> Iterator[str]:
-    """Yield the lines of source that made some tables, each once."""
-    lines = dict.fromkeys(table.line for table in tables if table.line)
-    if lines:
-        shown = "\n".join(f"{code(line)}    # {line.place}" for line in lines)
-        yield f"<pre>{escape(shown)}</pre>"
+def _station(n: int, station: Station, trained: Sequence[Table]) -> Iterator[str]:
+    minutes = number_of(station.minutes, "minute")
+    yield f'<section id="station-{n}" aria-labelledby="title-{n}">'
+    yield f'<h2 id="title-{n}">{n}. {typeset(station.title)}</h2>'
+    yield (f'<p class="hint"><span>about {minutes}</span> '
+           f"<span>To read next: {typeset(station.read)}</span></p>")
+    texts = []
+    tables = []
+    for part in [*station.parts()[:-1], *trained]:
+        if isinstance(part, Table):
+            tables.append(part)
+            continue
+        if tables:                          # a text after tables begins anew
+            yield from _beat(texts, tables)
+            texts = []
+            tables = []
+        texts.append(part)
+    yield from _beat(texts, tables)
+    yield from _question(station.parts()[-1])
+    yield "</section>"
 
 
-def _table(table: Table) -> Iterator[str]:
-    """Yield a table whose rows or columns are of different kinds, as numbers alone."""
-    yield from _code([table])
-    yield f"<figure><figcaption>{escape(table.title)}</figcaption>"
-    yield '<div class="scroll"><table class="plain"><thead><tr><td></td>'
-    yield "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
+def _beat(texts: Sequence[str], tables: Sequence[Table]) -> Iterator[str]:
+    """Yield texts, and beside them their tables."""
+    size = "say short" if sum(map(len, texts)) < SHORT else "say"
+    yield f'<div class="beat"><div class="{size}">'
+    for text in texts:
+        yield from _prose(text)
+    yield '</div><div class="tables">'
+    for table in tables:
+        yield from _figure(table)
+    yield "</div></div>"
+
+
+def _question(question: Question) -> Iterator[str]:
+    yield f"<details><summary>{typeset(' '.join(paragraphs(question.text)))}</summary>"
+    yield '<div class="say">'
+    yield from _prose(question.answer)
+    yield "</div></details>"
+
+
+def _figure(table: Table) -> Iterator[str]:
+    """Yield a table below its title and its line of source.  One whose rows and columns are each of
+    a kind is coloured."""
+    kind = ""
+    caption = typeset(table.title)
+    if table.axes:
+        row, column = table.axes
+        kind = ' class="map"'
+        caption += f" <small>{row} × {column}</small>"
+    yield f"<figure><figcaption>{caption}</figcaption>"
+    if table.line:
+        folder, slash, file = table.line.place.rpartition("/")
+        yield (f'<pre class="source">{escape(code(table.line))}    '
+               f'<span class="folder">{escape(folder + slash)}</span>{escape(file)}</pre>')
+    yield f"<table{kind}><thead><tr><td></td>"
+    for name in table.columns:
+        yield f'<th scope="col">{typeset(name)}</th>'
     yield "</tr></thead><tbody>"
+    finite = table.values[np.isfinite(table.values)]
+    most = np.abs(finite).max(initial=0) or 1.0
     for name, row in zip(table.rows, table.values):
-        yield (f'<tr><th scope="row">{escape(name)}</th>'
-               + "".join(f"<td>{number(x, table.digits)}</td>" for x in row) + "</tr>")
-    yield "</tbody></table></div></figure>"
+        cells = "".join(_cell(x, table, most) for x in row)
+        yield f'<tr><th scope="row">{typeset(name)}</th>{cells}</tr>'
+    yield "</tbody></table></figure>"
+
+
+def _cell(x: float, table: Table, most: float) -> str:
+    """Return a number as a cell; `most` is the absolute value that has the full colour."""
+    if np.isnan(x):                         # it cannot be
+        return '<td class="closed"></td>'
+    shown = typeset(number(x, table.digits))
+    if not table.axes:
+        return f"<td>{shown}</td>"
+    if np.isinf(x):
+        return f'<td class="closed">{shown}</td>'
+    below = ' class="below"' if x < 0 else ""
+    return f'<td{below} style="--share:{100 * abs(x) / most:.0f}">{shown}</td>'
 
 
 def _prose(text: str) -> Iterator[str]:
     for paragraph in paragraphs(text):
-        yield (f"<pre>{escape(textwrap.dedent(paragraph))}</pre>" if paragraph.startswith(" ") else
-               f'<p class="say">{escape(paragraph)}</p>')
+        if paragraph.startswith(" "):
+            yield f"<pre>{_minus(escape(paragraph, quote=False))}</pre>"
+        else:
+            yield f"<p>{typeset(paragraph)}</p>"
+
+
+def typeset(text: str) -> str:
+    """Return a text as HTML, with the quotes and the minus of a book, and `code` in its font."""
+    html = []
+    for i, piece in enumerate(_minus(escape(text, quote=False)).split("`")):
+        if i % 2:
+            html.append(f"<code>{piece}</code>")
+        else:
+            piece = re.sub(r'(?<![\w.,?)])"(?=\w)', "“", piece)
+            html.append(piece.replace('"', "”").replace("'", "’"))
+    return "".join(html)
+
+
+def _minus(text: str) -> str:
+    """Write a minus, which is before a number or between spaces, as one."""
+    return re.sub(r"(?<![\w-])-(?=\d|inf)|(?<= )-(?= )", "−", text).replace("−inf", "−∞")

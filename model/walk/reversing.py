@@ -1,23 +1,30 @@
 """A trained model that reverses strings, and where its last layer looks."""
 import sys
-from typing import Any
+
+import numpy as np
 
 from minigrad import compiled
 from model.look.crossed import NAV, answer_and_maps
 from model.reverse.__main__ import VOCABULARY, Settings, new_model, train, unseen_strings
 from model.checkpoint import Checkpoint
+from model.walk.station import Table
 
 TEXT = "minigrad"
 SETTINGS = Settings(block_size=len(TEXT), max_iters=400, warmup_iters=50, eval_interval=100)
 
 
-def pictures(s: Settings = SETTINGS, text: str = TEXT) -> list[dict[str, Any]]:
-    """Train a model to reverse strings, in some ten seconds.  Return a map of the sharpest head
-    each: the answer looks at the text, the text at itself, and the answer at itself."""
+def pictures(s: Settings = SETTINGS, text: str = TEXT) -> list[Table]:
+    """Train a model to reverse strings, in some ten seconds.  Return the weights of the sharpest
+    head each: the answer looks at the text, the text at itself, and the answer at itself."""
     print("training a model that reverses strings, for the maps of station 10", file=sys.stderr)
     compiled.set_threads(s.threads)
     model = new_model(s)
     train(s, model, unseen_strings(s))
     answer, views = answer_and_maps(Checkpoint(model, VOCABULARY, {}, {}), text)
-    return [view["maps"][view["chosen"]] | {"title": f"{heading}: {text}, {answer}"}
-            for heading, view in zip(NAV.values(), views)]
+    tables = []
+    for heading, view in zip(NAV.values(), views):
+        sharpest = view["maps"][view["chosen"]]
+        values = np.array(sharpest["values"], float)        # nan where a letter cannot look
+        tables.append(Table(f"{heading}: {text}, {answer}", values, sharpest["rows"],
+                            sharpest["columns"], None, 2, (sharpest["row"], sharpest["column"])))
+    return tables

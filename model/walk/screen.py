@@ -1,4 +1,4 @@
-"""A station as text for a terminal of 80 columns."""
+"""A station as text for a terminal of 80 columns, in which names of code need no `quotes`."""
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +20,8 @@ END = """
 def screen(stations: Sequence[Station], number: int) -> str:
     """Return the text of a station, after the answer to the question of the station before."""
     station = stations[number - 1]
-    head, minutes = f"{number}. {station.title}", f"about {number_of(station.minutes, 'minute')}"
+    head = f"{number}. {station.title}"
+    minutes = f"about {number_of(station.minutes, 'minute')}"
     lines = [f"{head:{WIDTH - len(minutes)}}{minutes}", "-" * WIDTH, ""]
     if number > 1:
         lines += [*answer(stations, number - 1), ""]
@@ -46,7 +47,7 @@ def answer(stations: Sequence[Station], number: int) -> Iterator[str]:
 
 def prose(text: str) -> Iterator[str]:
     """Yield the lines of paragraphs, filled; those that are indented stay as they are."""
-    for i, paragraph in enumerate(paragraphs(text)):
+    for i, paragraph in enumerate(paragraphs(text.replace("`", ""))):
         yield from [""] * (i > 0)
         yield from (paragraph.split("\n") if paragraph.startswith(" ") else
                     textwrap.wrap(paragraph, WIDTH, break_on_hyphens=False))
@@ -54,11 +55,11 @@ def prose(text: str) -> Iterator[str]:
 
 def table(table: Table) -> Iterator[str]:
     """Yield the lines of a table, below the line of source that made it."""
-    yield from textwrap.wrap(table.title + ":", WIDTH)
+    yield from textwrap.wrap(table.title.replace("`", "") + ":", WIDTH)
     if table.line:
         yield from textwrap.wrap(f"{code(table.line)}    {table.line.place}", WIDTH,
                                  initial_indent=MARGIN, subsequent_indent=2 * MARGIN)
-    cells = [["", *table.columns],
+    cells = [["", *(name.replace("`", "") for name in table.columns)],
              *([name, *(number(x, table.digits) for x in row)]
                for name, row in zip(table.rows, table.values))]
     yield from (MARGIN + line for line in aligned(cells, "<" + ">" * len(table.columns)))

@@ -18,8 +18,8 @@ def columns():
     yield """
         Some books and videos write a word as a column instead of a row.  Then a matrix stands to
         the left of what it multiplies.  In the table of scores, a key has a row and a query has a
-        column, and softmax works down each column (axis=-2).  All else stays.  Here are the weights
-        of station 4 in that form:"""
+        column, and softmax works down each column (`axis=-2`).  All else stays.  Here are the
+        weights of station 4 in that form:"""
     yield trace.table("Weights, a query in each column", trace.by("softmax"), NAMES, NAMES,
                       ("key", "query"))
     yield "Each column adds up to 1.  The context vectors are columns as well:"
@@ -44,25 +44,26 @@ def one_by_one():
     rows = np.column_stack([scores, np.maximum.accumulate(scores), totals, mixed / totals])
     yield """
         Must a query see all keys at once?  No: attention can read one key and its value at a time,
-        and forget them.  For each query it keeps the largest score so far, the sum of the powers
-        of e, and the sum of the values, each times its power.  The second sum divided by the first
-        is the context vector of what was read, with s for scores and v for values:
+        and forget them.  For each query it keeps the largest score so far, the sum of the powers of
+        `e`, and the sum of the values, each times its power.  The second sum divided by the first
+        is the context vector of what was read, with `s` for scores and `v` for values:
 
             (e^s1 * v1 + e^s2 * v2 + ...) / (e^s1 + e^s2 + ...)
 
         Powers are taken of a score minus the largest score, so that none can become too large for
-        a computer.  When a key brings a new largest score, both sums first become smaller, by e
-        to the power of (old largest - new largest), "shrunk" in the line of source.  "weight" is
+        a computer.  When a key brings a new largest score, both sums first become smaller, by `e`
+        to the power of (old largest - new largest), `shrunk` in the line of source.  `weight` is
         the power of the new score.  This is what the query of "step" meets:"""
     yield Table("After each key", rows, NAMES,
                 ["score", "largest", "sum", *(f"context {c}" for c in CHANNELS)], sums[-1][1])
     yield """
-        The last row is the context vector of "step" in station 4.  The square of T x T scores was
-        never stored: each of T queries keeps D + 2 numbers.  So attention can read very long texts.
+        The last row is the context vector of "step" in station 4.  The square of `T x T` scores was
+        never stored: each of `T` queries keeps `D + 2` numbers.  So attention can read very long
+        texts.
 
         A program that writes text saves something else.  It gets one new word at a time, and each
         new query must see all keys and values so far.  So it keeps these, instead of computing
-        them again for each word; python -m model.sample does so."""
+        them again for each word; `python -m model.sample` does so."""
     yield Question(
         "Why does a program that writes text keep the keys and values, but not the queries?",
         """A new word looks at all earlier words, so it needs their keys and values.  Nobody needs
@@ -90,10 +91,11 @@ def crossed():
         There is no mask: the other sentence is known from its first word to its last."""
     yield trace.table("Context vectors", output, names, CHANNELS, HOLDS)
     yield """
-        In a trained model such a table shows what was learnt.  python -m model.reverse trains one
+        In a trained model such a table shows what was learnt.  `python -m model.reverse` trains one
         that reads a string and writes it in reverse.  The first letter that it writes must look at
         the last letter of the string, the second at the last but one.  The page of this walk
-        (python -m model.walk --page) shows these weights here: the diagonal runs the wrong way."""
+        (`python -m model.walk --page`) shows these weights here: the diagonal runs the wrong
+        way."""
     yield Question(
         """In a model that reverses strings, the string looks at itself, the answer looks at itself,
         and the answer looks at the string.  Which of the three needs a causal mask?""",

@@ -36,7 +36,7 @@ def order():
         hand turns by 1 radian.  Each further hand is slower; the slowest of many turns by about
         1/10,000 of a radian.  Four channels are two hands, and the second turns by 1/100:"""
     yield Table("Sines and cosines of the places", sinusoids(6, 4), PLACES,
-                ["sin t", "cos t", "sin t/100", "cos t/100"], axes=("place", "channel"))
+                ["`sin t`", "`cos t`", "`sin t/100`", "`cos t/100`"], axes=("place", "channel"))
     word, place = ROWS[3], sinusoids(6, 4)[3]
     yield 'Now we put the word "creature" of station 2 at place 3:'
     yield Table("A word and its place", np.stack([word, place, word + place]),
@@ -66,7 +66,7 @@ def distances():
         Rotary positions turn queries and keys like the hand of a clock, by an angle that grows
         with the place.  Turning leaves the length of a row as it is.  So the dot product of two
         hands depends on the angle between them alone, and that is the difference of their places.
-        Here are six equal rows of two channels, (1, 0).  The one at place t is turned by t
+        Here are six equal rows of two channels, (1, 0).  The one at place `t` is turned by `t`
         radians."""
     yield trace.table("Turned", turned, PLACES, ["1", "2"], HOLDS)
     yield trace.table("Scores of equal words, by place", scores, PLACES, PLACES, LOOKS)
@@ -121,7 +121,7 @@ def block():
 
         A model is a table of embeddings, some blocks one after another, a last norm, and the table
         again: the dot product of a word's row with each embedding is the score of that word to
-        come next, and softmax makes probabilities of the scores.  python train.py --recipe gpt2
+        come next, and softmax makes probabilities of the scores.  `python train.py --recipe gpt2`
         trains four such blocks of 128 channels, on letters instead of words.  (Its other recipe,
         modern, has another norm, another curve and rotary positions.)"""
     yield from one_step(NAMES)

@@ -36,7 +36,7 @@ def heads():
         work side by side, each with its own queries, keys and values.
 
         Let us split our head into three.  Head 1 takes the first channel of queries, keys and
-        values, head 2 the second, head 3 the third.  D is now 1, and there are three tables of
+        values, head 2 the second, head 3 the third.  `D` is now 1, and there are three tables of
         weights.  Here is the last row of each: how "step" looks at the words."""
     yield Table('The weights of "step"', np.stack([w.data[5] for _, w in found]), HEADS, NAMES,
                 axes=("head", "key"))
@@ -49,10 +49,10 @@ def heads():
                 [f"makes {c}" for c in CHANNELS], [*HEADS, "bias"], digits=5)
     yield trace.table("Output", output, NAMES, CHANNELS, HOLDS)
     yield """
-        (MultiHeadAttention in model/attention.py made this table.  It takes a batch, several texts
-        at once, which is one more axis in front.  For a batch of 1 text, one product makes the
-        queries of all heads, [1, 6, 3].  They are split by heads, [1, 6, 3, 1], and words and heads
-        are exchanged, [1, 3, 6, 1]: now each head has a table of its own.)
+        (`MultiHeadAttention` in `model/attention.py` made this table.  It takes a batch, several
+        texts at once, which is one more axis in front.  For a batch of 1 text, one product makes
+        the queries of all heads, `[1, 6, 3]`.  They are split by heads, `[1, 6, 3, 1]`, and words
+        and heads are exchanged, `[1, 3, 6, 1]`: now each head has a table of its own.)
 
         Each column of the output matrix belongs to a head.  A head's number times its column is
         what this head adds to the output.  For "journey":"""
@@ -92,8 +92,8 @@ def ranks():
     yield Table("Value-up times value-down of head 1", OUT_WEIGHT[:, :1] @ VALUE_WEIGHT[:1], TO,
                 FROM, axes=("output", "channel"))
     yield """
-        Each row is a multiple of value-down.  The rank of a matrix says how many rows are needed
-        to build all of its rows; here it is 1.  With D channels in a head it is at most D: such a
+        Each row is a multiple of value-down.  The rank of a matrix says how many rows are needed to
+        build all of its rows; here it is 1.  With `D` channels in a head it is at most `D`: such a
         matrix can do less than a full one, and has far fewer numbers.
 
         A layer that is written as such a sum of heads has the output of the last station but for

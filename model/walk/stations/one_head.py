@@ -58,18 +58,18 @@ def alike():
 
             0.55 * 0.57 + 0.87 * 0.85 + 0.66 * 0.64 = 1.4754
 
-        Such a number is called a score.  The product of two tables, written @, holds many of them:
-        in row i and column j it has the dot product of row i of the first table and column j of
-        the second.  x.T is the table x with rows and columns exchanged, so x @ x.T holds the
-        scores of all pairs.  Above the table is the line of source that computed it, with its file
-        and number."""
+        Such a number is called a score.  The product of two tables, written `@`, holds many of
+        them: in row `i` and column `j` it has the dot product of row `i` of the first table and
+        column `j` of the second.  `x.T` is the table `x` with rows and columns exchanged, so `x @
+        x.T` holds the scores of all pairs.  Above the table is the line of source that computed it,
+        with its file and number."""
     yield trace.table("Scores", scores, NAMES, NAMES, ("word", "word"))
     yield """
         A dot product is the product of both lengths and the cosine of the angle.  So long rows
         have large scores: "with" goes better with "journey" than with itself.
 
         Now we turn the scores of a row into shares, which are positive and add up to 1.  Scores
-        can be negative, but e (2.718...) to the power of a score is always positive.  We divide
+        can be negative, but `e` (2.718...) to the power of a score is always positive.  We divide
         each such power by their sum.  This is called softmax."""
     yield Table('Softmax of the row of "journey"',
                 np.stack([scores.data[1], np.exp(scores.data[1]), weights.data[1]]),
@@ -82,9 +82,9 @@ def alike():
         own row, and so on.  The new row is called the context vector."""
     yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
     yield """
-        All of it is one formula, softmax(X X^T) X, where X^T is x.T.  With T words of C channels, X
-        is T x C, here 6 x 3, and X X^T is T x T.  The result is T x C again: a row for each word,
-        of the same length.  But only the embeddings can be learnt.  The next station adds more."""
+        All of it is one formula, `softmax(X X^T) X`, where `X^T` is `x.T`.  With `T` words of `C`
+        channels, `X` is `T x C`, here 6 x 3, and `X X^T` is `T x T`.  The result is `T x C` again.
+        But only the embeddings can be learnt.  The next station adds more."""
     yield Question(
         """The table of scores is symmetric: the score of "journey" and "starts" is the score of
         "starts" and "journey".  Is the table of weights symmetric as well?""",
@@ -122,9 +122,9 @@ def roles():
 
             0.55 * -0.23543 + 0.87 * 0.01912 + 0.66 * -0.28675 = -0.3021
 
-        For all words at once it is written x @ W.T, if W is a matrix in this form.  Some books
-        exchange rows and columns of W, and write x @ W; the three products are the same.  (The line
-        of source can also add a bias.  Here it has none.)"""
+        For all words at once it is written `x @ W.T`, if `W` is a matrix in this form.  Some books
+        exchange rows and columns of `W`, and write `x @ W`; the three products are the same.  (The
+        line of source can also add a bias.  Here it has none.)"""
     yield trace.table("Queries", queries, NAMES, CHANNELS, HOLDS)
     yield trace.table("Keys", keys, NAMES, CHANNELS, HOLDS)._replace(line=None)
     yield trace.table("Values", values, NAMES, CHANNELS, HOLDS)._replace(line=None)
@@ -155,10 +155,10 @@ def scaling():
     names = [f"D = {D:,}" for D in sizes]
     ways = ["scores as they are", "divided by root D", "divided by D"]
     yield """
-        D is the number of channels of a query and a key.  A score is a sum of D products, so with
-        many channels scores lie far apart.  How far?  If the numbers are drawn at random, some
-        products are positive and some are negative, and most of them cancel.  The sum of D such
-        products is typically as large as the square root of D.
+        `D` is the number of channels of a query and a key.  A score is a sum of `D` products, so
+        with many channels scores lie far apart.  How far?  If the numbers are drawn at random, some
+        products are positive and some are negative, and most of them cancel.  The sum of `D` such
+        products is typically as large as the square root of `D`.
 
         Let us try it with 1,000 random queries and six random keys for each.  The standard
         deviation says how far numbers typically lie from their mean."""
@@ -166,24 +166,25 @@ def scaling():
                 ["standard deviation"], digits=2)
     yield """
         If scores lie far apart, softmax gives nearly everything to the largest one.  Therefore all
-        scores are divided by the square root of D:"""
+        scores are divided by the square root of `D`:"""
     yield Table("The largest weight of six, averaged over 1,000 queries", y.mean(axis=2), names,
                 ways, digits=2)
     yield """
         What is wrong with a weight near 1?  A model learns by small changes of its scores.  If a
-        score changes a little, its weight y changes y (1 - y) times as much: this is the derivative
-        of softmax.  It is 0.25 for y = 0.5, and almost 0 for y near 1.  Then nothing is learnt."""
-    yield Table("y (1 - y) for the largest weight, the median over 1,000 queries",
+        score changes a little, its weight `y` changes `y (1 - y)` times as much: this is the
+        derivative of softmax.  It is 0.25 for `y` = 0.5, and almost 0 for `y` near 1.  Then nothing
+        is learnt."""
+    yield Table("`y (1 - y)` for the largest weight, the median over 1,000 queries",
                 np.median(y * (1 - y), axis=2)[:, :2], names, ways[:2], digits=7)
-    yield "In our head D is 3."
+    yield "In our head `D` is 3."
     yield trace.table("Scores, scaled", scaled, NAMES, NAMES, LOOKS)
     yield trace.table("Weights", weights, NAMES, NAMES, LOOKS)
     yield """
         All weights are near one sixth, 0.17.  Training would move the scores apart where that
         helps."""
     yield Question(
-        "What happens if scores are divided by D instead of its square root?",
-        f"""The second table shows it in its last column: for D = 1,024 the largest weight is
+        "What happens if scores are divided by `D` instead of its square root?",
+        f"""The second table shows it in its last column: for `D` = 1,024 the largest weight is
         {y[-1, -1].mean():.2f}, one sixth.  With many channels all scores would be close to 0, and
         all weights equal.  The head would look everywhere alike, and could choose nothing.""")
 
@@ -209,21 +210,21 @@ def masking():
         The table of what is added, 0 or minus infinity, is called the causal mask."""
     yield trace.table("Scores with the mask", masked, NAMES, NAMES, LOOKS)
     yield """
-        e to the power of minus infinity is 0.  So softmax gives a hidden word the weight 0, and
+        `e` to the power of minus infinity is 0.  So softmax gives a hidden word the weight 0, and
         the weights of the others add up to 1."""
     yield trace.table("Weights", weights, NAMES, NAMES, LOOKS)
     yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
     yield """
         That is all of a head.  In the paper that introduced it (Vaswani and others, 2017) it is
-        one formula, to which we add the mask.  Q, K, V and the result are T x D:
+        one formula, to which we add the mask.  `Q`, `K`, `V` and the result are `T x D`:
 
             softmax(Q K^T / sqrt(D) + mask) V
 
-        Q K^T and the mask are squares of T x T numbers:"""
+        `Q K^T` and the mask are squares of `T x T` numbers:"""
     yield Table("Scores in each head of each layer", np.array([[36, 2048 ** 2]]), ["scores"],
                 ["6 words", "2,048 words"], digits=0)
     yield """
-        Must it be minus infinity?  A score of 0 hides nothing, as e^0 is 1 (second row below).
+        Must it be minus infinity?  A score of 0 hides nothing, as `e^0` is 1 (second row below).
         Weights that are set to 0 after the softmax do not add up to 1 (third row).  And the future
         still shows: it was part of the sum by which softmax divided.  If the last word's embedding
         is (5, -5, 5), the weight of "Your" changes (last row)."""
@@ -235,7 +236,7 @@ def masking():
     yield """
         One could divide each row by its sum once more.  Often that gives the weights of the mask.
         But for the scores 0 and 800, softmax gives 0 and 1.  If the second is hidden then, we
-        divide 0 by 0 and get nan, "not a number".  The mask gives 1 and 0."""
+        divide 0 by 0 and get `nan`, "not a number".  The mask gives 1 and 0."""
     yield Question(
         """The first row of weights has one number that is not 0, and it is 1.0000.  Could other
         matrices change it?""",
@@ -267,8 +268,8 @@ def dropping():
         the attention weights.  The others are divided by 0.8.
 
         Let us read the sentence twice.  A zero on or below the diagonal is a weight that was
-        dropped; those above it are hidden by the mask, as before.  KEPT says which weights were
-        kept, and mg.where(condition, x, y) takes x where it holds, and else y."""
+        dropped; those above it are hidden by the mask, as before.  `KEPT` says which weights
+        were kept, and `mg.where(condition, x, y)` takes `x` where it holds, and else `y`."""
     yield trace.table("Weights at the first reading", first, NAMES, NAMES, LOOKS)
     yield trace.table("Context vectors at the first reading", first_context, NAMES, CHANNELS, HOLDS)
     yield trace.table("Weights at the second reading", second, NAMES, NAMES, LOOKS)
@@ -283,5 +284,5 @@ def dropping():
         f"""The weight of "journey" for "Your" was {whole:.4f}, and is now {kept:.4f} or 0.  Why
         are the weights that are kept made larger?""",
         f"""So that the mean stays the same.  In four of five readings the weight is {kept:.4f}, in
-        one of five it is 0, and 0.8 * {kept:.4f} = {whole:.4f}.  So the weights have the usual size
-        when nothing is dropped.""")
+        one of five it is 0, and `0.8 * {kept:.4f} = {whole:.4f}`.  So the weights have the usual
+        size when nothing is dropped.""")

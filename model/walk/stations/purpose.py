@@ -35,14 +35,15 @@ def made_by_hand() -> Iterator[str | Table]:
                                            *(f"value {c}" for c in range(1, 5))], FEATURES,
                 digits=0)
     yield """
-        The query of "creature", q4, is (4, 2): it asks for an adjective (4) in the first half (2).
-        The keys of "fluffy" and "blue", k2 and k3, are (4, 2) as well, and both scores are
-        4 * 4 + 2 * 2 = 20.  The key of "verdant" is (4, -2), and its score 4 * 4 - 2 * 2 = 12."""
+        The query of "creature", `q4`, is (4, 2): it asks for an adjective (4) in the first half
+        (2).  The keys of "fluffy" and "blue", `k2` and `k3`, are (4, 2) as well, and both scores
+        are `4 * 4 + 2 * 2 = 20`.  The key of "verdant" is (4, -2), and its score `4 * 4 - 2 * 2 =
+        12`."""
     yield trace.table("Scores of the nouns", scores, names, PHRASE, digits=0)
     yield trace.table("Weights of the nouns", weights, names, PHRASE, ("query", "key"),
                       digits=2)
     yield """
-        e^20 is 3,000 times e^12.  So "creature" gives one half each to "fluffy" and "blue", and
+        `e^20` is 3,000 times `e^12`.  So "creature" gives one half each to "fluffy" and "blue", and
         "forest" gives all to "verdant".  The values hand over softness and colour.  Half of each is
         added to the row that the word had:"""
     yield Table('What "creature" gets', np.stack([ROWS[3], *values.data[1:3], context.data[0],
@@ -70,8 +71,8 @@ def one_step(words: Sequence[str]) -> Iterator[str | Table]:
         probability that "{words[-1]}" got: 0 for a probability of 1, and 1.79 for one sixth.
 
         Every position predicts at once, as the mask hides what comes: "Your" predicts "journey",
-        and so on.  So a text of T words is T examples, and its loss is the mean of theirs.  A step
-        of training has three lines:
+        and so on.  So a text of `T` words is `T` examples, and its loss is the mean of theirs.  A
+        step of training has three lines:
 
             loss = mg.cross_entropy(model(ids), targets)
             loss.backward()
@@ -83,4 +84,4 @@ def one_step(words: Sequence[str]) -> Iterator[str | Table]:
     yield Table(f'Probabilities after "{words[-2]}"', p[:, -1], when, words)
     yield Table("Losses", np.column_stack([losses, losses.mean(axis=1)]), when,
                 [*words[1:], "mean"])
-    yield "The loss has fallen.  python train.py makes thousands of such steps."
+    yield "The loss has fallen.  `python train.py` makes thousands of such steps."

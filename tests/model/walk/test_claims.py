@@ -51,7 +51,7 @@ def test_what_grows_with_D_is_the_unscaled_score_alone():
 
 
 def test_the_gradient_of_softmax_dies_with_D_unless_scores_are_scaled():
-    unscaled, scaled = values(3, "y (1 - y) for the largest weight, the median over 1,000 "
+    unscaled, scaled = values(3, "`y (1 - y)` for the largest weight, the median over 1,000 "
                                  "queries").T
     assert [f"{x:.2g}" for x in unscaled] == ["0.23", "0.031", "5.4e-07"]
     assert [f"{x:.2f}" for x in scaled] == ["0.23", "0.23", "0.23"]
