@@ -222,7 +222,8 @@ PARTS = [
          [("model/generation.py", "generate"), ("model/kv_cache/decoder.py", "Decoder")]),
     Part("# The last tenth", "All of it",
          "The counted trigram, which knows which letter usually follows each two, has a loss "
-         "of 1.704 on the same tenth. The program ends below it.",
+         "of 1.704 on the same tenth. The program ends below it, and train.py far below; "
+         "docs/recipe.md has both losses.",
          [("data/ngrams.py", "ngram_losses"), ("train.py", "train")]),
 ]
 
