@@ -12,6 +12,7 @@ from model.walk.stations import STATIONS
 def test_a_screen_fits_80_columns_of_ascii_and_begins_with_the_answer_to_the_one_before(n):
     text = screen(STATIONS, n)
     assert text.isascii() and max(map(len, text.splitlines())) <= 79
+    assert "`" not in text + closing(STATIONS, n)       # marks code, for the page
     assert text.startswith(f"{n}. {STATIONS[n - 1].title} ")
     assert text.endswith(f"\nTo read next: {STATIONS[n - 1].read}\n")
     assert (f"\n\nAnswer to question {n - 1}: " in text) == (n > 1) == ("Answer" in text)
