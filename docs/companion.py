@@ -151,9 +151,9 @@ PARTS = [
          "`encode` is all that there is to a tokenizer of letters.",
          [("data/reading.py", "read_text"), ("data/tokenizer.py", "CharTokenizer")]),
     Part("# A Tensor", "A Tensor",
-         "Four short methods are all of reverse mode. `a` is used three times in `a * a + a`. "
-         "Each use sends a gradient back, and `backward` adds them. The `while` loop undoes "
-         "broadcasting: what NumPy repeated along an axis gets the sum over that axis.",
+         "This class and `in_order` are all of reverse mode. `a` is used three times in `a * a "
+         "+ a`. Each use sends a gradient back, and `backward` adds them. The `while` loop "
+         "undoes broadcasting: what NumPy repeated along an axis gets the sum over that axis.",
          [("minigrad/core.py", "Tensor"), ("minigrad/core.py", "op"),
           ("minigrad/ops/elementwise.py", "multiply")]),
     Part("# Sources stand", "The order",
@@ -162,9 +162,9 @@ PARTS = [
          "the list, and needs no recursion.",
          [("minigrad/core.py", "_run_backward")]),
     Part("# An embedding", "Embeddings",
-         "To look up row 3 is the same as to multiply by a vector that is 1 in place 3. The "
-         "look-up is just faster. `np.add.at` adds twice where an id stands twice; `dx[ids] = "
-         "g` would not, and no test that uses each id once would notice.",
+         "To look up row 3 is the same as to multiply by a vector of zeros with a 1 in place "
+         "3. The look-up is just faster. `np.add.at` adds twice where an id stands twice; "
+         "`dx[ids] = g` would not, and no test that uses each id once would notice.",
          [("model/layers.py", "Embedding"), ("minigrad/formulas.py", "add_rows")]),
     Part("# A norm", "The norm",
          "The derivative takes from `g` what points along `y`: to make a row longer or shorter "
@@ -172,13 +172,13 @@ PARTS = [
          [("minigrad/formulas.py", "norm"), ("minigrad/formulas.py", "norm_vjp")]),
     Part("# Softmax", "Softmax",
          "A score that is higher by 1 makes a probability 2.7 times as large. A score of -inf "
-         "gives 0. A gradient that is the same for all scores does nothing, and `total(g * y)` "
-         "takes it off.",
+         "gives 0. A gradient that is the same for all probabilities does nothing, and "
+         "`total(g * y)` takes it off.",
          [("minigrad/formulas.py", "softmax"), ("minigrad/formulas.py", "softmax_vjp")]),
     Part("# The loss", "The loss",
          "A model that knows nothing expects each of 62 letters alike, and its loss is log 62 "
-         "= 4.13. The gradient pushes up the score of what came, and all others down, in "
-         "proportion to what was expected.",
+         "= 4.13. A step raises the score of what came and lowers all others, in proportion to "
+         "what was expected.",
          [("minigrad/formulas.py", "cross_entropy"), ("model/transformer.py", "loss_of")]),
     Part("# Heads look", "Heads",
          "No number changes here, only where it stands: (B, T, C) becomes (B, H, T, D). What "
@@ -205,9 +205,9 @@ PARTS = [
          "here, so that you can see differences.",
          [("model/layers.py", "normal")]),
     Part("# AdamW", "AdamW",
-         "In the first step, the mean divided by the size is +1 or -1: each weight moves by "
-         "the rate, against its gradient. Later, weights whose gradients keep their sign move "
-         "most.",
+         "In the first step, the mean divided by the size is +1 or -1: but for the decay, each "
+         "weight moves by the rate, against its gradient. Later, weights whose gradients keep "
+         "their sign move most.",
          [("minigrad/formulas.py", "adamw"), ("minigrad/optim.py", "AdamW")]),
     Part("# To train", "Training",
          "Four lines: the loss, backward, the rate, the step. The rest chooses texts and "

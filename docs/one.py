@@ -14,10 +14,10 @@ H = 4               # heads of attention,
 D = C // H          # with so many channels each
 LAYERS = 4
 STEPS = 1300
-RATE = 0.003        # how far a weight moves in a step, at most
+RATE = 0.003        # about how far a weight moves in a step, at its highest
 DECAY = 0.1         # what pulls weights back to 0
-BETA1 = 0.9         # the share of the last gradients' mean that AdamW keeps,
-BETA2 = 0.99        # and of their size
+BETA1 = 0.9         # how much of the gradients' mean AdamW keeps in a step
+BETA2 = 0.99        # the same, for the mean of their squares
 FLOAT = np.float32
 
 # The text.  A model reads numbers, so each letter gets one: its place in the alphabet.
@@ -29,8 +29,8 @@ V = len(ALPHABET)
 def encode(text):
     return np.array([ALPHABET.index(letter) for letter in text])
 
-# A Tensor is an array that remembers its sources, each with a vjp: the chain rule for one
-# step, which makes d(loss)/d(source) of g, d(loss)/d(this).  `backward` goes from a loss
+# A Tensor is an array that remembers its sources, each with a vector-Jacobian product, a
+# vjp: it turns g, d(loss)/d(this), into d(loss)/d(source).  `backward` goes from a loss
 # back through all its sources.  A Tensor's gradient is the sum of what arrives there.
 class Tensor:
     grad = 0
@@ -46,7 +46,7 @@ class Tensor:
         for tensor in reversed(in_order(self, [])):
             for source, vjp in tensor.sources:
                 dx = vjp(tensor.grad)
-                while dx.ndim > source.data.ndim:   # NumPy repeated it for all of an axis
+                while dx.ndim > source.data.ndim:   # NumPy repeated the source
                     dx = dx.sum(axis=0)
                 source.grad = source.grad + dx
 
@@ -95,8 +95,8 @@ def embedding(ids, table):
 
 # A norm brings the channels of every letter to the same size, whatever was added to them.
 def norm(x):
-    variance = total(x.data ** 2) / C
-    size = np.sqrt(variance + 1e-5)
+    mean_square = total(x.data ** 2) / C
+    size = np.sqrt(mean_square + 1e-5)
     y = x.data / size
     def dx(g):
         return (g - y * total(g * y) / C) / size
@@ -105,8 +105,8 @@ def norm(x):
 def total(a):
     return a.sum(axis=-1, keepdims=True)
 
-# Softmax makes probabilities of scores: positive numbers, whose sum is 1.  Without the
-# largest score, which changes nothing, e^x cannot overflow.
+# Softmax makes probabilities of scores: positive numbers, whose sum is 1.  To take off
+# the largest score changes nothing, and e^x cannot overflow.
 def softmax(x):
     highest = x.data.max(axis=-1, keepdims=True)
     y = np.exp(x.data - highest)
@@ -148,7 +148,7 @@ def attention(x, w):
     key = heads(x @ w["key"])
     value = heads(x @ w["value"])
     length = x.data.shape[1]
-    future = np.triu(np.full(length, -np.inf), k=1)             # query t, key s > t
+    future = np.triu(np.full((length, length), -np.inf), k=1)   # query t, key s > t
     scores = query @ key.transpose() * Tensor(D ** -0.5)
     weights = softmax(scores + Tensor(future))                  # (B, H, T, T)
     return joined(weights @ value) @ w["out"]
@@ -173,7 +173,7 @@ def transformer(model, ids):
         x = x + mlp(norm(x), w)
     return norm(x) @ model["letters"].transpose()               # (B, T, V)
 
-# Weights begin as small random numbers, those of what is added to x as smaller ones.
+# Weights begin small and random, and smaller still where a result is added to x.
 def new_model(rng):
     small = 0.02 * (2 * LAYERS) ** -0.5
     weights = []
