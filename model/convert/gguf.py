@@ -117,7 +117,16 @@ def _contents(library, path):
     class Reader(library.GGUFReader):
         def _get(self, offset, dtype, count=1, override_order=None):
             # NumPy refuses a count beyond the end; the library would take what is there.
-            return np.frombuffer(self.data, dtype, int(count), int(offset))
+            if self.byte_order == "S":      # the library has seen a swapped version
+                raise FormatError("its GGUF.version is big-endian, and only little-endian files "
+                                  "are read; convert it with the library's gguf-convert-endian")
+            try:
+                return np.frombuffer(self.data, dtype, int(count), int(offset))
+            except ValueError:
+                *_, last = ["GGUF.version", *getattr(self, "fields", {})]
+                raise FormatError("it ends before what it says it holds, after the key "
+                                  f"{shown(last)}; it was cut or is damaged, so fetch it again"
+                                  ) from None
 
     file = Reader(path)
     metadata = {name: field.contents() for name, field in file.fields.items()}

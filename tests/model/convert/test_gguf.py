@@ -236,9 +236,9 @@ REFUSED = {
                                  for part, shape in dict(up=(64, 32), gate=(64, 32),
                                                          down=(32, 64)).items()}
                                 | {"output.weight": (F32, (V, 32), b"", 0)}, "share their bytes"),
-    "an array of 2^60 numbers": ({"x": struct.pack("<IIQ", 9, 0, 2 ** 60)}, "buffer is smaller"),
+    "an array of 2^60 numbers": ({"x": struct.pack("<IIQ", 9, 0, 2 ** 60)}, "it ends before"),
     "an array of arrays": ({"x": struct.pack("<IIQ", 9, 9, 2 ** 60)}, "is not a valid"),
-    "a text of 2^60 bytes": ({"x": struct.pack("<IQ", 8, 2 ** 60)}, "buffer is smaller"),
+    "a text of 2^60 bytes": ({"x": struct.pack("<IQ", 8, 2 ** 60)}, "it ends before"),
     "a text that is none": ({"x": struct.pack("<IQ", 8, 1) + b"\xff"}, "utf-8"),
     "a value of an unknown kind": ({"x": struct.pack("<I", 13)}, "13.* is not a valid"),
     "an alignment of 0": ({"general.alignment": 0}, "Invalid alignment"),
@@ -265,8 +265,9 @@ def test_what_cannot_be_expressed_and_what_lies_is_refused_in_a_line(changes, wh
 
 @pytest.mark.parametrize("old, new, why", [
     (b"GGUF\3\0\0\0", b"GGUF\1\0\0\0", "version 1 which"),
+    (b"GGUF\3\0\0\0", b"GGUF\0\0\0\3", "GGUF.version is big-endian, .*gguf-convert-endian"),
     (b"GGUF", b"PK\3\4", "magic"),
-    (struct.pack("<Q", 21), struct.pack("<Q", 2 ** 63), "buffer is smaller"),
+    (struct.pack("<Q", 21), struct.pack("<Q", 2 ** 63), "it ends before"),
     (packed_text("llama.vocab_size"), packed_text("llama.block_count"), "Duplicate"),
     (packed_text("blk.0.attn_v.weight"), packed_text("blk.0.attn_k.weight"), "duplicated")])
 def test_another_version_a_count_that_lies_and_what_is_there_twice_are_refused(old, new, why,
@@ -275,6 +276,16 @@ def test_another_version_a_count_that_lies_and_what_is_there_twice_are_refused(o
     assert old in (whole := path.read_bytes())
     path.write_bytes(whole.replace(old, new, 1))
     assert re.search(why, refusal(FormatError, read, path))
+
+
+@pytest.mark.parametrize("size, after", [
+    (4, "the key GGUF.version"),
+    (500, "the key llama.attention.layer_norm_rms_eps"), (-100, "the key tokenizer.ggml.eos_")])
+def test_a_file_that_is_cut_is_refused_with_the_key_before_the_cut(size, after, tmp_path):
+    path = written(tmp_path / "model.gguf", *llama())
+    path.write_bytes(path.read_bytes()[:size])
+    said = refusal(FormatError, read, path)
+    assert re.search(after, said) and said.endswith("fetch it again")
 
 
 def transformers_model(path, kind, config, **more):
