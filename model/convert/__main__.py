@@ -17,6 +17,7 @@ The output is read back and all numbers are compared before it is renamed into p
 import argparse
 import contextlib
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -188,6 +189,8 @@ def renamed_when_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
             target.parent.mkdir(parents=True, exist_ok=True)
             rename(part, target)
     except OSError as error:
+        if error.errno is None:         # NumPy wrote fewer bytes than it was given
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target)) from error
         if error.filename and str(scratch) in str(error.filename):
             error.filename = str(target)        # the name that the user knows
         raise

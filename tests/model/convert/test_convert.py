@@ -152,15 +152,19 @@ def test_nothing_is_written_over(here, capsys, monkeypatch):
     assert {path.name for path in here.iterdir()} == {"a.npz", "x.npz", "gone", "out"}
 
 
+FULL = {"full disk": OSError(28, "No space left on device"),
+        "full disk, says NumPy": OSError("131072 requested and 52576 written")}
+
+
 @pytest.mark.parametrize("target", ["a.npz", "new/a.npz", "a.safetensors", "hf"])
-@pytest.mark.parametrize("name", ["full disk", *(name for name in Interrupts.NAMES
-                                                 if hasattr(signal, name))])
+@pytest.mark.parametrize("name", [*FULL, *(name for name in Interrupts.NAMES
+                                           if hasattr(signal, name))])
 def test_a_full_disk_and_what_asks_to_stop_leave_nothing(here, capsys, monkeypatch, target, name):
     number, noted = getattr(signal, name, signal.SIGINT), []
 
     def fail(descriptor):
-        if name == "full disk":
-            raise OSError(28, "No space left on device")
+        if name in FULL:
+            raise FULL[name]
         signal.raise_signal(number)
     monkeypatch.setattr(os, "fsync", fail)
     before = signal.signal(number, lambda *_: noted.append(number))
@@ -171,7 +175,7 @@ def test_a_full_disk_and_what_asks_to_stop_leave_nothing(here, capsys, monkeypat
     finally:
         signal.signal(number, before)
     assert f"{caught.value.code}{capsys.readouterr().err}" == (
-        f"model.convert: cannot use {target}: No space left on device" if name == "full disk" else
+        f"model.convert: cannot use {target}: No space left on device" if name in FULL else
         "130\nstopped; nothing was written\n")
     assert [path.name for path in here.iterdir()] == ["out"] and len(noted) == 1
 
