@@ -30,8 +30,7 @@ from model.convert.model_file import FormatError, Lazy, ModelFile, require
 
 __all__ = ["KINDS", "read", "rounded", "write"]
 
-KINDS = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
-FILE_TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
+KINDS = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
 NORMAL, UNUSED = 1, 5           # gguf.TokenType
 # Pairs of bytes that no text has: llama.cpp refuses a tokenizer without any merge.
 NO_MERGE = "ÿ ÿ"
@@ -77,6 +76,8 @@ def write(path: str | os.PathLike, model: ModelFile, kind: str = "f16") -> None:
         del writer.kv_data[0]["general.architecture"]       # it has its place among the others
         for key, (value, *types) in _metadata(model, plan, kind).items():
             writer.add_key_value(key, value, *types)
+            if key == "general.alignment":
+                writer.data_alignment = value
         for name, of in plan.kinds.items():
             in_bytes = library.quant_shape_to_byte_shape(shapes[name], of)
             writer.add_tensor_info(name, in_bytes, np.dtype(np.uint8), math.prod(in_bytes), of)
@@ -118,7 +119,7 @@ def _kind(library, name, shape, kind):
         return kinds.F32
     if kind == "q8_0" and shape[-1] % 32:
         return kinds.F16
-    return kinds[KINDS[kind]]
+    return kinds[kind.upper()]
 
 
 def _through(library, a, kind):
@@ -147,7 +148,7 @@ def _metadata(model, plan, kind):
         sizes["rope.dimension_count"] = whole.d_head
     stated = {"general.architecture": architecture}
     stated |= {f"{architecture}.{key}": value for key, value in sizes.items()}
-    stated["general.file_type"] = int(plan.library.LlamaFileType[FILE_TYPES[kind]])
+    stated["general.file_type"] = int(plan.library.LlamaFileType[KINDS[kind]])
     stated["general.quantization_version"] = plan.library.GGML_QUANT_VERSION
     lists = _tokens(model.tokenizer)
     stated |= lists.pop("stated")

@@ -13,7 +13,7 @@ from model import Transformer, TransformerConfig, generate, load_checkpoint, sav
 from model.convert import gguf
 from model.convert.__main__ import main
 from tests.kit import refusal
-from tests.model.convert.test_gguf import F16, Q8_0, V, gpt2, llama, written
+from tests.model.convert.test_gguf import F16, MERGES, Q8_0, TOKENS, V, gpt2, llama, written
 
 pytestmark = pytest.mark.needs("gguf")
 
@@ -26,7 +26,8 @@ UNTIED = TransformerConfig(**SIZES, position="rotary", norm="rms_gain", activati
                            tied=False, mlp_bias=False, n_inner=64)
 GPT2 = TransformerConfig(**SIZES, activation="gelu_tanh")
 WIDER = dataclasses.replace(UNTIED, n_embd=48)      # no whole number of blocks of 32
-EVERYTHING = {"general.name": "small", "tokenizer.chat_template": "{% for m in messages %}é",
+EVERYTHING = {"general.name": "small",
+              "tokenizer.chat_template": "{% for m in messages %}é{% endfor %}",
               "tokenizer.ggml.padding_token_id": 2, "general.tags": ["a", "b"],
               "general.quantization_version": 2, "general.file_type": 3}
 
@@ -48,7 +49,7 @@ def stored(kind, shape, seed):
     return kind, shape, library.quantize(numbers, library.GGMLQuantizationType(kind)).tobytes()
 
 
-def imported(path, made=llama, **changes):
+def imported(path, made=llama, alignment=32, **changes):
     """Write a GGUF file of tensors of many kinds, and import it as a checkpoint."""
     if made is llama:
         changes |= {"token_embd.weight": stored(Q8_0, (V, 32), 0),
@@ -56,8 +57,8 @@ def imported(path, made=llama, **changes):
                     "blk.0.attn_q.weight": stored(Q4_1, (32, 32), 2),
                     "blk.1.ffn_up.weight": stored(F16, (64, 32), 3)}
     metadata, tensors = made(**EVERYTHING | changes)
-    file = written(path / "from.gguf", metadata, dict(reversed(tensors.items())))
-    file.write_bytes(file.read_bytes() + bytes(-file.stat().st_size % 32))
+    file = written(path / "from.gguf", metadata, dict(reversed(tensors.items())), alignment)
+    file.write_bytes(file.read_bytes() + bytes(-file.stat().st_size % alignment))
     main([str(file), str(path / "out")])
     return file
 
@@ -78,6 +79,7 @@ def test_write_stores_a_model_of_characters_that_comes_back(config, kind, tmp_pa
 
 @pytest.mark.parametrize("made, changes", [
     (llama, {}), (gpt2, {}), (llama, {"output.weight": None}),
+    (llama, {"general.alignment": 256, "alignment": 256}),
     (llama, {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 1})])
 def test_write_gives_an_unchanged_file_back_byte_for_byte(made, changes, tmp_path):
     file = imported(tmp_path, made, **changes)
@@ -170,8 +172,8 @@ def test_main_refuses_a_kind_that_is_not_written(words, said, tmp_path, monkeypa
     assert said in refusal(SystemExit, main, ["ckpt.npz", *words])
 
 
-def completed(path, starts):
-    """What llama.cpp writes after each beginning, and the log-probability of each token of it."""
+def answered(path, starts):
+    """What llama.cpp answers to each beginning."""
     import xllamacpp
     given = xllamacpp.CommonParams()
     given.model.path = str(path)
@@ -185,8 +187,13 @@ def completed(path, starts):
     given.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     server = xllamacpp.Server(given)
     for start in starts:
-        answer = server.handle_completions(dict(prompt=start, n_predict=64, temperature=0, top_k=1,
-                                                n_probs=1))
+        yield server.handle_completions(dict(prompt=start, n_predict=64, temperature=0,
+                                             top_k=1, n_probs=1))
+
+
+def completed(path, starts):
+    """What llama.cpp writes after each beginning, and the log-probability of each token of it."""
+    for answer in answered(path, starts):
         choice, = answer["choices"]
         yield choice["text"], [token["logprob"] for token in choice["logprobs"]["content"]]
 
@@ -213,3 +220,20 @@ def test_llama_cpp_writes_the_text_that_the_engine_writes(config, kind, most, me
         apart = np.abs(of_text - found)
         assert apart.max() < most
         assert apart.mean() < mean
+
+
+@pytest.mark.needs("gguf", "convert", "judge")
+@pytest.mark.parametrize("pre", ["smollm", "gpt-2"])
+def test_llama_cpp_makes_as_many_tokens_of_a_text_as_a_tokenizer_json_does(pre, tmp_path):
+    # One split merges digits, the other does not; a user's token is one, not its bytes.
+    imported(tmp_path, **{
+        "tokenizer.ggml.pre": pre, "tokenizer.ggml.merges": [*MERGES[:-1], "1 2"],
+        "tokenizer.ggml.tokens": [*TOKENS[:-1], "12"],
+        "tokenizer.ggml.token_type": [3] + [1] * (V - 3) + [4, 1]})
+    for source, target in (("out", "folder"), ("folder", "m.gguf")):
+        main([str(tmp_path / source), str(tmp_path / target)])
+    _, tokenizer, *_ = load_checkpoint(tmp_path / "out/ckpt.npz")
+    starts = ["12 1", f"a{TOKENS[-2]}", " the é漢"]
+    answers = answered(tmp_path / "m.gguf", starts)
+    assert [answer["usage"]["prompt_tokens"] for answer in answers] == [
+        len(tokenizer.encode(start)) for start in starts]
