@@ -30,6 +30,11 @@ def test_a_row_of_a_matmul_does_not_depend_on_where_it_lies():
         assert (product == product[0]).all()
 
 
+def test_linear_adds_a_bias_once_to_a_product_that_is_packed_in_several_rounds():
+    x, weight = np.zeros((2, 1200), np.float32), np.zeros((600, 1200), np.float32)
+    assert (formulas.linear(x, weight, np.ones(600, np.float32)) == 1).all()
+
+
 class Counting(np.ndarray):
     """An array that counts the elements that are written one by one."""
     written = 0
