@@ -96,8 +96,13 @@ def convert(source: pathlib.Path, target: pathlib.Path, tokenizer: str | None = 
         print(f"read        {path}, a {model.kind}\n{describe(model)}", flush=True)
         write = output_format.write
         if output_format is to_gguf:
-            model = to_gguf.rounded(model, kind or "f16")
-            write = partial(write, kind=kind or "f16")
+            plan = to_gguf.planned(model, kind or "f16")
+            model = plan.model
+            write = partial(write, plan=plan)
+            if kind and plan.kept:
+                print(f"kept        {plan.kept:,} of {number_of(len(plan.kinds), 'tensor')} in the "
+                      f"kind that they had, which holds their numbers exactly; --as {kind} is for "
+                      "the others")
         with renamed_when_whole(target) as part:
             written = part / output.relative_to(target)
             if output_format is hugging_face or written != part:

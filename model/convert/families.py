@@ -222,19 +222,19 @@ def rotary_base(path: object, found: dict[str, object]) -> object:
     return base
 
 
-def own_configuration(note: object, config: TransformerConfig, family: Family,
-                      weights: Mapping[str, np.ndarray]) -> TransformerConfig | None:
-    """Return the configuration that was noted beside a model; None if the model has been changed
-    since."""
+def as_noted(note: object, config: TransformerConfig, family: Family, weights: Lazy
+             ) -> tuple[TransformerConfig, Lazy]:
+    """Return the configuration that was noted beside a model, and its own weights; those that are
+    given if there is no note, or the model has been changed since."""
     try:
         own = TransformerConfig(**note)
-        agrees = (settings(own, family_of(own))
-                  == settings(config, family))
+        agrees = settings(own, family_of(own)) == settings(config, family)
     except (TypeError, ValueError):
-        return None
+        return config, weights
     if agrees and all((weights[name] == a).all()
                       for name, a in neutral_weights(own, family).items()):
-        return own
+        return own, Lazy({name: weights.data[name] for name in shapes_of(own)})
+    return config, weights
 
 
 def disagree(path: object, *settings: tuple[str, object]) -> NoReturn:

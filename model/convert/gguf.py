@@ -11,16 +11,15 @@ transformers 5.23; llama-vocab.cpp of llama.cpp for how a text is split before i
 import json
 import os
 from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from data.tokenizer import CharTokenizer
 from minigrad.words import shown
-from model.convert.families import FAMILIES, layout, our_parameters, own_configuration
-from model.convert.model_file import (FormatError, Lazy, ModelFile, explain, read_numbers, require,
-                                      shapes_of, text_of)
+from model.convert.families import FAMILIES, as_noted, layout, our_parameters
+from model.convert.model_file import (FormatError, ModelFile, explain, read_numbers, require,
+                                      text_of)
 from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
 from model.transformer import TransformerConfig
 
@@ -69,11 +68,8 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
         weights = our_parameters(
             "it", layout(config, names, len(tensors)), tensors, explain(
                 what, errors=Exception)(lambda name: _array(library, path, tensors[name])))
-        family = FAMILIES[architecture]
-        if own := own_configuration(json.loads(metadata.get(NOTE, "null")), config, family,
-                                    weights):
-            config = own
-            weights = Lazy({name: partial(weights.__getitem__, name) for name in shapes_of(own)})
+        config, weights = as_noted(json.loads(metadata.get(NOTE, "null")), config,
+                                   FAMILIES[architecture], weights)
         # What `to_gguf` writes again.
         keys = {key: (None if key in LISTS else value, types[key])
                 for key, value in metadata.items() if not key.startswith("GGUF.")}

@@ -9,7 +9,6 @@ import os
 import pathlib
 from collections import ChainMap
 from dataclasses import asdict, replace
-from functools import partial
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from data.files import replacing
 from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad.words import shown
 from model.convert import families, safetensors
-from model.convert.model_file import FormatError, Lazy, ModelFile, explain, shapes_of, some, text_of
+from model.convert.model_file import FormatError, ModelFile, explain, some, text_of
 from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -54,9 +53,7 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
     weights = families.our_parameters(folder, stored, tensors, lambda name: tensors[name].read())
     tokenizer, notes = _tokenizer(pathlib.Path(tokenizer or folder / "tokenizer.json"), said,
                                   config)
-    if own := families.own_configuration(said.get(NOTE), config, family, weights):
-        config = own
-        weights = Lazy({n: partial(weights.__getitem__, n) for n in shapes_of(own)})
+    config, weights = families.as_noted(said.get(NOTE), config, family, weights)
     return ModelFile("Hugging Face folder", config, weights, tokenizer, notes)
 
 

@@ -28,7 +28,7 @@ from model.convert.gguf import (CHARACTERS, CONTROL, HF_JSON, KEYS, LISTS, NAMES
                                 SPLITS, TOKENS, USER_DEFINED, configuration, read)
 from model.convert.model_file import FormatError, Lazy, ModelFile, require
 
-__all__ = ["KINDS", "read", "rounded", "write"]
+__all__ = ["KINDS", "planned", "read", "write"]
 
 KINDS = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
 NORMAL, UNUSED = 1, 5           # gguf.TokenType
@@ -36,45 +36,72 @@ NORMAL, UNUSED = 1, 5           # gguf.TokenType
 NO_MERGE = "ÿ ÿ"
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """How a model is stored."""
+    model: ModelFile                            # with the weights that the file will hold
+    kind: str
     library: ModuleType
     family: families.Family
     stored: dict[str, list[families.Piece]]     # our parameters -> tensors
-    tensors: Lazy                               # their names -> float32
-    kinds: dict[str, int]                       # their names -> gguf.GGMLQuantizationType
-    kept: bool                                  # whether every tensor has its old kind
+    kinds: dict[str, int]                       # names of tensors -> gguf.GGMLQuantizationType
+    brought: dict[str, dict]                    # what a GGUF file said of the model
+
+    @property
+    def kept(self) -> int:
+        """The number of tensors that have the kind that they had in a GGUF file."""
+        before = self.brought.get("tensors", {})
+        return sum(before.get(name) == of for name, of in self.kinds.items())
 
 
-def rounded(model: ModelFile, kind: str) -> ModelFile:
-    """Return the model with the weights that a file of this kind will hold."""
-    plan = _planned(model, kind)
-
-    def read_rounded(name):
-        a = np.array(model.weights[name])
-        for piece in plan.stored[name]:
-            a[piece.rows] = _through(plan.library, a[piece.rows], plan.kinds[piece.name])
-        return a
-    return model._replace(weights=Lazy({name: partial(read_rounded, name)
-                                        for name in model.weights}))
-
-
-def write(path: str | os.PathLike, model: ModelFile, kind: str = "f16") -> None:
-    """Write a model as a GGUF file.  A tensor whose numbers the kind that it had in a GGUF file
+def planned(model: ModelFile, kind: str) -> Plan:
+    """Return how to store a model.  A tensor whose numbers the kind that it had in a GGUF file
     still holds exactly goes out in that kind; all other matrices are of the kind that is given.
 
     Raises
     ------
-    FormatError : llama.cpp computes no such model, or has no such tokenizer.
+    FormatError : llama.cpp computes no such model.
     MissingLibrary : gguf is not installed.
     """
-    plan = _planned(model, kind)
+    library = require("gguf", "gguf", "GGUF files are written by it")
+    family = families.family_of(model.config, llama_cpp=True)
+    whole = families.complete(model.config, family)
+    stored = families.layout(whole, NAMES | {"attention.qkv": QKV[family.model_type]})
+    tensors = _tensors(model, family, stored)
+    brought = getattr(model.tokenizer, "metadata", {})
+    before = brought.get("tensors", {})
+    in_order = [name for name in before | tensors.data if name in tensors.data]
+    kinds = {}
+    for name in in_order:
+        a = tensors[name]
+        old = before.get(name)
+        if old is not None and _holds(library, a, library.GGMLQuantizationType(old)):
+            kinds[name] = library.GGMLQuantizationType(old)
+        else:
+            kinds[name] = _kind(library, name, a.shape, kind)
+
+    def rounded(name):
+        a = np.array(model.weights[name])
+        for piece in stored[name]:
+            a[piece.rows] = _through(library, a[piece.rows], kinds[piece.name])
+        return a
+    weights = Lazy({name: partial(rounded, name) for name in model.weights})
+    return Plan(model._replace(weights=weights), kind, library, family, stored, kinds, brought)
+
+
+def write(path: str | os.PathLike, model: ModelFile, plan: Plan) -> None:
+    """Write the model of a plan as a GGUF file.
+
+    Raises
+    ------
+    FormatError : llama.cpp has no such tokenizer.
+    """
     library = plan.library
     shapes = families.their_shapes(plan.stored)
+    tensors = _tensors(model, plan.family, plan.stored)
     writer = library.GGUFWriter(path, plan.family.model_type)
     try:
         del writer.kv_data[0]["general.architecture"]       # it has its place among the others
-        for key, (value, *types) in _metadata(model, plan, kind).items():
+        for key, (value, *types) in _metadata(plan).items():
             writer.add_key_value(key, value, *types)
             if key == "general.alignment":
                 writer.data_alignment = value
@@ -85,31 +112,16 @@ def write(path: str | os.PathLike, model: ModelFile, kind: str = "f16") -> None:
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for name, of in plan.kinds.items():
-            numbers = library.quantize(np.ascontiguousarray(plan.tensors[name]), of)
+            numbers = library.quantize(np.ascontiguousarray(tensors[name]), of)
             writer.write_tensor_data(np.ascontiguousarray(numbers).view(np.uint8))
     finally:
         writer.close()
 
 
-def _planned(model, kind):
-    """Return how to store a model; refuse one that no architecture computes."""
-    library = require("gguf", "gguf", "GGUF files are written by it")
-    family = families.family_of(model.config, llama_cpp=True)
-    whole = families.complete(model.config, family)
-    stored = families.layout(whole, NAMES | {"attention.qkv": QKV[family.model_type]})
-    weights = ChainMap(families.neutral_weights(model.config, family), model.weights)
-    tensors = families.their_tensors(weights, stored)
-    before = getattr(model.tokenizer, "metadata", {}).get("tensors", {})
-    order = [name for name in before if name in tensors.data]
-    kinds = {}
-    for name in dict.fromkeys([*order, *tensors.data]):
-        a = tensors[name]
-        old = before.get(name)
-        if old is not None and _holds(library, a, library.GGMLQuantizationType(old)):
-            kinds[name] = library.GGMLQuantizationType(old)
-        else:
-            kinds[name] = _kind(library, name, a.shape, kind)
-    return _Plan(library, family, stored, tensors, kinds, kinds == before)
+def _tensors(model, family, stored):
+    """Return the tensors of a model, with those that it lacks as numbers that change nothing."""
+    neutral = families.neutral_weights(model.config, family)
+    return families.their_tensors(ChainMap(neutral, model.weights), stored)
 
 
 def _kind(library, name, shape, kind):
@@ -136,8 +148,9 @@ def _holds(library, a, kind):
         return False
 
 
-def _metadata(model, plan, kind):
+def _metadata(plan):
     """Return the metadata in order: key -> (value, its type, the type of its elements)."""
+    model = plan.model
     types = plan.library.GGUFValueType
     typed = {int: types.UINT32, float: types.FLOAT32, str: types.STRING, bool: types.BOOL}
     architecture = plan.family.model_type
@@ -148,7 +161,7 @@ def _metadata(model, plan, kind):
         sizes["rope.dimension_count"] = whole.d_head
     stated = {"general.architecture": architecture}
     stated |= {f"{architecture}.{key}": value for key, value in sizes.items()}
-    stated["general.file_type"] = int(plan.library.LlamaFileType[KINDS[kind]])
+    stated["general.file_type"] = int(plan.library.LlamaFileType[KINDS[plan.kind]])
     stated["general.quantization_version"] = plan.library.GGML_QUANT_VERSION
     lists = _tokens(model.tokenizer)
     stated |= lists.pop("stated")
@@ -156,13 +169,13 @@ def _metadata(model, plan, kind):
     for key, values in lists.items():
         of = types.INT32 if key == f"{TOKENS}token_type" else types.STRING
         found[key] = (values, types.ARRAY, of)
-    brought = {key: (value, *map(types, kinds)) for key, (value, kinds) in getattr(
-        model.tokenizer, "metadata", {}).get("keys", {}).items()}
+    brought = {key: (value, *map(types, kinds))
+               for key, (value, kinds) in plan.brought.get("keys", {}).items()}
     if brought.get("general.architecture", [None])[0] != architecture:
         # of another file, such as the chat template of a folder of Hugging Face
         return found | brought | {NOTE: (json.dumps(asdict(model.config)), types.STRING)}
     anew = {*LISTS, *(f"{architecture}.{key}" for key in sizes)}
-    if not plan.kept:
+    if plan.kinds != plan.brought["tensors"]:
         anew |= {"general.file_type", "general.quantization_version"}
     same = {key: (found[key][0] if key in anew else value, *kinds)
             for key, (value, *kinds) in brought.items()}

@@ -3,6 +3,7 @@ was, and llama.cpp itself computes what the engine computes."""
 import dataclasses
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -85,6 +86,14 @@ def test_write_gives_an_unchanged_file_back_byte_for_byte(made, changes, tmp_pat
     file = imported(tmp_path, made, **changes)
     main([str(tmp_path / "out"), str(tmp_path / "again.gguf")])
     assert (tmp_path / "again.gguf").read_bytes() == file.read_bytes()
+
+
+def test_main_says_which_tensors_keep_their_kind_in_spite_of_as(tmp_path, capsys):
+    imported(tmp_path)
+    capsys.readouterr()
+    main([str(tmp_path / "out"), str(tmp_path / "m.gguf"), "--as", "q8_0"])
+    assert re.search(r"kept +(\d+) of \1 tensors in the kind .* --as q8_0 is for the others",
+                     capsys.readouterr().out)
 
 
 def test_write_keeps_options_that_the_keys_of_a_file_cannot_say(tmp_path):
