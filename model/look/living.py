@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data.tokenizer import UnknownCharacterError
+from data import Text
 from minigrad.words import any_of
 from model.attention import MultiHeadAttention
 from model.checkpoint import Checkpoint
@@ -17,7 +17,7 @@ from model.command import unknown_options
 from model.kv_cache import OPTIONS
 from model.layers import MLP
 from model.look import weights
-from model.score.text import text_losses, training_text
+from model.score.text import text_losses
 from model.transformer import Block, Transformer
 
 LARGEST = 30_000_000        # bytes of a page
@@ -52,27 +52,19 @@ def check_length(text: str) -> None:
                          f"most {MOST_CHARACTERS:,}; give a shorter --text")
 
 
-def gather(checkpoint: Checkpoint) -> tuple[dict[str, Any], bytes]:
-    """Return what a page needs to compute a model: facts, and its packed weights."""
+def gather(checkpoint: Checkpoint, text: Text | None) -> tuple[dict[str, Any], bytes]:
+    """Return what a page needs to compute a model: facts, and its packed weights.  `text` is that
+    of the run, if it is at hand."""
     model, tokenizer, *_ = checkpoint
     tensors, numbers = weights.packed(model)
-    known = _training_ids(checkpoint)
+    none = np.empty(0, np.int64)
     return {
-        "rounding": rounding_cost(model, known["val"]),
+        "rounding": rounding_cost(model, text.val if text else none),
         "tensors": tensors,
         "characters": list(tokenizer.vocabulary),
-        "neutral": neutral(tokenizer.vocabulary, known["train"]),
+        "neutral": neutral(tokenizer.vocabulary, text.train if text else none),
         "python": {name: "\n".join(textwrap.dedent(inspect.getsource(part)) for part in parts)
                    for name, parts in SOURCES.items()}}, numbers
-
-
-def _training_ids(checkpoint):
-    """Return the ids of both parts of the text of the run, or none if it is not at hand."""
-    try:
-        text = training_text(checkpoint.training, checkpoint.tokenizer)
-        return {"train": text.train, "val": text.val}
-    except (ValueError, UnknownCharacterError):
-        return dict.fromkeys(("train", "val"), np.empty(0, np.int64))
 
 
 def rounding_cost(model: Transformer, ids: np.ndarray) -> str:

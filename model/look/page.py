@@ -88,6 +88,7 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
     windows = read(model, some)
     if not all(np.isfinite(window.logits).all() for window in windows):
         raise ValueError(USELESS)
+    known, unknown = _text_of_the_run(checkpoint)
     described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
     facts = {
         "live": reason is None, "reason": reason, "unit": unit, "text": text,
@@ -96,9 +97,10 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         "about": settings(config),
         "rules": [{"does": _in_units(does.format("its favourite character", back="N back"), unit),
                    "when": _in_units(when, unit)} for _, does, _, when in heads.RULES],
-        **_yardsticks(checkpoint, text, some), **_log(out_dir), **_rates(checkpoint.training)}
+        **_yardsticks(checkpoint, text, some, known, unknown), **_log(out_dir),
+        **_rates(checkpoint.training)}
     if reason is None:
-        more, data = living.gather(checkpoint)
+        more, data = living.gather(checkpoint, known)
         used = range(config.vocab_size)
         facts["about_words"] += f"  {more.pop('rounding')}"
     else:
@@ -236,7 +238,16 @@ def _head_facts(head, vocabulary, unit):
     return {"label": label, "does": does}
 
 
-def _yardsticks(checkpoint, text, ids):
+def _text_of_the_run(checkpoint):
+    """Return the text that a model was trained on, or None, and the reason why it is not at
+    hand."""
+    try:
+        return training_text(checkpoint.training, checkpoint.tokenizer), ""
+    except ValueError as error:
+        return None, str(error)
+
+
+def _yardsticks(checkpoint, text, ids, known, unknown):
     """Return the mean loss of the text, and the losses of counted n-grams on it and on the run's
     validation split, if the text of the run is at hand."""
     if len(ids) < 2:
@@ -244,10 +255,8 @@ def _yardsticks(checkpoint, text, ids):
     mean = float(text_losses(checkpoint.model, ids).mean())
     score = {"loss": round(mean, 4), "bits": round(mean / math.log(2), 4),
              "ladder": [("this model", round(mean, 3))]}
-    try:
-        known = training_text(checkpoint.training, checkpoint.tokenizer)
-    except ValueError as error:
-        return {"score": score, "counted": None, "no_counts": str(error)}
+    if known is None:
+        return {"score": score, "counted": None, "no_counts": unknown}
     train, val, V = known.train, known.val, known.tokenizer.vocab_size
     score["seen"] = len(text) >= LONG and text in known.parts()[0]  # short ones are in every text
     score["ladder"] += [(name, round(x, 3)) for name, x in yardstick(train, ids, V).items()]
