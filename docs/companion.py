@@ -36,14 +36,25 @@ class Part(NamedTuple):
     house: list         # of (file, name)
 
 
-def small():
-    """Return one.py as a module that reads words, with small sizes."""
+def load(source=SOURCE, **names):
+    """Return one.py as a module in which these names have other values."""
     one = types.ModuleType("one")
     one.__file__ = str(FOLDER / "one.py")
-    exec(compile(SOURCE, "one.py", "exec"), one.__dict__)
-    one.usual = {name: getattr(one, name) for name in SHOWN}
-    one.__dict__.update(SIZES, ALPHABET=sorted(WORDS))
+    exec(compile(source, "one.py", "exec"), one.__dict__)
+    one.__dict__.update(names)
     return one
+
+
+def recorded(one, name):
+    """Let a function of one.py remember its argument and its result, at each call."""
+    f = getattr(one, name)
+    calls = []
+
+    def call(x):
+        calls.append((x.data, f(x)))
+        return calls[-1][1]
+    setattr(one, name, call)
+    return calls
 
 
 def channels(n):
@@ -52,25 +63,23 @@ def channels(n):
 
 def numbers():
     """Run one step with the six words; return the tables of each part, by its title."""
-    one = small()
+    one = load(**SIZES, ALPHABET=sorted(WORDS))
     ids = one.encode(WORDS)
     read = WORDS[:-1]
     model = one.new_model(np.random.default_rng(4))
     for w in model["weights"]:
         w.data *= 30            # so large that there is something to see
     starts = np.array([0])
-    block = model["blocks"][0]
-    x = one.embedding(ids[None, :-1], model["letters"])
-    x = x + one.embedding(np.arange(5), model["places"])
-    normed = one.norm(x)
-    query, key = (one.heads(normed @ block[name]) for name in ("query", "key"))
-    future = np.triu(np.full(5, -np.inf), k=1)
-    weights = one.softmax(query @ key.transpose() * one.Tensor(2 ** -0.5) + one.Tensor(future))
-    hidden = one.norm(x) @ block["up"]
-    scores = one.transformer(model, ids[None, :-1])
-    expected = one.softmax(scores).data[0]
+    norms, heads, softmaxes, bends = (recorded(one, name) for name in (
+        "norm", "heads", "softmax", "relu_squared"))
     loss = one.loss_on(model, ids, starts)
     loss.backward()
+    x, normed = norms[0]
+    _, query = heads[0]
+    _, weights = softmaxes[0]
+    _, expected = softmaxes[1]
+    hidden, bent = bends[0]
+    expected = expected.data[0]
     right = np.eye(6)[ids[1:]]
     a = one.Tensor([2, 3])
     (a * a + a).backward()
@@ -88,13 +97,14 @@ def numbers():
         losses.append(loss.data)
     after = one.softmax(one.transformer(model, ids[None, :-1])).data[0]
     softmaxed = one.softmax(one.Tensor([2, 1, 0, -np.inf])).data
-    shapes = {name: w.data.size for name, w in block.items()}
+    shapes = {name: w.data.size for name, w in model["blocks"][0].items()}
     shapes |= {"letters": model["letters"].data.size, "places": model["places"].data.size}
     counted = len(one.in_order(one.loss_on(model, ids, starts), []))
     alphabet = one.ALPHABET
     return {
         "The sizes": [Table("Sizes: those of one.py, and those of this page",
-                            np.array([[*one.usual.values()], [SIZES[name] for name in SHOWN]]),
+                            np.array([[getattr(module, name) for name in SHOWN]
+                                      for module in (load(), one)]),
                             ["one.py", "this page"], SHOWN)],
         "The text": [Table("The number of each word", ids[None], ["number"], WORDS)],
         "A Tensor": [Table("y = a * a + a, and its gradient 2 a + 1",
@@ -103,7 +113,7 @@ def numbers():
         "The order": [Table("Tensors that the loss of the six words was made from",
                             np.array([[counted]]), ["in the list"], [""])],
         "Embeddings": [Table("The rows of the five words that are read, each with its place's row "
-                             "added", x.data[0], read, channels(4))],
+                             "added", x[0], read, channels(4))],
         "The norm": [Table("The same rows, normalised: their mean square is 1", normed.data[0],
                            read, channels(4))],
         "Softmax": [Table("Four scores, and their probabilities",
@@ -119,8 +129,7 @@ def numbers():
         "Attention": [Table(f"How much each word (row) takes from each (column), head {h + 1}",
                             weights.data[0, h], read, read) for h in range(2)],
         "The MLP": [Table("The first four of 16 hidden channels, before relu² and after it",
-                          np.concatenate([hidden.data[0, :, :4],
-                                          np.maximum(hidden.data[0, :, :4], 0) ** 2], axis=1),
+                          np.concatenate([hidden[0, :, :4], bent.data[0, :, :4]], axis=1),
                           read, ["before"] * 4 + ["after"] * 4)],
         "The transformer": [Table("What is expected after each word, before any training", expected,
                                   read, alphabet)],

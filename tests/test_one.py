@@ -1,7 +1,7 @@
 """docs/one.py, the whole system in one file: its losses and gradients are the engine's."""
 import importlib.util
+import operator
 import re
-import types
 
 import numpy as np
 import pytest
@@ -11,13 +11,14 @@ from model import Transformer, TransformerConfig
 from model.transformer import loss_of
 from tests.kit import ROOT
 
-FILE = ROOT / "docs" / "one.py"
-SOURCE = FILE.read_text(encoding="utf-8")
+SOURCE = (ROOT / "docs" / "one.py").read_text(encoding="utf-8")
 SIZES = {"B": 3, "T": 5, "C": 12, "H": 3, "D": 4, "LAYERS": 2, "V": 7, "FLOAT": np.float64}
 CONFIG = TransformerConfig(vocab_size=7, block_size=5, n_layer=2, n_head=3, n_embd=12, norm="rms",
                            activation="relu2")
 IDS = np.random.default_rng(0).integers(7, size=40)
 STARTS = np.array([0, 11, 34])
+PLACES = STARTS[:, None] + np.arange(SIZES["T"])
+BATCH = IDS[PLACES], IDS[PLACES + 1]
 RATES = [0.003, 0.01, 0.002] * 4
 # Ten slips in derivatives, and two in what adds them up.
 SLIPS = [
@@ -36,23 +37,27 @@ SLIPS = [
 ]
 
 
-def one(source=SOURCE, **sizes):
-    """Return the file as a module, with other sizes."""
-    module = types.ModuleType("one")
-    module.__file__ = str(FILE)
-    exec(compile(source, FILE, "exec"), module.__dict__)
-    module.__dict__.update(SIZES | sizes)
+def companion():
+    spec = importlib.util.spec_from_file_location("companion", ROOT / "docs/companion.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
-def weights_for(transformer):
-    """The weights that the model of one.py needs, in its order, as rows of the engine's."""
-    blocks = []
+def one(source=SOURCE, **sizes):
+    """Return the file as a module, with other sizes."""
+    return companion().load(source, **SIZES | sizes)
+
+
+def weights_for(transformer, of=operator.attrgetter("data")):
+    """What the weights of one.py are in the engine, or what another function gives of them, in the
+    order and shapes of one.py."""
+    found = [of(transformer.token_embedding.weight), of(transformer.position_embedding.weight)]
     for block in transformer.blocks:
-        blocks += [*np.split(block.attention.qkv.weight.data, 3), block.attention.out.weight.data,
-                   block.mlp.up.weight.data, block.mlp.down.weight.data]
-    tables = [transformer.token_embedding.weight.data, transformer.position_embedding.weight.data]
-    return tables + [matrix.T for matrix in blocks]
+        rows = [*np.split(of(block.attention.qkv.weight), 3), of(block.attention.out.weight),
+                of(block.mlp.up.weight), of(block.mlp.down.weight)]
+        found += [matrix.T for matrix in rows]
+    return found
 
 
 def both(module):
@@ -62,31 +67,10 @@ def both(module):
     for p in transformer.parameters():
         p.data[...] = rng.normal(0, 0.4, p.shape)
     model = module.new_model(rng)
-    for weight, data in zip(ordered(model), weights_for(transformer), strict=True):
+    for weight, data in zip(model["weights"], weights_for(transformer), strict=True):
         assert weight.data.shape == data.shape
         weight.data = data.copy()
     return model, transformer
-
-
-def ordered(model):
-    in_blocks = [w for block in model["blocks"] for w in block.values()]
-    return [model["letters"], model["places"], *in_blocks]
-
-
-def batch():
-    places = STARTS[:, None] + np.arange(SIZES["T"])
-    return IDS[places], IDS[places + 1]
-
-
-def gradients_of(transformer):
-    """The engine's gradients, as the model of one.py keeps them."""
-    held = [(p, p.data) for p in transformer.parameters()]
-    for p, _ in held:
-        p.data = p.grad
-    found = [g.copy() for g in weights_for(transformer)]
-    for p, data in held:
-        p.data = data
-    return found
 
 
 def differences(module):
@@ -94,11 +78,12 @@ def differences(module):
     model, transformer = both(module)
     loss = module.loss_on(model, IDS, STARTS)
     loss.backward()
-    engines = loss_of(transformer, *batch())
+    engines = loss_of(transformer, *BATCH)
     engines.backward()
-    gradients = zip(ordered(model), gradients_of(transformer), strict=True)
+    gradients = weights_for(transformer, operator.attrgetter("grad"))
     return (abs(loss.data - engines.data),
-            max(np.abs(weight.grad - g).max() for weight, g in gradients))
+            max(np.abs(weight.grad - g).max()
+                for weight, g in zip(model["weights"], gradients, strict=True)))
 
 
 def test_backward_of_one_gives_the_gradients_of_the_engine():
@@ -132,13 +117,12 @@ def test_backward_of_one_agrees_with_central_differences():
     module.loss_on(model, IDS, STARTS).backward()
     slope = sum((w.grad * d).sum() for w, d in zip(model["weights"], directions))
 
+    held = [w.data for w in model["weights"]]
+
     def loss(step):
-        for w, d in zip(model["weights"], directions):
-            w.data = w.data + step * d
-        value = module.loss_on(model, IDS, STARTS).data
-        for w, d in zip(model["weights"], directions):
-            w.data = w.data - step * d
-        return value
+        for w, data, d in zip(model["weights"], held, directions):
+            w.data = data + step * d
+        return module.loss_on(model, IDS, STARTS).data
     assert (loss(1e-6) - loss(-1e-6)) / 2e-6 == pytest.approx(slope, rel=1e-6)
 
 
@@ -152,13 +136,13 @@ def test_adamw_of_one_takes_the_steps_of_the_engine():
         loss = module.loss_on(model, IDS, STARTS)
         loss.backward()
         module.adamw(model["weights"], step, rate)
-        engines = loss_of(transformer, *batch())
+        engines = loss_of(transformer, *BATCH)
         engines.backward()
         optimizer.param_groups[0]["lr"] = rate
         optimizer.step()
         optimizer.zero_grad()
-        losses.append((float(loss.data), float(engines.data)))
-    ours, theirs = zip(*losses)
+        losses.append((loss.data, engines.data))
+    ours, theirs = np.array(losses).T
     assert ours == pytest.approx(theirs, rel=0, abs=1e-10)
     assert ours[-1] < ours[0] - 0.1
 
@@ -174,13 +158,6 @@ def test_write_of_one_appends_letters_of_the_alphabet():
 def test_one_imports_nothing_but_numpy_and_the_standard_library():
     assert re.findall(r"^\s*(?:import|from) (\w+)", SOURCE, re.M) == ["pathlib", "numpy"]
     assert "argv" not in SOURCE
-
-
-def companion():
-    spec = importlib.util.spec_from_file_location("companion", ROOT / "docs/companion.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_companion_of_one_is_made_of_the_file_as_it_stands():
