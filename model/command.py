@@ -135,7 +135,9 @@ class Interrupts:
         print("\nstopping after this step; once more stops at once", file=sys.stderr)
 
     def _raise(self):
-        self.again = threading.Timer(AGAIN, signal.raise_signal, [signal.SIGINT])
+        # Sent to the main thread, it also ends a call that waits.  Windows' sleep sees it anyway.
+        send = getattr(signal, "pthread_kill", lambda _, number: signal.raise_signal(number))
+        self.again = threading.Timer(AGAIN, send, [threading.main_thread().ident, signal.SIGINT])
         self.again.daemon = True
         self.again.start()
         raise KeyboardInterrupt

@@ -226,7 +226,8 @@ def describe(model: ModelFile) -> str:
 def compare(model: ModelFile, back: ModelFile) -> None:
     """Refuse a model that was not read back as it was."""
     parts, parts_back = ((found.config, list(found.weights),
-                          _parts(found.tokenizer), found.tokenizer.end)
+                          json.loads(getattr(found.tokenizer, "library_json", "null"))
+                          or found.tokenizer.vocabulary, found.tokenizer.end)
                          for found in (model, back))
     if parts != parts_back:
         raise FormatError("what was written came back with another configuration, vocabulary or "
@@ -237,12 +238,6 @@ def compare(model: ModelFile, back: ModelFile) -> None:
         if not np.array_equal(*(np.ascontiguousarray(x).view(np.uint32) for x in (a, b))):
             raise FormatError(f"what was written came back with other numbers in {name}, so "
                               "nothing is kept; check the disk")
-
-
-def _parts(tokenizer):
-    """Return what tells a tokenizer from others."""
-    text = getattr(tokenizer, "library_json", None)
-    return tokenizer.vocabulary if text is None else json.loads(text)
 
 
 def next_command(path: pathlib.Path, format: ModuleType, model: ModelFile) -> str:

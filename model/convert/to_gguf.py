@@ -73,11 +73,11 @@ def planned(model: ModelFile, kind: str) -> Plan:
     kinds = {}
     for name in in_order:
         a = tensors[name]
-        old = before.get(name)
-        if old is not None and _holds(library, a, library.GGMLQuantizationType(old)):
-            kinds[name] = library.GGMLQuantizationType(old)
-        else:
-            kinds[name] = _kind(library, name, a.shape, kind)
+        kinds[name] = _kind(library, name, a.shape, kind)
+        if name in before:
+            old = library.GGMLQuantizationType(before[name])
+            if _holds(library, a, old):
+                kinds[name] = old
 
     def rounded(name):
         a = np.array(model.weights[name])
