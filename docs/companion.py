@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent
 SOURCE = (FOLDER / "one.py").read_text(encoding="utf-8")
 WORDS = "Your journey starts with one step".split()
 SIZES = {"B": 1, "T": 5, "C": 4, "H": 2, "D": 2, "LAYERS": 1, "V": 6, "FLOAT": np.float64}
-SHOWN = "B", "T", "C", "H", "D", "LAYERS"
+SHOWN = "B", "T", "C", "H", "D", "LAYERS", "V"
 STEPS = 60          # of training on the sentence,
 RATE = 0.1          # the first one at this rate, the others at less
 
@@ -216,7 +216,8 @@ PARTS = [
     Part("# AdamW", "AdamW",
          "In the first step, the mean divided by the size is +1 or -1: but for the decay, each "
          "weight moves by the rate, against its gradient. Later, weights whose gradients keep "
-         "their sign move most.",
+         "their sign move most. The rate of this page is large, so that it learns its six words "
+         f"in {STEPS} steps.",
          [("minigrad/formulas.py", "adamw"), ("minigrad/optim.py", "AdamW")]),
     Part("# To train", "Training",
          "Four lines: the loss, backward, the rate, the step. The rest chooses texts and "
