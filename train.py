@@ -22,7 +22,7 @@ from model import Transformer
 from model.checkpoint import Checkpoint
 from model.folder import Folder, prepare
 from model.processes import Ranks
-from model.report import Progress, describe, nothing_left, report, stopped
+from model.report import Progress, compile_kernels, describe, nothing_left, report, stopped
 from model.run import Run, Step, join, optimizer_of
 from model.scoring import prove_causality, yardstick
 from model.settings import MINUTES, MODERN, Settings
@@ -66,6 +66,7 @@ def train(s: Settings, text: data.Text, begun: Checkpoint | None, resumed: Check
         return print(nothing_left(run))
     counted = yardstick(text.train, text.val, vocab_size)
     describe(run, counted)
+    compile_kernels(s)
     if s.explain:
         from model.look.explain import explain
         return explain(run, steps(run), counted)

@@ -248,10 +248,13 @@ def flag(default: object, help: str, *, unset: str = "", alone: object = None, s
 
 def problems(settings: object) -> list[str]:
     """Return a line for each setting of a dataclass that has an impossible value."""
-    found = ((field, getattr(settings, field.name)) for field in dataclasses.fields(settings))
-    return [f"{field.name} {said}" for field, value in found
-            if (value is not None or field.default is not None)
-            and (said := problem(field, value))]
+    found = []
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        unset = value is field.default is None
+        if not unset and (said := problem(field, value)):
+            found.append(f"{field.name} {said}")
+    return found
 
 
 def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "") -> list[str]:
@@ -260,9 +263,9 @@ def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "
     if min(C, H) < 1:       # `problems` answers that
         return []
     found = []
-    of = 2 * H if position == "rotary" else H       # n_embd is a multiple of it
-    if C % of:
-        fits = [str(n) for n in (C - C % of, C - C % of + of) if n]
+    step = 2 * H if position == "rotary" else H         # from one possible n_embd to the next
+    if left := C % step:
+        fits = [str(n) for n in (C - left, C - left + step) if n]
         why = "heads of an even number of channels, which position rotary needs"
         found.append(f"n_embd {C} does not split into n_head {H} {'heads' if C % H else why}; "
                      f"take n_embd {any_of(fits)}")
@@ -283,14 +286,15 @@ def problem(field: dataclasses.Field, value: object) -> str | None:
     """Return what a setting should be instead of this value; None if the value is possible."""
     choices = field.metadata["choices"]
     bounds = field.metadata["bounds"]
+    texts = value if field.type == Words else (value,)
     if not _has_type(field.type, value):
         return _takes(field.type, value)
     if choices and value not in choices:
-        near = difflib.get_close_matches(value, choices, n=1)
-        return (f"is {any_of(choices)}, not {shown(value)}"
-                + (f"; did you mean {near[0]}?" if near else ""))
-    if (value == "" or field.type == Words and "" in value) and "" not in (
-            field.default, field.metadata["alone"]):
+        said = f"is {any_of(choices)}, not {shown(value)}"
+        for near in difflib.get_close_matches(value, choices, n=1):
+            said += f"; did you mean {near}?"
+        return said
+    if "" in texts and "" not in (field.default, field.metadata["alone"]):
         return "takes a value, and an empty one was given"
     if not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
         limits = [f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items()]
@@ -325,16 +329,20 @@ def _takes(type, value):
 
 def as_flags(values: dict[str, object]) -> list[str]:
     """Return settings as flags, except those that are None."""
-    return [f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else
-            f"--{name} {str(value).removesuffix('.0')}"
-            for name, value in values.items() if value is not None]
+    flags = []
+    for name, value in values.items():
+        if isinstance(value, bool):
+            flags.append(f"--{name}" if value else f"--no-{name}")
+        elif value is not None:
+            flags.append(f"--{name} {str(value).removesuffix('.0')}")
+    return flags
 
 
 def _spellings(field):
     """Return the flags of a setting, the first one first."""
     name = field.name.rstrip("_")       # as_ is the flag --as, a word that Python keeps for itself
     found = [f"--{name}", f"--{name.replace('_', '-')}", field.metadata["short"]]
-    return [flag for flag in dict.fromkeys(found) if flag]
+    return filter(None, dict.fromkeys(found))
 
 
 def _takes_words(field):
@@ -372,12 +380,12 @@ class Parser(argparse.ArgumentParser):
                 default = field.metadata["unset"]
             elif field.type == Words:
                 default = " ".join(default)
-            help = field.metadata["help"]
+            help = field.metadata["help"].replace("%", "%%")
             if default != "":
                 help += f" (default: {default})"
             groups.get(base_of[name], self).add_argument(
-                *_spellings(field), dest=name, default=argparse.SUPPRESS,
-                help=help.replace("%", "%%"), **_takes_words(field))
+                *_spellings(field), dest=name, default=argparse.SUPPRESS, help=help,
+                **_takes_words(field))
 
     def given(self, argv: list[str] | None) -> dict[str, object]:
         """Return the settings on the command line, by name; exit if there are mistakes."""
@@ -402,11 +410,11 @@ class Parser(argparse.ArgumentParser):
                 word = ["--"] if field.type == Words else "--"
             try:
                 known[name] = field.type(word)
+                said = problem(field, known[name])
             except ValueError:
-                mistakes.append(f"{flag} {_takes(field.type, word)}")
-            else:
-                if said := problem(field, known[name]):
-                    mistakes.append(f"{flag} {said}")
+                said = _takes(field.type, word)
+            if said:
+                mistakes.append(f"{flag} {said}")
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         mistakes += [f"there is no flag {word}; {self._instead_of(word)}" for word in flags]
         if not flags:           # else the words may belong to an unknown flag
@@ -445,10 +453,11 @@ class Parser(argparse.ArgumentParser):
         name = word.lstrip("-").replace("-", "_").lower()
         if name in ANSWERS:
             return ANSWERS[name]
-        near = OTHER_NAMES.get(name, "")
-        if near.split(" ")[0] not in flags.values():
-            near = "".join(flags[x] for x in difflib.get_close_matches(name, flags, 1, ALIKE))
-        return f"did you mean {near}?" if near else "see --help"
+        near = [flags[like] for like in difflib.get_close_matches(name, flags, 1, ALIKE)]
+        other = OTHER_NAMES.get(name, "")
+        if other.split(" ")[0] in flags.values():
+            near = [other]
+        return f"did you mean {near[0]}?" if near else "see --help"
 
     def refuse(self, mistakes: Sequence[str]) -> None:
         """Print each different mistake in a line, and exit; do nothing if there is none."""

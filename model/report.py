@@ -12,7 +12,7 @@ from model.command import AtOnce, announced_if_slow, command_line
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
 from model.scoring import evaluate, ladder
-from model.settings import USUAL_PASSES, described, is_short
+from model.settings import USUAL_PASSES, Settings, described, is_short
 
 LEAST_KNOWN = 50        # losses that must be known to judge the next one
 DEVIATIONS, SHARE = 8.0, 0.3    # a spike is this far above the usual loss, and this share of it
@@ -38,6 +38,10 @@ def describe(run: Run, counted: dict[str, float]) -> None:
         print(f"{'':12}(evaluating, compiling and saving not counted)")
     losses = ", ".join(f"{name} {loss:.3f}" for name, loss in counted.items())
     print(f"yardstick   counted {losses} nats a {unit}")
+
+
+def compile_kernels(s: Settings) -> None:
+    """Compile the kernels of a run, and say so if that takes time."""
     compiled.announce("compiling  ")
     with AtOnce():
         compiled.compile_ahead(s.optimizer == "muon", s.qk_norm, s.ngrams > 1,
@@ -82,25 +86,30 @@ class Progress:
     """A progress bar of steps, or of minutes if the clock may end the run; and lines above it."""
 
     def __init__(self, run: Run, counted: dict[str, float]) -> None:
-        s = run.settings
-        state = run.state
-        look = dict(dynamic_ncols=True, disable=None)
         self.run = run
         self.counted = counted
         self.reported = {"spike": -QUIET, "busy": -QUIET}
-        self.spans, self.seconds, self.processor = 0, 0.0, 0.0      # the last two of this span
-        if s.minutes is None:
-            self.bar = tqdm(total=s.steps, initial=state.iteration, unit="step", **look)
-        else:
-            self.bar = tqdm(total=s.minutes, initial=min(state.seconds / 60, s.minutes), **look,
-                            bar_format="{l_bar}{bar}| {n:.2f}/{total:g} minutes "
-                                       "[{elapsed}<{remaining}{postfix}]")
+        self.spans = 0
+        self.seconds = 0.0          # of this span
+        self.processor = 0.0
+        s = run.settings
+        format = None
+        if s.minutes is not None:
+            format = "{l_bar}{bar}| {n:.2f}/{total:g} minutes [{elapsed}<{remaining}{postfix}]"
+        self.bar = tqdm(total=s.minutes or s.steps, initial=self._done(), unit="step",
+                        dynamic_ncols=True, disable=None, bar_format=format)
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *error) -> None:
         self.bar.close()
+
+    def _done(self):
+        """Return the steps, or the minutes, that are done."""
+        minutes = self.run.settings.minutes
+        state = self.run.state
+        return min(state.seconds / 60, minutes) if minutes else state.iteration
 
     def show(self, step: Step) -> None:
         """Show a step; report a spike of its loss, or that the machine is busy."""
@@ -112,10 +121,7 @@ class Progress:
                          f"loss is {step.loss:.3f}, where {usual:.3f} is usual; gradient norm "
                          f"{step.norm:.3g} before clipping")
         self._judge_time(step)
-        if s.minutes is None:
-            bar.update(1)
-        else:
-            bar.update(min(state.seconds / 60, s.minutes) - bar.n)
+        bar.update(self._done() - bar.n)
         seen = step.number - self.run.first - WARM_UP
         if 0 < seen <= s.profile and (seen == s.profile or self.run.is_over()):
             bar.write(f"\n{self.run.profile.table()}\n", sys.stdout)
@@ -167,10 +173,11 @@ def standing(state: State, train_loss: float | None, val_loss: float, counted: d
     """Return a line for an evaluation, with the best n-gram that its loss is below."""
     beaten = {name: loss for name, loss in counted.items() if val_loss < loss}
     training = "" if train_loss is None else f"training {train_loss:.3f}"
-    where = (f"below the counted {min(beaten, key=beaten.get)}" if beaten else
-             "above every counted n-gram")
+    where = "above every counted n-gram"
+    if beaten:
+        where = f"below the counted {min(beaten, key=beaten.get)}"
     return (f"step {state.iteration:6,}   {training:14}   validation {val_loss:.3f}   {where}"
-            + skips(state))
+            f"{skips(state)}")
 
 
 def skips(state: State) -> str:
@@ -181,21 +188,19 @@ def skips(state: State) -> str:
 def nothing_left(run: Run) -> str:
     """Return what to say of a run that is complete, with the command that goes on."""
     s = run.settings
-    state = run.state
-    folder = run.folder
-    minutes = state.seconds / 60
+    steps = run.state.iteration
+    minutes = run.state.seconds / 60
+    flag = "--max_iters"
+    limit = s.max_iters
+    longer = f"{steps + (s.max_iters or 1)}"
     if s.minutes is not None and minutes >= s.minutes:
         flag = "--minutes"
         limit = s.minutes
         longer = f"{minutes + s.minutes:.3g}"
-    else:
-        flag = "--max_iters"
-        limit = s.max_iters
-        longer = state.iteration + (s.max_iters or 1)
-    go_on = folder.resume_command(s.data, flag, longer)
-    return (f"nothing is left to train: the run in {folder} has taken "
-            f"{number_of(state.iteration, 'step')} in {minutes:.3g} minutes, and {flag} {limit:g} "
-            f"counts all of a run, from its beginning.  Go on with:\n    {go_on}\n"
+    return (f"nothing is left to train: the run in {run.folder} has taken "
+            f"{number_of(steps, 'step')} in {minutes:.3g} minutes, and {flag} {limit:g} "
+            f"counts all of a run, from its beginning.  Go on with:\n"
+            f"    {run.folder.resume_command(s.data, flag, longer)}\n"
             f"or let it write:\n    {sample_command(run)}")
 
 
@@ -204,9 +209,11 @@ def stopped(run: Run) -> str:
     if run.is_complete():
         return nothing_left(run)
     last = run.folder / LAST
-    kept = (f"all is kept in {last}" if run.kept == run.state.iteration else
-            f"{last} keeps the first {run.kept:,}, as no run could be resumed after the others")
-    return (f"stopped after {number_of(run.state.iteration, 'step')}; {kept}.  Resume with:\n"
+    steps = run.state.iteration
+    kept = f"all is kept in {last}"
+    if run.kept != steps:
+        kept = f"{last} keeps the first {run.kept:,}, as no run could be resumed after the others"
+    return (f"stopped after {number_of(steps, 'step')}; {kept}.  Resume with:\n"
             f"    {run.folder.resume_command(run.settings.data)}")
 
 
@@ -220,27 +227,26 @@ def report(run: Run, counted: dict[str, float]) -> None:
     next."""
     s = run.settings
     text = run.text
-    state = run.state
-    folder = run.folder
-    best = read_by_first(run.ranks, lambda: load_checkpoint(folder / BEST))
+    best = read_by_first(run.ranks, lambda: load_checkpoint(run.folder / BEST))
     with announced_if_slow("evaluating the best model on the whole validation part"):
         loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size, run.ranks)
     if not run.ranks.first:
         return
     step = best.training["state"].get("iteration", 0)
     unit = text.tokenizer.unit
-    print(f"\nvalidation loss over the whole split, nats a {unit}, best model (step {step:,}):")
-    print(ladder(loss, counted))
-    passes = state.iteration * s.characters / len(text.train)
+    print(f"\nvalidation loss over the whole split, nats a {unit}, best model (step {step:,}):\n"
+          f"{ladder(loss, counted)}")
+    taken = run.state.iteration
+    passes = taken * s.characters / len(text.train)
     if loss >= counted["unigram"] and passes >= USUAL_PASSES and is_short(len(text)):
         print(f"\nwarning     {len(text):,} {unit}s are too few to learn from: counting single "
               f"{unit}s predicts the rest of the text better than the model does; give it a "
               f"longer text, of thousands of {unit}s at least")
     compiled.announce("\ncompiling  ")     # of a short run, what draws a sample
     sample = generate(best.model, best.tokenizer, "", 300, temperature=0.8, seed=s.seed)
-    print(f"\na sample:\n\n{sample}\n\n"
-          f"more of it:\n    {sample_command(run)}")
-    if state.skipped:
-        print(f"\nof {number_of(state.iteration, 'step')} {state.skipped:,} "
-              f"{'was' if state.skipped == 1 else 'were'} skipped, as the loss or its gradient was "
-              f"not finite; to repeat the first:\n    {folder.replay_command()}")
+    print(f"\na sample:\n\n{sample}\n\nmore of it:\n    {sample_command(run)}")
+    if skipped := run.state.skipped:
+        were = "was" if skipped == 1 else "were"
+        print(f"\nof {number_of(taken, 'step')} {skipped:,} {were} skipped, as the loss or its "
+              "gradient was not finite; to repeat the first:\n"
+              f"    {run.folder.replay_command()}")

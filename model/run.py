@@ -42,35 +42,32 @@ def optimizer_of(model: Transformer, s: Settings, ranks: Ranks = Ranks()
     if not matrices:
         return adamw
     # Three Newton-Schulz steps train as well as the published five, and take less time.
-    return mg.Optimizers([adamw, ranks.muon(matrices, s.muon_lr, weight_decay=s.weight_decay,
-                                            ns_steps=3)])
+    muon = ranks.muon(matrices, s.muon_lr, weight_decay=s.weight_decay, ns_steps=3)
+    return mg.Optimizers([adamw, muon])
 
 
 def decayed_and_other(model: Transformer, without: list[dict] = (),
                       ngram_decay: float | None = None) -> list[dict]:
     """Return AdamW's parameter groups, without the parameters of other groups: matrices, which get
     weight decay; norms and biases, which do not; and the n-gram table, if its decay is another."""
-    elsewhere = {id(p) for group in without for p in group["params"]}
-    table = []
+    groups = []
     if model.config.ngrams > 1 and ngram_decay is not None:
-        table = [{"params": model.ngram_embedding.parameters(), "weight_decay": ngram_decay}]
-        elsewhere |= {id(p) for p in table[0]["params"]}
-    parameters = [p for p in model.parameters() if id(p) not in elsewhere]
-    return [{"params": [p for p in parameters if p.ndim >= 2]},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}, *table]
+        groups = [{"params": model.ngram_embedding.parameters(), "weight_decay": ngram_decay}]
+    elsewhere = {id(p) for group in [*without, *groups] for p in group["params"]}
+    left = [p for p in model.parameters() if id(p) not in elsewhere]
+    return [{"params": [p for p in left if p.ndim >= 2]},
+            {"params": [p for p in left if p.ndim < 2], "weight_decay": 0.0}, *groups]
 
 
 def packed_and_other_matrices(model: Transformer) -> list[dict]:
     """Return Muon's parameter groups, the matrices of the blocks: those that pack queries, keys and
     values, which Muon updates one by one, and the others."""
-    one = model.blocks[0].attention
-    n_q = one.heads * one.d_head
-    n_k = one.kv_heads * one.d_head
+    config = model.config
+    n_k = config.kv_heads * config.d_head
     packed = [block.attention.qkv.weight for block in model.blocks]
     other = [p for block in model.blocks for p in block.parameters()
              if p.ndim == 2 and p is not block.attention.qkv.weight]
-    return [{"params": packed, "sections": (n_q, n_k, n_k)},
-            {"params": other}]
+    return [{"params": packed, "sections": (config.n_embd, n_k, n_k)}, {"params": other}]
 
 
 @dataclasses.dataclass
@@ -162,36 +159,35 @@ class State:
                              "anew into another --out_dir") from error
 
 
+@dataclasses.dataclass
 class Run:
     """A model in training, with its text, its optimiser and its state, new or resumed."""
+    settings: Settings
+    text: data.Text
+    model: Transformer
+    optimizer: Optimizer
+    folder: Folder | None = None
+    resumed: Checkpoint | None = None
+    ranks: Ranks = Ranks()
 
-    def __init__(self, settings: Settings, text: data.Text, model: Transformer,
-                 optimizer: Optimizer, folder: Folder | None = None,
-                 resumed: Checkpoint | None = None, ranks: Ranks = Ranks()) -> None:
-        self.settings = settings
-        self.text = text
-        self.model = model
-        self.optimizer = optimizer
-        self.state = State(settings.seed)
-        self.folder = folder
-        self.ranks = ranks
-        self.resumed = resumed
+    def __post_init__(self) -> None:
+        self.state = state = State(self.settings.seed)
         self.profile = mg.Profile()
-        self.max_iters = settings.steps
-        self.highest = [group["lr"] for group in optimizer.param_groups]
+        self.highest = [group["lr"] for group in self.optimizer.param_groups]
         self.saved = time.monotonic()
-        if resumed:
-            self.state.restore(resumed.training["state"])
-            restore_optimizer(optimizer, model, resumed.optimizer,
-                              self.state.iteration - self.state.skipped)
-        self.mean = ranks.mean(model.parameters(), settings.batch_size)
+        self.kept = None                    # the iteration in last.npz
+        if self.resumed:
+            state.restore(self.resumed.training["state"])
+            restore_optimizer(self.optimizer, self.model, self.resumed.optimizer,
+                              state.iteration - state.skipped)
+            self.kept = state.iteration
+        self.first = state.iteration
         self.rows = slice(None)             # of each batch, which this process computes
-        self.dropout = self.state.dropout
+        self.dropout = state.dropout
+        self.mean = self.ranks.mean(self.model.parameters(), self.settings.batch_size)
         if self.mean:                       # there are several ranks
             self.rows = self.mean.rows
-            self.dropout = self.mean.generator(self.dropout)
-        self.first = self.state.iteration
-        self.kept = self.first if resumed else None     # the iteration in last.npz
+            self.dropout = self.mean.generator(state.dropout)
 
     def begin(self) -> None:
         """Make the folder ready: for a new run, or for a resumed one.  Only the first rank writes.
@@ -238,7 +234,7 @@ class Run:
         s = self.settings
         state = self.state
         by_clock = s.minutes is not None and state.seconds >= 60 * s.minutes
-        return (by_clock or state.iteration >= self.max_iters) and not s.explain
+        return (by_clock or state.iteration >= s.steps) and not s.explain
 
     def is_complete(self) -> bool:
         """Whether no step is left, all is saved, and the last step is evaluated, or is the last one
@@ -246,11 +242,10 @@ class Run:
         state = self.state
         if not self.is_over() or self.kept != state.iteration:
             return False
-        return state.iteration == state.evaluated or (self.resumed is not None
-                                                      and state.iteration == self.first
-                                                      and self._has_another_end())
-
-    def _has_another_end(self):
+        if state.iteration == state.evaluated:
+            return True
+        if not self.resumed or state.iteration > self.first:
+            return False
         before = self.resumed.training["settings"]
         return any(before.get(name) != getattr(self.settings, name)
                    for name in ("minutes", "max_iters"))
@@ -316,18 +311,15 @@ class Run:
         done = self.state.iteration
         if done < s.warmup_iters:
             return warm_up(done, s.warmup_iters)
-        end = self.max_iters if s.lr_decay_iters is None else s.lr_decay_iters
-        progress = warmup = 1.0
-        if done < end:
-            progress = done / end
-            warmup = s.warmup_iters / end
-        if s.minutes is not None and self.state.seconds / (60 * s.minutes) > progress:
-            progress = self.state.seconds / (60 * s.minutes)
-            warmup = 0.0
+        end = s.steps if s.lr_decay_iters is None else s.lr_decay_iters
+        progress = done / end if done < end else 1.0
+        by_clock = self.state.seconds / (60 * s.minutes) if s.minutes else 0.0
         if s.schedule == "linear":
-            share = linear_decay(progress, s.decay_share)
+            share = linear_decay(max(progress, by_clock), s.decay_share)
+        elif by_clock > progress:
+            share = cosine(by_clock)
         else:
-            share = cosine(progress, warmup)
+            share = cosine(progress, s.warmup_iters / max(end, 1))
         lowest = 0.1
         if s.min_lr is not None and s.learning_rate:
             lowest = s.min_lr / s.learning_rate
@@ -383,8 +375,8 @@ class Run:
         """
         if step.taken:
             return False, False
-        stops = self.settings.on_nan == "stop" or step.part == "validation"
-        ends = stops or self.state.skipped_in_row == SKIPS_IN_A_ROW
+        ends = (self.settings.on_nan == "stop" or step.part == "validation"
+                or self.state.skipped_in_row == SKIPS_IN_A_ROW)
         return ends or self.state.skipped == 1, ends
 
     def save(self, name: str, also: dict | None = None, **more) -> None:
@@ -407,9 +399,9 @@ class Run:
         nothing if the last step was skipped, or left a nan or inf in weights or optimiser."""
         if self.state.skipped_in_row:
             return
-        arrays = [p.data for p in self.model.parameters()]
-        arrays += [a for *_, a in self.optimizer.state()]
-        if not all(np.isfinite(a).all() for a in arrays):
+        weights = [p.data for p in self.model.parameters()]
+        moments = [array for *_, array in self.optimizer.state()]
+        if not all(np.isfinite(array).all() for array in weights + moments):
             tqdm.write(f"warning     {LAST} is not written after step {self.state.iteration:,}: a "
                        "weight or the optimiser's state is nan or inf", sys.stderr)
             return

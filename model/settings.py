@@ -179,32 +179,34 @@ def recipe(name: str, characters: int = 0, minutes: float | None = None,
     block = chosen["block_size"]
     batch = chosen["batch_size"]
     train = 0.9 * characters
-    while block > 8 and characters // 10 <= block:
-        block = block // 2
-        batch = batch * 2
-    while batch > 1 and MOST_PASSES * train < LEAST_STEPS * batch * block:
-        batch //= 2
-    chosen |= dict(block_size=block, batch_size=batch)
     read = MOST_PASSES * train
+    while block > 8 and characters // 10 <= block:
+        block //= 2
+        batch *= 2
+    while batch > 1 and read < LEAST_STEPS * batch * block:
+        batch //= 2
     if minutes is not None:
         read = min(minutes * CHARACTERS_A_MINUTE, read)
     if max_iters is not None:
         read = min(max_iters * batch * block, read)
         chosen["warmup_iters"] = min(chosen["warmup_iters"], max(0, max_iters // WARMUP_PART))
         if is_short(characters):
-            chosen["eval_interval"] = min(chosen["eval_interval"],
-                                          max(1, max_iters // EVALUATIONS))
+            usual = chosen["eval_interval"]
+            chosen["eval_interval"] = min(usual, max(1, max_iters // EVALUATIONS))
     passes = max(1.0, read / train)
-    ngram_dropout = MODERN["ngram_dropout"]
     doublings = math.log2(passes / USUAL_PASSES)
-    chosen["ngram_dropout"] = round(ngram_dropout + MORE_NGRAMS * doublings if doublings > 0 else
-                                    ngram_dropout * math.log(passes, USUAL_PASSES), 2)
+    ngrams = chosen["ngram_dropout"]
+    activations = chosen["dropout"]
     if doublings > 0:
         longer = math.log2(read / (MINUTES * CHARACTERS_A_MINUTE))
         shorter = doublings - longer
         share = MORE_ACTIVATIONS * (shorter + longer / 2)
-        chosen["dropout"] = round(min(max(0.0, share), MOST_ACTIVATIONS), 2)
-    return chosen
+        activations = min(max(0.0, share), MOST_ACTIVATIONS)
+        ngrams += MORE_NGRAMS * doublings
+    else:
+        ngrams *= math.log(passes, USUAL_PASSES)
+    return chosen | dict(block_size=block, batch_size=batch, dropout=round(activations, 2),
+                         ngram_dropout=round(ngrams, 2))
 
 
 def is_short(characters: int) -> bool:
@@ -238,29 +240,35 @@ def resolve(given: Mapping[str, object], earlier: "Settings | TransformerConfig 
     characters : the length of the text; 0 if it is not known.
     whose : what the fixed settings belong to, for the lines.
     """
+    if earlier is None:
+        return Settings(**completed(given, characters)), []
     resumed = isinstance(earlier, Settings)
-    names = NAMES if resumed else OF_MODEL if earlier else ()
+    if resumed:
+        names = NAMES
+        fixed = OF_RUN
+        config = earlier.model_config(1)
+        remedy = "leave the flag out, or give another --out_dir"
+    else:
+        names = OF_MODEL
+        fixed = [name for name in OF_MODEL if name != "block_size"]
+        config = earlier
+        remedy = "leave the flag out"
     known = {name: getattr(earlier, name) for name in names}
     if resumed and ("minutes" in given or "max_iters" in given):    # one of them ends the run anew
         known |= dict(minutes=None, max_iters=None)
-    fixed = {} if earlier is None else known | dataclasses.asdict(
-        (earlier.model_config(1) if resumed else earlier).resolved())
-    wrong = {}
-    for name in OF_RUN if resumed else [name for name in names if name != "block_size"]:
-        was = fixed[name]
-        if given.get(name, was) != was:
-            remedy = "leave the flag out"
-            if resumed:
-                remedy += ", or give another --out_dir"
-            wrong[name] = (f"{whose} has --{name} {shown(was)}, which cannot become {given[name]}; "
-                           + remedy)
-    longest = known.get("block_size", 0)
+    was = known | dataclasses.asdict(config.resolved())
+    wrong = {name: f"{whose} has --{name} {shown(was[name])}, which cannot become {given[name]}; "
+                   f"{remedy}"
+             for name in fixed if given.get(name, was[name]) != was[name]}
+    longest = earlier.block_size
     wanted = given.get("block_size", 0)
-    if earlier and not resumed and earlier.position == "learned" and wanted > longest:
+    if not resumed and earlier.position == "learned" and wanted > longest:
         wrong["block_size"] = (f"--block_size {wanted} is more than the {longest} positions that "
                                f"{whose} has learnt; take {longest} or less")
     chosen = known | {name: value for name, value in given.items() if name not in wrong}
-    return Settings(**chosen if resumed else completed(chosen, characters)), [*wrong.values()]
+    if not resumed:
+        chosen = completed(chosen, characters)
+    return Settings(**chosen), [*wrong.values()]
 
 
 def problems_of_threads(wanted: int) -> list[str]:
