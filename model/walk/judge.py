@@ -13,7 +13,7 @@ import re
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,10 +41,9 @@ class Verdict(NamedTuple):
         lines = []
         for paragraph in self.said:
             rows = [in_a_line(row) for row in paragraph.split("\n")]
-            if len(rows) > 1:
-                lines += rows
-            else:
-                lines += textwrap.wrap(rows[0], 80, break_long_words=False)
+            if len(rows) == 1:
+                rows = textwrap.wrap(rows[0], 80, break_long_words=False)
+            lines += rows
         return "\n".join(lines)
 
 
@@ -66,9 +65,8 @@ class Printed(io.RawIOBase):
     def excerpt(self) -> list[str]:
         """Return a paragraph with the first lines, or none if nothing was printed."""
         lines = self.kept.decode("utf-8", "replace").splitlines()[:PRINTED]
-        if not lines:
-            return []
-        return ["\n    ".join(["It printed:", *(shorten(line, WIDTH) for line in lines)])]
+        said = "\n    ".join(["It printed:", *(shorten(line, WIDTH) for line in lines)])
+        return [said] if lines else []
 
 
 def judge(path: str | os.PathLike, limit: Callable = contextlib.nullcontext,
@@ -79,17 +77,15 @@ def judge(path: str | os.PathLike, limit: Callable = contextlib.nullcontext,
     First the exercises that the file imports are ours, so that it is judged alone.  Then it is
     judged with the student's own, if they are right themselves.
     """
-    path = pathlib.Path(os.path.abspath(path))
     own = []
     remarks = []
     try:
-        answer = Answer(path, limit)
-        remarks += answer.compare([])
-        for name in imported_by(path, answer.exercise.name):
-            part = path.with_name(f"{name}.py")
+        answer = Answer(pathlib.Path(path).absolute(), limit)
+        remarks += answer.compare()
+        for part in imported_by(answer):
             try:
-                Answer(part, limit).compare([])
-                own.append(name)
+                Answer(part, limit).compare()
+                own.append(part.stem)
             except Fault:
                 state = "not right yet" if part.exists() else "not here"
                 remarks.append(f"{part.name} is {state}, so ours stood in for it.")
@@ -100,7 +96,9 @@ def judge(path: str | os.PathLike, limit: Callable = contextlib.nullcontext,
             return Verdict(right, said + remarks)
     except Fault as fault:
         return Verdict(False, [*fault.args, *remarks])
-    return Verdict(True, [praise(answer.exercise, own), *remarks, *what_is_next(answer.exercise)])
+    number = exercises().index(answer.exercise)
+    following = [f"Next: {later.name}.py" for later in exercises()[number + 1:number + 2]]
+    return Verdict(True, [praise(answer.exercise, own), *remarks, *following])
 
 
 def praise(exercise: Exercise, own: list[str]) -> str:
@@ -108,19 +106,11 @@ def praise(exercise: Exercise, own: list[str]) -> str:
     what = "the value"
     if exercise.tensors:
         what += " and the gradient by every argument"
-    inputs = "inputs, large ones and float32 among them"
-    if exercise.is_class:
-        inputs = scalars.CHECKED
+    inputs = scalars.CHECKED if exercise.is_class else "inputs, large ones and float32 among them"
     said = f"Right.  Checked: {what} for {len(exercise.cases)} {inputs}."
     if own:
         said += f"  It works with your {', '.join(own)} too."
     return said
-
-
-def what_is_next(exercise: Exercise) -> list[str]:
-    """Name the file of the exercise that follows, if there is one."""
-    following = exercises()[exercises().index(exercise) + 1:]
-    return [f"Next: {later.name}.py" for later in following[:1]]
 
 
 class Answer:
@@ -132,14 +122,14 @@ class Answer:
         self.exercise = find_exercise(path)
 
     @contextlib.contextmanager
-    def running(self, seconds: float, own: list[str], printed: Printed) -> Iterator[None]:
+    def running(self, seconds: float, own: Sequence[str], printed: Printed) -> Iterator[None]:
         """The student's code may run: within a time, with these parts; its prints are caught."""
         stream = io.TextIOWrapper(printed, "utf-8", "backslashreplace", write_through=True)
         with (self.limit(seconds), contextlib.redirect_stdout(stream),
               contextlib.redirect_stderr(stream), imports_of(self.path, own)):
             yield
 
-    def compare(self, own: list[str]) -> list[str]:
+    def compare(self, own: Sequence[str] = ()) -> list[str]:
         """Compare the answer with ours, while the file imports the student's own exercises that are
         named, and else ours.  Return remarks on it, or raise a Fault."""
         ours = [outcome_of_ours(self.exercise, (), i) for i in range(len(self.exercise.cases))]
@@ -176,9 +166,8 @@ class Answer:
     def train(self, own: list[str], report: Callable) -> tuple[bool, list[str]]:
         """Train the model of the last exercise; return as `trial.run` does."""
         with self.running(TRAINING, own, Printed()):
-            f = self.load()
             try:
-                return trial.run(f, report)
+                return trial.run(self.load(), report)
             except BaseException as error:
                 raise Fault("It is right for short texts, and fails in the training, on texts of "
                             f"{trial.T} characters: {describe_error(error, self.path)}") from None
@@ -212,11 +201,8 @@ class Answer:
             return answers
         if "value" in wrong:
             wrong = ["value"]                   # its gradients mean nothing
-        reasons = find_mistakes(self.exercise, answers, wrong)
-        if reasons:
-            raise Fault(*reasons)
-        reasons = []                            # each gradient may have a mistake of its own
-        for name in wrong:
+        reasons = list(find_mistakes(self.exercise, answers, wrong))
+        for name in [] if reasons else wrong:   # each gradient may have a mistake of its own
             reasons += find_mistakes(self.exercise, answers, [name]) or [
                 first_difference(answers, ours, name, self.path)]
         raise Fault(*dict.fromkeys(reasons))
@@ -224,8 +210,8 @@ class Answer:
 
 def is_widened(answer: Outcome, ours: Outcome) -> bool:
     """Whether a value has float64 where ours has float32."""
-    return any(x.dtype == np.float64 and y.dtype == np.float32
-               for x, y in zip(answer.numbers["value"], ours.numbers["value"]))
+    values = zip(answer.numbers["value"], ours.numbers["value"])
+    return any(x.itemsize > y.itemsize for x, y in values)
 
 
 def source_of(path: pathlib.Path) -> bytes:
@@ -260,35 +246,34 @@ def find_exercise(path: pathlib.Path) -> Exercise:
                 f"{any_of([exercise.function for exercise in possible])}.")
 
 
-def imported_by(path: pathlib.Path, name: str) -> list[str]:
-    """Return the names of the exercises that a file, the exercise `name`, imports, and that those
-    import in turn."""
-    found = [name]
-    waiting = [path]
-    while waiting:
-        file = waiting.pop(0)
-        source = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-        for exercise in exercises():
-            line = rf"^[ \t]*(from|import)\b.*\b{exercise.name}\b"
-            if exercise.name not in found and re.search(line, source, re.M):
-                found.append(exercise.name)
-                waiting.append(path.with_name(f"{exercise.name}.py"))
-    return found[1:]
+def imported_by(answer: Answer) -> list[pathlib.Path]:
+    """Return the student's files of the exercises that an answer imports, and that those import in
+    turn, the last exercise first: each may import earlier ones."""
+    source = source_of(answer.path)
+    found = []
+    for exercise in reversed(exercises()):
+        line = rf"^[ \t]*(from|import)\b.*\b{exercise.name}\b"
+        if exercise is not answer.exercise and re.search(line.encode(), source, re.M):
+            part = answer.path.with_name(f"{exercise.name}.py")
+            found.append(part)
+            source += part.read_bytes() if part.is_file() else b""
+    return found
 
 
 @contextlib.contextmanager
-def imports_of(path: pathlib.Path, own: list[str]) -> Iterator[None]:
+def imports_of(path: pathlib.Path, own: Sequence[str]) -> Iterator[None]:
     """Let a file import the student's own exercises that are named; all others are ours."""
-    ours = {exercise.name: exercise.module for exercise in exercises()}
-    sys.modules.update({name: ours[name] for name in ours.keys() - set(own)})
+    for exercise in exercises():
+        if exercise.name not in own:
+            sys.modules[exercise.name] = exercise.module
     sys.path.append(str(path.parent))
     importlib.invalidate_caches()
     try:
         yield
     finally:
         sys.path.remove(str(path.parent))
-        for name in ours:
-            sys.modules.pop(name, None)
+        for exercise in exercises():
+            sys.modules.pop(exercise.name, None)
 
 
 def check_form(exercise: Exercise, answer: Outcome, path: pathlib.Path) -> None:
@@ -298,16 +283,10 @@ def check_form(exercise: Exercise, answer: Outcome, path: pathlib.Path) -> None:
         place, _, _ = describe_error(returned, path).partition("  ->  ")
         raise Fault("The line that stands for your answer is still there: put your lines in place "
                     f"of {place}")
-    if answer.changed == ["g"]:
-        raise Fault("It changes g, the gradient that it gets, which others use too; make a new "
-                    "array, as in g = g * y in place of g *= y.")
-    if answer.changed:
-        raise Fault(f"It changes its argument {answer.changed[0]}, which others use too; make a "
-                    "new array, as in x = x - 1 in place of x -= 1.")
     if exercise.is_class or isinstance(returned, BaseException):
         return                                  # the comparison of numbers says it
     if exercise.is_op:
-        names = [name for name in answer.numbers if name != "value"]
+        _, *names = answer.numbers              # the first is "value"
         fits = is_value_and_back(returned, len(names))
         vjps = ", ".join(f"d{name}" for name in names)
         if len(names) == 1:
@@ -320,10 +299,8 @@ def check_form(exercise: Exercise, answer: Outcome, path: pathlib.Path) -> None:
         fits = isinstance(returned, tuple) and len(returned) == 3
         wanted = "three arrays, p, m, v"
     if not fits:
-        said = f"It returns {describe(returned)}, and should return {wanted}."
-        if returned is None:
-            said += "  Is return missing?"
-        raise Fault(said)
+        missing = "  Is return missing?" if returned is None else ""
+        raise Fault(f"It returns {describe(returned)}, and should return {wanted}.{missing}")
     if exercise.is_op and isinstance(returned[0], (list, tuple)):
         raise Fault(f"Its value is a {type(returned[0]).__name__}, and should be an array; "
                     ".tolist() is not needed, and np.array() makes one of a list.")
@@ -336,7 +313,7 @@ def is_value_and_back(returned: object, count: int) -> bool:
     """Whether this is a value and its vjps: `count` functions, or one for all of several."""
     if not isinstance(returned, tuple) or len(returned) != 2:
         return False
-    back = returned[1]
+    _, back = returned
     if callable(back):
         return count > 1
     return isinstance(back, (tuple, list)) and len(back) >= count and all(

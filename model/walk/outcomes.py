@@ -20,7 +20,6 @@ class Outcome(NamedTuple):
     given: dict         # the arguments by name; those in dictionaries and lists have their path
     returned: object    # of an op its value and vjps; of one that raises, the exception
     numbers: dict       # of "value" and of the gradient by each argument: arrays, or an exception
-    changed: list       # names of arguments that it wrote into, then "g" if into the gradient
 
 
 def map_leaves(leaf: Callable, x: object, name: str) -> object:
@@ -42,30 +41,28 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
     """Call a function on a case; with `back`, also run backward from a random gradient."""
     if exercise.is_class:
         return Outcome(*scalars.run(f, *case))
-    given, inputs, leaves = {}, {}, {}
+    given, leaves = {}, {}
 
     def fresh(x, name):
         given[name] = x
-        if not isinstance(x, np.ndarray):
-            return x
-        inputs[name] = x.copy()
-        if exercise.tensors and x.dtype.kind == "f":
-            if not exercise.is_op:
-                inputs[name] = Tensor(inputs[name], requires_grad=True)
-            leaves[name] = inputs[name]
-        return inputs[name]
+        if isinstance(x, np.ndarray):
+            x = unwritable(x.view())
+            if exercise.tensors and x.dtype.kind == "f":
+                leaves[name] = x = x if exercise.is_op else Tensor(x, requires_grad=True)
+        return x
     args = arguments(fresh, exercise, case)
     returned = attempt(f.__wrapped__ if exercise.is_op else f, *args)
-    value = attempt(value_of, exercise, returned)
+    value = attempt(arrays_of, exercise, returned)
     numbers = dict.fromkeys(["value", *leaves], value)
-    written = []
     if back and isinstance(value, list) and value:
-        g = gradient_of(value[0])
-        numbers |= gradients(exercise, returned, leaves, g)
-        if not np.array_equal(g, gradient_of(value[0])):
-            written.append("g")
-    changed = [name for name, x in inputs.items() if not np.array_equal(array_of(x), given[name])]
-    return Outcome(given, returned, numbers, changed + written)
+        numbers |= gradients(exercise, returned, leaves, gradient_of(value[0]))
+    return Outcome(given, returned, numbers)
+
+
+def unwritable(x: np.ndarray) -> np.ndarray:
+    """Return the array, into which nobody can write from now on."""
+    x.flags.writeable = False
+    return x
 
 
 def gradients(exercise: Exercise, returned: object, leaves: dict, g: np.ndarray) -> dict:
@@ -89,12 +86,12 @@ def attempt(f: Callable, *args: object) -> object:
         return error
 
 
-def value_of(exercise: Exercise, returned: object) -> list[np.ndarray]:
-    """Return the arrays of the value that a function has returned."""
+def arrays_of(exercise: Exercise, returned: object) -> list[np.ndarray]:
+    """Return the arrays of the value that a function has returned; raise what it has raised."""
     if isinstance(returned, BaseException):
         raise returned
     value, _ = returned if exercise.is_op else (returned, None)
-    return [array_of(x) for x in as_list(value)]
+    return [array_of(x) for x in (value if isinstance(value, (tuple, list)) else [value])]
 
 
 def pull(vjps: Callable | Sequence[Callable], i: int, g: np.ndarray, x: np.ndarray) -> list:
@@ -107,12 +104,7 @@ def pull(vjps: Callable | Sequence[Callable], i: int, g: np.ndarray, x: np.ndarr
 
 def gradient_of(value: Tensor | np.ndarray) -> np.ndarray:
     """Return a random gradient of the value's shape and type; the same one at each call."""
-    return np.random.default_rng(1).standard_normal(value.shape).astype(value.dtype)
-
-
-def as_list(x: object) -> list | tuple:
-    """Return a tuple or list as it is, and anything else as a list of one."""
-    return x if isinstance(x, (tuple, list)) else [x]
+    return unwritable(np.random.default_rng(1).standard_normal(value.shape).astype(value.dtype))
 
 
 def agree(a: Outcome, b: Outcome, name: str, by_text: bool = False) -> bool:

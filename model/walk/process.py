@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 
@@ -24,7 +23,6 @@ from model.command import AtOnce, announced_if_slow
 from model.start import ROOT
 from model.walk.judge import Verdict, judge
 
-LIMIT = 900         # seconds for all; the student's code has shorter limits, in judge.py
 TICK = 0.1          # seconds between looks at the process
 MOST_PATIENCE = 16
 COMPILER = os.sep.join(["", "numba", "core", ""])     # in the paths of its files
@@ -51,39 +49,30 @@ def attempt(path: str, patience: float) -> tuple[Verdict, str]:
     """Judge a file in a new process.  Return the verdict, and, if the file did not end in time,
     the calls that it was in, the innermost first, as faulthandler writes them."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        status = run(path, patience, folder)
-        answer = pathlib.Path(folder, "verdict")
-        if answer.exists():
-            return Verdict(*json.loads(answer.read_text(encoding="utf-8"))), ""
-        calls = pathlib.Path(folder, "stack")
-        stack = calls.read_text(encoding="ascii", errors="replace") if calls.exists() else ""
-    if stack or status is None:
-        return Verdict(False, [endless(path, stack)]), stack
-    return Verdict(False, [ended(status)]), ""
+        status = run([path, str(patience), folder])
+        left = {file.name: file.read_text("utf-8", "replace")
+                for file in pathlib.Path(folder).iterdir()}
+    stack = left.get("stack", "")
+    if "verdict" in left:
+        return Verdict(*json.loads(left["verdict"])), ""
+    return Verdict(False, [endless(path, stack) if stack else ended(status)]), stack
 
 
-def run(path: str, patience: float, folder: str) -> int | None:
-    """Run `main` in a new process, which leaves its answer in a folder.  Return its exit status, or
-    None if it had to be stopped."""
-    process = start(path, patience, folder)
-    until = time.monotonic() + LIMIT * patience
+def run(words: list[str]) -> int:
+    """Run `main` on these words in a new process, with a group of its own; when it ends, or this
+    call does, end the others of its group.  Return its exit status."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "model.walk.process", *words], cwd=ROOT,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0))       # on Windows
     try:
-        while process.poll() is None and time.monotonic() < until:
+        while process.poll() is None:
             time.sleep(TICK)                # on Windows, Ctrl-C does not end process.wait
-        return process.poll()
+        return process.returncode
     finally:
         end_group(process.pid)
         process.kill()
-        process.communicate()               # close the pipe, and wait
-
-
-def start(path: str, patience: float, folder: str) -> subprocess.Popen:
-    """Start `main` in a new process, with a group of its own.  Its standard input is a pipe that
-    the system closes if this process is killed."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "model.walk.process", path, str(patience), folder],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
-        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0))       # on Windows
+        process.wait()
 
 
 def end_group(pid: int) -> None:
@@ -122,25 +111,10 @@ def ended(status: int) -> str:
             "call itself without end, or use ctypes?")
 
 
-def end_with_the_first() -> None:
-    """From here on, end the group of this process when the one that started it has ended: then the
-    pipe to its standard input is closed."""
-    pipe = os.dup(0)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)        # the student's file reads nothing
-
-    def wait():
-        os.read(pipe, 1)
-        end_group(os.getpid())
-        os._exit(1)
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def main() -> None:
     """Judge the file that the command line names, and leave the verdict in the folder."""
     sys.dont_write_bytecode = True          # leave nothing in the student's folder
     path, patience, folder = sys.argv[1:]
-    end_with_the_first()
-    report = functools.partial(print, file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def limited(seconds: float) -> Iterator[None]:
@@ -150,7 +124,7 @@ def main() -> None:
                 yield
             finally:
                 faulthandler.cancel_dump_traceback_later()
-    verdict = judge(path, limited, report)
+    verdict = judge(path, limited, functools.partial(print, file=sys.stderr, flush=True))
     pathlib.Path(folder, "verdict").write_text(json.dumps(verdict), encoding="utf-8")
     os._exit(0)                             # without waiting for the file's threads
 

@@ -15,7 +15,7 @@ MOST = 100_000      # calls and returns in a program; a good class needs about a
 
 def run(Value: Callable, program: str, *leaves: float) -> tuple:
     """Run a program on a class of scalars.  Return what an Outcome holds: the arguments; what was
-    raised or None; the value and the gradients by a, b and c, each a number or that; and []."""
+    raised or None; the value and the gradients by a, b and c, each a number or that."""
     names, numbers, raised, calls = {"Value": Value}, {}, None, itertools.count()
     given = dict(zip(["program", *"abc"], [program, *leaves]))
     statements = program.split("; ")
@@ -47,10 +47,10 @@ def run(Value: Callable, program: str, *leaves: float) -> tuple:
         raised, numbers = error, dict.fromkeys(["value", *"abc"], error) | numbers
     finally:
         sys.setprofile(None)
-    return given, raised, numbers, []
+    return given, raised, numbers
 
 
-def three_ways(given: dict, _, numbers: dict, changed: list) -> list[str]:
+def three_ways(given: dict, _, numbers: dict) -> list[str]:
     """Return paragraphs that show the last program, the GELU by tanh, by a student's scalars, by
     the engine's ops on an array, and by its kernel.  Raise ArithmeticError if they differ."""
     program, _, _, c = given.values()

@@ -11,6 +11,7 @@ from model.walk.outcomes import Outcome, agree, close, gradient_of, same
 
 TINY = 40           # so many numbers of a case can be shown
 ADVICE = {          # for an error with this in its text or in its line
+    "read-only": "Others use this array too: make a new one, as in x = x - 1 in place of x -= 1",
     "ufuncs": "NumPy's functions do not take a Tensor: use mg.exp, mg.softmax and the like",
     r"\bdim(=|')": "PyTorch's dim is axis here, as in axis=-1",
     r"\bkeepdim(=|')": "PyTorch's keepdim is keepdims here",
@@ -52,9 +53,8 @@ def first_difference(answers: list[Outcome], ours: list[Outcome], name: str,
     place = f"at index {at} " if at else ""
     said = f"{what} is wrong for {case}: {place}it is {shown[0]}, and should be {shown[1]}."
     factor = float(x[at] / y[at])
-    pairs = [(c.numbers[name], d.numbers[name]) for c, d in zip(answers, ours)]
-    if factor and all(isinstance(x, list) and len(x) == len(y)
-                      and all(same(a, factor * b) for a, b in zip(x, y)) for x, y in pairs):
+    scaled = [Outcome(*b[:2], {name: [factor * y for y in b.numbers[name]]}) for b in ours]
+    if factor and all(agree(a, b, name) for a, b in zip(answers, scaled)):
         said += f"  All of its numbers are {factor:.6g} times what they should be."
     if all(b.numbers["value"][0].dtype == np.float32 for _, b in wrong):
         said += ("  It is right in float64.  The largest float32 is 3.4e38, so exp(89) is infinite "

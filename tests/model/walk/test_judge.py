@@ -109,7 +109,8 @@ CARELESS = {
     SOFTMAX + "    return np.argsort(x), (lambda g: g,)\n":
         "Its value is int64[2, 2], and should be of floats.",
     SOFTMAX + "    x -= x.max(axis=-1, keepdims=True)\n    return x, (lambda g: g,)\n":
-        "It changes its argument x, which others use too; make a new array, as in x = x - 1 in pl",
+        "The value cannot be made for x float64[2, 2]: line 7: x -= x.max(axis=-1, keepdims=True)"
+        "  ->  ValueError: output array is read-only.  Others use this array too: make a new one, ",
     SOFTMAX.replace("(x)", "(x, y)") + "    return x, (lambda g: g,)\n":
         "The value cannot be made for x float64[2, 2]: TypeError: softmax() missing 1 required po",
     SOFTMAX + "    return x.sum(axis=-1), (lambda g: g,)\n":
@@ -124,7 +125,8 @@ CHANGED = [
     ("softmax", "lambda g: y", "lambda g: 1.001 * y", "The gradient by x is wrong "),
     ("softmax", "lambda g: y", "lambda g: g @ g @ zz + y",
      "A gradient cannot be made for x float64[2, 2]: line 4"),
-    ("softmax", "lambda g: y", "lambda g: g.fill(0) or y", "It changes g, the gradient that it "),
+    ("softmax", "lambda g: y", "lambda g: g.fill(0) or y",
+     "ValueError: assignment destination is read-only.  Others use this array too: make a new"),
     ("layer_norm", "(dx, dgain, dbias)\n", "lambda g: zz\n",
      "A gradient cannot be made for x float64[2, 2], gain float64[2], bias "),
     ("causal_head", "weights @ value",

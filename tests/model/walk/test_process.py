@@ -2,8 +2,6 @@
 import contextlib
 import os
 import pathlib
-import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numba.core.dispatcher
@@ -46,7 +44,6 @@ def checked(tmp_path_factory):
         path = written(folder / name / "e1_softmax.py", before + SOFTMAX + after.format(fifo=fifo))
         return process.check(path, patience)
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(3) as at_once:
-        patch.setattr(process, "LIMIT", 100)
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         verdicts = dict(zip(FILES, at_once.map(check, FILES)))
     os.set_blocking(reader, True)
@@ -65,33 +62,6 @@ def test_a_child_that_a_file_starts_is_ended_and_nothing_is_left_in_its_folder(c
     _, written_by_child, folder = checked
     assert written_by_child == b""
     assert sorted(os.listdir(folder / "leaves")) == ["e1_softmax.py", "helper.py"]
-
-
-def test_start_ends_a_file_and_its_children_even_if_this_process_is_killed(tmp_path):
-    """The system then closes the pipe to its standard input."""
-    os.mkfifo(fifo := tmp_path / "fifo")
-    path = written(tmp_path / "e1_softmax.py", f"""
-import subprocess
-subprocess.Popen(["sleep", "60"], stdout=open(r"{fifo}", "w"))
-while True:
-    pass
-""" + SOFTMAX)
-    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-
-    def is_open():
-        try:
-            return os.read(reader, 1) != b""
-        except BlockingIOError:         # somebody may yet write
-            return True
-    with process.start(str(path), 2, str(tmp_path)) as child:
-        while not is_open():
-            assert child.poll() is None
-            time.sleep(0.05)
-        child.stdin.close()
-        assert child.wait() == -signal.SIGKILL
-        while is_open():                # until the sleeping child has ended, too
-            time.sleep(0.05)
-    os.close(reader)
 
 
 def test_a_named_pipe_and_a_device_are_not_read(tmp_path):
@@ -121,8 +91,9 @@ def leaving(monkeypatch, status, **files):
     """Have processes leave these files, and this status; return the patience of each."""
     patiences = []
 
-    def run(path, patience, folder):
-        patiences.append(patience)
+    def run(words):
+        _, patience, folder = words
+        patiences.append(float(patience))
         for name, text in files.items():
             written(pathlib.Path(folder, name), text)
         return status
@@ -158,18 +129,12 @@ def test_check_returns_the_verdict_that_the_process_leaves_and_says_if_that_take
     assert capsys.readouterr().out.startswith(r"judging my\n.py; this takes longer the first time")
 
 
-def test_check_says_that_a_process_which_had_to_be_stopped_did_not_end(monkeypatch):
-    leaving(monkeypatch, None)
-    assert process.check("e1_softmax.py").said[0].startswith("It did not end in time")
-
-
 def test_main_shows_a_long_training_on_standard_error(monkeypatch, tmp_path, capsys):
     def judged(path, limit, report):
         with limit(100), contextlib.redirect_stderr(None):
             report("step 25")
         return Verdict(True, [path])
     monkeypatch.setattr(process, "judge", judged)
-    monkeypatch.setattr(process, "end_with_the_first", lambda: None)
     monkeypatch.setattr(process.os, "_exit", lambda status: None)
     monkeypatch.setattr(process.sys, "dont_write_bytecode", False)
     monkeypatch.setattr(process.sys, "argv", ["", "a.py", "1", str(tmp_path)])

@@ -85,8 +85,8 @@ def test_three_ways_that_differ_are_an_error(said, monkeypatch):
 
 
 def test_the_worked_number_of_the_text_is_right():
-    given, _, numbers, _ = scalars.run(EXERCISE.answer, "c = a * a; y = c * a; y.backward()", 3.0,
-                                       0.0)
+    program = "c = a * a; y = c * a; y.backward()"
+    _, _, numbers = scalars.run(EXERCISE.answer, program, 3.0, 0.0)
     assert numbers["value"] == numbers["a"] == [27] and numbers["c"] == [3]
 
 
