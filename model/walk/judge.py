@@ -22,7 +22,7 @@ from minigrad import Tensor
 from minigrad.words import any_of, first_of, in_a_line
 from model.walk import scalars, trial
 from model.walk.outcomes import Outcome, agree, find_mistakes, outcome, outcome_of_ours
-from model.walk.practice import Exercise, exercises, op
+from model.walk.practice import Exercise, exercises
 from model.walk.words import describe, describe_error, first_difference, shorten
 
 SECONDS = 10        # for the cases of an exercise; what takes longer is an endless loop
@@ -184,8 +184,6 @@ class Answer:
         if not callable(f):
             wanted = "class" if self.exercise.is_class else "function"
             raise Fault(f"{self.exercise.function} is {describe(f)}, and should be a {wanted}.")
-        if self.exercise.is_op and not hasattr(f, "__wrapped__"):
-            f = op(f)                       # the line above it is gone
         return f
 
     def run_cases(self, ours: list[Outcome]) -> list[Outcome]:

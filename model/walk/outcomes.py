@@ -51,7 +51,7 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
                 leaves[name] = x = x if exercise.is_op else Tensor(x, requires_grad=True)
         return x
     args = arguments(fresh, exercise, case)
-    returned = attempt(f.__wrapped__ if exercise.is_op else f, *args)
+    returned = attempt(getattr(f, "__wrapped__", f) if exercise.is_op else f, *args)
     value = attempt(arrays_of, exercise, returned)
     numbers = dict.fromkeys(["value", *leaves], value)
     if back and isinstance(value, list) and value:
@@ -138,23 +138,20 @@ def find_mistakes(exercise: Exercise, answers: list[Outcome], names: Sequence[st
                   ) -> tuple[str, ...]:
     """Return the known mistake, or the two at once, that make these values, and gradients of these
     names; () if none do."""
-    names = ["value", *(name for name in names if name != "value")]
-    cases = range(len(answers))
+    names = dict.fromkeys(["value", *names])
+    places = list(itertools.product(range(len(answers)), names))
 
-    def is_error_or_right(i, name):
-        return (isinstance(answers[i].numbers[name], BaseException)
-                or agree(answers[i], outcome_of_ours(exercise, (), i), name))
-    only_errors = all(is_error_or_right(i, name) for i in cases for name in names)
-
-    def made_by(mistakes, i, name):
-        wrong = outcome_of_ours(exercise, mistakes, i, back=len(names) > 1)
-        return agree(answers[i], wrong, name, by_text=only_errors)
+    def agrees(mistakes, i, name, by_text=False):
+        ours = outcome_of_ours(exercise, mistakes, i, back=len(names) > 1)
+        return agree(answers[i], ours, name, by_text)
+    only_errors = all(isinstance(answers[i].numbers[name], BaseException) or agrees((), i, name)
+                      for i, name in places)
     candidates = [(mistake,) for mistake in exercise.mistakes]
     if not only_errors and all_have_numbers(answers):       # an error may have any cause
         candidates += itertools.combinations(exercise.mistakes, 2)
     for mistakes in candidates:
         with contextlib.suppress(LookupError, SyntaxError):     # not to be made together
-            if all(made_by(mistakes, i, name) for i in cases for name in names):
+            if all(agrees(mistakes, *place, by_text=only_errors) for place in places):
                 return mistakes
     return ()
 
