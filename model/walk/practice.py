@@ -4,7 +4,6 @@ import importlib
 import inspect
 import os
 import pathlib
-import pkgutil
 import re
 from collections.abc import Callable
 
@@ -15,6 +14,8 @@ from data.files import replacing
 from model.walk import scalars
 
 PACKAGE = "model.walk.exercises"
+FOLDER = pathlib.Path(__file__).with_name("exercises")
+CHANGE = re.compile(r"((?:^-.*\n)+)((?:^\+.*\n)+)", re.M)      # lines that go, lines that come
 EMPTY = 'raise NotImplementedError("write it here")'
 BODY = re.compile(r'^( *def .*\n( +)"""(?:.|\n)*?"""\n)(?:\2.*\n|\n(?=\2))+', re.M)
 
@@ -22,7 +23,7 @@ op = functools.partial(mg.op, register=False)       # the engine may have an op 
 
 
 class Exercise:
-    """One exercise, read from its file.
+    """One exercise, read from its file, and from that of its mistakes.
 
     Attributes
     ----------
@@ -31,7 +32,7 @@ class Exercise:
     parameters : the names of its arguments.
     tensors : whether it works on Tensors, so that it has gradients; else on arrays.
     is_op, is_class : whether it returns its gradients too; or is a class, on which programs run.
-    mistakes : a sentence for each known mistake.
+    mistakes : for each known mistake, by its sentence, the changes of the answer that make it.
     cases : the arguments to try it with; they are copied before a student's code gets them.
     """
 
@@ -46,8 +47,8 @@ class Exercise:
         self.is_class = inspect.isclass(self.answer)
         self.tensors = getattr(self.module, "TENSORS", not self.is_class)
         self.is_op = hasattr(self.answer, "__wrapped__")
-        self.mistakes = list(self.module.MISTAKES)
-        self.cases = self.module.cases(np.random.default_rng(0))
+        self.mistakes = read_mistakes(name) | getattr(self.module, "more_mistakes", dict)()
+        self.cases = list(self.module.cases(np.random.default_rng(0)))
 
     def task(self) -> str:
         """Return the file that a student gets: the text, the imports, and what is to be written."""
@@ -63,7 +64,7 @@ class Exercise:
         """
         code = self.answer_source
         for sentence in mistakes:
-            for right, wrong in self.module.MISTAKES[sentence].items():
+            for right, wrong in self.mistakes[sentence].items():
                 if code.count(right) != 1:
                     raise LookupError(f"{right!r} is not once in {self.function}: {sentence}")
                 code = code.replace(right, wrong)
@@ -79,11 +80,26 @@ class Exercise:
         return names[self.function]
 
 
+def read_mistakes(name: str) -> dict[str, dict[str, str]]:
+    """Return the mistakes in the text beside an exercise: for each sentence, the pieces of the
+    answer that change, and what they become."""
+    text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    mistakes = {}
+    for block in text.split("\n\n"):
+        sentence, _, changes = block.partition("\n")
+        mistakes[sentence] = {_unmarked(right): _unmarked(wrong)
+                              for right, wrong in CHANGE.findall(f"{changes}\n")}
+    return mistakes
+
+
+def _unmarked(lines):
+    return "\n".join(line[2:] for line in lines.splitlines())
+
+
 @functools.cache
 def exercises() -> list[Exercise]:
     """Return all exercises, in their order."""
-    folder = importlib.import_module(PACKAGE).__path__
-    return [Exercise(name) for name in sorted(file.name for file in pkgutil.iter_modules(folder))]
+    return [Exercise(path.stem) for path in sorted(FOLDER.glob("e*.py"))]
 
 
 def write(folder: str | os.PathLike) -> list[pathlib.Path]:

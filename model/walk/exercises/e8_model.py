@@ -54,62 +54,23 @@ def model(ids, w, heads):
 def weights(rng, V, S, C, blocks):
     """Return weights drawn from a normal distribution, for V characters, S positions, C
     channels."""
-    def drawn(**shapes):
-        return {name: rng.standard_normal(shape) for name, shape in shapes.items()}
-    return drawn(tokens=(V, C), positions=(S, C)) | {"blocks": [
-        drawn(gain1=C, bias1=C, qkv=(C, 3 * C), out=(C, C), gain2=C, bias2=C, up=(C, 4 * C),
-              down=(4 * C, C)) for _ in range(blocks)]} | drawn(gain=C, bias=C, unembed=(C, V))
+    from model.walk.exercises.e7_block import weights as weights_of_block
+    w = {"tokens": rng.standard_normal((V, C)), "positions": rng.standard_normal((S, C))}
+    w["blocks"] = [weights_of_block(rng, C, 4 * C) for _ in range(blocks)]
+    w["gain"], w["bias"] = rng.standard_normal((2, C))
+    w["unembed"] = rng.standard_normal((C, V))
+    return w
 
 
 def cases(rng):
-    two, square = weights(rng, 7, 5, 4, 2), weights(rng, 4, 4, 4, 2)
-    single = {name: [{n: a.astype(np.float32) for n, a in of_block.items()} for of_block in part]
-              if name == "blocks" else part.astype(np.float32) for name, part in two.items()}
-    return [(np.array([1, 0]), weights(rng, 2, 2, 2, 0), 1), (np.array([3, 0, 2, 3]), square, 2),
-            (rng.integers(7, size=(2, 5)), two, 2), (rng.integers(7, size=(2, 3)), two, 1),
-            (rng.integers(7, size=(2, 4)), single, 2),
-            (rng.integers(7, size=(2, 5)), two | {"blocks": [
-                of_block | {"qkv": 100 * of_block["qkv"]} for of_block in two["blocks"]]}, 2)]
-
-
-ROWS = 'w["positions"][:T]'
-NORMED, PLACED = 'layer_norm(x, w["gain"], w["bias"])', f" + {ROWS}"
-LOGITS = f'{NORMED} @ w["unembed"]'
-EACH, BLOCK = 'in w["blocks"]:', "x = block(x, of_block, heads)"
-MISTAKES = {
-    "The positions are missing, so the model cannot tell the order of what it sees.": {PLACED: ""},
-    "Every position gets the row of position 0.": {ROWS: 'w["positions"][0]'},
-    "The positions are the last rows of the table; take the first.": {"[:T]": "[-T:]"},
-    "The positions run backwards: position 0 is the first character's.": {"[:T]": "[:T][::-1]"},
-    "The positions are rows 1 to T; take the first T rows, from row 0.": {"[:T]": "[1:T + 1]"},
-    "All rows of the table of positions are taken; take the first T.": {"[:T]": ""},
-    "The positions multiply the rows of the characters; add them.": {PLACED: f" * {ROWS}"},
-    "The positions are added before each block; add them once.": {"block(x,": f"block(x{PLACED},"},
-    "The positions are looked up by the characters' ids; look them up by their place in the text.":
-        {ROWS: 'w["positions"][np.minimum(ids, len(w["positions"]) - 1)]'},
-    "The positions alone are embedded; the characters are missing.": {"x = mg": "x = 0.0 * mg"},
-    "The characters' rows are multiplied by sqrt(C).": {"x = mg": 'x = w["gain"].size ** 0.5 * mg'},
-    "The blocks are missing.": {BLOCK: "pass"},
-    "Only the first block is used.": {EACH: 'in w["blocks"][:1]:'},
-    "Only the last block counts; each should read the one before.": {EACH: 'in w["blocks"][-1:]:'},
-    "Every block uses the weights of the first.": {"x, of_block": 'x, w["blocks"][0]'},
-    "The blocks run in the wrong order: begin with the first.": {EACH: 'in w["blocks"][::-1]:'},
-    "The input of a block is added to its output once too often.": {"x = block(": "x = x + block("},
-    "The blocks have one head, whatever `heads` says.": {"of_block, heads)": "of_block, 1)"},
-    "The last norm is missing.": {NORMED: "x"},
-    "The last norm stands before the blocks; it belongs after them.":
-        {NORMED: "x", PLACED: f"{PLACED}\n    x = {NORMED}"},
-    "The last norm is used after every block; it belongs after the last one.":
-        {BLOCK: f"{BLOCK}\n        x = {NORMED}", f"return {NORMED}":
-         f'return (x if w["blocks"] else {NORMED})'},
-    "Gain and bias of the last norm are swapped.": {NORMED: 'layer_norm(x, w["bias"], w["gain"])'},
-    "The logits come from the table of the characters, transposed; use \"unembed\", their own.":
-        {'w["unembed"]': 'w["tokens"].T'},
-    "\"unembed\" is transposed; it is (C, V) already.": {'w["unembed"]': 'w["unembed"].T'},
-    "These are probabilities; return logits, without softmax.": {LOGITS: f"mg.softmax({LOGITS})"},
-    "These are log-probabilities; return the logits.": {LOGITS: f"mg.log_softmax({LOGITS})"},
-    "The logits are bent by the GELU; they are a plain product.": {LOGITS: f"mg.gelu({LOGITS})"},
-    "These are logits at the last position alone.": {LOGITS: f"({LOGITS})[..., -1, :]"},
-    "No gradient reaches the characters, read as arrays.": {'"tokens"])': '"tokens"].data)'},
-    "No gradient reaches the positions, read as arrays (.data).": {ROWS: 'w["positions"].data[:T]'},
-}
+    w = weights(rng, 7, 5, 4, 2)
+    single = {name: a.astype(np.float32) for name, a in w.items() if name != "blocks"}
+    single["blocks"] = [{name: a.astype(np.float32) for name, a in of_block.items()}
+                        for of_block in w["blocks"]]
+    large = [of_block | {"qkv": 100 * of_block["qkv"]} for of_block in w["blocks"]]
+    yield np.array([1, 0]), weights(rng, 2, 2, 2, 0), 1
+    yield np.array([3, 0, 2, 3]), weights(rng, 4, 4, 4, 2), 2
+    yield rng.integers(7, size=(2, 5)), w, 2
+    yield rng.integers(7, size=(2, 3)), w, 1
+    yield rng.integers(7, size=(2, 4)), single, 2
+    yield rng.integers(7, size=(2, 5)), w | {"blocks": large}, 2

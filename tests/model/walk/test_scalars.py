@@ -9,7 +9,7 @@ from model.walk.practice import exercises
 from tests.kit import ROOT, written
 
 EXERCISE = exercises()[0]
-SOURCE = EXERCISE.source.partition("\nMISTAKES = {")[0]
+SOURCE = EXERCISE.source
 RIGHT = {
     "closures, the youngest first, as in minigrad": """
 import heapq, itertools, math
