@@ -95,10 +95,11 @@ def read_text(name_or_file: str) -> str:
                 raise OSError("it is a device, which may have no end")
             raw = stream.read()
     except FileNotFoundError as error:
-        near = get_close_matches(file.lower(), KNOWN_TEXTS, n=1)
+        remedy = "give the path of a UTF-8 text file"
+        for near in get_close_matches(file.lower(), KNOWN_TEXTS, n=1):
+            remedy = f'did you mean "{near}"?'
         raise TextError(f'"{file}" is neither a known text ({", ".join(KNOWN_TEXTS)}) nor a file; '
-                        + (f'did you mean "{near[0]}"?' if near else
-                           "give the path of a UTF-8 text file")) from error
+                        f"{remedy}") from error
     except (OSError, ValueError) as error:          # a ValueError: no file can have such a name
         raise TextError(f'cannot read "{file}": {getattr(error, "strerror", None) or error}; give '
                         "the path of a UTF-8 text file") from error
@@ -157,9 +158,14 @@ def cache_folder() -> Path:
     """Return the folder of downloaded texts: MINIGRAD_CACHE, or below the system's own folder."""
     if chosen := os.environ.get("MINIGRAD_CACHE"):
         return Path(chosen)
-    variable, usual = {"win32": ("LOCALAPPDATA", "AppData/Local"),
-                       "darwin": ("", "Library/Caches")}.get(sys.platform,
-                                                             ("XDG_CACHE_HOME", ".cache"))
+    variable = "XDG_CACHE_HOME"
+    usual = ".cache"
+    if sys.platform == "win32":
+        variable = "LOCALAPPDATA"
+        usual = "AppData/Local"
+    elif sys.platform == "darwin":
+        variable = ""
+        usual = "Library/Caches"
     try:
         return Path(os.environ.get(variable) or Path.home() / usual) / "minigrad"
     except RuntimeError as error:       # the user has no home

@@ -6,7 +6,7 @@ import numpy as np
 
 from data import batches
 from data.reading import read_text
-from data.tokenizer import CharTokenizer, TextError, Tokenizer
+from data.tokenizer import CharTokenizer, Tokenizer
 
 # A text that repeats itself: the validation loss reads too low by about the repeated share.
 PROBE = 50              # characters; at 20, one in fifty of an ordinary play is a stock phrase
@@ -61,20 +61,20 @@ class Text:
         """Return the characters of both parts."""
         return batches.split(self.characters)
 
-    def check(self, block_size: int) -> None:
-        """Raise a TextError unless both parts hold a window of T ids and the one that follows them,
-        and there is something to learn."""
+    def problems(self, block_size: int) -> list[str]:
+        """Return a line if a part does not hold a window of T ids and the one that follows them, or
+        there is nothing to learn."""
+        unit = self.tokenizer.unit
         largest = min(len(self.train), len(self.val)) - 1
         if block_size > largest:
             smaller = f"use --block_size {largest} or less, or " if largest > 0 else "use "
-            raise TextError(
-                f"--block_size {block_size} needs {block_size + 1} {self.tokenizer.unit}s in each "
-                f"part of the text, but {len(self.train)} are for training and {len(self.val)} for "
-                f"validation; {smaller}a longer text")
+            return [f"--block_size {block_size} needs {block_size + 1} {unit}s in each part of the "
+                    f"text, but {len(self.train)} are for training and {len(self.val)} for "
+                    f"validation; {smaller}a longer text"]
         if self.different == 1:
-            raise TextError(f"the text has one {self.tokenizer.unit} only, {self.characters[0]!r}, "
-                            "over and over, so there is nothing to learn; give a text of different "
-                            "ones")
+            return [f"the text has one {unit} only, {self.characters[0]!r}, over and over, so "
+                    "there is nothing to learn; give a text of different ones"]
+        return []
 
     def windows(self, block_size: int, wanted: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return windows over the validation part, (N, T) each: all, or `wanted` of them, evenly

@@ -113,7 +113,7 @@ class CharTokenizer(Tokenizer):
             similar known ones.
         """
         points = _code_points(text)
-        ids = self._found(points)
+        ids = self._ids[points.clip(max=len(self._ids) - 1)]
         if (unknown := ids < 0).any():
             position = int(unknown.argmax())
             character = text[position]
@@ -128,16 +128,11 @@ class CharTokenizer(Tokenizer):
     def without_unknown(self, text: str) -> tuple[str, dict[str, int]]:
         """Return the text without its unknown characters, and how often it has each of these, the
         most frequent first."""
-        points = _code_points(text)
-        known = self._found(points) >= 0
-        unknown, counts = np.unique(points[~known], return_counts=True)
-        often = np.argsort(-counts, kind="stable")
-        return (points[known].tobytes().decode("utf-32-le", "surrogatepass"),
-                {chr(unknown[i]): int(counts[i]) for i in often})
-
-    def _found(self, points):
-        """Return the ids of code points, -1 for those that are unknown."""
-        return self._ids[points.clip(max=len(self._ids) - 1)]
+        unknown = Counter(text)
+        for character in self.vocabulary:
+            del unknown[character]
+        known = text.translate(dict.fromkeys(map(ord, unknown)))
+        return known, dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode ids as a text."""

@@ -193,9 +193,10 @@ def load_arrays(path: str | os.PathLike, finite: bool = True,
     except Exception as error:          # of many kinds, depending on the damage
         beside = [name for name in (BEST, LAST, PREVIOUS)
                   if name != path.name and path.with_name(name).is_file()]
-        take = f"take {any_of(beside)} beside it, or train anew" if beside else "train anew"
-        raise CheckpointError(f"{path} is damaged or no checkpoint: {shown(error)}; {take}; python "
-                              "-m model.convert reads models of other programs") from error
+        take = f"take {any_of(beside)} beside it, or " if beside else ""
+        raise CheckpointError(f"{path} is damaged or no checkpoint: {shown(error)}; {take}train "
+                              "anew; python -m model.convert reads models of other programs"
+                              ) from error
 
 
 def _checked(arrays, finite, kinds):
@@ -208,7 +209,7 @@ def _checked(arrays, finite, kinds):
             raise ValueError(f"{name} holds nan or inf; its training may have diverged")
         like[name] = np.broadcast_to(np.empty((), a.dtype), a.shape)
     tokenizers = tokenizers_of(arrays)
-    if missing := {"version", "config", "training", *tokenizers.ARRAYS} - arrays.keys():
+    if missing := {"version", "config", "training", *tokenizers.ARRAYS} - like.keys():
         raise ValueError(f"missing {', '.join(sorted(missing))}")
     if not np.array_equal(arrays["version"], VERSION):
         raise ValueError(f"it is of another version than {VERSION}, which this program reads")

@@ -44,22 +44,24 @@ class Folder(contextlib.ExitStack):
         self.path.mkdir(parents=True, exist_ok=True)
         self.enter_context(claimed(self.path))
         names = (LAST, PREVIOUS, DAMAGED, BEST, LOG, NAN)
-        if files := [self / name for name in names if (self / name).exists()]:
-            n = 1
-            while (self / f"earlier.{n}").exists():
-                n += 1
-            earlier = self / f"earlier.{n}"
-            earlier.mkdir()
-            for file in files:
-                rename(file, earlier / file.name)
-            print(f"{self} held an earlier run, which is now in {earlier}")
-            folders = [*self.path.glob("earlier.[0-9]*")]
-            taken = sum(file.lstat().st_size for folder in folders for file in folder.rglob("*"))
-            if taken >= MUCH:
-                print(f"its {len(folders)} earlier runs take {scaled(taken, 'B')}; delete those of "
-                      "the folders earlier.1, earlier.2, ... in it that you do not need")
-            print()
-            return earlier
+        files = [self / name for name in names if (self / name).exists()]
+        if not files:
+            return None
+        n = 1
+        while (self / f"earlier.{n}").exists():
+            n += 1
+        earlier = self / f"earlier.{n}"
+        earlier.mkdir()
+        for file in files:
+            rename(file, earlier / file.name)
+        print(f"{self} held an earlier run, which is now in {earlier}")
+        folders = [*self.path.glob("earlier.[0-9]*")]
+        taken = sum(file.lstat().st_size for folder in folders for file in folder.rglob("*"))
+        if taken >= MUCH:
+            print(f"its {len(folders)} earlier runs take {scaled(taken, 'B')}; delete those of "
+                  "the folders earlier.1, earlier.2, ... in it that you do not need")
+        print()
+        return earlier
 
     def resume(self, only_look: bool) -> Checkpoint:
         """Return the checkpoint to resume from.  Claim the folder, unless the run only looks."""
@@ -85,10 +87,9 @@ class Folder(contextlib.ExitStack):
     def resume_command(self, texts: Sequence[str] = (), *more: str) -> str:
         """Return the command that resumes the run, with more words; a text that was piped in must
         be a file then."""
-        piped = any(os.path.abspath(text).startswith(("/dev/", "/proc/")) for text in texts)
-        data = ["--data", "FILE"] if piped else []
-        return command_line("train", "--init_from", "resume", "--out_dir", self.path, *more,
-                            *data)
+        if any(os.path.abspath(text).startswith(("/dev/", "/proc/")) for text in texts):
+            more += "--data", "FILE"
+        return command_line("train", "--init_from", "resume", "--out_dir", self.path, *more)
 
     def replay_command(self) -> str:
         """Return the command that repeats the step in nan.npz."""
@@ -193,49 +194,48 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
     Return its settings, its text, the checkpoint whose model it fine-tunes, and the one that it
     resumes; None if there is none.  Exit with a line for each mistake, if there are any.
     """
-    initial = resumed = earlier = known = text = None
+    initial = resumed = earlier = config = tokenizer = None
     whose = ""
-    unreadable = []
     given = given | {"out_dir": str(folder)}
+    names = given.get("data", Settings.data)
     init_from = given.pop("init_from", Settings.init_from)
     if init_from == "resume":
         resumed = read_by_first(ranks, lambda: folder.resume(given.get("explain", False)))
+        config = resumed.model.config
+        tokenizer = resumed.tokenizer
         earlier = settings_of(resumed, folder)
         whose = f"the run in {folder}"
-        known = resumed.model.config
+        names = given.get("data", earlier.data)
     elif init_from != "scratch":
         from model.fine_tuning import initial as tuning
         initial = read_by_first(ranks, lambda: tuning.load_initial(init_from))
         path = path_of(init_from)
-        earlier = initial.model.config
+        config = earlier = initial.model.config
         whose = f"the model in {path}"
-        known, given["init_from"] = initial.model.config, str(path.absolute())
+        given["init_from"] = str(path.absolute())
+    text = ""
     try:
-        named = given.get("data", earlier.data if resumed else Settings.data)
-        texts = _texts_of(named, folder, resumed, ranks)
+        texts = _texts_of(names, folder, resumed, ranks)
         given["data"] = tuple(name for name, _ in texts.taken)
-        tokenizer = resumed.tokenizer if resumed else None
         if initial:
             tokenizer, new = tuning.with_characters_of(texts.characters, initial.tokenizer)
         text = data.Text(texts.characters, texts.name, tokenizer)
-        s, wrong = resolve(given, earlier, len(text), whose)
-        text.check(s.block_size)
     except data.TextError as error:
-        s, wrong = resolve(given, earlier, len(text or ""), whose)
         unreadable = [str(error)]
-    except MemoryError as error:
-        raise ValueError("there is not enough memory for the text; give a shorter one") from error
+    s, wrong = resolve(given, earlier, len(text), whose)
+    if text:
+        unreadable = text.problems(s.block_size)
     if ranks.first:
         parser.refuse([*mistakes, *wrong, *s.problems(), *ranks.problems(s),
                        *problems_of_folder(s), *unreadable])
     ranks.meet()
     from model.count.memory import check_memory
-    check_memory(s, s.model_config(text.tokenizer.vocab_size, known))
+    check_memory(s, s.model_config(text.tokenizer.vocab_size, config))
     if len(texts.taken) > 1 or texts.left_out:
         from data.sources.folders import listed
         print(f"files       {listed(texts.taken, texts.left_out)}")
     if initial:
-        print(f"begins      {tuning.describe_initial(path, known, s.block_size, new)}")
+        print(f"begins      {tuning.describe_initial(path, config, s.block_size, new)}")
     for warning in s.warnings():
         print(f"warning     {warning}")
     return s, text, initial, resumed
@@ -261,16 +261,16 @@ def problems_of_folder(s: Settings) -> list[str]:
     if s.explain:           # it writes nothing
         return []
     path = pathlib.Path(s.out_dir)
+    remedy = "give another folder"
     try:
         there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-        if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-            return []
-        why = f"{there} does not allow it"
-        remedy = "give another folder"
         if not there.is_dir():
             why = f"{there} is a file"
             remedy = f"give a folder, such as {there.parent}"
+        elif os.access(there, os.W_OK | os.X_OK):
+            return []
+        else:
+            why = f"{there} does not allow it"
     except OSError as error:
         why = error.strerror
-        remedy = "give another folder"
     return [f"--out_dir {s.out_dir} cannot be written: {why}; {remedy}"]

@@ -60,8 +60,7 @@ class Reader:
             from model.kv_cache.decoder import decoder_of
             self.decoder = decoder_of(model, len(ids))
         if self.decoder:
-            c = model.config
-            weights = c.n_embd * (12 * c.n_layer * c.n_embd + c.vocab_size)     # about
+            weights = sum(p.size for p in model.parameters())
             self.at_once = max(1, min(AT_ONCE, AT_ONCE * SMALL // weights))
 
     def logits(self) -> np.ndarray:
@@ -80,8 +79,11 @@ class Reader:
 
         u and the settings (temperature, top_k, top_p) are those of `random.draw`.
         """
-        drawn = (self.decoder.draw(*self._unread(), u, *settings) if self.decoder else
-                 random.draw(self.logits(), u[:, 0], *settings)[0][:, None])
+        if self.decoder:
+            drawn = self.decoder.draw(*self._unread(), u, *settings)
+        else:
+            ids, _ = random.draw(self.logits(), u[:, 0], *settings)             # (B,)
+            drawn = ids[:, None]
         self.append(drawn)
         return drawn
 
@@ -99,7 +101,9 @@ class Reader:
         """Return the ids of the window that the decoder has not read, and how many it has."""
         window = self._window()
         read = window.shape[1] - 1
-        return (window[:, -1:], read) if self.decoder.length == read else (window, 0)
+        if self.decoder.length == read:
+            return window[:, -1:], read
+        return window, 0
 
 
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
@@ -205,7 +209,8 @@ class Text:
         if (at := text.find(self.stop)) >= 0:
             self.ended = True
             return text[:at]
-        longest = 0 if self.ended else min(len(text), len(self.stop) - 1)
-        held = next(n for n in range(longest, -1, -1) if text.endswith(self.stop[:n]))
-        self.held = text[len(text) - held:]
-        return text[:len(text) - held]
+        shown = len(text)
+        if not self.ended:
+            shown -= max(n for n in range(len(self.stop)) if text.endswith(self.stop[:n]))
+        self.held = text[shown:]
+        return text[:shown]

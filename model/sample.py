@@ -96,7 +96,6 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
                              s.top_k, s.top_p, s.stop, s.cache, s.slide)
         print(start, end="", flush=True)
         texts = [[] for _ in seeds]
-        last = [0] * len(seeds)
         try:
             for n, pieces in enumerate(stream):
                 print(pieces[0], end="", flush=True)
@@ -104,11 +103,12 @@ def write(s: Settings, checkpoint: Checkpoint, start: str, seed: int) -> tuple[i
                     text.append(piece)
                 if n < AT_ONCE:             # kernels are loaded meanwhile
                     began = compiled.clock()
-                else:
-                    characters += sum(map(len, pieces))
-                    last = [n if piece else before for piece, before in zip(pieces, last)]
             seconds += compiled.clock() - began
-            ids += sum(min(n + 1, s.max_new_tokens) - AT_ONCE for n in last if n)
+            for text in texts:
+                timed = text[AT_ONCE:]
+                characters += sum(map(len, timed))
+                most = s.max_new_tokens - AT_ONCE       # the last piece may be no id's
+                ids += max((n for n, piece in enumerate(timed[:most], 1) if piece), default=0)
         finally:                # after an interrupt, too
             print()
             for text in texts[1:]:

@@ -27,19 +27,26 @@ def expand(words: Sequence[str], known: Container[str]) -> tuple[list[str], list
     ------
     TextError : a folder or a pattern stands for no file, or a file would be read twice.
     """
-    found, left_out = {}, []        # names by their real paths
+    found = {}          # names by their real paths
+    left_out = []
     for word in words:
-        for name in [word] if word in known else _matches(word):
+        if word in known:
+            _add(found, word, word)
+            continue
+        for name in _matches(word):
             files = [name]
-            if name not in known and os.path.isdir(name):
+            if os.path.isdir(name):
                 files, folders = _in_folder(name)
                 left_out += folders
             for file in files:
-                place = file if file in known else os.path.realpath(file)
-                if place in found:
-                    raise TextError(f'"{file}" would be read twice; give each text once')
-                found[place] = file
+                _add(found, os.path.realpath(file), file)
     return list(found.values()), left_out
+
+
+def _add(found, place, name):
+    if place in found:
+        raise TextError(f'"{name}" would be read twice; give each text once')
+    found[place] = name
 
 
 def _matches(word):
@@ -50,17 +57,23 @@ def _matches(word):
     parts = Path(path).parts
     found = [os.curdir]
     for part in (*parts, "*") if parts[-1] == "**" else parts:
-        if part == "**":
-            found = [folder for start in found for folder in _folders(start)]
-        else:
-            found = [path for start in found
-                     for path in glob.glob(os.path.join(glob.escape(start), part))]
+        found = [path for start in found
+                 for path in (_folders(start) if part == "**" else _inside(start, part))]
     if not found:
-        such = _pattern_of(next(str(folder) for folder in Path(path).parents if folder.is_dir()))
-        raise TextError(f'no file matches "{word}"; give another pattern, '
-                        + (f'such as "{such}", ' if such else "")
-                        + "or the path of a UTF-8 text file")
-    return sorted({path.removeprefix(os.path.join(os.curdir, "")) for path in found})
+        above = next(folder for folder in Path(path).parents if folder.is_dir())
+        raise TextError(f'no file matches "{word}"; give another pattern{_such_as(str(above))}, or '
+                        "the path of a UTF-8 text file")
+    return sorted({_plain(path) for path in found})
+
+
+def _inside(folder, pattern):
+    """Return what a pattern of one name matches in a folder, in order."""
+    return sorted(glob.glob(os.path.join(glob.escape(folder), pattern)))
+
+
+def _plain(path):
+    """Return a path without the name of the current folder before it."""
+    return path.removeprefix(os.path.join(os.curdir, ""))
 
 
 def _folders(top: str) -> Iterator[str]:
@@ -77,31 +90,29 @@ def _folders(top: str) -> Iterator[str]:
 
 def _in_folder(folder):
     """Return the files of a folder that are taken, and its subfolders, which are not."""
-    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*")))       # without hidden ones
+    paths = _inside(folder, "*")            # without hidden ones
     folders = [path for path in paths if os.path.isdir(path)]
     files = [path for path in paths if path.lower().endswith(SUFFIXES)
              and (os.path.isfile(path) or not os.path.exists(path))]    # a broken link is refused
     if not files:
-        such = _pattern_of(folder)
+        left_out = ", and its subfolders are not taken" if folders else ""
         raise TextError(f'the folder "{folder}" has no {" or ".join(SUFFIXES)} file to read'
-                        + (", and its subfolders are not taken" if folders else "")
-                        + "; give " + (f'files, such as "{such}"' if such else
-                                       "another one, or files"))
+                        f"{left_out}; give another one, or files{_such_as(folder)}")
     return files, folders
 
 
-def _pattern_of(folder):
-    """Return a pattern of files of one ending in a folder, else in its subfolders: .txt or .md, or
-    the ending of the most files; None if there is none."""
+def _such_as(folder):
+    """Return words that name a pattern of files of one ending in a folder, else in its subfolders:
+    .txt or .md, or the ending of the most files; "" if there is none."""
     for subfolders, most in (("", 1), ("**", MOST_FOLDERS)):
         endings = Counter(Path(file).suffix for start in islice(_folders(folder), most)
-                          for file in glob.glob(os.path.join(glob.escape(start), "*.*"))
-                          if os.path.isfile(file) and Path(file).suffix)
+                          for file in _inside(start, "*.*") if os.path.isfile(file))
+        endings.pop("", None)
         if endings:
             ending = max(endings, key=lambda ending: (ending in SUFFIXES, endings[ending], ending))
             pattern = os.path.join(glob.escape(folder), subfolders, f"*{glob.escape(ending)}")
-            return pattern.removeprefix(os.path.join(os.curdir, ""))
-    return None
+            return f', such as "{_plain(pattern)}"'
+    return ""
 
 
 def listed(taken: Sequence[tuple[str, int]], left_out: Sequence[str]) -> str:

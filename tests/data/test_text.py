@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 import data
-from data import Text, TextError, digest, read_text, repetition_warning, split
+from data import Text, digest, read_text, repetition_warning, split
 from data.tokenizer import CharTokenizer
-from tests.kit import refusal
 
 WORDS = "to be or not to be, that is the question\n" * 20
 LANTERN = read_text("lantern")
@@ -45,24 +44,23 @@ def test_a_batch_is_from_the_training_part_and_windows_are_from_the_other():
     assert x.all() and len(x) == 15 and len(text.windows(7, wanted=4)[0]) == 4
 
 
-def test_a_text_of_one_character_is_refused_and_one_window_in_each_part_is_enough():
-    assert "the text has one character only, 'a', over and over" in refusal(
-        TextError, Text("a" * 900).check, 8)
-    Text(WORDS).check(8)
-    Text("to be or n" * 9).check(block_size=8)
+def test_problems_of_one_character_and_none_where_each_part_has_a_window():
+    said, = Text("a" * 900).problems(8)
+    assert "the text has one character only, 'a', over and over" in said
+    assert Text(WORDS).problems(8) == Text("to be or n" * 9).problems(block_size=8) == []
 
 
 @pytest.mark.parametrize("train, val, remedy", [
     (90, 10, "use --block_size 9 or less, or a longer text"),
     (576, 64, "use --block_size 63 or less, or a longer text"), (9, 1, "use a longer text"),
     (8, 100, "use --block_size 7 or less, or a longer text")])
-def test_a_text_of_which_a_part_is_shorter_than_a_window_is_refused(train, val, remedy):
+def test_problems_of_a_text_of_which_a_part_is_shorter_than_a_window(train, val, remedy):
     text = Text("ab" * 1000)
     text.train = text.train[:train]
     text.val = text.val[:val]
-    assert refusal(TextError, text.check, 64) == (
+    assert text.problems(64) == [
         f"--block_size 64 needs 65 characters in each part of the text, but {train} are for "
-        f"training and {val} for validation; {remedy}")
+        f"training and {val} for validation; {remedy}"]
 
 
 # Whether the validation text was seen in training

@@ -353,7 +353,8 @@ def test_a_large_model_shows_each_token_as_it_comes(monkeypatch, model):
         return real(self, u, *settings)
     monkeypatch.setattr(Reader, "draw", draw)
     texts = []
-    for small in (SMALL, 2 * 16 * (12 * 16 + TOKENIZER.vocab_size) // AT_ONCE, 1):
+    weights = sum(p.size for p in model.parameters())
+    for small in (SMALL, 2 * weights // AT_ONCE + 1, 1):
         monkeypatch.setattr("model.generation.SMALL", small)
         drawn.clear()
         texts.append(generate(model, TOKENIZER, "a", 7, seed=0))

@@ -81,9 +81,10 @@ def test_a_pattern_goes_through_each_folder_once_whatever_links_lead_to_it():
     ("a\0/*", "no file matches"), ("empty/old/*/*", 'such as "empty/old/*.txt", or'),
     ("nothing/*", "give another pattern, or the path"),
     ("empty", 'the folder "empty" has no .txt or .md file to read, and its subfolders are not '
-              'taken; give files, such as "empty/**/*.txt"'),
-    ("code", 'the folder "code" has no .txt or .md file to read; give files, such as "code/*.py"'),
-    ("more", 'and its subfolders are not taken; give files, such as "more/**/*.[[]c]"'),
+              'taken; give another one, or files, such as "empty/**/*.txt"'),
+    ("code", 'the folder "code" has no .txt or .md file to read; give another one, or files, such '
+             'as "code/*.py"'),
+    ("more", 'are not taken; give another one, or files, such as "more/**/*.[[]c]"'),
     ("nothing", 'the folder "nothing" has no .txt or .md file to read; give another one, or files'),
     ("locked", 'the folder "locked" has no .txt or .md file to read')])
 def test_words_that_stand_for_no_text_or_for_one_twice_are_refused(words, says):
