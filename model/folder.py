@@ -222,6 +222,8 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
         text = data.Text(texts.characters, texts.name, tokenizer)
     except data.TextError as error:
         unreadable = [str(error)]
+    except MemoryError as error:
+        raise ValueError("there is not enough memory for the text; give a shorter one") from error
     s, wrong = resolve(given, earlier, len(text), whose)
     if text:
         unreadable = text.problems(s.block_size)
