@@ -6,7 +6,8 @@ from model.variants.heads import CrossAttention
 from model.variants.forms import ColumnAttention, IterativeAttention
 from model.walk.published import WORDS
 from model.walk.station import Question, Table, Trace, station
-from model.walk.stations.one_head import CHANNELS, HOLDS, LOOKS, NAMES, published_head, single
+from model.walk.stations.one_head import (BY_CHANNEL, BY_KEY, CHANNELS, NAMES, published_head,
+                                          single)
 
 
 @station("Columns or rows", "Columns", 4, read="ColumnAttention in model/variants/forms.py")
@@ -85,11 +86,11 @@ def crossed():
         sentence, it looks at the sentence that it translates.  Only one thing changes: the queries
         come from one sequence, and the keys and values from the other.  Let three words, "one step
         starts", look at our six:"""
-    yield trace.table("Weights", weights, names, NAMES, LOOKS)
+    yield trace.table("Weights", weights, names, NAMES, BY_KEY)
     yield """
         The table has a row for each query and a column for each key, so it need not be square.
         There is no mask: the other sentence is known from its first word to its last."""
-    yield trace.table("Context vectors", output, names, CHANNELS, HOLDS)
+    yield trace.table("Context vectors", output, names, CHANNELS, BY_CHANNEL)
     yield """
         In a trained model such a table shows what was learnt.  `python -m model.reverse` trains one
         that reads a string and writes it in reverse.  The first letter that it writes must look at

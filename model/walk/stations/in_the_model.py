@@ -8,7 +8,8 @@ from model.transformer import Block, TransformerConfig
 from model.variants.alibi import alibi_bias, alibi_slopes
 from model.walk.published import KEY_WEIGHT, OUT_WEIGHT, QUERY_WEIGHT, VALUE_WEIGHT, WORDS
 from model.walk.station import Question, Table, Trace, station
-from model.walk.stations.one_head import CHANNELS, HOLDS, LOOKS, NAMES, published_head, single
+from model.walk.stations.one_head import (BY_CHANNEL, BY_KEY, CHANNELS, NAMES, published_head,
+                                          single)
 from model.walk.stations.purpose import ROWS, one_step
 
 PLACES = [f"place {t}" for t in range(6)]
@@ -68,8 +69,8 @@ def distances():
         hands depends on the angle between them alone, and that is the difference of their places.
         Here are six equal rows of two channels, (1, 0).  The one at place `t` is turned by `t`
         radians."""
-    yield trace.table("Turned", turned, PLACES, ["1", "2"], HOLDS)
-    yield trace.table("Scores of equal words, by place", scores, PLACES, PLACES, LOOKS)
+    yield trace.table("Turned", turned, PLACES, ["1", "2"], BY_CHANNEL)
+    yield trace.table("Scores of equal words, by place", scores, PLACES, PLACES, BY_KEY)
     yield """
         All entries of a diagonal are equal: they depend on the distance.  With one hand alone the
         score is larger at the distance 5 than at 3.  But a head has many pairs of channels, each
@@ -77,7 +78,7 @@ def distances():
 
         ALiBi is simpler.  It lowers each score by a number that grows with the distance, with a
         slope of its own for each head.  A head with the slope 1/16 adds this to its scores:"""
-    yield Table("Bias by distance", bias, PLACES, PLACES, axes=LOOKS)
+    yield Table("Bias by distance", bias, PLACES, PLACES, axes=BY_KEY)
     yield Question(
         """A model with learnt places was trained on texts of 256 words.  Which of the ways above
         can also be used on a longer text?""",

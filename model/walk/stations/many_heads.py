@@ -47,7 +47,7 @@ def heads():
         number for each channel, is added."""
     yield Table("The output matrix, and the bias", np.column_stack([OUT_WEIGHT, OUT_BIAS]),
                 [f"makes {c}" for c in CHANNELS], [*HEADS, "bias"], digits=5)
-    yield trace.table("Output", output, NAMES, CHANNELS, HOLDS)
+    yield trace.table("Output", output, *HOLDS)
     yield """
         (`MultiHeadAttention` in `model/attention.py` made this table.  It takes a batch, several
         texts at once, which is one more axis in front.  For a batch of 1 text, one product makes
@@ -98,7 +98,7 @@ def ranks():
 
         A layer that is written as such a sum of heads has the output of the last station but for
         the bias.  For "journey", 0.5193 and the bias -0.4883 make 0.0311 (before rounding)."""
-    yield trace.table("Sum of three heads", output, NAMES, CHANNELS, HOLDS)
+    yield trace.table("Sum of three heads", output, *HOLDS)
     yield f"""
         How many numbers does it save?  GPT-3 has {C:,} channels, 96 heads of {D} channels in each
         layer of attention, and 96 layers.  Its matrices for queries have {C:,} * {D} numbers.  A

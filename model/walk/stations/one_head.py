@@ -13,7 +13,9 @@ from model.walk.stations.purpose import made_by_hand
 
 NAMES = SENTENCE.split()
 CHANNELS = ["1", "2", "3"]
-LOOKS, HOLDS = ("query", "key"), ("word", "channel")    # what a row and a column of a table is
+BY_KEY, BY_CHANNEL = ("query", "key"), ("word", "channel")     # what a row and a column stand for
+LOOKS = NAMES, NAMES, BY_KEY            # the sides of a table of how words look at words
+HOLDS = NAMES, CHANNELS, BY_CHANNEL     # and of what words hold
 
 
 def single(array: np.ndarray) -> Tensor:
@@ -47,7 +49,7 @@ def alike():
         gets one is called a token: a word, a part of a word, or a letter.)  The places of the
         numbers are called channels.  A model has hundreds of channels, and learns the numbers.
         Ours are made up."""
-    yield Table("The embeddings", WORDS, NAMES, CHANNELS, digits=2, axes=HOLDS)
+    yield Table("The embeddings", WORDS, NAMES, CHANNELS, digits=2, axes=BY_CHANNEL)
     yield """
         Think of a row as an arrow.  In a model, words of similar meaning point in similar
         directions.  Here the angle between "journey" and "starts" is 1.5 degrees, and between
@@ -75,12 +77,12 @@ def alike():
                 np.stack([scores.data[1], np.exp(scores.data[1]), weights.data[1]]),
                 ["score", "e to its power", "divided by their sum"], NAMES)
     yield "The shares of all rows are called attention weights."
-    yield trace.table("Weights", weights, NAMES, NAMES, LOOKS)
+    yield trace.table("Weights", weights, *LOOKS)
     yield """
         Finally, each word gets a new row: the mean of all embeddings, in which each counts with
         its weight.  For "journey", it is 0.1385 times the row of "Your", plus 0.2379 times its
         own row, and so on.  The new row is called the context vector."""
-    yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
+    yield trace.table("Context vectors", context, *HOLDS)
     yield """
         All of it is one formula, `softmax(X X^T) X`, where `X^T` is `x.T`.  With `T` words of `C`
         channels, `X` is `T x C`, here 6 x 3, and `X X^T` is `T x T`.  The result is `T x C` again.
@@ -125,13 +127,13 @@ def roles():
         For all words at once it is written `x @ W.T`, if `W` is a matrix in this form.  Some books
         exchange rows and columns of `W`, and write `x @ W`; the three products are the same.  (The
         line of source can also add a bias.  Here it has none.)"""
-    yield trace.table("Queries", queries, NAMES, CHANNELS, HOLDS)
-    yield trace.table("Keys", keys, NAMES, CHANNELS, HOLDS)._replace(line=None)
-    yield trace.table("Values", values, NAMES, CHANNELS, HOLDS)._replace(line=None)
+    yield trace.table("Queries", queries, *HOLDS)
+    yield trace.table("Keys", keys, *HOLDS)._replace(line=None)
+    yield trace.table("Values", values, *HOLDS)._replace(line=None)
     yield """
         In the table of scores a row belongs to a query, the word that looks, and a column to a key,
         the word that is found."""
-    yield trace.table("Scores", scores, NAMES, NAMES, LOOKS)
+    yield trace.table("Scores", scores, *LOOKS)
     one, other = scores.data[1, 2], scores.data[2, 1]
     yield Question(
         "This table of scores is not symmetric.  What has changed since the first station?",
@@ -177,8 +179,8 @@ def scaling():
     yield Table("`y (1 - y)` for the largest weight, the median over 1,000 queries",
                 np.median(y * (1 - y), axis=2)[:, :2], names, ways[:2], digits=7)
     yield "In our head `D` is 3."
-    yield trace.table("Scores, scaled", scaled, NAMES, NAMES, LOOKS)
-    yield trace.table("Weights", weights, NAMES, NAMES, LOOKS)
+    yield trace.table("Scores, scaled", scaled, *LOOKS)
+    yield trace.table("Weights", weights, *LOOKS)
     yield """
         All weights are near one sixth, 0.17.  Training would move the scores apart where that
         helps."""
@@ -208,12 +210,12 @@ def masking():
         it and learn nothing.  So a word may look at itself and at the words before it, and the
         later ones are hidden from it.  To hide them, minus infinity is added to their scores.
         The table of what is added, 0 or minus infinity, is called the causal mask."""
-    yield trace.table("Scores with the mask", masked, NAMES, NAMES, LOOKS)
+    yield trace.table("Scores with the mask", masked, *LOOKS)
     yield """
         `e` to the power of minus infinity is 0.  So softmax gives a hidden word the weight 0, and
         the weights of the others add up to 1."""
-    yield trace.table("Weights", weights, NAMES, NAMES, LOOKS)
-    yield trace.table("Context vectors", context, NAMES, CHANNELS, HOLDS)
+    yield trace.table("Weights", weights, *LOOKS)
+    yield trace.table("Context vectors", context, *HOLDS)
     yield """
         That is all of a head.  In the paper that introduced it (Vaswani and others, 2017) it is
         one formula, to which we add the mask.  `Q`, `K`, `V` and the result are `T x D`:
@@ -270,11 +272,10 @@ def dropping():
         Let us read the sentence twice.  A zero on or below the diagonal is a weight that was
         dropped; those above it are hidden by the mask, as before.  `KEPT` says which weights
         were kept, and `mg.where(condition, x, y)` takes `x` where it holds, and else `y`."""
-    yield trace.table("Weights at the first reading", first, NAMES, NAMES, LOOKS)
-    yield trace.table("Context vectors at the first reading", first_context, NAMES, CHANNELS, HOLDS)
-    yield trace.table("Weights at the second reading", second, NAMES, NAMES, LOOKS)
-    yield trace.table("Context vectors at the second reading", second_context, NAMES, CHANNELS,
-                      HOLDS)
+    yield trace.table("Weights at the first reading", first, *LOOKS)
+    yield trace.table("Context vectors at the first reading", first_context, *HOLDS)
+    yield trace.table("Weights at the second reading", second, *LOOKS)
+    yield trace.table("Context vectors at the second reading", second_context, *HOLDS)
     yield """
         At the first reading "Your" lost its only weight, and its context vector is 0.  The rows of
         one reading do not add up to 1; over many readings they do, on average.  When the model
