@@ -135,13 +135,9 @@ def bytes_of(s: Settings) -> int:
     training 36 C in a block of the encoder and one of the decoder; in judging 13 C in all.
     """
     C, T, L = s.n_embd, s.block_size + 1, s.n_layer
-    # As many parameters as with one head and so many layers, which are alike.
-    one, two = (
-        sum(p.size for p in EncoderDecoderConfig(
-            VOCABULARY.vocab_size, T, layers, 1, C, bias=s.bias).model().parameters())
-        for layers in (1, 2))
+    weights = 28 * L * C**2 + (VOCABULARY.vocab_size + T) * C       # but for biases and norms
     positions = max(s.batch_size * 36 * L, JUDGED * 13) * T * C
-    return 4 * (4 * (one + (L - 1) * (two - one)) + positions)
+    return 4 * (4 * weights + positions)
 
 
 def new_model(s: Settings) -> EncoderDecoder:

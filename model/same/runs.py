@@ -13,7 +13,6 @@ in a fixed order.  In the file:
     sample      a text drawn where all characters are equally likely
     losses      of every step, nats a character
     run         sha256 of the losses and of the weights after the last step, rounded
-    margin      the least change of one of those that would round it otherwise
     float32     for each recipe the loss of every step, `marks`, and sha256 of all bits of the
                 losses and weights, from compiled kernels on a processor that rounds a product and
                 a sum once
@@ -42,7 +41,6 @@ SEED = 1337
 STEPS = 30
 BATCH = 4
 SIZE = dict(block_size=32, n_layer=2, n_head=2, n_embd=32, dropout=0.1)
-DECIMALS = dict(losses=7, weights=4)
 SMALL = dict(n_layer=2, n_head=2, n_embd=64, block_size=64, batch_size=12, dropout=0.1,
              max_iters=20, warmup_iters=5, seed=SEED)
 
@@ -67,10 +65,10 @@ def short_run() -> dict:
         optimizer.zero_grad()
         read.append(x)
         losses.append(loss.item())
-    run, margin = rounded_digest((losses, DECIMALS["losses"]),
-                                 *[(p.data, DECIMALS["weights"]) for p in model.parameters()])
-    return dict(weights=initial, batches=digest("<i8", *read), masks=digest("u1", *masks()),
-                sample=sample(), losses=losses, run=run, margin=margin)
+    rounded = [np.rint(np.array(losses) * 1e7)]
+    rounded += [np.rint(p.data * 1e4) for p in model.parameters()]
+    return {"weights": initial, "batches": digest("<i8", *read), "masks": digest("u1", *masks()),
+            "sample": sample(), "losses": losses, "run": digest("<i8", *rounded)}
 
 
 def float32_run(recipe: str) -> tuple[dict, list[str]]:
@@ -104,12 +102,8 @@ def masks(dtype: type = np.float64) -> list[np.ndarray]:
     """Return what dropout keeps of arrays that are large enough for several threads."""
     rng = generator(SEED, "dropout")
     kept = [mg.dropout(np.ones((50, 1000), dtype), p, rng).data > 0 for p in (0.1, 0.5, 0.9)]
-    B = 4
-    H = 4
-    T = 60
-    D = 8
-    even = np.zeros((B, H, T, D), dtype)        # all scores 0, all weights the same
-    one_hot = np.broadcast_to(np.eye(T, dtype=dtype), (B, H, T, T))         # shows the weights
+    even = np.zeros((4, 4, 60, 8), dtype)       # (B, H, T, D): all scores 0, all weights the same
+    one_hot = np.broadcast_to(np.eye(60, dtype=dtype), (4, 4, 60, 60))      # shows the weights
     weights = mg.scaled_dot_product_attention(even, even, one_hot, dropout_p=0.1, rng=rng)
     return [*kept, weights.data > 0]
 
@@ -134,15 +128,3 @@ def mark(arrays: list[np.ndarray]) -> str:
     for array in arrays:
         crc = zlib.crc32(array.astype("<f4").tobytes(), crc)
     return f"{crc & 0xffff:04x}"
-
-
-def rounded_digest(*parts: tuple) -> tuple[str, float]:
-    """Return the digest of (numbers, decimals), rounded to decimals; and the least change of a
-    number that would round it otherwise."""
-    whole = []
-    margin = np.inf
-    for numbers, decimals in parts:
-        scaled = np.asarray(numbers) * 10.0**decimals
-        whole.append(np.rint(scaled))
-        margin = min(margin, (0.5 - abs(scaled - whole[-1])).min() / 10.0**decimals)
-    return digest("<i8", *whole), float(margin)
