@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 IGNORE = -100       # a target that does not count: cross_entropy's ignore_index
+Batch = tuple[np.ndarray, np.ndarray]       # x and y, (B, T) each
 
 
 def split(ids: np.ndarray | str, share: float = 0.1) -> tuple[np.ndarray | str, ...]:
@@ -21,7 +22,7 @@ def split(ids: np.ndarray | str, share: float = 0.1) -> tuple[np.ndarray | str, 
 
 
 def random_batch(train: np.ndarray, batch_size: int, block_size: int,
-                 rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+                 rng: np.random.Generator) -> Batch:
     """Draw B windows from anywhere in the ids, each start equally likely: x and y, (B, T) each."""
     starts = rng.integers(len(train) - block_size, size=batch_size)
     return _cut(train, starts, block_size)
@@ -43,22 +44,23 @@ class Shuffled:
                  rng_of: Callable[[int], np.random.Generator]) -> None:
         self.ids = ids
         self.block_size = block_size
+        self.rng_of = rng_of
         self.n = max(1, (len(ids) - 1) // block_size - 1)       # windows of a pass
+        self.starts = functools.lru_cache(maxsize=2)(self._starts)
 
-        @functools.lru_cache(maxsize=2)
-        def starts(number):
-            rng = rng_of(number)
-            free = len(ids) - self.n * block_size
-            return rng.integers(free) + block_size * rng.permutation(self.n)
-        self.starts = starts
+    def _starts(self, number):
+        """Return where the windows of a pass start, (n,)."""
+        rng = self.rng_of(number)
+        free = len(self.ids) - self.n * self.block_size
+        return rng.integers(free) + self.block_size * rng.permutation(self.n)
 
-    def batch(self, first: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    def batch(self, first: int, batch_size: int) -> Batch:
         """Return B windows, from number `first` of all passes on: x and y, (B, T) each."""
         starts = [self.starts(i // self.n)[i % self.n] for i in range(first, first + batch_size)]
         return _cut(self.ids, np.array(starts), self.block_size)
 
 
-def windows(val: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+def windows(val: np.ndarray, block_size: int) -> Batch:
     """Return windows side by side over all the ids: x and y, (N, T) each.
 
     The last window starts earlier, so that it is full.  The targets that it shares with the window
@@ -85,7 +87,8 @@ def spread(n: int, wanted: int) -> np.ndarray:
     return (2 * np.arange(wanted, dtype=np.int64) + 1) * n // (2 * wanted)
 
 
-def _cut(ids: np.ndarray, starts: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+def _cut(ids, starts, block_size):
     positions = starts[:, None] + np.arange(block_size)     # (N, T)
-    return (ids[positions].astype(np.int64, copy=False),
-            ids[positions + 1].astype(np.int64, copy=False))
+    x = ids[positions]
+    y = ids[positions + 1]
+    return x.astype(np.int64), y.astype(np.int64)

@@ -28,6 +28,7 @@ except ImportError:         # Windows
     fcntl = None
     import msvcrt
 
+AnyPath = str | os.PathLike
 LOCK = ".lock"
 SEAL = 64           # bytes
 CHUNK = 1 << 20     # bytes read at a time
@@ -35,8 +36,7 @@ PAUSES = (0.05, 0.1, 0.2, 0.4, 0.5, 0.75)       # seconds between attempts to re
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
-              ) -> Iterator[BinaryIO]:
+def replacing(path: AnyPath, before: AnyPath | None = None) -> Iterator[BinaryIO]:
     """Open a new file to write and read.  It replaces `path` once it is on the disk.
 
     Whatever happens, `path` is the old file or the new one, whole.  With `before`, the old file is
@@ -66,7 +66,7 @@ def replacing(path: str | os.PathLike, before: str | os.PathLike | None = None
         raise
 
 
-def rename(path: str | os.PathLike, target: str | os.PathLike) -> None:
+def rename(path: AnyPath, target: AnyPath) -> None:
     """Rename a file or folder; a file with the new name is replaced.
 
     Windows refuses that while another program has the file open.  A virus scanner has it for some
@@ -121,7 +121,7 @@ def write_arrays(file: BinaryIO, arrays: Iterable[tuple[str, np.ndarray]]) -> No
     file.write(seal)
 
 
-def read_arrays(path: str | os.PathLike) -> NpzFile:
+def read_arrays(path: AnyPath) -> NpzFile:
     """Return the arrays of a sealed file, by name.  Each is read when it is asked for; close them.
 
     Raises

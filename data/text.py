@@ -76,7 +76,7 @@ class Text:
                     "there is nothing to learn; give a text of different ones"]
         return []
 
-    def windows(self, block_size: int, wanted: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    def windows(self, block_size: int, wanted: int = 0) -> batches.Batch:
         """Return windows over the validation part, (N, T) each: all, or `wanted` of them, evenly
         spaced and always the same."""
         x, y = batches.windows(self.val, block_size)

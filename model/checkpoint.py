@@ -18,21 +18,23 @@ import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.files import read_arrays, replacing, write_arrays
+from data.files import AnyPath, read_arrays, replacing, write_arrays
 from data.tokenizer import CharTokenizer, MissingLibrary, Tokenizer
 from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
 from minigrad.words import any_of, shown
 from model.command import command_line
-from model.processes import Ranks
+
 from model.transformer import Transformer, TransformerConfig
 
+Arrays = Mapping[str, np.ndarray]
+Record = dict[str, Any]         # of a run, as JSON can hold it
 VERSION = 2
 # The checkpoints in the folder of a run
 BEST = "ckpt.npz"
@@ -54,11 +56,11 @@ class Checkpoint(NamedTuple):
     """What `load_checkpoint` returns."""
     model: Module
     tokenizer: Tokenizer
-    training: dict[str, Any]                    # empty if none was saved
-    optimizer: dict[str, np.ndarray]            # "<kind>/<parameter>"; empty if none was saved
+    training: Record            # empty if none was saved
+    optimizer: Arrays           # "<kind>/<parameter>"; empty if none was saved
 
 
-def texts_of(training: dict[str, Any]) -> tuple[str, ...]:
+def texts_of(training: Record) -> tuple[str, ...]:
     """Return the texts on which a run was trained; none if its record does not name them."""
     texts = training.get("settings", {}).get("data", ())
     return (texts,) if isinstance(texts, str) else tuple(texts)
@@ -73,9 +75,9 @@ def path_of(name: str) -> pathlib.Path:
     return path
 
 
-def save_checkpoint(path: str | os.PathLike, model: Module, tokenizer: Tokenizer,
-                    training: dict[str, Any] | None = None, optimizer: Optimizer | None = None,
-                    before: str | os.PathLike | None = None, finite: bool = True) -> None:
+def save_checkpoint(path: AnyPath, model: Module, tokenizer: Tokenizer,
+                    training: Record | None = None, optimizer: Optimizer | None = None,
+                    before: AnyPath | None = None, finite: bool = True) -> None:
     """Write a checkpoint.  Whatever happens, `path` is the old file or the new one, whole.
 
     With `before`, the old file is kept under that name (see `replacing`).  `finite` is that of
@@ -89,9 +91,8 @@ def save_checkpoint(path: str | os.PathLike, model: Module, tokenizer: Tokenizer
     save_arrays(path, arrays.items(), before)
 
 
-def checked_arrays(model: Module, tokenizer: Tokenizer, training: dict[str, Any] | None = None,
-                   optimizer: Optimizer | None = None, finite: bool = True
-                   ) -> dict[str, np.ndarray]:
+def checked_arrays(model: Module, tokenizer: Tokenizer, training: Record | None = None,
+                   optimizer: Optimizer | None = None, finite: bool = True) -> Arrays:
     """Return the arrays of a checkpoint.
 
     Raises
@@ -109,9 +110,8 @@ def checked_arrays(model: Module, tokenizer: Tokenizer, training: dict[str, Any]
     return arrays
 
 
-def arrays_of(config: TransformerConfig, weights: Mapping[str, np.ndarray], tokenizer: Tokenizer,
-              training: dict[str, Any], optimizer: Mapping[str, np.ndarray]
-              ) -> Iterator[tuple[str, np.ndarray]]:
+def arrays_of(config: TransformerConfig, weights: Arrays, tokenizer: Tokenizer, training: Record,
+              optimizer: Arrays) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the arrays of a checkpoint with their names; of the weights, one is asked for at a
     time."""
     for name in weights:
@@ -124,15 +124,15 @@ def arrays_of(config: TransformerConfig, weights: Mapping[str, np.ndarray], toke
     yield "training", _text(training)
 
 
-def save_arrays(path: str | os.PathLike, arrays: Iterable[tuple[str, np.ndarray]],
-                before: str | os.PathLike | None = None) -> None:
+def save_arrays(path: AnyPath, arrays: Iterable[tuple[str, np.ndarray]],
+                before: AnyPath | None = None) -> None:
     """Write a checkpoint of these arrays without checking it, one at a time."""
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, before) as file:
         write_arrays(file, arrays)
 
 
-def load_checkpoint(path: str | os.PathLike, finite: bool = True,
+def load_checkpoint(path: AnyPath, finite: bool = True,
                     kinds: tuple[type, ...] = (TransformerConfig,)) -> Checkpoint:
     """Read a file that `save_checkpoint` wrote, and verify every bit.
 
@@ -155,9 +155,8 @@ def load_checkpoint(path: str | os.PathLike, finite: bool = True,
     return found._replace(optimizer=_below("optimizer/", arrays))
 
 
-def load_arrays(path: str | os.PathLike, finite: bool = True,
-                kinds: tuple[type, ...] = (TransformerConfig,), lazy: bool = True
-                ) -> tuple[Checkpoint, Mapping[str, np.ndarray]]:
+def load_arrays(path: AnyPath, finite: bool = True, kinds: tuple[type, ...] = (TransformerConfig,),
+                lazy: bool = True) -> tuple[Checkpoint, Arrays]:
     """Read a checkpoint as `load_checkpoint` does.  Return it with a model of shapes alone and
     without optimiser, and all arrays of the file; if lazy, each is read when it is asked for."""
     path = pathlib.Path(path)
@@ -270,8 +269,7 @@ def _state_of(optimizer, model):
                               "model.parameters()") from None
 
 
-def restore_optimizer(optimizer: Optimizer, model: Transformer, state: dict[str, np.ndarray],
-                      steps: int) -> None:
+def restore_optimizer(optimizer: Optimizer, model: Transformer, state: Arrays, steps: int) -> None:
     """Restore the state of an optimiser of the model's parameters from a checkpoint.
 
     Raises
@@ -313,18 +311,3 @@ def load_last(folder: pathlib.Path) -> tuple[Checkpoint, str]:
                               "another --out_dir") from error
     return found, (f"{last} is {'damaged' if last.exists() else 'not there'}; resuming from "
                    f"{previous}, the one before it")
-
-
-def read_by_first(ranks: Ranks, read: Callable[[], Checkpoint]) -> Checkpoint:
-    """Return on every rank the checkpoint that `read` returns on the first, which alone calls it.
-    Ranks exchange arrays and not Tensors, which belong to a process."""
-    if ranks.size == 1:
-        return read()
-
-    def parts():
-        model, *others = read()
-        return model.config, model.state_dict(), others
-    config, weights, others = ranks.made_by_first(parts)
-    model = config.model(len(weights))
-    model.load_state_dict(weights, assign=True)
-    return Checkpoint(model, *others)

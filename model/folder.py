@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 
 import data
-from data.files import claimed, is_in_use, rename, replacing
+from data.files import AnyPath, claimed, is_in_use, rename, replacing
 from minigrad import compiled
 from minigrad.words import first_of, scaled, shown
-from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, load_last, read_by_first,
-                              path_of, texts_of)
+from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, load_last, path_of,
+                              texts_of)
 from model.command import Parser, command_line, problems
 from model.processes import Ranks
 from model.settings import NAMES, WITHOUT_FLAG, Settings, resolve
@@ -28,7 +28,7 @@ MUCH = 200_000_000      # bytes of earlier runs in a folder
 class Folder(contextlib.ExitStack):
     """The folder of a run.  One run at a time writes into it: leaving the context releases it."""
 
-    def __init__(self, path: str | os.PathLike) -> None:
+    def __init__(self, path: AnyPath) -> None:
         super().__init__()
         self.path = pathlib.Path(os.path.expanduser(path))
 
@@ -200,7 +200,7 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
     names = given.get("data", Settings.data)
     init_from = given.pop("init_from", Settings.init_from)
     if init_from == "resume":
-        resumed = read_by_first(ranks, lambda: folder.resume(given.get("explain", False)))
+        resumed = ranks.made_by_first(lambda: folder.resume(given.get("explain", False)))
         config = resumed.model.config
         tokenizer = resumed.tokenizer
         earlier = settings_of(resumed, folder)
@@ -208,7 +208,7 @@ def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folde
         names = given.get("data", earlier.data)
     elif init_from != "scratch":
         from model.fine_tuning import initial as tuning
-        initial = read_by_first(ranks, lambda: tuning.load_initial(init_from))
+        initial = ranks.made_by_first(lambda: tuning.load_initial(init_from))
         path = path_of(init_from)
         config = earlier = initial.model.config
         whose = f"the model in {path}"

@@ -16,7 +16,6 @@ from minigrad import Muon, Tensor
 # Open MPI; SLURM with PMIx, which itself gives no size.
 LAUNCHERS = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
              ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"))
-Batch = tuple[np.ndarray, np.ndarray]       # ids and targets, (B, T) each
 
 
 class Ranks:

@@ -7,7 +7,7 @@ from tqdm import tqdm
 import data
 from minigrad import compiled
 from minigrad.words import number_of
-from model.checkpoint import BEST, LAST, load_checkpoint, read_by_first
+from model.checkpoint import BEST, LAST, load_checkpoint
 from model.command import AtOnce, announced_if_slow, command_line
 from model.generation import generate
 from model.run import WARM_UP, Run, State, Step
@@ -227,7 +227,7 @@ def report(run: Run, counted: dict[str, float]) -> None:
     next."""
     s = run.settings
     text = run.text
-    best = read_by_first(run.ranks, lambda: load_checkpoint(run.folder / BEST))
+    best = run.ranks.made_by_first(lambda: load_checkpoint(run.folder / BEST))
     with announced_if_slow("evaluating the best model on the whole validation part"):
         loss = evaluate(best.model, *text.windows(s.block_size), s.batch_size, run.ranks)
     if not run.ranks.first:

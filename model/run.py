@@ -9,7 +9,6 @@ import pathlib
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -20,10 +19,10 @@ from minigrad import compiled
 from minigrad.optim import Optimizer, cosine, linear_decay, warm_up
 from minigrad.random import generator
 from minigrad.watching import timed
-from model.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, checked_arrays,
-                              load_checkpoint, restore_optimizer, save_checkpoint)
+from model.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, Record,
+                              checked_arrays, load_checkpoint, restore_optimizer, save_checkpoint)
 from model.folder import LOG, Folder, Log
-from model.processes import Batch, Ranks, launched
+from model.processes import Ranks, launched
 from model.scoring import evaluate
 from model.settings import Settings
 from model.transformer import Transformer
@@ -74,8 +73,8 @@ def packed_and_other_matrices(model: Transformer) -> list[dict]:
 class Step:
     """A step of the optimiser; or, if its loss is not finite, a batch of an evaluation."""
     number: int                         # from 1; of an evaluation, the step before it
-    before: dict[str, Any]              # the state before the step, from which it can be repeated
-    batches: list[Batch] = dataclasses.field(default_factory=list)
+    before: Record                      # the state before the step, from which it can be repeated
+    batches: list[data.Batch] = dataclasses.field(default_factory=list)
     loss: float = 0.0                   # nats per character
     norm: float = math.nan              # of the gradient, before clipping
     taken: bool = False                 # whether weights and optimiser have changed
@@ -135,12 +134,12 @@ class State:
         return (sum(self.losses) / len(self.losses),
                 len(self.losses) * tokens / seconds if seconds else 0.0)
 
-    def saved(self) -> dict[str, Any]:
+    def saved(self) -> Record:
         """Return the state exactly, as JSON can hold it."""
         return vars(self) | {name: getattr(self, name).bit_generator.state
                              for name in ("batches", "dropout")}
 
-    def restore(self, saved: dict[str, Any]) -> None:
+    def restore(self, saved: Record) -> None:
         """Restore what `saved` returned.
 
         Raises
@@ -274,7 +273,7 @@ class Run:
         return self.ranks.any(came) if self.mean else came
 
     @timed("batches")
-    def batches(self, step: Step) -> list[Batch]:
+    def batches(self, step: Step) -> list[data.Batch]:
         """Draw the batches of a step; return of each the rows that this process computes: ids and
         targets, (B, T) each."""
         s = self.settings
@@ -338,7 +337,7 @@ class Run:
         return 0 < self.settings.checkpoint_interval < waited
 
     @functools.cached_property
-    def windows(self) -> Batch:
+    def windows(self) -> data.Batch:
         """The windows of the validation part that --eval_iters chooses, (N, T) each."""
         wanted = self.settings.eval_iters * self.settings.batch_size
         return self.text.windows(self.settings.block_size, wanted)
@@ -386,7 +385,7 @@ class Run:
             save_checkpoint(self.folder / name, self.model, self.text.tokenizer,
                             self.record() | (also or {}), **more)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """Return what a checkpoint keeps of the run, besides model and optimiser."""
         kept = dataclasses.asdict(self.settings) | {"profile": 0}
         texts = [name if name in data.KNOWN_TEXTS else os.path.abspath(name)

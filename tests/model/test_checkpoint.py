@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pathlib
+import pickle
 import sys
 from dataclasses import asdict, replace
 
@@ -108,6 +109,8 @@ def record():
 def test_all_of_a_checkpoint_comes_back_bit_for_bit(path, model, tokenizer, training):
     save_checkpoint(path, model, tokenizer, training)
     found = load_checkpoint(path, kinds=(TransformerConfig, EncoderDecoderConfig))
+    found = pickle.loads(pickle.dumps(found))           # as one rank sends it to the others
+    assert all(p.requires_grad for p in found.model.parameters())
     assert type(found.model) is type(model) and found.model.config == model.config
     assert same(found.model.state_dict(), model.state_dict())
     assert found.tokenizer.vocabulary == tokenizer.vocabulary
