@@ -11,6 +11,7 @@ import sys
 import threading
 
 from minigrad.kernels.compiler import compiling, threads
+from minigrad.words import number_of
 
 COMMAND = ("import sys; sys.path[:] = {path!r}; import minigrad; "
            "from minigrad.kernels.compiler import ahead; ahead.compile_in_turn({names}, {last})")
@@ -35,8 +36,7 @@ def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = Fals
     missing, last = ([name for name in some if not compiling.KERNELS[name].on_disk()]
                      for some in (names, SAMPLE * sample))
     if (missing or last) and compiling.cache_folder():
-        number = len(missing + last)
-        compiling.say_compiling(f"{number} kernel" + "s" * (number > 1))
+        compiling.say_compiling(number_of(len(missing + last), "kernel"))
         command = COMMAND.format(path=sys.path, names=missing, last=last)
         _started.append(subprocess.Popen([sys.executable, "-c", command], stdin=subprocess.PIPE,
                                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))

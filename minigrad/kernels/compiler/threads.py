@@ -16,6 +16,7 @@ import numba
 
 from minigrad.kernels.compiler import workers
 from minigrad.machine import control_groups
+from minigrad.words import number_of
 
 OPENMP = "OMP_NUM_THREADS", "OMP_THREAD_LIMIT"
 DEVICES = pathlib.Path("/sys/devices")      # of Linux
@@ -37,15 +38,17 @@ def count() -> int:
 def limit() -> tuple[int, str]:
     """Return the most threads that this process may use, and the reason for that limit."""
     machine = os.cpu_count() or 1
-    bounds = [(machine, f"this machine has {_processors(machine)}")]
+    bounds = [(machine, f"this machine has {number_of(machine, 'processor')}")]
     allowed = may_run_on()
-    bounds.append((len(allowed), f"this process may run on {_processors(len(allowed))} only"))
+    usable = number_of(len(allowed), "processor")
+    bounds.append((len(allowed), f"this process may run on {usable} only"))
     if fast := fast_processors(allowed):
         bounds.append((fast, f"the number of fast processors here is {fast}"))
     share = quota()
     if share < math.inf:                # on 1.5 processors, two threads do more than one
+        time = number_of(round(share, 2), "processor")
         bounds.append((max(1, math.ceil(share)),
-                       f"a control group gives this process the time of {_processors(share)}"))
+                       f"a control group gives this process the time of {time}"))
     started = numba.config.NUMBA_NUM_THREADS
     bounds.append((started, f"NUMBA_NUM_THREADS is {started}"))
     for name in OPENMP:
@@ -53,10 +56,6 @@ def limit() -> tuple[int, str]:
         if first.isdecimal() and int(first) > 0:        # OpenMP ignores any other value
             bounds.append((int(first), f"{name} is {first}"))
     return min(bounds, key=lambda bound: bound[0])
-
-
-def _processors(n):
-    return "1 processor" if n == 1 else f"{n:g} processors"
 
 
 def may_run_on() -> set[int]:
