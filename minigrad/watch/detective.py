@@ -105,9 +105,11 @@ class Detective(Watcher):
 
     def _note_forward(self, event):
         frames = list(callers())
-        given, masked = [], False
+        given = []
+        masked = False
         for name, x in arguments(event):
-            a, weight = array_of(x), self._names.get(getattr(x, "node", None))
+            a = array_of(x)
+            weight = self._names.get(getattr(x, "node", None))
             if a.dtype.kind == "f" or not a.ndim:       # neither ids nor a condition
                 given.append(Numbers.of(weight or name, a))
                 masked |= not weight and np.isneginf(a).any()
@@ -120,7 +122,8 @@ class Detective(Watcher):
 
     def _note_backward(self, event):
         line, module, given = self._ran.get(event.node, (None, "", []))
-        g, arrived = event.inputs[0], Numbers.of("the gradient of its value", event.inputs[0])
+        g = event.inputs[0]
+        arrived = Numbers.of("the gradient of its value", event.inputs[0])
         if arrived.bad:
             self._find_overflow(
                 "sum", arrived, g.dtype, f"the gradients that came back to the value of {event.op} "

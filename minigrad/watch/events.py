@@ -54,7 +54,8 @@ def gradients(event: Event) -> Iterator[tuple[Node, np.ndarray]]:
     """Yield each node to which an op sends a part of its gradient, and that part."""
     for node, part in event.outputs:
         if isinstance(part, Added):
-            add, part = part.add, np.zeros(node.shape, node.dtype)
+            add = part.add
+            part = np.zeros(node.shape, node.dtype)
             add(part)
         yield node, part
 

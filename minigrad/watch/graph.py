@@ -70,7 +70,8 @@ class Recorder(Watcher):
 
     def __init__(self, **names: Tensor | np.ndarray) -> None:
         self._places = {}                       # by node, or by the id of a constant's array
-        self._held, self._names = [], {}        # arrays, so that no other one gets their id
+        self._held = []         # arrays, so that no other one gets their id
+        self._names = {}
         self._passes = self._birth = 0          # of backward; of the youngest value so far
         self.name(**names)
 
@@ -115,7 +116,8 @@ class Recorder(Watcher):
     def _note_backward(self, event):
         place = self._place(event.node)
         self._passes += not place.parts         # a pass begins where no op sent a part
-        place.gradient, place.turn = event.inputs[0], (self._passes, -place.birth)
+        place.gradient = event.inputs[0]
+        place.turn = self._passes, -place.birth
         for node, part in gradients(event):
             source = self._place(node)
             edge = next((edge for edge in place.inputs
@@ -155,7 +157,9 @@ def _table(places):
     rows = [("", "in the order of backward", "type", "value", "gradient")]
     sums = [p for p in places if len(p.parts) > 1 and p.gradient is not None]
     for p in places:
-        label, made, gradient = p.label, p.title, numbers(p.gradient)
+        label = p.label
+        made = p.title
+        gradient = numbers(p.gradient)
         if p.kind == "op":
             made += f"({', '.join(edge.source.label for edge in p.inputs)})"
         elif p.name:
@@ -167,7 +171,8 @@ def _table(places):
         rows.append((label, made, p.type, numbers(p.value), gradient))
     lines = aligned(rows)
     if max(map(len, lines)) > WIDTH:
-        above, below = aligned([row[:3] for row in rows]), aligned([row[3:] for row in rows])
+        above = aligned([row[:3] for row in rows])
+        below = aligned([row[3:] for row in rows])
         lines = [f"{one}\n     {two}" for one, two in zip(above, below)]
     if any(p.gradient.size > 1 for p in sums):
         lines.append("*  the sum of what came back from several places")

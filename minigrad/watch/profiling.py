@@ -19,8 +19,10 @@ class Profile(Watcher):
     """
 
     def __init__(self) -> None:
-        self.steps, self.total = 0, 0.0     # seconds of all parts and of everything between them
-        self.seconds, self.calls = Counter(), Counter()
+        self.steps = 0
+        self.total = 0.0            # seconds of all parts and of everything between them
+        self.seconds = Counter()
+        self.calls = Counter()
 
     def __enter__(self) -> "Profile":
         super().__enter__()

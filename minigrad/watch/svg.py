@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-CHARACTER, LINE = 7.3, 17       # of 12 pixel monospace, slightly more than any font needs
-MARGIN, HEAD, PADDING = 24, 72, 11      # around all; above the boxes, for the title; within a box
-DOWN, STACKED = 32, 14          # between steps; between inputs of the same step
-ROOM, LANE = 30, 12             # beside a box for an arrow's end; between lines of inputs
-BULGE = 3                       # of an arc, by the root of its height
+CHARACTER = 7.3     # the width of one, of 12 pixel monospace: slightly more than any font needs
+LINE = 17           # the height of one
+MARGIN = 24         # around all
+HEAD = 72           # above the boxes, for the title
+PADDING = 11        # within a box
+DOWN = 32           # between steps
+STACKED = 14        # between inputs of the same step
+ROOM = 30           # beside a box for an arrow's end
+LANE = 12           # between lines of inputs
+BULGE = 3           # of an arc, by the root of its height
 
 
 @dataclass(eq=False)
@@ -63,7 +68,8 @@ def draw(boxes: list[Box], title: str, description: str = "") -> str:
         straight = [arrow for arrow in arrows if arrow.source is before]
         around = [arrow for arrow in arrows[::-1] if arrow not in entering + straight]
         for i, arrow in enumerate(entering, 1):
-            y, end = arrow.source.at(0.5), step.at(i / (len(entering) + 1))
+            y = arrow.source.at(0.5)
+            end = step.at(i / (len(entering) + 1))
             if inputs[arrow.source] is step:
                 path = _curve(edge, y, (edge + left) / 2, left, end)
             else:
@@ -76,7 +82,8 @@ def draw(boxes: list[Box], title: str, description: str = "") -> str:
             path = f"M{x:.1f} {before.at(1):.1f}V{step.top:.1f}"
             drawn.append(_arrow(arrow, path, x, step.top, 90))
         for i, arrow in enumerate(around, 1):
-            y, end = arrow.source.at(0.8), step.at(0.7 * i / (len(around) + 1))
+            y = arrow.source.at(0.8)
+            end = step.at(0.7 * i / (len(around) + 1))
             by = right + room + BULGE * math.sqrt(end - y)
             far = max(far, by)
             drawn.append(_arrow(arrow, _curve(right, y, by, right, end), right, end, 180))
@@ -102,14 +109,16 @@ def _stacked(boxes):
     step that uses them.  Return the steps, {input: its step} and the bottom of the drawing."""
     sources = {arrow.source for box in boxes for arrow in box.arrows}
     steps = [box for box in boxes if box.arrows or box not in sources]
-    inputs, bottom = {}, HEAD
+    inputs = {}
+    bottom = HEAD
     for step in steps:
         stack = {arrow.source: step for arrow in step.arrows
                  if not arrow.source.arrows and arrow.source not in inputs}
         inputs |= stack
         height = sum(box.height + STACKED for box in stack) - STACKED
         row = max(step.height, height)
-        step.top, top = bottom + (row - step.height) / 2, bottom + (row - height) / 2
+        step.top = bottom + (row - step.height) / 2
+        top = bottom + (row - height) / 2
         for box in stack:
             box.top = top
             top += box.height + STACKED

@@ -137,7 +137,8 @@ class MPIRanks(Ranks):
     def _exchange(self, array=False):
         """Meet, and then exchange more; time it if it is an array."""
         self._meet()
-        started, self._exchanging = time.perf_counter(), True   # so it stays if a signal ends it
+        started = time.perf_counter()
+        self._exchanging = True     # so it stays if a signal ends it
         yield
         self._exchanging = False
         if array:

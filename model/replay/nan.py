@@ -85,7 +85,8 @@ def find_op(step: Step, model: Transformer, settings: dict[str, Any]) -> tuple[s
     finite, and one on what to do.  Of an evaluation only the first bad batch is left in the step.
     """
     if step.part == "validation":
-        ((x, y),), B = step.batches, settings["batch_size"]
+        ((x, y),) = step.batches
+        B = settings["batch_size"]
         for batch in [(x[i:i + B], y[i:i + B]) for i in range(0, len(x), B)]:
             step.batches = [batch]
             step.loss = evaluate(model, *batch, B)

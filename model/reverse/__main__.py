@@ -134,7 +134,9 @@ def bytes_of(s: Settings) -> int:
     For each parameter: itself, its gradient, and AdamW's two averages.  For each position: in
     training 36 C in a block of the encoder and one of the decoder; in judging 13 C in all.
     """
-    C, T, L = s.n_embd, s.block_size + 1, s.n_layer
+    C = s.n_embd
+    T = s.block_size + 1
+    L = s.n_layer
     weights = 28 * L * C**2 + (VOCABULARY.vocab_size + T) * C       # but for biases and norms
     positions = max(s.batch_size * 36 * L, JUDGED * 13) * T * C
     return 4 * (4 * weights + positions)
@@ -150,7 +152,8 @@ def train(s: Settings, model: EncoderDecoder, judged: list[str]) -> None:
     """Train on strings that are not kept out; report now and then how many of some that are kept
     out are right."""
     optimizer = mg.AdamW(model.parameters(), s.learning_rate, betas=(0.9, 0.99))
-    rng, strings = np.random.default_rng([s.seed, 1]), random_strings(s, kept_out=False)
+    rng = np.random.default_rng([s.seed, 1])
+    strings = random_strings(s, kept_out=False)
     with tqdm(total=s.max_iters, unit="step", dynamic_ncols=True, disable=None) as bar:
         for step in range(1, s.max_iters + 1):
             done = step - 1

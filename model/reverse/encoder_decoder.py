@@ -153,7 +153,9 @@ class EncoderDecoder(Module):
 
         They are computed by the plain formula, `model.attention.attention`.
         """
-        within_source, within_target, across = [], [], []
+        within_source = []
+        within_target = []
+        across = []
         with mg.no_grad():
             memory, mask = self.encode(source)
             x = self._embed(source, None)
@@ -173,7 +175,8 @@ class EncoderDecoder(Module):
     def write(self, source: np.ndarray) -> np.ndarray:
         """Take the likeliest token at each step: (B, S) -> (B, T), without BEGIN, PAD after END."""
         B = len(source)
-        target, ended = np.full((B, 1), BEGIN), np.zeros(B, bool)
+        target = np.full((B, 1), BEGIN)
+        ended = np.zeros(B, bool)
         with mg.no_grad():
             memory, mask = self.encode(source)
             while target.shape[1] <= self.config.block_size and not ended.all():

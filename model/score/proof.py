@@ -25,7 +25,8 @@ from model.transformer import Transformer
 SUM_ERROR = 1e-4        # of V float32 probabilities; rounding made 5e-7 of 65
 CODED = 1e-5            # the share by which code and loss may differ: both are rounded, in two ways
 WHOLE = 1 << 40         # what the probabilities of a position are parts of, as whole numbers
-HALF, QUARTER = 1 << 63, 1 << 62        # of the interval that the coder narrows
+HALF = 1 << 63          # of the interval that the coder narrows
+QUARTER = 1 << 62
 
 
 class ProofError(ValueError):

@@ -24,7 +24,8 @@ def windows_of(model: Transformer, ids: np.ndarray, slide: bool = False
     step = window_step(block, slide)
     first, *starts = step * np.arange(1 + math.ceil(max(0, N - block) / step))
     yield first + np.arange(block)[None], 0
-    full, last = starts[:-1], starts[-1:]       # all are full but the last
+    full = starts[:-1]          # all but the last
+    last = starts[-1:]
     for group in np.array_split(full, math.ceil((1 + len(full)) * block / AT_ONCE)) + [last]:
         if len(group):
             yield np.add.outer(group, np.arange(min(block, N - group[-1]))), block - step

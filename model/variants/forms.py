@@ -51,7 +51,8 @@ class IterativeAttention(SelfAttention):
                  rng: Rng = None, dtype: type = np.float32, scale: float | None = None,
                  d_value: int | None = None) -> None:
         super().__init__(d_in, d_out, qkv_bias, rng=rng, dtype=dtype, d_value=d_value)
-        self.causal, self.scale = causal, scale
+        self.causal = causal
+        self.scale = scale
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.mix(self.query(x), self.key(x), self.value(x))
@@ -60,15 +61,19 @@ class IterativeAttention(SelfAttention):
         """(..., T, D), (..., S, D), (..., S, E) -> (..., T, E)."""
         T, D = query.shape[-2:]
         scale = 1 / math.sqrt(D) if self.scale is None else self.scale
-        top, total, mixed = -math.inf, 0.0, 0.0
+        top = -math.inf
+        total = 0.0
+        mixed = 0.0
         for s in range(key.shape[-2]):
-            k, v = key[..., s:s + 1, :], value[..., s:s + 1, :]     # (..., 1, D), (..., 1, E)
+            k = key[..., s:s + 1, :]                                # (..., 1, D)
+            v = value[..., s:s + 1, :]                              # (..., 1, E)
             score = query @ k.swapaxes(-1, -2) * scale              # (..., T, 1)
             if self.causal:
                 score = mg.where(np.arange(T)[:, None] < s, -math.inf, score)
             # The result does not depend on what is subtracted, so no gradient goes through it.
             highest = np.maximum(top, score.data)
-            shrunk, weight = np.exp(top - highest), mg.exp(score - highest)
+            shrunk = np.exp(top - highest)
+            weight = mg.exp(score - highest)
             total = total * shrunk + weight                         # (..., T, 1)
             mixed = mixed * shrunk + weight * v                     # (..., T, E)
             top = highest

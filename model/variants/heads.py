@@ -110,7 +110,8 @@ class StackedHeads(Module):
     """
 
     def __init__(self, heads: Sequence[Module], out: Linear | None = None) -> None:
-        self.heads, self.out = list(heads), out
+        self.heads = list(heads)
+        self.out = out
 
     def __call__(self, *sequences: Tensor, mask: np.ndarray | None = None,
                  rng: Rng = None) -> Tensor:

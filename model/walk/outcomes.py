@@ -41,7 +41,8 @@ def outcome(f: Callable, exercise: Exercise, case: tuple, back: bool = True) -> 
     """Call a function on a case; with `back`, also run backward from a random gradient."""
     if exercise.is_class:
         return Outcome(*scalars.run(f, *case))
-    given, leaves = {}, {}
+    given = {}
+    leaves = {}
 
     def fresh(x, name):
         given[name] = x
@@ -109,7 +110,8 @@ def gradient_of(value: Tensor | np.ndarray) -> np.ndarray:
 
 def agree(a: Outcome, b: Outcome, name: str, by_text: bool = False) -> bool:
     """Whether two outcomes have the same numbers, up to rounding, or fail alike."""
-    a, b = a.numbers[name], b.numbers[name]
+    a = a.numbers[name]
+    b = b.numbers[name]
     if isinstance(a, BaseException) or isinstance(b, BaseException):
         return type(a) is type(b) and (not by_text or str(a) == str(b))
     return len(a) == len(b) and all(map(same, a, b))

@@ -110,7 +110,8 @@ def write(folder: str | os.PathLike) -> list[pathlib.Path]:
     ------
     OSError : the folder or a file cannot be written.  No file is left half written.
     """
-    folder, new = pathlib.Path(folder), []
+    folder = pathlib.Path(folder)
+    new = []
     folder.mkdir(parents=True, exist_ok=True)
     for exercise in exercises():
         path = folder / f"{exercise.name}.py"

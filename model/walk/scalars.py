@@ -16,7 +16,10 @@ MOST = 100_000      # calls and returns in a program; a good class needs about a
 def run(Value: Callable, program: str, *leaves: float) -> tuple:
     """Run a program on a class of scalars.  Return what an Outcome holds: the arguments; what was
     raised or None; the value and the gradients by a, b and c, each a number or that."""
-    names, numbers, raised, calls = {"Value": Value}, {}, None, itertools.count()
+    names = {"Value": Value}
+    numbers = {}
+    raised = None
+    calls = itertools.count()
     given = dict(zip(["program", *"abc"], [program, *leaves]))
     statements = program.split("; ")
     passes = [statement for statement in statements if "backward" in statement]
@@ -44,7 +47,8 @@ def run(Value: Callable, program: str, *leaves: float) -> tuple:
         exec("\n".join(passes), names)
         numbers |= {name: number(name, "grad") for name in "abc"}
     except BaseException as error:
-        raised, numbers = error, dict.fromkeys(["value", *"abc"], error) | numbers
+        raised = error
+        numbers = dict.fromkeys(["value", *"abc"], error) | numbers
     finally:
         sys.setprofile(None)
     return given, raised, numbers
@@ -55,7 +59,8 @@ def three_ways(given: dict, _, numbers: dict) -> list[str]:
     the engine's ops on an array, and by its kernel.  Raise ArithmeticError if they differ."""
     program, _, _, c = given.values()
     x = np.array([-2.0, -1.0, c, 1.0])
-    names, kernel = {"Value": ENGINE, "c": ENGINE(x)}, ENGINE(x)
+    names = {"Value": ENGINE, "c": ENGINE(x)}
+    kernel = ENGINE(x)
     exec(program.replace("y.backward()", "y.sum().backward()"), names)
     y = mg.gelu(kernel, "tanh")
     y.sum().backward()

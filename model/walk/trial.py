@@ -15,7 +15,8 @@ from model.walk.exercises import e8_model
 from model.walk.outcomes import map_leaves
 
 SECONDS = 60                # of training, compiling not counted
-STEPS, EVERY = 300, 25      # of training; between two evaluations of the loss
+STEPS = 300                 # of training
+EVERY = 25                  # steps between two evaluations of the loss
 B, T, C, H, BLOCKS = 32, 64, 64, 4, 2
 WINDOWS = 256               # of the validation part, on which the loss is measured
 RATE = 0.012                # the highest that AdamW gets
@@ -26,7 +27,8 @@ def run(model: Callable, report: Callable[[str], object]) -> tuple[bool, list[st
     """Train a model, `model(ids, weights, heads) -> logits`, until its loss is below that of the
     counted trigram, for up to SECONDS; `report` gets a line with each loss.  Return whether it got
     there, and paragraphs that say so."""
-    text, rng = Text.read("lantern"), np.random.default_rng(0)
+    text = Text.read("lantern")
+    rng = np.random.default_rng(0)
     V = text.tokenizer.vocab_size
     drawn = e8_model.weights(rng, V, T, C, BLOCKS)
     try:
@@ -95,7 +97,8 @@ def tensors(drawn: dict, mixing: float) -> tuple[dict, list[mg.Tensor]]:
 
 def written(model: Callable, w: dict, text: Text) -> str:
     """Return what the model writes, a character at a time, after an empty line."""
-    ids, rng = list(text.tokenizer.encode("\n\n")), np.random.default_rng(0)
+    ids = list(text.tokenizer.encode("\n\n"))
+    rng = np.random.default_rng(0)
     with mg.no_grad():
         for _ in range(SAMPLE):
             logits = model(np.array(ids[-T:]), w, H).data[-1]

@@ -12,7 +12,8 @@ from model.walk.stations.one_head import (BY_CHANNEL, BY_KEY, CHANNELS, NAMES, p
 
 @station("Columns or rows", "Columns", 4, read="ColumnAttention in model/variants/forms.py")
 def columns():
-    x, layer = single(WORDS), ColumnAttention(3, 3)
+    x = single(WORDS)
+    layer = ColumnAttention(3, 3)
     layer.load_state_dict(published_head().state_dict())
     with Trace() as trace:
         output = layer(x.T)
@@ -33,8 +34,11 @@ def columns():
 
 @station("One key at a time", "Key by key", 8, read="IterativeAttention in model/variants/forms.py")
 def one_by_one():
-    x, head = single(WORDS), published_head()
-    query, keys, values = head.query(x)[5:], head.key(x), head.value(x)
+    x = single(WORDS)
+    head = published_head()
+    query = head.query(x)[5:]
+    keys = head.key(x)
+    values = head.value(x)
     with Trace() as at_once:
         attention(query, keys, values)
     with Trace() as trace:
@@ -77,7 +81,8 @@ def crossed():
     asking = [4, 5, 2]                      # one, step, starts
     layer = CrossAttention(3, 3)
     layer.load_state_dict(published_head().state_dict())
-    x, context = single(WORDS[asking]), single(WORDS)
+    x = single(WORDS[asking])
+    context = single(WORDS)
     with Trace() as trace:
         output, weights = attention(layer.query(x), layer.key(context), layer.value(context))
     names = [NAMES[i] for i in asking]

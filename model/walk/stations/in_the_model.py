@@ -19,7 +19,8 @@ PLACES = [f"place {t}" for t in range(6)]
 def order():
     layer = SelfAttention(3, 3)
     layer.load_state_dict(published_head().state_dict())
-    in_order, reverse = layer(single(WORDS)).data, layer(single(WORDS[::-1])).data
+    in_order = layer(single(WORDS)).data
+    reverse = layer(single(WORDS[::-1])).data
     yield """
         A dot product does not know where in the sentence its two words stand.  This is the context
         vector of "journey", without a mask, when the sentence is reversed:"""
@@ -38,7 +39,8 @@ def order():
         1/10,000 of a radian.  Four channels are two hands, and the second turns by 1/100:"""
     yield Table("Sines and cosines of the places", sinusoids(6, 4), PLACES,
                 ["`sin t`", "`cos t`", "`sin t/100`", "`cos t/100`"], axes=("place", "channel"))
-    word, place = ROWS[3], sinusoids(6, 4)[3]
+    word = ROWS[3]
+    place = sinusoids(6, 4)[3]
     yield 'Now we put the word "creature" of station 2 at place 3:'
     yield Table("A word and its place", np.stack([word, place, word + place]),
                 ["creature", "place 3", "sum"], ["1", "2", "3", "4"])
@@ -99,7 +101,8 @@ def block():
         middle = x + layer.attention(layer.norm1(x))
         output = middle + layer.mlp(layer.norm2(middle))
     other = layer(single(WORDS[[4, 1]]))
-    first, second = trace.by("layer_norm", 0), trace.by("layer_norm", 1)
+    first = trace.by("layer_norm", 0)
+    second = trace.by("layer_norm", 1)
     yield """
         A block is attention, and after it a small network, the MLP, with a norm before each.
 

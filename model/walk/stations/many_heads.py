@@ -23,8 +23,12 @@ def three_heads() -> MultiHeadAttention:
 
 @station("One head, many heads", "Heads", 9, read="split in model/attention.py")
 def heads():
-    x, head, layer = single(WORDS), published_head(), three_heads()
-    queries, keys, values = head.query(x), head.key(x), head.value(x)
+    x = single(WORDS)
+    head = published_head()
+    layer = three_heads()
+    queries = head.query(x)
+    keys = head.key(x)
+    values = head.value(x)
     with Trace() as trace:
         found = [attention(queries[:, h:h + 1], keys[:, h:h + 1], values[:, h:h + 1],
                            causal_mask(6)) for h in range(3)]
@@ -71,7 +75,8 @@ def heads():
 @station("Values go down and up", "Rank", 8,
          read="LowRankValueAttention in model/variants/forms.py")
 def ranks():
-    C, D = 12_288, 128
+    C = 12_288
+    D = 128
     layer = LowRankValueAttention(3, 1, 3)
     for h in range(3):
         layer.query[h].weight.data[...] = QUERY_WEIGHT[h:h + 1]

@@ -13,7 +13,8 @@ from model.walk.stations.purpose import made_by_hand
 
 NAMES = SENTENCE.split()
 CHANNELS = ["1", "2", "3"]
-BY_KEY, BY_CHANNEL = ("query", "key"), ("word", "channel")     # what a row and a column stand for
+BY_KEY = "query", "key"                 # what a row and a column stand for
+BY_CHANNEL = "word", "channel"
 LOOKS = NAMES, NAMES, BY_KEY            # the sides of a table of how words look at words
 HOLDS = NAMES, CHANNELS, BY_CHANNEL     # and of what words hold
 
@@ -97,7 +98,8 @@ def alike():
 
 @station("Queries, keys and values", "Q, K, V", 14, read="SelfAttention in model/variants/heads.py")
 def roles():
-    head, x = published_head(), single(WORDS)
+    head = published_head()
+    x = single(WORDS)
     with Trace() as trace:
         queries, keys, values = head.query(x), head.key(x), head.value(x)
         scores = queries @ keys.T
@@ -134,7 +136,8 @@ def roles():
         In the table of scores a row belongs to a query, the word that looks, and a column to a key,
         the word that is found."""
     yield trace.table("Scores", scores, *LOOKS)
-    one, other = scores.data[1, 2], scores.data[2, 1]
+    one = scores.data[1, 2]
+    other = scores.data[2, 1]
     yield Question(
         "This table of scores is not symmetric.  What has changed since the first station?",
         f"""There, both words of a pair played the same role.  Here, "journey" looks for "starts"
@@ -145,12 +148,14 @@ def roles():
 @station("Scores are divided by the square root of D", "Scaling", 8,
          read="softmax_vjp in minigrad/formulas.py")
 def scaling():
-    head, x = published_head(), single(WORDS)
+    head = published_head()
+    x = single(WORDS)
     scores = head.query(x) @ head.key(x).T
     with Trace() as trace:
         scaled = scores / math.sqrt(3)
         weights = mg.softmax(scaled)
-    r, sizes = np.random.default_rng(0).standard_normal, (4, 64, 1024)
+    r = np.random.default_rng(0).standard_normal
+    sizes = (4, 64, 1024)
     drawn = [(r((1000, 1, D)) @ r((1000, 6, D)).swapaxes(1, 2))[:, 0] for D in sizes]
     y = np.array([[mg.softmax(Tensor(s / by)).data.max(axis=1) for by in (1, math.sqrt(D), D)]
                   for s, D in zip(drawn, sizes)])
@@ -194,12 +199,14 @@ def scaling():
 @station("The future is hidden before the softmax", "Mask", 10,
          read="attention in model/attention.py")
 def masking():
-    head, x = published_head(), single(WORDS)
+    head = published_head()
+    x = single(WORDS)
     changed = np.array([*WORDS[:5], [5, -5, 5]])
 
     def scaled_scores(words):
         return head.query(single(words)) @ head.key(single(words)).T / math.sqrt(3)
-    scores, values = scaled_scores(WORDS), head.value(x)
+    scores = scaled_scores(WORDS)
+    values = head.value(x)
     with Trace() as trace:
         masked = scores + causal_mask(6)
         weights = mg.softmax(masked)
@@ -255,7 +262,8 @@ KEPT = np.tril([[[0, 1, 1, 1, 1, 1], [1, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1],
 
 @station("Dropout on the weights", "Dropout", 6, read="dropout in minigrad/formulas.py")
 def dropping():
-    head, x = published_head(), single(WORDS)
+    head = published_head()
+    x = single(WORDS)
     weights = mg.softmax(head.query(x) @ head.key(x).T / math.sqrt(3) + causal_mask(6))
     values = head.value(x)
     with Trace() as trace:
@@ -280,7 +288,8 @@ def dropping():
         At the first reading "Your" lost its only weight, and its context vector is 0.  The rows of
         one reading do not add up to 1; over many readings they do, on average.  When the model
         writes text, or when we measure how good it is, nothing is dropped."""
-    kept, whole = first.data[1, 0], weights.data[1, 0]
+    kept = first.data[1, 0]
+    whole = weights.data[1, 0]
     yield Question(
         f"""The weight of "journey" for "Your" was {whole:.4f}, and is now {kept:.4f} or 0.  Why
         are the weights that are kept made larger?""",

@@ -19,7 +19,9 @@ MATRICES = np.array([[4, 0, 0, 0], [0, 0, 0, 2], [0, 4, 4, 0], [0, 0, 0, 2],
 
 def made_by_hand() -> Iterator[str | Table]:
     """Yield the parts that explain a head in which nouns ask and adjectives answer."""
-    names, nouns, x = ["creature", "forest"], Tensor(ROWS[[3, 7]]), Tensor(ROWS)
+    names = ["creature", "forest"]
+    nouns = Tensor(ROWS[[3, 7]])
+    x = Tensor(ROWS)
     w_query, w_key, w_value = np.split(MATRICES, [2, 4])
     with Trace() as trace:
         queries, keys, values = nouns @ w_query.T, x @ w_key.T, x @ w_value.T
@@ -58,7 +60,8 @@ def one_step(words: Sequence[str]) -> Iterator[str | Table]:
     for p in model.parameters():
         p.data *= 20 if p.ndim == 2 else 1      # so that four digits show it
     optimizer = SGD(model.parameters(), lr=0.1)
-    ids, targets = np.arange(len(words) - 1), np.arange(1, len(words))
+    ids = np.arange(len(words) - 1)
+    targets = np.arange(1, len(words))
     before = mg.softmax(model(ids)).data                                # (T, V)
     loss = mg.cross_entropy(model(ids), targets)
     loss.backward()

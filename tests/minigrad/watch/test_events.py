@@ -11,7 +11,9 @@ class Seen(Watcher):
     """Keeps what `read` returns of each event."""
 
     def __init__(self, read, direction="forward"):
-        self.kept, self._read, self._direction = [], read, direction
+        self.kept = []
+        self._read = read
+        self._direction = direction
 
     def _note(self, event):
         if event.direction == self._direction:

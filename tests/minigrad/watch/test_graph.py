@@ -22,7 +22,8 @@ def made_of(place):
 
 
 def by_hand():
-    x, a = leaf(3.0), np.array(2.0)
+    x = leaf(3.0)
+    a = np.array(2.0)
     with mg.Recorder(x=x, a=a) as r:
         double = x * a
         y = double * double + x
@@ -48,7 +49,8 @@ def test_values_gradients_edges_and_order_are_those_worked_out_by_hand():
 def random_expression(seed):
     """A graph of 12 ops, and leaves made on the way, whose arguments are drawn from all so far."""
     rng = np.random.default_rng(seed)
-    tensors, leaves = [np.ones(3)], []
+    tensors = [np.ones(3)]
+    leaves = []
     for i in range(12):
         if i % 3 == 0:
             leaves.append(leaf(normal(3, seed=i)))
@@ -64,7 +66,8 @@ def test_the_numbers_are_the_order_in_which_backward_visits_and_no_gradient_chan
                                                                                     monkeypatch):
     alone, leaves = random_expression(seed)
     alone.backward()
-    came, real = [], core.heappop
+    came = []
+    real = core.heappop
 
     def heappop(waiting):
         came.append(real(waiting)[1])
@@ -86,7 +89,8 @@ def test_values_are_copies_of_those_of_their_time():
     x = leaf([1.0, 2.0])
     with mg.Recorder(x=x) as r:
         y = x * x
-        itself, total = weakref.ref(y.data), y.sum()
+        itself = weakref.ref(y.data)
+        total = y.sum()
         del y
         total.backward()
     assert itself() is None and r.places()[1].value is not None
@@ -97,7 +101,9 @@ def test_values_are_copies_of_those_of_their_time():
 
 
 def test_lists_several_values_numbers_and_settings():
-    x, y, c = leaf(normal(2)), leaf(normal(2)), np.zeros(2)
+    x = leaf(normal(2))
+    y = leaf(normal(2))
+    c = np.zeros(2)
     with mg.Recorder(x=x, y=y, c=c) as r:
         whole = mg.concatenate([x, c, y])
         front, back = mg.split(whole, 2)
@@ -111,7 +117,8 @@ def test_lists_several_values_numbers_and_settings():
 
 
 def test_what_backward_does_not_reach_has_no_number():
-    x, w = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+    x = leaf([1.0, 2.0])
+    w = leaf([3.0, 4.0])
     with mg.Recorder(x=x, w=w) as r:
         aside = w * 2.0
         with mg.no_grad():
@@ -155,7 +162,8 @@ def test_steps_are_drawn_in_the_order_in_which_they_ran():
 
 
 def test_a_second_pass_is_numbered_after_the_first_and_an_input_that_an_op_returns_is_one_place():
-    x, c = leaf([1.0, 2.0]), np.ones(2)
+    x = leaf([1.0, 2.0])
+    c = np.ones(2)
     with mg.Recorder(x=x, c=c) as r:
         mg.exp(x).sum().backward()
         (x * mg.dropout(c, 0.5)).mean().backward()          # without rng none is dropped

@@ -41,7 +41,8 @@ def test_clipping_and_every_optimiser_are_parts_of_their_own():
 
 def test_the_table_has_a_line_for_each_op_the_costliest_first_and_adds_up():
     profile = mg.Profile()
-    profile.steps, profile.total = 2, 0.010
+    profile.steps = 2
+    profile.total = 0.010
     for event in (("add", "forward", 0.001), ("gelu", "forward", 0.002),
                   ("gelu", "backward", 0.004), ("clipping", "part", 0.0005),
                   ("AdamW", "part", 0.001)):

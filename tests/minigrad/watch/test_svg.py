@@ -37,7 +37,8 @@ def drawn(boxes):
     """The size of the paper; the frames of the boxes by their first line, (left, top, right,
     bottom); and each arrow's tip, label and path, as points along it."""
     drawing = ET.fromstring(draw(boxes, "title"))
-    frames, arrows = {}, []
+    frames = {}
+    arrows = []
     for g in drawing.iter(f"{SVG}g"):
         rect = g.find(f"{SVG}rect")
         if rect is not None:
@@ -68,7 +69,8 @@ def points_of(d):
 
 def on_edge(point, frame):
     """Whether a point lies on a frame, and outside of its corners."""
-    (x, y), (left, top, right, bottom) = point, frame
+    x, y = point
+    left, top, right, bottom = frame
     beside = min(abs(x - left), abs(x - right)) < 0.2 and top + 5 < y < bottom - 5
     return beside or min(abs(y - top), abs(y - bottom)) < 0.2 and left + 5 < x < right - 5
 

@@ -11,7 +11,9 @@ from model.attention import attention, causal_mask
 from model.reverse.encoder_decoder import BEGIN, END, PAD
 from tests.kit import refusal
 
-V, C, H = 9, 8, 2
+V = 9
+C = 8
+H = 2
 rng = np.random.default_rng(0)
 SOURCE = rng.integers(3, V, size=(3, 5))                                # (B, S)
 SOURCE[1, 3:] = SOURCE[2, 1:] = PAD
@@ -49,7 +51,8 @@ def test_the_model_is_what_its_description_says():
         y = block.norm1(x)
         x = x + heads(block.attention, y, y, seen)
         x = x + block.mlp(block.norm2(x))
-    memory, x = model.memory_norm(x), embedded(TARGET)
+    memory = model.memory_norm(x)
+    x = embedded(TARGET)
     for block in model.decoder:
         qkv = block.attention.qkv(block.norm1(x)).data.reshape(3, 6, 3, H, C // H)
         query, key, value = np.moveaxis(qkv, (2, 3), (0, 2))            # (B, H, T, D) each
@@ -72,7 +75,8 @@ def test_the_gradient_by_all_parameters_agrees_with_central_differences(bias, dr
 
 
 def test_dropout_needs_a_generator_and_falls_on_embeddings_attention_and_every_branch():
-    whole, model = model_of()(SOURCE, TARGET).data, model_of(dropout=0.4)
+    whole = model_of()(SOURCE, TARGET).data
+    model = model_of(dropout=0.4)
     assert np.array_equal(model(SOURCE, TARGET).data, whole)
     assert np.array_equal(model_of()(SOURCE, TARGET, frozen()).data, whole)
     first = Counting(np.random.PCG64(0))
@@ -83,7 +87,8 @@ def test_dropout_needs_a_generator_and_falls_on_embeddings_attention_and_every_b
 
 
 def test_attention_maps_are_the_weights_that_the_layers_mix_values_with():
-    model, mixed = model_of(dropout=0.4), []
+    model = model_of(dropout=0.4)
+    mixed = []
 
     def note(event):
         if event.op == "scaled_dot_product_attention":          # a head of its own

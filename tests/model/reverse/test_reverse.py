@@ -35,7 +35,8 @@ def unseen():
 
 
 def test_it_learns_to_reverse_99_percent_of_the_strings_that_it_has_not_seen(monkeypatch, unseen):
-    seen, loss_of = set(), reverse.loss_of
+    seen = set()
+    loss_of = reverse.loss_of
 
     def noting(model, task, texts, rng):
         seen.update(texts)
@@ -89,7 +90,8 @@ def test_bytes_of_is_what_a_step_allocates_to_a_third_and_knows_judging(monkeypa
 
 def test_the_loss_is_that_of_the_letters_and_their_end_and_of_nothing_else():
     assert as_ids(["\2ba\3", "c"]).tolist() == [[BEGIN, 4, 3, END], [5, PAD, PAD, PAD]]
-    model, texts = new_model(SMALL), ["abc", "a", "zzzzz"]
+    model = new_model(SMALL)
+    texts = ["abc", "a", "zzzzz"]
     each = [reverse.loss_of(model, "sort", [text]).item() * (len(text) + 1) for text in texts]
     together = reverse.loss_of(model, "sort", texts).item()
     assert np.isclose(together, sum(each) / (3 + 1 + 5 + 3), rtol=1e-5)

@@ -73,7 +73,8 @@ def scored(capsys, trained, path, *flags):
 
 
 def test_a_text_is_scored_beside_counted_n_grams(trained, best, capsys, tmp_path, small_text):
-    text, (model, tokenizer) = "the lazy dog runs on\nby the river", best
+    text = "the lazy dog runs on\nby the river"
+    model, tokenizer = best
     written(tmp_path / "t.txt", text)
     train, _ = data.split(tokenizer.encode(data.read_text(str(small_text))))
     for slide in (False, True):

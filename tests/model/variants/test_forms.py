@@ -12,7 +12,9 @@ from model import (CausalAttention, ColumnAttention, IterativeAttention, LowRank
 from tests.kit import leaf
 
 r = np.random.default_rng(0).standard_normal
-T, C, D = 7, 6, 4
+T = 7
+C = 6
+D = 4
 DOUBLE = dict(dtype=np.float64)
 X = r((2, T, C))                                            # (B, T, C)
 
@@ -39,7 +41,9 @@ def iterative(q, k, v, causal=True, **settings):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("width", [D, 9], ids=["values as wide as keys", "wider"])
 def test_one_key_at_a_time_gives_the_quotient_of_sums_and_the_matrix_form(width, causal):
-    q, k, v = r((2, 8, D)), r((2, 8, D)), r((2, 8, width))
+    q = r((2, 8, D))
+    k = r((2, 8, D))
+    v = r((2, 8, width))
     for settings in (dict(scale=1.0), dict(scale=0.3), {}):
         scale = settings.get("scale", 1 / math.sqrt(D))
         e = np.exp(q @ k.swapaxes(1, 2) * scale)
@@ -64,7 +68,9 @@ def test_a_form_is_the_head_with_the_same_weights_in_values_and_gradients(form, 
 
 
 def test_one_key_at_a_time_survives_scores_whose_exponential_overflows():
-    q, k, v = 100 * r((5, D)), 100 * r((5, D)), r((5, 3))
+    q = 100 * r((5, D))
+    k = 100 * r((5, D))
+    v = r((5, 3))
     assert np.abs(q @ k.T).max() / math.sqrt(D) > 710       # e^710 is no float64
     expected = mg.scaled_dot_product_attention(q, k, v, is_causal=True).data
     assert np.isfinite(expected).all() and close([iterative(q, k, v)], [expected])
@@ -84,7 +90,9 @@ def test_dropout_on_columns_zeroes_weights_and_enlarges_the_kept_ones():
 
 
 def test_values_of_low_rank_are_heads_side_by_side_times_one_output_matrix():
-    H, D, C = 3, 4, 12
+    H = 3
+    D = 4
+    C = 12
     low_rank = random_weights(LowRankValueAttention(C, D, H, **DOUBLE))
     packed = MultiHeadAttention(C, C, H, **DOUBLE)
     ups = [up.weight.data for up in low_rank.value_up]                              # (C, D) each

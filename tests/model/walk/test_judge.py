@@ -237,7 +237,8 @@ def test_printed_keeps_the_beginning_of_a_loop_that_prints_for_ever():
 
 
 def test_a_file_is_judged_with_the_student_s_own_parts_where_these_are_right(said):
-    modules, path = set(sys.modules), list(sys.path)
+    modules = set(sys.modules)
+    path = list(sys.path)
     first, remark, _ = said("block", solved("block"), causal_head=solved("causal_head"),
                             multi_head=solved("multi_head"))
     assert "It works with your e4_heads, e3_causal_head too." in first

@@ -20,7 +20,8 @@ VALUE = [[0.38208443, 0.66049385, 0.85357177],
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_head_gives_journey_the_printed_query_key_value_and_context(dtype):
-    head, words = SelfAttention(3, 3, dtype=dtype), Tensor(WORDS.astype(dtype))
+    head = SelfAttention(3, 3, dtype=dtype)
+    words = Tensor(WORDS.astype(dtype))
     head.load_state_dict({f"{role}.weight": np.array(matrix, dtype).T for role, matrix in
                           (("query", QUERY), ("key", KEY), ("value", VALUE))})
     printed = {"query": "0.8520 0.4161 1.0138", "key": "0.7305 0.4227 1.1993",

@@ -16,12 +16,14 @@ def tables(parts):
 
 def test_nouns_give_their_weights_to_their_own_adjectives_and_get_what_these_hand_over():
     shown = tables(made_by_hand())
-    query, key = ROWS @ MATRICES[:2].T, ROWS @ MATRICES[2:4].T
+    query = ROWS @ MATRICES[:2].T
+    key = ROWS @ MATRICES[2:4].T
     scores = query[[3, 7]] @ key.T              # of "creature" and "forest"
     assert np.array_equal(shown["Scores of the nouns"], scores)
     assert list(scores[0][[1, 2, 6]]) == [20, 20, 12] and 2900 < np.exp(20 - 12) < 3100
     expected = np.zeros((2, len(PHRASE)))
-    expected[0, [1, 2]], expected[1, 6] = 0.5, 1        # "fluffy" and "blue"; "verdant"
+    expected[0, [1, 2]] = 0.5                # "fluffy" and "blue"
+    expected[1, 6] = 1                      # "verdant"
     assert np.allclose(shown["Weights of the nouns"], expected, atol=0.002)
     own, fluffy, blue, context, both = shown['What "creature" gets']
     assert np.allclose(context, (fluffy + blue) / 2, atol=0.002)
@@ -30,7 +32,8 @@ def test_nouns_give_their_weights_to_their_own_adjectives_and_get_what_these_han
 
 def test_a_step_lowers_the_loss_and_raises_the_probability_of_the_word_that_came():
     shown = tables(one_step(SENTENCE))
-    p, losses = shown['Probabilities after "one"'], shown["Losses"]
+    p = shown['Probabilities after "one"']
+    losses = shown["Losses"]
     assert np.allclose(p.sum(axis=1), 1) and p[1, 5] > p[0, 5] + 0.04
     assert np.allclose(-np.log(p[:, 5]), losses[:, 4])
     assert (losses[1] < losses[0]).all() and np.allclose(losses[:, :5].mean(axis=1), losses[:, 5])

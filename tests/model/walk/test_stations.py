@@ -120,7 +120,8 @@ def same(x, y):
 
 
 def test_scores_are_symmetric_at_first_alone_and_weights_add_up_to_1():
-    first, later = values(1, "Scores"), values(2, "Scores")
+    first = values(1, "Scores")
+    later = values(2, "Scores")
     assert np.array_equal(first, first.T) and not np.allclose(later, later.T, atol=0.01)
     for n in (1, 3, 4, 10):             # at a single reading with dropout they need not
         assert same(values(n, "Weights").sum(axis=1), 1)
@@ -139,12 +140,14 @@ def test_a_mask_before_the_softmax_hides_the_last_word_and_zeros_do_not():
     mask, zeros, after, changed = values(4, 'The weights of "Your"')
     assert list(mask) == [1, 0, 0, 0, 0, 0] and min(zeros[1:]) > zeros[0] and same(zeros.sum(), 1)
     assert abs(after[0] - changed[0]) > 0.02 and not after[1:].any() and not changed[1:].any()
-    head, changed = published_head(), [*WORDS[:5], [5, -5, 5]]
+    head = published_head()
+    changed = [*WORDS[:5], [5, -5, 5]]
     assert same(*(head(Tensor(np.float32(words))).data[:5] for words in (WORDS, changed)))
 
 
 def test_columns_and_one_key_at_a_time_give_the_context_vectors_of_station_4():
-    contexts, read = values(4, "Context vectors"), values(9, "After each key")
+    contexts = values(4, "Context vectors")
+    read = values(9, "After each key")
     assert same(values(8, "Context vectors"), contexts.T) and same(read[-1, 3:], contexts[5])
     assert (np.diff(read[:, 1]) >= 0).all() and (np.diff(read[:, 2]) > 0).all()
 
@@ -156,7 +159,8 @@ def test_turned_and_biased_scores_depend_on_the_distance_alone():
 
 
 def test_without_places_two_equal_words_differ_in_a_causal_head():
-    head, words = published_head(), WORDS.astype(np.float32)
+    head = published_head()
+    words = WORDS.astype(np.float32)
     _, first, second = head(Tensor(words[[0, 5, 5]])).data
     assert abs(first - second).max() > 1e-3
     assert same(*(head(Tensor(words[order])).data[-1] for order in ([0, 1, 2], [1, 0, 2])))

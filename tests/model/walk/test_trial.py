@@ -48,7 +48,8 @@ def test_a_model_that_sees_the_future_is_not_trained():
 
 
 def test_words_pass_nothing_on_at_the_beginning_and_do_in_the_proof():
-    rng, ids = np.random.default_rng(0), np.array([1, 0, 2])
+    rng = np.random.default_rng(0)
+    ids = np.array([1, 0, 2])
     drawn = trial.e8_model.weights(rng, 3, 8, 8, 1)
 
     def moved(mixing):
