@@ -6,7 +6,8 @@
     vocabulary                  the code point of each id, (V,); or, where ids are tokens:
     tokenizer                   tokenizer.json, in UTF-8 bytes
     end                         the id of the token that ends a text; -1 for none
-    model/<parameter>           weights, all float32 or all float64
+    model/<parameter>           weights, all float32 or all float64; of an imported model, matrices
+                                may be packed instead of float32 (minigrad/packed.py)
     optimizer/<kind>/<parameter>    the optimiser's state, such as AdamW's m and v, to resume from;
                                 each array has its parameter's shape
     training                    JSON: settings, iteration, random generators, ... of the run
@@ -28,6 +29,7 @@ from data.files import AnyPath, read_arrays, replacing, write_arrays
 from data.tokenizer import CharTokenizer, MissingLibrary, Tokenizer
 from minigrad.module import Module, check_state
 from minigrad.optim import Optimizer
+from minigrad.packed import hold, is_finite, kind_of, shape_of
 from minigrad.words import any_of, shown
 from model.command import command_line
 
@@ -151,7 +153,8 @@ def load_checkpoint(path: AnyPath, finite: bool = True,
         from model.count.memory import check_fits
         check_fits(os.path.getsize(path), f"the weights in {path}", "use a machine with more")
     found, arrays = load_arrays(path, finite, kinds, lazy=False)
-    found.model.load_state_dict(_below("model/", arrays), assign=True)
+    for name, parameter in found.model.named_parameters():
+        hold(parameter, arrays[f"model/{name}"])
     return found._replace(optimizer=_below("optimizer/", arrays))
 
 
@@ -204,9 +207,10 @@ def _checked(arrays, finite, kinds):
     like = {}       # arrays of the same shapes and dtypes without memory: each is read once
     for name in arrays:
         a = arrays[name]
-        if finite and a.dtype.kind == "f" and not np.isfinite(a).all():
+        if finite and not is_finite(a):
             raise ValueError(f"{name} holds nan or inf; its training may have diverged")
-        like[name] = np.broadcast_to(np.empty((), a.dtype), a.shape)
+        like[name] = np.broadcast_to(np.empty((), np.float32 if kind_of(a) else a.dtype),
+                                     shape_of(a))
     tokenizers = tokenizers_of(arrays)
     if missing := {"version", "config", "training", *tokenizers.ARRAYS} - like.keys():
         raise ValueError(f"missing {', '.join(sorted(missing))}")

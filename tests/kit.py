@@ -17,6 +17,7 @@ import minigrad as mg
 import train
 from data import files
 from model import Transformer, TransformerConfig
+from minigrad.packed import BLOCKS, NUMBERS, hold, unpacked
 from model.command import flag
 from model.processes import Ranks
 from model.run import Run, optimizer_of
@@ -38,6 +39,33 @@ def normal(*shape, seed=0, dtype=np.float64):
 def leaf(values, dtype=None):
     """A copy of the values as a Tensor that requires a gradient."""
     return mg.Tensor(np.array(values, dtype), requires_grad=True)
+
+
+def blocks(kind, P, count, seed=0):
+    """Random blocks (P, count) of packed numbers of any size."""
+    block = BLOCKS[kind]
+    a = np.frombuffer(np.random.default_rng(seed).bytes(P * count * block.itemsize), block).copy()
+    for name in {"d", "m", "half", "upper"} & {*block.names}:
+        bits, exponent = a[name].view("<u2"), 0x7F80 if name == "upper" else 0x7C00
+        a[name] = (bits ^ (bits & exponent == exponent) * 0x4000).astype("<u2").view(a[name].dtype)
+    return a.reshape(P, count)
+
+
+def packed_copy(model, kinds, seed=0):
+    """Pack random numbers into the matrices of a model, by turns in blocks of these kinds where
+    they fit; return a model of their float32 numbers."""
+    floats = model.config.model()
+    pairs = zip(model.parameters(), floats.parameters())
+    for n, (p, other) in enumerate(pairs):
+        kind, array = kinds[n % len(kinds)], p.data
+        if p.ndim == 2 and p.shape[1] % NUMBERS[kind] == 0:
+            array = blocks(kind, p.shape[0], p.shape[1] // NUMBERS[kind], seed + n)
+            for name in {"d", "m", "half", "upper"} & {*array.dtype.names}:
+                numbers = 0.02 * normal(*array[name].shape, seed=seed + n, dtype=np.float32)
+                array[name] = numbers.view("<u4") >> 16 if name == "upper" else numbers
+        hold(p, array)
+        hold(other, unpacked(array))
+    return floats
 
 
 @contextlib.contextmanager

@@ -29,7 +29,8 @@ ROOMS = {"minigrad.watch": "",
 ROWS = ["train model.sample", "model.report", "model.run", "model.folder", "model.settings",
         "model", "model.generation model.scoring", "model.checkpoint", "model.transformer",
         "model.attention", "model.layers", "model.processes", "model.command", "data",
-        "model.start", "minigrad", "minigrad.optim minigrad.gradcheck minigrad.module",
+        "model.start", "minigrad",
+        "minigrad.optim minigrad.gradcheck minigrad.module minigrad.packed",
         "minigrad.ops minigrad.habits", "minigrad.core minigrad.random minigrad.compiled",
         "minigrad.formulas minigrad.machine minigrad.gradients minigrad.watching minigrad.words"]
 FLOOR = {name: -row for row, names in enumerate(ROWS) for name in names.split()}

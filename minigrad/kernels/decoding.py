@@ -5,10 +5,11 @@ it may draw further ones, a character a step, without returning to Python.
 
 How it runs: weights, keys and values are stored in panels, so that a step reads each of them once,
 from one end to the other; all sequences share what is read.  A matrix (K, P) in panels is (panels,
-K, NR): panel i holds the columns from i NR on, and zeros fill the last one.  A layer has five
-stages.  In each of them, threads share the panels of a product, or the heads; they are started once
-for all stages, since starting them may take longer than a stage.  Every sum is taken in the same
-order as in the training kernels, so that the logits are equal to the last bit.
+K, NR): panel i holds the columns from i NR on, and zeros fill the last one.  Matrices of weights
+may be packed, each in its own way (see `packed`).  A layer has five stages.  In each of them,
+threads share the panels of a product, or the heads; they are started once for all stages, since
+starting them may take longer than a stage.  Every sum is taken in the same order as in the training
+kernels, so that the logits are equal to the last bit.
 
 Drawing is in float64, whatever the logits are.  A temperature of 0 takes the likeliest.
 """
@@ -20,32 +21,35 @@ import numpy as np
 
 from minigrad import random
 from minigrad.formulas import SWIGLU
-from minigrad.kernels.compiler.compiling import (C2, C3, C4, C6, D1, D2, FEW, I1, I2, dense, kernel,
+from minigrad.kernels.compiler.compiling import (C2, C3, C6, D1, D2, FEW, I1, I2, dense, kernel,
                                                  stands_in_for, threads_for)
-from minigrad.kernels.compiler.lanes import LANES, largest, part
+from minigrad.kernels.compiler.lanes import LANES, array_at, largest, part
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
 from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, WIDE, micro_kernel
 from minigrad.kernels.elementwise import activate, gate_row
 from minigrad.kernels.embedding import add_row, rows_at
 from minigrad.kernels.matmul import KC, copy_row
+from minigrad.kernels.packed import (ADDRESS, DEPTH, MULTIPLY, PANELS, SIZE, UNPACK, WORDS,
+                                     call_packed)
 from minigrad.kernels.rows import norm_head, normalise, rotate_row, softmax_row
 
 QKV, ATTEND, OUT, UP, DOWN, HEAD = range(6)     # stages of a step: five in each layer, the last,
 STAGES = HEAD                                   # and before them the embedding
+GATE = ATTEND       # whose place in the table of matrices is free
 
 
 class Weights(NamedTuple):
-    """Of L layers; matrices (inputs, outputs) in panels, with F channels inside an MLP."""
+    """Of L layers, with F channels inside an MLP.
+
+    `matrices` is a table of the matrices (inputs, outputs) in panels; `packed` names its columns.
+    Its rows: for each layer QKV, GATE (of no panels, if there is none), OUT, UP and DOWN; and last
+    the output's matrix and the token table, which may be the same panels.
+    """
     gains: C2       # of the norms, (2 L + 1, C): two for each layer, and the last
     shifts: C2      # of the norms
     biases: C2      # of qkv, out, up (F, or 2 F for SWIGLU) and down, one after the other, (L, ...)
-    qkv: C4
-    out: C4
-    up: C4          # for SWIGLU the panels of the gate, and then of what it multiplies
-    down: C4
-    head: C3        # (C, V), as `tokens`, which may be the same array
-    tokens: C3
+    matrices: I2
     ngrams: C2      # embeddings, (rows, C)
 
 
@@ -78,7 +82,7 @@ class Draw(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory of a step; each thread has its own of `normed`, `scores` and `mix`."""
+    """Memory of a step; each thread has its own of `normed`, `scores`, `mix` and `unpacked`."""
     x: C2
     mixed: C2
     wide: C2
@@ -86,6 +90,7 @@ class Scratch(NamedTuple):
     normed: C3
     scores: C3
     mix: C3
+    unpacked: C2
     rows: I2
     p: D2
 
@@ -96,11 +101,12 @@ def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: 
     """Read T characters, the first at position t, and return the logits (B, V) after the last; or
     draw as many characters as there are columns of u, (B, n), and return the logits of the last of
     them.  The settings of drawing are those of `random.draw`."""
-    B, head, u = len(cache.ids), weights.head, dense(u)
-    logits = np.empty((B, len(head) * head.shape[2]), head.dtype)       # whole panels
+    B, dtype, u = len(cache.ids), weights.gains.dtype, dense(u)
+    NR = TILE_BYTES // dtype.itemsize
+    *layers, head, _ = weights.matrices[:, PANELS] * NR
+    logits = np.empty((B, head), dtype)         # whole panels
     # Twice FEW for each thread, as all of them wait for each other after each stage of each layer.
-    size = weights.qkv.size + weights.out.size + weights.up.size + weights.down.size
-    steps = size * T * B // 16
+    steps = int(layers @ weights.matrices[:-2, DEPTH]) * T * B // 16
     decode_kernel(*weights, *cache, *options, u, temperature, *limits(options.V, top_k, top_p),
                   logits, T, t, min(threads_for(steps, 1), 1 + steps // (2 * FEW)))
     return logits[:, :options.V]
@@ -109,13 +115,15 @@ def decode(weights: Weights, cache: Cache, options: Options, T: int, t: int, u: 
 @kernel
 def decode_kernel(weights: Weights, cache: Cache, options: Options, draw: Draw, logits: C2, T: int,
                   t: int, threads: int):
-    B, (L, panels, C, NR), real = len(logits), weights.qkv.shape, logits.dtype
+    B, (L, _), C, real = len(logits), weights.biases.shape, weights.gains.shape[1], logits.dtype
+    NR, panels = cache.keys.shape[5], weights.matrices[:, PANELS]
     N, n, S, D = B * T, draw.u.shape[1], cache.keys.shape[3] * NR, cache.keys.shape[4]
     scratch = Scratch(
-        np.empty((N, C), real), np.empty((N, weights.out.shape[1] * NR), real),
-        np.empty((N, max(panels, weights.up.shape[1]) * NR), real), logits,
+        np.empty((N, C), real), np.empty((N, panels[OUT] * NR), real),
+        np.empty((N, max(panels[QKV], panels[GATE] + panels[UP]) * NR), real), logits,
         np.empty((threads, N, C), real), np.empty((threads, T, whole_lanes(S)), real),
         np.empty((threads, T, cache.values.shape[3] * NR), real),
+        np.empty((threads, KC * NR), real),
         np.empty((B, options.longest - 1), np.int64), np.empty((B, options.V)))
     stages = max(1, n) * (STAGES * L + 2) + (n > 0)             # and the last to draw
     begun, done = np.zeros((stages, threads), np.int64), np.zeros(stages, np.int64)
@@ -128,7 +136,8 @@ def decode_kernel(weights: Weights, cache: Cache, options: Options, draw: Draw, 
 def run_stage(part, parts, stage, work):
     """Run a part of a stage: of the embedding, of a layer's five, or of the head."""
     weights, cache, options, draw, scratch, T, t, scale = work
-    of_a_step = STAGES * len(weights.qkv) + 2
+    L = len(weights.biases)
+    of_a_step = STAGES * L + 2
     step, stage = stage // of_a_step, stage % of_a_step
     if step > 0:                        # what was drawn is read, a character a step
         t, T = t + T + step - 1, 1
@@ -141,10 +150,10 @@ def run_stage(part, parts, stage, work):
         for i in share(B * groups, part, parts):
             attend(i // groups, i % groups, layer, T, t, scale, weights, cache, options, scratch,
                    part)
-    elif layer == len(weights.qkv):
+    elif layer == L:
         normalise_rows(B, T, 2 * layer, part, weights, options, scratch)
-        product(scratch.normed[part, :B], weights.head, weights.head.shape[1], scratch.logits, 0,
-                part, parts)
+        multiply(scratch.normed[part, :B], weights, layer * STAGES, scratch.logits, 0,
+                 scratch.unpacked[part], part, parts)
     else:
         multiply_stage(part, parts, stage, layer, B * T, weights, options, scratch)
 
@@ -157,7 +166,8 @@ def draw_and_embed(part, parts, step, t, T, weights, cache, draw, scratch):
             cache.ids[b, t] = draw_one(scratch.logits[b, :V], draw.u[b, step - 1], scratch.p[b],
                                        draw.temperature, draw.kept, draw.top_p)
         for i in range(T if step == 0 or step < draw.u.shape[1] else 0):
-            embed(cache.ids[b], t + i, weights, cache, scratch.rows[b], scratch.x[b * T + i])
+            embed(cache.ids[b], t + i, weights, cache, scratch.rows[b], scratch.unpacked[part],
+                  scratch.x[b * T + i])
 
 
 @serial
@@ -165,26 +175,27 @@ def multiply_stage(part, parts, stage, layer, N, weights, options, scratch):
     """Run a part of one of a layer's four products, and of what follows it."""
     x, mixed, wide, normed = (scratch.x[:N], scratch.mixed[:N], scratch.wide[:N],
                               scratch.normed[part, :N])
-    biases = weights.biases[layer]
-    C, F, gated = x.shape[1], weights.down.shape[2], options.activation == SWIGLU
+    biases, first_row, unpacked = weights.biases[layer], layer * STAGES, scratch.unpacked[part]
+    C, F, gated = x.shape[1], weights.matrices[DOWN, DEPTH], options.activation == SWIGLU
     W = biases.size - 2 * C - (2 * F if gated else F)
     if stage == QKV:
         normalise_rows(N, 1, 2 * layer, part, weights, options, scratch)
-        project(normed, weights.qkv[layer], wide, 0, biases[:W], part, parts)
+        project(normed, weights, first_row + QKV, wide, 0, biases[:W], unpacked, part, parts)
     elif stage == OUT or stage == DOWN:
-        a, c = (mixed, wide) if stage == OUT else (wide, mixed)
-        packed, at = (weights.out, W) if stage == OUT else (weights.down, biases.size - C)
-        first, last = project(a, packed[layer], c, 0, biases[at:at + C], part, parts)
+        a, c, at = (mixed, wide, W) if stage == OUT else (wide, mixed, biases.size - C)
+        first, last = project(a, weights, first_row + stage, c, 0, biases[at:at + C], unpacked,
+                              part, parts)
         for r in range(N):
             add_row(c[r, first:last], x[r, first:last])
     else:
         normalise_rows(N, 1, 2 * layer + 1, part, weights, options, scratch)
-        up = weights.up[layer]
-        panels = len(up) // 2 if gated else len(up)
-        first, last = project(normed, up[:panels], wide, 0, biases[W + C:W + C + F], part, parts)
-        beyond = panels * up.shape[2]       # columns of `wide` before what the gate multiplies
-        if gated:
-            project(normed, up[panels:], wide, beyond, biases[W + C + F:W + C + 2 * F], part, parts)
+        at = W + C
+        first, last = project(normed, weights, first_row + (GATE if gated else UP), wide, 0,
+                              biases[at:at + F], unpacked, part, parts)
+        beyond = weights.matrices[first_row + GATE, PANELS] * (TILE_BYTES // x.itemsize)
+        if gated:       # its columns of `wide` come before those of what it multiplies
+            project(normed, weights, first_row + UP, wide, beyond, biases[at + F:at + 2 * F],
+                    unpacked, part, parts)
         for r in range(N):
             row = wide[r, first:last]
             if gated:
@@ -202,10 +213,10 @@ def normalise_rows(count, every, norm, part, weights, options, scratch):
 
 
 @serial
-def project(a, packed, c, c_at, bias, part, parts):
-    """Write a thread's columns of a @ b + bias to c from column c_at on; return the first and the
-    end of those that a bias has."""
-    first, last = product(a, packed, packed.shape[1], c, c_at, part, parts)
+def project(a, weights, matrix, c, c_at, bias, unpacked, part, parts):
+    """Write a thread's columns of a @ b + bias, for b a matrix of weights, to c from column c_at
+    on; return the first and the end of those that a bias has."""
+    first, last = multiply(a, weights, matrix, c, c_at, unpacked, part, parts)
     last = min(last, bias.size)
     for r in range(len(a)):
         add_row(bias[first:last], c[r, c_at + first:c_at + last])
@@ -213,42 +224,86 @@ def project(a, packed, c, c_at, bias, part, parts):
 
 
 @serial
-def embed(ids, s, weights, cache, rows, x):
+def embed(ids, s, weights, cache, rows, unpacked, x):
     """Write the input of the first block for the character at position s, summed as the model's
     `embed` sums it."""
-    tokens, positions = weights.tokens, cache.positions
+    positions, NR = cache.positions, TILE_BYTES // x.itemsize
     x[:] = 0
     rows_at(ids, s, len(weights.ngrams), rows)
     for i in range(rows.size):
         add_row(weights.ngrams[rows[i]], x)
-    panel, column = ids[s] // tokens.shape[2], ids[s] % tokens.shape[2]
-    for c in range(x.size):
-        x[c] += tokens[panel, c, column]
+    panel, column = ids[s] // NR, ids[s] % NR
+    for begin in range(0, x.size, KC):
+        count = min(KC, x.size - begin)
+        b = floats_of(weights, len(weights.matrices) - 1, panel, begin, count, unpacked)
+        for c in range(count):
+            x[begin + c] += b[c * NR + column]
     if positions.size:
         add_row(positions[s], x)
 
 
 @serial
-def product(a, packed, depth, c, c_at, thread, threads):
-    """Write a thread's columns of a @ b, for b in panels, to c from column c_at on; return the
-    first and the end.
+def multiply(a, weights, matrix, c, c_at, unpacked, thread, threads):
+    """Write a thread's columns of a @ b, for b a matrix of weights, to c from column c_at on;
+    return the first and the end."""
+    NR, row = TILE_BYTES // c.itemsize, weights.matrices[matrix]
+    first, last = thread * row[PANELS] // threads, (thread + 1) * row[PANELS] // threads
+    depth = row[DEPTH]
+    if not row[MULTIPLY]:
+        b = floats_of(weights, matrix, 0, 0, row[PANELS] * depth, unpacked)
+        product(a, b, depth * NR, depth, c, c_at, first, last)
+    elif len(a) == 1:
+        for panel in range(first, last):
+            call_packed(weights.matrices, matrix, MULTIPLY, a, words_of(weights, matrix, panel, 0),
+                        part(c, c_at + panel * NR, 0), depth)
+    else:
+        for panel in range(first, last):
+            for begin in range(0, depth, KC):
+                count = min(KC, depth - begin)
+                b = floats_of(weights, matrix, panel, begin, count, unpacked)
+                micro_kernel(part(a, begin, 0), a.strides[0] // a.itemsize, 1, b, 0,
+                             part(c, c_at + panel * NR, 0), c.strides[0] // c.itemsize, count,
+                             begin > 0, len(a), NV)
+    return first * NR, last * NR
 
-    a and c have dense rows; c has room for whole panels; a and b may be deeper than depth.  The
-    depth of many rows is cut as in `matmul`, so that a panel stays in the first-level cache.
+
+@serial
+def floats_of(weights, matrix, panel, begin, count, unpacked):
+    """Return `count` rows of a panel of a matrix of weights, from row `begin` on, as (count NR,)
+    floats, which are unpacked to memory of KC rows if need be."""
+    words = words_of(weights, matrix, panel, begin)
+    if not weights.matrices[matrix, UNPACK]:
+        return part(words, 0, count * (TILE_BYTES // words.itemsize))
+    call_packed(weights.matrices, matrix, UNPACK, words, words, unpacked, count)
+    return unpacked
+
+
+@serial
+def words_of(weights, matrix, panel, begin):
+    """Return what is in memory from a row of a panel of a matrix of weights on: floats or words."""
+    row, NR = weights.matrices[matrix], TILE_BYTES // weights.gains.itemsize
+    place = (panel * row[DEPTH] + begin) // row[SIZE] * row[WORDS]
+    return array_at(weights.matrices, matrix, ADDRESS, place * NR, 0, weights.gains)
+
+
+@serial
+def product(a, b, panel_size, depth, c, c_at, first, last):
+    """Write some panels' columns of a @ b to c from column c_at on.
+
+    b is in panels of so many floats; a and c have dense rows; c has room for whole panels; a and b
+    may be deeper than depth.  The depth of many rows is cut as in `matmul`, so that a panel stays
+    in the first-level cache.
     """
-    NR = packed.shape[2]
-    panel_size = packed.shape[1] * NR
+    NR = TILE_BYTES // c.itemsize
     a_row, c_row = a.strides[0] // a.itemsize, c.strides[0] // c.itemsize
-    first, last = thread * len(packed) // threads, (thread + 1) * len(packed) // threads
     at_once = WIDE // NV if len(a) == 1 else 1
     cut = KC if len(a) > MR else depth
     for begin in range(0, depth, cut):
         for panel in range(first, last, at_once):
-            b = part(packed, panel * panel_size + begin * NR, 0)
-            micro_kernel(part(a, begin, 0), a_row, 1, b, panel_size, part(c, c_at + panel * NR, 0),
-                         c_row, min(cut, depth - begin), begin > 0, len(a),
-                         NV * min(at_once, last - panel))
-    return first * NR, last * NR
+            micro_kernel(part(a, begin, 0), a_row, 1,
+                         part(b, panel * panel_size + begin * NR, 0), panel_size,
+                         part(c, c_at + panel * NR, 0), c_row, min(cut, depth - begin), begin > 0,
+                         len(a), NV * min(at_once, last - panel))
 
 
 @serial
@@ -259,7 +314,7 @@ def attend(b, group, layer, T, t, scale, weights, cache, options, scratch, part)
     keys, values = cache.keys[layer, b, group], cache.values[layer, b, group]
     scores, mix = scratch.scores[part, :T], scratch.mix[part, :T]
     (_, D, NR), groups = keys.shape, cache.keys.shape[2]
-    H = weights.out.shape[2] // D
+    H = weights.matrices[OUT, DEPTH] // D
     key, value = (H + group) * D, (H + groups + group) * D      # where they begin
     for i in range(T):
         row, s = qkv[b * T + i], t + i
@@ -271,12 +326,12 @@ def attend(b, group, layer, T, t, scale, weights, cache, options, scratch, part)
         queries = qkv[b * T:(b + 1) * T, h * D:]
         for i in range(T):
             turn_and_norm(queries[i, :D], t + i, cache, options)
-        product(queries, keys[:(t + T - 1) // NR + 1], D, scores, 0, 0, 1)
+        product(queries, keys, D * NR, D, scores, 0, 0, (t + T - 1) // NR + 1)
         for i in range(T):
             row = scores[i, :whole_lanes(t + i + 1)]
             weights_of(row, row.dtype.type(scale), t + i + 1)
             scores[i, row.size:t + T] = 0
-        product(scores, values, t + T, mix, 0, 0, 1)
+        product(scores, values, values.shape[1] * NR, t + T, mix, 0, 0, len(values))
         for i in range(T):
             copy_row(mix[i, :D], mixed[b * T + i, h * D:])
 

@@ -1,7 +1,7 @@
 """GGUF files, as llama.cpp runs them: a model of architecture llama or gpt2, quantised in any way.
 
-The weights become float32.  The rows of queries and keys are in our order already, as llama.cpp
-rotates neighbouring channels.
+The weights become float32; a checkpoint keeps blocks that `minigrad.packed` knows as they are.  The
+rows of queries and keys are in our order already, as llama.cpp rotates neighbouring channels.
 
 The library gguf reads the file, and knows how tensors are quantised.
 
@@ -11,14 +11,16 @@ transformers 5.23; llama-vocab.cpp of llama.cpp for how a text is split before i
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from data.tokenizer import CharTokenizer
+from minigrad.packed import BLOCKS, NUMBERS
 from minigrad.words import shown
 from model.convert.families import FAMILIES, as_noted, layout, our_parameters
-from model.convert.model_file import (FormatError, ModelFile, explain, read_numbers, require,
+from model.convert.model_file import (FormatError, Lazy, ModelFile, explain, read_numbers, require,
                                       text_of)
 from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
 from model.transformer import TransformerConfig
@@ -65,9 +67,10 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
         metadata, types, tensors = _contents(library, path)
         architecture, config = configuration(metadata, tensors)
         names = NAMES | {"attention.qkv": QKV[architecture]}
-        weights = our_parameters(
-            "it", layout(config, names, len(tensors)), tensors, explain(
-                what, errors=Exception)(lambda name: _array(library, path, tensors[name])))
+        places = layout(config, names, len(tensors))
+        weights = our_parameters("it", places, tensors, explain(what, errors=Exception)(
+            lambda name: _array(library, path, tensors[name])))
+        packed = _in_blocks(path, places, tensors)
         config, weights = as_noted(json.loads(metadata.get(NOTE, "null")), config,
                                    FAMILIES[architecture], weights)
         # What `to_gguf` writes again.
@@ -77,10 +80,11 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
         tokens = _tokenizer(metadata, {"keys": keys, "tensors": kinds}, tokenizer,
                             config.vocab_size)
     kinds = ", ".join(sorted({stored.kind.name for stored in tensors.values()}))
-    notes = [f"its weights are stored as {kinds}, and become float32"]
+    notes = [f"its weights are stored as {kinds}; in a checkpoint, {len(packed)} of "
+             f"{len(weights)} stay packed, and the others become float32"]
     if tokenizer:
         notes.append(f"its tokens are those of {tokenizer}")
-    return ModelFile("GGUF file", config, weights, tokens, notes)
+    return ModelFile("GGUF file", config, weights, tokens, notes, packed=packed)
 
 
 def _tokenizer(metadata, brought, file, vocab_size):
@@ -135,6 +139,22 @@ def _contents(library, path):
         raise FormatError("its tensors share their bytes, so it is damaged")
     types = {name: [int(kind) for kind in field.types[:2]] for name, field in file.fields.items()}
     return metadata, types, tensors
+
+
+def _in_blocks(path, stored, tensors):
+    """Return the matrices whose tensors are in blocks of one kind, a row in whole ones."""
+    def read(parts, block):
+        return np.concatenate([read_numbers(path, block, part.size // block.itemsize, part.start)
+                               .reshape(part.shape[0], -1) for part in parts])
+
+    found = {}
+    for name, pieces in stored.items():
+        parts = [tensors[piece.name] for piece in pieces]
+        kind, *others = {part.kind.name for part in parts}
+        *rows, K = parts[0].shape
+        if rows and not others and kind in BLOCKS and K % NUMBERS[kind] == 0:
+            found[name] = partial(read, parts, BLOCKS[kind])
+    return Lazy(found)
 
 
 def _array(library, path, stored):

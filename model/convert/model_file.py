@@ -43,6 +43,7 @@ class ModelFile(NamedTuple):
     weights: Mapping[str, np.ndarray]           # our names -> float32, in the model's shapes
     tokenizer: Tokenizer
     notes: list[str] = []                       # more lines for the user
+    packed: Mapping[str, np.ndarray] = {}       # weights as a checkpoint keeps them, in blocks
     file: contextlib.AbstractContextManager = contextlib.nullcontext()      # closed after use
 
 

@@ -7,6 +7,7 @@ import os
 import pathlib
 
 from data.tokenizer import CharTokenizer, Tokenizer
+from minigrad.packed import PackedTensor
 from minigrad.words import first_of, in_a_line, number_of
 from model.checkpoint import Checkpoint, CheckpointError, load_checkpoint, path_of
 from model.transformer import Transformer, TransformerConfig
@@ -21,7 +22,7 @@ def load_initial(name: str) -> Checkpoint:
     CheckpointError : there is none, or it is damaged, or of another kind.
     """
     try:
-        return load_checkpoint(path_of(name))._replace(optimizer={})
+        found = load_checkpoint(path_of(name))
     except CheckpointError as error:
         near = difflib.get_close_matches(name, ("scratch", "resume"), n=1)
         hint = str(error)
@@ -31,6 +32,9 @@ def load_initial(name: str) -> Checkpoint:
             hint = f"there is no checkpoint {path_of(name)}; give one, or the folder of a run"
         raise CheckpointError(f"--init_from {name} is neither scratch nor resume; {hint}"
                               ) from error
+    if kinds := {p.packed.kind for p in found.model.parameters() if isinstance(p, PackedTensor)}:
+        print(f"unpacked    the weights, from {', '.join(sorted(kinds))} to float32, for training")
+    return found._replace(optimizer={})
 
 
 def with_characters_of(text: str, tokenizer: Tokenizer) -> tuple[Tokenizer, dict[str, int]]:

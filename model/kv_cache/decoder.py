@@ -11,7 +11,9 @@ import numpy as np
 from minigrad.formulas import ACTIVATIONS
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
 from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_panels, pack)
+from minigrad.kernels.packed import FLOATS, functions_of
 from minigrad.ops.network import NORM_EPS, rotary_angles
+from minigrad.packed import PackedTensor
 from minigrad.words import any_of
 from model.attention import MultiHeadAttention
 from model.command import unknown_options
@@ -20,6 +22,7 @@ from model.transformer import Transformer
 
 AT_ONCE = 256       # characters of a sequence that are read at once, with each weight read once
 ROOM = 512          # characters for which there is memory from the beginning
+NOT_THERE = None, [0, 0, 0, *FLOATS]    # what `_in_panels` returns for the gate of a model without
 
 
 def decoder_of(model: Transformer, batch: int = 1) -> "Decoder | None":
@@ -61,7 +64,7 @@ class Decoder:
         self.config = model.config
         self.length = 0             # characters read, T
         self._dtype = model.token_embedding.weight.dtype
-        self._weights = Weights(*_weights(model))
+        self._panels, self._weights = _weights(model)
         self._options = Options(
             self.config.vocab_size, self.config.ngrams, self.config.norm_eps,
             NORM_EPS if self.config.qk_norm else 0.0, self.config.norm == "layer",
@@ -133,30 +136,36 @@ class Decoder:
 
 
 def _weights(model):
-    """Return the model's weights in the order of `Weights`."""
+    """Return the model's Weights, and the panels whose addresses are in them."""
     config, dtype = model.config, model.token_embedding.weight.dtype
     norms = [norm for block in model.blocks for norm in (block.norm1, block.norm2)] + [model.norm]
-    of_blocks = [[[b.attention.qkv], [b.attention.out],
-                  [b.mlp.up] if b.mlp.gate is None else [b.mlp.gate, b.mlp.up], [b.mlp.down]]
+    of_blocks = [[b.attention.qkv, b.mlp.gate, b.attention.out, b.mlp.up, b.mlp.down]
                  for b in model.blocks]
+    biased = [[b.attention.qkv, b.attention.out, b.mlp.gate, b.mlp.up, b.mlp.down]
+              for b in model.blocks]
 
     def given(parameter, size, otherwise):
         return np.full(size, otherwise, dtype) if parameter is None else parameter.data
 
-    head = pack(model.output_weight.data.T)
-    return (np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
-            np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
-            np.stack([np.concatenate([given(linear.bias, len(linear.weight.data), 0)
-                                      for linears in block for linear in linears])
-                      for block in of_blocks]),
-            *map(_in_panels, zip(*of_blocks)),
-            head, head if config.tied else pack(model.token_embedding.weight.data.T),
-            model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else
-            np.empty((0, config.n_embd), dtype))
+    found = [_in_panels(linear.weight) if linear else NOT_THERE
+             for block in of_blocks for linear in block]
+    found.append(_in_panels(model.output_weight))
+    found.append(found[-1] if config.tied else _in_panels(model.token_embedding.weight))
+    panels, table = zip(*found)
+    return panels, Weights(
+        np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
+        np.stack([given(norm.bias, config.n_embd, 0) for norm in norms]),
+        np.stack([np.concatenate([given(linear.bias, linear.weight.shape[0], 0)
+                                  for linear in block if linear]) for block in biased]),
+        np.array(table),
+        model.ngram_embedding.weight.data.copy() if config.ngrams > 1 else
+        np.empty((0, config.n_embd), dtype))
 
 
-def _in_panels(of_blocks):
-    """Pack the weights of one or more linear layers of each block, side by side:
-    (L, panels, K, NR)."""
-    packed = pack(np.array([[linear.weight.data.T for linear in linears] for linears in of_blocks]))
-    return packed.reshape(len(of_blocks), -1, *packed.shape[-2:])
+def _in_panels(weight):
+    """Return the panels of a matrix of weights, and its row of `Weights.matrices`."""
+    if isinstance(weight, PackedTensor):
+        panels, how = weight.packed.in_panels(pack), functions_of(weight.packed.kind)
+    else:
+        panels, how = pack(weight.data.T), FLOATS
+    return panels, [panels.ctypes.data, len(panels), weight.shape[1], *how]

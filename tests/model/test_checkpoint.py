@@ -14,6 +14,7 @@ import pytest
 
 import minigrad as mg
 from data.files import write_arrays
+from minigrad.packed import BLOCKS, PackedTensor
 from model import (CharTokenizer, CheckpointError, EncoderDecoder, Transformer, TransformerConfig,
                    checkpoint, generate, load_checkpoint, save_checkpoint)
 from model.checkpoint import load_arrays, load_last, restore_optimizer, save_arrays
@@ -21,7 +22,7 @@ from model.convert.tokens import TokenTokenizer
 from model.count import memory as limits
 from model.reverse.encoder_decoder import EncoderDecoderConfig
 from model.score.text import text_losses
-from tests.kit import arrays, memory, refusal
+from tests.kit import arrays, blocks, memory, packed_copy, refusal
 from token_files import byte_level
 
 TEXT = "\0\t\n 'aé’e\u0301漢🙂\ud800\U0010ffff"       # a NUL, an accent by itself, half a pair, ...
@@ -126,6 +127,26 @@ def test_loading_holds_the_weights_once_and_they_can_be_written_to(path):
         found = load_checkpoint(path).model
     assert taken[0] < 1.3 * size
     assert all(p.data.flags.writeable for p in found.parameters())      # for training
+
+
+def test_packed_weights_are_loaded_as_they_are_and_saved_as_float32(path):
+    model = Transformer(replace(CONFIG, n_embd=32))
+    floats = packed_copy(model, [*BLOCKS])
+    save_checkpoint(path, floats, TOKENIZER)
+    size = path.stat().st_size
+    packed = {f"model/{name}": p.packed._blocks for name, p in model.named_parameters()
+              if isinstance(p, PackedTensor)}
+    assert len({a.dtype for a in packed.values()}) == len(BLOCKS)
+    changed(path, **packed)
+    assert path.stat().st_size < size / 2
+    found = load_checkpoint(path).model
+    held = [p for p in found.parameters() if isinstance(p, PackedTensor)]
+    assert sum(p.packed.nbytes for p in held) == sum(a.nbytes for a in packed.values())
+    texts = [generate(model, TOKENIZER, "a", 20, seed=1) for model in (found, floats)]
+    assert texts[0] == texts[1]
+    save_checkpoint(path, found, TOKENIZER)
+    assert same(load_checkpoint(path).model.state_dict(), floats.state_dict())
+    assert path.stat().st_size == size
 
 
 def test_special_floats_among_the_weights_come_back_only_where_they_may(path):
@@ -339,6 +360,10 @@ NORM = "model/norm.weight"
     (NORM, np.ones(5, np.float32), "norm.weight has shape [4] in this model, and was given [5]"),
     ("model/blocks.1.mlp.up.weight", np.ones((4, 16), np.float32), "up.weight has shape [16, 4]"),
     (NORM, np.array(list("abcd")), "norm.weight was given <U1, which are no numbers"),
+    (NORM, blocks("F16", 1, 4)[0], "norm.weight was given [('half', '<f2', (2,))], which are no"),
+    ("model/blocks.0.mlp.down.weight", blocks("Q8_0", 4, 1), "and was given [4, 32]"),
+    ("model/blocks.0.mlp.down.weight", np.full((4, 16), np.inf, "<f2").view(BLOCKS["F16"]),
+     "down.weight holds nan or inf"),
     *[(NORM, np.ones(4, dtype), "") for dtype in ("i4", "f2", "f8", "c8", "?")],
     *[("version", version, "another version than 2")
       for version in (np.array(3), np.array([2, 2]), np.array("2"))],

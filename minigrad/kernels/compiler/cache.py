@@ -20,7 +20,6 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 from numba.misc.appdirs import AppDirs
 
-from minigrad import formulas
 from minigrad.kernels.compiler import processor
 
 SEAL = hashlib.sha256().digest_size     # bytes of a seal, before the content of a file
@@ -127,7 +126,7 @@ def _may_write(folder, like):
 def _digests():
     """Return digests of the machine, which includes this copy of the program, and of all that
     kernels are made of."""
-    files = [*sorted(_HERE.rglob("*.py")), pathlib.Path(formulas.__file__)]
+    files = [*sorted(_HERE.rglob("*.py")), *map(_HERE.with_name, ("formulas.py", "packed.py"))]
     versions = sys.version, numba.__version__, llvmlite.__version__
     return digest(versions, processor.name_and_features(), str(_HERE)), digest(
         *[path.read_text(encoding="utf-8") for path in files])

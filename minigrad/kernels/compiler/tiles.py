@@ -7,6 +7,7 @@ LLVM's own vector types.  LLVM lowers them to AVX-512, AVX2, SSE and NEON; only 
 depends on the host.
 """
 import pathlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
@@ -77,16 +78,24 @@ def define_tiles(dtype: np.dtype, kept_in: pathlib.Path | None) -> None:
     if dtype in _engines:
         return
     scalar = ir.FloatType() if dtype == np.float32 else ir.DoubleType()
-    path = kept_in and kept_in / f"tiles.{dtype}"
+    engine = engine_of(f"tiles.{dtype}", kept_in, lambda: tiles_of(scalar))
+    llvm.add_symbol(_name(scalar), engine.get_function_address(_name(scalar)))
+    _engines[dtype] = engine            # it holds the machine code
+
+
+def engine_of(name: str, kept_in: pathlib.Path | None, make: Callable[[], ir.Module]
+              ) -> llvm.ExecutionEngine:
+    """Return an engine with the machine code of the module that `make` makes: from a file of a
+    folder; else compiled, and kept there.  The code is gone when the engine is."""
+    path = kept_in and kept_in / name
     code = cache.read(path)
     if not code:
-        code = target_machine().emit_object(llvm.parse_assembly(str(tiles_of(scalar))))
+        code = target_machine().emit_object(llvm.parse_assembly(str(make())))
         cache.write(path, code)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    llvm.add_symbol(_name(scalar), engine.get_function_address(_name(scalar)))
-    _engines[dtype] = engine            # it holds the machine code
+    return engine
 
 
 _engines = {}

@@ -10,10 +10,12 @@ import pytest
 
 import minigrad as mg
 from data.tokenizer import CharTokenizer
+from minigrad.packed import kind_of
 from model import Transformer, TransformerConfig, generate, load_checkpoint, save_checkpoint
 from model.convert import gguf
 from model.convert.__main__ import main
-from tests.kit import refusal
+from model.fine_tuning.initial import load_initial
+from tests.kit import arrays, refusal
 from tests.model.convert.test_gguf import F16, MERGES, Q8_0, TOKENS, V, gpt2, llama, written
 
 pytestmark = pytest.mark.needs("gguf")
@@ -86,6 +88,28 @@ def test_write_gives_an_unchanged_file_back_byte_for_byte(made, changes, tmp_pat
     file = imported(tmp_path, made, **changes)
     main([str(tmp_path / "out"), str(tmp_path / "again.gguf")])
     assert (tmp_path / "again.gguf").read_bytes() == file.read_bytes()
+
+
+def test_a_checkpoint_keeps_blocks_until_the_model_is_trained(tmp_path, capsys):
+    """Of matrices whose tensors are of one kind."""
+    parts = {f"blk.0.attn_{part}.weight": stored(Q4_1, (rows, 32), 2)
+             for part, rows in dict(q=32, k=16, v=16).items()}
+    file = imported(tmp_path, **parts, **{"blk.1.attn_q.weight": stored(Q8_0, (32, 32), 4)})
+    kept = arrays(tmp_path / "out/ckpt.npz")
+    qkv = kept["model/blocks.0.attention.qkv.weight"]
+    assert qkv.tobytes() == b"".join(content for _, _, content in parts.values())
+    kinds = {name: kind_of(a) for name, a in kept.items() if kind_of(a)}
+    assert kinds == {"model/token_embedding.weight": "Q8_0", "model/blocks.0.mlp.up.weight": "Q4_1",
+                     "model/blocks.0.attention.qkv.weight": "Q4_1",
+                     "model/blocks.1.mlp.up.weight": "F16"}
+    main([str(tmp_path / "out"), str(tmp_path / "copy.npz")])
+    assert (tmp_path / "copy.npz").read_bytes() == (tmp_path / "out/ckpt.npz").read_bytes()
+    capsys.readouterr()
+    model = load_initial(str(tmp_path / "out")).model
+    said = capsys.readouterr().out
+    assert said == "unpacked    the weights, from F16, Q4_1, Q8_0 to float32, for training\n"
+    for name, a in gguf.read(file).weights.items():
+        assert np.array_equal(dict(model.named_parameters())[name].data, a), name
 
 
 def test_main_says_which_tensors_keep_their_kind_in_spite_of_as(tmp_path, capsys):

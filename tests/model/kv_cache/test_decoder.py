@@ -10,12 +10,13 @@ import pytest
 from minigrad import random
 from minigrad.formulas import ACTIVATIONS
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
+from minigrad.packed import BLOCKS, PackedTensor
 from model import Transformer, TransformerConfig
 from model.kv_cache.decoder import OPTIONS, Decoder, _compiles
 from model.generation import Reader, window_start
 from model.transformer import POSITIONS
 from tests import kit, plain
-from tests.kit import WiderConfig, refusal
+from tests.kit import WiderConfig, packed_copy, refusal
 from tests.pairwise import pairwise
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
@@ -28,6 +29,11 @@ LLAMA = dict(vocab_size=130, block_size=20, n_layer=2, n_head=4, n_embd=72, n_kv
              position="rotary", norm="rms_gain", norm_eps=1e-3, activation="swiglu", n_inner=33,
              tied=False)
 NARROW = dict(vocab_size=5, block_size=3, n_layer=1, n_head=1, n_embd=1, bias=True)
+PACKED = [dict(vocab_size=130, block_size=21, n_layer=2, n_head=4, n_embd=64, n_kv_head=2,
+               position="rotary", norm="rms_gain", activation="swiglu", n_inner=480, tied=False),
+          dict(vocab_size=67, block_size=21, n_layer=2, n_head=3, n_embd=96, bias=True),
+          dict(vocab_size=9, block_size=21, n_layer=1, n_head=2, n_embd=416, ngrams=3,
+               ngram_rows=7, activation="relu2")]
 ODD = dict(vocab_size=9, block_size=6, n_layer=1, n_head=3, n_embd=15)
 PARTS = pairwise(
     [dict(vocab_size=V, block_size=T, n_layer=L)
@@ -77,6 +83,24 @@ def test_cached_logits_are_those_of_the_window_at_every_length(shape, slide, dty
             if n >= begun[B]:
                 assert_equal(reader.logits(), computed[:B])
                 reader.append(ids[:B, n:n + 1])
+
+
+@pytest.mark.parametrize("kinds", [*([kind] for kind in BLOCKS), [*BLOCKS]], ids=str)
+@pytest.mark.parametrize("shape", PACKED, ids=str)
+def test_logits_of_packed_weights_have_the_bits_of_the_float32_weights(shape, kinds):
+    """Of one id, of a prompt of each length, and of several sequences; by another decoder, too."""
+    model = Transformer(TransformerConfig(**shape))
+    floats = packed_copy(model, kinds)
+    assert any(isinstance(p, PackedTensor) for p in model.parameters())
+    ids = np.random.default_rng(1).integers(shape["vocab_size"], size=(3, shape["block_size"]))
+    for B, lengths in ((1, (1, 2, 7, 8)), (3, (5, 6, 7)), (1, (20, 21))):
+        decoder, after = Decoder(model, B), 0
+        for T in lengths:
+            assert_equal(decoder.read(ids[:B, after:T], after), floats(ids[:B, :T]).data[:, -1])
+            after = T
+    assert any(isinstance(p, PackedTensor) for p in model.parameters())
+    assert_equal(model(ids).data, floats(ids).data)
+    assert not any(isinstance(p, PackedTensor) for p in model.parameters())
 
 
 @pytest.mark.parametrize("shape", [USUAL, MODERN, LLAMA], ids=str)

@@ -1,0 +1,131 @@
+"""Packed weights: matrices of numbers of 4, 8 or 16 bits, in the blocks of llama.cpp.
+
+A block holds n numbers of a row, one after another: as two halves, which are float16 or the upper
+halves of float32; or as whole numbers q with a scale d, and perhaps a smallest number m.  Half a
+byte q stands for d q + m, or for d (q - 8) where there is no m, and a signed byte q for d q.  The
+low halves of the bytes are the block's first numbers, the high halves the others.
+
+A matrix (P, K) is an array (P, K / n) of blocks of one type.
+
+Source: ggml-common.h and ggml-quants.c of llama.cpp.
+"""
+from collections.abc import Callable
+
+import numpy as np
+
+from minigrad.core import Tensor
+
+BLOCKS = {          # llama.cpp's names, and what is in a block
+    "Q4_0": np.dtype([("d", "<f2"), ("q", "u1", 16)]),
+    "Q4_1": np.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)]),
+    "Q8_0": np.dtype([("d", "<f2"), ("q", "i1", 32)]),
+    "F16": np.dtype([("half", "<f2", 2)]),
+    "BF16": np.dtype([("upper", "<u2", 2)])}
+NUMBERS = {"Q4_0": 32, "Q4_1": 32, "Q8_0": 32, "F16": 2, "BF16": 2}     # in a block, n
+# Blocks of whole words of 32 bits: where there is but one scale, it has a word.
+IN_WORDS = BLOCKS | {
+    kind: np.dtype({"names": block.names, "formats": [block["d"], block["q"]], "offsets": [0, 4]})
+    for kind, block in BLOCKS.items() if block.names == ("d", "q")}
+
+
+def kind_of(a: np.ndarray) -> str | None:
+    """Return the kind of blocks in an array of two axes; None of any other array."""
+    for kind in BLOCKS if a.ndim == 2 else ():
+        if a.dtype in (BLOCKS[kind], IN_WORDS[kind]):
+            return kind
+
+
+def shape_of(a: np.ndarray) -> tuple[int, ...]:
+    """Return the shape of an array, (P, K) if it is of blocks."""
+    kind = kind_of(a)
+    return (*a.shape[:-1], a.shape[-1] * NUMBERS[kind]) if kind else a.shape
+
+
+def unpacked(a: np.ndarray) -> np.ndarray:
+    """Return an array of numbers as it is, and those in blocks as float32, (P, K / n) -> (P, K)."""
+    kind = kind_of(a)
+    if kind is None:
+        return a
+    if kind == "F16":
+        found = a["half"].astype(np.float32)
+    elif kind == "BF16":
+        found = (a["upper"].astype(np.uint32) << 16).view(np.float32)
+    else:
+        d, q = a["d"].astype(np.float32)[..., None], a["q"]
+        if kind != "Q8_0":
+            q = np.concatenate([q & 15, q >> 4], axis=-1)
+        found = d * (q.astype(np.int8) - 8 if kind == "Q4_0" else q)
+        if kind == "Q4_1":
+            found += a["m"].astype(np.float32)[..., None]
+    return found.reshape(len(a), -1)
+
+
+def is_finite(a: np.ndarray) -> bool:
+    """Whether no float in an array is nan or inf, nor a number in its blocks."""
+    if kind_of(a) == "BF16":
+        a = unpacked(a)
+    parts = [a[name] for name in a.dtype.names] if a.dtype.names else [a]
+    return all(np.isfinite(part).all() for part in parts if part.dtype.kind == "f")
+
+
+class Packed:
+    """A matrix (P, K) in blocks, or for the kernels in panels of their words."""
+
+    def __init__(self, blocks: np.ndarray) -> None:
+        self.kind = kind_of(blocks)
+        self.shape = shape_of(blocks)
+        self._blocks = blocks
+        self._panels = None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of memory that it takes."""
+        return (self._blocks if self._panels is None else self._panels).nbytes
+
+    def in_panels(self, pack: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return the words of all rows as `pack` rearranges them, (W, P) uint32 -> (panels, W,
+        columns).  They take the place of the blocks."""
+        if self._panels is None:
+            self._panels = pack(self._blocks.astype(IN_WORDS[self.kind], copy=False).view("<u4").T)
+            self._blocks = None
+        return self._panels
+
+    def unpacked(self) -> np.ndarray:
+        """Return the numbers as float32."""
+        blocks = self._blocks
+        if blocks is None:
+            rows = np.ascontiguousarray(self._panels.swapaxes(1, 2))
+            blocks = rows.reshape(-1, rows.shape[2])[:self.shape[0]].view(IN_WORDS[self.kind])
+        return unpacked(blocks)
+
+
+class PackedTensor(Tensor):
+    """A parameter that is packed until its data are asked for or set.  Then it is a Tensor of
+    float32 like others."""
+    __slots__ = ()
+
+    packed = property(lambda self: Tensor._data.__get__(self))
+    shape = property(lambda self: self.packed.shape)
+    dtype = property(lambda self: np.dtype(np.float32))
+    ndim = property(lambda self: 2)
+    size = property(lambda self: self.shape[0] * self.shape[1])
+
+    @property
+    def _data(self):
+        self._data = self.packed.unpacked()
+        return self._data
+
+    @_data.setter
+    def _data(self, array):
+        self.__class__ = Tensor
+        self._data = array
+
+
+def hold(parameter: Tensor, array: np.ndarray) -> None:
+    """Give a parameter an array of its shape, of floats or of blocks, which is not copied if it can
+    be written to."""
+    if kind_of(array):
+        parameter._data = Packed(array)
+        parameter.__class__ = PackedTensor
+    else:
+        parameter.__init__(np.require(array, requirements="CAW"), requires_grad=True)
