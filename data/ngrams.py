@@ -50,8 +50,10 @@ def ngram_probabilities(train: np.ndarray, val: np.ndarray, vocab_size: int, ord
         if order > 1 and seconds < 0:
             return
         codes = contexts * vocab_size + train[order - 1:]
-        grams, ranks, counts = (_count_in_table(codes) if in_table else
-                                np.unique(codes, return_inverse=True, return_counts=True))
+        if in_table:
+            grams, ranks, counts = _count_in_table(codes)
+        else:
+            grams, ranks, counts = np.unique(codes, return_inverse=True, return_counts=True)
         val_ranks = _look_up(grams, val_contexts * vocab_size + val)
 
         context_of = grams // vocab_size

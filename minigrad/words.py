@@ -23,7 +23,8 @@ def scaled(n: float, unit: str) -> str:
 
 def any_of(words: Sequence[str]) -> str:
     """Return words as "a, b or c"."""
-    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def first_of(words: Sequence[str], most: int = 5) -> str:

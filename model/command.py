@@ -171,17 +171,16 @@ def command_line(module: str, *words: str | os.PathLike) -> str:
     The line begins as the one that started this program.  A path may begin with any character.
     """
     python, file, here = started_as()
-    start = ["-m", module]
-    before = ""
     if module == "train" and (file or here):
-        start = [file or "train.py"]
-    elif file and not here:             # only from its folder is it sure that Python finds a module
+        return quoted([python, file or "train.py", *map(_as_word, words)])
+    before = ""
+    if file and not here:               # only from its folder is it sure that Python finds a module
         before = f"cd {quoted([ROOT])} && "
         words = [pathlib.Path(word).absolute() if isinstance(word, os.PathLike) else word
                  for word in words]
         if os.path.dirname(python):
             python = os.path.abspath(python)
-    return before + quoted([python, *start, *map(_as_word, words)])
+    return before + quoted([python, "-m", module, *map(_as_word, words)])
 
 
 def started_as() -> tuple[str, str, bool]:
@@ -191,10 +190,10 @@ def started_as() -> tuple[str, str, bool]:
     program = os.path.realpath(sys.argv[0]) if sys.argv else ""
     if not program.startswith((os.path.join(ROOT, "train.py"), os.path.join(ROOT, "model", ""))):
         return "python", "", True
-    typed = sys.orig_argv[-len(sys.argv):][0]
-    return (sys.orig_argv[0] if SYSTEM != "nt" else "python",   # Windows has another path there
-            typed if os.path.realpath(typed) == program else "",
-            os.path.realpath(os.curdir) == ROOT)
+    typed = sys.orig_argv[-len(sys.argv)]
+    python = "python" if SYSTEM == "nt" else sys.orig_argv[0]   # Windows has another path there
+    file = typed if os.path.realpath(typed) == program else ""
+    return python, file, os.path.realpath(os.curdir) == ROOT
 
 
 def install_command(extra: str) -> str:
@@ -218,6 +217,7 @@ def text_or_file(value: str) -> str:
 
 
 Words = tuple[str, ...]
+Given = dict[str, object]       # settings by name
 KINDS = {bool: (bool, "True or False"), int: (numbers.Integral, "a whole number"),
          float: (numbers.Real, "a number"), str: (str, "a text"), Words: (tuple, "texts")}
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le,
@@ -276,9 +276,14 @@ def problems_of_heads(C: int, H: int, H_kv: int | None = None, position: str = "
     return found
 
 
+def names_of(table: object) -> Words:
+    """Return the names of the settings of a dataclass."""
+    return tuple(field.name for field in dataclasses.fields(table))
+
+
 def in_flags(lines: Sequence[str], settings: object) -> list[str]:
     """Return lines about settings of a dataclass, with each name as its flag."""
-    names = "|".join(field.name for field in dataclasses.fields(settings))
+    names = "|".join(names_of(settings))
     return [re.sub(rf"\b({names})\b", r"--\1", line) for line in lines]
 
 
@@ -327,7 +332,7 @@ def _takes(type, value):
     return f"takes {KINDS[type][1]}, not {shown(repr(value))}"
 
 
-def as_flags(values: dict[str, object]) -> list[str]:
+def as_flags(values: Given) -> list[str]:
     """Return settings as flags, except those that are None."""
     flags = []
     for name, value in values.items():
@@ -387,14 +392,14 @@ class Parser(argparse.ArgumentParser):
                 *_spellings(field), dest=name, default=argparse.SUPPRESS, help=help,
                 **_takes_words(field))
 
-    def given(self, argv: list[str] | None) -> dict[str, object]:
+    def given(self, argv: list[str] | None) -> Given:
         """Return the settings on the command line, by name; exit if there are mistakes."""
         known, mistakes = self.read(argv)
         self.refuse(mistakes)
         self.warn()
         return known
 
-    def read(self, argv: list[str] | None) -> tuple[dict[str, object], list[str]]:
+    def read(self, argv: list[str] | None) -> tuple[Given, list[str]]:
         """Return the settings on the command line, by name, and a line for each mistake."""
         argv = sys.argv[1:] if argv is None else argv
         found, unknown = self.parse_known_args(argv)

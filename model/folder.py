@@ -16,7 +16,7 @@ from minigrad import compiled
 from minigrad.words import first_of, scaled, shown
 from model.checkpoint import (BEST, DAMAGED, LAST, PREVIOUS, Checkpoint, load_last, path_of,
                               texts_of)
-from model.command import Parser, command_line, problems
+from model.command import Given, Parser, command_line, problems
 from model.processes import Ranks
 from model.settings import NAMES, WITHOUT_FLAG, Settings, resolve
 
@@ -186,7 +186,7 @@ def settings_of(run: Checkpoint, folder: object) -> Settings:
     return dataclasses.replace(earlier, threads=min(earlier.threads, most))
 
 
-def prepare(given: dict[str, object], mistakes: list[str], parser: Parser, folder: Folder,
+def prepare(given: Given, mistakes: list[str], parser: Parser, folder: Folder,
             ranks: Ranks = Ranks()
             ) -> tuple[Settings, data.Text, Checkpoint | None, Checkpoint | None]:
     """Read the checkpoint and the text of a run; rank 0 reads for all.

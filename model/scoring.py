@@ -30,8 +30,9 @@ def yardstick(train: np.ndarray, val: np.ndarray, vocab_size: int) -> dict[str, 
 
 def ladder(loss: float, counted: dict[str, float]) -> str:
     """Return a model's loss among those of counted n-grams, a line each, the worst first."""
-    rows = [(loss, "this model  <--"), *((x, f"counted {name}") for name, x in counted.items())]
-    return "\n".join(f"    {x:.3f}  {name}" for x, name in sorted(rows, key=lambda row: -row[0]))
+    rows = {"this model  <--": loss} | {f"counted {name}": x for name, x in counted.items()}
+    names = sorted(rows, key=rows.get, reverse=True)
+    return "\n".join(f"    {rows[name]:.3f}  {name}" for name in names)
 
 
 def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int,
@@ -39,13 +40,14 @@ def evaluate(model: Transformer, x: np.ndarray, y: np.ndarray, batch_size: int,
     """Return the mean loss over windows (N, T), in nats per id that counts.  Ranks take turns with
     the batches; the result has the same bits for any number of ranks."""
     totals = np.zeros(math.ceil(len(x) / batch_size))       # of batches; 0 for other ranks'
+    counts = y != IGNORE                                                            # (N, T)
     with mg.no_grad():
         for i in range(ranks.number, len(totals), ranks.size):
             at = slice(i * batch_size, (i + 1) * batch_size)
             loss = mg.cross_entropy(model(x[at]), y[at], ignore_index=IGNORE)
-            totals[i] = loss.item() * (y[at] != IGNORE).sum()
+            totals[i] = loss.item() * counts[at].sum()
     ranks.sum(totals)
-    return float(sum(totals) / (y != IGNORE).sum())
+    return float(sum(totals) / counts.sum())
 
 
 class CausalityError(ValueError):
@@ -88,7 +90,8 @@ def _prove_at(model, vocab_size, ids, cuts, rng):
     for row, cut in zip(changed, cuts):
         row[cut:] = (row[cut:] + rng.integers(1, vocab_size, size=len(row) - cut)) % vocab_size
     with mg.no_grad():
-        before, after = model(ids).data, model(changed).data                        # (cuts, T, V)
+        before = model(ids).data                                                    # (cuts, T, V)
+        after = model(changed).data
     if not (np.isfinite(before).all() and np.isfinite(after).all()):
         raise CausalityError("nothing can be proven of a model whose logits are not finite; "
                              "look at its weights")

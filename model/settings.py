@@ -6,16 +6,16 @@ the text to the Settings.
 import dataclasses
 import math
 import textwrap
-from collections.abc import Mapping
 
 from minigrad import compiled
 from minigrad.words import shown
-from model.command import Words, as_flags, flag, in_flags, problems, problems_of_heads
+from model.command import (Given, Words, as_flags, flag, in_flags, names_of, problems,
+                           problems_of_heads)
 from model.transformer import TRAINING, ImportedOptions, ModelOptions, TransformerConfig
 
 TOO_HIGH = 0.1      # a learning rate at which training hardly makes progress
 MUON_TOO_HIGH = 1.0     # and Muon's
-MODEL = tuple(field.name for field in dataclasses.fields(ModelOptions))
+MODEL = names_of(ModelOptions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +130,9 @@ class Settings(SavingOptions, TrainingOptions, ModelOptions, RunOptions):
         return [warning for warning, holds in found.items() if holds]
 
 
-NAMES = tuple(field.name for field in dataclasses.fields(Settings))
+NAMES = names_of(Settings)
 # Settings in older checkpoints: of runs, and of the model, whose configuration has them.
-WITHOUT_FLAG = ("reduce", "replay", "log_interval",
-                *(field.name for field in dataclasses.fields(ImportedOptions)))
+WITHOUT_FLAG = ("reduce", "replay", "log_interval", *names_of(ImportedOptions))
 # What fine-tuning takes from the model; dropout is no part of its weights.
 OF_MODEL = tuple(name for name in MODEL if name not in TRAINING)
 # What a resumed run cannot change.
@@ -164,7 +163,7 @@ MOST_ACTIVATIONS = 0.15
 
 
 def recipe(name: str, characters: int = 0, minutes: float | None = None,
-           max_iters: int | None = None) -> dict[str, object]:
+           max_iters: int | None = None) -> Given:
     """Return the settings of a recipe for a text of that many characters and a run of that length.
 
     "gpt2" is the same for every text; so is "modern" if `characters` is 0.  Otherwise "modern"
@@ -214,7 +213,7 @@ def is_short(characters: int) -> bool:
     return MOST_PASSES * 0.9 * characters < MINUTES * CHARACTERS_A_MINUTE
 
 
-def completed(given: Mapping[str, object], characters: int) -> dict[str, object]:
+def completed(given: Given, characters: int) -> Given:
     """Return the settings of a new run on a text: those given, and otherwise its recipe's.  A run
     without an explicit end stops after MINUTES, or after MOST_PASSES over a short text."""
     name = given.get("recipe", Settings.recipe)
@@ -228,8 +227,8 @@ def completed(given: Mapping[str, object], characters: int) -> dict[str, object]
     return recipe(name, characters, minutes, max_iters) | given
 
 
-def resolve(given: Mapping[str, object], earlier: "Settings | TransformerConfig | None" = None,
-            characters: int = 0, whose: str = "the model") -> tuple[Settings, list[str]]:
+def resolve(given: Given, earlier: Settings | TransformerConfig | None = None, characters: int = 0,
+            whose: str = "the model") -> tuple[Settings, list[str]]:
     """Return the settings of a run, and a line for each flag that contradicts what is fixed.
 
     Parameters
