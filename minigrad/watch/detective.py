@@ -74,18 +74,18 @@ class Detective(Watcher):
         uses or batches may overflow, and so may the sum of their squares."""
         if self.finding:
             return
-        found = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
-        bad = next((name for name, g in found.items() if not np.isfinite(g).all()), None)
+        found = [Numbers.of(f"the gradient of {name}", p.grad)
+                 for name, p in self._model.named_parameters() if p.grad is not None]
+        bad = [n for n in found if n.bad]
         if bad:
-            self._find_overflow(
-                "sum", Numbers.of(f"the gradient of {bad}", found[bad]), found[bad].dtype,
-                f"the gradients of {bad} from several places or batches are finite, and their sum")
+            self._find_overflow("sum", bad[0], f"the parts of {bad[0].name}, from several places "
+                                "or batches, are finite, and their sum")
         elif not math.isfinite(clip_grad_norm_(self._model.parameters(), math.inf)):
-            name, g = max(found.items(), key=lambda item: np.abs(item[1]).max(initial=0))
+            largest = max(found, key=lambda n: np.nan_to_num([-n.low, n.high]).max())
             self._find_overflow(
-                "clip_grad_norm_", Numbers("norm", "float", 1, 1, 0, 0), g.dtype,
+                "clip_grad_norm_", Numbers("norm", largest.dtype, 1, 1, 0, 0),
                 "every gradient is finite, but the sum of their squares",
-                definition(clip_grad_norm_), "", [Numbers.of(f"the gradient of {name}", g)])
+                definition(clip_grad_norm_), "", [largest])
 
     def _note(self, event):
         if not self.finding:
@@ -126,8 +126,8 @@ class Detective(Watcher):
         arrived = Numbers.of("the gradient of its value", event.inputs[0])
         if arrived.bad:
             self._find_overflow(
-                "sum", arrived, g.dtype, f"the gradients that came back to the value of {event.op} "
-                "from several places are finite, and their sum", line, module, given)
+                "sum", arrived, f"the gradients that came back to the value of {event.op} from "
+                "several places are finite, and their sum", line, module, given)
             return
         branch = line if event.op == "where" else self._branches.get(event.node)
         self._branches |= {source: branch for source, _ in event.outputs if branch}
@@ -143,13 +143,13 @@ class Detective(Watcher):
         self.finding = Finding(event.op, event.direction, made, *self._cause(event, given, made),
                                line, module, given)
 
-    def _find_overflow(self, op, made, dtype, what, *where):
+    def _find_overflow(self, op, made, what, *where):
         self.finding = Finding(op, "backward", made, "overflow",
-                               f"{what} is beyond the largest {dtype}", *where)
+                               f"{what} is beyond the largest {made.dtype}", *where)
 
     def _cause(self, event, given, made):
         """Return the cause in a word, and in a sentence."""
-        limits = np.finfo(made.type.split("[")[0])
+        limits = np.finfo(made.dtype)
         beyond = f"the largest {limits.dtype}, {limits.max:.2g}"
         bad = [n for n in given if n.bad]
         if weight := next((n for n in bad if n.name in self._names.values()), None):

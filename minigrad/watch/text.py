@@ -17,6 +17,11 @@ class Numbers(NamedTuple):
     low: float          # of the others; nan if there are none
     high: float
 
+    @property
+    def dtype(self) -> str:
+        """The name of its dtype."""
+        return self.type.partition("[")[0]
+
     @classmethod
     def of(cls, name: str, array: Any) -> "Numbers":
         """Return the summary of an array."""
