@@ -6,14 +6,13 @@ are tried in our answer: the one that gives the student's numbers is the student
 import ast
 import contextlib
 import importlib
-import io
 import os
 import pathlib
 import re
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +25,6 @@ from model.walk.practice import Exercise, exercises
 from model.walk.words import describe, describe_error, first_difference, shorten
 
 SECONDS = 10        # for the cases of an exercise; what takes longer is an endless loop
-PRINTED = 10        # lines that are shown of what a wrong answer prints
-WIDTH = 200         # characters of such a line
 TRAINING = trial.SECONDS + 180      # with compiling, and what comes before and after
 
 
@@ -51,31 +48,14 @@ class Fault(Exception):
     """An answer is wrong; the arguments are the paragraphs that say why."""
 
 
-class Printed(io.RawIOBase):
-    """Keeps the beginning of what a file prints; a loop without end may print much."""
-    kept = b""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:
-        self.kept += bytes(data[:PRINTED * WIDTH - len(self.kept)])
-        return len(data)
-
-    def excerpt(self) -> list[str]:
-        """Return a paragraph with the first lines, or none if nothing was printed."""
-        lines = self.kept.decode("utf-8", "replace").splitlines()[:PRINTED]
-        said = "\n    ".join(["It printed:", *(shorten(line, WIDTH) for line in lines)])
-        return [said] if lines else []
-
-
 def judge(path: str | os.PathLike, limit: Callable = contextlib.nullcontext,
           report: Callable = print) -> Verdict:
     """Judge a student's file in this process.  The student's code runs inside `limit(seconds)`;
     `report` gets a line on each part of a long training.
 
     First the exercises that the file imports are ours, so that it is judged alone.  Then it is
-    judged with the student's own, if they are right themselves.
+    judged with the student's own, if they are right themselves.  The modules that it imports, and
+    their folder in sys.path, stay.
     """
     own = []
     remarks = []
@@ -92,7 +72,7 @@ def judge(path: str | os.PathLike, limit: Callable = contextlib.nullcontext,
         if own:
             answer.compare_together(own)
         if answer.exercise.function == "model":
-            right, said = answer.train(own, report)
+            right, said = answer.train(report)
             return Verdict(right, said + remarks)
     except Fault as fault:
         return Verdict(False, [*fault.args, *remarks])
@@ -121,33 +101,21 @@ class Answer:
         self.limit = limit
         self.exercise = find_exercise(path)
 
-    @contextlib.contextmanager
-    def running(self, seconds: float, own: Sequence[str], printed: Printed) -> Iterator[None]:
-        """The student's code may run: within a time, with these parts; its prints are caught."""
-        stream = io.TextIOWrapper(printed, "utf-8", "backslashreplace", write_through=True)
-        with (self.limit(seconds), contextlib.redirect_stdout(stream),
-              contextlib.redirect_stderr(stream), imports_of(self.path, own)):
-            yield
-
     def compare(self, own: Sequence[str] = ()) -> list[str]:
         """Compare the answer with ours, while the file imports the student's own exercises that are
         named, and else ours.  Return remarks on it, or raise a Fault."""
         ours = [outcome_of_ours(self.exercise, (), i) for i in range(len(self.exercise.cases))]
-        printed = Printed()
         remarks = []
+        use_parts(self.path.parent, own)
         try:
-            with self.running(SECONDS, own, printed):
+            with self.limit(SECONDS), warnings.catch_warnings(action="ignore"):
                 answers = self.run_cases(ours)
                 if self.exercise.is_class:
                     remarks += scalars.three_ways(*answers[-1])
-        except Fault as fault:
-            raise Fault(*fault.args, *printed.excerpt()) from None
+        except Fault:
+            raise
         except BaseException as error:
-            raise Fault(f"It cannot be judged: {describe_error(error, self.path)}",
-                        *printed.excerpt()) from None
-        if printed.kept:
-            remarks.append("It prints something.  That helps while you look for a mistake; you can "
-                           "remove it now.")
+            raise Fault(f"It cannot be judged: {describe_error(error, self.path)}") from None
         if any(map(is_widened, answers, ours)):
             remarks.append("It turns float32 into float64, which takes twice the memory.  NumPy's "
                            "numbers and arrays, such as np.sqrt(2) or a mask of np.ones, do that; "
@@ -163,9 +131,9 @@ class Answer:
                 f"{self.path.stem} and your {' and '.join(own)} are right alone, but together they "
                 "are not: look at how they call each other.", *fault.args) from None
 
-    def train(self, own: list[str], report: Callable) -> tuple[bool, list[str]]:
+    def train(self, report: Callable) -> tuple[bool, list[str]]:
         """Train the model of the last exercise; return as `trial.run` does."""
-        with self.running(TRAINING, own, Printed()):
+        with self.limit(TRAINING):
             try:
                 return trial.run(self.load(), report)
             except BaseException as error:
@@ -176,7 +144,7 @@ class Answer:
         """Run the file, and return the function in it that answers the exercise."""
         names = {"__name__": self.path.stem, "__file__": str(self.path)}
         try:
-            with np.errstate(), warnings.catch_warnings(action="ignore"):   # what it sets ends here
+            with np.errstate():             # what it sets ends here
                 exec(compile(source_of(self.path), str(self.path), "exec"), names)
         except BaseException as error:
             raise Fault(f"The file does not run: {describe_error(error, self.path)}") from None
@@ -258,20 +226,15 @@ def imported_by(answer: Answer) -> list[pathlib.Path]:
     return found
 
 
-@contextlib.contextmanager
-def imports_of(path: pathlib.Path, own: Sequence[str]) -> Iterator[None]:
-    """Let a file import the student's own exercises that are named; all others are ours."""
+def use_parts(folder: pathlib.Path, own: Sequence[str]) -> None:
+    """From here on, import the exercises that are named from the student's folder; all others are
+    ours."""
     for exercise in exercises():
-        if exercise.name not in own:
-            sys.modules[exercise.name] = exercise.module
-    sys.path.append(str(path.parent))
+        sys.modules[exercise.name] = exercise.module
+    for name in own:
+        del sys.modules[name]
+    sys.path.append(str(folder))
     importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(str(path.parent))
-        for exercise in exercises():
-            sys.modules.pop(exercise.name, None)
 
 
 def check_form(exercise: Exercise, answer: Outcome, path: pathlib.Path) -> None:

@@ -63,7 +63,7 @@ def run(words: list[str]) -> int:
     call does, end the others of its group.  Return its exit status."""
     process = subprocess.Popen(
         [sys.executable, "-m", "model.walk.process", *words], cwd=ROOT,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,     # prints go to stderr
         creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0))       # on Windows
     try:
         while process.poll() is None:

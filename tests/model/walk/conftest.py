@@ -1,4 +1,6 @@
 """What the tests of the judge share: students' files, and what is said of them."""
+import sys
+
 import pytest
 
 from model.walk import judge, trial
@@ -23,6 +25,12 @@ def solved(function, *mistakes):
     exercise = EXERCISES[function]
     before, _, after = exercise.source.partition(exercise.code())
     return (before + exercise.code(*mistakes) + after).replace(f"{PACKAGE}.", "")
+
+
+@pytest.fixture(autouse=True)
+def folders_are_forgotten(monkeypatch):
+    """The judge leaves the student's folder in sys.path, as its process ends."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 @pytest.fixture

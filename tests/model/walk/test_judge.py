@@ -1,7 +1,6 @@
 """The judge: every mistake that has a name is named; right answers, however written, are accepted;
 and careless files get a line each."""
 import re
-import sys
 
 import pytest
 
@@ -160,13 +159,7 @@ ODD = {
     "raise ValueError('\\33[31m\\0' + 'x ' * 10**6)": r"ValueError: \x1b[31m\x00x x x",
     f"x = {50_000 * '-'}1": "nested too deeply",
     "import numpy\nnumpy.seterr(all='raise')": "Right.",
-    "import warnings\nwarnings.warn('so')": "Right.",
-    "import sys\nkept = sys.stderr\nkept.write('a')": "It prints something",
-    "import sys\nsys.stdout.buffer.write(b'a')": "It prints something",
-    "import sys\nsys.stdout.reconfigure(encoding='latin-1')": "Right.",
-    "import sys\nprint(sys.stdout.encoding, '\\ud800')\nexit()": "It printed:\n    utf-8 \\ud800",
-    "print('\\33[31m\\0' + 'x' * 10**6)\nexit()": "It printed:\n    \\x1b[31m\\x00xxx",
-    "import sys\nsys.stderr.write('\\33[31m')\nexit()": "It printed:\n    \\x1b[31m"}
+    "import warnings\nwarnings.warn('so')": "Right."}
 
 
 @pytest.mark.parametrize("source", CARELESS)
@@ -207,7 +200,7 @@ def test_a_file_is_judged_and_answered_briefly_in_what_a_terminal_can_show(begin
     verdict = judge.judge(path)
     shown = verdict.text()
     assert ODD[beginning] in " ".join(shown.split()) or ODD[beginning] in shown
-    assert verdict.right == (ODD[beginning] in ("Right.", "It prints something"))
+    assert verdict.right == (ODD[beginning] == "Right.")
     assert len(shown) < 1000 and shown.replace("\n", "").isprintable()
 
 
@@ -220,30 +213,11 @@ def test_float64_made_of_float32_is_remarked_on_and_not_the_other_way(said):
     assert "gradient" not in lines[0] and not any("float64, which" in line for line in lines)
 
 
-def test_what_is_printed_is_remarked_on_and_shown_up_to_ten_lines_beside_a_wrong_answer(said,
-                                                                                        capsys):
-    _, remark, _ = said("softmax", solved("softmax").replace("    y =", "    print(x)\n    y ="))
-    assert remark.startswith("It prints something") and capsys.readouterr().out == ""
-    answer, shown = said("softmax", "def softmax(x):\n    print('a\\nb')\n    return x")
-    assert answer.startswith("It returns ")
-    assert shown == "\n    ".join(["It printed:", *["a", "b"] * 5])
-
-
-def test_printed_keeps_the_beginning_of_a_loop_that_prints_for_ever():
-    printed = judge.Printed()
-    for _ in range(10_000):
-        printed.write(b"again")
-    assert printed.kept == b"again" * 400
-
-
 def test_a_file_is_judged_with_the_student_s_own_parts_where_these_are_right(said):
-    modules = set(sys.modules)
-    path = list(sys.path)
     first, remark, _ = said("block", solved("block"), causal_head=solved("causal_head"),
                             multi_head=solved("multi_head"))
     assert "It works with your e4_heads, e3_causal_head too." in first
     assert remark == "e5_layer_norm.py is not here, so ours stood in for it."
-    assert (set(sys.modules), list(sys.path)) == (modules, path)
 
 
 def test_a_wrong_part_does_not_make_what_is_built_on_it_wrong(said):

@@ -64,6 +64,13 @@ def test_a_child_that_a_file_starts_is_ended_and_nothing_is_left_in_its_folder(c
     assert sorted(os.listdir(folder / "leaves")) == ["e1_softmax.py", "helper.py"]
 
 
+def test_what_a_file_prints_goes_to_standard_error(tmp_path, capfd):
+    path = written(tmp_path / "e1_softmax.py", "print('so far')\nexit()\n" + SOFTMAX)
+    assert "SystemExit" in process.check(path).text()
+    out, err = capfd.readouterr()
+    assert "so far" in err and out == ""
+
+
 def test_a_named_pipe_and_a_device_are_not_read(tmp_path):
     os.mkfifo(fifo := tmp_path / "e1_softmax.py")
     for path in (os.devnull, fifo):
