@@ -13,12 +13,11 @@ import textwrap
 import warnings
 
 from minigrad import compiled, formulas, habits, optim
-from minigrad.core import OPS, Tensor, no_grad, op
+from minigrad.core import OPS, Added, Tensor, no_grad, op
 from minigrad.gradcheck import GradcheckError, gradcheck
 from minigrad.ops import *      # noqa: F401, F403
 from minigrad.ops import __all__ as _op_names
 from minigrad.optim import SGD, AdamW, Muon, Optimizers, clip_grad_norm_
-from minigrad.gradients import Added
 
 __version__ = "0.1.0"
 LAZY = {"Profile": "minigrad.watch.profiling", "Recorder": "minigrad.watch.graph"}

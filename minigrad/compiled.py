@@ -8,6 +8,8 @@ from typing import TextIO
 
 from minigrad.formulas import formula as pluggable
 
+clock = pluggable(time.perf_counter)    # seconds; with kernels, it stops while they are compiled
+
 
 def problem(environment: Mapping[str, str]) -> str:
     """Return a line on what Numba cannot accept, as its own error would not say what to do; "" if
@@ -23,12 +25,6 @@ def problem(environment: Mapping[str, str]) -> str:
 def version() -> str:
     """Return the compiler's version."""
     return "none"
-
-
-@pluggable
-def clock() -> float:
-    """Return the seconds of a clock that stops while kernels are compiled or loaded."""
-    return time.perf_counter()
 
 
 @pluggable

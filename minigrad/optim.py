@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Tensor
-from minigrad.gradients import Rows
-from minigrad.watching import timed
-
+from minigrad.core import Rows, Tensor, timed
 
 NUMBER = float, int, Real      # the first two are told faster
 

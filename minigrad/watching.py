@@ -2,7 +2,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -29,20 +28,6 @@ def tell(op: str, direction: str, started: float, node: Any = None, inputs: tupl
     event = Event(op, direction, seconds, node, list(inputs), list(outputs))
     for watcher, in watchers.get():
         watcher(event)
-
-
-def timed(part: str) -> Callable:
-    """Tell watchers how long each call of a function takes: a part of a training step that calls no
-    op."""
-    def decorate(f):
-        @wraps(f)
-        def timed_part(*args, **settings):
-            started = perf_counter()
-            value = f(*args, **settings)
-            tell(part, "part", started)
-            return value
-        return timed_part
-    return decorate
 
 
 @contextmanager

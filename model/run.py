@@ -16,9 +16,9 @@ from tqdm import tqdm
 import data
 import minigrad as mg
 from minigrad import compiled
+from minigrad.core import timed
 from minigrad.optim import Optimizer, cosine, linear_decay, warm_up
 from minigrad.random import generator
-from minigrad.watching import timed
 from model.checkpoint import (BEST, LAST, PREVIOUS, Checkpoint, CheckpointError, Record,
                               checked_arrays, load_checkpoint, restore_optimizer, save_checkpoint)
 from model.folder import LOG, Folder, Log
@@ -172,6 +172,7 @@ class Run:
     def __post_init__(self) -> None:
         self.state = state = State(self.settings.seed)
         self.profile = mg.Profile()
+        self.max_iters = self.settings.steps
         self.highest = [group["lr"] for group in self.optimizer.param_groups]
         self.saved = time.monotonic()
         self.kept = None                    # the iteration in last.npz
@@ -233,7 +234,7 @@ class Run:
         s = self.settings
         state = self.state
         by_clock = s.minutes is not None and state.seconds >= 60 * s.minutes
-        return (by_clock or state.iteration >= s.steps) and not s.explain
+        return (by_clock or state.iteration >= self.max_iters) and not s.explain
 
     def is_complete(self) -> bool:
         """Whether no step is left, all is saved, and the last step is evaluated, or is the last one
@@ -310,7 +311,7 @@ class Run:
         done = self.state.iteration
         if done < s.warmup_iters:
             return warm_up(done, s.warmup_iters)
-        end = s.steps if s.lr_decay_iters is None else s.lr_decay_iters
+        end = self.max_iters if s.lr_decay_iters is None else s.lr_decay_iters
         progress = done / end if done < end else 1.0
         by_clock = self.state.seconds / (60 * s.minutes) if s.minutes else 0.0
         if s.schedule == "linear":

@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from minigrad import formulas
-from minigrad.gradients import Rows
+from minigrad.core import Rows
 from minigrad.formulas import MUON, TINY
 from minigrad.kernels.compiler.compiling import (C1, D1, D2, IDS1, IDS2, dense, kernel,
                                                  stands_in_for, threads_for)

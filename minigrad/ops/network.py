@@ -11,9 +11,8 @@ from operator import index
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Array, Rule, one_type, op
+from minigrad.core import Added, Array, Rule, one_type, op
 from minigrad.formulas import ACTIVATIONS, Drop, How
-from minigrad.gradients import Added
 
 NORM_EPS = 1e-5         # added to a variance
 ROTARY_BASE = 10_000.0  # of the wavelengths of rotary and sinusoidal positions

@@ -4,8 +4,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from minigrad.core import Array, Rule, op
-from minigrad.gradients import Added
+from minigrad.core import Added, Array, Rule, op
 
 Axes = int | tuple[int, ...] | None
 Arrays = list[Array]

@@ -5,7 +5,7 @@ Shapes: B rows of a batch, T time.
 import numpy as np
 
 from minigrad import Muon, Tensor
-from minigrad.watching import timed
+from minigrad.core import timed
 from model.processes import Ranks
 
 

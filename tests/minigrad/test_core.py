@@ -11,8 +11,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import core
-from minigrad.core import Node, Tensor
-from minigrad.gradients import Added, Rows, unbroadcast
+from minigrad.core import Added, Node, Rows, Tensor, unbroadcast
 from minigrad.watching import watch_ops
 from tests.kit import leaf, python, refusal
 

@@ -8,9 +8,8 @@ import pytest
 
 import minigrad as mg
 from minigrad import formulas
-from minigrad.core import Tensor
+from minigrad.core import Rows, Tensor
 from minigrad.optim import cosine, linear_decay, warm_up
-from minigrad.gradients import Rows
 from tests import plain
 from tests.kit import leaf, normal, refusal
 
