@@ -106,9 +106,10 @@ class Tensor:
                              "requires_grad=True was given")
         if value is not None:           # optimisers read it as numbers of the data's type
             value = np.asarray(value)
-            if (value.shape, value.dtype) != (self.shape, self.dtype):
-                raise ValueError(f"a gradient has its tensor's shape and type, {_brief(self.data)},"
-                                 f" and this is {_brief(value)}")
+            if value.shape != self.node.shape or value.dtype != self.node.dtype:
+                raise ValueError("a gradient has the shape and type that its tensor was made with, "
+                                 f"{self.node.dtype}{list(self.node.shape)}, and this is "
+                                 f"{_brief(value)}")
             value = np.require(value, requirements="W")     # clipping writes into it
         self.node.grad = value
 

@@ -54,19 +54,16 @@ class Optimizer:
         Its data, gradient and state have one shape and type, and can be updated in place."""
         for group in self.param_groups:
             check_settings(group)
-        groups = [group for group in self.param_groups for _ in group["params"]]
         found = []
-        for i, (group, p) in enumerate(zip(groups, self._parameters())):
+        pairs = [(group, p) for group in self.param_groups for p in group["params"]]
+        for i, (group, p) in enumerate(pairs):
             if p.node.grad is None:
                 continue
-            check_fits(p, i, "gradient", p.node.grad)
             p.data = dense(p, i, "data", p.data)
-            state = []
-            for kind in self.STATE:
-                arrays = getattr(self, kind)
+            state = [getattr(self, kind) for kind in self.STATE]
+            for kind, arrays in zip(self.STATE, state):
                 arrays[i] = dense(p, i, kind, arrays[i])
-                state.append(arrays[i])
-            found.append((group, p, *state))
+            found.append((group, p, *(arrays[i] for arrays in state)))
         return found
 
     def state(self) -> Iterator[tuple[str, Tensor, np.ndarray]]:
@@ -88,8 +85,8 @@ def check_settings(group: dict[str, Any]) -> None:
         if not (isinstance(value, NUMBER) and 0 <= value < math.inf):
             raise ValueError(f"{name} is a finite number of at least 0, not {value!r}")
     betas = group.get("betas", (0, 0))
-    if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all(
-            isinstance(beta, NUMBER) and 0 <= beta < 1 for beta in betas):
+    if not (isinstance(betas, (tuple, list)) and len(betas) == 2
+            and all(isinstance(beta, NUMBER) and 0 <= beta < 1 for beta in betas)):
         raise ValueError(f"betas are two numbers of at least 0 and below 1, not {betas!r}")
 
 
@@ -113,21 +110,16 @@ def check_parameters(parameters: list[Tensor]) -> None:
 
 
 def dense(p: Tensor, i: int, kind: str, array: np.ndarray) -> np.ndarray:
-    """Return an array of parameter i, or a copy, so that a step can update it."""
-    if (type(array) is not np.ndarray or array.dtype is not p.node.dtype
-            or not array.flags.carray):
-        array = np.require(array, requirements="CAW")
-    check_fits(p, i, kind, array)
-    return array
-
-
-def check_fits(p: Tensor, i: int, kind: str, array: np.ndarray) -> None:
-    """Raise a ValueError unless an array of parameter i is as p was made, as its gradients are."""
+    """Return an array of parameter i, or a copy that a step can update.  Raise a ValueError unless
+    it has the shape and type that p was made with, as its gradients have."""
     shape, dtype = p.node.shape, p.node.dtype
+    if not array.flags.carray:
+        array = np.require(array, requirements="CAW")
     if array.shape != shape or array.dtype != dtype:
         raise ValueError(f"parameter {i} was made as {dtype}{list(shape)}, and its {kind} is "
                          f"{array.dtype}{list(array.shape)}; give it that shape and type again, as "
                          f"with array.astype(np.{dtype}), or make a new Tensor and a new optimiser")
+    return array
 
 
 def _in_columns(stepped):
@@ -173,17 +165,14 @@ class AdamW(Optimizer):
         """Update every parameter that has a gradient."""
         with_gradients = self._with_gradients()
         self.steps += 1
-        settings = {}                   # of a group, by its id
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            correction1 = 1 - beta1 ** self.steps
-            correction2 = 1 - beta2 ** self.steps
-            settings[id(group)] = (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
-                                   correction1, correction2)
-        stepped = [(p.data, p.node.grad, m, v, settings[id(group)])
-                   for group, p, m, v in with_gradients]
-        if stepped:
-            formulas.adamw(*_in_columns(stepped))
+        if with_gradients:
+            formulas.adamw(*_in_columns([(p.data, p.node.grad, m, v, self._settings(group))
+                                         for group, p, m, v in with_gradients]))
+
+    def _settings(self, group):
+        beta1, beta2 = group["betas"]
+        return (group["lr"], beta1, beta2, group["eps"], group["weight_decay"],
+                1 - beta1 ** self.steps, 1 - beta2 ** self.steps)
 
 
 class Muon(Optimizer):

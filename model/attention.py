@@ -17,11 +17,14 @@ import numpy as np
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.module import Module
+from minigrad.ops.network import check_heads
 from model.layers import STD, Linear, Rng
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, mask: np.ndarray | None = None,
-              dropout: float = 0.0, rng: Rng = None) -> tuple[Tensor, Tensor]:
+def attention(query: Tensor, key: Tensor, value: Tensor,
+              mask: np.ndarray | None = None,
+              dropout: float = 0.0,
+              rng: Rng = None) -> tuple[Tensor, Tensor]:
     """softmax(Q K^T / sqrt(D) + mask) V, (..., T, E), and the weights before dropout, (..., T, S).
 
     A float mask is added; a bool mask is true where a query may attend.  A query that may attend to
@@ -29,11 +32,15 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: np.ndarray | None
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1.
     """
-    scores = query @ key.swapaxes(-1, -2) / math.sqrt(key.shape[-1])        # (..., T, S)
-    if mask is not None:
-        scores = mg.where(mask, scores, -math.inf) if mask.dtype == bool else scores + mask
+    D = key.shape[-1]
+    scores = query @ key.swapaxes(-1, -2) / math.sqrt(D)        # (..., T, S)
+    if mask is not None and mask.dtype == bool:
+        scores = mg.where(mask, scores, -math.inf)
+    elif mask is not None:
+        scores = scores + mask
     weights = mg.softmax(scores)
-    return mg.dropout(weights, dropout, rng) @ value, weights
+    dropped = mg.dropout(weights, dropout, rng)
+    return dropped @ value, weights
 
 
 def causal_mask(T: int, S: int | None = None, dtype: type = np.float32) -> np.ndarray:
@@ -41,7 +48,8 @@ def causal_mask(T: int, S: int | None = None, dtype: type = np.float32) -> np.nd
 
     It is for the plain formula.  Training makes no mask: the kernel compares indices.
     """
-    return np.triu(np.full((T, T if S is None else S), -math.inf, dtype), k=1)
+    hidden = np.full((T, T if S is None else S), -math.inf, dtype)
+    return np.triu(hidden, k=1)
 
 
 @dataclass(frozen=True)
@@ -78,18 +86,24 @@ class MultiHeadAttention(Module):
     """
     causal = True
 
-    def __init__(self, d_in: int, d_out: int, num_heads: int, dropout: float = 0.0,
-                 bias: bool = False, rng: Rng = None, dtype: type = np.float32,
+    def __init__(self, d_in: int, d_out: int, num_heads: int,
+                 dropout: float = 0.0,
+                 bias: bool = False,
+                 rng: Rng = None,
+                 dtype: type = np.float32,
                  options: AttentionOptions = AttentionOptions()) -> None:
-        rng = np.random.default_rng(0) if rng is None else rng
-        self.heads = num_heads
+        H = num_heads
+        G = H if options.num_kv_heads is None else options.num_kv_heads
+        check_heads(H, G)
+        if d_out % H:
+            raise ValueError(f"{d_out} channels do not split evenly into {H} heads")
+        if rng is None:
+            rng = np.random.default_rng(0)
+        self.heads = H
+        self.kv_heads = G
+        self.d_head = d_out // H
         self.options = options
-        self.kv_heads = num_heads if options.num_kv_heads is None else options.num_kv_heads
-        if num_heads < 1 or d_out % num_heads:      # the ops that it calls check the rest
-            raise ValueError(f"{d_out} channels do not split evenly into {num_heads} heads")
-        self.d_head = d_out // num_heads
-        width = (num_heads + 2 * self.kv_heads) * self.d_head
-        self.qkv = Linear(d_in, width, bias, rng, dtype=dtype)
+        self.qkv = Linear(d_in, (H + 2 * G) * self.d_head, bias, rng, dtype=dtype)
         self.out = Linear(d_out, d_out, bias, rng, options.std_out, dtype)
         self.dropout = dropout
 
@@ -103,26 +117,31 @@ class MultiHeadAttention(Module):
         (..., T, d_in) -> (..., T, W)."""
         qkv = self.qkv(x)
         turned = self.heads + self.kv_heads         # heads of queries and keys
+        base = self.options.rotary_base
         if self.options.qk_norm:
-            return mg.qk_norm(qkv, turned, self.d_head, self.options.rotary_base)
-        if self.options.rotary_base is not None:
-            return mg.rotary(qkv, turned, self.d_head, self.options.rotary_base)
+            return mg.qk_norm(qkv, turned, self.d_head, base)
+        if base is not None:
+            return mg.rotary(qkv, turned, self.d_head, base)
         return qkv
 
     def weights(self, x: Tensor) -> np.ndarray:
         """Return each head's attention weights, by the plain formula, without dropout:
         (..., T, d_in) -> (..., H, T, T)."""
         query, key, value = self.split(self.project(x))
-        return attention(query, key, value, self.mask(x))[1].data
+        _, weights = attention(query, key, value, self.mask(x))
+        return weights.data
 
     def mask(self, x: Tensor) -> np.ndarray | None:
         """Return what is added to the scores of each head, (T, T)."""
-        return causal_mask(x.shape[-2], dtype=x.dtype) if self.causal else None
+        if not self.causal:
+            return None
+        return causal_mask(x.shape[-2], dtype=x.dtype)
 
-    def split(self, qkv: Tensor) -> list[Tensor]:
+    def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split the result of `project` into queries, keys and values by head, where keys and
         values are repeated for all heads that they serve: (..., T, W) -> (..., H, T, D) each."""
-        by_head = qkv.reshape(*qkv.shape[:-1], -1, self.d_head).swapaxes(-2, -3)
-        query, key, value = mg.split(by_head, [self.heads, self.heads + self.kv_heads], axis=-3)
-        serves = np.arange(self.heads) * self.kv_heads // self.heads
-        return [query, mg.take(key, serves, axis=-3), mg.take(value, serves, axis=-3)]
+        H, G = self.heads, self.kv_heads
+        by_head = qkv.reshape(*qkv.shape[:-1], -1, self.d_head)         # (..., T, H + 2 G, D)
+        query, key, value = mg.split(by_head.swapaxes(-2, -3), [H, H + G], axis=-3)
+        serving = np.arange(H) * G // H             # of each head of queries: its head of keys
+        return query, mg.take(key, serving, axis=-3), mg.take(value, serving, axis=-3)

@@ -5,45 +5,45 @@ Each layer draws its weights from the generator that it is given, as GPT-2 does:
 standard deviation of 0.02  (Radford et al. 2019, section 2.3; the figure is from its code).
 Shapes: B batch, T time, C channels, H heads.
 """
-from functools import lru_cache
-
 import numpy as np
+from numpy.random import Generator
 
 import minigrad as mg
 from minigrad import Tensor, formulas
 from minigrad.module import Module
 from minigrad.ops.network import NORM_EPS, ROTARY_BASE
 
-
 STD = 0.02
-Rng = np.random.Generator | None        # a call without one drops nothing
+Rng = Generator | None      # a call without one drops nothing
 
 
-def normal(rng: np.random.Generator, shape: tuple[int, ...], std: float, dtype: type | None
-           ) -> Tensor:
+def normal(rng: Generator, shape: tuple[int, ...], std: float, dtype: type | None) -> Tensor:
     """Return a parameter drawn from a normal distribution of mean 0; without a dtype, of `full`.
     The draw is in float64, so that the float32 model is the rounded float64 one."""
     if dtype is None:
         return full(shape, 0, dtype)
-    return Tensor((std * rng.standard_normal(shape)).astype(dtype), requires_grad=True)
+    return full(shape, std * rng.standard_normal(shape), dtype)
 
 
-def full(shape: tuple[int, ...], value: float, dtype: type | None) -> Tensor:
-    """Return a parameter filled with one value; without a dtype, in a view that takes no memory,
-    for `load_state_dict` to assign an array."""
-    if dtype is None:
-        return Tensor(np.broadcast_to(np.float32(value), shape), requires_grad=True)
-    return Tensor(np.full(shape, value, dtype), requires_grad=True)
+def full(shape: tuple[int, ...], value: float | np.ndarray, dtype: type | None) -> Tensor:
+    """Return a parameter filled with a value; without a dtype, in a view that takes no memory, for
+    `load_state_dict` to assign an array."""
+    values = np.broadcast_to(np.asarray(value, dtype or np.float32), shape)
+    return Tensor(values if dtype is None else values.copy(), requires_grad=True)
 
 
 class Linear(Module):
     """x @ weight.T + bias: (..., inputs) -> (..., outputs); the weight has PyTorch's layout,
     (outputs, inputs)."""
 
-    def __init__(self, inputs: int, outputs: int, bias: bool, rng: np.random.Generator,
-                 std: float = STD, dtype: type = np.float32) -> None:
+    def __init__(self, inputs: int, outputs: int, bias: bool,
+                 rng: Generator,
+                 std: float = STD,
+                 dtype: type = np.float32) -> None:
         self.weight = normal(rng, (outputs, inputs), std, dtype)
-        self.bias = full((outputs,), 0, dtype) if bias else None
+        self.bias = None
+        if bias:
+            self.bias = full((outputs,), 0, dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
         return mg.linear(x, self.weight, self.bias)
@@ -52,7 +52,8 @@ class Linear(Module):
 class Embedding(Module):
     """A row of the weight for each id: (...) -> (..., channels)."""
 
-    def __init__(self, count: int, channels: int, rng: np.random.Generator,
+    def __init__(self, count: int, channels: int,
+                 rng: Generator,
                  dtype: type = np.float32) -> None:
         self.weight = normal(rng, (count, channels), STD, dtype)
 
@@ -60,7 +61,7 @@ class Embedding(Module):
         return mg.embedding(ids, self.weight)
 
 
-class NGramEmbedding(Module):
+class NGramEmbedding(Embedding):
     """The sum of a row for each n-gram that ends at a character, from pairs to n characters:
     (..., T) integers -> (..., T, channels).
 
@@ -73,27 +74,29 @@ class NGramEmbedding(Module):
     "Over-Tokenized Transformer", section 3.
     """
 
-    def __init__(self, n: int, rows: int, channels: int, rng: np.random.Generator,
-                 dtype: type = np.float32, dropout: float = 0.0) -> None:
+    def __init__(self, n: int, rows: int, channels: int,
+                 rng: Generator,
+                 dtype: type = np.float32,
+                 dropout: float = 0.0) -> None:
+        super().__init__(rows, channels, rng, dtype)
         self.n = n
         self.dropout = dropout
-        self.weight = normal(rng, (rows, channels), STD, dtype)
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
-        return mg.embedding_bag(self.rows(ids), self.weight, self.dropout, rng)
-
-    def rows(self, ids: np.ndarray) -> np.ndarray:
-        """Return the rows to sum: (..., T) -> (..., T, n - 1)."""
-        return formulas.ngram_rows(ids, self.n, len(self.weight.data))
+        rows = formulas.ngram_rows(ids, self.n, len(self.weight.data))      # (..., T, n - 1)
+        return mg.embedding_bag(rows, self.weight, self.dropout, rng)
 
 
 class LayerNorm(Module):
     """Normalise the channels to mean 0, variance 1, then scale and shift: (..., C) -> (..., C)."""
 
-    def __init__(self, channels: int, bias: bool, dtype: type = np.float32, eps: float = NORM_EPS
-                 ) -> None:
+    def __init__(self, channels: int, bias: bool,
+                 dtype: type = np.float32,
+                 eps: float = NORM_EPS) -> None:
         self.weight = full((channels,), 1, dtype)
-        self.bias = full((channels,), 0, dtype) if bias else None
+        self.bias = None
+        if bias:
+            self.bias = full((channels,), 0, dtype)
         self.eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -106,11 +109,13 @@ class RMSNorm(Module):
     It needs no gain, because the weights that read its output can learn that factor.  With a number
     of channels it learns a gain all the same, as Llama does.
     """
-    bias = None
+    weight = bias = None
 
-    def __init__(self, channels: int | None = None, dtype: type = np.float32, eps: float = NORM_EPS
-                 ) -> None:
-        self.weight = None if channels is None else full((channels,), 1, dtype)
+    def __init__(self, channels: int | None = None,
+                 dtype: type = np.float32,
+                 eps: float = NORM_EPS) -> None:
+        if channels is not None:
+            self.weight = full((channels,), 1, dtype)
         self.eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -136,11 +141,14 @@ class MLP(Module):
     """
     gate = None
 
-    def __init__(self, channels: int, bias: bool, rng: np.random.Generator, std_out: float = STD,
-                 dtype: type = np.float32, activation: str = "gelu", inner: int | None = None
-                 ) -> None:
-        self.activation = activation
+    def __init__(self, channels: int, bias: bool,
+                 rng: Generator,
+                 std_out: float = STD,
+                 dtype: type = np.float32,
+                 activation: str = "gelu",
+                 inner: int | None = None) -> None:
         inner = 4 * channels if inner is None else inner
+        self.activation = activation
         if activation == "swiglu":
             self.gate = Linear(channels, inner, bias, rng, dtype=dtype)
         self.up = Linear(channels, inner, bias, rng, dtype=dtype)
@@ -148,21 +156,22 @@ class MLP(Module):
 
     def __call__(self, x: Tensor) -> Tensor:
         # down(gelu(up(x))), in one op that keeps less for backward
-        gate = (self.gate.weight, self.gate.bias) if self.gate else ()
-        return mg.mlp(x, self.up.weight, self.down.weight, self.up.bias, self.down.bias,
-                      self.activation, *gate)
+        up, down, gate = self.up, self.down, self.gate
+        weights = up.weight, down.weight, up.bias, down.bias
+        if gate is None:
+            return mg.mlp(x, *weights, self.activation)
+        return mg.mlp(x, *weights, self.activation, gate.weight, gate.bias)
 
 
-@lru_cache(maxsize=8)
 def sinusoids(T: int, C: int) -> np.ndarray:
     """Return (T, C) float64: sines in even channels, cosines in odd ones, with wavelengths from 2
-    pi to 10,000 times that.  The array is cached; do not change it.
+    pi to 10,000 times that.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
     """
-    table = np.empty((T, C))
     wavelengths = ROTARY_BASE ** (np.arange(0, C, 2) / C)       # over 2 pi
     angles = np.arange(T)[:, None] / wavelengths                # (T, C / 2)
+    table = np.empty((T, C))
     table[:, ::2] = np.sin(angles)
     table[:, 1::2] = np.cos(angles)[:, :C // 2]
     return table

@@ -8,6 +8,7 @@ import math
 from dataclasses import MISSING, dataclass, fields, replace
 
 import numpy as np
+from numpy.random import Generator
 
 import minigrad as mg
 from minigrad import Tensor
@@ -101,13 +102,8 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
 
     @property
     def kv_heads(self) -> int:
-        """The number of heads of keys and values."""
-        return self.n_head if self.n_kv_head is None else self.n_kv_head
-
-    @property
-    def inner(self) -> int:
-        """The number of hidden channels of an MLP, F."""
-        return 4 * self.n_embd if self.n_inner is None else self.n_inner
+        """The number of heads of keys and values, G."""
+        return self.resolved().n_kv_head
 
     @property
     def d_head(self) -> int:
@@ -116,9 +112,10 @@ class TransformerConfig(ImportedOptions, ModelOptions, Vocabulary):
 
     def resolved(self) -> "TransformerConfig":
         """Return the same configuration with no option unset (None)."""
-        biases = {name: self.bias for name in ("attention_bias", "mlp_bias")
-                  if getattr(self, name) is None}
-        return replace(self, n_kv_head=self.kv_heads, n_inner=self.inner, **biases)
+        usual = {"n_kv_head": self.n_head, "n_inner": 4 * self.n_embd,
+                 "attention_bias": self.bias, "mlp_bias": self.bias}
+        unset = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        return replace(self, **unset)
 
 
 def norm(config: TransformerConfig, dtype: type) -> Module:
@@ -130,15 +127,16 @@ def norm(config: TransformerConfig, dtype: type) -> Module:
 
 
 class Block(Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C)."""
+    """x + attention(norm(x)), then x + mlp(norm(x)): (B, T, C) -> (B, T, C).  No option of the
+    configuration is unset, as after `resolved`."""
 
-    def __init__(self, config: TransformerConfig, rng: np.random.Generator,
+    def __init__(self, config: TransformerConfig, rng: Generator,
                  dtype: type = np.float32) -> None:
         C = config.n_embd
         # The residual stream sums 2 n_layer of these outputs.
         std_out = 0.0 if config.zero_init else STD / math.sqrt(2 * config.n_layer)
-        rotary_base = config.rotary_base if config.position == "rotary" else None
-        options = AttentionOptions(config.n_kv_head, rotary_base, config.qk_norm, std_out)
+        base = config.rotary_base if config.position == "rotary" else None
+        options = AttentionOptions(config.n_kv_head, base, config.qk_norm, std_out)
         self.norm1 = norm(config, dtype)
         self.attention = MultiHeadAttention(C, C, config.n_head, config.dropout,
                                             config.attention_bias, rng, dtype, options)
@@ -164,19 +162,21 @@ class Transformer(Module):
     """
 
     def __init__(self, config: TransformerConfig, seed: int = 0, dtype: type = np.float32) -> None:
+        c = config
+        V, C = c.vocab_size, c.n_embd
         rng = generator(seed, "weights")
-        self.config = config
-        self.token_embedding = Embedding(config.vocab_size, config.n_embd, rng, dtype)
-        if config.ngrams > 1:
-            self.ngram_embedding = NGramEmbedding(config.ngrams, config.ngram_rows, config.n_embd,
-                                                  rng, dtype, config.ngram_dropout)
-        if config.position == "learned":
-            self.position_embedding = Embedding(config.block_size, config.n_embd, rng, dtype)
-        self.dropout = Dropout(config.dropout)
-        self.blocks = [Block(config.resolved(), rng, dtype) for _ in range(config.n_layer)]
-        self.norm = norm(config, dtype)
-        if not config.tied:
-            self.lm_head = Linear(config.n_embd, config.vocab_size, False, rng, dtype=dtype)
+        self.config = c
+        self.token_embedding = Embedding(V, C, rng, dtype)
+        if c.ngrams > 1:
+            self.ngram_embedding = NGramEmbedding(c.ngrams, c.ngram_rows, C, rng, dtype,
+                                                  c.ngram_dropout)
+        if c.position == "learned":
+            self.position_embedding = Embedding(c.block_size, C, rng, dtype)
+        self.dropout = Dropout(c.dropout)
+        self.blocks = [Block(c.resolved(), rng, dtype) for _ in range(c.n_layer)]
+        self.norm = norm(c, dtype)
+        if not c.tied:
+            self.lm_head = Linear(C, V, False, rng, dtype=dtype)
 
     def __call__(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the logits of each position.  Dropout is applied if and only if `rng` is given."""
@@ -189,11 +189,6 @@ class Transformer(Module):
             x = block(x, rng)
         return x
 
-    def sinusoids(self, T: int) -> np.ndarray:
-        """Return the positions that are added to the embeddings of T characters, (T, C)."""
-        table = SINUSOID_SIZE * sinusoids(T, self.config.n_embd)
-        return table.astype(self.token_embedding.weight.dtype)
-
     def output(self, x: Tensor) -> Tensor:
         """Return the logits for the output of the last block: (..., C) -> (..., V)."""
         return mg.linear(self.norm(x), self.output_weight)
@@ -205,19 +200,25 @@ class Transformer(Module):
 
     def embed(self, ids: np.ndarray, rng: Rng = None) -> Tensor:
         """Return the input of the first block: (..., T) integers -> (..., T, C)."""
+        c = self.config
         ids = np.asarray(ids)
-        if ids.ndim == 0 or not 1 <= ids.shape[-1] <= self.config.block_size:
+        if ids.ndim == 0 or not 1 <= ids.shape[-1] <= c.block_size:
             raise ValueError("ids have the shape (B, T) or (T,) with T from 1 to "
-                             f"block_size={self.config.block_size}; these have {list(ids.shape)}")
+                             f"block_size={c.block_size}; these have {list(ids.shape)}")
         T = ids.shape[-1]
         x = self.token_embedding(ids)                                           # (..., T, C)
-        if self.config.ngrams > 1:
+        if c.ngrams > 1:
             x = x + self.ngram_embedding(ids, rng)
-        if self.config.position == "learned":
+        if c.position == "learned":
             return x + self.position_embedding(np.arange(T))
-        if self.config.position == "sinusoidal":
+        if c.position == "sinusoidal":
             return x + self.sinusoids(T)
         return x            # attention rotates queries and keys by their positions
+
+    def sinusoids(self, T: int) -> np.ndarray:
+        """Return the positions that are added to the embeddings of T characters, (T, C)."""
+        table = SINUSOID_SIZE * sinusoids(T, self.config.n_embd)
+        return table.astype(self.token_embedding.weight.dtype)
 
     def attention_maps(self, ids: np.ndarray) -> np.ndarray:
         """Return the weight of each query (row) on each key (column), in every head of every layer:

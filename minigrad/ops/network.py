@@ -353,8 +353,7 @@ def self_attention(qkv: Array, num_heads: int, num_kv_heads: int | None = None,
     *lead, T, width = qkv.shape
     H = num_heads
     G = num_heads if num_kv_heads is None else num_kv_heads
-    if H < 1 or G < 1 or H % G:
-        raise ValueError(f"{H} heads of queries do not split evenly among {G} of keys and values")
+    check_heads(H, G)
     all_heads = H + 2 * G
     D, left = divmod(width, all_heads)
     if D < 1 or left:
@@ -482,6 +481,12 @@ def dropout_settings(p: float, rng: np.random.Generator | None, shape: tuple[int
     seed = int(rng.integers(2**63))
     first_row = getattr(rng, "first_row", 0)
     return Drop(p, seed, first_row * math.prod(shape[1:]))
+
+
+def check_heads(H: int, G: int) -> None:
+    """Raise a ValueError unless H heads of queries can share G of keys and values."""
+    if H < 1 or G < 1 or H % G:
+        raise ValueError(f"{H} heads of queries do not split evenly among {G} of keys and values")
 
 
 def _folded(x):

@@ -215,7 +215,8 @@ def describe(model: ModelFile) -> str:
     lines = [f"model       {count(model):,} parameters: {number_of(c.n_layer, 'layer')}, "
              f"{number_of(c.n_head, 'head')}{shared}, {number_of(c.n_embd, 'channel')}, "
              f"block of {c.block_size:,}",
-             f"{'':12}{c.position} positions, {c.norm} norm, {c.activation} MLPs of {c.inner:,}"
+             f"{'':12}{c.position} positions, {c.norm} norm, "
+             f"{c.activation} MLPs of {c.resolved().n_inner:,}"
              + ("" if c.tied else ", an output of its own"),
              f"vocabulary  {number_of(tokenizer.vocab_size, tokenizer.unit)}"]
     if idle := sum(not text for text in tokenizer.vocabulary):

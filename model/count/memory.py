@@ -44,9 +44,10 @@ def training_bytes(config: TransformerConfig, optimizer: str, batch_size: int) -
     three times the V logits.
     """
     numbers = 2 * parameters(config) + state(config, optimizer)
+    config = config.resolved()
     C = config.n_embd
     gated = config.activation == "swiglu"
-    of_block = 6 * C + 2 * config.kv_heads * config.d_head + config.inner * (1 + gated)
+    of_block = 6 * C + 2 * config.n_kv_head * config.d_head + config.n_inner * (1 + gated)
     of_token = config.n_layer * of_block + 4 * C + 3 * config.vocab_size
     return 4 * (numbers + batch_size * config.block_size * of_token)
 

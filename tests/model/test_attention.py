@@ -212,8 +212,9 @@ def test_stacked_heads_have_values_of_another_width_than_keys(D, E):
 @pytest.mark.parametrize("settings, says", [
     (dict(), "8 channels do not split evenly into 3 heads"),
     *((dict(d_out=12, options=AttentionOptions(n)),
-       f"3 heads of queries do not split evenly among {n} of keys and values") for n in (2, 0, -1)),
-    (dict(num_heads=0), "8 channels do not split evenly into 0 heads"),
+       f"3 heads of queries do not split evenly among {n} of keys and values")
+      for n in (2, 0, -1, -2)),
+    (dict(num_heads=0), "0 heads of queries do not split evenly among 0 of keys and values"),
     (dict(d_out=9, options=AttentionOptions(rotary_base=1e4)),
      "channels are turned in pairs, by a base above 0; a head has 3 channels, and the base is "
      "10000.0")], ids=str)

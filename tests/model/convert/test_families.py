@@ -206,7 +206,8 @@ def test_settings_that_are_missing_are_what_transformers_takes_them_for():
     config, _ = families.configuration("config.json", {
         "model_type": "gpt2", "vocab_size": 5, "n_embd": 8, "n_layer": 1, "n_head": 2,
         "n_positions": 4, "_num_labels": 1})
-    assert (config.inner, config.norm_eps, config.tied, config.activation, config.bias) == (
+    whole = config.resolved()
+    assert (whole.n_inner, whole.norm_eps, whole.tied, whole.activation, whole.bias) == (
         32, 1e-5, True, "gelu_tanh", True)
     config, _ = families.configuration("", gpt2(activation_function="gelu_pytorch_tanh"))
     assert config.activation == "gelu_tanh"
