@@ -19,12 +19,12 @@ import operator
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import alloca_once, get_or_insert_function
+from numba.core.cgutils import alloca_once, get_or_insert_function, unpack_tuple
 from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
-from minigrad.kernels.compiler.linking import serial
+from minigrad.kernels.compiler.linking import inlined, serial
 
 LANES = 16
 LEAST = 1e-30       # of a sum of squares in float32, to which squares that are 0 would add nothing
@@ -40,9 +40,14 @@ def address(context, builder, signature, values, i, at):
 
 def spread_value(builder, value, vector):
     """Return LLVM's vector with the same number in every lane."""
-    zeros = ir.Constant(ir.VectorType(_i32, vector.count), [0] * vector.count)
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, _i32(0))
-    return builder.shuffle_vector(first, first, zeros)
+    return shuffled(builder, first, first, [0] * vector.count)
+
+
+def shuffled(builder, x, y, places):
+    """Return LLVM's vector of some numbers of two others, in which those of y are counted on."""
+    return builder.shuffle_vector(
+        x, y, ir.Constant(ir.VectorType(_i32, len(places)), list(places)))
 
 
 @intrinsic
@@ -57,6 +62,12 @@ def part(typingctx, array, start, size):
     return known(array, types.intp, types.intp), codegen
 
 
+@inlined
+def row_of(x, r):
+    """Return row r of a dense matrix."""
+    return part(x, r * x.shape[1], x.shape[1])
+
+
 @intrinsic
 def array_at(typingctx, addresses, row, column, start, size, like):
     """Return `size` elements, from number `start` on, of a dense array whose address is
@@ -67,12 +78,13 @@ def array_at(typingctx, addresses, row, column, start, size, like):
     array = types.Array(like.dtype, 1, "C")
 
     def codegen(context, builder, signature, values):
-        table = context.make_array(addresses)(context, builder, values[0])
-        place = builder.gep(table.data, [builder.add(
-            builder.mul(values[1], builder.extract_value(table.shape, 1)), values[2])])
+        table, row, column, start, size, _ = values
+        table = context.make_array(addresses)(context, builder, table)
+        columns = builder.extract_value(table.shape, 1)
+        place = builder.gep(table.data, [builder.add(builder.mul(row, columns), column)])
         pointer = context.get_data_type(array.dtype).as_pointer()
         data = builder.load(builder.bitcast(place, pointer.as_pointer()))
-        return _dense(context, builder, array, builder.gep(data, [values[3]]), values[4])
+        return _dense(context, builder, array, builder.gep(data, [start]), size)
 
     return array(addresses, types.intp, types.intp, types.intp, types.intp, like), codegen
 
@@ -104,20 +116,17 @@ class _Model(models.PrimitiveModel):
 def load(typingctx, row, at, beyond):
     """Return the numbers of a dense row from place `at` on; `beyond` stands after its end."""
     def codegen(context, builder, signature, values):
-        align = row.dtype.bitwidth // 8
-        vector, place, left = _rest(context, builder, signature, values)
+        vector, align, place, left = _rest(context, builder, row, *values[:2])
         taken = alloca_once(builder, vector)
         with builder.if_else(_fits(builder, left)) as (whole, part):
             with whole:
                 builder.store(builder.load(place, align=align), taken)
             with part:
-                mask = _first(builder, left)
-                fill = context.cast(builder, values[2], signature.args[2], row.dtype)
-                masked_load = get_or_insert_function(builder.module, ir.FunctionType(
-                    vector, [place.type, _i32, mask.type, vector]),
-                    f"llvm.masked.load.{_suffix(vector)}.p0")
-                fill = spread_value(builder, fill, vector)
-                builder.store(builder.call(masked_load, [place, _i32(align), mask, fill]), taken)
+                fill = context.cast(builder, values[2], beyond, row.dtype)
+                found = call_llvm(builder, f"masked.load.{suffix(vector)}.p0", vector, place,
+                                  _i32(align), _first(builder, left),
+                                  spread_value(builder, fill, vector))
+                builder.store(found, taken)
         return builder.load(taken)
     return Lanes(row.dtype)(row, types.intp, beyond), codegen
 
@@ -126,29 +135,25 @@ def load(typingctx, row, at, beyond):
 def store(typingctx, row, at, lanes):
     """Write to a dense row from place `at` on, up to its end."""
     def codegen(context, builder, signature, values):
-        align = row.dtype.bitwidth // 8
-        vector, place, left = _rest(context, builder, signature, values)
+        vector, align, place, left = _rest(context, builder, row, *values[:2])
         with builder.if_else(_fits(builder, left)) as (whole, part):
             with whole:
                 builder.store(values[2], place, align=align)
             with part:
-                mask = _first(builder, left)
-                masked_store = get_or_insert_function(builder.module, ir.FunctionType(
-                    ir.VoidType(), [vector, place.type, _i32, mask.type]),
-                    f"llvm.masked.store.{_suffix(vector)}.p0")
-                builder.call(masked_store, [values[2], place, _i32(align), mask])
+                call_llvm(builder, f"masked.store.{suffix(vector)}.p0", ir.VoidType(), values[2],
+                          place, _i32(align), _first(builder, left))
         return context.get_dummy_value()
     return types.void(row, types.intp, lanes), codegen
 
 
-def _rest(context, builder, signature, values):
-    """Return LLVM's type of lanes, a pointer to place `at` of a row, and how many numbers
-    follow."""
-    vector = ir.VectorType(context.get_data_type(signature.args[0].dtype), LANES)
-    start = address(context, builder, signature, values, 0, values[1])
-    size = context.make_array(signature.args[0])(context, builder, values[0]).shape
-    left = builder.sub(builder.extract_value(size, 0), values[1])
-    return vector, builder.bitcast(start, vector.as_pointer()), left
+def _rest(context, builder, row, value, at):
+    """Return LLVM's type of lanes, the bytes of a number, a pointer to place `at` of a row, and how
+    many numbers follow."""
+    vector = ir.VectorType(context.get_data_type(row.dtype), LANES)
+    array = context.make_array(row)(context, builder, value)
+    place = builder.bitcast(builder.gep(array.data, [at]), vector.as_pointer())
+    left = builder.sub(builder.extract_value(array.shape, 0), at)
+    return vector, row.dtype.bitwidth // 8, place, left
 
 
 def _fits(builder, left):
@@ -161,10 +166,18 @@ def _first(builder, left):
                                spread_value(builder, builder.trunc(left, _i32), _counts))
 
 
-def _suffix(kind):
-    """Return the end of an LLVM intrinsic's name, for a float or for lanes."""
-    count, scalar = (f"v{LANES}", kind.element) if isinstance(kind, ir.VectorType) else ("", kind)
-    return count + ("f32" if isinstance(scalar, ir.FloatType) else "f64")
+def call_llvm(builder, name, result, *operands):
+    """Call one of LLVM's own functions; return its result, of that type."""
+    function = get_or_insert_function(
+        builder.module, ir.FunctionType(result, [x.type for x in operands]), f"llvm.{name}")
+    return builder.call(function, operands)
+
+
+def suffix(kind):
+    """Return how such a function's name ends, for a float or a vector."""
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{suffix(kind.element)}"
+    return "f32" if isinstance(kind, ir.FloatType) else "f64"
 
 
 def _on_each(emit, *operands):
@@ -174,7 +187,8 @@ def _on_each(emit, *operands):
     scalar = getattr(result, "dtype", result)
 
     def codegen(context, builder, signature, values):
-        kind, spread = context.get_value_type(result), []
+        kind = context.get_value_type(result)
+        spread = []
         for value, operand in zip(values, operands):
             if not isinstance(operand, Lanes):
                 value = context.cast(builder, value, operand, scalar)
@@ -203,27 +217,43 @@ _means(operator.sub, ir.IRBuilder.fsub)
 _means(operator.mul, ir.IRBuilder.fmul)
 
 
-def _call(name):
-    """Return what emits a call of one of LLVM's functions of floats or Lanes."""
+def _by_llvm(name):
+    """Return what emits a call of one of LLVM's functions of floats or vectors."""
     def emit(builder, *values):
         kind = values[0].type
-        function = get_or_insert_function(
-            builder.module, ir.FunctionType(kind, [kind] * len(values)),
-            f"llvm.{name}.{_suffix(kind)}")
-        return builder.call(function, values)
+        return call_llvm(builder, f"{name}.{suffix(kind)}", kind, *values)
     return emit
+
+
+emit_fma = _by_llvm("fmuladd")
 
 
 @intrinsic
 def fma(typingctx, x, y, z):
     """x * y + z, rounded once where the processor can."""
-    return _on_each(_call("fmuladd"), x, y, z)
+    return _on_each(emit_fma, x, y, z)
+
+
+@intrinsic
+def polynomial(typingctx, x, coefficients):
+    """c[0] + c[1] x + c[2] x^2 + ..., from its end on, each step by `fma`."""
+    def emit(builder, x, *coefficients):
+        *others, value = coefficients
+        for c in reversed(others):
+            value = emit_fma(builder, value, x, c)
+        return value
+    signature, of_each = _on_each(emit, x, *coefficients)
+
+    def codegen(context, builder, signature, values):
+        return of_each(context, builder, signature,
+                       [values[0], *unpack_tuple(builder, values[1])])
+    return signature.return_type(x, coefficients), codegen
 
 
 @intrinsic
 def exp_of_each(typingctx, x):
     """e^x by libm, number by number."""
-    return _on_each(_call("exp"), x)
+    return _on_each(_by_llvm("exp"), x)
 
 
 def _select(comparison):
@@ -249,13 +279,13 @@ def power_of_two(typingctx, shifted):
     """2^n for a float32 n + 1.5 * 2^23 with whole n in [-127, 128]: 0 for -127, inf for 128."""
     def emit(builder, shifted):
         # The low bits of such a float are n; they become the bits of an exponent.
-        lanes = isinstance(shifted.type, ir.VectorType)
-        kind = _counts if lanes else _i32
-
         def constant(n):
-            return ir.Constant(kind, [n] * LANES if lanes else n)
-        bits = builder.shl(builder.bitcast(shifted, kind), constant(23))
-        return builder.bitcast(builder.add(bits, constant(127 << 23)), shifted.type)
+            if isinstance(shifted.type, ir.VectorType):
+                return ir.Constant(_counts, [n] * LANES)
+            return _i32(n)
+        bits = builder.bitcast(shifted, constant(0).type)
+        exponent = builder.add(builder.shl(bits, constant(23)), constant(127 << 23))
+        return builder.bitcast(exponent, shifted.type)
     return _on_each(emit, shifted)
 
 
@@ -270,13 +300,13 @@ def spread(typingctx, x):
 def _folded(combine):
     def fold(typingctx, lanes):
         def codegen(context, builder, signature, values):
-            x, count = values[0], LANES
+            x, = values
+            count = LANES
             while count > 1:
                 count //= 2
-                halves = (builder.shuffle_vector(x, x, ir.Constant(
-                    ir.VectorType(_i32, count), list(range(start, start + count))))
-                    for start in (0, count))
-                x = combine(builder, *halves)
+                low = shuffled(builder, x, x, range(count))
+                high = shuffled(builder, x, x, range(count, 2 * count))
+                x = combine(builder, low, high)
             return builder.extract_element(x, _i32(0))
         return lanes.dtype(lanes), codegen
     return intrinsic(fold)
@@ -305,8 +335,10 @@ def squares(x, mean):
     by one."""
     even = odd = spread(x.dtype.type(0))
     for i in range(0, x.size, 2 * LANES):
-        a, b = load(x, i, mean) - mean, load(x, i + LANES, mean) - mean
-        even, odd = fma(a, a, even), fma(b, b, odd)
+        a = load(x, i, mean) - mean
+        b = load(x, i + LANES, mean) - mean
+        even = fma(a, a, even)
+        odd = fma(b, b, odd)
     found = np.float64(total(even + odd))
     if LEAST < found < np.inf:
         return found

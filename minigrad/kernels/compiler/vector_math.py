@@ -9,31 +9,34 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from minigrad.kernels.compiler.lanes import Lanes, exp_of_each, fma, larger, power_of_two, smaller
+from minigrad.kernels.compiler.lanes import (Lanes, exp_of_each, fma, larger, polynomial,
+                                             power_of_two, smaller)
 
-ZERO, ONE = np.float32(0), np.float32(1)
+
+def _float32(*numbers):
+    return tuple(map(np.float32, numbers))
+
+
+ZERO, HALF, ONE = _float32(0, 0.5, 1)
 LOG2_E = np.float32(1 / math.log(2))
 # Their sum is ln 2; the first has 9 bits.
-LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+LN2_HIGH, LN2_LOW = _float32(0.693359375, -2.12194440e-4)
 ROUND = np.float32(1.5 * 2**23)     # above it, floats of moderate size have no fraction
 # e^x is 0 at the first, where 2^n leaves float32's normal numbers, and inf at the second.
-EXP_LOW, EXP_HIGH = np.float32(-127 * math.log(2)), np.float32(128 * math.log(2))
+EXP_LOW, EXP_HIGH = _float32(-127 * math.log(2), 128 * math.log(2))
+SQRT_HALF_BITS = np.int32(0x3F3504F3)
 # Minimax polynomial of (e^r - 1 - r) / r^2 on [-ln 2 / 2, ln 2 / 2]; Cephes, expf.c.
-E0, E1, E2, E3, E4, E5 = (np.float32(c) for c in (
-    5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3,
-    1.9875691500e-4))
+EXP = _float32(5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3,
+               1.9875691500e-4)
+# Polynomial of (log(1 + r) - r + r^2 / 2) / r^3 for 1 + r in [sqrt(1/2), sqrt(2)); Cephes, logf.c.
+LOG = _float32(3.3333331174e-1, -2.4999993993e-1, 2.0000714765e-1, -1.6668057665e-1,
+               1.4249322787e-1, -1.2420140846e-1, 1.1676998740e-1, -1.1514610310e-1,
+               7.0376836292e-2)
 # Phi(-z) = exp(-z^2 / 2) t P(t) with t = 1 / (1 + TAIL_SLOPE z), off by 1.5e-7 of itself; fitted by
 # tests/reference/fit_normal_tail.py.
 TAIL_SLOPE = np.float32(0.3)
-P0, P1, P2, P3, P4, P5, P6, P7 = (np.float32(c) for c in (
-    1.196293036e-01, 1.207539608e-01, 9.991349562e-02, 1.285616266e-01, -5.368364407e-02,
-    2.063535024e-01, -1.572031017e-01, 3.567478400e-02))
-
-# Polynomial of (log(1 + r) - r + r^2 / 2) / r^3 for 1 + r in [sqrt(1/2), sqrt(2)); Cephes, logf.c.
-L0, L1, L2, L3, L4, L5, L6, L7, L8 = (np.float32(c) for c in (
-    3.3333331174e-1, -2.4999993993e-1, 2.0000714765e-1, -1.6668057665e-1, 1.4249322787e-1,
-    -1.2420140846e-1, 1.1676998740e-1, -1.1514610310e-1, 7.0376836292e-2))
-HALF, SQRT_HALF_BITS = np.float32(0.5), np.int32(0x3F3504F3)
+TAIL = _float32(1.196293036e-01, 1.207539608e-01, 9.991349562e-02, 1.285616266e-01,
+                -5.368364407e-02, 2.063535024e-01, -1.572031017e-01, 3.567478400e-02)
 
 
 def exp(x):
@@ -57,8 +60,7 @@ def _exp_float32(x):
     shifted = fma(x, LOG2_E, ROUND)
     n = shifted - ROUND                         # the nearest whole number
     r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
-    p = fma(fma(fma(fma(fma(E5, r, E4), r, E3), r, E2), r, E1), r, E0)
-    return fma(p, r * r, r + ONE) * power_of_two(shifted)
+    return fma(polynomial(r, EXP), r * r, r + ONE) * power_of_two(shifted)
 
 
 def _log_float32(x):
@@ -68,17 +70,14 @@ def _log_float32(x):
     above = np.float32(x).view(np.int32) - SQRT_HALF_BITS
     n = np.float32(above >> 23)
     r = np.int32((above & 0x7FFFFF) + SQRT_HALF_BITS).view(np.float32) - ONE
-    p = fma(fma(fma(fma(L8, r, L7), r, L6), r, L5), r, L4)
-    p = fma(fma(fma(fma(p, r, L3), r, L2), r, L1), r, L0)
-    low = fma(n, LN2_LOW, fma(p, r * r * r, -HALF * (r * r)))
+    square = r * r
+    low = fma(n, LN2_LOW, fma(polynomial(r, LOG), square * r, -HALF * square))
     return fma(n, LN2_HIGH, r + low)
 
 
 def _normal_cdf_float32(x, density):
     t = ONE / fma(TAIL_SLOPE, abs(x), ONE)
-    p = fma(fma(fma(P7, t, P6), t, P5), t, P4)
-    p = fma(fma(fma(fma(p, t, P3), t, P2), t, P1), t, P0)
-    tail = density * t * p
+    tail = density * t * polynomial(t, TAIL)
     return tail if x < ZERO else ONE - tail
 
 
