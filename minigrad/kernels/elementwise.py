@@ -15,7 +15,7 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import CUBIC, DENSITY_0, FLAT, GELU, GELU_TANH, RELU2, SLOPE
-from minigrad.kernels.compiler.compiling import C1, dense, kernel, stands_in_for, threads_for
+from minigrad.kernels.compiler.compiling import C1, flat, kernel, stands_in_for, threads_for
 from minigrad.kernels.compiler.lanes import fma, larger, smaller
 from minigrad.kernels.compiler.linking import inlined, serial
 from minigrad.kernels.compiler.parallel import portion, share
@@ -23,32 +23,33 @@ from minigrad.kernels.compiler.vector_math import exp, normal_cdf
 
 
 @stands_in_for(formulas.gelu)
-def gelu(x: np.ndarray, by_tanh: bool) -> np.ndarray:
+def gelu(x, by_tanh):
     out = np.empty(x.shape, x.dtype)
-    gelu_kernel(dense(x).reshape(-1), out.reshape(-1), by_tanh, threads_for(x.size))
+    gelu_kernel(flat(x), flat(out), by_tanh, threads_for(x.size))
     return out
 
 
 @stands_in_for(formulas.gelu_vjp)
-def gelu_vjp(g: np.ndarray, x: np.ndarray, by_tanh: bool) -> np.ndarray:
+def gelu_vjp(g, x, by_tanh):
     out = np.empty(x.shape, x.dtype)
-    gelu_vjp_kernel(dense(g).reshape(-1), dense(x).reshape(-1), out.reshape(-1), by_tanh,
-                    threads_for(x.size))
+    gelu_vjp_kernel(flat(g), flat(x), flat(out), by_tanh, threads_for(x.size))
     return out
 
 
 @kernel
 def gelu_kernel(thread, threads, x: C1, out: C1, by_tanh: bool):
-    x, out = portion(x, thread, threads), portion(out, thread, threads)
-    activate(x, GELU_TANH if by_tanh else GELU, out)
+    activate(portion(x, thread, threads), GELU_TANH if by_tanh else GELU,
+             portion(out, thread, threads))
 
 
 @kernel
 def gelu_vjp_kernel(thread, threads, g: C1, x: C1, out: C1, by_tanh: bool):
-    g, x, out = (portion(g, thread, threads), portion(x, thread, threads),
-                 portion(out, thread, threads))
+    g = portion(g, thread, threads)
+    x = portion(x, thread, threads)
+    out = portion(out, thread, threads)
     for i in range(x.size):
-        out[i] = g[i] * value_and_slope(x[i], GELU_TANH if by_tanh else GELU)[1]
+        _, slope = value_and_slope(x[i], GELU_TANH if by_tanh else GELU)
+        out[i] = g[i] * slope
 
 
 @inlined
@@ -91,18 +92,18 @@ def value_and_slope(x, activation):
 
 
 @stands_in_for(formulas.swiglu)
-def swiglu(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+def swiglu(gate, up):
     out = np.empty(gate.shape, gate.dtype)
-    swiglu_kernel(dense(gate).reshape(-1), dense(up).reshape(-1), out.reshape(-1),
-                  threads_for(gate.size))
+    swiglu_kernel(flat(gate), flat(up), flat(out), threads_for(gate.size))
     return out
 
 
 @stands_in_for(formulas.swiglu_vjp)
-def swiglu_vjp(g: np.ndarray, gate: np.ndarray, up: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    dgate, dup = np.empty(gate.shape, gate.dtype), np.empty(gate.shape, gate.dtype)
-    swiglu_vjp_kernel(dense(g).reshape(-1), dense(gate).reshape(-1), dense(up).reshape(-1),
-                      dgate.reshape(-1), dup.reshape(-1), threads_for(gate.size))
+def swiglu_vjp(g, gate, up):
+    dgate = np.empty(gate.shape, gate.dtype)
+    dup = np.empty(gate.shape, gate.dtype)
+    swiglu_vjp_kernel(flat(g), flat(gate), flat(up), flat(dgate), flat(dup),
+                      threads_for(gate.size))
     return dgate, dup
 
 
@@ -121,9 +122,11 @@ def gate_row(gate, up, out):
 
 @kernel
 def swiglu_vjp_kernel(thread, threads, g: C1, gate: C1, up: C1, dgate: C1, dup: C1):
-    g, gate, up = (portion(g, thread, threads), portion(gate, thread, threads),
-                   portion(up, thread, threads))
-    dgate, dup = portion(dgate, thread, threads), portion(dup, thread, threads)
+    g = portion(g, thread, threads)
+    gate = portion(gate, thread, threads)
+    up = portion(up, thread, threads)
+    dgate = portion(dgate, thread, threads)
+    dup = portion(dup, thread, threads)
     real = gate.dtype.type
     for i in range(gate.size):
         s = sigmoid(gate[i])
@@ -140,34 +143,34 @@ def sigmoid(x):
 
 
 class Mask(NamedTuple):
-    """What a mask is computed from: both halves of the seed; the bound, which the 32 bits of an
-    element that is kept reach; the number of the first element; and by what an element that is kept
-    is multiplied."""
-    low: int
+    """What a mask is computed from."""
+    low: int        # half of the seed
     high: int
-    bound: int
-    first: int
-    scale: float
+    bound: int      # which the 32 bits of an element that is kept reach
+    first: int      # the number of the first element
+    scale: float    # of elements that are kept
 
 
 def mask_of(p: float, seed: int, first: int = 0) -> tuple[int, int, int, int, float]:
     """Return the fields of a `Mask`, for dropout with probability p.  (Numba takes Python's numbers
     faster than NumPy's.)"""
-    return seed & 0xFFFFFFFF, seed >> 32, min(int(p * 2**32), 2**32 - 1), first, 1 / (1 - p)
+    bound = min(int(p * 2**32), 2**32 - 1)
+    return seed & 0xFFFFFFFF, seed >> 32, bound, first, 1 / (1 - p)
 
 
 @stands_in_for(formulas.dropout)
-def dropout(x: np.ndarray, p: float, seed: int, first: int = 0) -> np.ndarray:
+def dropout(x, p, seed, first=0):
     out = np.empty(x.shape, x.dtype)
-    dropout_kernel(dense(x).reshape(-1), out.reshape(-1), *mask_of(p, seed, first),
-                   threads_for(x.size))
+    dropout_kernel(flat(x), flat(out), *mask_of(p, seed, first), threads_for(x.size))
     return out
 
 
 @kernel
 def dropout_kernel(thread, threads, x: C1, out: C1, mask: Mask):
-    first, real = share(x.size, thread, threads).start, x.dtype.type
-    x, out = portion(x, thread, threads), portion(out, thread, threads)
+    first = share(x.size, thread, threads).start
+    x = portion(x, thread, threads)
+    out = portion(out, thread, threads)
+    real = x.dtype.type
     for i in range(x.size):
         out[i] = x[i] * real(mask.scale) if keeps(mask, first + i) else real(0)
 

@@ -5,8 +5,7 @@ import numpy as np
 
 from minigrad import formulas
 from minigrad.formulas import FNV_BASIS, FNV_PRIME
-from minigrad.kernels.compiler.compiling import (C2, IDS2, dense, kernel, rows, stands_in_for,
-                                                 threads_for)
+from minigrad.kernels.compiler.compiling import C2, IDS2, dense, kernel, stands_in_for, threads_for
 from minigrad.kernels.compiler.lanes import fma, part
 from minigrad.kernels.compiler.linking import serial
 from minigrad.kernels.compiler.parallel import share
@@ -16,12 +15,12 @@ FOLD = np.uint64(32)
 
 
 @stands_in_for(formulas.sum_rows)
-def sum_rows(table: np.ndarray, ids: np.ndarray, p: float = 0.0, seed: int = 0, first: int = 0
-             ) -> np.ndarray:
+def sum_rows(table, ids, p=0.0, seed=0, first=0):
     check_ids(ids, table)
-    out = np.empty((len(ids), table.shape[1]), table.dtype)
+    C = table.shape[1]
+    out = np.empty((len(ids), C), table.dtype)
     sum_rows_kernel(dense(table), np.ascontiguousarray(ids), out, *mask_of(p, seed, first),
-                    threads_for(ids.size * table.shape[1] // 8))
+                    threads_for(ids.size * C // 8))
     return out
 
 
@@ -34,7 +33,9 @@ def check_ids(ids: np.ndarray, table: np.ndarray) -> None:
 
 @kernel
 def sum_rows_kernel(thread, threads, table: C2, ids: IDS2, out: C2, mask: Mask):
-    (R, n), C, scale = ids.shape, table.shape[1], table.dtype.type(mask.scale)
+    R, n = ids.shape
+    C = table.shape[1]
+    scale = table.dtype.type(mask.scale)
     for r in share(R, thread, threads):
         into = part(out, r * C, C)
         into[:] = 0
@@ -52,20 +53,21 @@ def add_row(added, row):
 
 
 @stands_in_for(formulas.add_rows)
-def add_rows(total: np.ndarray, ids: np.ndarray, g: np.ndarray, p: float = 0.0, seed: int = 0,
-             first: int = 0) -> None:
+def add_rows(total, ids, g, p=0.0, seed=0, first=0):
     check_ids(ids, total)
-    if g.shape != (len(ids), total.shape[1]):
-        raise ValueError(f"{list(g.shape)} cannot be added to {len(ids)} rows of "
-                         f"{list(total.shape)}")
-    add_rows_kernel(total, np.ascontiguousarray(ids), rows(g), *mask_of(p, seed, first),
-                    threads_for(ids.size * g.shape[1] // 8, 1))
+    R, C = len(ids), total.shape[1]
+    if g.shape != (R, C):
+        raise ValueError(f"{list(g.shape)} cannot be added to {R} rows of {list(total.shape)}")
+    add_rows_kernel(total, np.ascontiguousarray(ids), dense(g), *mask_of(p, seed, first),
+                    threads_for(ids.size * C // 8, 1))
 
 
 @kernel
 def add_rows_kernel(thread, threads, total: C2, ids: IDS2, g: C2, mask: Mask):
     """Each thread has rows of its own, so no two write to the same row."""
-    (R, n), C, factor = ids.shape, g.shape[1], g.dtype.type(mask.scale)
+    R, n = ids.shape
+    C = g.shape[1]
+    scale = g.dtype.type(mask.scale)
     for r in range(R):
         row = part(g, r * C, C)
         for i in range(n):
@@ -73,7 +75,7 @@ def add_rows_kernel(thread, threads, total: C2, ids: IDS2, g: C2, mask: Mask):
             if at % threads == thread and keeps(mask, r * n + i):
                 into = part(total, at * C, C)
                 for c in range(C):
-                    into[c] = fma(factor, row[c], into[c])
+                    into[c] = fma(scale, row[c], into[c])
 
 
 @serial
@@ -83,4 +85,5 @@ def rows_at(ids, t, count, found):
     for back in range(1, found.size + 1):
         before = np.uint64(ids[t - back] + 1) if back <= t else np.uint64(0)
         state = (state ^ before) * FNV_PRIME
-        found[back - 1] = np.int64((state ^ state >> FOLD) % np.uint64(count))
+        folded = state ^ state >> FOLD
+        found[back - 1] = np.int64(folded % np.uint64(count))

@@ -17,7 +17,7 @@ from minigrad.kernels.compiler.compiling import (A3, C1, C3, dense, kernel, stan
                                                  threads_for, writable)
 from minigrad.kernels.compiler.lanes import part
 from minigrad.kernels.compiler.linking import allocating, serial
-from minigrad.kernels.compiler.parallel import in_stages, on_threads
+from minigrad.kernels.compiler.parallel import in_stages, on_threads, share
 from minigrad.kernels.compiler.tiles import MR, NV, TILE_BYTES, micro_kernel, transpose_square
 from minigrad.kernels.elementwise import activate, multiply_by_slope
 
@@ -41,12 +41,12 @@ class Product(NamedTuple):
 
 
 @stands_in_for(formulas.matmul)
-def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def matmul(a, b):
     return product(a, b)
 
 
 @stands_in_for(formulas.linear)
-def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+def linear(x, weight, bias):
     return product(x, weight.T, bias)
 
 
@@ -56,19 +56,19 @@ def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
     """Return a @ b + bias after the steps of an MLP.  Forward, the squared ReLU is applied, or the
     GELU is written to `activated`.  Back, with `slope_at`, which is what `formulas.mlp` keeps, the
     product is multiplied by the activation's derivative there."""
+    K = a.shape[-1]
     c = np.empty(a.shape[:-1] + b.shape[-1:], a.dtype)
-    if a.shape[-1] == 0:
+    if K == 0:
         c[...] = 0
     if c.size == 0:
         return c
-    no_rows, nothing = absent(a.dtype)
-    stacks = [x[None] if x.ndim == 2 else x for x in (a, b, c)]
-    after = [no_rows if x is None else dense(x).reshape(stacks[2].shape)
-             for x in (slope_at, activated)]
-    stacks[0] = writable(stacks[0]) if a.itemsize in a.strides[-2:] else dense(stacks[0])
-    stacks[1] = writable(stacks[1])
-    matmul_kernel(*stacks, nothing if bias is None else dense(bias), *after, activation,
-                  threads_for(c.size * a.shape[-1] // 16, 1))
+    no_rows, no_bias = absent(a.dtype)
+    a, b, stack = [x if x.ndim == 3 else x[None] for x in (a, b, c)]
+    after = [no_rows if x is None else dense(x).reshape(stack.shape) for x in (slope_at, activated)]
+    has_dense_axis = a.itemsize in a.strides[1:]
+    matmul_kernel(writable(a) if has_dense_axis else dense(a), writable(b), stack,
+                  no_bias if bias is None else dense(bias), *after, activation,
+                  threads_for(c.size * K // 16, 1))
     return c
 
 
@@ -80,43 +80,48 @@ def absent(dtype):
 
 @kernel
 def matmul_kernel(product: Product, threads: int):
-    (N, M, K), P, dtype = product.a.shape, product.c.shape[2], product.c.dtype
-    NR = TILE_BYTES // product.c.itemsize
-    wide = (P + NR - 1) // NR                   # panels of B, of NR columns
-    depth = max(1, (K + cuts(K) - 1) // cuts(K))
-    together = min(cuts(K), max(1, PACKED_BYTES // (wide * depth * NR * product.c.itemsize)))
-    packed = np.empty((together, wide, depth, NR), dtype)
-    tall = (M + MR - 1) // MR                   # panels of A, of MR rows
-    blocks = threads * ((tall + BLOCK_PANELS * threads - 1) // (BLOCK_PANELS * threads))
-    stages = 2 * N * ((cuts(K) + together - 1) // together)
-    begun, done = np.zeros((stages, blocks), np.int64), np.zeros(stages, np.int64)
+    N, M, K = product.a.shape
+    P = product.c.shape[2]
+    itemsize = product.c.itemsize
+    NR = TILE_BYTES // itemsize
+    wide = ceil_div(P, NR)                      # panels of B, of NR columns
+    depth = max(1, ceil_div(K, cuts(K)))
+    together = min(cuts(K), max(1, PACKED_BYTES // (wide * depth * NR * itemsize)))
+    packed = np.empty((together, wide, depth, NR), product.c.dtype)
+    tall = ceil_div(M, MR)                      # panels of A, of MR rows
+    blocks = threads * ceil_div(tall, BLOCK_PANELS * threads)
+    stages = 2 * N * ceil_div(cuts(K), together)
+    begun = np.zeros((stages, blocks), np.int64)
+    done = np.zeros(stages, np.int64)
     on_threads(threads, pack_and_multiply, begun, done, (product, packed))
 
 
 @in_stages
 @serial
 def pack_and_multiply(block, blocks, stage, work):
-    """Pack a share of B's panels, or compute a block of C from all of them."""
+    """Pack a share of B's panels, or compute a block of C from all of them: stages take turns."""
     product, packed = work
-    M, K = product.a.shape[1:]
+    _, M, K = product.a.shape
     together, wide, depth, NR = packed.shape
-    groups = (cuts(K) + together - 1) // together
-    n, begin = stage // 2 // groups, stage // 2 % groups * together * depth
+    rounds = ceil_div(cuts(K), together)        # of two stages, for each of the N products
+    n = stage // 2 // rounds
+    begin = stage // 2 % rounds * together * depth
     end = min(K, begin + together * depth)
-    if stage % 2 == 0:
-        first, last = block * wide // blocks, (block + 1) * wide // blocks
-        for start in range(begin, end, depth):
-            pack_columns(product.b[n, start:start + depth, first * NR:last * NR],
-                         packed[(start - begin) // depth, first:last])
-    else:
-        tall = (M + MR - 1) // MR
-        top, bottom = block * tall // blocks * MR, min(M, (block + 1) * tall // blocks * MR)
-        for start in range(begin, end, depth):
-            multiply(product.a[n, top:bottom, start:start + depth],
-                     packed[(start - begin) // depth], product.c[n, top:bottom],
-                     start > 0)
-        if end == K:
-            finish_rows(product, n, top, bottom)
+    packs = stage % 2 == 0
+    panels = share(wide if packs else ceil_div(M, MR), block, blocks)
+    left = panels.start * NR
+    right = panels.stop * NR
+    top = panels.start * MR
+    bottom = min(M, panels.stop * MR)
+    for start in range(begin, end, depth):
+        cut = slice(start, start + depth)
+        at = (start - begin) // depth
+        if packs:
+            pack_columns(product.b[n, cut, left:right], packed[at, panels.start:panels.stop])
+        else:
+            multiply(product.a[n, top:bottom, cut], packed[at], product.c[n, top:bottom], start > 0)
+    if end == K and not packs:
+        finish_rows(product, n, top, bottom)
 
 
 @serial
@@ -143,16 +148,24 @@ def finish_row(c, bias, slope_at, activated, activation):
 @serial
 def cuts(K):
     """Return the number of depths into which the inner dimension is cut."""
-    return max(1, (K + KC - 1) // KC)
+    return max(1, ceil_div(K, KC))
+
+
+@serial
+def ceil_div(n, size):
+    """Return how many pieces of a size n needs, where the last may be shorter."""
+    return (n + size - 1) // size
 
 
 @serial
 def pack_columns(b, packed):
     """Copy b (depth, P) into panels of NR columns: packed[panel, k, NR].  Columns after the last
     are zeros, as far as `multiply` reads them."""
-    (depth, P), (_, room, NR) = b.shape, packed.shape
-    lanes = NR // NV                                        # of a vector
-    b_row, b_column = b.strides[0] // b.itemsize, b.strides[1] // b.itemsize
+    depth, P = b.shape
+    _, room, NR = packed.shape
+    lanes = NR // NV                            # of a vector
+    b_row = b.strides[0] // b.itemsize
+    b_column = b.strides[1] // b.itemsize
     for panel in range(len(packed)):
         left = panel * NR
         width = min(NR, P - left)
@@ -170,8 +183,9 @@ def pack_columns(b, packed):
             for j in range(width):
                 for k in range(squares if j < whole else 0, depth):
                     packed[panel, k, j] = b[k, left + j]
-        for k in range(depth if width % lanes else 0):
-            for j in range(width, (width + lanes - 1) // lanes * lanes):
+        filled = (width + lanes - 1) // lanes * lanes
+        for k in range(depth if width < filled else 0):
+            for j in range(width, filled):
                 packed[panel, k, j] = 0
 
 
@@ -181,24 +195,29 @@ def multiply(a, packed, c, add):
 
     a (M, depth) has dense rows or columns; c (M or more, P) has dense rows.
     """
-    (M, depth), P = a.shape, c.shape[1]
-    a_row, a_column = a.strides[0] // a.itemsize, a.strides[1] // a.itemsize
-    NR, size, c_row = packed.shape[2], packed.shape[1] * packed.shape[2], c.strides[0] // c.itemsize
+    M, depth = a.shape
+    P = c.shape[1]
+    panels, room, NR = packed.shape
     lanes = NR // NV
-    for panel in range(len(packed)):
-        left, b = panel * NR, part(packed, panel * size, size)
+    size = room * NR                            # of a panel
+    a_row = a.strides[0] // a.itemsize
+    a_column = a.strides[1] // a.itemsize
+    c_row = c.strides[0] // c.itemsize
+    for panel in range(panels):
+        left = panel * NR
         width = min(NR, P - left)
-        vectors = (width + lanes - 1) // lanes
+        vectors = ceil_div(width, lanes)
+        b = part(packed, panel * size, size)
         if width % lanes == 0:
             micro_kernel(a, a_row, a_column, b, size, part(c, left, 0), c_row, depth, add, M,
                          vectors)
         else:                                   # a whole vector would go beyond C's rows
             edge = np.empty((M, NR), c.dtype)
-            corner = c[:, left:left + width]
+            corner = c[:, left:]
             if add:
-                copy(corner, edge)
+                copy(corner, edge, M, width)
             micro_kernel(a, a_row, a_column, b, size, part(edge, 0, 0), NR, depth, add, M, vectors)
-            copy(edge, corner)
+            copy(edge, corner, M, width)
 
 
 @serial
@@ -208,8 +227,7 @@ def copy_row(source, target):
 
 
 @serial
-def copy(source, target):
-    """Copy the rows and columns that both matrices have from one to the other."""
-    for y in range(min(len(source), len(target))):
-        for x in range(min(source.shape[1], target.shape[1])):
+def copy(source, target, rows, columns):
+    for y in range(rows):
+        for x in range(columns):
             target[y, x] = source[y, x]

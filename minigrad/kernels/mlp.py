@@ -10,10 +10,9 @@ from minigrad.kernels.matmul import product
 
 
 @stands_in_for(formulas.mlp)
-def mlp(x: np.ndarray, up: np.ndarray, up_bias: np.ndarray | None, down: np.ndarray,
-        down_bias: np.ndarray | None, activation: int) -> tuple[np.ndarray, np.ndarray]:
+def mlp(x, up, up_bias, down, down_bias, activation):
     if activation == RELU2:
-        hidden = kept = product(x, up.T, up_bias, activation=activation)
+        hidden = kept = product(x, up.T, up_bias, activation=activation)        # (R, F)
     else:
         hidden = np.empty((len(x), len(up)), x.dtype)
         kept = product(x, up.T, up_bias, activated=hidden, activation=activation)
@@ -22,9 +21,10 @@ def mlp(x: np.ndarray, up: np.ndarray, up_bias: np.ndarray | None, down: np.ndar
 
 @stands_in_for(formulas.mlp_vjp)
 def mlp_vjp(g, x, up, up_bias, down, down_bias, kept, activation):
-    hidden = None if activation == RELU2 else np.empty_like(kept)
+    hidden = kept if activation == RELU2 else np.empty_like(kept)
     dh = product(g, down, slope_at=kept, activated=hidden, activation=activation)
-    ddown = product(g.T, kept if hidden is None else hidden)
-    ddown_bias = None if down_bias is None else g.sum(axis=0)
+    dup = product(dh.T, x)
+    ddown = product(g.T, hidden)
     dup_bias = None if up_bias is None else dh.sum(axis=0)
-    return product(dh, up), product(dh.T, x), dup_bias, ddown, ddown_bias
+    ddown_bias = None if down_bias is None else g.sum(axis=0)
+    return product(dh, up), dup, dup_bias, ddown, ddown_bias

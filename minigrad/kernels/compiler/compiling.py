@@ -205,6 +205,11 @@ def writable(x: np.ndarray) -> np.ndarray:
     return x if x.flags.behaved else np.require(x, requirements="AW")
 
 
+def flat(x: np.ndarray) -> np.ndarray:
+    """Return x with all axes folded into one, dense."""
+    return dense(x).reshape(-1)
+
+
 def rows(x: np.ndarray) -> np.ndarray:
     """Return x as (R, C), dense: all axes but the last are folded into one."""
     return dense(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
