@@ -17,26 +17,50 @@ from typing import NamedTuple
 import numpy as np
 
 from minigrad import formulas
-from minigrad.formulas import How
-from minigrad.kernels.compiler.compiling import (A4, C4, R4, dense, kernel, stands_in_for,
+from minigrad.kernels.compiler.compiling import (A4, C2, C3, C4, R4, dense, kernel, stands_in_for,
                                                  threads_for, writable)
 from minigrad.kernels.compiler.lanes import LANES, dot, larger, load, part, spread, store
-from minigrad.kernels.compiler.linking import allocating, serial
+from minigrad.kernels.compiler.linking import allocating, inlined, serial
 from minigrad.kernels.compiler.parallel import on_threads, share
 from minigrad.kernels.compiler.tiles import TILE_BYTES, VECTOR_BYTES
 from minigrad.kernels.compiler.vector_math import exp
 from minigrad.kernels.elementwise import Mask, keeps, mask_of
-from minigrad.kernels.matmul import ADD, SET, copy_row, multiply, pack_columns
+from minigrad.kernels.matmul import ADD, SET, ceil_div, copy_row, multiply, pack_columns
 
 QUERIES = max(LANES, 2 * VECTOR_BYTES // 4)     # of a block: whole LANES, and two vectors of floats
+TOP, INVERSE, ALONG = range(3)      # of each query: its maximum, 1 / sum, and g . out
 
 
 class Heads(NamedTuple):
-    """Queries, keys and values, or their gradients: (B, H, T, D), (B, groups, S, D), (B, groups,
-    S, E)."""
-    q: A4
-    k: A4
-    v: A4
+    """Queries, keys and values, or their gradients."""
+    q: A4       # (B, H, T, D)
+    k: A4       # (B, G, S, D)
+    v: A4       # (B, G, S, E)
+
+
+class Room(NamedTuple):
+    """A thread's memory for a block of queries."""
+    v_rows: C3          # panels
+    q_columns: C3
+    scores: C2          # (S, QUERIES)
+    moments: C2         # TOP and INVERSE, (2, QUERIES)
+    sums: C2            # partial ones, (LANES, QUERIES)
+    factors: C2         # of dropout, (LANES, QUERIES)
+
+
+class RoomBack(NamedTuple):
+    """The same, for the gradients."""
+    k_rows: C3          # panels
+    q_columns: C3
+    q_rows: C3
+    g_columns: C3
+    g_rows: C3
+    weights: C2         # P, then dropout(P), (S, QUERIES)
+    back: C2            # dP, then dS * scale, (S, QUERIES)
+    moments: C2         # TOP, INVERSE and ALONG, (3, QUERIES)
+    factors: C2         # of dropout, (LANES, QUERIES)
+    dk: C2              # sums over the queries, (S, D)
+    dv: C2              # (S, E)
 
 
 class Rules(NamedTuple):
@@ -48,16 +72,14 @@ class Rules(NamedTuple):
 
 
 @stands_in_for(formulas.attention)
-def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, how: How
-              ) -> tuple[np.ndarray, np.ndarray]:
-    B, H, T, D = q.shape
+def attention(q, k, v, how):
     out = _like(q, v.shape[3])
-    moments = np.zeros((B, H, T, 2), q.dtype)
+    moments = np.zeros((*q.shape[:3], 2), q.dtype)
     if k.shape[2] == 0:                         # no key to look at
         out[...] = 0
-        return out, moments
-    attention_kernel(writable(q), _dense_rows(k), writable(v), out, moments,
-                     *_rules(q, how), *mask_of(*how.drop), _threads(q, k))
+    else:
+        attention_kernel(writable(q), _dense_rows(k), writable(v), out, moments, *_rules(q, how),
+                         *mask_of(*how.drop), _threads(q, k))
     return out, moments
 
 
@@ -66,9 +88,10 @@ def attention_vjp(g, q, k, v, out, moments, how, into=None):
     dq, dk, dv = into or [_like(x, x.shape[3]) for x in (q, k, v)]
     if k.shape[2] == 0:
         dq[...] = 0
-        return dq, dk, dv
-    attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out, moments,
-                         dq, dk, dv, *_rules(q, how), *mask_of(*how.drop), _threads(q, k))
+    else:
+        attention_vjp_kernel(_dense_rows(g), writable(q), _dense_rows(k), _dense_rows(v), out,
+                             moments, dq, dk, dv, *_rules(q, how), *mask_of(*how.drop),
+                             _threads(q, k))
     return dq, dk, dv
 
 
@@ -79,9 +102,9 @@ def _dense_rows(x):
 
 def _rules(q, how):
     """Return the fields of `Rules`."""
-    has_mask = how.mask is not None
-    mask = how.mask if has_mask else np.zeros((1, 1, 1, 1), q.dtype)
-    return mask, has_mask, how.causal, how.scale
+    if how.mask is None:
+        return np.zeros((1, 1, 1, 1), q.dtype), False, how.causal, how.scale
+    return how.mask, True, how.causal, how.scale
 
 
 def _like(x, width):
@@ -97,171 +120,197 @@ def _threads(q, k):
 
 @kernel
 def attention_kernel(heads: Heads, out: A4, moments: C4, rules: Rules, drop: Mask, threads: int):
-    D, (S, E) = heads.q.shape[3], heads.v.shape[2:]
-    scratch = (panels(threads, S, E, out), panels(threads, D, QUERIES, out),
-               columns(threads, S, out), columns(threads, 2, out), columns(threads, LANES, out),
-               columns(threads, LANES, out))
-    on_threads(threads, attend, heads, out, moments, rules, drop, scratch)
+    on_threads(threads, attend, heads, out, moments, rules, drop)
+
+
+@allocating
+def attend(thread, threads, heads, out, moments, rules, drop):
+    _, H, T, D = heads.q.shape
+    B, G, S, E = heads.v.shape
+    # A block of few queries leaves vectors as they are: zeros, or what other queries left.  Lanes
+    # that are no query's cost no time then, and reach no result, as each query has its own.
+    room = Room(
+        panels(S, E, out),
+        panels(D, QUERIES, out),
+        block(S, out),
+        block(2, out),
+        block(LANES, out),
+        np.ones((LANES, QUERIES), out.dtype))
+    for i in share(B * G, thread, threads):
+        b = i // G
+        group = i % G
+        pack_columns(heads.v[b, group], room.v_rows)
+        for h in heads_of(group, H // G):
+            for top in range(0, T, QUERIES):
+                attend_block(b, group, h, top, heads, out, moments, rules, drop, room)
 
 
 @serial
-def attend(thread, threads, heads, out, moments, rules, drop, scratch):
-    q, k, v = heads
-    H, T, groups, S, real = q.shape[1], q.shape[2], k.shape[1], k.shape[2], out.dtype.type
-    v_rows, q_columns, scores, room, sums, factors = scratch
-    v_rows, q_columns, scores = v_rows[thread], q_columns[thread], scores[thread]
-    tops, inverses, sums, factors = room[thread, 0], room[thread, 1], sums[thread], factors[thread]
-    # A block of few queries leaves vectors as they are: zeros, or what other queries left.  Lanes
-    # that are no query's cost no time then, and reach no result, as each query has its own.
-    q_columns[:] = 0
-    factors[:] = 1
-    for group in share(k.shape[0] * groups, thread, threads):
-        b, h_k, G = group // groups, group % groups, H // groups
-        k_head = k[b, h_k]
-        pack_columns(v[b, h_k], v_rows)
-        for h in range(h_k * G, h_k * G + G):
-            for top in range(0, T, QUERIES):
-                n = min(QUERIES, T - top)
-                seen = min(S, top + n) if rules.causal else S       # keys that some query needs
-                left = score_block(q[b, h, top:top + n], k_head, q_columns, scores, seen, rules, b,
-                                   h, top)
-                exp_block(scores, seen, left, tops, sums)
-                for j in range(QUERIES):
-                    inverses[j] = real(1) / sums[0, j] if sums[0, j] != 0 else real(0)
-                for j in range(n):
-                    moments[b, h, top + j, 0] = tops[j]
-                    moments[b, h, top + j, 1] = inverses[j]
-                for s in range(seen):
-                    if drop.bound > 0 and s % LANES == 0:
-                        drop_weights(factors, drop, ((b * H + h) * T + top) * S + s, S)
-                    for j in range(0, QUERIES, LANES):
-                        at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
-                        put(scores, at, get(scores, at) * get(inverses, j) * factor)
-                multiply(scores[:seen, :n].T, v_rows, out[b, h, top:], SET)
+def attend_block(b, group, h, top, heads, out, moments, rules, drop, room):
+    """Write `out` and `moments` of a block of queries."""
+    q = heads.q[b, h, top:top + QUERIES]                        # (n, D)
+    k = heads.k[b, group]                                       # (S, D)
+    real = out.dtype.type
+    n = len(q)
+    seen = keys_seen(top + n, len(k), rules)
+    scores = room.scores
+    scale = score_block(q, k, room.q_columns, scores, seen, rules, b, h, top)
+    exp_block(scores, seen, scale, room.moments, room.sums)
+    for j in range(QUERIES):
+        total = room.sums[0, j]
+        room.moments[INVERSE, j] = real(1) / total if total != 0 else real(0)
+    for j in range(n):
+        moments[b, h, top + j, 0] = room.moments[TOP, j]
+        moments[b, h, top + j, 1] = room.moments[INVERSE, j]
+    for s in range(seen):
+        if drop.bound > 0 and s % LANES == 0:
+            drop_weights(room.factors, drop, first_weight(b, h, top, heads) + s, len(k))
+        for j in range(0, QUERIES, LANES):
+            P = get(scores, s, j) * get(room.moments, INVERSE, j)
+            put(scores, s, j, P * get(room.factors, s % LANES, j))
+    multiply(scores[:seen, :n].T, room.v_rows, out[b, h, top:], SET)
 
 
 @kernel
 def attention_vjp_kernel(g: A4, heads: Heads, out: A4, moments: C4, gradients: Heads, rules: Rules,
                          drop: Mask, threads: int):
-    D, (S, E) = heads.q.shape[3], heads.v.shape[2:]
-    sums = np.empty((threads, S, D), out.dtype), np.empty((threads, S, E), out.dtype)
-    scratch = (panels(threads, S, D, out), panels(threads, D, QUERIES, out),
-               panels(threads, E, QUERIES, out), panels(threads, QUERIES, D, out),
-               panels(threads, QUERIES, E, out), columns(threads, S, out),
-               columns(threads, S, out), columns(threads, 3, out), columns(threads, LANES, out))
-    on_threads(threads, attend_vjp, g, heads, out, moments, gradients, rules, drop, sums, scratch)
+    on_threads(threads, attend_vjp, g, heads, out, moments, gradients, rules, drop)
 
 
-@serial
-def attend_vjp(thread, threads, g, heads, out, moments, gradients, rules, drop, sums, scratch):
-    k, dk, dv = heads.k, gradients.k, gradients.v
-    (B, groups, S, D), H, E = k.shape, g.shape[1], g.shape[3]
-    dk_sum, dv_sum = sums[0][thread], sums[1][thread]
-    k_rows, q_columns, g_columns, q_rows, g_rows, weights, back, room, factors = scratch
-    room_of_block = (k_rows[thread], q_columns[thread], g_columns[thread], q_rows[thread],
-                     g_rows[thread], weights[thread], back[thread], room[thread], factors[thread],
-                     dk_sum, dv_sum)
-    q_columns[thread] = 0       # as in `attend`
-    g_columns[thread] = 0
-    factors[thread] = 1
-    for group in share(B * groups, thread, threads):
-        b, h_k, G = group // groups, group % groups, H // groups
-        pack_columns(k[b, h_k], k_rows[thread])
-        dk_sum[:] = 0
-        dv_sum[:] = 0
-        for h in range(h_k * G, h_k * G + G):
-            for top in range(0, g.shape[2], QUERIES):
-                attend_block_vjp(b, h, top, g, heads, out, moments, gradients.q, rules, drop,
-                                 room_of_block)
+@allocating
+def attend_vjp(thread, threads, g, heads, out, moments, gradients, rules, drop):
+    _, H, T, E = g.shape
+    B, G, S, D = heads.k.shape
+    room = RoomBack(
+        panels(S, D, out),
+        panels(D, QUERIES, out),
+        panels(QUERIES, D, out),
+        panels(E, QUERIES, out),
+        panels(QUERIES, E, out),
+        block(S, out),
+        block(S, out),
+        block(3, out),
+        np.ones((LANES, QUERIES), out.dtype),
+        np.empty((S, D), out.dtype),
+        np.empty((S, E), out.dtype))
+    for i in share(B * G, thread, threads):
+        b = i // G
+        group = i % G
+        pack_columns(heads.k[b, group], room.k_rows)
+        room.dk[:] = 0
+        room.dv[:] = 0
+        for h in heads_of(group, H // G):
+            for top in range(0, T, QUERIES):
+                attend_block_vjp(b, group, h, top, g, heads, out, moments, gradients.q, rules, drop,
+                                 room)
         for s in range(S):
-            copy_row(part(dk_sum, s * D, D), part(dk[b, h_k, s], 0, D))
-            copy_row(part(dv_sum, s * E, E), part(dv[b, h_k, s], 0, E))
+            copy_row(part(room.dk, s * D, D), part(gradients.k[b, group, s], 0, D))
+            copy_row(part(room.dv, s * E, E), part(gradients.v[b, group, s], 0, E))
 
 
 @serial
-def attend_block_vjp(b, h, top, g, heads, out, moments, dq, rules, drop, room_of_block):
-    """Write dq of a block of queries, and add to dk_sum and dv_sum.  `weights` holds P, then
-    dropout(P); `back` dP, then dS * scale."""
-    (k_rows, q_columns, g_columns, q_rows, g_rows, weights, back, room, factors, dk_sum,
-     dv_sum) = room_of_block
-    (_, H, T, E), S, real = g.shape, heads.k.shape[2], out.dtype.type
-    h_k, n = h // (H // heads.k.shape[1]), min(QUERIES, T - top)
-    k_head, v_head, scale = heads.k[b, h_k], heads.v[b, h_k], real(rules.scale)
-    tops, inverses, alongs = room[0], room[1], room[2]
-    seen = min(S, top + n) if rules.causal else S
-    q_block, g_block = heads.q[b, h, top:top + n], g[b, h, top:top + n]
-    left = score_block(q_block, k_head, q_columns, weights, seen, rules, b, h, top)
-    pack_columns(g_block.T, g_columns)
-    multiply(v_head[:seen], g_columns, back, SET)
+def attend_block_vjp(b, group, h, top, g, heads, out, moments, dq, rules, drop, room):
+    """Write dq of a block of queries, and add to the sums of dk and dv."""
+    q = heads.q[b, h, top:top + QUERIES]                        # (n, D)
+    g_block = g[b, h, top:top + QUERIES]                        # (n, E)
+    k = heads.k[b, group]                                       # (S, D)
+    n, E = g_block.shape
+    seen = keys_seen(top + n, len(k), rules)
+    scale = out.dtype.type(rules.scale)
+    weights = room.weights
+    back = room.back
+    left = score_block(q, k, room.q_columns, weights, seen, rules, b, h, top)
+    pack_columns(g_block.T, room.g_columns)
+    multiply(heads.v[b, group, :seen], room.g_columns, back, SET)
     for j in range(n):
-        tops[j] = moments[b, h, top + j, 0]
-        inverses[j] = moments[b, h, top + j, 1]
-        alongs[j] = dot(part(g_block[j], 0, E), part(out[b, h, top + j], 0, E))
+        room.moments[TOP, j] = moments[b, h, top + j, 0]
+        room.moments[INVERSE, j] = moments[b, h, top + j, 1]
+        room.moments[ALONG, j] = dot(part(g_block[j], 0, E), part(out[b, h, top + j], 0, E))
     for s in range(seen):
         if drop.bound > 0 and s % LANES == 0:
-            drop_weights(factors, drop, ((b * H + h) * T + top) * S + s, S)
+            drop_weights(room.factors, drop, first_weight(b, h, top, heads) + s, len(k))
         for j in range(0, QUERIES, LANES):
-            at, factor = s * QUERIES + j, get(factors, s % LANES * QUERIES + j)
-            P = exp(get(weights, at) * left - get(tops, j)) * get(inverses, j)
-            put(weights, at, P * factor)
-            dP = get(back, at) * factor
-            put(back, at, P * (dP - get(alongs, j)) * scale)
-    pack_columns(q_block, q_rows)
-    pack_columns(g_block, g_rows)
-    multiply(weights[:seen, :n], g_rows, dv_sum, ADD)
-    multiply(back[:seen, :n], q_rows, dk_sum, ADD)
-    multiply(back[:seen, :n].T, k_rows, dq[b, h, top:], SET)
+            factor = get(room.factors, s % LANES, j)
+            e = exp(get(weights, s, j) * left - get(room.moments, TOP, j))
+            P = e * get(room.moments, INVERSE, j)
+            put(weights, s, j, P * factor)
+            dP = get(back, s, j) * factor
+            dS = P * (dP - get(room.moments, ALONG, j))
+            put(back, s, j, dS * scale)
+    pack_columns(q, room.q_rows)
+    pack_columns(g_block, room.g_rows)
+    multiply(weights[:seen, :n], room.g_rows, room.dv, ADD)
+    multiply(back[:seen, :n], room.q_rows, room.dk, ADD)
+    multiply(back[:seen, :n].T, room.k_rows, dq[b, h, top:], SET)
 
 
 @allocating
-def panels(threads, depth, columns, like):
-    """Return room for the panels that `pack_columns` makes of a (depth, columns) matrix."""
+def panels(depth, columns, like):
+    """Return zeros for the panels that `pack_columns` makes of a (depth, columns) matrix."""
     NR = TILE_BYTES // like.itemsize
-    return np.empty((threads, (columns + NR - 1) // NR, depth, NR), like.dtype)
+    return np.zeros((ceil_div(columns, NR), depth, NR), like.dtype)
 
 
 @allocating
-def columns(threads, S, like):
+def block(S, like):
     """Return room for S numbers of each query of a block."""
-    return np.empty((threads, S, QUERIES), like.dtype)
+    return np.empty((S, QUERIES), like.dtype)
+
+
+@serial
+def heads_of(group, count):
+    """Return the heads of queries that share a group's keys and values."""
+    return range(group * count, (group + 1) * count)
+
+
+@serial
+def keys_seen(end, S, rules):
+    """Return how many keys the queries before `end` need."""
+    return min(S, end) if rules.causal else S
+
+
+@serial
+def first_weight(b, h, top, heads):
+    """Return the number of a query's first weight, among those of all."""
+    _, H, T, _ = heads.q.shape
+    return ((b * H + h) * T + top) * heads.k.shape[2]
 
 
 @serial
 def score_block(q, k, q_columns, scores, seen, rules, b, h, top):
     """Write the products k . q of `seen` keys to scores, add the mask, and set those of keys after
     the query to -inf; return the scale by which to multiply them still."""
-    real, has_mask = scores.dtype.type, rules.has_mask
+    real = scores.dtype.type
     scale = real(rules.scale)
-    mask = rules.mask[b, h] if has_mask else rules.mask[0, 0]
     pack_columns(q.T, q_columns)
     multiply(k[:seen], q_columns, scores, SET)
-    if has_mask or not scale > 0:
+    if rules.has_mask or not scale > 0:
         for s in range(seen):
             for j in range(len(q)):
-                score = scores[s, j] * scale
-                scores[s, j] = score + mask[top + j, s] if has_mask else score
+                scores[s, j] *= scale
+                if rules.has_mask:
+                    scores[s, j] += rules.mask[b, h, top + j, s]
         scale = real(1)
-    for s in range(top if rules.causal else seen, seen):
-        for j in range(s - top):
-            scores[s, j] = -np.inf
+    if rules.causal:
+        for s in range(top, seen):
+            scores[s, :s - top] = -np.inf
     return scale
 
 
 @serial
-def exp_block(scores, seen, scale, tops, sums):
-    """Replace each of `seen` rows of scores by exp(scale * scores - tops), with the maxima of the
-    columns for tops; write the columns' sums to sums[0], added up as in `softmax_row`."""
+def exp_block(scores, seen, scale, moments, sums):
+    """Replace each of `seen` rows of scores by exp(scale * scores - TOP), with the maxima of the
+    columns for TOP; write the columns' sums to sums[0], added up as in `softmax_row`."""
     sums[:] = 0
     for j in range(0, QUERIES, LANES):
         top = spread(np.finfo(scores.dtype).min)
         for s in range(seen):
-            top = larger(get(scores, s * QUERIES + j) * scale, top)
-        put(tops, j, top)
+            top = larger(get(scores, s, j) * scale, top)
+        put(moments, TOP, j, top)
         for s in range(seen):
-            e = exp(get(scores, s * QUERIES + j) * scale - top)
-            put(scores, s * QUERIES + j, e)
-            at = s % LANES * QUERIES + j
-            put(sums, at, get(sums, at) + e)
+            e = exp(get(scores, s, j) * scale - top)
+            put(scores, s, j, e)
+            put(sums, s % LANES, j, get(sums, s % LANES, j) + e)
     half = LANES
     while half > 1:
         half //= 2
@@ -272,20 +321,21 @@ def exp_block(scores, seen, scale, tops, sums):
 
 @serial
 def drop_weights(factors, drop, first, S):
-    """Write what dropout multiplies the weights of LANES keys by, (LANES, QUERIES); `first` is the
-    number of the first weight."""
-    factors, real = part(factors, 0, LANES * QUERIES), factors.dtype.type
-    for i in range(factors.size):
-        number = first + i % QUERIES * S + i // QUERIES
-        factors[i] = real(drop.scale) if keeps(drop, number) else real(0)
+    """Write what dropout multiplies the weights of LANES keys by; `first` is the number of the
+    first query's weight of the first key."""
+    real = factors.dtype.type
+    for s in range(LANES):
+        for j in range(QUERIES):
+            kept = keeps(drop, first + j * S + s)
+            factors[s, j] = real(drop.scale) if kept else real(0)
 
 
-@serial
-def get(x, at):
-    """Return the LANES numbers of a dense array from place `at` on."""
-    return load(part(x, at, LANES), 0, 0)
+@inlined
+def get(x, s, j):
+    """Return the numbers of LANES queries, from j on, in row s of a block."""
+    return load(part(x, s * QUERIES + j, LANES), 0, 0)      # which tests for no row's end
 
 
-@serial
-def put(x, at, lanes):
-    store(part(x, at, LANES), 0, lanes)
+@inlined
+def put(x, s, j, lanes):
+    store(part(x, s * QUERIES + j, LANES), 0, lanes)
