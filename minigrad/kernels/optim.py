@@ -26,15 +26,18 @@ import numpy as np
 from minigrad import formulas
 from minigrad.core import Rows
 from minigrad.formulas import MUON, TINY
-from minigrad.kernels.compiler.compiling import (C1, D1, D2, IDS1, IDS2, dense, kernel,
+from minigrad.kernels.compiler.compiling import (C1, C2, D1, D2, IDS1, IDS2, dense, kernel,
                                                  stands_in_for, threads_for)
 from minigrad.kernels.compiler.lanes import LANES, array_at, fma, part, squares
 from minigrad.kernels.compiler.linking import allocating, serial
 from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.tiles import MR, TILE_BYTES, VECTOR_BYTES, transpose_square
-from minigrad.kernels.matmul import KC, multiply, pack_columns
+from minigrad.kernels.matmul import KC, ceil_div, multiply, pack_columns
 
 PIECE = 1 << 14
+VALUES, PLACES, LENGTH = range(3)       # columns of what `rows_at` returns
+P, M, V = range(3)      # columns of addresses
+G = V                   # in those of Muon
 
 _Bytes = ctypes.c_char * 0      # of any buffer, which may be empty
 _ONE_ROW = np.array([0, 1])     # its places
@@ -48,35 +51,59 @@ FULL, SYMMETRIC = np.bool_(False), np.bool_(True)       # for `product`; literal
 
 
 @stands_in_for(formulas.adamw)
-def adamw(ps: list, gs: list, ms: list, vs: list, settings: np.ndarray) -> None:
-    sizes, dtype = tuple([p.size for p in ps]), ps[0].dtype
-    gs = [dense(g) if isinstance(g, np.ndarray) else g for g in gs]
-    at = np.array([(*rows_at(g, size, dtype), address(p, size, dtype), address(m, size, dtype),
-                    address(v, size, dtype))
-                   for p, g, m, v, size in zip(ps, gs, ms, vs, sizes, strict=True)], np.int64)
-    adamw_kernel(zeros(dtype), at, pieces(sizes), settings, threads_for(sum(sizes)))
+def adamw(ps, gs, ms, vs, settings):
+    sizes, dtype = sizes_of(ps)
+    gs = [g if isinstance(g, Rows) else dense(g) for g in gs]
+    given = rows_at(gs, sizes, dtype)
+    lr, beta1, beta2, eps, weight_decay, correction1, correction2 = settings.T
+    numbers = np.stack([beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr * weight_decay,
+                        lr / correction1, 1 / correction2, eps], axis=1).astype(dtype)
+    adamw_kernel(zeros(dtype), given, addresses(ps, ms, vs), pieces(sizes), numbers,
+                 threads_for(sum(sizes)))
 
 
 @stands_in_for(formulas.sum_of_squares)
-def sum_of_squares(xs: list) -> float:
-    # Rows that are all zero can be left out if each row begins in the first lane of a sum.
-    xs = [x if isinstance(x, np.ndarray) or x.length % (2 * LANES) == PIECE % (x.length or 1) == 0
-          else np.asarray(x) for x in xs]
-    sizes, dtype = tuple([x.size for x in xs]), xs[0].dtype
-    xs = [dense(x) if isinstance(x, np.ndarray) else x for x in xs]
-    at = np.array([rows_at(x, size, dtype) for x, size in zip(xs, sizes)], np.int64)
+def sum_of_squares(xs):
+    xs = [x if isinstance(x, Rows) and _in_first_lanes(x) else dense(np.asarray(x)) for x in xs]
+    sizes, dtype = sizes_of(xs)
     sums = np.zeros(len(pieces(sizes)))
-    sum_of_squares_kernel(np.empty(0, dtype), at, pieces(sizes), sums, threads_for(sum(sizes)))
+    sum_of_squares_kernel(np.empty(0, dtype), rows_at(xs, sizes, dtype), pieces(sizes), sums,
+                          threads_for(sum(sizes)))
     return float(sums.sum())
 
 
-def rows_at(x: np.ndarray | Rows, size: int, dtype: np.dtype) -> tuple[int, int, int]:
-    """Return the addresses of the rows of an array and of their places, and the length of a row."""
-    if isinstance(x, np.ndarray):
-        return address(x, size, dtype), _AT_ONE_ROW, size
-    if x.size != size:
-        raise _other(x, size, dtype)
-    return address(x.values, x.values.size, dtype), address(x.places, len(x.places)), x.length
+def _in_first_lanes(x):
+    """Whether each row begins in the first lane of a sum: rows that are all zero can be left out
+    then."""
+    return x.length > 0 and x.length % (2 * LANES) == 0 and PIECE % x.length == 0
+
+
+def sizes_of(xs: list) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the sizes of arrays, and the type of the first."""
+    return tuple([x.size for x in xs]), xs[0].dtype
+
+
+def rows_at(xs: list, sizes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return, for each array or `Rows`, the addresses of its rows and of their places, and the
+    length of a row."""
+    found = []
+    for x, size in zip(xs, sizes, strict=True):
+        if isinstance(x, np.ndarray):
+            found.append((address(x, size, dtype), _AT_ONE_ROW, size))
+        elif x.size != size:
+            raise _other(x, size, dtype)
+        else:
+            places = address(x.places, len(x.places))
+            found.append((address(x.values, x.values.size, dtype), places, x.length))
+    return np.array(found, np.int64)
+
+
+def addresses(*lists: list) -> np.ndarray:
+    """Return a row of addresses for the first arrays of all lists, one for the second, and so on.
+    Those of a row have one size, and all have one type."""
+    dtype = lists[0][0].dtype
+    return np.array([[address(x, arrays[0].size, dtype) for x in arrays]
+                     for arrays in zip(*lists, strict=True)], np.int64)
 
 
 def address(x: np.ndarray, size: int, dtype: np.dtype = np.int64) -> int:
@@ -109,24 +136,22 @@ def pieces(sizes: tuple[int, ...]) -> np.ndarray:
 
 
 @kernel
-def adamw_kernel(thread, threads, zeros: C1, at: IDS2, pieces: IDS2, settings: D2):
-    like, real = zeros, zeros.dtype.type
+def adamw_kernel(thread, threads, zeros: C1, given: IDS2, at: IDS2, pieces: IDS2, numbers: C2):
     for piece in share(len(pieces), thread, threads):
-        i, start, stop = pieces[piece, 0], pieces[piece, 1], pieces[piece, 2]
-        lr, beta1, beta2, eps, weight_decay, correction1, correction2 = settings[i]
-        numbers = (real(beta1), real(1 - beta1), real(beta2), real(1 - beta2),
-                   real(1 - lr * weight_decay), real(lr / correction1), real(1 / correction2),
-                   real(eps))
-        C, last = at[i, 2], (stop - 1) // at[i, 2]
-        places = array_at(at, i, 1, 0, last + 2, pieces)
+        i, start, stop = pieces[piece]
+        C = given[i, LENGTH]
+        last = (stop - 1) // C          # row
+        places = array_at(given, i, PLACES, 0, last + 2, pieces)
         for row in range(start // C, last + 1):
             first = max(start, row * C)
             n = min(stop, row * C + C) - first
             g = part(zeros, 0, n)
             if places[row] < places[row + 1]:       # the row is given
-                g = array_at(at, i, 0, first + (places[row] - row) * C, n, like)
-            update(array_at(at, i, 3, first, n, like), g, array_at(at, i, 4, first, n, like),
-                   array_at(at, i, 5, first, n, like), numbers)
+                g = array_at(given, i, VALUES, first + (places[row] - row) * C, n, zeros)
+            p = array_at(at, i, P, first, n, zeros)
+            m = array_at(at, i, M, first, n, zeros)
+            v = array_at(at, i, V, first, n, zeros)
+            update(p, g, m, v, numbers[i])
 
 
 @serial
@@ -139,36 +164,36 @@ def update(p, g, m, v, numbers):
 
 
 @kernel
-def sum_of_squares_kernel(thread, threads, like: C1, at: IDS2, pieces: IDS2, sums: D1):
+def sum_of_squares_kernel(thread, threads, like: C1, given: IDS2, pieces: IDS2, sums: D1):
     for piece in share(len(pieces), thread, threads):
-        i, start, stop = pieces[piece, 0], pieces[piece, 1], pieces[piece, 2]
-        C, places = at[i, 2], array_at(at, i, 1, 0, stop // at[i, 2] + 1, pieces)
+        i, start, stop = pieces[piece]
+        C = given[i, LENGTH]
+        places = array_at(given, i, PLACES, 0, stop // C + 1, pieces)
         start = places[start // C] * C + start % C
-        n = places[stop // C] * C + stop % C - start
-        x = array_at(at, i, 0, start, n, like)
+        stop = places[stop // C] * C + stop % C
+        x = array_at(given, i, VALUES, start, stop - start, like)
         sums[piece] = squares(x, x.dtype.type(0))
 
 
 @stands_in_for(formulas.muon)
-def muon(ps: list, gs: list, ms: list, settings: np.ndarray, steps: int) -> None:
+def muon(ps, gs, ms, settings, steps):
     gs = [dense(g) for g in gs]
-    places = np.array([[address(x, p.size, ps[0].dtype) for x in (p, g, m)]
-                       for p, g, m in zip(ps, gs, ms, strict=True)], np.int64)
     shapes = np.array([p.shape for p in ps], np.int64)
     largest_first = np.argsort(-shapes.prod(axis=1), kind="stable")
-    muon_kernel(ps[0].reshape(-1), places, shapes, largest_first, settings, steps,
+    muon_kernel(ps[0].reshape(-1), addresses(ps, ms, gs), shapes, largest_first, settings, steps,
                 threads_for(sum(p.size for p in ps)))
 
 
 @kernel
-def muon_kernel(thread, threads, like: C1, places: IDS2, shapes: IDS2, order: IDS1, settings: D2,
+def muon_kernel(thread, threads, like: C1, at: IDS2, shapes: IDS2, order: IDS1, settings: D2,
                 steps: int):
     for i in order[thread::threads]:            # each thread gets large and small ones
         rows, columns = shapes[i]
         n = rows * columns
-        p, g, m = (array_at(places, i, 0, 0, n, like), array_at(places, i, 1, 0, n, like),
-                   array_at(places, i, 2, 0, n, like))
         if n > 0:
+            p = array_at(at, i, P, 0, n, like)
+            m = array_at(at, i, M, 0, n, like)
+            g = array_at(at, i, G, 0, n, like)
             step_matrix(p, g, m, (rows, columns), settings[i], steps)
 
 
@@ -176,7 +201,9 @@ def muon_kernel(thread, threads, like: C1, places: IDS2, shapes: IDS2, order: ID
 def step_matrix(p, g, m, shape, settings, steps):
     """Update one matrix, whose p, g and m are given row after row."""
     real = p.dtype.type
-    momentum, decay, lr = real(settings[0]), real(settings[1]), real(settings[2] / SCALE)
+    momentum = real(settings[0])
+    decay = real(settings[1])
+    lr = real(settings[2] / SCALE)
     z = np.empty_like(p)
     for i in range(p.size):
         m[i] = fma(momentum, m[i], g[i])
@@ -185,9 +212,11 @@ def step_matrix(p, g, m, shape, settings, steps):
     for i in range(z.size):
         z[i] *= scale
     made = orthogonal(z.reshape(shape)[::1], steps)
-    for i in range(shape[0]):
-        row, into = part(made[i], 0, shape[1]), part(p, i * shape[1], shape[1])
-        for j in range(row.size):
+    rows, columns = shape
+    for i in range(rows):
+        row = part(made[i], 0, columns)
+        into = part(p, i * columns, columns)
+        for j in range(columns):
             into[j] = fma(decay, into[j], -(lr * row[j]))
 
 
@@ -195,11 +224,14 @@ def step_matrix(p, g, m, shape, settings, steps):
 def orthogonal(z, steps):
     """Take all steps from z = SCALE z / |z|.  ([::1] gives each matrix the type of any strides:
     then all have one type, and each function of them is compiled once.)"""
-    short, long = min(z.shape), max(z.shape)
+    short = min(z.shape)
     tall = len(z) > short
-    gram, new, all_P = square(short, z), square(short, z), square(short, z)
-    next_P, out = square(short, z), np.empty_like(z)[::1]
-    on_rows = 2 * long <= 3 * short     # beyond, steps on the gram take fewer products
+    gram = square(short, z)
+    new = square(short, z)
+    all_P = square(short, z)
+    next_P = square(short, z)
+    out = np.empty_like(z)[::1]
+    on_rows = 2 * max(z.shape) <= 3 * short     # beyond, steps on the gram take fewer products
     for step in range(steps):
         first = step == 0 or on_rows
         if first:
@@ -241,16 +273,18 @@ def polynomial(gram, P):
 @allocating
 def product(a, b, c, symmetric):
     """Compute c = a @ b, half of it if the result is symmetric; c has dense rows."""
-    (M, K), P = a.shape, c.shape[1]
-    NR, depth = TILE_BYTES // c.itemsize, min(K, KC)
-    packed = np.empty(((P + NR - 1) // NR, depth, NR), c.dtype)
+    M, K = a.shape
+    columns = c.shape[1]
+    NR = TILE_BYTES // c.itemsize
+    depth = min(K, KC)
+    packed = np.empty((ceil_div(columns, NR), depth, NR), c.dtype)
     for start in range(0, K, depth):
         end = min(K, start + depth)
         pack_columns(b[start:end], packed)
         for top in range(0, M, STRIP):
             bottom = min(M, top + STRIP)
-            multiply(a[top:bottom, start:end], packed,
-                     c[top:bottom, :bottom if symmetric else P], start > 0)
+            right = bottom if symmetric else columns
+            multiply(a[top:bottom, start:end], packed, c[top:bottom, :right], start > 0)
     if symmetric:
         mirror(c)
 
@@ -258,7 +292,9 @@ def product(a, b, c, symmetric):
 @serial
 def mirror(c):
     """Copy what is below the diagonal above it, in squares as wide as a vector where they fit."""
-    M, row, wide = len(c), c.strides[0] // c.itemsize, VECTOR_BYTES // c.itemsize
+    M = len(c)
+    row = c.strides[0] // c.itemsize
+    wide = VECTOR_BYTES // c.itemsize
     for left in range(0, M, wide):
         for top in range(left, M, wide):
             if left < top <= M - wide:

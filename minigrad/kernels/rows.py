@@ -12,8 +12,8 @@ import numpy as np
 from minigrad import formulas
 from minigrad.kernels.compiler.compiling import (C1, C2, C3, IDS1, dense, kernel, rows,
                                                  stands_in_for, threads_for)
-from minigrad.kernels.compiler.lanes import (LANES, dot, fma, largest, load, part, row_sum, spread,
-                                             squares, store, total)
+from minigrad.kernels.compiler.lanes import (LANES, dot, fma, largest, load, part, row_of, row_sum,
+                                             spread, squares, store, total)
 from minigrad.kernels.compiler.linking import inlined, serial
 from minigrad.kernels.compiler.parallel import share
 from minigrad.kernels.compiler.vector_math import exp, log
@@ -23,19 +23,17 @@ CHUNKS = 16     # of rows; each has its own sums of dweight and dbias, so thread
 
 
 @stands_in_for(formulas.softmax)
-def softmax(x: np.ndarray) -> np.ndarray:
+def softmax(x):
     out = np.empty(x.shape, x.dtype)
-    if x.size:
-        softmax_kernel(rows(x), rows(out), threads_for(x.size))
+    softmax_kernel(rows(x), rows(out), threads_for(x.size))
     return out
 
 
 @kernel
 def softmax_kernel(thread, threads, x: C2, out: C2):
-    R, C = x.shape
-    for r in share(R, thread, threads):
-        row = part(x, r * C, C)
-        softmax_row(row, largest(row), part(out, r * C, C))
+    for r in share(len(x), thread, threads):
+        row = row_of(x, r)
+        softmax_row(row, largest(row), row_of(out, r))
 
 
 @inlined
@@ -56,10 +54,9 @@ def softmax_row(x, top, y):
 
 
 @stands_in_for(formulas.softmax_vjp)
-def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
+def softmax_vjp(g, y):
     out = np.empty(y.shape, y.dtype)
-    if y.size:
-        softmax_vjp_kernel(rows(g), rows(y), rows(out), threads_for(y.size // 4))
+    softmax_vjp_kernel(rows(g), rows(y), rows(out), threads_for(y.size // 4))
     return out
 
 
@@ -67,76 +64,81 @@ def softmax_vjp(g: np.ndarray, y: np.ndarray) -> np.ndarray:
 def softmax_vjp_kernel(thread, threads, g: C2, y: C2, out: C2):
     R, C = y.shape
     for r in share(R, thread, threads):
-        g_row, y_row, out_row = part(g, r * C, C), part(y, r * C, C), part(out, r * C, C)
+        g_row = row_of(g, r)
+        y_row = row_of(y, r)
+        out_row = row_of(out, r)
         along = dot(g_row, y_row)
         for i in range(0, C, LANES):
             store(out_row, i, load(y_row, i, 0) * (load(g_row, i, 0) - along))
 
 
 @stands_in_for(formulas.cross_entropy)
-def cross_entropy(logits: np.ndarray, targets: np.ndarray, ignored: int
-                  ) -> tuple[np.ndarray, np.ndarray, int]:
-    losses, slopes = np.empty(len(targets), logits.dtype), np.empty(logits.shape, logits.dtype)
+def cross_entropy(logits, targets, ignored):
+    R, C = logits.shape
     counted = targets != ignored
-    if (counted & ((targets < 0) | (targets >= logits.shape[1]))).any():
+    if (counted & ((targets < 0) | (targets >= C))).any():
         raise IndexError("a target is no class")
-    cross_entropy_kernel(rows(logits), targets, losses, slopes, ignored, threads_for(logits.size))
+    losses = np.empty(R, logits.dtype)
+    slopes = np.empty((R, C), logits.dtype)
+    cross_entropy_kernel(dense(logits), targets, losses, slopes, ignored, threads_for(logits.size))
     return losses, slopes, int(np.count_nonzero(counted))
 
 
 @kernel
 def cross_entropy_kernel(thread, threads, logits: C2, targets: IDS1, losses: C1, slopes: C2,
                          ignored: int):
-    R, C = logits.shape
-    for r in share(R, thread, threads):
-        if targets[r] == ignored:
+    for r in share(len(logits), thread, threads):
+        target = targets[r]
+        if target == ignored:
             losses[r] = 0
             slopes[r] = 0
         else:
-            row = part(logits, r * C, C)
+            row = row_of(logits, r)
             top = largest(row)
-            log_sum = softmax_row(row, top, part(slopes, r * C, C))
-            losses[r] = log_sum - (logits[r, targets[r]] - top)
-            slopes[r, targets[r]] -= 1
+            log_sum = softmax_row(row, top, row_of(slopes, r))
+            losses[r] = log_sum - (row[target] - top)
+            slopes[r, target] -= 1
 
 
 @stands_in_for(formulas.norm)
-def norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float, centred: bool
-         ) -> tuple[np.ndarray, np.ndarray]:
-    flat = rows(x)
-    out, moments = np.empty(flat.shape, x.dtype), np.empty((len(flat), 2), x.dtype)
-    norm_kernel(flat, dense(weight), dense(bias), out, moments, eps, centred,
+def norm(x, weight, bias, eps, centred):
+    x_rows = rows(x)
+    out = np.empty(x.shape, x.dtype)
+    moments = np.empty((len(x_rows), 2), x.dtype)
+    norm_kernel(x_rows, dense(weight), dense(bias), rows(out), moments, eps, centred,
                 threads_for(x.size // 4))
-    return out.reshape(x.shape), moments
+    return out, moments
 
 
 @stands_in_for(formulas.norm_vjp)
-def norm_vjp(g: np.ndarray, x: np.ndarray, weight: np.ndarray, moments: np.ndarray, centred: bool
-             ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    flat = rows(x)
-    dx = np.empty(flat.shape, x.dtype)
+def norm_vjp(g, x, weight, moments, centred):
+    dx = np.empty(x.shape, x.dtype)
     sums = np.zeros((CHUNKS, 2, x.shape[-1]), x.dtype)
-    norm_vjp_kernel(rows(g), flat, dense(weight), moments, dx, sums, centred,
+    norm_vjp_kernel(rows(g), rows(x), dense(weight), moments, rows(dx), sums, centred,
                     threads_for(x.size // 4))
-    return dx.reshape(x.shape), *sums.sum(axis=0)
+    return dx, *sums.sum(axis=0)
 
 
 @kernel
 def norm_kernel(thread, threads, x: C2, weight: C1, bias: C1, out: C2, moments: C2, eps: float,
                 centred: bool):
-    R, C = x.shape
-    for r in share(R, thread, threads):
-        moments[r, 0], moments[r, 1] = normalise(part(x, r * C, C), weight, bias, eps, centred,
-                                                 part(out, r * C, C))
+    for r in share(len(x), thread, threads):
+        mean, rstd = normalise(row_of(x, r), weight, bias, eps, centred, row_of(out, r))
+        moments[r, 0] = mean
+        moments[r, 1] = rstd
 
 
 @inlined
 def normalise(row, weight, bias, eps, centred, out):
     """Write the norm of a row to `out`; return its mean and 1 / std."""
-    C, real = row.size, row.dtype.type
-    weight, bias, out = part(weight, 0, C), part(bias, 0, C), part(out, 0, C)
-    mean, share = real(0), real(1) / real(C)
+    C = row.size
+    real = row.dtype.type
+    weight = part(weight, 0, C)
+    bias = part(bias, 0, C)
+    out = part(out, 0, C)
+    mean = real(0)
     if centred:
+        share = real(1) / real(C)
         mean = row_sum(row, real(0)) * share
         mean += row_sum(row, mean) * share      # what rounding has left of the mean
     rstd = inverse_rms(row, mean, eps)
@@ -157,20 +159,24 @@ def norm_vjp_kernel(thread, threads, g: C2, x: C2, weight: C1, moments: C2, dx: 
                     centred: bool):
     R, C = x.shape
     for chunk in share(CHUNKS, thread, threads):
-        dweight, dbias = part(sums, 2 * chunk * C, C), part(sums, (2 * chunk + 1) * C, C)
+        dweight = part(sums, 2 * chunk * C, C)
+        dbias = part(sums, (2 * chunk + 1) * C, C)
         for r in share(R, chunk, CHUNKS):
-            normalise_vjp(part(g, r * C, C), part(x, r * C, C), weight, moments[r, 0],
-                          moments[r, 1], part(dx, r * C, C), dweight, dbias, centred)
+            normalise_vjp(row_of(g, r), row_of(x, r), weight, moments[r, 0], moments[r, 1],
+                          row_of(dx, r), dweight, dbias, centred)
 
 
 @serial
 def normalise_vjp(g, x, weight, mean, rstd, dx, dweight, dbias, centred):
     """Write the gradient of a row to dx, and add those of weight and bias to dweight and dbias."""
     C = x.size
-    g, weight, dx = part(g, 0, C), part(weight, 0, C), part(dx, 0, C)
-    dweight, dbias = part(dweight, 0, C), part(dbias, 0, C)
     real = x.dtype.type
-    ones, units = spread(real(0)), spread(real(0))
+    g = part(g, 0, C)
+    weight = part(weight, 0, C)
+    dx = part(dx, 0, C)
+    dweight = part(dweight, 0, C)
+    dbias = part(dbias, 0, C)
+    ones = units = spread(real(0))      # sums of the gradient of unit, and of its product with unit
     for c in range(0, C, LANES):
         g_c = load(g, c, 0)
         unit = (load(x, c, 0) - mean) * rstd
@@ -188,7 +194,7 @@ def normalise_vjp(g, x, weight, mean, rstd, dx, dweight, dbias, centred):
 
 
 @stands_in_for(formulas.rotate)
-def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+def rotate(x, cos, sin):
     return norm_heads(x, cos, sin, 0, 1, 0.0)[0]
 
 
@@ -196,24 +202,26 @@ def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
 def rotate_row(x, cos, sin, y):
     """Rotate as many pairs as there are angles; y may be x."""
     for i in range(cos.size):
-        a, b = x[2 * i], x[2 * i + 1]
+        a = x[2 * i]
+        b = x[2 * i + 1]
         y[2 * i] = fma(a, cos[i], -(b * sin[i]))
         y[2 * i + 1] = fma(b, cos[i], a * sin[i])
 
 
 @stands_in_for(formulas.norm_heads)
-def norm_heads(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, heads: int, D: int, eps: float
-               ) -> tuple[np.ndarray, np.ndarray]:
-    y, flat = np.empty(x.shape, x.dtype), rows(x)
-    rstd = np.empty((len(flat), heads), x.dtype)
-    norm_heads_kernel(flat, dense(cos), dense(sin), rows(y), rstd, D, eps, threads_for(x.size // 8))
+def norm_heads(x, cos, sin, heads, D, eps):
+    x_rows = rows(x)
+    y = np.empty(x.shape, x.dtype)
+    rstd = np.empty((len(x_rows), heads), x.dtype)
+    norm_heads_kernel(x_rows, dense(cos), dense(sin), rows(y), rstd, D, eps,
+                      threads_for(x.size // 8))
     return y, rstd
 
 
 @stands_in_for(formulas.norm_heads_vjp)
-def norm_heads_vjp(g: np.ndarray, y: np.ndarray, rstd: np.ndarray, cos: np.ndarray, sin: np.ndarray,
-                   D: int) -> np.ndarray:
-    dx, threads = np.empty(g.shape, g.dtype), threads_for(g.size // 8)
+def norm_heads_vjp(g, y, rstd, cos, sin, D):
+    dx = np.empty(g.shape, g.dtype)
+    threads = threads_for(g.size // 8)
     unrotated = np.empty((threads, rstd.shape[1] * D), g.dtype)
     norm_heads_vjp_kernel(rows(g), rows(y), rstd, dense(cos), dense(-sin), rows(dx), unrotated,
                           threads)
@@ -223,9 +231,11 @@ def norm_heads_vjp(g: np.ndarray, y: np.ndarray, rstd: np.ndarray, cos: np.ndarr
 @kernel
 def norm_heads_kernel(thread, threads, x: C2, cos: C2, sin: C2, y: C2, rstd: C2, D: int,
                       eps: float):
-    heads, turned = rstd.shape[1], 2 * cos.shape[1]
-    for row in share(len(x), thread, threads):
-        t = row % len(cos)
+    R, heads = rstd.shape
+    T, pairs = cos.shape
+    turned = 2 * pairs          # channels
+    for row in share(R, thread, threads):
+        t = row % T
         rotate_row(x[row], cos[t], sin[t], y[row])
         copy_row(x[row, turned:], y[row, turned:])
         for h in range(heads):
@@ -246,10 +256,13 @@ def norm_heads_vjp_kernel(thread, threads, g: C2, y: C2, rstd: C2, cos: C2, back
                           unrotated: C2):
     """`unrotated` is a gradient before it is rotated back, which in place would be a loop without
     vectors."""
-    (R, heads), turned, unrotated = rstd.shape, 2 * cos.shape[1], unrotated[thread]
+    R, heads = rstd.shape
+    T, pairs = cos.shape
+    turned = 2 * pairs          # channels
+    unrotated = unrotated[thread]
     D = unrotated.size // max(1, heads)
     for row in share(R, thread, threads):
-        t = row % len(cos)
+        t = row % T
         for h in range(heads):
             at = row * g.shape[1] + h * D
             norm_head_vjp(part(g, at, D), part(y, at, D), rstd[row, h], part(unrotated, h * D, D))
@@ -260,7 +273,9 @@ def norm_heads_vjp_kernel(thread, threads, g: C2, y: C2, rstd: C2, cos: C2, back
 
 @serial
 def norm_head_vjp(g, y, rstd, dx):
-    y, dx = part(y, 0, g.size), part(dx, 0, g.size)
-    along = dot(g, y) / g.dtype.type(g.size)
-    for d in range(0, g.size, LANES):
+    D = g.size
+    y = part(y, 0, D)
+    dx = part(dx, 0, D)
+    along = dot(g, y) / g.dtype.type(D)
+    for d in range(0, D, LANES):
         store(dx, d, fma(load(y, d, 0), -along, load(g, d, 0)) * rstd)
