@@ -19,6 +19,7 @@ COMMAND = ("import sys; sys.path[:] = {path!r}; import minigrad; "
 # meet at a fast one; the last ones are for this process, which begins a second earlier.
 STEP = ["attention_vjp", "attention", "norm_vjp", "norm", "cross_entropy", "adamw", "add_rows",
         "sum_of_squares", "matmul"]
+SLOWEST = 3         # of them at the beginning; what a model needs besides comes after these
 SAMPLE = ["decode"]
 _started = []       # keeps Python from warning of a process that has not ended
 
@@ -30,17 +31,29 @@ def compile_ahead(muon: bool = False, qk_norm: bool = False, ngrams: bool = Fals
     sample."""
     if threads.count() == 1:
         return
-    names = (STEP[:3] + ["norm_heads_vjp", "norm_heads"] * qk_norm
-             + ["swiglu_vjp", "swiglu"] * gated + ["sum_rows"] * ngrams + STEP[3:]
-             + ["muon"] * muon)
-    missing, last = ([name for name in some if not compiling.KERNELS[name].on_disk()]
-                     for some in (names, SAMPLE * sample))
+    more = []
+    if qk_norm:
+        more += ["norm_heads_vjp", "norm_heads"]
+    if gated:
+        more += ["swiglu_vjp", "swiglu"]
+    if ngrams:
+        more.append("sum_rows")
+    names = [*STEP[:SLOWEST], *more, *STEP[SLOWEST:]]
+    if muon:
+        names.append("muon")
+    missing = _missing(names)
+    last = _missing(SAMPLE) if sample else []
     if (missing or last) and compiling.cache_folder():
         compiling.say_compiling(number_of(len(missing + last), "kernel"))
         command = COMMAND.format(path=sys.path, names=missing, last=last)
         _started.append(subprocess.Popen([sys.executable, "-c", command], stdin=subprocess.PIPE,
                                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     _compile(reversed(names))
+
+
+def _missing(names):
+    """Return those of the kernels that are not on disk."""
+    return [name for name in names if not compiling.KERNELS[name].on_disk()]
 
 
 def compile_in_turn(names: list[str], last: list[str]) -> None:

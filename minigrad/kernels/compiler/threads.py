@@ -62,7 +62,8 @@ def may_run_on() -> set[int]:
     """Return the processors on which this process may run; all where the system does not say."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
-    mask, of_all = ctypes.c_size_t(), ctypes.c_size_t()
+    mask = ctypes.c_size_t()
+    of_all = ctypes.c_size_t()
     if os.name == "nt":
         kernel32 = ctypes.windll.kernel32
         this_process = ctypes.c_void_p(kernel32.GetCurrentProcess())
@@ -80,7 +81,8 @@ def fast_processors(allowed: set[int], devices: pathlib.Path = DEVICES) -> int:
     and on Intel's performance events, "Hybrid CPU".
     """
     if sys.platform == "darwin":
-        count, size = ctypes.c_int(), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
+        count = ctypes.c_int()
+        size = ctypes.c_size_t(ctypes.sizeof(count))
         ctypes.CDLL(None).sysctlbyname(b"hw.perflevel0.physicalcpu", ctypes.byref(count),
                                        ctypes.byref(size), None, ctypes.c_size_t())
         return count.value
@@ -112,8 +114,10 @@ def _share(group):
         if (group / "cpu.max").exists():
             time, period = (group / "cpu.max").read_text().split()
         else:
-            time, period = ((group / f"cpu.cfs_{name}_us").read_text()
-                            for name in ("quota", "period"))
-        return math.inf if time == "max" or int(time) < 0 else int(time) / int(period)
+            time = (group / "cpu.cfs_quota_us").read_text()
+            period = (group / "cpu.cfs_period_us").read_text()
+        if time == "max" or int(time) < 0:
+            return math.inf
+        return int(time) / int(period)
     except (OSError, ValueError, ZeroDivisionError):    # no such group, or an unknown format
         return math.inf
