@@ -208,15 +208,17 @@ def anew(monkeypatch):
     return find
 
 
-@pytest.mark.parametrize("changed", ["kernels/rows.py", "kernels/compiler/lanes.py", "formulas.py"])
+SOURCES = "kernels/rows.py", "kernels/compiler/lanes.py", "formulas.py", "packed.py"
+
+
+@pytest.mark.parametrize("changed", SOURCES)
 def test_cache_folder_is_another_when_a_file_that_kernels_are_made_of_changes(
         monkeypatch, tmp_path, anew, changed):
     (tmp_path / "kernels/compiler").mkdir(parents=True)
-    for name in ("kernels/rows.py", "kernels/compiler/lanes.py", "formulas.py"):
+    for name in SOURCES:
         (tmp_path / name).write_text("power = 2")
     monkeypatch.setattr(cache, "places", lambda: [tmp_path])
     monkeypatch.setattr(cache, "_HERE", tmp_path / "kernels")
-    monkeypatch.setattr(cache.formulas, "__file__", str(tmp_path / "formulas.py"))
     before, foreign = anew(), tmp_path / "minigrad-users"
     foreign.mkdir()
     assert anew() == before and before.is_dir()
