@@ -35,6 +35,11 @@ def found(f, values, dtype=np.float32):
     return detective.finding
 
 
+def brief(finding):
+    """The op, its direction and the cause."""
+    return f"{finding.op} {finding.direction} {finding.cause}"
+
+
 def text_of(line):
     """The text of a line of this file that a finding names."""
     assert line.file == HERE
@@ -72,8 +77,7 @@ def test_nothing_is_found_where_all_is_finite():
      "log forward zero", "the log of 0")])
 def test_the_op_its_direction_and_the_cause_are_named(f, values, expected, why):
     finding = found(f, values)
-    assert f"{finding.op} {finding.direction} {finding.cause}" == expected
-    assert why in finding.why
+    assert brief(finding) == expected and why in finding.why
 
 
 def test_numpys_warnings_are_heard_inside_an_op_but_not_those_of_an_earlier_op(custom):
@@ -85,16 +89,16 @@ def test_numpys_warnings_are_heard_inside_an_op_but_not_those_of_an_earlier_op(c
     def logistic(x):
         return 1 / (1 + np.exp(-x)), (lambda g: g,)     # e^1000 is inf, and 1 / inf is 0
     finding = found(lambda weight: log_of_all(weight) * 2, [1, 0, 2])
-    assert (finding.op, finding.direction, finding.cause) == ("log_of_all", "forward", "zero")
+    assert brief(finding) == "log_of_all forward zero"
     assert "the log of 0" in finding.why and text_of(finding.line).startswith("finding = found(")
     finding = found(lambda weight: mg.log(logistic(weight)).sum(), [-1000])
-    assert (finding.op, finding.cause) == ("log", "zero")
+    assert brief(finding) == "log forward zero"
 
 
 def test_an_overflow_of_a_product_is_named_with_the_ranges_of_what_was_multiplied():
     x = leaf([[3e20, -2e20]], np.float32)
     finding = found(lambda weight: (x @ weight).sum(), [[1e20], [-1e19]])
-    assert (finding.op, finding.direction, finding.cause) == ("matmul", "forward", "overflow")
+    assert brief(finding) == "matmul forward overflow"
     assert [(n.name, n.bad) for n in finding.given] == [("x", 0), ("weight", 0)]
     assert np.allclose([(n.low, n.high) for n in finding.given], [(-2e20, 3e20), (-1e19, 1e20)])
     assert finding.made.bad == 1 and "beyond the largest float32" in finding.why
@@ -117,7 +121,7 @@ def test_a_wrong_backward_is_named_with_the_line_that_ran_its_op(custom, op, wro
         z = twice(y)
         return z.sum()
     finding = found(f, [1, 2])
-    assert (finding.op, finding.direction, finding.cause) == ("twice", "backward", cause)
+    assert brief(finding) == f"twice backward {cause}"
     assert text_of(finding.line) == "z = twice(y)"
     assert [(n.low, n.high) for n in finding.given] == [(3, 6), (1, 1)]
     assert (f"{HERE}:" in advice(finding, SETTINGS)) == ("twice" in mg.OPS)
@@ -154,12 +158,12 @@ def test_a_branch_that_where_takes_is_not_said_to_be_left_out(f, values):
 
 
 def test_finite_gradients_whose_sum_or_squares_overflow_are_named():
-    model = Weight([1e-10])
-    with Detective(model) as detective:
-        for _ in range(2):
-            (model.weight * 3e38).sum().backward()
-    detective.look_at_gradients()
-    assert detective.finding.op == "sum" and "the gradient of weight" in str(detective.finding)
+    def twice(weight):
+        (weight * 3e38).sum().backward()
+        return (weight * 3e38).sum()
+    finding = found(twice, [1e-10])
+    assert finding.op == "sum" and "the gradient of weight" in str(finding)
+    assert "is beyond the largest float32" in finding.why
     model = Weight([1e-10], np.float64)
     model.empty = leaf(np.zeros((0, 2)))        # which has no largest gradient
     with Detective(model) as detective:

@@ -88,30 +88,37 @@ def test_the_bytes_of_a_step_are_those_that_are_allocated_to_a_quarter(batch_siz
     assert 0.8 < training_bytes(config, "adamw", batch_size) / allocated[0] < 1.25
 
 
-def test_check_fits_compares_with_what_the_machine_has(monkeypatch):
-    monkeypatch.setattr(memory, "memory_limit", lambda: 1e9)
+@pytest.fixture
+def limited(monkeypatch):
+    """Have so much memory."""
+    return lambda limit: monkeypatch.setattr(memory, "memory_limit", lambda: float(limit))
+
+
+def test_check_fits_compares_with_what_the_machine_has(limited):
+    limited(1e9)
     memory.check_fits(1e9, "these")
     assert kit.refusal(ValueError, memory.check_fits, 2e9, "these", "do that") == (
         "these need 2.000 GB of memory, and this machine has 1.000 GB; do that")
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_step_that_needs_more_memory_than_there_is_is_refused(monkeypatch, optimizer):
+def test_a_step_that_needs_more_memory_than_there_is_is_refused(limited, optimizer):
     s = Settings(batch_size=64, optimizer=optimizer)
+    usual = s.model_config(65)
 
     def refused(limit, inner=None, **changes):
-        monkeypatch.setattr(memory, "memory_limit", lambda: float(limit))
+        limited(limit)
         changed = dataclasses.replace(s, **changes)
         config = dataclasses.replace(changed.model_config(65), n_inner=inner)
         return kit.refusal(ValueError, check_memory, changed, config)
-    needed, model = (training_bytes(s.model_config(65), optimizer, size) for size in (64, 0))
-    monkeypatch.setattr(memory, "memory_limit", lambda: float(needed))
-    check_memory(s, s.model_config(65))
+    needed, model = (training_bytes(usual, optimizer, size) for size in (64, 0))
+    limited(needed)
+    check_memory(s, usual)
     assert refused(needed, batch_size=65).startswith("--batch_size 65, --block_size 64, ")
     assert "--gradient_accumulation_steps 2 need" in refused(needed, gradient_accumulation_steps=2)
     assert "--n_layer 4, --n_embd 128 need" in refused(model - 1)
     assert "TB of memory" in refused(1e9, inner=10 ** 9)
-    for config in (s.model_config(65), TransformerConfig(30, 32, 6, 2, 32, bias=True, ngrams=3)):
+    for config in (usual, TransformerConfig(30, 32, 6, 2, 32, bias=True, ngrams=3)):
         of_state = (a for *_, a in optimizer_of(Transformer(config), s).state())
         numbers = 2 * sizes.parameters(config) + sum(a.size for a in of_state)
         assert training_bytes(config, optimizer, 0) == 4 * numbers

@@ -38,14 +38,11 @@ def test_its_blocks_are_the_shortest(two):
     assert Ensemble(two).config.block_size == Ensemble(two[::-1]).config.block_size == 9
 
 
-def test_the_mean_does_not_underflow():
-    assert mean_of([np.array([-2000.0]), np.array([-2000.0])])[0] == -2000.0
-    assert mean_of([np.array([-np.log(2)]), np.array([-3000.0])])[0] == -np.log(4)
-
-
-def test_mean_of_divides_by_the_number_of_models():
-    for p in ([0.3], [0.1, 0.2, 0.6], [0.1, 0.2, 0.3, 0.8]):
-        assert np.isclose(mean_of([np.log([each]) for each in p])[0], np.log(np.mean(p)))
+@pytest.mark.parametrize("logs, mean", [
+    ([-2000, -2000], -2000), ([-np.log(2), -3000], -np.log(4)),
+    *((np.log(p), np.log(np.mean(p))) for p in ([0.3], [0.1, 0.2, 0.6], [0.1, 0.2, 0.3, 0.8]))])
+def test_mean_of_divides_by_the_number_of_models_and_does_not_underflow(logs, mean):
+    assert np.allclose(mean_of([np.array([log]) for log in logs]), mean, rtol=1e-12)
 
 
 def test_a_text_is_scored_by_the_mean_of_the_probabilities(two):

@@ -30,8 +30,11 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def unseen():
-    """The strings by which SHORT is judged, and TINY, whose strings are as short."""
-    return unseen_strings(SHORT)
+    """The strings by which SHORT is judged, and TINY, whose strings are as short: found once."""
+    found = unseen_strings(SHORT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reverse, "unseen_strings", lambda s: found)
+        yield found
 
 
 def test_it_learns_to_reverse_99_percent_of_the_strings_that_it_has_not_seen(monkeypatch, unseen):
@@ -101,8 +104,7 @@ def test_the_loss_is_that_of_the_letters_and_their_end_and_of_nothing_else():
                       -logp[[0, 1, 2], [3, 5, END]].mean(), rtol=1e-5)
 
 
-def test_the_command_says_what_it_does_and_shows_strings(capsys, monkeypatch, unseen):
-    monkeypatch.setattr(reverse, "unseen_strings", lambda s: unseen)
+def test_the_command_says_what_it_does_and_shows_strings(capsys, unseen):
     reverse.main([*TINY, "--n_layer", "1", "--text", "dcba", "--task", "sort"])
     said = capsys.readouterr().out
     assert "sort strings of 1 to 4 letters" in said
@@ -121,10 +123,8 @@ def test_the_command_says_what_it_does_and_shows_strings(capsys, monkeypatch, un
 def saved(tmp_path_factory, unseen):
     """The folder of a model that has hardly been trained, saved twice."""
     folder = tmp_path_factory.mktemp("reverse") / "out reverse"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reverse, "unseen_strings", lambda s: unseen)
-        for seed in ("1", "2"):
-            reverse.main([*TINY, "--seed", seed, "--out_dir", str(folder)])
+    for seed in ("1", "2"):
+        reverse.main([*TINY, "--seed", seed, "--out_dir", str(folder)])
     return folder
 
 
@@ -149,8 +149,7 @@ def test_a_command_for_transformers_says_what_the_file_is(saved, capsys, command
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")       # of plain NumPy
-def test_a_loss_that_is_no_number_ends_the_training_in_one_line(capsys, monkeypatch, unseen):
-    monkeypatch.setattr(reverse, "unseen_strings", lambda s: unseen)
+def test_a_loss_that_is_no_number_ends_the_training_in_one_line(capsys, unseen):
     said = refused(capsys, *TINY, "--learning_rate", "1e30", main=reverse.main)
     assert re.fullmatch(r"model.reverse: the loss became nan at step \d; train again with a lower "
                         "--learning_rate", said)
