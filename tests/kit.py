@@ -23,9 +23,8 @@ from model.processes import Ranks
 from model.run import Run, optimizer_of
 
 ROOT = pathlib.Path(__file__).parents[1]
-TINY = ["--recipe", "gpt2", "--n_layer", "1", "--n_head", "2", "--n_embd", "16",
-        "--block_size", "16", "--batch_size", "4", "--eval_interval", "10", "--eval_iters", "3",
-        "--warmup_iters", "5", "--learning_rate", "1e-2"]
+TINY = ("--recipe gpt2 --n_layer 1 --n_head 2 --n_embd 16 --block_size 16 --batch_size 4 "
+        "--eval_interval 10 --eval_iters 3 --warmup_iters 5 --learning_rate 1e-2").split()
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="Numba is told not to compile")
 
 
@@ -174,9 +173,15 @@ def arrays(path):
 
 # Runs of train.py and of Python, and refusals
 
+def split(words):
+    """Words of a command line; in `words`, a flag may stand together with its values."""
+    return [part for word in map(str, words)
+            for part in (word.split() if word.startswith("--") else [word])]
+
+
 def run(text, out_dir, *flags):
     """Train a tiny model on the text of this path."""
-    train.main(["--data", str(text), "--out_dir", str(out_dir), *TINY, *flags])
+    train.main(split(["--data", text, "--out_dir", out_dir, *TINY, *flags]))
 
 
 def run_of(s, text, ranks=Ranks(), dtype=np.float32, **how):
@@ -229,7 +234,7 @@ def same_arrays(a, b):
 def refused(capsys, *words, main=train.main):
     """The line with which a command refuses these words; its usage may stand before it."""
     with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
+        main(split(words))
     code = caught.value.code
     said = code if isinstance(code, str) else capsys.readouterr().err
     line = said.strip().splitlines()[-1]
