@@ -1,6 +1,6 @@
 """Headless Chromium, for the tests of the page, and to take the page's picture:
 
-    python -m tests.browser look.html docs/look.png --at attention --height 1130
+    python -m tests.browser docs/index.html docs/live.png --height 720
 """
 import argparse
 import base64
@@ -91,7 +91,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("page", type=pathlib.Path)
     parser.add_argument("png", type=pathlib.Path)
     parser.add_argument("--height", type=int, help="default: the whole page")
-    parser.add_argument("--at", help="id of what the picture begins with")
     return parser.parse_args(argv)
 
 
@@ -99,13 +98,10 @@ def main() -> None:
     """Take a picture of a page."""
     s = parse()
     with browser() as driver:
-        box = opened(driver, s.page).execute_script(
-            "const {body} = document, from = document.getElementById(arguments[0]) ?? body;"
-            "return [from.getBoundingClientRect().top + scrollY, body.scrollHeight]", s.at)
-        resize(driver, 1280, round(box[1]))         # all of it is drawn
+        whole = of(opened(driver, s.page), "document.body.scrollHeight")
+        resize(driver, 1280, whole)         # all of it is drawn
         time.sleep(3)       # a live page computes the rest while nobody types
-        clip = {"x": 0, "y": box[0], "width": 1280, "height": s.height or box[1] - box[0],
-                "scale": 1}
+        clip = {"x": 0, "y": 0, "width": 1280, "height": s.height or whole, "scale": 1}
         shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
         s.png.write_bytes(base64.b64decode(shot["data"]))
     print(f"{s.png}: {s.png.stat().st_size:,} bytes")

@@ -1,5 +1,4 @@
 """An encoder-decoder at work on a string: the attention maps of all its heads, on one page."""
-import re
 from html import escape
 from typing import Any
 
@@ -8,12 +7,13 @@ import numpy as np
 from minigrad.words import number_of, shown
 from model.checkpoint import Checkpoint
 from model.generation import USELESS
-from model.look.maps import FILES, HINT, labelled
-from model.look.shell import shell, static
+from model.look.shell import filled, shell
 from model.reverse.encoder_decoder import BEGIN, END, PAD
 
 EXAMPLE = "backwards"
 MOST_LETTERS = 100      # of which a page stays light enough for a browser
+FILES = ("maps.css", "maps.js")         # in static/
+DIGITS = 4          # of a weight, after the point
 MARKS = {PAD: "·", BEGIN: "▸", END: "■"}        # of tokens that are no letters
 NAV = {"across": "From the answer back to the string", "string": "The string, read both ways",
        "written": "The answer, written from left to right"}
@@ -43,16 +43,19 @@ def html(checkpoint: Checkpoint, text: str) -> str:
     if "right" in training and "judged" in training:
         about += (f"  After its training, {training['right']:,} of {training['judged']:,} strings "
                   "that it had not seen were right.")
-    words = {"title": TITLES.get(task, "An encoder-decoder at work"), "text": text,
-             "answer": answer, "hint": HINT, "learnt": LEARNT.get(task, ""), "about": about, **NAV}
-    body = re.sub(r"\{\{(\w+)\}\}", lambda found: escape(words[found[1]]), static("crossed.html"))
-    return shell(words["title"], NAV, body, views, FILES)
+    title = TITLES.get(task, "An encoder-decoder at work")
+    words = NAV | {"title": title, "text": text, "answer": answer, "learnt": LEARNT.get(task, ""),
+                   "about": about}
+    body = filled("crossed.html", {name: escape(said) for name, said in words.items()})
+    return shell(title, NAV, body, views, FILES)
 
 
 def answer_and_maps(checkpoint: Checkpoint, text: str) -> tuple[str, list[dict[str, Any]]]:
     """Return what the model writes for a string, and three views for static/maps.js, each with the
-    maps of all heads: of the answer on the string, within the string, and within the answer.
-    Errors are those of `html`."""
+    maps of all heads: of the answer on the string, within the string, and within the answer.  A
+    view is plain JSON:  row and column, what one of them is;  rows and columns, their letters;
+    maps, layer after layer, by rows, null where a cell is closed;  across, the heads of a layer;
+    chosen, which map is large.  Errors are those of `html`."""
     model, tokenizer, *_ = checkpoint
     longest = min(model.config.block_size - 1, MOST_LETTERS)            # END takes a place
     read = tokenizer.encode(text)
@@ -75,9 +78,11 @@ def answer_and_maps(checkpoint: Checkpoint, text: str) -> tuple[str, list[dict[s
         _view(within_target, answer, so_far, "letter written", "letter before it")]
 
 
-def _view(maps, *labels):
-    """Return a map of each head, (L, H, T, S); the sharpest is chosen."""
+def _view(maps, rows, columns, row, column):
+    """Return a view of the maps of all heads, (L, H, T, S); the sharpest one is chosen."""
+    _, H, T, S = maps.shape
     sharpness = np.nanmax(maps, axis=-1).mean(axis=-1)                              # (L, H)
-    return {"across": maps.shape[1], "chosen": int(sharpness.argmax()), "maps": [
-        labelled(f"layer {i + 1}, head {j + 1}", map, *labels, most=1)
-        for i, layer in enumerate(maps) for j, map in enumerate(layer)]}
+    numbers = np.round(maps.astype(np.float64), DIGITS)
+    cells = np.where(np.isnan(maps), None, numbers).reshape(-1, T, S)
+    return {"across": H, "chosen": int(sharpness.argmax()), "rows": rows, "columns": columns,
+            "row": row, "column": column, "maps": cells.tolist()}

@@ -10,7 +10,6 @@ import base64
 import dataclasses
 import math
 import pathlib
-import re
 import unicodedata
 import zlib
 from html import escape
@@ -25,7 +24,7 @@ from model.folder import read_log
 from model.generation import USELESS, window_start, window_step
 from model.look import heads, living
 from model.look.reading import Window, lens, read
-from model.look.shell import shell, static
+from model.look.shell import filled, shell
 from model.score.text import text_losses, training_text
 from model.scoring import yardstick
 from model.transformer import Transformer, TransformerConfig
@@ -88,7 +87,11 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
     windows = read(model, some)
     if not all(np.isfinite(window.logits).all() for window in windows):
         raise ValueError(USELESS)
-    known, unknown = _text_of_the_run(checkpoint)
+    try:
+        known, unknown = training_text(checkpoint.training, tokenizer), ""
+    except ValueError as error:
+        known, unknown = None, str(error)
+    log, no_log = read_log(out_dir / "log.csv")
     described = heads.describe([(w.ids, w.maps, w.fresh) for w in windows])
     facts = {
         "live": reason is None, "reason": reason, "unit": unit, "text": text,
@@ -97,8 +100,8 @@ def gather(checkpoint: Checkpoint, text: str, source: str, out_dir: pathlib.Path
         "about": settings(config),
         "rules": [{"does": _in_units(does.format("its favourite character", back="N back"), unit),
                    "when": _in_units(when, unit)} for _, does, _, when in heads.RULES],
-        **_yardsticks(checkpoint, text, some, known, unknown), **_log(out_dir),
-        **_rates(checkpoint.training)}
+        "log": None if no_log else log, "no_log": no_log, "rates": _rates(checkpoint.training),
+        **_yardsticks(model, text, some, known, unknown)}
     if reason is None:
         more, data = living.gather(checkpoint, known)
         used = range(config.vocab_size)
@@ -159,10 +162,9 @@ def settings(config: TransformerConfig) -> list[tuple[str, str]]:
 def _rates(training):
     """Return which optimizer's learning rate the log holds."""
     used = training.get("settings", {})
-    if used.get("optimizer") == "muon" and used.get("learning_rate"):
-        times = used["muon_lr"] / used["learning_rate"]
-        return {"rates": f"of AdamW; Muon's is {times:g} times it"}
-    return {"rates": "of AdamW"}
+    if used.get("optimizer") != "muon" or not used.get("learning_rate"):
+        return "of AdamW"
+    return f"of AdamW; Muon's is {used['muon_lr'] / used['learning_rate']:g} times it"
 
 
 def _in_units(words, unit):
@@ -175,10 +177,15 @@ def shown(text: str) -> tuple[str, str]:
     if len(text) == 1:
         return shown_character(text)
     symbols = [shown_character(character)[0] for character in text]
-    cut = symbols[:LONGEST - 1] + ["…"] if len(symbols) > LONGEST else symbols
-    spoken = "".join(f" {SPECIAL[c][1]} " if c in SPECIAL else c if c.isprintable() else " "
-                     for c in text)
-    return "".join(cut), " ".join(spoken.split())
+    if len(symbols) > LONGEST:
+        symbols[LONGEST - 1:] = "…"
+    spoken = ""
+    for character in text:
+        if character in SPECIAL:
+            spoken += f" {SPECIAL[character][1]} "
+        else:
+            spoken += character if character.isprintable() else " "
+    return "".join(symbols), " ".join(spoken.split())
 
 
 def shown_character(character: str) -> tuple[str, str]:
@@ -201,27 +208,31 @@ def _table(model, windows, ids):
     """Return the ids, and the model's predictions for each but the first, and after the last."""
     facts = []
     for window in windows:
-        came = ids[window.start + 1:][:len(window.ids)]     # (T,), or after the last window T - 1
-        log_p = mg.log_softmax(window.logits).data                                  # (T, V)
-        rows = range(window.fresh, len(window.ids))
-        # One depth after the other, since each has T V numbers.
-        depths = [[_top(np.exp(log_q[row].astype(np.float64)), 1)[0] for row in rows]
-                  for x in window.stream for log_q in [mg.log_softmax(lens(model, x)).data]]
-        for row, blocks in zip(rows, zip(*depths)):
-            p = np.exp(log_p[row].astype(np.float64))
-            fact = {"top": _top(p, LIKELIEST), "blocks": list(blocks)}
+        fresh = slice(window.fresh, None)
+        log_p = mg.log_softmax(window.logits).data[fresh]                           # (R, V)
+        came = ids[window.start + 1:][fresh]        # (R,) or more, or after the last window R - 1
+        # One depth after the other, since each has R V numbers.
+        depths = [_tops(mg.log_softmax(lens(model, x[fresh])).data, 1) for x in window.stream]
+        for row, top in enumerate(_tops(log_p, LIKELIEST)):
+            fact = {"top": top, "blocks": [depth[row][0] for depth in depths]}
             if row < len(came):
-                fact["came"] = _units(p[came[row]])
-                fact["loss"] = round(-float(log_p[row, came[row]]), 6)
+                logp = float(log_p[row, came[row]])
+                fact |= {"came": _units(math.exp(logp)), "loss": round(-logp, 6)}
             facts.append(fact)
     return {"ids": ids.tolist(), "predictions": facts}
 
 
-def _top(p, count):
-    """Return the likeliest ids and their probabilities, the likeliest first."""
-    count = min(count, len(p))
-    likely = np.flatnonzero(p >= np.partition(p, -count)[-count])   # sorting all would take long
-    return [(int(i), _units(p[i])) for i in likely[np.argsort(-p[likely], kind="stable")[:count]]]
+def _tops(log_p, count):
+    """Return the likeliest ids of each row, (R, V), and their probabilities, the likeliest
+    first."""
+    tops = []
+    count = min(count, log_p.shape[1])
+    for row in log_p:
+        least = np.partition(row, -count)[-count]       # sorting all would take long
+        likely = np.flatnonzero(row >= least)
+        order = np.argsort(-row[likely], kind="stable")[:count]
+        tops.append([(int(i), _units(math.exp(row[i]))) for i in likely[order]])
+    return tops
 
 
 def _units(share):
@@ -238,36 +249,23 @@ def _head_facts(head, vocabulary, unit):
     return {"label": label, "does": does}
 
 
-def _text_of_the_run(checkpoint):
-    """Return the text that a model was trained on, or None, and the reason why it is not at
-    hand."""
-    try:
-        return training_text(checkpoint.training, checkpoint.tokenizer), ""
-    except ValueError as error:
-        return None, str(error)
-
-
-def _yardsticks(checkpoint, text, ids, known, unknown):
+def _yardsticks(model, text, ids, known, unknown):
     """Return the mean loss of the text, and the losses of counted n-grams on it and on the run's
-    validation split, if the text of the run is at hand."""
+    validation split, if the text of the run is `known`; else why it is unknown."""
     if len(ids) < 2:
         return {"score": None, "counted": None, "no_counts": "the text is too short"}
-    mean = float(text_losses(checkpoint.model, ids).mean())
+
+    def counted_on(ids):
+        found = yardstick(known.train, ids, known.tokenizer.vocab_size)
+        return [(name, round(loss, 3)) for name, loss in found.items()]
+    mean = float(text_losses(model, ids).mean())
     score = {"loss": round(mean, 4), "bits": round(mean / math.log(2), 4),
              "ladder": [("this model", round(mean, 3))]}
     if known is None:
         return {"score": score, "counted": None, "no_counts": unknown}
-    train, val, V = known.train, known.val, known.tokenizer.vocab_size
     score["seen"] = len(text) >= LONG and text in known.parts()[0]  # short ones are in every text
-    score["ladder"] += [(name, round(x, 3)) for name, x in yardstick(train, ids, V).items()]
-    return {"score": score,
-            "counted": [(name, round(x, 3)) for name, x in yardstick(train, val, V).items()]}
-
-
-def _log(out_dir):
-    """Return the lines of the run's log, or the reason why there are none."""
-    rows, problem = read_log(out_dir / "log.csv")
-    return {"log": None, "no_log": problem} if problem else {"log": rows}
+    score["ladder"] += counted_on(ids)
+    return {"score": score, "counted": counted_on(known.val)}
 
 
 def pack(windows: list[Window]) -> bytes:
@@ -281,10 +279,9 @@ def pack(windows: list[Window]) -> bytes:
 def html(facts: dict[str, Any], data: bytes) -> str:
     """Return the page."""
     unit, live = facts["unit"], facts["live"]
+    headline, lede = (("A model to type into", LIVE) if live
+                      else ("A look inside a trained model", STILL))
     parts = {"weights": base64.b64encode(data).decode("ascii"), "unit": unit,
-             "headline": "A model to type into" if live else
-             "A look inside a trained model",
-             "lede": escape((LIVE if live else STILL).format(**facts))}
-    body = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], static("look.html"))
+             "headline": headline, "lede": escape(lede.format(**facts))}
     nav = {name: words for name, words in NAV.items() if live or name != "write"}
-    return shell(parts["headline"], nav, body, facts, FILES)
+    return shell(parts["headline"], nav, filled("look.html", parts), facts, FILES)

@@ -28,7 +28,12 @@ def shell(title: str, nav: dict[str, str], body: str, facts: Any, files: Sequenc
     for suffix in ("css", "js"):
         parts[suffix] = "".join(static(name) for name in ("page.css", "elements.js", *files)
                                 if name.endswith(suffix))
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], static("shell.html"))
+    return filled("shell.html", parts)
+
+
+def filled(name: str, parts: dict[str, str]) -> str:
+    """Return a file in static/ with a part in place of each {{name}}."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], static(name))
 
 
 def static(name: str) -> str:

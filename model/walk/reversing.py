@@ -23,8 +23,7 @@ def pictures(s: Settings = SETTINGS, text: str = TEXT) -> list[Table]:
     answer, views = answer_and_maps(Checkpoint(model, VOCABULARY, {}, {}), text)
     tables = []
     for heading, view in zip(NAV.values(), views):
-        sharpest = view["maps"][view["chosen"]]
-        values = np.array(sharpest["values"], float)        # nan where a letter cannot look
-        tables.append(Table(f"{heading}: {text}, {answer}", values, sharpest["rows"],
-                            sharpest["columns"], None, 2, (sharpest["row"], sharpest["column"])))
+        sharpest = np.array(view["maps"][view["chosen"]], float)    # nan where it cannot look
+        tables.append(Table(f"{heading}: {text}, {answer}", sharpest, view["rows"],
+                            view["columns"], None, 2, (view["row"], view["column"])))
     return tables

@@ -74,20 +74,23 @@ function showCost() {
     .filter((loss) => loss !== null);
   const now = lost(true), count = now.length, mean = sumOf(now) / count;
   const worse = edit ? sumOf(now) - sumOf(lost(false)) : 0, words = byId("cost");
+  const small = (said) => make("small", {}, said);
+  const more = (said) => make("small", { class: "more" }, said);       // where there is room
   words.replaceChildren();
   if (!count) return showChanges();
   if (!edit) {
-    words.append(make("b", {}, nats(mean)), ` a ${unit}, `, make("small", { class: "more" },
-      `on ${counted(count, unit)}: `), make("small", {}, `as unsure as a choice among ${
-      fixed(Math.exp(mean), 1)}`));
+    words.append(make("b", {}, nats(mean)), ` a ${unit}, `, more(`on ${counted(count, unit)}: as `
+      + "unsure "), small(`as a choice among ${fixed(Math.exp(mean), 1)}`));
   } else if (Math.abs(worse) < 5e-4) {
-    words.append(make("b", {}, "No letter so far costs more or less."), make("small", {},
-      "  Only what is expected at the cursor may change: see above."));
+    words.append(make("b", {}, "No letter so far costs more or less."), more("  Only what is "
+      + "expected at the cursor may change: see above."));
   } else {
     const each = worse / count;
-    words.append(make("b", {}, `${worse > 0 ? "+" : ""}${nats(worse, 2)}`), make("small", {},
-      ` on ${counted(count, unit)}: each is ${fixed(Math.exp(Math.abs(each)), 2)} times ${
-        worse > 0 ? "less likely" : "likelier"} (${nats(mean)})`));
+    const times = fixed(Math.exp(Math.abs(each)), 2);
+    words.append(make("b", {}, `${worse > 0 ? "+" : ""}${nats(worse, 2)}`),
+      more(` on ${counted(count, unit)}`),
+      small(`: each is ${times} times ${worse > 0 ? "less likely" : "likelier"}`),
+      more(` (${nats(mean)})`));
   }
   return showChanges();
 }

@@ -32,6 +32,15 @@ async function inflated(id) {
   return new Response(stream).arrayBuffer();
 }
 
+/** Where an arrow key, Home or End leads from a row and column of a grid; undefined for others. */
+function moved(event, row, column) {
+  const to = { ArrowUp: [row - 1, column], ArrowDown: [row + 1, column],
+    ArrowLeft: [row, column - 1], ArrowRight: [row, column + 1],
+    Home: [row, 0], End: [row, Infinity] }[event.key];
+  if (to) event.preventDefault();
+  return to;
+}
+
 /** Tell those who hear the page. */
 function say(text) {
   byId("status").textContent = text;
@@ -84,17 +93,17 @@ function tint(element, colour) {
   element.style.color = colour ? luminance > 0.179 ? "#000" : "#fff" : "";
 }
 
-/** Draw a head's weights on a canvas, a pixel for each, whose shade is from 0 to 1; the future stays
-    transparent. */
-function paint(canvas, T, shadeAt) {
-  const image = new ImageData(T || 1, T || 1), pixels = new Uint32Array(image.data.buffer);
+/** Draw a matrix on a canvas, a pixel for each number from 0 to 1; nan stays transparent. */
+function paint(canvas, rows, columns, numberAt) {
+  const image = new ImageData(columns || 1, rows || 1);
+  const pixels = new Uint32Array(image.data.buffer);
   const colours = blue.map(([r, g, b]) => 255 << 24 | b << 16 | g << 8 | r);
-  for (let row = 0; row < T; row++) {
-    for (let column = 0; column <= row; column++) {
-      pixels[row * T + column] = colours[Math.round(255 * shadeAt(row, column))];
+  for (let row = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++) {
+      pixels[row * columns + column] = colours[Math.round(255 * numberAt(row, column))];
     }
   }
-  canvas.width = canvas.height = image.width;
+  [canvas.width, canvas.height] = [image.width, image.height];
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 

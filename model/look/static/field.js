@@ -8,6 +8,8 @@ const on = (id, event, act) => byId(id).addEventListener(event, act);
 /** A shade for a number from -1 to 1, and for a weight of attention. */
 const shadeOf = (x) => (x < 0 ? blue : orange)[Math.round(255 * Math.min(1, Math.abs(x)))];
 const shadeOfWeight = (x) => blue[Math.round(255 * Math.sqrt(bounded(x, 0, 1)))];
+/** That of a query on a key, among T T weights; the future has none. */
+const shadeIn = (weights, T, query, key) => key > query ? NaN : Math.sqrt(weights[query * T + key]);
 
 /** The letters, in the colours that they had until their own are known. */
 function fillLetters() {
@@ -120,7 +122,7 @@ function movedDrag(before, after, cursor) {
   const moved = (place) => place < same ? place : place >= end ? place + longer : NaN;
   const news = drag && { ...drag, row: moved(drag.row), column: moved(drag.column) };
   const lost = news && Number.isNaN(news.row + news.column);
-  tell("released", lost && `The weight that you dragged is set back: its ${unit} has changed.`);
+  tell("released", lost && "The weight is set back: its letter has changed.");
   return lost ? null : news;
 }
 

@@ -57,12 +57,8 @@ function enterFlowAt(element) {
 }
 
 function moveInFlow(event) {
-  const column = stops[line].indexOf(event.target);
-  const to = { ArrowLeft: [line, column - 1], ArrowRight: [line, column + 1],
-    ArrowUp: [line - 1, column], ArrowDown: [line + 1, column], Home: [0, 0],
-    End: [stops.length - 1, Infinity] }[event.key];
+  const to = moved(event, line, stops[line].indexOf(event.target));
   if (!to) return;
-  event.preventDefault();
   line = bounded(to[0], 0, stops.length - 1);
   stops[line][bounded(to[1], 0, stops[line].length - 1)].focus();
 }
@@ -88,7 +84,7 @@ function* drawHeads() {
   const T = seen.length;
   for (const { layer, head, canvas } of tiles) {
     const shares = source.weights(layer, head, 0, T);
-    paint(canvas, T, (row, column) => Math.sqrt(shares[row * T + column]));
+    paint(canvas, T, T, (row, column) => shadeIn(shares, T, row, column));
     yield;
   }
 }

@@ -17,7 +17,7 @@ function showHead() {
   const shares = source.weights(layer, head, 0, T), look = row < 0 ? []
     : [...shares.subarray(row * T, row * T + row + 1)], column = lookedAt(look);
   byId("head-title").textContent = `${capital(headName(layer, head))} ${does}`;
-  paint(picture, T, (r, c) => Math.sqrt(shares[r * T + c]));
+  paint(picture, T, T, (r, c) => shadeIn(shares, T, r, c));
   drawMap(row, column);
   const focused = list.contains(document.activeElement);
   list.replaceChildren();

@@ -21,6 +21,7 @@ from model.generation import window_start
 from model.score.text import text_losses
 from model.scoring import yardstick
 from model.checkpoint import Checkpoint
+from tests.browser import facts_of
 from tests.kit import ROOT, memory, opinionated, refusal
 from token_files import byte_fallback, byte_level
 
@@ -223,6 +224,13 @@ def test_no_text_or_name_can_leave_the_json_that_holds_it(tmp_path, hostile_text
     assert "{{" not in written.replace(parts[1][1], "")
     assert "default-src 'none'" in written and "img-src data:" in written
     assert not re.findall(r"(?:src|href)=\"(?!#|data:,)|insertAdjacentHTML", written)
+
+
+def test_html_writes_the_published_page_again():
+    published = (ROOT / "docs/index.html").read_text(encoding="utf-8")
+    weights = re.search(r'id="weights">(.*?)</script>', published)[1]
+    assert html(facts_of(published), base64.b64decode(weights)) == published
+    assert len(published) < 1_700_000
 
 
 @pytest.mark.parametrize("package", ["model.look", "minigrad.watch"])

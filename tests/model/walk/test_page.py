@@ -84,6 +84,10 @@ def test_a_browser_shows_the_contents_beside_the_station_that_is_read(written, d
                    "const box = (x.closest('label') ?? x).getBoundingClientRect();"
                    "return box.width && box.height < 24;}).map((x) => x.outerHTML)")
         assert small == []
+        named = of("[...document.querySelectorAll('.tables[tabindex]')].map((x) => "
+                   "`${x.getAttribute('role')} ${x.ariaLabel}`)")
+        assert len(set(named)) == len(named) and all(x.startswith("region T") for x in named)
+        assert bool(named) == (width == 375)
     assert of("[...document.querySelectorAll('details')].every((x) => !x.open)")
     driver.execute_script("document.querySelector('summary').click()")
     assert of("document.querySelector('details').open")
