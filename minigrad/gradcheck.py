@@ -5,6 +5,8 @@ check the whole Jacobian at once, because a wrong entry anywhere changes the num
 the Jacobian can be checked in full, entry by entry.
 """
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,12 +47,12 @@ def gradcheck(f: Callable, *arrays: Any, eps: float = 1e-6, atol: float = 1e-5,
     """
     inputs = [Tensor(a) if isinstance(a, (Tensor, np.ndarray)) else a for a in arrays]
     checked = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.dtype.kind == "f"]
-    for i in checked:
-        inputs[i] = Tensor(inputs[i].data.astype(np.float64))
     if not checked:
         raise ValueError("gradcheck needs at least one array of floats to differentiate by")
-    value, again = (_evaluate(f, *inputs) for _ in range(2))
-    if not np.array_equal(value, again, equal_nan=True):
+    for i in checked:
+        inputs[i] = Tensor(inputs[i].data.astype(np.float64))
+    value = _evaluate(f, *inputs)
+    if not np.array_equal(value, _evaluate(f, *inputs), equal_nan=True):
         raise GradcheckError("f gave two different values for the same arguments; freeze its "
                              "randomness, for instance with a fresh np.random.default_rng(0) "
                              "at each call")
@@ -58,70 +60,92 @@ def gradcheck(f: Callable, *arrays: Any, eps: float = 1e-6, atol: float = 1e-5,
     for i in checked:
         def f_of_one(x):
             return f(*inputs[:i], x, *inputs[i + 1:])
-        fault = (_fault_in_full(f_of_one, inputs[i].data, value, eps, atol, rtol) if full else
-                 _fault_along(f_of_one, inputs[i].data, value, eps, atol, rtol, directions, rng))
+        check = _Check(f_of_one, inputs[i].data, value, eps, atol, rtol, rng)
+        fault = check.in_full() if full else check.along(directions)
         if fault:
             raise GradcheckError(f"argument {i}, {fault}")
     return True
 
 
-def _fault_along(f, x, value, eps, atol, rtol, directions, rng):
-    """Compare the gradients along random directions; return what is wrong, or None."""
-    size = _size(x)
-    for _ in range(directions):
-        u, v = rng.standard_normal(value.shape), rng.standard_normal(x.shape) * size
-        g = _gradient(f, x, u)
-        numeric = (u * _difference(f, x, v, eps)).sum()
-        typical = np.sqrt(np.square(g * size).sum())        # the usual size of <g, v> for such a v
-        rounding = _rounding(u * value, eps).sum()
-        if not _agree((g * v).sum(), numeric, typical, rounding, atol, rtol):
-            index, numeric = _worst(f, x, u, g, size, eps, rng)
-            return (f"index {index}: the vjp gives {g[index]:.9g}, central differences "
-                    f"{numeric:.9g} (for a random direction of the output)")
+@dataclass
+class _Check:
+    """The check of one argument of f, where it is x."""
+    f: Callable
+    x: np.ndarray
+    value: np.ndarray           # f(x)
+    eps: float
+    atol: float
+    rtol: float
+    rng: np.random.Generator
 
+    @cached_property
+    def size(self):
+        """The root mean square of x, or 1 where there is nothing to measure by."""
+        total = np.square(self.x).sum()
+        return np.sqrt(total / self.x.size) if total else 1.0
 
-def _worst(f, x, u, g, size, eps, rng):
-    """Find where in an argument g differs most from the central difference of <u, f>: the index,
-    and the central difference there."""
-    places, numeric = rng.choice(g.size, min(g.size, PROBED), replace=False), []
-    for place in places:
-        v = np.zeros(x.shape)
-        v.flat[place] = size
-        numeric.append((u * _difference(f, x, v, eps)).sum() / size)
-    worst = np.nan_to_num(abs(g.flat[places] - numeric), nan=np.inf).argmax()
-    return _index(places[worst], x.shape), numeric[worst]
+    def along(self, directions):
+        """Compare the gradients along random directions; return what is wrong, or None."""
+        for _ in range(directions):
+            u = self.rng.standard_normal(self.value.shape)
+            v = self.rng.standard_normal(self.x.shape) * self.size
+            g = self.gradient(u)
+            numeric = (u * self.difference(v)).sum()
+            typical = np.sqrt(np.square(g * self.size).sum())   # usual size of <g, v> for such a v
+            rounding = self.rounding(u * self.value).sum()
+            if not self.agree((g * v).sum(), numeric, typical, rounding):
+                index, numeric = self.worst(u, g)
+                return (f"index {index}: the vjp gives {g[index]:.9g}, central differences "
+                        f"{numeric:.9g} (for a random direction of the output)")
 
+    def worst(self, u, g):
+        """Find where in x g differs most from the central difference of <u, f>: the index, and the
+        central difference there."""
+        places = self.rng.choice(g.size, min(g.size, PROBED), replace=False)
+        numeric = []
+        for place in places:
+            v = np.zeros(g.shape)
+            v.flat[place] = self.size
+            numeric.append((u * self.difference(v)).sum() / self.size)
+        distances = np.nan_to_num(abs(g.flat[places] - numeric), nan=np.inf)
+        worst = distances.argmax()
+        return _index(places[worst], g.shape), numeric[worst]
 
-def _fault_in_full(f, x, value, eps, atol, rtol):
-    """Compare every entry of the Jacobian; return what is wrong, or None."""
-    size, M, N = _size(x), value.size, x.size
-    us, vs = np.eye(M).reshape(M, *value.shape), size * np.eye(N).reshape(N, *x.shape)
-    analytic = np.reshape([_gradient(f, x, u) for u in us], (M, N))
-    numeric = np.reshape([_difference(f, x, v, eps) / size for v in vs], (N, M)).T
-    rounding = _rounding(value.reshape(M, 1), eps) / size
-    agree = _agree(analytic, numeric, np.abs(analytic).max(initial=0), rounding, atol, rtol)
-    for m, n in np.argwhere(~agree)[:1]:
-        return (f"index {_index(n, x.shape)}, output {_index(m, value.shape)}: the vjp gives "
-                f"{analytic[m, n]:.9g}, central differences {numeric[m, n]:.9g}")
+    def in_full(self):
+        """Compare every entry of the Jacobian; return what is wrong, or None."""
+        M = self.value.size
+        N = self.x.size
+        us = np.eye(M).reshape(M, *self.value.shape)
+        vs = np.eye(N).reshape(N, *self.x.shape) * self.size
+        analytic = np.reshape([self.gradient(u) for u in us], (M, N))
+        numeric = np.reshape([self.difference(v) for v in vs], (N, M)).T / self.size
+        rounding = self.rounding(self.value.reshape(M, 1)) / self.size
+        agree = self.agree(analytic, numeric, np.abs(analytic).max(initial=0), rounding)
+        for m, n in np.argwhere(~agree)[:1]:
+            return (f"index {_index(n, self.x.shape)}, output {_index(m, self.value.shape)}: the "
+                    f"vjp gives {analytic[m, n]:.9g}, central differences {numeric[m, n]:.9g}")
 
+    def agree(self, analytic, numeric, typical, rounding):
+        larger = np.maximum(abs(analytic), abs(numeric))
+        allowed = self.rtol * larger + self.atol * typical + rounding
+        return abs(analytic - numeric) <= allowed               # False for nan
 
-def _agree(analytic, numeric, typical, rounding, atol, rtol):
-    allowed = rtol * np.maximum(abs(analytic), abs(numeric)) + atol * typical + rounding
-    return abs(analytic - numeric) <= allowed               # False for nan
+    def rounding(self, terms):
+        """Return the part of a central difference of each term that rounding alone may cause."""
+        return 64 * np.finfo(float).eps * np.abs(terms) / self.eps
 
+    def difference(self, v):
+        """Return (f(x + eps v) - f(x - eps v)) / 2 eps."""
+        ahead = _evaluate(self.f, Tensor(self.x + self.eps * v))
+        behind = _evaluate(self.f, Tensor(self.x - self.eps * v))
+        return (ahead - behind) / (2 * self.eps)
 
-def _rounding(terms, eps):
-    """Return the part of a central difference of each term that rounding alone may cause."""
-    return 64 * np.finfo(float).eps * np.abs(terms) / eps
-
-
-def _index(place, shape):
-    return tuple(int(n) for n in np.unravel_index(place, shape))
-
-
-def _difference(f, x, v, eps):
-    ahead, behind = (_evaluate(f, Tensor(x + step * v)) for step in (eps, -eps))
-    return (ahead - behind) / (2 * eps)
+    def gradient(self, u):
+        x = Tensor(self.x, requires_grad=True)
+        out = self.f(x)
+        if out.requires_grad:
+            out.backward(u)
+        return np.zeros(x.shape) if x.grad is None else x.grad
 
 
 def _evaluate(f, *inputs):
@@ -133,14 +157,5 @@ def _evaluate(f, *inputs):
     return out.data
 
 
-def _gradient(f, x, u):
-    x = Tensor(x, requires_grad=True)
-    out = f(x)
-    if out.requires_grad:
-        out.backward(u)
-    return np.zeros(x.shape) if x.grad is None else x.grad
-
-
-def _size(x):
-    """Return the root mean square, or 1 where there is nothing to measure by."""
-    return float(np.sqrt(np.square(x).mean())) or 1.0 if x.size else 1.0
+def _index(place, shape):
+    return tuple(int(n) for n in np.unravel_index(place, shape))

@@ -22,18 +22,23 @@ def draw(logits, u, temperature, top_k, top_p):
     """Return an id for each row of logits, (B, V), and u from [0, 1), (B,); and the probabilities
     from which it is drawn, (B, V), float64.  A temperature of 0 takes the likeliest.  The id is -1
     if a logit is nan or inf, or all are -inf  (top_p: Holtzman et al. 2020, section 3.1)."""
-    drawn, probabilities = np.full(len(logits), -1), np.zeros(logits.shape)
+    drawn = np.full(len(logits), -1)
+    probabilities = np.zeros(logits.shape)
+    most = 1 if temperature == 0 else top_k
     for b, row in enumerate(logits.astype(np.float64)):
-        ranked = np.argsort(-row, kind="stable")[:1 if temperature == 0 else top_k]
-        if not (row < np.inf).all() or row[ranked[0]] == -np.inf:
+        ranked = np.argsort(-row, kind="stable")[:most]
+        top = row[ranked[0]]
+        if top == -np.inf or not (row < np.inf).all():
             continue
-        p = np.exp((row[ranked] - row[ranked[0]]) / (temperature or 1.0))
+        p = np.exp((row[ranked] - top) / (temperature or 1.0))
         if top_p is not None and top_p < 1:
             reached = np.cumsum(p)
-            fewest = int(np.searchsorted(reached, top_p * reached[-1])) + 1
-            ranked, p = ranked[:fewest], p[:fewest]
+            fewest = 1 + np.searchsorted(reached, top_p * reached[-1])
+            ranked = ranked[:fewest]
+            p = p[:fewest]
         probabilities[b, ranked] = p / p.sum()
         likely = np.flatnonzero(probabilities[b])
         reached = np.cumsum(probabilities[b, likely])
-        drawn[b] = likely[min(np.searchsorted(reached, u[b], side="right"), likely.size - 1)]
+        place = np.searchsorted(reached, u[b], side="right")
+        drawn[b] = likely[min(place, likely.size - 1)]
     return drawn, probabilities
