@@ -30,7 +30,8 @@ def test_a_run_leaves_the_best_model_the_last_state_and_a_log(trained):
     assert [row[0] for row in rows(trained)[1:]] == ["0", "10", "20", "30", "40"]
     assert float(rows(trained)[-1][2]) < float(rows(trained)[1][2]) - 0.3
     model, tokenizer, training, optimizer = load_checkpoint(trained / "last.npz")
-    assert training["state"]["iteration"] == 40 and optimizer
+    assert training["state"]["iteration"] == 40
+    assert optimizer
     assert not load_checkpoint(trained / "ckpt.npz").optimizer
 
 
@@ -45,13 +46,17 @@ def test_a_run_of_tokens_speaks_of_tokens_and_keeps_their_tokenizer(small_text, 
             train.train(s, text, None, None, folder, Ranks())
         said = capsys.readouterr().out
         assert f"{len(text.train) + len(text.val):,} tokens" in said
-        assert "10 steps of 64 tokens, " in said and "-gram" in said and " nats a token" in said
+        assert "10 steps of 64 tokens, " in said
+        assert "-gram" in said
+        assert " nats a token" in said
         assert "character" not in said.partition("\n")[2]
         if flags:
-            assert "4 sequences of 16 tokens" in said and "Each token has a number" in said
+            assert "4 sequences of 16 tokens" in said
+            assert "Each token has a number" in said
             shown = [repr(tokenizer.vocabulary[i]) for i in tokenizer.encode(" the")]
             assert all(f" {name} " in said for name in shown)
-            assert "The same tokens again" in said and "nats a token: what came next" in said
+            assert "The same tokens again" in said
+            assert "nats a token: what came next" in said
         else:
             assert "over the whole split, nats a token, best model" in said
     found = load_checkpoint(tmp_path / "out" / "ckpt.npz").tokenizer
@@ -67,7 +72,8 @@ def test_main_names_what_was_saved_where_nobody_reads_unless_nothing_is(small_te
         monkeypatch.setattr(sys, "stdout", out)
         assert refusal(SystemExit, run, small_text, tmp_path, "--max_iters", "1", *flags) == "1"
     said = capsys.readouterr().err
-    assert says in said and bool(says) == bool(said.strip())
+    assert says in said
+    assert bool(says) == bool(said.strip())
 
 
 def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, tmp_path, capsys):
@@ -87,7 +93,8 @@ def test_it_opens_with_what_it_will_do_and_ends_with_how_good_it_is(small_text, 
     best, last = (load_checkpoint(tmp_path / name) for name in ("ckpt.npz", "last.npz"))
     x, y = data.windows(data.split(best.tokenizer.encode(text))[1], 16)
     part = data.spread(len(x), 12)      # 3 batches of 4
-    assert len(part) < len(x) and reported == round(evaluate(best.model, x, y, batch_size=7), 3)
+    assert len(part) < len(x)
+    assert reported == round(evaluate(best.model, x, y, batch_size=7), 3)
     assert abs(evaluate(last.model, x[part], y[part], batch_size=7)
                - float(rows(tmp_path)[-1][2])) < 1e-5
 
@@ -138,7 +145,8 @@ def test_a_run_whose_reader_has_ended_says_on_standard_error_how_to_resume(small
         said = process.stderr.read().decode()
         assert process.wait(timeout=60) == 130
     stopping, _, resume = said.partition("\nstopped after ")
-    assert "stopping after this step" in stopping and "Exception" not in said
+    assert "stopping after this step" in stopping
+    assert "Exception" not in said
     assert resume.endswith(f"    {sys.executable} train.py --init_from resume --out_dir "
                            f"{tmp_path}\n")
 
@@ -204,7 +212,8 @@ def test_what_is_hardly_meant_is_warned_of(capsys, small_text, tmp_path):
                                 (small_text, "1e-2", "")):
         run(text, tmp_path / "out", "--max_iters", "1", "--learning_rate", rate)
         said = re.findall("warning +(.*)", capsys.readouterr().out)
-        assert len(said) == bool(warning) and "".join(said).startswith(warning)
+        assert len(said) == bool(warning)
+        assert "".join(said).startswith(warning)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no /dev/fd")

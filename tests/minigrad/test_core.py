@@ -23,7 +23,8 @@ def test_gradients_of_all_uses_add_up_and_backward_adds_to_the_gradient_that_is_
     first = x.grad
     assert first == [3 * 9 + 4 * 3 + 1]
     (x * 3).sum().backward()
-    assert x.grad == [43] and first == [40]
+    assert x.grad == [43]
+    assert first == [40]
     x.grad = None
     (x * 3).sum().backward()
     assert x.grad == [3]
@@ -52,9 +53,11 @@ def two_views_of_one_array(x, y):
     (lambda x, y: x[0] + (x + y), [3, 1], [1, 1]),
     (lambda x, y: 1 * (x.reshape(2, 1) + y.reshape(2, 1) + x.reshape(2, 1)), [2, 2], [1, 1])])
 def test_nothing_is_added_to_an_array_that_is_also_another_gradient(use, dx, dy):
-    x, y = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+    x = leaf([1.0, 2.0])
+    y = leaf([3.0, 4.0])
     use(x, y).sum().backward()
-    assert x.grad.tolist() == dx and y.grad.tolist() == dy
+    assert x.grad.tolist() == dx
+    assert y.grad.tolist() == dy
     x.grad *= 10
     assert y.grad.tolist() == dy
 
@@ -63,9 +66,11 @@ def test_op_takes_one_function_that_returns_all_gradients():
     @mg.op(register=False)
     def product(x, y):
         return x * y, lambda g: (g * y, g * x)
-    x, y = leaf([2.0]), leaf([3.0])
+    x = leaf([2.0])
+    y = leaf([3.0])
     product(x, y).sum().backward()
-    assert x.grad == [3] and y.grad == [2]
+    assert x.grad == [3]
+    assert y.grad == [2]
 
 
 def test_a_gradient_that_adds_itself_is_summed_with_others_and_shared_with_none():
@@ -100,7 +105,8 @@ def test_of_the_gradient_of_a_table_those_rows_are_kept_that_were_read(use, expe
     use(x).sum().backward()
     assert isinstance(x.node.grad, Rows) == kept
     read = x.grad
-    assert np.array_equal(read, np.outer(expected, [1, 1, 1])) and x.grad is read
+    assert np.array_equal(read, np.outer(expected, [1, 1, 1]))
+    assert x.grad is read
     use(x).sum().backward()
     assert np.array_equal(x.grad, 2 * read)
     x.grad = None
@@ -116,22 +122,19 @@ COPIES = pytest.mark.parametrize("copied", [copy.deepcopy, unpickled])
 
 @COPIES
 @pytest.mark.parametrize("of", [
-    lambda a,
-    copied: [a, copied(a)],
-    lambda a,
-    copied: [copied(a), a],
-    lambda a,
-    copied: [copied(a), copied(a)],
-    lambda a,
-    copied: copied([a, leaf([1.0, 2.0])]),
-    lambda a,
-    copied: [copied(copied(a)), copied(a)]])
+    lambda a, copied: [a, copied(a)],
+    lambda a, copied: [copied(a), a],
+    lambda a, copied: [copied(a), copied(a)],
+    lambda a, copied: copied([a, leaf([1.0, 2.0])]),
+    lambda a, copied: [copied(copied(a)), copied(a)]])
 def test_node_of_a_copied_leaf_is_a_leaf_of_its_own_beside_the_first(copied, of):
     one, other = of(leaf([1.0, 2.0]), copied)
     assert not np.shares_memory(one.data, other.data)
     ((one - other * 2) ** 2 + one * other).sum().backward()
-    assert one.grad.tolist() == [-1, -2] and other.grad.tolist() == [5, 10]
-    assert isinstance(one.node, Node) and one.node.birth != other.node.birth
+    assert one.grad.tolist() == [-1, -2]
+    assert other.grad.tolist() == [5, 10]
+    assert isinstance(one.node, Node)
+    assert one.node.birth != other.node.birth
 
 
 def test_node_of_leaves_pickled_in_two_processes_are_two_leaves():
@@ -144,16 +147,19 @@ def test_node_of_leaves_pickled_in_two_processes_are_two_leaves():
 
 @COPIES
 @pytest.mark.parametrize("give", [
-    lambda x: (x * 3).sum(), lambda x: bag([[1], [1]], x).sum()], ids=["array", "Rows"])
+    lambda x: (x * 3).sum(),
+    lambda x: bag([[1], [1]], x).sum()], ids=["array", "Rows"])
 def test_node_copied_keeps_its_gradient_if_copied_in_the_process_and_not_if_pickled(copied, give):
     x = leaf(np.ones((4, 2)))
     give(x).backward()
-    kind, expected = type(x.node.grad), np.array(x.node.grad)
+    kind = type(x.node.grad)
+    expected = np.array(x.node.grad)
     y = copied(x)
     if copied is unpickled:
         assert y.grad is None
         return
-    assert type(y.node.grad) is kind and np.array_equal(y.grad, expected)
+    assert type(y.node.grad) is kind
+    assert np.array_equal(y.grad, expected)
     y.grad += 1
     assert np.array_equal(x.grad, expected)
 
@@ -170,7 +176,8 @@ def test_node_of_a_result_is_not_copied_and_the_refusal_names_the_remedy(copied)
     for constant in (Tensor([1.0, 2.0]), (x * 2).detach(), value):
         assert np.array_equal(copied(constant).data, constant.data)
         assert copied(constant).node is None
-    assert copy.copy(x).node is x.node and copy.copy(x).data is x.data
+    assert copy.copy(x).node is x.node
+    assert copy.copy(x).data is x.data
 
 
 @pytest.mark.parametrize("shape, view, kept", [
@@ -183,38 +190,52 @@ def test_what_a_vjp_returns_is_not_written_into_and_a_leaf_keeps_a_new_array(sha
     @mg.op(register=False)
     def twice(x):
         return 2 * x, (lambda g: view(made),)
-    made, x = np.full(shape, 2.0), leaf(np.ones((2, 3)))
+    made = np.full(shape, 2.0)
+    x = leaf(np.ones((2, 3)))
     (x + twice(x)).sum().backward()
-    assert np.array_equal(x.grad, np.full((2, 3), 3.0)) and (made == 2).all()
+    assert np.array_equal(x.grad, np.full((2, 3), 3.0))
+    assert (made == 2).all()
     x.grad = None
     twice(x).sum().backward()
-    assert np.array_equal(x.grad, np.full((2, 3), 2.0)) and np.shares_memory(x.grad, made) == kept
+    assert np.array_equal(x.grad, np.full((2, 3), 2.0))
+    assert np.shares_memory(x.grad, made) == kept
 
 
 def test_a_leaf_shares_no_gradient_with_the_caller_another_leaf_or_a_watcher():
-    x, y, g, told = leaf([1.0]), leaf([2.0]), np.array([5.0]), []
+    x = leaf([1.0])
+    y = leaf([2.0])
+    g = np.array([5.0])
+    told = []
     (x + y).backward(g)
     for p in (x, y):
         p.grad *= 10
-    assert g == [5] and x.grad == [50] and y.grad == [50]
+    assert g == [5]
+    assert x.grad == [50]
+    assert y.grad == [50]
     x.grad = y.grad = None
     with watch_ops(told.append):
         one_array_twice(x * 3, y * 3).backward()
     for p in (x, y):
         p.grad *= 10
-    assert x.grad == [60] and y.grad == [60]
+    assert x.grad == [60]
+    assert y.grad == [60]
     parts = [part for event in told if event.direction == "backward" for _, part in event.outputs]
     assert [part.item() for part in parts] == [2, 2, 6, 6]
 
 
 def test_broadcast_axes_are_summed_back_and_a_gradient_has_the_type_of_its_argument():
-    x, y = leaf([1.0, 2.0], np.float32), leaf(np.ones((3, 1)))
+    x = leaf([1.0, 2.0], np.float32)
+    y = leaf(np.ones((3, 1)))
     z = leaf(2.0)
     product = x * y * z
     product.sum().backward()
-    assert np.array_equal(x.grad, [6, 6]) and np.array_equal(y.grad, [[6], [6], [6]])
-    assert product.dtype == y.grad.dtype == np.float64 and x.grad.dtype == np.float32
-    assert z.grad == 9 and type(z.grad) is np.ndarray and z.grad.shape == ()
+    assert np.array_equal(x.grad, [6, 6])
+    assert np.array_equal(y.grad, [[6], [6], [6]])
+    assert product.dtype == y.grad.dtype == np.float64
+    assert x.grad.dtype == np.float32
+    assert z.grad == 9
+    assert type(z.grad) is np.ndarray
+    assert z.grad.shape == ()
 
 
 def test_a_chain_of_20_000_ops_is_nothing_special():
@@ -234,23 +255,30 @@ def test_a_single_number_has_an_array_for_its_gradient_whatever_was_added():
     z = leaf(2.0)
     for out, expected in ((z + z, 2), (z * z, 6), (z[...] + (z + z), 9)):
         out.backward()
-        assert type(z.grad) is np.ndarray and z.grad == expected
-    assert mg.clip_grad_norm_([z], 1.0) == 9 and z.grad == 1
+        assert type(z.grad) is np.ndarray
+        assert z.grad == expected
+    assert mg.clip_grad_norm_([z], 1.0) == 9
+    assert z.grad == 1
 
 
 def test_a_second_backward_is_refused_and_changes_nothing():
-    x, z = leaf([1.0]), leaf([1.0])
+    x = leaf([1.0])
+    z = leaf([1.0])
     shared = x * 2
-    y, done = (shared + z).sum(), shared.sum()
+    y = (shared + z).sum()
+    done = shared.sum()
     done.backward()
     for freed in (y, done):
         assert "freed by an earlier backward" in refusal(RuntimeError, freed.backward)
-    assert z.grad is None and x.grad == [2]
+    assert z.grad is None
+    assert x.grad == [2]
 
 
 def arrays_held(node):
     """Every array that a graph keeps alive through its vjps."""
-    seen, waiting, held = set(), [node], {}
+    seen = set()
+    waiting = [node]
+    held = {}
     while waiting:
         thing = waiting.pop()
         if thing is None or id(thing) in seen:
@@ -296,11 +324,13 @@ def test_backward_frees_the_graph_and_its_arrays():
     gc.collect()
     assert gone() is not None
     y.backward()
-    assert gone() is None and arrays_held(y.node) == []
+    assert gone() is None
+    assert arrays_held(y.node) == []
 
 
 def test_activations_die_during_the_walk_not_after_it():
-    alive, alive_now = [], []
+    alive = []
+    alive_now = []
 
     @mg.op(register=False)
     def counting(x):
@@ -331,19 +361,22 @@ def test_no_reference_cycle_keeps_a_graph_alive():
 
 
 def test_no_grad_records_nothing_in_its_thread_alone_and_ends_with_its_block():
-    x, results = leaf([1.0]), []
+    x = leaf([1.0])
+    results = []
     thread = threading.Thread(target=lambda: results.append((x * 2).requires_grad))
     with pytest.raises(KeyError), mg.no_grad():
         assert not (x * 2).requires_grad
         thread.start()
         thread.join()
         raise KeyError
-    assert (x * 2).requires_grad and results == [True]
+    assert (x * 2).requires_grad
+    assert results == [True]
 
 
 @pytest.mark.parametrize("end", [list, reversed])
 def test_no_grad_ends_with_its_last_block_in_whatever_order_blocks_end(end):
-    x, blocks = leaf([1.0]), [mg.no_grad(), mg.no_grad()]
+    x = leaf([1.0])
+    blocks = [mg.no_grad(), mg.no_grad()]
     for block in blocks:
         block.__enter__()
     for block in end(blocks):
@@ -353,7 +386,8 @@ def test_no_grad_ends_with_its_last_block_in_whatever_order_blocks_end(end):
 
 
 def test_no_grad_and_watch_ops_are_of_their_task_alone():
-    x, seen = leaf([1.0]), {"first": [], "second": []}
+    x = leaf([1.0])
+    seen = {"first": [], "second": []}
 
     async def work(name, blocks, first, second):
         note = seen[name].append
@@ -366,21 +400,25 @@ def test_no_grad_and_watch_ops_are_of_their_task_alone():
         return (x + 2).requires_grad
 
     async def both():
-        started, over, entered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        started = asyncio.Event()
+        over = asyncio.Event()
+        entered = asyncio.Event()
         started.set()
         tasks = [asyncio.create_task(work("first", entered, started, over)),
                  asyncio.create_task(work("second", entered, over, entered))]
         await entered.wait()
         assert (x * 2).requires_grad
         return await asyncio.gather(*tasks)
-    assert asyncio.run(both()) == [True, True] and (x * 2).requires_grad
+    assert asyncio.run(both()) == [True, True]
+    assert (x * 2).requires_grad
     assert seen == {"first": ["multiply"], "second": ["multiply"]}
 
 
 def test_watch_ops_ends_with_its_own_block_in_whatever_order_blocks_end():
     seen = []
     note = seen.append
-    one, other = watch_ops(note), watch_ops(note)
+    one = watch_ops(note)
+    other = watch_ops(note)
     one.__enter__()
     other.__enter__()
     one.__exit__(None, None, None)
@@ -392,8 +430,10 @@ def test_watch_ops_ends_with_its_own_block_in_whatever_order_blocks_end():
 
 
 def test_constants_make_no_nodes_and_need_no_vjp():
-    x, c = leaf([1.0]), Tensor(np.ones(1))
-    assert not (c * 2).requires_grad and (c * x).requires_grad
+    x = leaf([1.0])
+    c = Tensor(np.ones(1))
+    assert not (c * 2).requires_grad
+    assert (c * x).requires_grad
     assert not (x * 2).detach().requires_grad
     forgetful = mg.op(lambda x, y: (x * y, (lambda g: g * y,)), register=False)
     assert forgetful(x, c).requires_grad
@@ -405,11 +445,13 @@ def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_change
     x.backward([1.0, 1.0])
     assert np.array_equal(x.grad, [4, 31])
     for of in (lambda x: x, lambda x: x + 0, lambda x: x.reshape(2, 1).reshape(2)):
-        x, g = leaf([1.0, 2.0]), np.ones(2)
+        x = leaf([1.0, 2.0])
+        g = np.ones(2)
         for _ in range(2):
             of(x).backward(g)
             assert not np.shares_memory(x.grad, g)
-        assert np.array_equal(g, [1, 1]) and np.array_equal(x.grad, [2, 2])
+        assert np.array_equal(g, [1, 1])
+        assert np.array_equal(x.grad, [2, 2])
 
 
 @pytest.mark.parametrize("f, error, says", [
@@ -446,7 +488,8 @@ def test_an_error_inside_a_vjp_names_the_op_and_changes_no_gradient():
     @mg.op(register=False)
     def broken(x):
         return x * 1, (lambda g: np.ones(7),)
-    x, z = leaf([1.0, 2.0]), leaf([1.0, 2.0])
+    x = leaf([1.0, 2.0])
+    z = leaf([1.0, 2.0])
     says = r"the vjp gave \[7\] for an argument of shape \[2\]"
     with pytest.raises(ValueError, match=says) as caught:
         (broken(x) + z).sum().backward()
@@ -469,7 +512,11 @@ def test_an_op_whose_vjps_are_not_as_agreed_is_refused(vjps, error, says):
 
 
 @pytest.mark.parametrize("value", [
-    np.ones(2), np.ones((2, 3)), [np.ones(2), np.ones(2)], None, 1.0])
+    np.ones(2),
+    np.ones((2, 3)),
+    [np.ones(2), np.ones(2)],
+    None,
+    1.0])
 def test_op_that_forgot_its_vjps_is_refused(value):
     forgot = mg.op(lambda x: value, register=False)
     for x in (np.ones(2), leaf([1.0, 2.0])):
@@ -496,8 +543,10 @@ def test_op_takes_lists_and_numbers_for_arrays_but_no_list_of_tensors_for_one():
         assert "this is one array, [2]" in refusal(TypeError, mg.OPS[name], x)
 
 
-@pytest.mark.parametrize("call", [lambda x: x.sum(dim=1), lambda x: mg.sum(x, dim=1),
-                                  lambda x: mg.sum(x=x, dim=1)])
+@pytest.mark.parametrize("call", [
+    lambda x: x.sum(dim=1),
+    lambda x: mg.sum(x, dim=1),
+    lambda x: mg.sum(x=x, dim=1)])
 def test_op_that_is_given_an_unknown_keyword_says_which_it_takes(call):
     says = refusal(TypeError, call, leaf(np.ones((2, 2))))
     assert "keyword argument 'dim'; sum takes x, axis (PyTorch's dim), keepdims" in says
@@ -510,7 +559,8 @@ def test_an_op_is_registered_once(monkeypatch):
     def cube(x):
         """x ** 3."""
         return x ** 3, (lambda g: 3 * g * x * x,)
-    assert core.OPS["cube"] is cube and cube.__doc__ == "x ** 3."
+    assert core.OPS["cube"] is cube
+    assert cube.__doc__ == "x ** 3."
     assert mg.gradcheck(cube, np.array([1.0, -2.0]))
     with pytest.raises(ValueError, match="already an op called exp, in minigrad.ops.elementwise"):
         @mg.op
@@ -520,19 +570,23 @@ def test_an_op_is_registered_once(monkeypatch):
 
 
 def test_tensors_in_a_list_by_keyword_get_their_gradients():
-    x, y = leaf([1.0]), leaf([2.0])
+    x = leaf([1.0])
+    y = leaf([2.0])
     mg.concatenate(arrays=[x, y * 3]).sum().backward()
-    assert x.grad == [1] and y.grad == [3]
+    assert x.grad == [1]
+    assert y.grad == [3]
 
 
 def test_op_takes_a_list_or_tuple_with_tensors_for_several_arrays_also_beside_what_is_none():
     @mg.op(register=False)
     def total(xs):
         return xs[0] + xs[1], (lambda g: g, lambda g: 2 * g)
-    x, y = leaf([1.0]), leaf([2.0])
+    x = leaf([1.0])
+    y = leaf([2.0])
     for xs in ([x, y], (x, y), (np.ones(1), y), [2.0, y]):
         total(xs).sum().backward()
-    assert x.grad == [2] and y.grad == [8]
+    assert x.grad == [2]
+    assert y.grad == [8]
     places = Tensor(np.array([1, 0]))
     for index in (places, (places,), (places, None), (slice(1, None), places[1]), [0, places[0]]):
         one, other = (np.array(mg.take(np.arange(6.0).reshape(2, 3), of).data) for of in (
@@ -544,9 +598,11 @@ def test_op_takes_a_list_or_tuple_with_tensors_for_several_arrays_also_beside_wh
 def test_tensor_data_is_made_an_array_of_numbers_wherever_it_is_set():
     w = leaf([1.0, 2.0, 3.0])
     w.data = [4, 5, 6]
-    assert type(w.data) is np.ndarray and (w * 2).data.tolist() == [8, 10, 12]
+    assert type(w.data) is np.ndarray
+    assert (w * 2).data.tolist() == [8, 10, 12]
     w.data = Tensor([7.0, 8.0, 9.0])
-    assert type(w.data) is np.ndarray and w.node.op == "leaf"
+    assert type(w.data) is np.ndarray
+    assert w.node.op == "leaf"
     assert "a Tensor holds numbers" in refusal(TypeError, setattr, w, "data", "abc")
     assert w.data.tolist() == [7, 8, 9]
 
@@ -561,15 +617,20 @@ def test_every_signature_is_hinted_and_returns_a_tensor():
 
 def test_tensors_print_what_they_are():
     x = leaf([1.0, 2.0])
-    assert repr(x) == "Tensor([1. 2.], leaf)" and repr(x * 2) == "Tensor([2. 4.], multiply)"
+    assert repr(x) == "Tensor([1. 2.], leaf)"
+    assert repr(x * 2) == "Tensor([2. 4.], multiply)"
     assert repr(Tensor(np.ones((5, 5)))) == "Tensor(float64[5, 5], constant)"
-    assert float(x.sum()) == 3 and x.sum().item() == 3
-    assert len(x) == 2 and x.size == 2 and x.ndim == 1
+    assert float(x.sum()) == 3
+    assert x.sum().item() == 3
+    assert len(x) == 2
+    assert x.size == 2
+    assert x.ndim == 1
     assert unbroadcast(np.ones((2, 3)), (3,)).tolist() == [2, 2, 2]
 
 
 def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():
-    x, events = leaf([1.0, 2.0]), []
+    x = leaf([1.0, 2.0])
+    events = []
     with watch_ops(lambda event: events.append(event)):
         product = x * np.array([3.0, 4.0])
         total = product.sum()
@@ -578,19 +639,25 @@ def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():
     assert [(e.op, e.direction) for e in events] == [
         ("multiply", "forward"), ("sum", "forward"), ("sum", "backward"), ("multiply", "backward")]
     forward, _, first, second = events
-    assert forward.inputs[0] is x and np.array_equal(forward.inputs[1], [3, 4])
-    assert forward.outputs[0].node is product.node is second.node and forward.node is None
+    assert forward.inputs[0] is x
+    assert np.array_equal(forward.inputs[1], [3, 4])
+    assert forward.outputs[0].node is product.node is second.node
+    assert forward.node is None
     (source, sent), = first.outputs
-    assert source is product.node and np.array_equal(sent, second.inputs[0])
+    assert source is product.node
+    assert np.array_equal(sent, second.inputs[0])
     (source, sent), = second.outputs
-    assert source is x.node and np.array_equal(sent, [3, 4])
+    assert source is x.node
+    assert np.array_equal(sent, [3, 4])
 
 
 def test_a_watcher_may_keep_the_parts_of_a_gradient_that_is_their_sum():
-    x, events = leaf([3.0]), []
+    x = leaf([3.0])
+    events = []
     square = x * x                  # sends two parts in one visit, after one of an earlier visit
     with watch_ops(events.append):
         (square * 10 + x).sum().backward()
     parts = [float(dx[0]) for event in events if event.direction == "backward"
              for source, dx in event.outputs if source is x.node]
-    assert parts == [1, 30, 30] and x.grad == [61]
+    assert parts == [1, 30, 30]
+    assert x.grad == [61]

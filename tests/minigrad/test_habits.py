@@ -46,8 +46,10 @@ def test_tensor_does_what_an_array_does(x, use, expected):
 
 
 def test_tensor_of_one_number_is_formatted_as_a_number(x):
-    assert f"{x.sum():.3f}" == "15.000" and f"{Tensor(7):05d}" == "00007"
-    assert f"{Tensor([2.0]):6.2f}" == "  2.00" and f"{x.sum()}" == str(x.sum())
+    assert f"{x.sum():.3f}" == "15.000"
+    assert f"{Tensor(7):05d}" == "00007"
+    assert f"{Tensor([2.0]):6.2f}" == "  2.00"
+    assert f"{x.sum()}" == str(x.sum())
     six = Tensor(range(6))
     assert "has 6 numbers, and '.3f' formats one" in refusal(TypeError, format, six, ".3f")
 
@@ -122,7 +124,8 @@ def test_habit_that_cannot_work_is_refused_with_the_remedy(x, use, error, says):
 def test_missing_names_are_missing_for_python_too(thing):
     with pytest.raises(AttributeError, match="no_such_name['$]?"):
         thing.no_such_name
-    assert not hasattr(thing, "no_such_name") and getattr(thing, "float", None) is None
+    assert not hasattr(thing, "no_such_name")
+    assert getattr(thing, "float", None) is None
 
 
 def test_module_may_have_an_attribute_of_a_refused_name():
@@ -149,7 +152,8 @@ def test_a_leaf_is_not_changed_in_place_and_a_result_is_replaced(sign, quiet):
         for before in (w * 1, Tensor(np.ones((2, 2)))):
             kept = before.data.copy()
             after = change(before)
-            assert after is not before and np.array_equal(before.data, kept)
+            assert after is not before
+            assert np.array_equal(before.data, kept)
             assert after.requires_grad == (before.requires_grad and not quiet)
 
 

@@ -36,8 +36,14 @@ class Outer(Module):
         self.first = parameter(value=7)
 
 
-PATHS = ["last", "inner.weight", "blocks.0.weight", "blocks.1", "blocks.2.0.weight", "blocks.2.1.0",
-         "first"]
+PATHS = [
+    "last",
+    "inner.weight",
+    "blocks.0.weight",
+    "blocks.1",
+    "blocks.2.0.weight",
+    "blocks.2.1.0",
+    "first"]
 
 
 def values(module):
@@ -108,7 +114,8 @@ def test_module_is_copied_with_leaves_of_its_own_and_shared_ones_stay_shared(cop
     module.tied_too = [module.block.weight, module.tied]
     blocks = [copied(module) for _ in range(2)]
     for made in blocks:
-        assert made.tied_too[0] is made.block.weight and made.tied_too[1] is made.tied
+        assert made.tied_too[0] is made.block.weight
+        assert made.tied_too[1] is made.tied
         assert [path for path, _ in made.named_parameters()] == ["block.weight", "tied.weight"]
     x = np.ones((1, 3))
     student, teacher, *_ = every = [module, *blocks]
@@ -116,7 +123,8 @@ def test_module_is_copied_with_leaves_of_its_own_and_shared_ones_stay_shared(cop
     (loss + ((student.block.weight - teacher.block.weight) ** 2).sum()).backward()
     assert all((made.block.weight.grad == 12).all() for made in every)
     mg.SGD(teacher.parameters(), lr=1.0).step()
-    assert (teacher.block.weight.data == -10).all() and (student.block.weight.data == 2).all()
+    assert (teacher.block.weight.data == -10).all()
+    assert (student.block.weight.data == 2).all()
 
 
 def test_module_that_keeps_a_result_is_not_copied_until_it_is_detached():
@@ -151,9 +159,12 @@ def test_module_prints_its_parts_their_shapes_and_counts_and_those_that_are_alik
 
 
 def test_a_state_is_a_copy_in_both_directions_into_the_arrays_that_are_there():
-    source, module = Outer(), Outer()
-    before, state = values(source), source.state_dict()
-    assert list(state) == PATHS and all(type(a) is np.ndarray for a in state.values())
+    source = Outer()
+    module = Outer()
+    before = values(source)
+    state = source.state_dict()
+    assert list(state) == PATHS
+    assert all(type(a) is np.ndarray for a in state.values())
     for i, array in enumerate(state.values()):
         array += 10 * i
     assert unchanged(source, before)
@@ -179,18 +190,23 @@ def test_an_assigned_array_becomes_the_parameter_of_all_its_owners_also_where_th
     module.one.weight = module.two.weight = full((2, 3), 0, dtype=None)
     given = np.arange(6, dtype=np.float32).reshape(2, 3)
     module.load_state_dict({"one.weight": given}, assign=True)
-    assert module.one.weight is module.two.weight and module.two.weight.data is given
-    assert module.one.weight.requires_grad and module.one.weight.dtype == np.float32
+    assert module.one.weight is module.two.weight
+    assert module.two.weight.data is given
+    assert module.one.weight.requires_grad
+    assert module.one.weight.dtype == np.float32
 
 
 @pytest.mark.parametrize("unfit", [
-    np.ones((3, 2)).T, np.broadcast_to(np.float64(1), (2, 3)),
-    np.frombuffer(bytes(48)).reshape(2, 3), np.ndarray((2, 3), np.float64, bytearray(49), 1)],
-    ids=["not dense", "one number", "not writable", "not aligned"])
+    np.ones((3, 2)).T,
+    np.broadcast_to(np.float64(1), (2, 3)),
+    np.frombuffer(bytes(48)).reshape(2, 3),
+    np.ndarray((2, 3), np.float64, bytearray(49), 1)], ids=["not dense", "one number",
+                                                            "not writable", "not aligned"])
 def test_an_assigned_array_that_cannot_be_trained_on_is_copied(unfit):
     module = Inner()
     module.load_state_dict({"weight": unfit}, assign=True)
-    assert module.weight.data.flags.carray and np.array_equal(module.weight.data, unfit)
+    assert module.weight.data.flags.carray
+    assert np.array_equal(module.weight.data, unfit)
 
 
 def without(state, *names):
@@ -204,10 +220,8 @@ BAD_STATES = [
      "the names are not those of this model: missing first; unknown fist"),
     (lambda s: s | {"blocks.2.1.0": np.ones(3)},
      "blocks.2.1.0 has shape [2] in this model, and was given [3]"),
-    (lambda s: s | {"first": np.ones(1)},
-     "first has shape [] in this model, and was given [1]"),
-    (lambda s: s | {"first": np.array("seven")}, "first was given <U5, which are no numbers"),
-]
+    (lambda s: s | {"first": np.ones(1)}, "first has shape [] in this model, and was given [1]"),
+    (lambda s: s | {"first": np.array("seven")}, "first was given <U5, which are no numbers")]
 
 
 @pytest.mark.parametrize("spoil, message", BAD_STATES)

@@ -33,7 +33,8 @@ def adamw(p, g, t, s, state):
     (beta1, beta2), decay = s["betas"], s["weight_decay"]
     m = state["m"] = beta1 * state.get("m", 0) + (1 - beta1) * g
     v = state["v"] = beta2 * state.get("v", 0) + (1 - beta2) * g * g
-    m_hat, v_hat = m / (1 - beta1 ** t), v / (1 - beta2 ** t)
+    m_hat = m / (1 - beta1 ** t)
+    v_hat = v / (1 - beta2 ** t)
     return s["lr"] * (decay * p + m_hat / (np.sqrt(v_hat) + s["eps"]))
 
 
@@ -44,7 +45,8 @@ def sgd(p, g, t, s, state):
 
 def muon(p, g, t, s, state):
     m = state["m"] = s["momentum"] * state.get("m", 0) + g
-    z, cuts = g + s["momentum"] * m, np.cumsum([0, *(s["sections"] or [len(p)])])
+    z = g + s["momentum"] * m
+    cuts = np.cumsum([0, *(s["sections"] or [len(p)])])
     return s["lr"] * (s["weight_decay"] * p + np.concatenate([
         math.sqrt(max(1, (end - start) / p.shape[1])) * newton_schulz(z[start:end])
         for start, end in zip(cuts, cuts[1:])]))
@@ -77,11 +79,14 @@ def test_an_optimiser_follows_its_formula_by_group_and_section(make, formula, se
 @pytest.mark.parametrize("V, C", [(700, 64), (90, 384), (2000, 16), (3, 20_000), (5, 0)])
 def test_rows_of_a_gradient_step_a_table_as_all_of_it_would_bit_for_bit(V, C, dtype, make):
     def stepped(whole):
-        rng, table = np.random.default_rng(0), parameter(V, C, dtype=dtype)
+        rng = np.random.default_rng(0)
+        table = parameter(V, C, dtype=dtype)
         other = parameter(9, dtype=dtype)
-        optimizer, norms = make([table] if make is mg.Muon else [table, other]), []
+        optimizer = make([table] if make is mg.Muon else [table, other])
+        norms = []
         for _ in range(3):
-            ids, g = rng.integers(V, size=max(1, V // 5)), rng.standard_normal((max(1, V // 5), C))
+            ids = rng.integers(V, size=max(1, V // 5))
+            g = rng.standard_normal((max(1, V // 5), C))
             mg.embedding(ids, table).backward(g)
             other.grad = rng.standard_normal(9).astype(dtype)
             assert isinstance(table.node.grad, Rows)
@@ -102,11 +107,13 @@ def test_muon_keeps_directions_and_makes_those_from_some_length_on_about_as_long
     rng = np.random.default_rng(0)
     U, V = (np.linalg.qr(rng.standard_normal((n, 30)))[0] for n in (rows, columns))
     S = np.geomspace(1, 1e-4, 30)
-    p, S = np.zeros((rows, columns)), S / np.linalg.norm(S)
+    p = np.zeros((rows, columns))
+    S = S / np.linalg.norm(S)
     formulas.muon([p], [(U * S) @ V.T], [p.copy()], np.array([[0.0, 1.0, -1.0]]), steps)
     along = U.T @ p @ V                             # as diagonal as the rounding leaves it
     assert np.abs(along - np.diag(np.diag(along))).max() < 1e-11
-    assert np.array_equal(np.diag(along) > 0.68, S > least) and np.diag(along).max() < 1.21
+    assert np.array_equal(np.diag(along) > 0.68, S > least)
+    assert np.diag(along).max() < 1.21
 
 
 @pytest.mark.parametrize("values, settings, expected", [
@@ -122,12 +129,17 @@ def test_settings_may_be_whole_numbers_and_parameters_strided(values, settings, 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [mg.AdamW, mg.SGD, mg.Muon])
 def test_a_step_is_taken_in_place_and_a_parameter_without_a_gradient_stays(make, dtype):
-    p, q = parameter(2, 3, dtype=dtype), parameter(2, 3, seed=1, dtype=dtype)
-    held, first, before = p.data, p.data.copy(), q.data.copy()
+    p = parameter(2, 3, dtype=dtype)
+    q = parameter(2, 3, seed=1, dtype=dtype)
+    held = p.data
+    first = p.data.copy()
+    before = q.data.copy()
     optimizer = make([p, q], weight_decay=0.5)
     (p * p).sum().backward()
     optimizer.step()
-    assert p.data is held and p.dtype == dtype and (p.data != first).all()
+    assert p.data is held
+    assert p.dtype == dtype
+    assert (p.data != first).all()
     assert np.array_equal(q.data, before)
     assert not any(array.any() for _, of, array in optimizer.state() if of is q)
     optimizer.zero_grad()
@@ -136,7 +148,8 @@ def test_a_step_is_taken_in_place_and_a_parameter_without_a_gradient_stays(make,
 
 def test_optimisers_of_different_parameters_step_as_one():
     def stepped(together):
-        p, q = parameter(3, 4), parameter(5, seed=1)
+        p = parameter(3, 4)
+        q = parameter(5, seed=1)
         parts = [mg.Muon([p], weight_decay=0.1), mg.AdamW([q])]
         optimizers = [mg.Optimizers(parts)] if together else parts
         for _ in range(3):
@@ -150,12 +163,14 @@ def test_optimisers_of_different_parameters_step_as_one():
         return p.data, q.data, optimizers
     p, q, [optimizer] = stepped(together=True)
     p_apart, q_apart, _ = stepped(together=False)
-    assert np.array_equal(p, p_apart) and np.array_equal(q, q_apart)
+    assert np.array_equal(p, p_apart)
+    assert np.array_equal(q, q_apart)
     assert [kind for kind, *_ in optimizer.state()] == ["momentum", "m", "v"]
     assert optimizer.parts[1].steps == 3
 
 
-P, WIDER = parameter(3, 3), parameter(6, 4)
+P = parameter(3, 3)
+WIDER = parameter(6, 4)
 CHANGED = parameter(2, 2)
 CHANGED.data = CHANGED.data.astype(np.float32)
 
@@ -204,7 +219,8 @@ def test_Optimizer_refuses_settings_that_are_no_numbers_from_0_on(make, settings
         optimizer.param_groups[0][name] = bad           # as a schedule might
         p.grad, before = np.ones((3, 3)), p.data.copy()
         assert says == refusal(ValueError, optimizer.step)
-        assert np.array_equal(p.data, before) and optimizer.steps == 0
+        assert np.array_equal(p.data, before)
+        assert optimizer.steps == 0
 
 
 @pytest.mark.parametrize("bad", [
@@ -258,7 +274,8 @@ def test_step_refuses_data_and_state_that_have_not_the_shape_and_type_of_their_p
         part, change, make, dtype, by, monkeypatch):
     if by == "plain NumPy":
         plain.use(monkeypatch)
-    first, p = parameter(4, 5, dtype=dtype), parameter(300, 80, dtype=dtype)
+    first = parameter(4, 5, dtype=dtype)
+    p = parameter(300, 80, dtype=dtype)
     optimizer = make([first, p])
     (p.sum() + first.sum()).backward()
     if part == "data":
@@ -271,7 +288,8 @@ def test_step_refuses_data_and_state_that_have_not_the_shape_and_type_of_their_p
     kind = optimizer.STATE[-1] if part == "state" else part
     assert f"parameter 1 was made as {first.dtype}[300, 80], and its {kind} is " in says
     assert f"array.astype(np.{first.dtype})" in says
-    assert np.array_equal(first.data, before) and optimizer.steps == 0      # nothing is stepped
+    assert np.array_equal(first.data, before)
+    assert optimizer.steps == 0      # nothing is stepped
 
 
 def strided(a):
@@ -366,36 +384,45 @@ def test_AdamW_forgets_a_gradient_where_a_beta_is_0(betas, moved, by, monkeypatc
 
 def test_AdamW_corrects_a_late_first_gradient_by_the_steps_of_all():
     """As its docstring says."""
-    early, late = leaf([0.0]), leaf([0.0])
+    early = leaf([0.0])
+    late = leaf([0.0])
     optimizer = mg.AdamW([early, late], lr=0.1, betas=(0.9, 0.99), eps=0, weight_decay=0)
     for step in range(11):
         early.grad = np.array([2.0])
         late.grad = np.array([2.0]) if step == 10 else None
         optimizer.step()
     assert math.isclose(early.data[0], -1.1, rel_tol=1e-9)
-    m, v = 0.1 * 2, 0.01 * 4
+    m = 0.1 * 2
+    v = 0.01 * 4
     expected = 0.1 * m / (1 - 0.9 ** 11) / math.sqrt(v / (1 - 0.99 ** 11))
     assert math.isclose(late.data[0], -expected, rel_tol=1e-9)
     assert "steps`, which are counted for all parameters together" in mg.AdamW.__doc__
 
 
 @pytest.mark.parametrize("first, norm, scaled", [
-    (3.0, 5, [0.6, 0]), (np.inf, np.inf, [np.inf, 0]), (np.nan, np.nan, [np.nan, 0])])
+    (3.0, 5, [0.6, 0]),
+    (np.inf, np.inf, [np.inf, 0]),
+    (np.nan, np.nan, [np.nan, 0])])
 def test_clipping_scales_all_gradients_together_if_their_norm_is_finite(first, norm, scaled):
-    p, q, idle = parameter(2), parameter(1), parameter(1)
+    p = parameter(2)
+    q = parameter(1)
+    idle = parameter(1)
     p.grad, q.grad = np.array([first, 0.0]), np.array([4.0])
     np.testing.assert_allclose(mg.clip_grad_norm_([p, q, idle], 1.0), norm)
     np.testing.assert_allclose(p.grad, scaled)
     assert np.allclose(q.grad, 0.8 if norm == 5 else 4)
     if norm == 5:           # a norm below the limit changes nothing
-        assert math.isclose(mg.clip_grad_norm_([p, q], 2.0), 1) and np.allclose(p.grad, scaled)
+        assert math.isclose(mg.clip_grad_norm_([p, q], 2.0), 1)
+        assert np.allclose(p.grad, scaled)
 
 
 def test_clip_grad_norm_counts_a_parameter_once_and_scales_a_gradient_that_was_read_only():
-    p, given = parameter(2), read_only(np.array([3.0, 4.0]))
+    p = parameter(2)
+    given = read_only(np.array([3.0, 4.0]))
     p.grad = given
     assert mg.clip_grad_norm_([p, p], 1.0) == 5
-    assert np.allclose(p.grad, [0.6, 0.8]) and np.array_equal(given, [3, 4])
+    assert np.allclose(p.grad, [0.6, 0.8])
+    assert np.array_equal(given, [3, 4])
 
 
 @pytest.mark.parametrize("bad", [
@@ -419,7 +446,9 @@ def test_warm_up_rises_by_equal_parts_and_stays_at_1():
 def test_cosine_falls_by_half_a_cosine_from_the_end_of_the_warm_up():
     assert [cosine(at, 0.25) for at in (0, 0.25, 1, 1.5)] == [1, 1, 0, 0]
     assert np.allclose([cosine(at, 0.25) for at in (0.5, 0.625)], [0.75, 0.5], rtol=1e-15)
-    assert cosine(0.5) == 0.5 and cosine(0.9, 1.0) == 1 and cosine(1.0, 1.0) == 0
+    assert cosine(0.5) == 0.5
+    assert cosine(0.9, 1.0) == 1
+    assert cosine(1.0, 1.0) == 0
 
 
 def test_linear_stays_at_1_and_falls_over_its_last_share():

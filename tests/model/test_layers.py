@@ -13,7 +13,13 @@ from model.layers import (MLP, STD, Dropout, LayerNorm, Linear, NGramEmbedding, 
 r = np.random.default_rng(0).standard_normal
 X = r((2, 3, 8))                                            # (B, T, C)
 erf = np.vectorize(math.erf)
-CONFIG = TransformerConfig(vocab_size=50, block_size=40, n_layer=3, n_head=4, n_embd=64, bias=True)
+CONFIG = TransformerConfig(
+    vocab_size=50,
+    block_size=40,
+    n_layer=3,
+    n_head=4,
+    n_embd=64,
+    bias=True)
 
 
 def fresh():
@@ -65,28 +71,36 @@ def test_ngrams_are_left_out_as_a_whole_and_the_others_scaled():
 @pytest.mark.parametrize("bias", [False, True])
 def test_layer_norm_is_the_standardised_row_times_gain_plus_shift(bias, eps):
     layer = with_random_parameters(LayerNorm(8, bias, np.float64, eps))
-    unit = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + eps)
+    distance = X - X.mean(-1, keepdims=True)
+    unit = distance / np.sqrt(X.var(-1, keepdims=True) + eps)
+    shift = layer.bias.data if bias else 0
     assert (layer.bias is not None) == bias
-    assert close(layer(Tensor(X)), unit * layer.weight.data + (layer.bias.data if bias else 0))
+    assert close(layer(Tensor(X)), unit * layer.weight.data + shift)
 
 
 def test_rms_norm_is_the_row_by_its_root_mean_square_with_a_gain_if_it_knows_the_channels():
     layer = with_random_parameters(RMSNorm(8, np.float64, eps=0.1))
     square = (X * X).mean(-1, keepdims=True)
     assert close(layer(Tensor(X)), X / np.sqrt(square + 0.1) * layer.weight.data)
-    assert (RMSNorm(8).weight.data == 1).all() and layer.bias is None
-    assert close(RMSNorm()(Tensor(X)), X / np.sqrt(square + 1e-5)) and not RMSNorm().parameters()
+    assert (RMSNorm(8).weight.data == 1).all()
+    assert layer.bias is None
+    assert close(RMSNorm()(Tensor(X)), X / np.sqrt(square + 1e-5))
+    assert not RMSNorm().parameters()
 
 
-ACTIVATIONS = {"gelu": lambda h: h / 2 * (1 + erf(h / math.sqrt(2))),
-               "gelu_tanh": lambda h: h / 2 * (1 + np.tanh(math.sqrt(2 / math.pi)
-                                                           * (h + 0.044715 * h ** 3))),
-               "relu2": lambda h: np.square(np.maximum(h, 0)),
-               "swiglu": lambda h, a: a / (1 + np.exp(-a)) * h}
+ACTIVATIONS = {
+    "gelu": lambda h: h / 2 * (1 + erf(h / math.sqrt(2))),
+    "gelu_tanh": lambda h: h / 2 * (
+        1 + np.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h ** 3))),
+    "relu2": lambda h: np.square(np.maximum(h, 0)),
+    "swiglu": lambda h, a: a / (1 + np.exp(-a)) * h}
 
 
-@pytest.mark.parametrize("activation, inner", [("gelu", None), ("gelu_tanh", 9), ("relu2", None),
-                                               ("swiglu", 5)])
+@pytest.mark.parametrize("activation, inner", [
+    ("gelu", None),
+    ("gelu_tanh", 9),
+    ("relu2", None),
+    ("swiglu", 5)])
 @pytest.mark.parametrize("bias", [False, True])
 def test_an_mlp_is_down_of_the_activation_of_up_and_of_any_gate(bias, activation, inner):
     layer = with_random_parameters(MLP(8, bias, fresh(), dtype=np.float64, activation=activation,
@@ -105,7 +119,8 @@ def test_dropout_happens_only_with_a_generator():
     assert np.array_equal(layer(x).data, x.data)
     dropped = layer(x, fresh()).data
     assert set(np.unique(dropped)) == {0, 1 / 0.75}
-    share, error = (dropped == 0).mean(), math.sqrt(0.25 * 0.75 / x.size)
+    share = (dropped == 0).mean()
+    error = math.sqrt(0.25 * 0.75 / x.size)
     assert abs(share - 0.25) < 5 * error
     assert np.array_equal(Dropout(0.0)(x, fresh()).data, x.data)
 
@@ -136,19 +151,23 @@ def test_a_transformer_starts_as_gpt2_does():
 
 def test_a_layer_by_itself_is_drawn_from_its_generator_with_the_deviation_that_it_is_told():
     rng = fresh()
-    first, second = (Linear(100, 100, False, rng).weight.data for _ in range(2))
+    first = Linear(100, 100, False, rng).weight.data
+    second = Linear(100, 100, False, rng).weight.data
     assert not np.array_equal(first, second)
     assert np.array_equal(first, Linear(100, 100, False, fresh()).weight.data)
     assert_normal(first, 0.02)
     assert_normal(Linear(100, 100, False, fresh(), 0.5).weight.data, 0.5)
     mlp = MLP(50, False, fresh(), 0.3)
     attention = MultiHeadAttention(60, 60, 2, rng=fresh(), options=AttentionOptions(std_out=0.3))
-    for part, std in ((mlp.up, 0.02), (mlp.down, 0.3), (attention.qkv, 0.02), (attention.out, 0.3)):
-        assert_normal(part.weight.data, std)
+    for part in (mlp.up, attention.qkv):
+        assert_normal(part.weight.data, 0.02)
+    for part in (mlp.down, attention.out):
+        assert_normal(part.weight.data, 0.3)
 
 
 def test_the_float32_model_is_the_rounded_float64_one():
-    single, double = Transformer(CONFIG, seed=5), Transformer(CONFIG, seed=5, dtype=np.float64)
+    single = Transformer(CONFIG, seed=5)
+    double = Transformer(CONFIG, seed=5, dtype=np.float64)
     for (path, p), q in zip(single.named_parameters(), double.parameters()):
         assert p.dtype == np.float32 and q.dtype == np.float64, path
         assert np.array_equal(p.data, q.data.astype(np.float32)), path
@@ -160,7 +179,7 @@ def test_sinusoids_are_the_papers_formula():
     for T, C in ((1, 1), (5, 2), (9, 7), (64, 16)):
         table = sinusoids(T, C)
         assert table.shape == (T, C)
-        for t in range(T):
-            for c in range(C):
-                angle = t / 10000 ** ((c - c % 2) / C)
-                assert abs(table[t, c] - (math.cos if c % 2 else math.sin)(angle)) < 1e-12
+        for t, c in np.ndindex(T, C):
+            angle = t / 10000 ** ((c - c % 2) / C)
+            expected = math.cos(angle) if c % 2 else math.sin(angle)
+            assert abs(table[t, c] - expected) < 1e-12
