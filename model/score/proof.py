@@ -25,8 +25,7 @@ from model.transformer import Transformer
 SUM_ERROR = 1e-4        # of V float32 probabilities; rounding made 5e-7 of 65
 CODED = 1e-5            # the share by which code and loss may differ: both are rounded, in two ways
 WHOLE = 1 << 40         # what the probabilities of a position are parts of, as whole numbers
-HALF = 1 << 63          # of the interval that the coder narrows
-QUARTER = 1 << 62
+PRECISION = 63          # the interval that the coder narrows is at least 2 ** PRECISION wide
 
 
 class ProofError(ValueError):
@@ -127,29 +126,30 @@ def parts_of(logits: np.ndarray) -> np.ndarray:
 def encode(ids: Iterable[int], parts: Iterable[np.ndarray]) -> list[int]:
     """Return the bits of ids, given the parts of WHOLE of every id at each position, (V,).
 
-    All ids together stand for an interval [low, low + width) within 0 .. 2 HALF: each id takes its
-    part of the interval of those before it.  Bits that are certain are written, and the rest is
-    doubled.  A bit is pending while the interval lies around HALF.
+    All ids together stand for an interval [low, low + width): each id takes its part of the
+    interval of those before it, which is then doubled as often as its width allows.
     """
-    low = 0
-    width = 2 * HALF
-    pending = 0
-    bits = []
-
-    def write(bit):
-        nonlocal pending
-        bits.extend([bit] + [1 - bit] * pending)
-        pending = 0
+    width = 1 << PRECISION
+    steps = [(0, 0)]
     for id, part in zip(ids, parts):
-        low, width = narrowed(low, width, part.cumsum(), id)
-        for shift, low, width in doublings(low, width):
-            if shift == QUARTER:
-                pending += 1
-            else:
-                write(int(shift == HALF))
-    pending += 1            # one bit, and its opposite, name the quarter that is in the interval
-    write(int(low >= QUARTER))
-    return bits
+        start, width = narrowed(width, part.cumsum(), id)
+        doublings = PRECISION + 1 - width.bit_length()
+        steps.append((start << doublings, doublings))
+        width <<= doublings
+    low, doublings = joined(steps)
+    code = -(-low >> PRECISION)     # in the interval is a number that ends in PRECISION zeros
+    return [int(bit) for bit in f"{code:0{doublings}b}"]
+
+
+def joined(steps: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return the sum of numbers, of which each is doubled as often as the steps after it say, and
+    how many doublings there are; half by half, as long numbers are slow."""
+    if len(steps) == 1:
+        return steps[0]
+    half = len(steps) // 2
+    low, doublings = joined(steps[:half])
+    more, further = joined(steps[half:])
+    return (low << further) + more, doublings + further
 
 
 class Decoder:
@@ -157,44 +157,33 @@ class Decoder:
 
     def __init__(self, bits: list[int]) -> None:
         self.bits = itertools.chain(bits, itertools.repeat(0))
-        self.low = 0
-        self.width = 2 * HALF
-        self.value = 0
-        for _ in range(HALF.bit_length()):
-            self.value = 2 * self.value + next(self.bits)
+        self.width = 1 << PRECISION
+        self.offset = 0                     # of the code, from the beginning of the interval
+        self.read(PRECISION)
+
+    def read(self, count: int) -> None:
+        """Double the offset so many times, and add the next bits."""
+        for bit in itertools.islice(self.bits, count):
+            self.offset = 2 * self.offset + bit
 
     def next(self, parts: np.ndarray) -> int:
         """Return the next id, given the parts of WHOLE of every id, (V,)."""
         ends = parts.cumsum()
-        # The last id whose interval does not begin beyond the value
-        target = ((self.value - self.low + 1) * int(ends[-1]) - 1) // self.width
+        # The last id whose interval does not begin beyond the code
+        target = ((self.offset + 1) * int(ends[-1]) - 1) // self.width
         id = int(np.searchsorted(ends, target, side="right"))
-        self.low, self.width = narrowed(self.low, self.width, ends, id)
-        for shift, self.low, self.width in doublings(self.low, self.width):
-            self.value = 2 * (self.value - shift) + next(self.bits)
+        start, width = narrowed(self.width, ends, id)
+        doublings = PRECISION + 1 - width.bit_length()
+        self.offset -= start
+        self.read(doublings)
+        self.width = width << doublings
         return id
 
 
-def narrowed(low: int, width: int, ends: np.ndarray, id: int) -> tuple[int, int]:
-    """Return the part of an interval that belongs to an id, whose parts end at `ends`, (V,)."""
+def narrowed(width: int, ends: np.ndarray, id: int) -> tuple[int, int]:
+    """Return where the part of an interval begins that belongs to an id, whose parts end at `ends`,
+    (V,); and how wide it is."""
     whole = int(ends[-1])
     begin = int(ends[id - 1]) if id else 0
-    start = low + width * begin // whole
-    return start, low + width * int(ends[id]) // whole - start
-
-
-def doublings(low: int, width: int) -> Iterator[tuple[int, int, int]]:
-    """Double an interval as often as it fits.  Yield what was taken off before each doubling (0 in
-    the lower half, HALF in the upper, QUARTER around the middle), and the new low and width."""
-    while True:
-        if low + width <= HALF:
-            shift = 0
-        elif low >= HALF:
-            shift = HALF
-        elif low >= QUARTER and low + width <= HALF + QUARTER:
-            shift = QUARTER
-        else:
-            return
-        low = 2 * (low - shift)
-        width = 2 * width
-        yield shift, low, width
+    start = width * begin // whole
+    return start, width * int(ends[id]) // whole - start

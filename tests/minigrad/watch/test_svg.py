@@ -86,12 +86,11 @@ def test_boxes_are_apart_and_below_their_sources_and_arrows_go_between_them(boxe
                for left, top, right, bottom in frames.values())
     expected = {}                           # the boxes that arrows go between, by tip and label
     for box in boxes:
-        left, top, _, bottom = frames[box.lines[0][1]]
+        frame = left, top, _, _ = frames[box.lines[0][1]]
         for arrow in box.arrows:
-            _, _, right, end = source = frames[arrow.source.lines[0][1]]
+            source = _, _, right, end = frames[arrow.source.lines[0][1]]
             assert end < top or right < left and not arrow.source.arrows
-            expected.setdefault((arrow.tip, arrow.label), []).append((source, frames[
-                box.lines[0][1]]))
+            expected.setdefault((arrow.tip, arrow.label), []).append((source, frame))
     for tip, label, points in arrows:
         assert (points > 0).all() and (points < paper).all()
         for left, top, right, bottom in frames.values():

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad import formulas
 from model import CharTokenizer, Transformer, TransformerConfig
 from model.score import proof, text, windows
 from model.score.proof import Decoder, ProofError, encode, prove
@@ -55,8 +56,9 @@ def test_attention_that_sees_the_future_is_refused(model):
 
 
 def test_an_n_gram_that_sees_the_next_character_is_refused(model, monkeypatch):
-    rows = model.ngram_embedding.rows
-    monkeypatch.setattr(model.ngram_embedding, "rows", lambda ids: rows(np.roll(ids, -1, axis=-1)))
+    rows = formulas.ngram_rows
+    monkeypatch.setattr(formulas, "ngram_rows", lambda ids, *of_table: rows(
+        np.roll(ids, -1, axis=-1), *of_table))
     with pytest.raises(ProofError, match="the model sees the future"):
         prove(model, TOKENIZER, IDS, nats(model))
 

@@ -136,15 +136,20 @@ def test_check_returns_the_verdict_that_the_process_leaves_and_says_if_that_take
     assert capsys.readouterr().out.startswith(r"judging my\n.py; this takes longer the first time")
 
 
-def test_main_shows_a_long_training_on_standard_error(monkeypatch, tmp_path, capsys):
+def test_main_has_patience_and_shows_a_training_on_standard_error(monkeypatch, tmp_path, capsys):
+    limits = []
+
     def judged(path, limit, report):
-        with limit(100), contextlib.redirect_stderr(None):
+        with limit(100):
             report("step 25")
         return Verdict(True, [path])
+    monkeypatch.setattr(process.faulthandler, "dump_traceback_later",
+                        lambda seconds, exit, file: limits.append((seconds, exit)))
     monkeypatch.setattr(process, "judge", judged)
     monkeypatch.setattr(process.os, "_exit", lambda status: None)
     monkeypatch.setattr(process.sys, "dont_write_bytecode", False)
-    monkeypatch.setattr(process.sys, "argv", ["", "a.py", "1", str(tmp_path)])
+    monkeypatch.setattr(process.sys, "argv", ["", "a.py", "2.5", str(tmp_path)])
     process.main()
+    assert limits == [(250, True)]
     assert capsys.readouterr().err == "step 25\n"
     assert (tmp_path / "verdict").read_text() == '[true, ["a.py"]]'
