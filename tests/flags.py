@@ -5,6 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 Flags = dict[str, tuple[Any, Any, str]]
+# The environment variables with the number of threads of every library.
+THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
+           "VECLIB_MAXIMUM_THREADS")
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -22,19 +25,18 @@ def add_flags(parser: argparse.ArgumentParser, flags: Flags) -> None:
         word; with a list as the default, a flag takes several words.
     """
     for name, (kind, default, text) in flags.items():
-        settings = {"default": default, "help": text}
         if kind is bool:
-            settings["action"] = "store_true"
-        elif isinstance(kind, tuple):
-            settings |= {"choices": kind, "metavar": name.upper().removesuffix("S")}
-            settings["help"] += f": {', '.join(map(str, kind))}"
-        else:
-            settings |= {"type": kind, "metavar": getattr(kind, "metavar", "WORD")}
+            parser.add_argument(f"--{name}", action="store_true", help=text)
+            continue
+        settings = {"type": kind, "metavar": getattr(kind, "metavar", "WORD")}
+        if isinstance(kind, tuple):
+            settings = {"choices": kind, "metavar": name.upper().removesuffix("S")}
+            text += f": {', '.join(kind)}"
         if isinstance(default, list):
             settings["nargs"] = "+"
-        elif kind is not bool and default is not None:
-            settings["help"] += " (default: %(default)s)"
-        parser.add_argument(f"--{name}", **settings)
+        elif default is not None:
+            text += " (default: %(default)s)"
+        parser.add_argument(f"--{name}", default=default, help=text, **settings)
 
 
 def number(kind: type, metavar: str, holds: Callable[[float], bool], words: str) -> Callable:
@@ -53,4 +55,3 @@ def number(kind: type, metavar: str, holds: Callable[[float], bool], words: str)
 whole = number(int, "N", lambda n: n >= 1, "a whole number of at least 1")
 count = number(int, "N", lambda n: n >= 0, "a whole number of at least 0")
 positive = number(float, "X", lambda x: x > 0, "a number above 0")
-not_negative = number(float, "X", lambda x: x >= 0, "a number of at least 0")

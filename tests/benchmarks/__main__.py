@@ -7,46 +7,45 @@
     tiles       the innermost loops of products, for this and other processors
     ranks       steps of ranks, and how they would scale; needs an MPI
     real        tokens a second from the model of --out_dir, beside `transformers`, and its start
-    page        the live page of the model of --out_dir: a key press in Chromium
     board       the loss that each recipe reaches by the clock, over seeds; takes hours
     ablation    the same of the modern recipe without each of its parts
     rule        the modern recipe on --texts, with and without the rule that adapts its dropout
 
-Without a name, all but the last six.  Tables go to standard output, and with the raw times to a
+Without a name, the first five.  Tables go to standard output, and with the raw times to a
 JSON file.  Ctrl-C ends with what was measured until then; --resume resumes a board or an ablation.
 """
 import argparse
 import contextlib
+import importlib
 import os
 import pathlib
 import sys
 
 from tests.benchmarks.sizes import MODES, RECIPES, SIZES
-from tests.flags import add_flags, not_negative, parser, positive, whole
+from tests.flags import THREADS, add_flags, parser, positive, whole
 
-DEFAULT = ("step", "recipe", "sampling", "kernels", "tiles")
+# The file with the function `measure_` of each.
+WHAT = {"step": "steps", "recipe": "steps", "sampling": "steps", "kernels": "kernels",
+        "tiles": "tiles", "ranks": "ranks", "real": "real", "board": "board", "ablation": "board",
+        "rule": "rule"}
+DEFAULT = [*WHAT][:5]
 OF_A_SIZE = ("step", "sampling", "kernels")
-BY_THE_CLOCK = ("board", "ablation")
-WHAT = (*DEFAULT, "ranks", "real", "page", *BY_THE_CLOCK, "rule")
-THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
-           "VECLIB_MAXIMUM_THREADS")
+BY_THE_CLOCK = {"board", "ablation"}
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 FLAGS = {
     "sizes": (tuple(SIZES), list(SIZES), "; ".join(f"{k}: {v}" for k, v in SIZES.items())),
     "modes": (MODES, list(MODES), "of PyTorch's training step"),
     "rounds": (whole, None, "everything that is compared has a turn in each"),
     "steps": (whole, None, "of a turn: steps, characters or calls"),
-    "gap": (not_negative, 0.0, "of kernels: microseconds of other work before each call"),
     "threads": (whole, PROCESSORS, "of every library"),
     "quick": (bool, False, "few rounds and steps"),
     "json": (pathlib.Path, pathlib.Path("benchmarks.json"), "file for all results")}
 GROUPS = {
     "ranks": {
-        "ranks": (whole, [2, 4], "how many ranks, each time (default: 2 4)"),
         "latency": (positive, 10.0, "of the network to predict for, microseconds a message"),
         "bandwidth": (positive, 3.0, "of the network to predict for, gigabytes a second"),
         "scaling": (pathlib.Path, None, "file for a plot of the predictions")},
-    "real and page": {"out_dir": (pathlib.Path, None, "folder with the ckpt.npz of its model")},
+    "real": {"out_dir": (pathlib.Path, None, "folder with the ckpt.npz of its model")},
     "rule": {"texts": (str, [], "names or paths of texts, as for train.py")},
     "board, ablation and rule": {
         "minutes": (positive, [], "of training (default: 1 3 10; of the ablation 1)"),
@@ -69,18 +68,17 @@ def main(argv: list[str] | None = None) -> None:
     if "kernels" in options.what:
         with contextlib.suppress(ImportError):
             import torch        # noqa: F401
-    from tests.benchmarks import board, kernels, page, ranks, real, report, rule, steps, tiles
-    measures = {"step": steps.measure_step, "sampling": steps.measure_sampling,
-                "kernels": kernels.measure_kernels, "recipe": steps.measure_recipes,
-                "tiles": tiles.measure_tiles, "ranks": ranks.measure_ranks,
-                "real": real.measure_real, "page": page.measure_page,
-                "board": board.measure_board, "ablation": board.measure_ablation,
-                "rule": rule.measure_rule}
+    from tests.benchmarks.report import Report, earlier
     try:
-        to = report.Report(options.json, report.earlier(options))
+        report = Report(options.json, earlier(options))
         for what in options.what:
-            for size in options.sizes if what in OF_A_SIZE else [None]:
-                measures[what](*([SIZES[size]] if size else []), options, to)
+            file = importlib.import_module(f"tests.benchmarks.{WHAT[what]}")
+            measure = getattr(file, f"measure_{what}")
+            if what in OF_A_SIZE:
+                for size in options.sizes:
+                    measure(SIZES[size], options, report)
+            else:
+                measure(options, report)
     except KeyboardInterrupt:
         print(f"\nstopped; what was measured before is in {options.json}", file=sys.stderr)
         sys.exit(130)
@@ -95,15 +93,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     for title, flags in GROUPS.items():
         add_flags(command.add_argument_group(title), flags)
     options = command.parse_args(argv)
-    options.pytorch = not options.no_pytorch
-    if unknown := [what for what in options.what if what not in WHAT]:
-        command.error(f"there is no {unknown[0]} to measure; name one or more of {', '.join(WHAT)}")
-    options.what = options.what or list(DEFAULT)
-    if options.resume and (others := [w for w in options.what if w not in BY_THE_CLOCK]):
+    what = options.what = options.what or DEFAULT
+    for unknown in {*what} - WHAT.keys():
+        command.error(f"there is no {unknown} to measure; name one or more of {', '.join(WHAT)}")
+    if options.resume and (others := {*what} - BY_THE_CLOCK):
         command.error(f"--resume is about the board or the ablation; leave out {', '.join(others)}")
-    if (of := {"real", "page"} & {*options.what}) and options.out_dir is None:
-        command.error(f"{min(of)} measures the model of a folder; name it with --out_dir")
-    if "rule" in options.what and not options.texts:
+    if "real" in what and options.out_dir is None:
+        command.error("real measures the model of a folder; name it with --out_dir")
+    if "rule" in what and not options.texts:
         command.error("rule measures several texts; name them with --texts")
     return options
 

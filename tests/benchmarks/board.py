@@ -15,7 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from typing import NamedTuple
+
+import numpy as np
 
 import data
 from data import Text
@@ -32,7 +33,7 @@ from tests.benchmarks.timing import say
 from tests.kit import ROOT, run_of
 
 MINUTES = {"board": [1.0, 3.0, 10.0], "ablation": [1.0]}
-PYTORCH = ", PyTorch"
+PYTORCH = ", PyTorch"       # ends the name of what has its steps
 WHOLE = "modern"
 WITHOUT = ("--norm layer", "--no-qk_norm", "--position learned", "--activation gelu",
            "--no-zero_init", "--ngrams 1", "--ngram_dropout 0", "--ngram_decay 0.1",
@@ -44,28 +45,24 @@ COLOURS = ("#0b62a4", "#c8500a")
 GREY = "#666666"
 ABOVE = 1.3         # times the highest loss: counted n-grams with more are not drawn
 
-
-class Entry(NamedTuple):
-    """What runs for each budget and each seed: train.py with these flags, or its twin on
-    PyTorch."""
-    name: str
-    flags: tuple[str, ...]
-    pytorch: bool = False
+Groups = dict[tuple[float, str], list[dict]]        # (budget, name) -> the runs of all seeds
 
 
 def measure_board(options: argparse.Namespace, report: Report) -> None:
     """Show each recipe, by minigrad and by PyTorch, in a table and a plot."""
-    entries = [Entry(recipe + name, ("--recipe", recipe), bool(name)) for recipe in options.recipes
-               for name in (("", PYTORCH) if options.pytorch and has_pytorch() else ("",))]
-    absent = options.pytorch and not has_pytorch()
-    take_runs("board", entries, [ABSENT] * absent, options, report)
+    sides, notes = [""], []
+    if not options.no_pytorch and has_pytorch():
+        sides.append(PYTORCH)
+    elif not options.no_pytorch:
+        notes.append(ABSENT)
+    take_runs("board", {recipe + side: ["--recipe", recipe] for recipe in options.recipes
+                        for side in sides}, notes, options, report)
 
 
 def measure_ablation(options: argparse.Namespace, report: Report) -> None:
     """Show the modern recipe, and the same with each of its parts replaced."""
-    entries = [Entry(flags or WHOLE, ("--recipe", WHOLE, *flags.split()))
-               for flags in ("", *WITHOUT)]
-    take_runs("ablation", entries, [], options, report)
+    take_runs("ablation", {flags or WHOLE: ["--recipe", WHOLE, *flags.split()]
+                           for flags in ("", *WITHOUT)}, [], options, report)
 
 
 def begin(what: str, notes: list[str], options: argparse.Namespace, report: Report) -> dict:
@@ -87,28 +84,32 @@ def begin(what: str, notes: list[str], options: argparse.Namespace, report: Repo
     return found
 
 
-def take_runs(what: str, entries: list[Entry], notes: list[str], options: argparse.Namespace,
-              report: Report) -> None:
+def take_runs(what: str, entries: dict[str, list[str]], notes: list[str],
+              options: argparse.Namespace, report: Report) -> None:
     """Take one run after the other, all of the first seed before the second, except for those of an
-    earlier board; write each as soon as it has ended, and show what there is at the end."""
+    earlier board; write each as soon as it has ended, and show what there is at the end.
+
+    Parameters
+    ----------
+    entries : name -> flags of train.py, or of its twin.
+    """
     text, found = read_text(options.data), begin(what, notes, options, report)
     found["counted"] = yardstick(text.train, text.val, text.tokenizer.vocab_size)
-    done = {(run["seed"], run["budget"], run["entry"]) for run in found["runs"]}
+    done = [(run["seed"], run["budget"], run["entry"]) for run in found["runs"]]
     unit = found["conditions"]["unit"]
-    wanted = [(seed, budget, entry) for seed in range(1, options.seeds + 1)
+    wanted = [(seed, budget, name) for seed in range(1, options.seeds + 1)
               for budget in options.characters or options.minutes or MINUTES[what]
-              for entry in entries if (seed, budget, entry.name) not in done]
+              for name in entries if (seed, budget, name) not in done]
     left = sum(budget for _, budget, _ in wanted)
     try:
-        for i, (seed, budget, entry) in enumerate(wanted):
-            of = f"{entry.name}, {budget:,.10g} {unit}, seed {seed}"
-            say(f"{what}: run {i + 1} of {len(wanted)}, {of}; {left:,.10g} {unit} and more to go")
+        for i, (seed, budget, name) in enumerate(wanted, 1):
+            of = f"{name}, {budget:,.10g} {unit}, seed {seed}"
+            say(f"{what}: run {i} of {len(wanted)}, {of}; {left:,.10g} {unit} and more to go")
             left -= budget
-            flags = [*entry.flags, *limit(entry.flags, unit, budget, text), "--seed", str(seed),
-                     "--data", text.name, "--threads", str(options.threads)]
+            flags = flags_of_run(entries[name], unit, budget, seed, text, options)
             try:
-                run = (train_twin if entry.pytorch else train)(flags, text)
-                found["runs"].append({"entry": entry.name, "budget": budget, "seed": seed} | run)
+                run = (train_twin if PYTORCH in name else train)(flags, text)
+                found["runs"].append({"entry": name, "budget": budget, "seed": seed} | run)
             except RuntimeError as error:
                 found["notes"].append(f"{of}: absent, because {error}")
             report.keep(what, found)
@@ -116,21 +117,25 @@ def take_runs(what: str, entries: list[Entry], notes: list[str], options: argpar
         show(what, found, options.plot, report)
 
 
-def limit(flags: tuple[str, ...], unit: str, budget: float, text: Text) -> list[str]:
-    """Return the flags that end a run after so many minutes, or after the steps that read so many
-    characters."""
-    if unit == "minutes":
-        return ["--minutes", f"{budget:g}"]
-    given = Parser("train.py", "", Settings).given([*flags, "--max_iters", "1"])
-    step = Settings(**completed(given, len(text))).characters
-    return ["--max_iters", str(math.ceil(budget / step))]
+def flags_of_run(flags: list[str], unit: str, budget: float, seed: int, text: Text,
+                 options: argparse.Namespace) -> list[str]:
+    """Return the flags of a run that ends after so many minutes, or after the steps that read so
+    many characters."""
+    limit = ["--minutes", f"{budget:g}"]
+    if unit == "characters":
+        given = Parser("train.py", "", Settings).given([*flags, "--max_iters", "1"])
+        step = Settings(**completed(given, len(text))).characters
+        limit = ["--max_iters", str(math.ceil(budget / step))]
+    return [*flags, *limit, "--seed", str(seed), "--data", text.name,
+            "--threads", str(options.threads)]
 
 
 def read_text(name: str) -> Text:
     """Return a text by name or path, split as by train.py."""
+    if name not in data.KNOWN_TEXTS:
+        name = os.path.abspath(os.path.expanduser(name))
     try:
-        return Text.read(name if name in data.KNOWN_TEXTS else
-                         os.path.abspath(os.path.expanduser(name)))
+        return Text.read(name)
     except data.TextError as error:
         sys.exit(in_a_line(f"tests.benchmarks: {error}"))
 
@@ -145,10 +150,10 @@ def train(flags: list[str], text: Text) -> dict[str, object]:
             sys.exit(f"tests.benchmarks: python {shlex.join(command[1:])} failed, for the reason "
                      "that it gave above")
         best, last = (load_checkpoint(pathlib.Path(folder, name)) for name in (BEST, LAST))
-        windows = text.windows(best.model.config.block_size)
-        state = last.training["state"]
-        return {"loss": evaluate(best.model, *windows, best.training["settings"]["batch_size"]),
-                "steps": state["iteration"], "seconds": state["seconds"]}
+    windows = text.windows(best.model.config.block_size)
+    state = last.training["state"]
+    return {"loss": evaluate(best.model, *windows, best.training["settings"]["batch_size"]),
+            "steps": state["iteration"], "seconds": state["seconds"]}
 
 
 def train_twin(flags: list[str], text: Text) -> dict[str, object]:
@@ -157,8 +162,7 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
     s = Settings(**completed(Parser("train.py", "", Settings).given(flags), len(text)))
     run = run_of(s, text)
     state, some = run.state, text.windows(s.block_size, s.eval_iters * s.batch_size)
-    twin = pytorch(run.model, s)
-    try:
+    with pytorch(run.model, s) as twin:
         while True:
             if run.is_time_to_evaluate():
                 if state.note_evaluation(twin.call("evaluate", *some, s.batch_size)):
@@ -171,44 +175,36 @@ def train_twin(flags: list[str], text: Text) -> dict[str, object]:
                                       s.muon_lr * multiplier))
         twin.call("go_back")
         loss = twin.call("evaluate", *text.windows(s.block_size), s.batch_size)
-        if not math.isfinite(loss):
-            raise RuntimeError("its loss is not finite")
-        return {"loss": loss, "steps": state.iteration, "seconds": state.seconds}
-    finally:
-        twin.close()
+    if not math.isfinite(loss):
+        raise RuntimeError("its loss is not finite")
+    return {"loss": loss, "steps": state.iteration, "seconds": state.seconds}
 
 
 def show(what: str, found: dict, path: pathlib.Path, report: Report) -> None:
     """Show the table of a board or an ablation; of a board also the counted n-grams and a plot."""
     where = "{data}, --threads {threads}".format_map(found["conditions"])
-    unit = found["conditions"]["unit"]
-    rows, notes, groups = [], list(found["notes"]), grouped(found["runs"])
-    for (budget, name), runs in groups.items():
-        whole = {run["seed"]: run["loss"] for run in groups.get((budget, WHOLE), ())}
-        above = [run["loss"] - whole[run["seed"]] for run in runs if run["seed"] in whole]
-        ours = groups.get((budget, name.removesuffix(PYTORCH)))
-        rows.append([name, budget, *spread(runs), statistics.mean(run["steps"] for run in runs)])
-        rows[-1] += ([speed(runs), speed(ours) / speed(runs) if ours and name.endswith(PYTORCH)
-                      else math.nan] if what == "board" else
-                     [statistics.mean(above) if above and name != WHOLE else math.nan])
+    unit, notes = found["conditions"]["unit"], list(found["notes"])
+    groups = grouped(found["runs"])
     if what == "board":
-        columns = {"steps/s": "{:.1f}", "minigrad is": FASTER}
+        columns, compare = {"steps/s": "{:.1f}", "minigrad is": FASTER}, speeds
         notes += [f"counted {name}: {loss:.3f}" for name, loss in found["counted"].items()]
         if groups:
             budget = f"{unit} of training steps, {where} (log scale)"
             notes.append(plot(lambda axes: draw(axes, found["counted"], groups, budget), 4.6, path))
     else:
-        columns = {"above it": "{:+.3f}"}
+        columns, compare = {"above it": "{:+.3f}"}, above
         notes.append(f"Each is {WHOLE} with one part replaced; above it: the mean difference from "
                      f"the loss of {WHOLE} with the same seed.")
+    rows = [[name, budget, *spread(runs), statistics.mean(run["steps"] for run in runs),
+             *compare(groups, budget, name)] for (budget, name), runs in groups.items()]
     report.table(
         f"The {what}: validation loss after so many {unit} of training steps, {where}, nats a "
         "character: mean, least and most of the seeds",
         {"": "{}", unit: "{:,.10g}", **SPREAD, "steps": "{:,.0f}", **columns}, rows, notes)
 
 
-def grouped(runs: list[dict]) -> dict[tuple[float, str], list[dict]]:
-    """Return the runs of all seeds by (budget, name), the shortest first."""
+def grouped(runs: list[dict]) -> Groups:
+    """Return the runs in groups, those of the shortest first."""
     groups = {}
     for run in sorted(runs, key=lambda run: run["budget"]):
         groups.setdefault((run["budget"], run["entry"]), []).append(run)
@@ -221,27 +217,38 @@ def spread(runs: list[dict]) -> list[float]:
     return [statistics.mean(losses), min(losses), max(losses), len(losses)]
 
 
-def speed(runs: list[dict]) -> float:
-    """Return steps per second."""
-    return sum(run["steps"] for run in runs) / sum(run["seconds"] for run in runs)
+def speeds(groups: Groups, budget: float, name: str) -> list[float]:
+    """Return steps per second, and how many times as fast minigrad is, beside PyTorch."""
+    def speed(name):
+        runs = groups.get((budget, name), [])
+        return sum(run["steps"] for run in runs) / (sum(run["seconds"] for run in runs) or math.nan)
+    ours = speed(name.removesuffix(PYTORCH)) if PYTORCH in name else math.nan
+    return [speed(name), ours / speed(name)]
 
 
-def draw(axes, counted: dict[str, float], groups: dict[tuple[float, str], list[dict]],
-         budget: str) -> None:
+def above(groups: Groups, budget: float, name: str) -> list[float]:
+    """Return the mean difference from the whole recipe with the same seed."""
+    whole = {run["seed"]: run["loss"] for run in groups.get((budget, WHOLE), [])}
+    found = [run["loss"] - whole[run["seed"]] for run in groups[budget, name]
+             if run["seed"] in whole and name != WHOLE]
+    return [statistics.mean(found) if found else math.nan]
+
+
+def draw(axes, counted: dict[str, float], groups: Groups, title: str) -> None:
     """Draw loss over the budget: means, and bars from least to most.  A recipe has its colour,
     PyTorch is dotted; a counted n-gram that is not far above the runs is a level with its name."""
-    budgets, names = (list(dict.fromkeys(key[i] for key in groups)) for i in (0, 1))
+    budgets, names = (list(dict.fromkeys(of)) for of in zip(*groups))
     recipes = list(dict.fromkeys(name.removesuffix(PYTORCH) for name in names))
-    highest = max(run["loss"] for runs in groups.values() for run in runs)
     for name in names:
-        those = [budget for budget, other in groups if other == name]
-        means, least, most, _ = zip(*[spread(groups[budget, name]) for budget in those])
-        bars = [[mean - low for mean, low in zip(means, least)],
-                [high - mean for mean, high in zip(means, most)]]
-        colour, dotted = COLOURS[recipes.index(name.removesuffix(PYTORCH))], PYTORCH in name
-        axes.errorbar(those, means, bars, label=name, color=colour, capsize=3, marker="o",
-                      linestyle=":" if dotted else "-",
-                      markerfacecolor="white" if dotted else colour)
+        points = [(budget, *spread(runs)) for (budget, of), runs in groups.items() if of == name]
+        budget, mean, least, most, _ = np.array(points).T
+        colour = COLOURS[recipes.index(name.removesuffix(PYTORCH))]
+        style = dict(linestyle="-", markerfacecolor=colour)
+        if PYTORCH in name:
+            style = dict(linestyle=":", markerfacecolor="white")
+        axes.errorbar(budget, mean, [mean - least, most - mean], label=name, color=colour,
+                      capsize=3, marker="o", **style)
+    highest = max(run["loss"] for runs in groups.values() for run in runs)
     for name, loss in counted.items():
         if loss < ABOVE * highest:
             axes.axhline(loss, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
@@ -252,7 +259,7 @@ def draw(axes, counted: dict[str, float], groups: dict[tuple[float, str], list[d
     axes.set_xlim(budgets[0] / 1.25, budgets[-1] * 1.8)         # room for the n-grams' names
     axes.set_xticks(budgets, [f"{budget:,.10g}" for budget in budgets])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel(budget)
+    axes.set_xlabel(title)
     axes.set_ylabel("validation loss, whole split, nats per character")
     seeds = max(map(len, groups.values()))
     axes.set_title(f"mean, and bars from the least to the most of the seeds: {seeds}",

@@ -2,8 +2,7 @@
 
 Kernels are called through public ops, except for products, so that what is timed is what a model
 waits for.  All run in one process, where minigrad has the C library keep freed memory; PyTorch's
-ops profit from that too.  Calls follow each other at once, or after a gap in which threads may fall
-asleep, as in a step.
+ops profit from that too.
 """
 import argparse
 import importlib
@@ -51,22 +50,21 @@ def measure(title: str, form: str, lines: Iterator[Line], options: argparse.Name
     try:
         for name, gflop, contestants in lines:
             for t in contestants:
-                t.repeats, t.patience, t.gap = repeats, PATIENCE, options.gap * 1e-6
+                t.repeats, t.patience = repeats, PATIENCE
             take_turns(contestants, rounds, name, only_quiet=True)
-            seconds = {t.name: t.median for t in contestants}
-            rows.append([name, *(1e3 * t if math.isnan(gflop) else gflop / t for t in (
-                seconds.get(by, math.nan) for by in NAMES)),
-                *(seconds.get(by, math.nan) / seconds["minigrad"] for by in NAMES[1:])])
+            medians = dict.fromkeys(NAMES, math.nan) | {t.name: t.median for t in contestants}
+            seconds = np.array([*medians.values()])
+            speed = 1e3 * seconds if math.isnan(gflop) else gflop / seconds
+            rows.append([name, *speed.tolist(), *(seconds[1:] / seconds[0]).tolist()])
             taken += contestants
             raw += [replace(t, name=f"{name}, {t.name}") for t in contestants]
     finally:
-        notes = [dropped_turns(taken, rounds * len(rows))] if rows else []
+        notes = [dropped_turns(taken, rounds * len(rows))]
         if rows:
             means = np.exp(np.log([row[4:] for row in rows]).mean(axis=0)).tolist()
-            rows.append(["geometric mean", math.nan, math.nan, math.nan, *means])
-        report.table(f"{title}, {options.gap:g} us after the call before",
-                     {"": "{}", **dict.fromkeys(NAMES, form), "over NumPy": "{:.2f} x",
-                      "over PyTorch": "{:.2f} x"}, rows, notes, raw)
+            rows.append(["geometric mean", *3 * [math.nan], *means])
+        report.table(title, {"": "{}", **dict.fromkeys(NAMES, form), "over NumPy": "{:.2f} x",
+                             "over PyTorch": "{:.2f} x"}, rows, notes, raw)
 
 
 def products(size: Size, torch: ModuleType | None) -> Iterator[Line]:

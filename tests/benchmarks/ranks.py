@@ -19,6 +19,7 @@ WAYS = {        # seconds of a sum: ranks, bytes of a row, seconds of a message 
     "ring": lambda W, n, message, byte: 2 * (W - 1) * (message + n / W * byte),
     "tree": lambda W, n, message, byte: 2 * math.ceil(math.log2(W)) * (message + n * byte)}
 MEETINGS = 4        # of a step
+MEASURED = 2, 4
 COUNTS = [2**i for i in range(1, 11)]
 COLOURS = ("#0b62a4", "#c8500a", "#2a7f3f", "#7b3fa0")
 
@@ -134,9 +135,9 @@ def measure_model(name: str, options: argparse.Namespace, report: Report) -> dic
     cost["row"] = (one["seconds"] - one["fixed"] - one["shared"]) / one["batch"]
     whole = in_ranks(1, processors, name, steps)
     found = {f"1 rank, {processors} threads": whole, "1 rank, 1 thread": one}
-    found |= {f"{W} ranks, 1 thread each": in_ranks(W, 1, name, steps) for W in options.ranks}
+    found |= {f"{W} ranks, 1 thread each": in_ranks(W, 1, name, steps) for W in MEASURED}
     # The seconds of a byte on this machine, from two ranks: all of their exchange is for bytes.
-    two = found.get("2 ranks, 1 thread each", {"summing": math.nan})
+    two = found["2 ranks, 1 thread each"]
     byte = two["summing"] / (one["bytes"] + one["stepped"] / 2)
     rows = []
     for what, times in found.items():

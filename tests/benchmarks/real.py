@@ -1,5 +1,6 @@
 """The model of a folder, such as a converted one, beside transformers; and its start."""
 import argparse
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -68,15 +69,16 @@ def measure_tokens(options: argparse.Namespace, report: Report, path: pathlib.Pa
     start, (rounds, count) = ids[:, :BEGINNING], plan(options, *TURNS)
     count = min(count, model.config.block_size - BEGINNING)
     decoder, u = Decoder(model), np.random.default_rng(0).random((1, count))
-    length = len(tokenizer.decode(decoder.draw(start, 0, u, TEMPERATURE, None, None)[0])) / count
-    drawing = {"minigrad": lambda: decoder.draw(start, 0, u, TEMPERATURE, None, None)}
+    draw = partial(decoder.draw, start, 0, u, TEMPERATURE, None, None)
+    length = len(tokenizer.decode(draw()[0])) / count
+    drawing = {"minigrad": draw}
     reading = {"minigrad": partial(decoder.read, ids)}
-    notes, other = [], None
-    try:
+    notes = []
+    with contextlib.ExitStack() as others:
         if importlib.util.find_spec("transformers"):
             say("real: transformers, its start")
             try:
-                other = transformers(path)
+                other = others.enter_context(transformers(path))
                 notes.append(agreement(decoder.read(ids), other.call("logits", ids)))
                 drawing["transformers"] = partial(other.time, "generate", start, count)
                 reading["transformers"] = partial(other.time, "logits", ids)
@@ -85,8 +87,7 @@ def measure_tokens(options: argparse.Namespace, report: Report, path: pathlib.Pa
         else:
             notes.append(ABSENT)
         memory, = timed({"memory": partial(summed, np.ones(MEMORY // 4, np.float32))}, 8)
-        memory.turn()
-        size, bandwidth = bytes_of_a_step(model), MEMORY / min(memory.times)
+        size, bandwidth = bytes_of_a_step(model), MEMORY / min(memory.turn())
         notes.append(f"Each token needs {size / 1e6:,.0f} MB of weights; the memory gives "
                      f"{bandwidth / 1e9:.1f} GB/s, the best of reading {MEMORY / 1e6:,.0f} MB.")
         report.turns(f"Tokens drawn, one text, {count} after {BEGINNING}, which are read too",
@@ -97,9 +98,6 @@ def measure_tokens(options: argparse.Namespace, report: Report, path: pathlib.Pa
         prompt = ids.shape[1]
         report.turns(f"A prompt read, {prompt} tokens", timed(reading), rounds,
                      {"tokens/s": ("{:,.0f}", prompt)}, form="{:,.0f}")
-    finally:
-        if other:
-            other.close()
 
 
 def bytes_of_a_step(model: Transformer) -> int:

@@ -6,17 +6,18 @@ import importlib.util
 import math
 import multiprocessing
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from tests.benchmarks.sizes import ENVIRONMENT
 from tests.benchmarks.timing import Seconds
 
 ABSENT = "PyTorch: absent, because it is not installed"
-PATIENCE = 5        # seconds in which a process may end by itself
+_sides = {}         # over there: the object
 
 
 def has_pytorch() -> bool:
@@ -24,43 +25,31 @@ def has_pytorch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def serve(pipe: Connection, name: str, settings: dict) -> None:
-    """Make an object of the class `name` in twin.py, and answer calls of its methods: (method,
-    arguments) with (result, seconds), or with a string if something went wrong.  The method "new"
-    makes the object."""
-    side = None
-    with contextlib.suppress(EOFError, KeyboardInterrupt):
-        while True:
-            method, arguments = pipe.recv()
-            try:
-                started = time.perf_counter()
-                if method == "new":
-                    twins = importlib.import_module("tests.benchmarks.twin")
-                    side, result = getattr(twins, name)(**settings), None
-                else:
-                    result = getattr(side, method)(*arguments)
-                pipe.send((result, time.perf_counter() - started))
-            except Exception as error:      # a compiler has many ways to fail
-                pipe.send((str(error).strip() or type(error).__name__).splitlines()[0])
-
-
 class Remote:
-    """An object in a process of its own; it must be closed.
+    """An object of a class in twin.py, in a process of its own: a context, which ends it.
 
     Parameters
     ----------
-    name : of a class in twin.py.
-    settings : the arguments of that class.
+    name : of the class.
+    settings : its arguments.
+
+    Raises
+    ------
+    RuntimeError : something went wrong over there.
     """
 
     def __init__(self, name: str, settings: dict) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, name, settings), daemon=True)
+        # Ctrl-C ends the process without a traceback.
+        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), signal.signal,
+                                         (signal.SIGINT, signal.SIG_DFL))
         with environment_before_minigrad():
-            self._process.start()
-        theirs.close()
-        self.call("new")
+            self._pool.submit(_make, name, settings).result()
+
+    def __enter__(self) -> "Remote":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown()
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Return what a method returns."""
@@ -72,21 +61,31 @@ class Remote:
 
     def ask(self, method: str, *arguments: Any) -> tuple[Any, float]:
         """Return what a method returns, and the seconds that it takes over there."""
-        try:
-            self._pipe.send((method, arguments))
-            answer = self._pipe.recv()
-        except (EOFError, BrokenPipeError):
-            raise RuntimeError("its process ended") from None
-        if isinstance(answer, str):
-            raise RuntimeError(answer)
-        return answer
+        return self._pool.submit(_answer, method, arguments).result()
 
-    def close(self) -> None:
-        """End the process."""
-        self._pipe.close()              # ends it, unless it is busy
-        self._process.join(PATIENCE)
-        self._process.kill()
-        self._process.join()
+
+def _make(name, settings):
+    """Make the object, over there."""
+    with _in_a_line():
+        twins = importlib.import_module("tests.benchmarks.twin")
+        _sides["it"] = getattr(twins, name)(**settings)
+
+
+def _answer(method, arguments):
+    """Return what the object's method returns, and the seconds that it takes."""
+    with _in_a_line():
+        started = time.perf_counter()
+        result = getattr(_sides["it"], method)(*arguments)
+        return result, time.perf_counter() - started
+
+
+@contextlib.contextmanager
+def _in_a_line():
+    try:
+        yield
+    except Exception as error:      # a compiler has many ways to fail
+        said = str(error).strip() or type(error).__name__
+        raise RuntimeError(said.splitlines()[0]) from None
 
 
 def pytorch(model: Any, s: Any, mode: str = "eager") -> Remote:
@@ -111,9 +110,9 @@ def transformers(path: os.PathLike) -> Remote:
 def training_of(s: Any) -> dict[str, object]:
     """Return the training arguments of twin.PyTorch for the Settings of a run."""
     ngram_decay = s.weight_decay if s.ngram_decay is None else s.ngram_decay
-    return dict(optimizer=dict(lr=s.learning_rate, betas=(s.beta1, s.beta2),
-                               weight_decay=s.weight_decay, max_norm=s.grad_clip or math.inf),
-                muon=s.optimizer == "muon", ngram_decay=ngram_decay)
+    return dict(lr=s.learning_rate, betas=(s.beta1, s.beta2), weight_decay=s.weight_decay,
+                max_norm=s.grad_clip or math.inf, muon=s.optimizer == "muon",
+                ngram_decay=ngram_decay)
 
 
 @contextlib.contextmanager

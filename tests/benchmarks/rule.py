@@ -8,7 +8,7 @@ import pathlib
 import statistics
 
 from model.settings import MODERN, MOST_PASSES, completed
-from tests.benchmarks.board import COLOURS, GREY, WHOLE, limit, read_text, train
+from tests.benchmarks.board import COLOURS, GREY, WHOLE, flags_of_run, read_text, train
 from tests.benchmarks.report import Report, plot
 from tests.benchmarks.timing import say
 
@@ -27,9 +27,8 @@ def measure_rule(options: argparse.Namespace, report: Report) -> None:
             run = {"text": pathlib.Path(path).stem, "passes": budget / size, "seed": seed}
             for name, flags in ("with", ()), ("without", WITHOUT):
                 say(f"rule: {path}, {name} the rule, seed {seed}")
-                flags = ("--recipe", WHOLE, *flags)
-                flags = [*flags, *limit(flags, "characters", budget, text), "--seed", str(seed),
-                         "--data", text.name, "--threads", str(options.threads)]
+                flags = flags_of_run(["--recipe", WHOLE, *flags], "characters", budget, seed, text,
+                                     options)
                 run[name] = train(flags, text)["loss"]
             given = {"max_iters": int(flags[flags.index("--max_iters") + 1])}
             chosen = completed(given, len(text))

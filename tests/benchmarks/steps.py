@@ -2,6 +2,7 @@
 
 test_benchmarks_twin.py tests that both sides take the same steps."""
 import argparse
+import contextlib
 import string
 from dataclasses import replace
 from functools import partial
@@ -43,7 +44,7 @@ def measure_step(size: Size, options: argparse.Namespace, report: Report) -> Non
                      options.modes, options, report, warmup=0 if size.name == "baby" else 2)
 
 
-def measure_recipes(options: argparse.Namespace, report: Report) -> None:
+def measure_recipe(options: argparse.Namespace, report: Report) -> None:
     """Compare training steps of train.py's recipes."""
     for recipe in options.recipes:
         measure_training(recipe, f"A training step of --recipe {recipe}", RECIPE_STEPS, ["eager"],
@@ -55,26 +56,25 @@ def measure_training(name: str, title: str, turns: tuple[int, int], modes: list[
     """Compare steps of train.py with the same steps on PyTorch."""
     text = read_text(TEXT)
     s = settings_of(name, len(text))
-    run, notes, twins = run_of(s, text), [] if has_pytorch() else [ABSENT], []
-    step = "step", *data.random_batch(text.train, s.batch_size, s.block_size, run.state.batches)
+    run, notes = run_of(s, text), []
+    batch = data.random_batch(text.train, s.batch_size, s.block_size, run.state.batches)
+    multiplier = run.multiplier()
+    step = "step", *batch, s.learning_rate * multiplier, s.muon_lr * multiplier
     calls = {"minigrad": partial(next, train.steps(run))}
-    try:
-        for mode in modes if has_pytorch() else ():
+    if not has_pytorch():
+        notes, modes = [ABSENT], []
+    with contextlib.ExitStack() as twins:
+        for mode in modes:
             say(f"step {name}: PyTorch {mode}, its first step")
             try:
-                twins.append(pytorch(run.model, s, mode))
-                multiplier = run.multiplier()
-                step = *step[:3], s.learning_rate * multiplier, s.muon_lr * multiplier
-                twins[-1].call(*step)
-                calls[f"PyTorch {mode}"] = partial(twins[-1].time, *step)
+                twin = twins.enter_context(pytorch(run.model, s, mode))
+                twin.call(*step)
+                calls[f"PyTorch {mode}"] = partial(twin.time, *step)
             except RuntimeError as error:
                 notes.append(f"PyTorch {mode}: absent, because {error}")
         rounds, steps = plan(options, *turns)
         report.turns(title, timed(calls, steps), rounds, {"tokens/s": ("{:,.0f}", s.characters)},
                      notes, **how)
-    finally:
-        for twin in twins:
-            twin.close()
 
 
 def config_of(size: Size) -> TransformerConfig:
@@ -90,7 +90,7 @@ def measure_sampling(size: Size, options: argparse.Namespace, report: Report) ->
     tokenizer = CharTokenizer(string.ascii_letters + string.digits + "\n .")
     model, ids = Transformer(config_of(size)), np.arange(size.block) % VOCABULARY
     start = tokenizer.decode(ids[:size.block // 2])
-    twin = pytorch(model, Settings()) if has_pytorch() else None
+    there = has_pytorch()
 
     def ours(sequences):
         for _ in stream_many(model, tokenizer, start, range(sequences), count):
@@ -98,15 +98,12 @@ def measure_sampling(size: Size, options: argparse.Namespace, report: Report) ->
 
     def theirs(windows):        # of the whole block
         return Seconds(count / slow * twin.time("generate", windows, slow))
-    try:
+    with pytorch(model, Settings()) if there else contextlib.nullcontext() as twin:
         for sequences in (1, MANY):
             calls = {"minigrad": partial(ours, sequences)}
-            if twin:
+            if there:
                 calls["PyTorch eager"] = partial(theirs, np.tile(ids, (sequences, 1)))
             report.turns(f"Sampling, {size.name}, {sequences} at once: milliseconds of a character "
                          f"of each, over {count}, or {slow} by PyTorch", timed(calls), rounds,
                          {"characters/s": ("{:,.0f}", sequences * count)},
-                         [] if twin else [ABSENT], "{:.3f}", count)
-    finally:
-        if twin:
-            twin.close()
+                         [] if there else [ABSENT], "{:.3f}", count)

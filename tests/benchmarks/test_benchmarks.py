@@ -1,5 +1,6 @@
 """The benchmarks measure, compare and predict what they say.  No test times anything."""
 import argparse
+import contextlib
 import importlib.util
 import json
 import math
@@ -24,9 +25,12 @@ from tests.kit import TINY, refusal, refused
 def test_the_command_prints_tables_and_writes_them_as_json(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(timing, "PAUSE", 0.0)
     monkeypatch.setattr(timing, "WAKING", 0.0)
+    # Numba has its threads; PyTorch, beside other programs, is fastest on one.
+    monkeypatch.setattr("tests.benchmarks.__main__.THREADS", ["OMP_NUM_THREADS"])
     with mock.patch.dict(os.environ):
         main(["step", "recipe", "sampling", "--sizes", "small", "--quick", "--rounds", "1",
-              "--steps", "1", "--modes", "eager", "--json", str(tmp_path / "b.json")])
+              "--steps", "1", "--modes", "eager", "--threads", "1",
+              "--json", str(tmp_path / "b.json")])
     said = capsys.readouterr().out
     written = json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))
     titles = [table["title"] for table in written["tables"]]
@@ -40,8 +44,8 @@ def test_the_command_prints_tables_and_writes_them_as_json(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("words, answer", [
-    ("--sizes huge", "huge"), ("--gap -1", "a number of at least 0"), ("huge", "no huge"),
-    ("page", "name it with --out_dir"), ("rule", "with --texts"),
+    ("--sizes huge", "huge"), ("huge", "no huge"), ("ranks --latency 0", "a number above 0"),
+    ("real", "name it with --out_dir"), ("rule", "with --texts"),
     ("board --minutes 0", "a number above 0"), ("step --resume", "leave out step"),
     ("board --seeds 0", "a whole number of at least 1"),
     ("board --json nowhere.json --resume", "nowhere.json"),
@@ -63,7 +67,7 @@ def test_a_turn_beside_other_programs_is_dropped_unless_all_are(monkeypatch, use
     results = iter([0, 0, 1, 0, 2, 0, 3])       # the warmup, and a first call in each turn
     timed = timing.Timed("minigrad", lambda: lambda: Seconds(next(results)))
     timing.take_turns([timed], 3, "", only_quiet=True)
-    assert timed.times == kept and timed.dropped == dropped
+    assert timed.times == kept and len(timed.loud) == dropped
 
 
 # The board
@@ -235,9 +239,10 @@ def test_tokens_are_measured_beside_transformers_only_if_logits_agree(
     def measured(apart, there=True):
         """The rows of each table beside a transformers that draws in half a second, and whose
         logits are so far from the right ones."""
-        monkeypatch.setattr(real, "transformers", lambda path: SimpleNamespace(
-            call=lambda what, ids: decoder.read(ids) * (1 + apart), close=lambda: None,
-            time=lambda what, *_: Seconds(0.5 if what == "generate" else 0.25)))
+        other = SimpleNamespace(
+            call=lambda what, ids: decoder.read(ids) * (1 + apart),
+            time=lambda what, *_: Seconds(0.5 if what == "generate" else 0.25))
+        monkeypatch.setattr(real, "transformers", lambda path: contextlib.nullcontext(other))
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: there or None)
         report = Report(None)
         options = argparse.Namespace(quick=True, rounds=1, steps=3, threads=2)

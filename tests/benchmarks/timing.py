@@ -6,6 +6,7 @@ import os
 import pathlib
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -32,37 +33,31 @@ class Timed:
     prepare : returns the call to time; is not timed itself.
     repeats : calls in one turn.
     patience : seconds after which a turn ends early.
-    gap : seconds for which this thread is busy with something else before each call.
-    dropped : turns that do not count, because other programs were running.
+    loud : the seconds of each turn that does not count, because other programs were running.
     """
     name: str
     prepare: Callable[[], Callable[[], object]]
     repeats: int = 1
     patience: float = math.inf
     times: list[float] = field(default_factory=list)
-    gap: float = 0.0
-    dropped: int = 0
+    loud: list[list[float]] = field(default_factory=list)
 
-    def turn(self) -> None:
-        """Time some calls, one by one.  Calls before them wake the threads; they count only if they
-        are long."""
+    def turn(self) -> list[float]:
+        """Return the seconds of some calls, one by one.  Calls before them wake the threads; they
+        count only if they are long."""
         started = time.perf_counter()
-        before = len(self.times)
         first = self._call()
-        if first > LONG:
-            self.times.append(first)
         while time.perf_counter() < started + WAKING:
             self._call()
-        started = time.perf_counter()
-        while (len(self.times) < before + self.repeats
-               and (len(self.times) == before or time.perf_counter() < started + self.patience)):
-            self.times.append(self._call())
+        end = time.perf_counter() + self.patience
+        times = [first] if first > LONG else [self._call()]
+        while len(times) < self.repeats and time.perf_counter() < end:
+            times.append(self._call())
+        return times
 
     def _call(self):
         call = self.prepare()
-        end = time.perf_counter() + self.gap
-        while (started := time.perf_counter()) < end:
-            pass
+        started = time.perf_counter()
         result = call()
         took = time.perf_counter() - started
         return float(result) if isinstance(result, Seconds) else took
@@ -90,24 +85,22 @@ def take_turns(contestants: list[Timed], rounds: int, label: str, warmup: int = 
     With `only_quiet`, a turn is dropped if other programs used more than QUIET of a core, unless
     that would drop all turns of a contestant.
     """
-    loud = {contestant.name: [] for contestant in contestants}
-    with tqdm(total=rounds, desc=label, unit="round", leave=False, disable=None) as bar:
-        for contestant in contestants:
-            for _ in range(warmup):
-                contestant.prepare()()
-        for _ in range(rounds):
-            for contestant in contestants:
-                time.sleep(PAUSE)
-                before, started, used = len(contestant.times), time.perf_counter(), by_others()
-                contestant.turn()
-                used = (by_others() - used) / (time.perf_counter() - started)
-                if only_quiet and used > QUIET:
-                    loud[contestant.name] += contestant.times[before:]
-                    del contestant.times[before:]
-                    contestant.dropped += 1
-            bar.update()
     for contestant in contestants:
-        contestant.times += [] if contestant.times else loud[contestant.name]
+        for _ in range(warmup):
+            contestant.prepare()()
+    for _ in tqdm(range(rounds), desc=label, unit="round", leave=False, disable=None):
+        for contestant in contestants:
+            time.sleep(PAUSE)
+            used, started = by_others(), time.perf_counter()
+            turn = contestant.turn()
+            used = (by_others() - used) / (time.perf_counter() - started)
+            if only_quiet and used > QUIET:
+                contestant.loud.append(turn)
+            else:
+                contestant.times += turn
+    for contestant in contestants:
+        if not contestant.times:
+            contestant.times = sum(contestant.loud, [])
 
 
 def by_others() -> float:
@@ -130,13 +123,12 @@ def _ticks(path, first, count):
 
 def dropped_turns(contestants: list[Timed], turns: int) -> str:
     """Return a note of how many turns were dropped, by name."""
-    dropped = {}
-    for t in contestants:
-        dropped[t.name] = dropped.get(t.name, 0) + t.dropped
+    dropped = Counter()
+    for contestant in contestants:
+        dropped[contestant.name] += len(contestant.loud)
+    counts = ", ".join(f"{name} {count}" for name, count in dropped.items())
     return (f"Of {turns} turns each, these were dropped because other programs used more than "
-            f"{QUIET:.0%} of a core: "
-            + ", ".join(f"{name} {count}" for name, count in dropped.items())
-            + ".  If all turns of one would be dropped, none is.")
+            f"{QUIET:.0%} of a core: {counts}.  If all turns of one would be dropped, none is.")
 
 
 def plan(options: argparse.Namespace, rounds: int, steps: int) -> tuple[int, int]:

@@ -164,16 +164,16 @@ ACTIVATIONS = {"gelu": F.gelu, "relu2": lambda x: F.relu(x).square()}
 
 
 class Muon:
-    """Momentum, made orthogonal: the steps of minigrad/muon.py, but for all matrices of
+    """Momentum, made orthogonal: the steps of minigrad.Muon, but for all matrices of
     a shape at once.  Shapes: N matrices, M rows, K >= M columns.
 
     Parameters
     ----------
-    matrices : each with the rows of its sections, which are matrices by themselves: (C, C, C).
+    matrices : each with the rows of a section of it, which is a matrix by itself.
     """
 
-    def __init__(self, matrices: list[tuple[torch.nn.Parameter, tuple[int, ...]]],
-                 weight_decay: float, momentum: float = 0.95, ns_steps: int = 3) -> None:
+    def __init__(self, matrices: list[tuple[nn.Parameter, int]], weight_decay: float,
+                 momentum: float = 0.95, ns_steps: int = 3) -> None:
         self.matrices, self.weight_decay = matrices, weight_decay
         self.momentum, self.ns_steps = momentum, ns_steps
         self.params = _by_shape([(p.detach(), rows) for p, rows in matrices])
@@ -233,31 +233,33 @@ class PyTorch:
     Parameters
     ----------
     config : the fields of a TransformerConfig.
-    optimizer : lr, betas and weight_decay of AdamW; and the norm, max_norm, that gradients are
-        clipped to.
+    lr, betas, weight_decay : AdamW's.
+    max_norm : that gradients are clipped to.
     muon : whether the matrices of the blocks are Muon's.
     ngram_decay : the weight decay of the n-gram table.
     """
 
-    def __init__(self, config: dict, mode: str, weights: dict[str, np.ndarray], optimizer: dict,
-                 muon: bool = False, ngram_decay: float = 0.0) -> None:
+    def __init__(self, config: dict, mode: str, weights: dict[str, np.ndarray], lr: float,
+                 betas: tuple[float, float], weight_decay: float, max_norm: float, muon: bool,
+                 ngram_decay: float) -> None:
         self.twin = Twin(SimpleNamespace(**config))
         self.twin.load_state_dict({name: torch.from_numpy(w) for name, w in weights.items()})
         self.loss = torch.compile(self.twin) if mode == "compiled" else self.twin
-        settings = dict(optimizer)
-        self.max_norm = settings.pop("max_norm")
-        named, self.muon = dict(self.twin.named_parameters()), None
-        if muon:
-            names = [name for name, p in named.items() if name.startswith("blocks") and p.ndim == 2]
-            matrices = [(name, named.pop(name)) for name in names]
-            self.muon = Muon([(p, [p.shape[1]] * 3 if name.endswith("qkv.weight") else
-                               [p.shape[0]]) for name, p in matrices], settings["weight_decay"])
-        table = [named.pop(name) for name in [*named] if name.startswith("ngram_embedding")]
-        groups = [{"params": table, "weight_decay": ngram_decay},
-                  {"params": [p for p in named.values() if p.ndim >= 2]},
-                  {"params": [p for p in named.values() if p.ndim < 2], "weight_decay": 0.0}]
-        self.adamw = torch.optim.AdamW([group for group in groups if group["params"]],
-                                       **settings, fused=True)
+        self.max_norm = max_norm
+        matrices, groups = [], {}
+        for name, p in self.twin.named_parameters():
+            if muon and name.startswith("blocks") and p.ndim == 2:
+                sections = 3 if name.endswith("qkv.weight") else 1
+                matrices.append((p, len(p) // sections))
+                continue
+            decay = weight_decay if p.ndim == 2 else 0.0
+            if name.startswith("ngram_embedding"):
+                decay = ngram_decay
+            groups.setdefault(decay, []).append(p)
+        self.adamw = torch.optim.AdamW(
+            [{"params": params, "weight_decay": decay} for decay, params in groups.items()],
+            lr, betas, fused=True)
+        self.muon = Muon(matrices, weight_decay)
         self.best = None
 
     def step(self, ids: np.ndarray, targets: np.ndarray, lr: float, muon_lr: float) -> float:
@@ -269,8 +271,7 @@ class PyTorch:
         for group in self.adamw.param_groups:
             group["lr"] = lr
         self.adamw.step()
-        if self.muon:
-            self.muon.step(muon_lr)
+        self.muon.step(muon_lr)
         self.twin.zero_grad(set_to_none=True)
         return loss.item()
 
