@@ -17,8 +17,7 @@ hugging_face.npz, for the tests of model/convert, which then need no transformer
     <model>/weights/<parameter>                 as transformers stores it
 """
 import json
-import pathlib
-from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,6 +27,7 @@ from transformers.models.llama import modeling_llama
 from model import TransformerConfig
 from model.convert import families
 from model.convert.model_file import shapes_of
+from tests.reference.make_reference import one_pass, write
 
 SIZE = dict(vocab_size=7, block_size=6)
 GPT2 = SIZE | dict(n_head=3, n_embd=9, bias=True)
@@ -86,34 +86,24 @@ def model_of(model_type: str, options: dict, std: float, gain: float | None, dty
     return model
 
 
-def ours(theirs: dict[str, torch.Tensor], config: TransformerConfig) -> dict[str, np.ndarray]:
+def ours(config: TransformerConfig, theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the arrays as minigrad names and lays them out."""
     family = families.family_of(config)
     found = {name: np.empty(shape) for name, shape in shapes_of(config).items()}
     for name, pieces in families.layout(config, family.names, **family.storage).items():
         for piece in pieces:
-            a = theirs[piece.name].numpy()
+            a = theirs[piece.name]
             found[name][piece.rows] = a.T if piece.transposed else a
     return found
 
 
-def one_pass(config: TransformerConfig, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return logits, loss and every gradient, of one random batch."""
+def computed(config: TransformerConfig, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return what a model computes of one random batch."""
     family = families.family_of(config)
     model = model_of(family.model_type, families.settings(config, family), STD, None,
                      torch.float64, rng)
-    ids, targets = rng.integers(config.vocab_size, size=(2, BATCH, TIME))
-    logits = model(torch.from_numpy(ids)).logits
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1),
-                                             torch.from_numpy(targets).flatten())
-    loss.backward()
-    parameters = dict(model.named_parameters())
-    weights = ours({name: p.detach() for name, p in parameters.items()}, config)
-    gradients = ours({name: p.grad for name, p in parameters.items()}, config)
-    return {"config": np.array(json.dumps(asdict(config))), "ids": ids, "targets": targets,
-            "logits": logits.detach().numpy(), "loss": loss.detach().numpy(),
-            **{f"weight/{name}": a.astype(np.float32) for name, a in weights.items()},
-            **{f"gradient/{name}": a for name, a in gradients.items()}}
+    batch = rng.integers(config.vocab_size, size=(2, BATCH, TIME))
+    return one_pass(config, model, lambda ids: model(ids).logits, batch, partial(ours, config))
 
 
 def stored(model_type: str, options: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -129,17 +119,13 @@ def stored(model_type: str, options: dict, rng: np.random.Generator) -> dict[str
                                  if not (tied and name == "lm_head.weight")}}
 
 
-def write(name: str, models: dict[str, dict[str, np.ndarray]]) -> None:
-    """Write the arrays of some models to a file of this folder."""
-    path = pathlib.Path(__file__).with_name(name)
-    arrays = {f"{model}/{part}": a for model, found in models.items() for part, a in found.items()}
-    np.savez_compressed(path, transformers=np.array(transformers.__version__), **arrays)
-    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)        # one order of summation
+    version = transformers.__version__
     rng = np.random.default_rng(0)
-    write("hugging_face.npz", {name: stored(*of, rng) for name, of in STORED.items()})
-    modeling_llama.torch, rng = Doubled(), np.random.default_rng(0)
-    write("families.npz", {name: one_pass(config, rng) for name, config in MODELS.items()})
+    write("hugging_face.npz", {name: stored(*of, rng) for name, of in STORED.items()},
+          transformers=version)
+    modeling_llama.torch = Doubled()
+    rng = np.random.default_rng(0)
+    write("families.npz", {name: computed(config, rng) for name, config in MODELS.items()},
+          transformers=version)

@@ -60,18 +60,25 @@ def wide_weights(config: TransformerConfig, rng: np.random.Generator) -> dict[st
     return weights
 
 
-def one_pass(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.random.Generator
-             ) -> dict[str, np.ndarray]:
-    """Return logits, loss and every gradient of one random batch."""
-    ids, targets = rng.integers(config.vocab_size, size=(2, BATCH, TIME))
-    twin = twin_of(config, weights)
-    logits = twin.logits(twin.hidden(torch.from_numpy(ids)))
-    loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), torch.from_numpy(targets).view(-1))
+def one_pass(config: TransformerConfig, model: nn.Module, logits_of: Callable, batch: np.ndarray,
+             ours: Callable[[dict], dict] = dict) -> dict[str, np.ndarray]:
+    """Return logits, loss and every gradient of one batch, ids and targets (2, B, T).
+
+    Parameters
+    ----------
+    ours : gives the arrays of a model as minigrad names and lays them out.
+    """
+    ids, targets = batch
+    logits = logits_of(torch.from_numpy(ids))
+    loss = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten())
     loss.backward()
+    parameters = dict(model.named_parameters())
+    weights = ours({name: p.detach().numpy() for name, p in parameters.items()})
+    gradients = ours({name: p.grad.numpy() for name, p in parameters.items()})
     return {"config": np.array(json.dumps(asdict(config))), "ids": ids, "targets": targets,
             "logits": logits.detach().numpy(), "loss": loss.detach().numpy(),
-            **{f"weight/{name}": weight for name, weight in weights.items()},
-            **{f"gradient/{name}": p.grad.numpy() for name, p in twin.named_parameters()}}
+            **{f"weight/{name}": a.astype(np.float32) for name, a in weights.items()},
+            **{f"gradient/{name}": a for name, a in gradients.items()}}
 
 
 def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.random.Generator
@@ -79,10 +86,9 @@ def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.
     """Return steps of clipping and AdamW, with weight decay for matrices only."""
     batches = rng.integers(config.vocab_size, size=(STEPS, 2, BATCH, config.block_size))
     twin = twin_of(config, weights)
-    matrices = [p for p in twin.parameters() if p.ndim == 2]
-    vectors = [p for p in twin.parameters() if p.ndim == 1]
-    optimizer = torch.optim.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
-                                  **OPTIMIZER)
+    vectors = {"params": [p for p in twin.parameters() if p.ndim == 1], "weight_decay": 0.0}
+    matrices = {"params": [p for p in twin.parameters() if p.ndim == 2]}
+    optimizer = torch.optim.AdamW([matrices, vectors], **OPTIMIZER)
     losses, norms = [], []
     for ids, targets in torch.from_numpy(batches):
         loss = twin(ids, targets)
@@ -102,18 +108,22 @@ def training(config: TransformerConfig, weights: dict[str, np.ndarray], rng: np.
 def op(name: str, f: Callable, learnt: list[np.ndarray], given: tuple[np.ndarray, ...] = (),
        **settings) -> dict[str, np.ndarray]:
     """Return output and gradients of f(*learnt, *given), the op `name` with these settings."""
-    arguments = [np.asarray(a, np.float32) if a.dtype.kind == "f" else a for a in (*learnt, *given)]
-    tensors = [torch.from_numpy(a).double() if a.dtype.kind == "f" else torch.from_numpy(a)
-               for a in arguments]
-    for tensor in tensors[:len(learnt)]:
-        tensor.requires_grad_()
+    arguments, tensors = [], []
+    for a in (*learnt, *given):
+        tensor = torch.from_numpy(a)
+        if a.dtype.kind == "f":
+            a = a.astype(np.float32)
+            tensor = torch.from_numpy(a).double()
+        arguments.append(a)
+        tensors.append(tensor)
+    leaves = [tensor.requires_grad_() for tensor in tensors[:len(learnt)]]
     output = f(*tensors)
     g = np.asarray(np.random.default_rng(0).standard_normal(output.shape), np.float32)
     output.backward(torch.from_numpy(g).double())
     return {"call": np.array(json.dumps([name, settings])),
             "output": output.detach().numpy(), "g": g,
             **{f"argument/{i}": a for i, a in enumerate(arguments)},
-            **{f"gradient/{i}": t.grad.numpy() for i, t in enumerate(tensors[:len(learnt)])}}
+            **{f"gradient/{i}": leaf.grad.numpy() for i, leaf in enumerate(leaves)}}
 
 
 def ops(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
@@ -155,19 +165,28 @@ def ops(rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
     }
 
 
+def write(name: str, parts: dict[str, dict[str, np.ndarray]], **versions: str) -> None:
+    """Write the arrays of some parts, and versions, to a file of this folder."""
+    path = pathlib.Path(__file__).with_name(name)
+    arrays = {f"{part}/{name}": a for part, group in parts.items() for name, a in group.items()}
+    np.savez_compressed(path, **versions, **arrays)
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+
+
 def main() -> None:
     torch.set_num_threads(1)        # one order of summation
     rng = np.random.default_rng(0)
     weights = {name: wide_weights(config, rng) for name, config in MODELS.items()}
-    parts = {name: one_pass(config, weights[name], rng) for name, config in MODELS.items()}
+    parts = {}
+    for name, config in MODELS.items():
+        twin = twin_of(config, weights[name])
+        parts[name] = one_pass(config, twin, lambda ids: twin.logits(twin.hidden(ids)),
+                               rng.integers(config.vocab_size, size=(2, BATCH, TIME)))
     start = "with bias"
     parts["adamw"] = {"model": np.array(start), **training(MODELS[start], weights[start], rng)}
     parts |= ops(rng)
-    arrays = {f"{part}/{name}": a for part, group in parts.items() for name, a in group.items()}
-    path = pathlib.Path(__file__).with_name("transformer.npz")
-    np.savez_compressed(path, pytorch=np.array(torch.__version__), **arrays)
-    clipped = int((parts["adamw"]["norms"] > MAX_NORM).sum())
-    print(f"{path}: {path.stat().st_size / 1000:.0f} kB; {clipped} of {STEPS} steps are clipped")
+    write("transformer.npz", parts, pytorch=torch.__version__)
+    print(f"{(parts['adamw']['norms'] > MAX_NORM).sum()} of {STEPS} steps are clipped")
 
 
 if __name__ == "__main__":
