@@ -48,12 +48,13 @@ def explain(run: Run, steps: Iterator[Step], counted: dict[str, float]) -> None:
     of = ("" if s.steps == math.inf else f" of {s.steps:,}" if step.number <= s.steps else
           f", after the end of a run of {s.steps:,}")
     print(f"Step {step.number:,}{of}, from the text to the changed weights.  Nothing is saved.")
-    _show_batch(step.batches, run.text.tokenizer, run.settings.windows)
-    _show_forward(witness, model.config, *step.batches[0][0].shape, run.text.tokenizer.unit)
-    _show_loss(step.loss, model.config.vocab_size, counted, run.text.tokenizer.unit)
+    _show_batch(run, step)
+    _show_forward(run, witness, *step.batches[0][0].shape)
+    _show_loss(run, step, counted)
     _show_backward(witness, model, len(step.batches))
-    _show_update(run, norm(witness.gradients.values()), before)
-    _show_loss_again(step, model, same_dropout, run.text.tokenizer.unit)
+    _show_clipping(s.grad_clip, norm(witness.gradients.values()))
+    _show_update(run, before)
+    _show_loss_again(run, step, same_dropout)
 
 
 class Ran(NamedTuple):
@@ -103,30 +104,34 @@ class Witness(Watcher):
         return f"{name} {shape}".strip().replace(" ", HARD)
 
 
-def _show_batch(batches, tokenizer, windows):
+def _show_batch(run, step):
     """Show characters or tokens as ids, and the one that follows each of them."""
+    is_random, tokenizer = run.settings.windows == "random", run.text.tokenizer
     _stage("From the text to a batch",
-           definition(data.random_batch if windows == "random" else data.Shuffled.batch))
-    (ids, targets), n, unit = batches[0], len(batches), tokenizer.unit
+           definition(data.random_batch if is_random else data.Shuffled.batch))
+    (ids, targets), n, unit = step.batches[0], len(step.batches), tokenizer.unit
     B, T = ids.shape
     _say(f"{B} sequences of {T} {unit}s, from the training text.  Each {unit} has "
          f"a number, its id, from 0 to {tokenizer.vocab_size - 1}; the target at a position is the "
          f"{unit} that follows there."
          + (f"  The step has {n} such batches; this is the first." if n > 1 else ""))
     _say(f"The first sequence: {tokenizer.decode(ids[0])!r}")
-    rows = [["position", *range(T)], [unit, *(repr(tokenizer.vocabulary[i]) for i in ids[0])],
-            ["its id", *ids[0]], ["the target's", *targets[0]],
-            ["target", *(repr(tokenizer.vocabulary[i]) for i in targets[0])]]
-    _table([[str(cell) for cell in row[:1 + FIRST]] + ["..."] * (T > FIRST) for row in rows],
+    names = np.array([repr(piece) for piece in tokenizer.vocabulary])
+    rows = {"position": np.arange(T), unit: names[ids[0]], "its id": ids[0],
+            "the target's": targets[0], "target": names[targets[0]]}
+    more = ["..."] if T > FIRST else []
+    _table([[name, *map(str, row[:FIRST]), *more] for name, row in rows.items()],
            "<" + ">" * (FIRST + 1))
 
 
-def _show_forward(witness, config, B, T, unit):
+def _show_forward(run, witness, B, T):
     """Show each op outside the blocks and in the first of them, and a line for each other block."""
+    config = run.model.config
     _stage("Forward, op by op")
     _say(f"B = {B} sequences, T = {T} positions, C = {config.n_embd} channels, H = {config.n_head} "
-         f"heads, V = {config.vocab_size} {unit}s.  Each op is below the lines of source that led "
-         "to it, with the shapes of its arguments and its value, what it does, and its numbers.")
+         f"heads, V = {config.vocab_size} {run.text.tokenizer.unit}s.  Each op is below the lines "
+         "of source that led to it, with the shapes of its arguments and its value, what it does, "
+         "and its numbers.")
     explained, above, first = set(), [], None
     for block, ops in groupby(witness.ran, lambda ran: ran.block):
         ops = list(ops)
@@ -146,13 +151,15 @@ def _show_forward(witness, config, B, T, unit):
             _say(f"{ran.op}  {ran.given} -> {ran.made}{does}\n{ran.numbers}", len(above), "| ")
 
 
-def _show_loss(loss, vocab_size, counted, unit):
+def _show_loss(run, step, counted):
     """Show what the loss means, and what to compare it with."""
+    tokenizer = run.text.tokenizer
     _stage("The loss")
-    _say(f"{loss:.4f} nats a {unit}: what came next had a probability of {math.exp(-loss):.2%}, in "
-         f"the geometric mean.  A blind guess has a loss of ln {vocab_size} = "
-         f"{math.log(vocab_size):.3f}; counted n-grams, on the validation text:")
-    print(ladder(loss, counted))
+    _say(f"{step.loss:.4f} nats a {tokenizer.unit}: what came next had a probability of "
+         f"{math.exp(-step.loss):.2%}, in the geometric mean.  A blind guess has a loss of "
+         f"ln {tokenizer.vocab_size} = {math.log(tokenizer.vocab_size):.3f}; counted n-grams, on "
+         "the validation text:")
+    print(ladder(step.loss, counted))
 
 
 def _show_backward(witness, model, batches):
@@ -175,18 +182,24 @@ def _show_backward(witness, model, batches):
     _table(rows, "<>>")
 
 
-def _show_update(run, total, before):
-    """Show how gradients of a total norm are clipped, what each optimiser does, its learning rate
-    and weight decay, and how far the weights moved."""
-    s, model, optimizer = run.settings, run.model, run.optimizer
+def _show_clipping(most, total):
+    """Show how gradients of a total norm are clipped."""
+    if not most:
+        does = ", which clips nothing"
+    elif total <= most:
+        does = ": they stay as they are"
+    else:
+        does = f": each is multiplied by {most / total:.4g}"
     _stage("Clipping", definition(mg.clip_grad_norm_))
-    _say(f"All gradients together have the norm {total:.4g}, and --grad_clip is {s.grad_clip:g}"
-         + (", which clips nothing." if not s.grad_clip else
-            ": they stay as they are." if total <= s.grad_clip else
-            f": each is multiplied by {s.grad_clip / total:.4g}."))
-    lr = optimizer.param_groups[0]["lr"]
-    share = lr / s.learning_rate if s.learning_rate else 1.0
-    for part in optimizer.parts:
+    _say(f"All gradients together have the norm {total:.4g}, and --grad_clip is {most:g}{does}.")
+
+
+def _show_update(run, before):
+    """Show what each optimiser does, its learning rate and weight decay, and how far the weights
+    moved."""
+    highest, lr = run.settings.learning_rate, run.optimizer.param_groups[0]["lr"]
+    share = lr / highest if highest else 1.0
+    for part in run.optimizer.parts:
         name = type(part).__name__
         _stage(f"The step of {name}", definition(part.step))
         decays = " and ".join(f"{group['weight_decay']:g} on {sum(p.size for p in ps):,}"
@@ -197,7 +210,7 @@ def _show_update(run, total, before):
              + ("  At the first step a gradient's size cancels and its sign remains: every number "
                 "that has a gradient moves by about the learning rate." if part.steps == 1 else ""))
     rows = [["parameter", "weights, rms", "step, rms", "of the weights", "of the rate"]]
-    for name, parameters in grouped(model):
+    for name, parameters in grouped(run.model):
         weights = rms([before[path] for path, _ in parameters])
         moved = rms([p.data - before[path] for path, p in parameters])
         rows.append([name, f"{weights:.4g}", f"{moved:.4g}",
@@ -206,25 +219,26 @@ def _show_update(run, total, before):
     _table(rows, "<>>>>")
 
 
-def _show_loss_again(step, model, rng, unit):
+def _show_loss_again(run, step, rng):
     """Show the loss after the step on its own batches, with the same dropout from `rng`."""
-    _stage(f"The same {unit}s again")
+    _stage(f"The same {run.text.tokenizer.unit}s again")
     with mg.no_grad():
-        loss = float(np.mean([loss_of(model, ids, targets, rng).item()
-                              for ids, targets in step.batches]))
-    change = (f"{loss:.4f}, {abs(loss - step.loss):.4f} "
-              + ("lower." if loss < step.loss else "higher."))
-    _say(f"The loss was {step.loss:.4f}; with the changed weights it is "
-         + (change if loss != step.loss else "the same."))
+        loss = float(np.mean([loss_of(run.model, *batch, rng).item() for batch in step.batches]))
+    change = "the same"
+    if loss != step.loss:
+        side = "lower" if loss < step.loss else "higher"
+        change = f"{loss:.4f}, {abs(loss - step.loss):.4f} {side}"
+    _say(f"The loss was {step.loss:.4f}; with the changed weights it is {change}.")
 
 
 def grouped(model: Transformer) -> list[tuple[str, list[tuple[str, Tensor]]]]:
     """Return parameters with paths: each alone, but those of blocks after the first together."""
-    def group(named):
-        parts = named[0].split(".")
-        return ".".join(parts[:2]) if parts[0] == "blocks" and parts[1] != "0" else named[0]
-    return [(name, list(parameters))
-            for name, parameters in groupby(model.named_parameters(), group)]
+    groups = {}
+    for name, p in model.named_parameters():
+        kind, number, *_ = name.split(".")
+        group = f"blocks.{number}" if kind == "blocks" and number != "0" else name
+        groups.setdefault(group, []).append((name, p))
+    return list(groups.items())
 
 
 def _stage(title, line=None):

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-
 NEAR = 16
 
 
@@ -63,27 +62,27 @@ def describe(windows: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> list[list
     the first row that counts.  A query with no other before it never counts; if none counts, all is
     nan."""
     present = np.unique(np.concatenate([ids for ids, _, _ in windows]))         # P ids
-    looks, evens, queries = [], [], 0
+    looks = []
+    evens = []
+    queries = 0
     for ids, maps, first in windows:
         rows = np.arange(max(first, 1), len(ids))
-        even = np.tril(np.ones((len(ids), len(ids)))) / np.arange(1, len(ids) + 1)[:, None]
+        even = np.tri(len(ids)) / np.arange(1, len(ids) + 1)[:, None]
         looks.append(_sums(maps[..., rows, :].astype(np.float64), ids, rows, present))
         evens.append(_sums(even[rows], ids, rows, present))
         queries += len(rows)
     mean, even = ({name: sum(part[name] for part in parts) / (queries or math.nan)
                    for name in parts[0]} for parts in (looks, evens))
-    beyond = mean["favourite"] - even["favourite"]                              # (L, H, P)
+    best = (mean["favourite"] - even["favourite"]).argmax(axis=-1)              # (L, H)
     back = (mean.pop("near") - even.pop("near")).argmax(axis=-1)                # (L, H)
-
-    def head(i, j):
-        best = int(beyond[i, j].argmax())
-        return Head(_at(best, {name: x[i, j] for name, x in mean.items()}), _at(best, even),
-                    int(present[best]), int(back[i, j]))
-    return [[head(i, j) for j in range(beyond.shape[1])] for i in range(beyond.shape[0])]
+    return [[Head(_at(mean, best[i, j], (i, j)), _at(even, best[i, j]), int(present[best[i, j]]),
+                  int(back[i, j])) for j in range(best.shape[1])] for i in range(best.shape[0])]
 
 
-def _at(best, means):
-    return {name: float(x[best] if name == "favourite" else x) for name, x in means.items()}
+def _at(means, best, head=()):
+    """Return the means of a head, (L, H) -> (), and of the character that is `best`."""
+    return {name: float(x[head][best] if name == "favourite" else x[head])
+            for name, x in means.items()}
 
 
 def _sums(weights, ids, rows, present):
