@@ -7,8 +7,8 @@ from html import escape
 from typing import Any
 
 
-def shell(title: str, nav: dict[str, str], body: str, facts: Any, files: Sequence[str],
-          command: str = "python -m model.look") -> str:
+def shell(title: str, nav: dict[str, str], body: str, facts: Any,
+          files: Sequence[str | pathlib.Path], command: str = "python -m model.look") -> str:
     """Return a page.
 
     Parameters
@@ -16,7 +16,8 @@ def shell(title: str, nav: dict[str, str], body: str, facts: Any, files: Sequenc
     nav : the words of a link to each section, by the section's id.
     body : HTML.
     facts : what goes into the page as JSON, without nan and inf, for its scripts.
-    files : style sheets and scripts in static/, in their order, after page.css and elements.js.
+    files : style sheets and scripts, by their names in static/ or as paths, in their order, after
+        page.css and elements.js.
     command : what wrote the page.
     """
     parts = {"title": escape(title), "command": escape(command), "body": body,
@@ -27,7 +28,7 @@ def shell(title: str, nav: dict[str, str], body: str, facts: Any, files: Sequenc
                  "<", "\\u003c")}
     for suffix in ("css", "js"):
         parts[suffix] = "".join(static(name) for name in ("page.css", "elements.js", *files)
-                                if name.endswith(suffix))
+                                if str(name).endswith(suffix))
     return filled("shell.html", parts)
 
 
@@ -36,6 +37,6 @@ def filled(name: str, parts: dict[str, str]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], static(name))
 
 
-def static(name: str) -> str:
-    """Return a file in static/."""
+def static(name: str | pathlib.Path) -> str:
+    """Return a file in static/, or one of another folder."""
     return pathlib.Path(__file__).with_name("static").joinpath(name).read_text(encoding="utf-8")

@@ -7,23 +7,24 @@ from html import escape
 import numpy as np
 
 from minigrad.words import number_of
+from model.look.shell import shell
 from model.walk.screen import END, number
 from model.walk.station import Question, Station, Table, code, paragraphs
 
-FRAME = pathlib.Path(__file__).with_name("static") / "page.html"
+STATIC = pathlib.Path(__file__).with_name("static")
 SHORT = 300         # characters of prose that leave room for two tables beside them
 
 
 def page(stations: Sequence[Station], trained: dict[Station, list[Table]]) -> str:
     """Return the page; `trained` has further tables for the end of some stations."""
-    nav = []
-    body = []
+    nav = {}
+    body = [(STATIC / "begin.html").read_text(encoding="utf-8")]
     for n, station in enumerate(stations, 1):
-        nav.append(f'<li><a href="#station-{n}">{n} {escape(station.short)}</a></li>')
+        nav[f"station-{n}"] = f"{n} {station.short}"
         body += _station(n, station, trained.get(station, []))
     body += _beat([END + "python -m model.walk --exercise"], [])
-    html = FRAME.read_text(encoding="utf-8")
-    return html.replace("{{nav}}", "\n".join(nav)).replace("{{body}}", "\n".join(body))
+    return shell("A walk through attention", nav, "\n".join(body), None,
+                 (STATIC / "walk.css", STATIC / "walk.js"), "python -m model.walk --page")
 
 
 def _station(n: int, station: Station, trained: Sequence[Table]) -> Iterator[str]:

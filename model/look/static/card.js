@@ -13,6 +13,14 @@ function glyph(id) {
   make("span", { class: "unseen" }, named(id)));
 }
 
+/** Fill a list again, and put the focus on the button of the row where it was, or after it. */
+function refill(list, fill) {
+  const focused = [...list.children].findIndex((row) => row.contains(document.activeElement));
+  list.replaceChildren();
+  fill();
+  if (focused >= 0) (list.children[focused] ?? list.lastChild)?.querySelector("button").focus();
+}
+
 function button(act, ...words) {
   const element = make("button", { type: "button" }, ...words);
   element.addEventListener("click", act);
@@ -41,17 +49,14 @@ function bar(list, name, x, value, before = null) {
 
 /** Bars of ids and their probabilities; `came` stands out, and a click may take one. */
 function fillBars(name, found, came, take = null, before = null) {
-  const list = byId(name), focused = [...list.children].findIndex((row) =>
-    row.contains(document.activeElement));
-  list.replaceChildren();
-  for (const [id, p] of found) {
+  const list = byId(name);
+  refill(list, () => found.forEach(([id, p]) => {
     const was = before?.(id), gain = 100 * (p - was);
     const value = [share(p), ...before ? [" ", make("small", {}, `${gain < 0.05 ? "" : "+"}${
       fixed(gain, 1)}`)] : []];
     bar(list, take ? button(() => take(id), glyph(id)) : glyph(id), p, value, was ?? null)
       .classList.toggle("came", id === came);
-  }
-  if (focused >= 0) (list.children[focused] ?? list.lastChild)?.querySelector("button").focus();
+  }));
 }
 
 function showNext() {
@@ -98,26 +103,26 @@ function showCost() {
 /** What is changed, each to be set back. */
 function showChanges() {
   const { off, drag } = state, list = byId("changes");
-  const focused = [...list.children].findIndex((item) => item.contains(document.activeElement));
+  const chosen = list.contains(document.activeElement);
   const chip = (words, act) => make("li", {}, button(() => { act(); say(`Set back: ${words}`); },
     `${words} `, make("span", { "aria-hidden": "true" }, "✕"),
     make("span", { class: "unseen" }, ", set it back")));
-  list.replaceChildren(...off.map((part) => chip(partName(part), () => setOff(part, false))));
-  if (drag) {
+  refill(list, () => {
+    list.append(...off.map((part) => chip(partName(part), () => setOff(part, false))));
+    if (!drag) return;
     const outside = edit?.drag ? "" : ", outside the window";
     list.append(chip(`weight of ${nameOf(drag.row)} on ${nameOf(drag.column)} ${
       share(drag.weight)}${outside}`, () => update({ drag: null })));
-  }
-  if (focused >= 0) (list.children[focused] ?? list.lastChild)?.firstChild.focus();
-  if (focused >= 0 && !list.children.length) input.focus({ preventScroll: true });
+  });
+  if (chosen && !list.children.length) input.focus({ preventScroll: true });
   byId("reset").disabled = !off.length && !drag;
 }
 
 function partName(part) {
   if (part === "ngrams") return "n-grams off";
   const [layer, what] = part.split(".");
-  return what in [..."x".repeat(heads)] ? `${headName(Number(layer), Number(what))} off`
-    : `${what === "mlp" ? "MLP" : what} of block ${Number(layer) + 1} off`;
+  if (what < heads) return `${headName(Number(layer), Number(what))} off`;
+  return `${what === "mlp" ? "MLP" : what} of block ${Number(layer) + 1} off`;
 }
 
 function setOff(part, off) {

@@ -53,8 +53,9 @@ const BLUE = 255, ORANGE = 50;          // hues, in degrees
 let blue, orange;                       // ramps for attention and for loss, in the theme's colours
 
 const onPaper = matchMedia("print");
-const isDark = () => !onPaper.matches && (document.documentElement.dataset.theme
-  || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => !onPaper.matches && (document.querySelector("[name=theme]:checked").value
+  || (prefersDark.matches ? "dark" : "light")) === "dark";
 
 /** 256 colours from none to all, each [red, green, blue]. */
 function ramp(hue, dark = isDark()) {
@@ -113,12 +114,9 @@ function inTheTheme(draw) {
     [blue, orange] = [ramp(BLUE), ramp(ORANGE)];
     draw();
   };
-  byId("theme").addEventListener("change", (event) => {
-    document.documentElement.dataset.theme = event.target.value;
-    recolour();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
-  onPaper.addEventListener("change", recolour);
+  for (const source of [byId("theme"), prefersDark, onPaper]) {
+    source.addEventListener("change", recolour);
+  }
   recolour();
 }
 

@@ -116,15 +116,13 @@ function* rankHeads(until) {
 function showWorths() {
   const list = byId("worth"), { found } = worths, missing = tiles.length - found.size;
   const most = Math.max(...[...found.values()].map(Math.abs), 1e-9);
-  const chosen = list.contains(document.activeElement);
-  list.replaceChildren();
-  for (const { layer, head, name } of tiles.filter(({ name }) => found.has(name))
-    .sort((a, b) => found.get(b.name) - found.get(a.name))) {
+  const ranked = tiles.filter(({ name }) => found.has(name))
+    .sort((a, b) => found.get(b.name) - found.get(a.name));
+  refill(list, () => ranked.forEach(({ layer, head, name }) => {
     const choice = button(() => update({ layer, head, column: null }),
       `${headName(layer, head)} `, make("small", {}, facts.heads[layer][head].label));
     bar(list, choice, found.get(name) / most, nats(found.get(name), 2));
-  }
-  if (chosen) list.querySelector("button")?.focus();
+  }));
   byId("worth-words").textContent = found.size ? "To the right, in orange: the text gets less "
     + "likely without this head.  To the left, in blue: it gets likelier.  One nat is 2.7 times."
     + (missing ? `  ${counted(missing, "head")} left out, to spare your battery.` : "")

@@ -19,8 +19,6 @@ function showHead() {
   byId("head-title").textContent = `${capital(headName(layer, head))} ${does}`;
   paint(picture, T, T, (r, c) => shadeIn(shares, T, r, c));
   drawMap(row, column);
-  const focused = list.contains(document.activeElement);
-  list.replaceChildren();
   slider.disabled = row < 1;
   const away = row === column ? "which is itself" : `${row - column} back`;
   byId("look").textContent = row < 0 ? "There is no letter that looks back."
@@ -28,13 +26,12 @@ function showHead() {
       nameOf(start + column)}, ${away}, with ${share(look[column])}.`;
   const most = [...look.keys()].sort((a, b) => look[b] - look[a]).slice(0, 6);
   if (row >= 0 && !most.includes(column)) most.splice(-1, 1, column);
-  for (const s of most) {
+  refill(list, () => most.forEach((s) => {
     const choice = button(() => update({ column: start + s }), isKnown(start + s) ? glyph(seen[s])
       : nameOf(start + s), " ", make("small", {}, s === row ? "itself" : `${row - s} back`));
     choice.setAttribute("aria-pressed", s === column);
     bar(list, choice, look[s], share(look[s])).classList.toggle("came", s === column);
-  }
-  if (focused) list.querySelector(".came button")?.focus();
+  }));
   if (document.activeElement !== slider || !job?.dragging) slider.value = look[column] ?? 0;
   byId("weight-words").textContent = row < 0 ? "" : `the weight of ${nameOf(start + row)} on ${
     nameOf(start + column)}: ${share(look[column])}`;
