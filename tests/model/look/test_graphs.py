@@ -13,10 +13,15 @@ from tests.minigrad.watch.test_graph import by_name
 
 
 @pytest.mark.parametrize("graph, expected", [
-    (graphs.neuron, {"loss": (0.25, 1), "error": (-0.5, -1), "y": (0.5, -1), "b": (1, -0.25),
+    (graphs.neuron, {"loss": (0.25, 1),
+                     "error": (-0.5, -1),
+                     "y": (0.5, -1),
+                     "b": (1, -0.25),
                      "w": ([1, -1], [-0.5, -0.75])}),
-    (graphs.two_words, {"weights": ([[1, 0], [1 / 4, 3 / 4]], None), "mixed": ([[4], [7]], None),
-                        "value": (None, [[1.25], [0.75]]), "key": (None, [[-0.75], [0.75]]),
+    (graphs.two_words, {"weights": ([[1, 0], [1 / 4, 3 / 4]], None),
+                        "mixed": ([[4], [7]], None),
+                        "value": (None, [[1.25], [0.75]]),
+                        "key": (None, [[-0.75], [0.75]]),
                         "query": (None, [[0], [0.75 * math.log(3)]])})])
 def test_the_numbers_are_those_that_the_text_promises(graph, expected):
     p = by_name(graph())

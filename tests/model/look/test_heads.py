@@ -22,9 +22,10 @@ def one_by_one(rows, favourite):
         "entropy": mean(lambda ids, row, w: -sum(x * math.log2(x) for x in w if x)),
         "distance": mean(lambda ids, row, w: sum(x * (row - k) for k, x in enumerate(w))),
         "previous": mean(lambda ids, row, w: w[row - 1]),
-        "itself": mean(lambda ids, row, w: w[row]), "first": mean(lambda ids, row, w: w[0]),
-        "favourite": mean(lambda ids, row, w: sum(x for k, x in enumerate(w)
-                                                  if ids[k] == favourite))}, rel=1e-6)
+        "itself": mean(lambda ids, row, w: w[row]),
+        "first": mean(lambda ids, row, w: w[0]),
+        "favourite": mean(lambda ids, row, w: sum(x for id, x in zip(ids, w) if id == favourite)),
+    }, rel=1e-6)
 
 
 def test_the_numbers_are_those_of_weights_taken_one_by_one():
@@ -37,9 +38,9 @@ def test_the_numbers_are_those_of_weights_taken_one_by_one():
                 for ids, maps, fresh in windows for row in range(max(fresh, 1), len(ids))]
         even = [(ids, row, [1 / (row + 1)] * (row + 1)) for ids, row, _ in rows]
         found = described[layer][head]
-        gains = [one_by_one(rows, c).expected["favourite"] - one_by_one(even, c).expected[
-            "favourite"] for c in range(V)]
-        assert found.favourite_id == np.argmax(gains)
+        shares, evens = ([one_by_one(of, c).expected["favourite"] for c in range(V)]
+                         for of in (rows, even))
+        assert found.favourite_id == np.argmax(np.subtract(shares, evens))
         assert found.numbers == one_by_one(rows, found.favourite_id)
         assert found.even == one_by_one(even, found.favourite_id)
     head, other = (describe([(f(ids), maps, fresh) for ids, maps, fresh in windows])[0][0]
@@ -73,8 +74,11 @@ def test_describe_finds_how_far_back_a_head_looks_more_than_evenly(back):
 
 
 @pytest.mark.parametrize("label, share, even, entropy", [
-    ("leans to {}", 0.1, 0.01, 1), ("mixed", 0.0999, 0.01, 1), ("mixed", 0.19, 0.1, 1),
-    ("often {}", 0.25, 0.125, 1), ("wide, {back}", 0.1, 0.01, 3)])
+    ("leans to {}", 0.1, 0.01, 1),
+    ("mixed", 0.0999, 0.01, 1),
+    ("mixed", 0.19, 0.1, 1),
+    ("often {}", 0.25, 0.125, 1),
+    ("wide, {back}", 0.1, 0.01, 3)])
 def test_a_head_leans_to_what_it_gives_a_tenth_and_twice_an_even_look(label, share, even, entropy):
     base = dict.fromkeys(("previous", "itself", "first"), 0.1)
     head = Head(base | {"entropy": entropy, "distance": 9, "favourite": share},

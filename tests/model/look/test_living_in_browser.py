@@ -45,11 +45,11 @@ def of_kind(options, block_size=12, seed=0):
     return model, tokenizer
 
 
-def opened_page(driver, folder, model, tokenizer, text, training=None):
+def opened_page(driver, folder, model, tokenizer, text, training=None, live=True, source=""):
     """The page, which has drawn itself without a complaint."""
     checkpoint = Checkpoint(model, tokenizer, training or {}, {})
     page = opened(driver, written(
-        folder / "live.html", html(*gather(checkpoint, text, "", folder))))
+        folder / "live.html", html(*gather(checkpoint, text, source, folder, live))))
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
     return page
 
@@ -119,23 +119,13 @@ def test_what_is_typed_after_a_change_is_what_is_read_at_once(page, run):
         assert plain(of(page, "$('#cost').textContent")).startswith(f"{loss:.3f} nats a character")
 
 
-def test_a_draw_is_that_of_python(page):
-    rng = np.random.default_rng(0)
-    for settings in ((1.0, None, None), (0.7, 3, None), (1.3, None, 0.6), (0.0, None, None),
-                     (0.9, 5, 0.5)) * 8:
-        logits, u = rng.normal(0, 2, (1, 9)), rng.random(1)
-        (drawn,), (p,) = random.draw(logits, u, *settings)
-        found = page.execute_script("""const [logits, u, t, k, p] = arguments;
-            const {drawn, probabilities} = draw(Float64Array.from(logits), u, t, k ?? 9, p ?? 1);
-            return [drawn, [...probabilities]];""", logits[0].tolist(), u[0], *settings)
-        assert found[0] == drawn and np.allclose(found[1], p, atol=1e-12)
-
-
-@pytest.mark.parametrize("u", [0.0, 0.25, 0.5, 0.75, 1 - 2.0 ** -53])
-@pytest.mark.parametrize("settings", [(1.0, None, None), (0.0, None, None), (1.0, 3, None),
-                                      (1.0, None, 0.5), (0.5, 3, 0.75), (1.0, None, 0.25)], ids=str)
-def test_draw_takes_equal_logits_as_python_does(page, settings, u):
-    for logits in ([1.0] * 4, [0.0, 2.0, 2.0, 0.0, 2.0], [-900.0, 5.0, 5.0, -900.0], [3.0]):
+@pytest.mark.parametrize("u", [0.0, 0.25, 0.5, 0.75, 0.9, 1 - 2.0 ** -53])
+@pytest.mark.parametrize("settings", [
+    (1.0, None, None), (0.0, None, None), (1.0, 3, None), (1.0, None, 0.5), (0.5, 3, 0.75),
+    (1.3, None, 0.25)], ids=str)
+def test_draw_takes_what_python_does_of_equal_logits_too(page, settings, u):
+    for logits in (np.random.default_rng(int(8 * u)).normal(0, 2, 9).tolist(), [1.0] * 4,
+                   [0.0, 2.0, 2.0, 0.0, 2.0], [-900.0, 5.0, 5.0, -900.0], [3.0]):
         (drawn,), (p,) = random.draw(np.array([logits]), np.array([u]), *settings)
         found = page.execute_script("""const [logits, u, t, k, p] = arguments;
             const {drawn, probabilities} = draw(Float64Array.from(logits), u, t, k ?? 9, p ?? 1);
@@ -724,12 +714,19 @@ def test_a_page_of_text_that_is_pasted_does_not_freeze_it(page):
     assert of(page, "[ids.length, spans.coloured - seen.length]") == [len(text), 0]
 
 
-def test_hostile_text_changes_nothing_and_nothing_is_fetched(driver, tmp_path, hostile_text):
+@pytest.mark.parametrize("live", [True, False])
+def test_hostile_text_stays_text_and_nothing_is_fetched(driver, tmp_path, hostile_text, live):
     tokenizer = CharTokenizer(hostile_text + LETTERS)
-    model = Transformer(TransformerConfig(tokenizer.vocab_size, 8, 1, 1, 4))
-    page = opened_page(driver, tmp_path, model, tokenizer, hostile_text)
-    assert of(page, "pieces.map((c) => c.codePointAt(0))") == [*map(ord, hostile_text)]
+    model = Transformer(TransformerConfig(tokenizer.vocab_size, 8 if live else 1, 1, 1, 4))
+    page = opened_page(driver, tmp_path, model, tokenizer, hostile_text,
+                       {"settings": {"data": hostile_text}}, live, "<b id=injected>")
+    if live:
+        assert of(page, "pieces.map((c) => c.codePointAt(0))") == [*map(ord, hostile_text)]
+    assert of(page, "[pieces.length, facts.text.length]") == [
+        len(hostile_text), len(hostile_text.encode("utf-16", "surrogatepass")) // 2 - 1]
     assert of(page, "$$('#injected').length") == 0
+    assert "<b id=injected>" in of(page, "$('#about-words').textContent")
+    assert of(page, "$('#run-intro').textContent").startswith("There are no curves here, because ")
     said = [json.loads(line["message"])["message"] for line in page.get_log("performance")]
     asked = [event["params"]["request"]["url"] for event in said
              if event["method"] == "Network.requestWillBeSent"]

@@ -162,15 +162,25 @@ LARGE = TransformerConfig(5, block_size=1024, n_layer=12, n_head=12, n_embd=24)
     (LARGE, 900, "has 900 characters, .* at most 372, ")])
 def test_a_text_too_short_or_too_long_is_refused(config, N, says):
     assert re.search(says, refusal(ValueError, check_length, config, N))
-    check_length(SMALL, 2), check_length(SMALL, MOST_CHARACTERS), check_length(LARGE, 372)
+    for config, N in ((SMALL, 2), (SMALL, MOST_CHARACTERS), (LARGE, 372)):
+        check_length(config, N)
 
 
 @pytest.mark.parametrize("text, symbol, name", [
-    ("e", "e", "e"), ("E", "E", "capital E"), (".", ".", "full stop"), ("\n", "⏎", "line break"),
-    ("\0", "␀", "U+0000"), ("\x7f", "U+007F", "U+007F"), ("\u2028", "U+2028", "line separator"),
-    ("\ud800", "U+D800", "U+D800"), ("\u0301", "◌\u0301", "combining acute accent"),
-    (" the", "␣the", "space the"), ("", "", ""), ("\t\tx", "⇥⇥x", "tab tab x"),
-    ("e\u0301", "e◌\u0301", "e\u0301"), ("a\0b", "a␀b", "a b"),
+    ("e", "e", "e"),
+    ("E", "E", "capital E"),
+    (".", ".", "full stop"),
+    ("\n", "⏎", "line break"),
+    ("\0", "␀", "U+0000"),
+    ("\x7f", "U+007F", "U+007F"),
+    ("\u2028", "U+2028", "line separator"),
+    ("\ud800", "U+D800", "U+D800"),
+    ("\u0301", "◌\u0301", "combining acute accent"),
+    ("", "", ""),
+    (" the", "␣the", "space the"),
+    ("\t\tx", "⇥⇥x", "tab tab x"),
+    ("e\u0301", "e◌\u0301", "e\u0301"),
+    ("a\0b", "a␀b", "a b"),
     ("abcdefghijklmnopqrst", "abcdefghijklmno…", "abcdefghijklmnopqrst")])
 def test_every_character_and_token_has_a_symbol_that_can_be_seen_and_a_name(text, symbol, name):
     assert shown(text) == (symbol, name)

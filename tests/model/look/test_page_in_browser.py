@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from model.convert.tokens import TokenTokenizer
-from model import CharTokenizer, Transformer, TransformerConfig, load_checkpoint
+from model import Transformer, TransformerConfig, load_checkpoint
 from model.look.page import gather, html, shown
 from model.look.reading import read
 from model.generation import window_start
 from model.score.text import text_losses
-from model.checkpoint import Checkpoint
 from tests.browser import of, opened, prefer, resize
 from tests.kit import written
+from tests.model.look.test_living_in_browser import opened_page
 from token_files import byte_level
 
 pytestmark = pytest.mark.needs("browser")
@@ -34,15 +34,6 @@ def page(driver, run):
     return opened(driver, run[2])
 
 
-def shown_page(driver, folder, model, tokenizer, text, training=None, source=""):
-    """The page of a text, opened, which has drawn itself without a complaint."""
-    checkpoint = Checkpoint(model, tokenizer, training or {}, {})
-    page = opened(driver, written(folder / "p.html", html(*gather(
-        checkpoint, text, source, folder / "<b id=injected>&'\"", tokenizer.unit == "token"))))
-    assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
-    return page
-
-
 def test_it_draws_without_an_error_and_fetches_nothing_even_if_told_to(page, run):
     assert of(page, "$('#trouble').hidden") and page.get_log("browser") == []
     itself = run[2].resolve().as_uri()
@@ -57,18 +48,6 @@ def test_it_draws_without_an_error_and_fetches_nothing_even_if_told_to(page, run
     assert "Learning rate, of AdamW" in of(page, "$('#charts').textContent")
     of(page, "document.body.append(Object.assign(new Image(), {src: 'file:///none.png'}))")
     assert "Content Security Policy" in page.get_log("browser")[0]["message"]
-
-
-def test_hostile_text_stays_text(driver, tmp_path, hostile_text):
-    tokenizer = CharTokenizer(hostile_text)
-    model = Transformer(TransformerConfig(tokenizer.vocab_size, 1, 1, 1, 4))    # the smallest
-    page = shown_page(driver, tmp_path, model, tokenizer, hostile_text,
-                      {"settings": {"data": hostile_text}}, "<b id=injected>")
-    assert of(page, "[pieces.length, facts.text.length]") == [
-        len(hostile_text), len(hostile_text.encode("utf-16", "surrogatepass")) // 2 - 1]
-    assert of(page, "$$('#injected').length") == 0
-    assert "<b id=injected>" in of(page, "$('#about-words').textContent")
-    assert of(page, "$('#run-intro').textContent").startswith("There are no curves here, because ")
 
 
 def test_it_cannot_be_typed_into_and_has_no_switch(page):
@@ -154,7 +133,7 @@ def test_a_page_of_tokens_draws_them_in_words_and_speaks_of_tokens(driver, tmp_p
     tokenizer = TokenTokenizer(byte_level(), None, 500)
     model = Transformer(TransformerConfig(500, 16, n_layer=2, n_head=2, n_embd=8))
     text = "the in\n\nthe 🙂 there the character"
-    page = shown_page(driver, tmp_path, model, tokenizer, text)
+    page = opened_page(driver, tmp_path, model, tokenizer, text)
     symbols = [shown(tokenizer.vocabulary[i])[0] for i in tokenizer.encode(text)]
     pieces = [x.replace("␣", " ").replace("⏎", "\n") for x in symbols]
     assert of(page, "spans.map((x) => x.textContent)") == pieces[-of(page, "spans.length"):]

@@ -9,15 +9,14 @@ from model.generation import window_start
 from tests.kit import opinionated
 
 
-def enlarged(**config):
+def enlarged(block_size=8, **options):
     """A model whose attention says something."""
-    settings = dict(vocab_size=13, block_size=8, n_layer=2, n_head=2, n_embd=8) | config
-    return opinionated(TransformerConfig(**settings), 8, seed=1)
+    return opinionated(TransformerConfig(13, block_size, 3, 2, 8, **options), 8, seed=1)
 
 
 @pytest.mark.parametrize("block, N", [(8, 2), (8, 8), (8, 9), (8, 13), (7, 40), (2, 9), (1, 4)])
 def test_every_character_is_predicted_once_and_from_the_window_of_sampling(block, N):
-    model, ids = enlarged(block_size=block), np.random.default_rng(N).integers(13, size=N)
+    model, ids = enlarged(block), np.random.default_rng(N).integers(13, size=N)
     windows, predicted = read(model, ids), []
     for window in windows:
         assert np.array_equal(window.maps, model.attention_maps(window.ids))
@@ -31,11 +30,14 @@ def test_every_character_is_predicted_once_and_from_the_window_of_sampling(block
 
 
 @pytest.mark.parametrize("options", [
-    {}, dict(bias=True, dropout=0.3), dict(norm="rms"), dict(qk_norm=True, position="rotary"),
-    dict(norm="rms", position="sinusoidal"), dict(norm="rms_gain", activation="swiglu", tied=False),
-    dict(ngrams=3)])
+    {},
+    {"bias": True, "dropout": 0.3},
+    {"norm": "rms", "position": "sinusoidal"},
+    {"qk_norm": True, "position": "rotary"},
+    {"norm": "rms_gain", "activation": "swiglu", "tied": False},
+    {"ngrams": 3}])
 def test_the_stream_ends_in_the_logits_of_the_model(options):
-    model, ids = enlarged(n_layer=3, **options), np.arange(8)
+    model, ids = enlarged(**options), np.arange(8)
     stream = watch(model, ids)
     with mg.no_grad():
         assert np.array_equal(stream[0], model.embed(ids).data) and len(stream) == 4
