@@ -16,7 +16,7 @@ from minigrad.watching import watch_ops
 from tests.kit import leaf, python, refusal
 
 
-def test_gradients_of_all_uses_add_up_and_backward_adds_to_the_gradient_that_is_there():
+def test_backward_sums_the_gradients_of_all_uses_and_adds_them_to_what_is_there():
     x = leaf([3.0])
     y = x * x + x
     (y + y * x).sum().backward()        # (x^2 + x)(1 + x) = x^3 + 2 x^2 + x
@@ -52,7 +52,7 @@ def two_views_of_one_array(x, y):
     (lambda x, y: two_views_of_one_array(x, y) + x, [11, 11], [10, 10]),
     (lambda x, y: x[0] + (x + y), [3, 1], [1, 1]),
     (lambda x, y: 1 * (x.reshape(2, 1) + y.reshape(2, 1) + x.reshape(2, 1)), [2, 2], [1, 1])])
-def test_nothing_is_added_to_an_array_that_is_also_another_gradient(use, dx, dy):
+def test_backward_adds_to_no_array_that_is_also_another_gradient(use, dx, dy):
     x = leaf([1.0, 2.0])
     y = leaf([3.0, 4.0])
     use(x, y).sum().backward()
@@ -73,7 +73,7 @@ def test_op_takes_one_function_that_returns_all_gradients():
     assert y.grad == [2]
 
 
-def test_a_gradient_that_adds_itself_is_summed_with_others_and_shared_with_none():
+def test_Added_is_summed_with_other_gradients_and_shared_with_none():
     @mg.op(register=False)
     def first(x):
         def add(total):
@@ -100,7 +100,7 @@ def bag(ids, table):
     (lambda x: bag([[1]], x) + bag([[2]], x), [0, 1, 1, 0, 0, 0, 0], False),
     (lambda x: bag([[1]], x) + x, [1, 8, 1, 1, 1, 1, 1], False),
     (lambda x: bag([[1]], x * 2), [0, 2, 0, 0, 0, 0, 0], False)])
-def test_of_the_gradient_of_a_table_those_rows_are_kept_that_were_read(use, expected, kept):
+def test_Rows_are_kept_of_the_gradient_of_a_table_of_which_few_were_read(use, expected, kept):
     x = leaf(np.arange(21.0).reshape(7, 3))
     use(x).sum().backward()
     assert isinstance(x.node.grad, Rows) == kept
@@ -127,7 +127,7 @@ COPIES = pytest.mark.parametrize("copied", [copy.deepcopy, unpickled])
     lambda a, copied: [copied(a), copied(a)],
     lambda a, copied: copied([a, leaf([1.0, 2.0])]),
     lambda a, copied: [copied(copied(a)), copied(a)]])
-def test_node_of_a_copied_leaf_is_a_leaf_of_its_own_beside_the_first(copied, of):
+def test_Node_of_a_copied_leaf_is_a_leaf_of_its_own_beside_the_first(copied, of):
     one, other = of(leaf([1.0, 2.0]), copied)
     assert not np.shares_memory(one.data, other.data)
     ((one - other * 2) ** 2 + one * other).sum().backward()
@@ -137,7 +137,7 @@ def test_node_of_a_copied_leaf_is_a_leaf_of_its_own_beside_the_first(copied, of)
     assert one.node.birth != other.node.birth
 
 
-def test_node_of_leaves_pickled_in_two_processes_are_two_leaves():
+def test_Node_of_a_leaf_pickled_in_one_process_is_not_that_of_another():
     script = ("import pickle, sys, numpy as np, minigrad as mg; sys.stdout.write(pickle.dumps("
               "mg.Tensor(np.ones(2), requires_grad=True)).hex())")
     a, b = (pickle.loads(bytes.fromhex(python("-c", script).stdout)) for _ in range(2))
@@ -149,7 +149,7 @@ def test_node_of_leaves_pickled_in_two_processes_are_two_leaves():
 @pytest.mark.parametrize("give", [
     lambda x: (x * 3).sum(),
     lambda x: bag([[1], [1]], x).sum()], ids=["array", "Rows"])
-def test_node_copied_keeps_its_gradient_if_copied_in_the_process_and_not_if_pickled(copied, give):
+def test_Node_keeps_its_gradient_if_it_is_copied_and_not_if_it_is_pickled(copied, give):
     x = leaf(np.ones((4, 2)))
     give(x).backward()
     kind = type(x.node.grad)
@@ -165,7 +165,7 @@ def test_node_copied_keeps_its_gradient_if_copied_in_the_process_and_not_if_pick
 
 
 @COPIES
-def test_node_of_a_result_is_not_copied_and_the_refusal_names_the_remedy(copied):
+def test_Node_of_a_result_refuses_to_be_copied_and_names_the_remedy(copied):
     x = leaf([1.0, 2.0])
     used = (x * 3).sum()
     used.backward()
@@ -186,7 +186,7 @@ def test_node_of_a_result_is_not_copied_and_the_refusal_names_the_remedy(copied)
     ((4, 3), lambda made: made[:2], False),
     (3, lambda made: np.broadcast_to(made, (2, 3)), False),
     ((2, 3), lambda made: made.setflags(write=False) or made, False)])
-def test_what_a_vjp_returns_is_not_written_into_and_a_leaf_keeps_a_new_array(shape, view, kept):
+def test_backward_writes_into_nothing_that_a_vjp_returns_and_keeps_new_arrays(shape, view, kept):
     @mg.op(register=False)
     def twice(x):
         return 2 * x, (lambda g: view(made),)
@@ -201,7 +201,7 @@ def test_what_a_vjp_returns_is_not_written_into_and_a_leaf_keeps_a_new_array(sha
     assert np.shares_memory(x.grad, made) == kept
 
 
-def test_a_leaf_shares_no_gradient_with_the_caller_another_leaf_or_a_watcher():
+def test_backward_gives_a_leaf_a_gradient_that_no_caller_leaf_or_watcher_holds():
     x = leaf([1.0])
     y = leaf([2.0])
     g = np.array([5.0])
@@ -223,7 +223,7 @@ def test_a_leaf_shares_no_gradient_with_the_caller_another_leaf_or_a_watcher():
     assert [part.item() for part in parts] == [2, 2, 6, 6]
 
 
-def test_broadcast_axes_are_summed_back_and_a_gradient_has_the_type_of_its_argument():
+def test_backward_sums_over_broadcast_axes_and_keeps_the_type_of_each_argument():
     x = leaf([1.0, 2.0], np.float32)
     y = leaf(np.ones((3, 1)))
     z = leaf(2.0)
@@ -238,7 +238,7 @@ def test_broadcast_axes_are_summed_back_and_a_gradient_has_the_type_of_its_argum
     assert z.grad.shape == ()
 
 
-def test_a_chain_of_20_000_ops_is_nothing_special():
+def test_backward_goes_through_a_chain_of_20_000_ops():
     x = leaf([1.0])
     y = x
     for _ in range(20_000):
@@ -251,7 +251,7 @@ def test_a_chain_of_20_000_ops_is_nothing_special():
     del node                            # dropped without going back: no recursion there either
 
 
-def test_a_single_number_has_an_array_for_its_gradient_whatever_was_added():
+def test_grad_of_a_single_number_is_an_array_whatever_was_added():
     z = leaf(2.0)
     for out, expected in ((z + z, 2), (z * z, 6), (z[...] + (z + z), 9)):
         out.backward()
@@ -261,7 +261,7 @@ def test_a_single_number_has_an_array_for_its_gradient_whatever_was_added():
     assert z.grad == 1
 
 
-def test_a_second_backward_is_refused_and_changes_nothing():
+def test_backward_refuses_a_graph_that_was_freed_and_changes_nothing():
     x = leaf([1.0])
     z = leaf([1.0])
     shared = x * 2
@@ -307,7 +307,7 @@ CONSTANT = np.full((4, 8), 2.0)
 @pytest.mark.parametrize("f, held", [
     (many_views, lambda y: []),
     (lambda x: mg.exp(x * CONSTANT), lambda y: [CONSTANT, y.data])])    # an input, and an output
-def test_the_graph_holds_only_what_a_vjp_names(f, held):
+def test_Node_holds_only_what_a_vjp_names(f, held):
     y = f(leaf(np.ones((4, 8))))
     floats = [a for a in arrays_held(y.node) if a.dtype.kind == "f"]
     assert {*map(id, floats)} == {*map(id, held(y))}
@@ -328,7 +328,7 @@ def test_backward_frees_the_graph_and_its_arrays():
     assert arrays_held(y.node) == []
 
 
-def test_activations_die_during_the_walk_not_after_it():
+def test_backward_frees_each_op_as_soon_as_it_is_passed():
     alive = []
     alive_now = []
 
@@ -348,7 +348,7 @@ def test_activations_die_during_the_walk_not_after_it():
     assert alive_now == [5, 4, 3, 2, 1]
 
 
-def test_no_reference_cycle_keeps_a_graph_alive():
+def test_Node_is_in_no_reference_cycle_that_keeps_a_graph_alive():
     gc.disable()
     try:
         x = leaf([1.0])
@@ -429,7 +429,7 @@ def test_watch_ops_ends_with_its_own_block_in_whatever_order_blocks_end():
     assert len(seen) == 1
 
 
-def test_constants_make_no_nodes_and_need_no_vjp():
+def test_op_makes_no_node_of_constants_which_need_no_vjp():
     x = leaf([1.0])
     c = Tensor(np.ones(1))
     assert not (c * 2).requires_grad
@@ -477,14 +477,14 @@ def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_change
           (np.array("2020", "M8[Y]"), "datetime64")]),
     (lambda x: unbroadcast(np.ones(3), (1, 1, 3)), ValueError,
      r"the vjp gave \[3\] for an argument of .* \[1, 1, 3\]")])
-def test_errors_of_the_tensor_name_the_remedy(f, error, says):
+def test_Tensor_names_the_remedy_in_its_errors(f, error, says):
     x = leaf([1.0, 2.0])
     with pytest.raises(error, match=says):
         f(x)
     assert x.grad is None
 
 
-def test_an_error_inside_a_vjp_names_the_op_and_changes_no_gradient():
+def test_backward_names_the_op_whose_vjp_fails_and_changes_no_gradient():
     @mg.op(register=False)
     def broken(x):
         return x * 1, (lambda g: np.ones(7),)
@@ -503,7 +503,7 @@ def test_an_error_inside_a_vjp_names_the_op_and_changes_no_gradient():
     (lambda g: g, TypeError, "returns a tuple of gradients, not one array"),
     ((lambda g: lambda total: None,) * 2, ValueError, r"the vjp gave \[\] for an argument of sha"),
     (np.ones(2), TypeError, r"a tuple of one for each argument, and these are float64\[2\]")])
-def test_an_op_whose_vjps_are_not_as_agreed_is_refused(vjps, error, says):
+def test_op_refuses_vjps_that_are_not_as_agreed(vjps, error, says):
     @mg.op(register=False)
     def wrong(x, y):
         return x + y, vjps
@@ -517,7 +517,7 @@ def test_an_op_whose_vjps_are_not_as_agreed_is_refused(vjps, error, says):
     [np.ones(2), np.ones(2)],
     None,
     1.0])
-def test_op_that_forgot_its_vjps_is_refused(value):
+def test_op_refuses_a_function_that_forgot_its_vjps(value):
     forgot = mg.op(lambda x: value, register=False)
     for x in (np.ones(2), leaf([1.0, 2.0])):
         assert "an op returns its value and its vjps, as in y, (dx,)" in refusal(TypeError, forgot,
@@ -552,7 +552,7 @@ def test_op_that_is_given_an_unknown_keyword_says_which_it_takes(call):
     assert "keyword argument 'dim'; sum takes x, axis (PyTorch's dim), keepdims" in says
 
 
-def test_an_op_is_registered_once(monkeypatch):
+def test_op_is_registered_once(monkeypatch):
     monkeypatch.setattr(core, "OPS", dict(mg.OPS))
 
     @mg.op
@@ -569,7 +569,7 @@ def test_an_op_is_registered_once(monkeypatch):
     mg.op(cube.__wrapped__)             # as when a cell of a notebook is run again
 
 
-def test_tensors_in_a_list_by_keyword_get_their_gradients():
+def test_op_gives_gradients_to_tensors_in_a_list_by_keyword():
     x = leaf([1.0])
     y = leaf([2.0])
     mg.concatenate(arrays=[x, y * 3]).sum().backward()
@@ -595,7 +595,7 @@ def test_op_takes_a_list_or_tuple_with_tensors_for_several_arrays_also_beside_wh
         assert np.array_equal(one, other)
 
 
-def test_tensor_data_is_made_an_array_of_numbers_wherever_it_is_set():
+def test_data_is_made_an_array_of_numbers_wherever_it_is_set():
     w = leaf([1.0, 2.0, 3.0])
     w.data = [4, 5, 6]
     assert type(w.data) is np.ndarray
@@ -607,7 +607,7 @@ def test_tensor_data_is_made_an_array_of_numbers_wherever_it_is_set():
     assert w.data.tolist() == [7, 8, 9]
 
 
-def test_every_signature_is_hinted_and_returns_a_tensor():
+def test_op_has_a_signature_that_is_hinted_and_returns_a_tensor():
     import inspect
     for name, op in mg.OPS.items():
         signature = inspect.signature(op)
@@ -615,7 +615,7 @@ def test_every_signature_is_hinted_and_returns_a_tensor():
         assert all(p.annotation is not p.empty for p in signature.parameters.values()), name
 
 
-def test_tensors_print_what_they_are():
+def test_Tensor_prints_what_it_is():
     x = leaf([1.0, 2.0])
     assert repr(x) == "Tensor([1. 2.], leaf)"
     assert repr(x * 2) == "Tensor([2. 4.], multiply)"
@@ -628,7 +628,7 @@ def test_tensors_print_what_they_are():
     assert unbroadcast(np.ones((2, 3)), (3,)).tolist() == [2, 2, 2]
 
 
-def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():
+def test_watch_ops_tells_of_every_op_with_what_went_in_and_came_out():
     x = leaf([1.0, 2.0])
     events = []
     with watch_ops(lambda event: events.append(event)):
@@ -651,7 +651,7 @@ def test_a_watcher_sees_every_op_with_what_went_in_and_came_out():
     assert np.array_equal(sent, [3, 4])
 
 
-def test_a_watcher_may_keep_the_parts_of_a_gradient_that_is_their_sum():
+def test_watch_ops_tells_of_parts_of_a_gradient_that_may_be_kept():
     x = leaf([3.0])
     events = []
     square = x * x                  # sends two parts in one visit, after one of an earlier visit

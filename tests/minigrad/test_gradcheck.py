@@ -278,7 +278,7 @@ CUT = {
 
 
 @pytest.mark.parametrize("f, args", (WRONG | CUT).values(), ids=WRONG | CUT)
-def test_a_planted_bug_is_caught(f, args):
+def test_gradcheck_catches_each_planted_bug(f, args):
     with pytest.raises(mg.GradcheckError):
         mg.gradcheck(f, *args)
     if args[0].size <= 100:
@@ -288,7 +288,7 @@ def test_a_planted_bug_is_caught(f, args):
 
 @pytest.mark.parametrize("size", [1e-6, 0.02, 1.0])
 @pytest.mark.parametrize("loss_scale", [1e-6, 1.0])
-def test_a_wrong_gradient_of_small_weights_under_a_small_loss_is_caught(size, loss_scale):
+def test_gradcheck_catches_a_wrong_gradient_of_small_weights_under_a_small_loss(size, loss_scale):
     wrong, (x, w) = WRONG["weight gradient transposed"]
     w = w * size
     with pytest.raises(mg.GradcheckError):
@@ -296,7 +296,7 @@ def test_a_wrong_gradient_of_small_weights_under_a_small_loss_is_caught(size, lo
     assert mg.gradcheck(lambda w: (mg.tanh(mg.matmul(x, w)) * loss_scale).mean(), w)
 
 
-def test_right_gradients_pass_at_every_size():
+def test_gradcheck_passes_right_gradients_of_every_size():
     for size in (1e-8, 1e-3, 1.0, 1e6):
         x = size * r((3, 4))
         y = size * (np.abs(r((3, 4))) + 0.5)
@@ -305,7 +305,7 @@ def test_right_gradients_pass_at_every_size():
                             rtol=1e-6, atol=1e-7, full=True)
 
 
-def test_a_gradient_that_is_exactly_zero_passes():
+def test_gradcheck_passes_a_gradient_that_is_exactly_zero():
     key_bias = r(4)     # softmax is blind to what is added to all scores of a row
     assert mg.gradcheck(lambda b: mg.softmax(r_fixed @ r_fixed.T + (r_fixed @ b).reshape(-1, 1)),
                         key_bias)
@@ -316,7 +316,7 @@ def test_a_gradient_that_is_exactly_zero_passes():
 r_fixed = r((5, 4))
 
 
-def test_a_bug_is_named_by_argument_index_and_both_numbers():
+def test_gradcheck_names_a_bug_by_argument_index_and_both_numbers():
     f, args = WRONG["one wrong element among 2500"]
     with pytest.raises(mg.GradcheckError, match=r"argument 0, index \(.*\): the vjp gives .*, "
                                                 "central differences"):
@@ -332,7 +332,7 @@ def test_a_bug_is_named_by_argument_index_and_both_numbers():
         mg.gradcheck(wrong_at_one_place, r(3), r(3))
 
 
-def test_arguments_are_checked_in_float64_and_integers_pass_through():
+def test_gradcheck_checks_arguments_in_float64_and_passes_integers_through():
     seen = []
 
     def f(x, ids, flag):
@@ -349,7 +349,7 @@ def test_gradcheck_has_the_defaults_of_pytorchs():
     assert defaults["rtol"] == 1e-3
 
 
-def test_tensors_may_be_given_and_keep_their_gradients():
+def test_gradcheck_takes_tensors_and_leaves_their_gradients():
     x = Tensor(r((2, 2)), requires_grad=True)
     assert mg.gradcheck(lambda x: x * x, x)
     assert x.grad is None
@@ -362,7 +362,7 @@ def test_tensors_may_be_given_and_keep_their_gradients():
      "float64 and return a Tensor; it gave .* of float32"),
     (lambda x: 3, r(3), mg.GradcheckError, "return a Tensor; it gave 3"),
     (lambda x: x, np.array([1, 2]), ValueError, "at least one array of floats")])
-def test_what_cannot_be_checked_is_said(f, x, error, says):
+def test_gradcheck_says_what_it_cannot_check(f, x, error, says):
     with pytest.raises(error, match=says):
         mg.gradcheck(f, x)
     assert mg.gradcheck(lambda x: mg.dropout(x, 0.5, np.random.default_rng(0)), r(50))

@@ -40,12 +40,12 @@ def x():
     (lambda x: {x: 7}[x], 7),
     (lambda x: x in [x], True),
     (lambda x: list(Tensor([])), [])])
-def test_tensor_does_what_an_array_does(x, use, expected):
+def test_Tensor_does_what_an_array_does(x, use, expected):
     found = use(x)
     assert np.array_equal(found.data if isinstance(found, Tensor) else found, expected)
 
 
-def test_tensor_of_one_number_is_formatted_as_a_number(x):
+def test_Tensor_of_one_number_is_formatted_as_a_number(x):
     assert f"{x.sum():.3f}" == "15.000"
     assert f"{Tensor(7):05d}" == "00007"
     assert f"{Tensor([2.0]):6.2f}" == "  2.00"
@@ -54,7 +54,7 @@ def test_tensor_of_one_number_is_formatted_as_a_number(x):
     assert "has 6 numbers, and '.3f' formats one" in refusal(TypeError, format, six, ".3f")
 
 
-def test_tensor_gives_rows_through_which_gradients_go(x):
+def test_Tensor_gives_rows_through_which_gradients_go(x):
     (sum(row * i for i, row in enumerate(x)) * 3).sum().backward()
     assert x.grad.tolist() == [[0, 0, 0], [3, 3, 3]]
 
@@ -116,7 +116,7 @@ def test_tensor_gives_rows_through_which_gradients_go(x):
     (lambda x: mg.sin(x), AttributeError, "@mg.op makes an op of a function and its derivative"),
     (lambda x: Module().train(), AttributeError, "only where a random generator is given"),
     (lambda x: Module().to("cuda"), AttributeError, "a Module has no to: the type is chosen")])
-def test_habit_that_cannot_work_is_refused_with_the_remedy(x, use, error, says):
+def test_missing_names_the_remedy_for_a_habit_that_cannot_work(x, use, error, says):
     assert says in refusal(error, use, x)
 
 
@@ -128,7 +128,7 @@ def test_missing_names_are_missing_for_python_too(thing):
     assert getattr(thing, "float", None) is None
 
 
-def test_module_may_have_an_attribute_of_a_refused_name():
+def test_refuse_leaves_an_attribute_of_a_refused_name_to_a_subclass():
     class Own(Module):
         def forward(self):
             return 7
@@ -139,7 +139,7 @@ def test_module_may_have_an_attribute_of_a_refused_name():
 
 @pytest.mark.parametrize("sign", ["+=", "-=", "*=", "/=", "**=", "@="])
 @pytest.mark.parametrize("quiet", [False, True])
-def test_a_leaf_is_not_changed_in_place_and_a_result_is_replaced(sign, quiet):
+def test_Tensor_that_is_a_leaf_is_not_changed_in_place_and_a_result_is_replaced(sign, quiet):
     def change(w):
         names = {"w": w, "y": np.full((2, 2), 3.0)}
         exec(f"w {sign} y", names)
@@ -157,7 +157,7 @@ def test_a_leaf_is_not_changed_in_place_and_a_result_is_replaced(sign, quiet):
             assert after.requires_grad == (before.requires_grad and not quiet)
 
 
-def test_every_op_that_a_table_names_is_an_op():
+def test_op_for_names_ops_that_there_are():
     tables = habits.OF_OPS | habits.OF_TENSOR | habits.OF_MODULE | habits.OF_NAMESPACE
     for name in re.findall(r"mg\.(\w+)", " ".join(tables.values())):
         assert hasattr(mg, name), name

@@ -55,7 +55,7 @@ def unchanged(module, before):
     return list(after) == list(before) and all(np.array_equal(after[k], before[k]) for k in before)
 
 
-def test_parameters_and_modules_come_in_the_order_in_which_they_were_set_with_their_paths():
+def test_named_parameters_and_modules_come_in_the_order_in_which_they_were_set():
     module = Outer()
     assert [path for path, _ in module.named_parameters()] == PATHS
     assert [p.data.flat[0] for p in module.parameters()] == [1, 2, 3, 4, 5, 6, 7]
@@ -69,7 +69,7 @@ def test_parameters_and_modules_come_in_the_order_in_which_they_were_set_with_th
     assert [path for path, _ in module.named_parameters()] == PATHS
 
 
-def test_a_shared_parameter_is_listed_once_under_its_first_path():
+def test_named_parameters_lists_a_shared_one_once_under_its_first_path():
     module = Outer()
     module.blocks[0].weight = module.inner.weight
     module.tied = module.first
@@ -78,7 +78,7 @@ def test_a_shared_parameter_is_listed_once_under_its_first_path():
     assert len(module.parameters()) == len(PATHS) - 1 == len(module.state_dict())
 
 
-def test_module_finds_parameters_in_dicts_as_in_lists_however_they_are_nested():
+def test_Module_finds_parameters_in_dicts_as_in_lists_however_they_are_nested():
     module = Module()
     module.heads = {"one": parameter(1),
                     2: [parameter(2), {"deep": Inner()}],
@@ -97,7 +97,7 @@ def test_module_finds_parameters_in_dicts_as_in_lists_however_they_are_nested():
     assert all((p.data == 1).all() for p in module.parameters())
 
 
-def test_module_refuses_two_parameters_of_one_path_and_a_set():
+def test_Module_refuses_two_parameters_of_one_path_and_a_set():
     module = Module()
     module.a = {"1": parameter(1), 1: parameter(2)}
     assert "two parameters are called a.1" in refusal(ValueError, module.state_dict)
@@ -108,7 +108,7 @@ def test_module_refuses_two_parameters_of_one_path_and_a_set():
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_module_is_copied_with_leaves_of_its_own_and_shared_ones_stay_shared(copied):
+def test_Module_is_copied_with_leaves_of_its_own_and_shared_ones_stay_shared(copied):
     module = Module()
     module.block, module.tied = Inner(2), {"weight": parameter(4)}
     module.tied_too = [module.block.weight, module.tied]
@@ -127,7 +127,7 @@ def test_module_is_copied_with_leaves_of_its_own_and_shared_ones_stay_shared(cop
     assert (student.block.weight.data == 2).all()
 
 
-def test_module_that_keeps_a_result_is_not_copied_until_it_is_detached():
+def test_Module_that_keeps_a_result_is_not_copied_until_it_is_detached():
     module = Inner()
     module.last = module.weight * 2
     assert "copy tensor.detach()" in refusal(TypeError, copy.deepcopy, module)
@@ -135,7 +135,7 @@ def test_module_that_keeps_a_result_is_not_copied_until_it_is_detached():
     assert copy.deepcopy(module).last.shape == (2, 3)
 
 
-def test_module_prints_its_parts_their_shapes_and_counts_and_those_that_are_alike_once():
+def test_Module_prints_its_parts_their_shapes_and_counts_and_those_that_are_alike_once():
     module = Module()
     module.embedding = leaf(np.ones((5, 2)))
     module.blocks = [Inner(), Inner(), Inner(), parameter(3), parameter(3)]
@@ -158,7 +158,7 @@ def test_module_prints_its_parts_their_shapes_and_counts_and_those_that_are_alik
     assert repr(module) == "Module, 6 parameters\n  weight: [2, 3]"
 
 
-def test_a_state_is_a_copy_in_both_directions_into_the_arrays_that_are_there():
+def test_state_dict_is_a_copy_in_both_directions_into_the_arrays_that_are_there():
     source = Outer()
     module = Outer()
     before = values(source)
@@ -176,7 +176,7 @@ def test_a_state_is_a_copy_in_both_directions_into_the_arrays_that_are_there():
     assert unchanged(module, expected)
 
 
-def test_a_loaded_parameter_keeps_its_own_type():
+def test_load_state_dict_keeps_the_type_of_each_parameter():
     module = Module()
     module.weight = parameter(2, dtype=np.float32)
     module.load_state_dict({"weight": np.array([0.1, 2])})
@@ -184,7 +184,7 @@ def test_a_loaded_parameter_keeps_its_own_type():
     assert np.array_equal(module.weight.data, np.array([0.1, 2], np.float32))
 
 
-def test_an_assigned_array_becomes_the_parameter_of_all_its_owners_also_where_there_was_none():
+def test_load_state_dict_assigns_an_array_to_all_its_owners_also_where_there_was_none():
     module = Module()
     module.one, module.two = Inner(), Inner()
     module.one.weight = module.two.weight = full((2, 3), 0, dtype=None)
@@ -202,7 +202,7 @@ def test_an_assigned_array_becomes_the_parameter_of_all_its_owners_also_where_th
     np.frombuffer(bytes(48)).reshape(2, 3),
     np.ndarray((2, 3), np.float64, bytearray(49), 1)], ids=["not dense", "one number",
                                                             "not writable", "not aligned"])
-def test_an_assigned_array_that_cannot_be_trained_on_is_copied(unfit):
+def test_load_state_dict_copies_an_assigned_array_that_cannot_be_trained_on(unfit):
     module = Inner()
     module.load_state_dict({"weight": unfit}, assign=True)
     assert module.weight.data.flags.carray
@@ -225,7 +225,7 @@ BAD_STATES = [
 
 
 @pytest.mark.parametrize("spoil, message", BAD_STATES)
-def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(spoil, message):
+def test_load_state_dict_refuses_a_state_that_does_not_fit_and_changes_nothing(spoil, message):
     module = Outer()
     before = values(module)
     state = spoil({name: array + 100 for name, array in module.state_dict().items()})

@@ -59,7 +59,7 @@ def muon(p, g, t, s, state):
     (mg.Muon, muon, dict(lr=0.01, momentum=0.95, weight_decay=0.0, sections=None),
      [([(20, 8)], dict(sections=(10, 4, 6), weight_decay=0.1)),
       ([(12, 5), (5, 12)], dict(lr=0.03, momentum=0.8))])])
-def test_an_optimiser_follows_its_formula_by_group_and_section(make, formula, settings, groups):
+def test_Optimizer_follows_its_formula_by_group_and_section(make, formula, settings, groups):
     groups = [([parameter(*shape) for shape in shapes], own) for shapes, own in groups]
     optimizer = make([{"params": ps, **own} for ps, own in groups],
                      **{name: value for name, value in settings.items() if name != "sections"})
@@ -77,7 +77,7 @@ def test_an_optimiser_follows_its_formula_by_group_and_section(make, formula, se
 @pytest.mark.parametrize("make", [mg.AdamW, mg.SGD, mg.Muon])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("V, C", [(700, 64), (90, 384), (2000, 16), (3, 20_000), (5, 0)])
-def test_rows_of_a_gradient_step_a_table_as_all_of_it_would_bit_for_bit(V, C, dtype, make):
+def test_step_takes_rows_of_a_gradient_as_all_of_it_bit_for_bit(V, C, dtype, make):
     def stepped(whole):
         rng = np.random.default_rng(0)
         table = parameter(V, C, dtype=dtype)
@@ -102,7 +102,7 @@ def test_rows_of_a_gradient_step_a_table_as_all_of_it_would_bit_for_bit(V, C, dt
 
 @pytest.mark.parametrize("steps, least", [(5, 0.0015), (3, 0.018), (2, 0.062)])
 @pytest.mark.parametrize("rows, columns", [(30, 30), (40, 30), (30, 60)])
-def test_muon_keeps_directions_and_makes_those_from_some_length_on_about_as_long(rows, columns,
+def test_Muon_keeps_directions_and_makes_those_from_some_length_on_about_as_long(rows, columns,
                                                                                  steps, least):
     rng = np.random.default_rng(0)
     U, V = (np.linalg.qr(rng.standard_normal((n, 30)))[0] for n in (rows, columns))
@@ -119,7 +119,7 @@ def test_muon_keeps_directions_and_makes_those_from_some_length_on_about_as_long
 @pytest.mark.parametrize("values, settings, expected", [
     (np.ones(3, np.float32), dict(lr=1, betas=(0, 0), eps=0), [0, 0, 0]),    # of whole numbers
     (np.ones((4, 4))[:, ::2], dict(lr=0.1), np.full((4, 2), 0.9))])         # strided
-def test_settings_may_be_whole_numbers_and_parameters_strided(values, settings, expected):
+def test_AdamW_takes_settings_of_whole_numbers_and_strided_parameters(values, settings, expected):
     p = Tensor(values, requires_grad=True)
     p.sum().backward()
     mg.AdamW([p], weight_decay=0, **settings).step()
@@ -128,7 +128,7 @@ def test_settings_may_be_whole_numbers_and_parameters_strided(values, settings, 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [mg.AdamW, mg.SGD, mg.Muon])
-def test_a_step_is_taken_in_place_and_a_parameter_without_a_gradient_stays(make, dtype):
+def test_step_is_taken_in_place_and_leaves_a_parameter_without_a_gradient(make, dtype):
     p = parameter(2, 3, dtype=dtype)
     q = parameter(2, 3, seed=1, dtype=dtype)
     held = p.data
@@ -146,7 +146,7 @@ def test_a_step_is_taken_in_place_and_a_parameter_without_a_gradient_stays(make,
     assert p.grad is None
 
 
-def test_optimisers_of_different_parameters_step_as_one():
+def test_Optimizers_of_different_parameters_step_as_one():
     def stepped(together):
         p = parameter(3, 4)
         q = parameter(5, seed=1)
@@ -254,7 +254,15 @@ def in_the_other_type(a):
 
 
 OPTIMIZERS = [mg.AdamW, mg.Muon, mg.SGD]
-by_all = pytest.mark.parametrize("by", ["as they run here", "plain NumPy"])
+
+
+@pytest.fixture(params=["as they run here", "plain NumPy"])
+def formulas_by(request, monkeypatch):
+    if request.param == "plain NumPy":
+        plain.use(monkeypatch)
+
+
+by_all = pytest.mark.usefixtures("formulas_by")
 
 
 @by_all
@@ -271,9 +279,7 @@ by_all = pytest.mark.parametrize("by", ["as they run here", "plain NumPy"])
     ("state", in_the_other_type),
     ("state", lambda a: a[:2])])
 def test_step_refuses_data_and_state_that_have_not_the_shape_and_type_of_their_parameter(
-        part, change, make, dtype, by, monkeypatch):
-    if by == "plain NumPy":
-        plain.use(monkeypatch)
+        part, change, make, dtype):
     first = parameter(4, 5, dtype=dtype)
     p = parameter(300, 80, dtype=dtype)
     optimizer = make([first, p])
@@ -311,10 +317,7 @@ def reversed_rows(a):
 @by_all
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", OPTIMIZERS)
-def test_step_takes_data_gradient_and_state_that_lie_in_memory_in_any_way(
-        make, dtype, by, monkeypatch):
-    if by == "plain NumPy":
-        plain.use(monkeypatch)
+def test_step_takes_data_gradient_and_state_that_lie_in_memory_in_any_way(make, dtype):
 
     def stepped(prepare):
         p = parameter(30, 8, dtype=dtype)
@@ -335,9 +338,7 @@ def test_step_takes_data_gradient_and_state_that_lie_in_memory_in_any_way(
 
 @by_all
 @pytest.mark.parametrize("make", [mg.AdamW, mg.SGD])
-def test_step_takes_a_number_that_numpy_has_made_no_array(make, by, monkeypatch):
-    if by == "plain NumPy":
-        plain.use(monkeypatch)
+def test_step_takes_a_number_that_numpy_has_made_no_array(make):
     p = parameter()
     optimizer = make([p], lr=0.25, weight_decay=0)
     p.data = p.data * 0 + 1.0
@@ -349,10 +350,8 @@ def test_step_takes_a_number_that_numpy_has_made_no_array(make, by, monkeypatch)
 
 @by_all
 @pytest.mark.parametrize("make", OPTIMIZERS)
-def test_step_takes_gradients_in_column_order(make, by, monkeypatch):
+def test_step_takes_gradients_in_column_order(make):
     """As a weight has that is used twice as W.T."""
-    if by == "plain NumPy":
-        plain.use(monkeypatch)
     x, y = normal(2, 6, 5, dtype=np.float32)
     stepped = []
     for together in (True, False):
@@ -370,10 +369,8 @@ def test_step_takes_gradients_in_column_order(make, by, monkeypatch):
 @pytest.mark.parametrize("betas, moved", [
     ((0.0, 0.0), 0.02),     # each step is lr in size
     ((0.9, 0.0), 0.01 + 0.01 * (0.09 + 1e-5) / 0.19 / 1e-4)])
-def test_AdamW_forgets_a_gradient_where_a_beta_is_0(betas, moved, by, monkeypatch):
+def test_AdamW_forgets_a_gradient_where_a_beta_is_0(betas, moved):
     """Also one beside which the next is lost in rounding."""
-    if by == "plain NumPy":
-        plain.use(monkeypatch)
     p = leaf([0.0], np.float32)
     optimizer = mg.AdamW([p], lr=0.01, betas=betas, eps=0, weight_decay=0)
     for g in (1.0, 1e-4):
@@ -403,7 +400,7 @@ def test_AdamW_corrects_a_late_first_gradient_by_the_steps_of_all():
     (3.0, 5, [0.6, 0]),
     (np.inf, np.inf, [np.inf, 0]),
     (np.nan, np.nan, [np.nan, 0])])
-def test_clipping_scales_all_gradients_together_if_their_norm_is_finite(first, norm, scaled):
+def test_clip_grad_norm_scales_all_gradients_together_if_their_norm_is_finite(first, norm, scaled):
     p = parameter(2)
     q = parameter(1)
     idle = parameter(1)
@@ -451,7 +448,7 @@ def test_cosine_falls_by_half_a_cosine_from_the_end_of_the_warm_up():
     assert cosine(1.0, 1.0) == 0
 
 
-def test_linear_stays_at_1_and_falls_over_its_last_share():
+def test_linear_decay_stays_at_1_and_falls_over_its_last_share():
     assert np.allclose([linear_decay(at, 0.25) for at in (0, 0.75, 0.8, 0.875, 1, 1.5)],
                        [1, 1, 0.8, 0.5, 0, 0], rtol=1e-15)
     assert linear_decay(0.25) == 0.75

@@ -113,7 +113,7 @@ def test_attention_also_returns_its_weights_before_dropout(mask, dtype, toleranc
     assert not np.allclose(dropped.data, out.data, atol=0.1)
 
 
-def test_a_mask_of_the_op_may_be_added_or_say_where_to_look():
+def test_scaled_dot_product_attention_takes_a_mask_that_is_added_or_says_where_to_look():
     qkv = [Tensor(r((T, 4))) for _ in range(3)]
 
     def masked(mask):
@@ -127,19 +127,19 @@ def test_a_mask_of_the_op_may_be_added_or_say_where_to_look():
 
 
 @pytest.mark.parametrize("scale", [None, 1.0])
-def test_attention_without_weights_is_the_formula_with_the_input_three_times(scale):
+def test_WeightlessAttention_is_the_formula_with_the_input_three_times(scale):
     found = WeightlessAttention(scale)(Tensor(X)).data
     assert close([found], [mixed(X, X, X, scale)])
 
 
-def test_causal_attention_refuses_more_positions_than_it_was_made_for():
+def test_CausalAttention_refuses_more_positions_than_it_was_made_for():
     layer = CausalAttention(C, 4, context_length=T)
     assert layer(Tensor(X.astype(np.float32))).shape == (2, T, 4)
     assert refusal(ValueError, layer, Tensor(r((2, T + 1, C)))) == (
         "the input has 8 positions; this attention was made for at most 7 (context_length)")
 
 
-def test_what_padding_holds_changes_no_bit():
+def test_CrossAttention_is_not_changed_by_a_bit_of_what_padding_holds():
     layer = random_weights(CrossAttention(C, 8, d_context=4, **DOUBLE))
     other = np.where(PADDING.swapaxes(1, 2), CONTEXT, r(CONTEXT.shape))
     assert not np.array_equal(other, CONTEXT)
@@ -153,7 +153,7 @@ def test_what_padding_holds_changes_no_bit():
 @pytest.mark.parametrize("kind, settings", [
     (SelfAttention, ()),
     (CausalAttention, (T,))])
-def test_a_padded_sequence_is_read_as_it_would_be_alone(kind, settings):
+def test_SelfAttention_reads_a_padded_sequence_as_it_would_alone(kind, settings):
     layer = random_weights(kind(C, 4, *settings, **DOUBLE))
     starts = (2, 4)                     # padding first, which the causal mask alone would not hide
     mask = np.arange(T) >= np.reshape(starts, (2, 1, 1))        # (B, 1, T)
@@ -168,7 +168,7 @@ def test_a_padded_sequence_is_read_as_it_would_be_alone(kind, settings):
 
 
 @pytest.mark.parametrize("mask", [None, PADDING], ids=["open", "padded"])
-def test_a_heads_weights_are_those_that_it_mixes_values_with(mask):
+def test_weights_of_a_head_are_those_that_it_mixes_values_with(mask):
     one = Tensor(X)
     two = Tensor(CONTEXT)
     cross = random_weights(CrossAttention(C, 8, d_context=4, qkv_bias=True, **DOUBLE))
@@ -195,7 +195,7 @@ def test_a_heads_weights_are_those_that_it_mixes_values_with(mask):
     AttentionOptions(3),
     AttentionOptions(2, rotary_base=3.0, qk_norm=True)], ids=str)
 @pytest.mark.parametrize("kind", [MultiHeadAttention, AlibiAttention])
-def test_many_heads_are_the_formula_head_by_head(kind, options):
+def test_MultiHeadAttention_is_the_formula_head_by_head(kind, options):
     """Written out in NumPy from the rows of the one weight; masked by -inf before the softmax."""
     H, D = 6, 4
     layer = random_weights(kind(C, H * D, H, bias=True, options=options, **DOUBLE))
@@ -234,7 +234,7 @@ def test_many_heads_are_the_formula_head_by_head(kind, options):
 
 
 @pytest.mark.parametrize("D, E", [(4, 4), (2, 5), (6, 1)])
-def test_stacked_heads_have_values_of_another_width_than_keys(D, E):
+def test_StackedHeads_have_values_of_another_width_than_keys(D, E):
     """The output matrix then has H E columns."""
     H = 3
     rng = frozen()
@@ -267,7 +267,7 @@ def test_MultiHeadAttention_refuses_heads_that_do_not_fit_together(settings, say
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_no_position_sees_the_future(dropout, dtype):
+def test_causal_mask_hides_the_future_in_every_layer(dropout, dtype):
     for layer in filter(is_causal, layers(dropout)):
         for p in layer.parameters():
             p.data = p.data.astype(dtype)
@@ -304,7 +304,7 @@ def test_weights_need_no_context_and_messages_say_what_is_read():
         assert "(..., T, C), and this has shape" in refusal(ValueError, attend, Tensor(X[0, 0]))
 
 
-def test_dropout_happens_only_with_a_generator():
+def test_dropout_of_every_layer_happens_only_with_a_generator():
     x = Tensor(X)
     for dropped, whole in zip(layers(0.4), layers(0.0)):
         first = dropped(x, rng=frozen()).data
@@ -318,7 +318,7 @@ def test_dropout_happens_only_with_a_generator():
         assert np.array_equal(whole(x, rng=frozen()).data, kept)
 
 
-def test_many_heads_drop_weights_and_no_outputs():
+def test_MultiHeadAttention_drops_weights_and_no_outputs():
     layer = MultiHeadAttention(C, 8, 2, dropout=0.5)
     for p in layer.parameters():
         p.data[...] = 1
@@ -333,7 +333,7 @@ def test_many_heads_drop_weights_and_no_outputs():
     (False, 0.0),
     (True, 0.0),
     (True, 0.4)])
-def test_the_gradients_of_every_layer_agree_with_central_differences(bias, dropout):
+def test_gradients_of_every_layer_agree_with_central_differences(bias, dropout):
     drawn = dict(rng=frozen) if dropout else {}
     for layer in layers(dropout, bias):
         assert check_gradients(layer, X, **drawn)
@@ -343,7 +343,7 @@ def test_the_gradients_of_every_layer_agree_with_central_differences(bias, dropo
         assert check_gradients(cross, X, CONTEXT, mask=mask, **drawn)
 
 
-def test_single_heads_start_with_weights_that_keep_the_variance():
+def test_SelfAttention_starts_with_weights_that_keep_the_variance():
     x = Tensor(r((20, 64)).astype(np.float32))
     layer = SelfAttention(64, 48, rng=frozen())
     other = CrossAttention(64, 48, d_context=100, rng=frozen())

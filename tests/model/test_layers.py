@@ -39,7 +39,7 @@ def with_random_parameters(layer):
     return layer
 
 
-def test_ngram_embedding_is_the_sum_of_the_rows_that_fnv_finds_for_what_a_character_ends():
+def test_NGramEmbedding_is_the_sum_of_the_rows_that_fnv_finds_for_what_a_character_ends():
     layer = NGramEmbedding(4, 23, 8, fresh(), np.float64)
     ids = np.random.default_rng(3).integers(1000, size=(2, 9))
     expected = np.zeros((2, 9, 8))
@@ -54,7 +54,7 @@ def test_ngram_embedding_is_the_sum_of_the_rows_that_fnv_finds_for_what_a_charac
     assert close(layer(ids[0, :2]), expected[0, :2])
 
 
-def test_ngrams_are_left_out_as_a_whole_and_the_others_scaled():
+def test_NGramEmbedding_leaves_out_whole_ngrams_and_scales_the_others():
     layer = NGramEmbedding(3, 1 << 17, 2, fresh(), np.float64, dropout=0.25)
     ids = np.random.default_rng(4).integers(50, size=(20, 100))
     rows = formulas.ngram_rows(ids, 3, 1 << 17)
@@ -69,7 +69,7 @@ def test_ngrams_are_left_out_as_a_whole_and_the_others_scaled():
 
 @pytest.mark.parametrize("eps", [1e-5, 0.1])
 @pytest.mark.parametrize("bias", [False, True])
-def test_layer_norm_is_the_standardised_row_times_gain_plus_shift(bias, eps):
+def test_LayerNorm_is_the_standardised_row_times_gain_plus_shift(bias, eps):
     layer = with_random_parameters(LayerNorm(8, bias, np.float64, eps))
     distance = X - X.mean(-1, keepdims=True)
     unit = distance / np.sqrt(X.var(-1, keepdims=True) + eps)
@@ -78,7 +78,7 @@ def test_layer_norm_is_the_standardised_row_times_gain_plus_shift(bias, eps):
     assert close(layer(Tensor(X)), unit * layer.weight.data + shift)
 
 
-def test_rms_norm_is_the_row_by_its_root_mean_square_with_a_gain_if_it_knows_the_channels():
+def test_RMSNorm_is_the_row_by_its_root_mean_square_with_a_gain_if_it_knows_the_channels():
     layer = with_random_parameters(RMSNorm(8, np.float64, eps=0.1))
     square = (X * X).mean(-1, keepdims=True)
     assert close(layer(Tensor(X)), X / np.sqrt(square + 0.1) * layer.weight.data)
@@ -102,7 +102,7 @@ ACTIVATIONS = {
     ("relu2", None),
     ("swiglu", 5)])
 @pytest.mark.parametrize("bias", [False, True])
-def test_an_mlp_is_down_of_the_activation_of_up_and_of_any_gate(bias, activation, inner):
+def test_MLP_is_down_of_the_activation_of_up_and_of_any_gate(bias, activation, inner):
     layer = with_random_parameters(MLP(8, bias, fresh(), dtype=np.float64, activation=activation,
                                        inner=inner))
     hidden = [X @ part.weight.data.T + (part.bias.data if bias else 0)
@@ -113,7 +113,7 @@ def test_an_mlp_is_down_of_the_activation_of_up_and_of_any_gate(bias, activation
                  ACTIVATIONS[activation](*hidden) @ layer.down.weight.data.T + down)
 
 
-def test_dropout_happens_only_with_a_generator():
+def test_Dropout_happens_only_with_a_generator():
     x = Tensor(np.ones((300, 300)))
     layer = Dropout(0.25)
     assert np.array_equal(layer(x).data, x.data)
@@ -133,7 +133,7 @@ def assert_normal(array, std):
     assert abs(inside - 0.6827) < 5 * math.sqrt(0.6827 * 0.3173 / array.size)
 
 
-def test_a_transformer_starts_as_gpt2_does():
+def test_normal_draws_a_transformer_as_gpt2_does():
     model = Transformer(CONFIG)
     assert STD == 0.02
     drawn = 0
@@ -149,7 +149,7 @@ def test_a_transformer_starts_as_gpt2_does():
     assert drawn == 2 + 4 * 3
 
 
-def test_a_layer_by_itself_is_drawn_from_its_generator_with_the_deviation_that_it_is_told():
+def test_normal_draws_a_layer_from_its_generator_with_the_deviation_that_it_is_told():
     rng = fresh()
     first = Linear(100, 100, False, rng).weight.data
     second = Linear(100, 100, False, rng).weight.data
@@ -165,7 +165,7 @@ def test_a_layer_by_itself_is_drawn_from_its_generator_with_the_deviation_that_i
         assert_normal(part.weight.data, 0.3)
 
 
-def test_the_float32_model_is_the_rounded_float64_one():
+def test_normal_draws_a_float32_model_that_is_the_rounded_float64_one():
     single = Transformer(CONFIG, seed=5)
     double = Transformer(CONFIG, seed=5, dtype=np.float64)
     for (path, p), q in zip(single.named_parameters(), double.parameters()):

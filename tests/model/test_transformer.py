@@ -70,7 +70,7 @@ PARTS = [
     (20, True, {}),
     *((8, True, dict(n_embd=12, n_head=3, bias=True) | options)
       for options in OPTIONS + PARTS)], ids=str)
-def test_the_gradient_by_all_parameters_agrees_with_central_differences(factor, dropout, options):
+def test_loss_of_has_gradients_that_agree_with_central_differences(factor, dropout, options):
     model = Transformer(changed(**options), seed=1, dtype=np.float64)
     if factor > 1:
         enlarged(model, factor)
@@ -110,12 +110,12 @@ def sizes(**options):
     (dict(activation="swiglu", n_inner=5), "?", {
         f"blocks.{i}.mlp.{name}.weight": (8, 5) if name == "down" else (5, 8)
         for i in range(2) for name in ("gate", "up", "down")})], ids=str)
-def test_options_change_the_parameters_as_they_say(options, without, new):
+def test_TransformerConfig_changes_the_parameters_as_its_options_say(options, without, new):
     usual = {path: shape for path, shape in sizes().items() if without not in path}
     assert sizes(**options) == usual | new
 
 
-def test_with_zero_init_blocks_begin_by_passing_on_what_they_read_and_learn_a_batch_by_heart():
+def test_Block_with_zero_init_begins_by_passing_on_what_it_reads_and_learns():
     options = dict(n_embd=32, dropout=0.0)
     model = Transformer(changed(zero_init=True, **options))
     usual = Transformer(changed(**options))
@@ -138,7 +138,7 @@ def test_with_zero_init_blocks_begin_by_passing_on_what_they_read_and_learn_a_ba
     assert np.array_equal(model(IDS).data.argmax(axis=-1), TARGETS)
 
 
-def test_dropout_falls_on_embeddings_and_in_each_block_on_attention_and_both_branches():
+def test_Dropout_falls_on_embeddings_and_in_each_block_on_attention_and_branches():
     model = Transformer(changed(n_layer=3))
     rng = Counting(np.random.PCG64(1))
     model(IDS, rng)
@@ -157,7 +157,7 @@ def test_dropout_falls_on_embeddings_and_in_each_block_on_attention_and_both_bra
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 1e-12)])
-def test_the_logits_of_a_row_or_a_beginning_are_those_of_the_whole(dtype, tolerance):
+def test_Transformer_gives_a_row_or_a_beginning_the_logits_of_the_whole(dtype, tolerance):
     model = enlarged(Transformer(SMALL, dtype=dtype))
     whole = model(IDS).data
     largest = np.abs(whole).max()
@@ -175,7 +175,7 @@ def test_the_logits_of_a_row_or_a_beginning_are_those_of_the_whole(dtype, tolera
 @pytest.mark.parametrize("config", [
     SMALL,
     changed(dropout=0.0, ngrams=3, ngram_rows=11, ngram_dropout=0.4)], ids=["dropout", "n-grams"])
-def test_with_a_generator_its_seed_decides_and_without_one_the_model_is_a_pure_function(config):
+def test_Transformer_is_decided_by_the_seed_and_without_a_generator_a_pure_function(config):
     model = enlarged(Transformer(config))
     ids = IDS.copy()
     state = model.state_dict()
@@ -196,7 +196,7 @@ def test_with_a_generator_its_seed_decides_and_without_one_the_model_is_a_pure_f
         assert np.array_equal(p.data, state[path]), path
 
 
-def test_rows_of_a_batch_are_dropped_alike_alone_and_in_the_whole():
+def test_Transformer_drops_rows_of_a_batch_alone_as_in_the_whole():
     model = enlarged(Transformer(changed(ngrams=3, ngram_rows=50, ngram_dropout=0.3), 1,
                                  np.float64))
     whole = model(IDS, generator(5, "dropout")).data
@@ -206,7 +206,7 @@ def test_rows_of_a_batch_are_dropped_alike_alone_and_in_the_whole():
     assert not np.allclose(model(IDS[1:], generator(5, "dropout")).data, whole[1:])
 
 
-def test_ids_that_the_model_cannot_take_are_refused_by_name():
+def test_embed_refuses_ids_that_the_model_cannot_take():
     model = Transformer(SMALL)
     for take, ids in (
             (model, np.zeros((2, 7), int)),
@@ -249,7 +249,7 @@ def test_ids_that_the_model_cannot_take_are_refused_by_name():
     *((dict([(name, p)]), f"{name} is at least 0 and below 1, not {p}")
       for name in ("dropout", "ngram_dropout") for p in (-0.1, 1.0, 1, math.nan, math.inf))],
     ids=str)
-def test_settings_without_a_meaning_are_refused_by_name(settings, says):
+def test_TransformerConfig_refuses_settings_without_a_meaning_by_name(settings, says):
     assert refusal(ValueError, changed, **settings) == says
 
 
@@ -279,7 +279,7 @@ def test_attention_maps_are_the_weights_that_mix_the_values_of_layers(options):
 
 @pytest.mark.parametrize("options", OPTIONS + PARTS, ids=str)
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_model_without_memory_has_the_shapes_of_one_that_can_be_trained(options, bias):
+def test_model_without_memory_has_the_shapes_of_one_that_can_be_trained(options, bias):
     config = changed(bias=bias, n_layer=3, **options)
     shapes, trained = ([(name, p.shape) for name, p in model.named_parameters()]
                        for model in (config.model(), Transformer(config)))
@@ -287,7 +287,7 @@ def test_a_model_without_memory_has_the_shapes_of_one_that_can_be_trained(option
 
 
 @pytest.mark.parametrize("position", POSITIONS)
-def test_a_model_that_no_machine_could_hold_has_shapes(position):
+def test_model_that_no_machine_could_hold_has_shapes(position):
     vast = TransformerConfig(10 ** 9, 10 ** 9, 9, 10 ** 4, 10 ** 8, position=position)
     with memory() as taken:
         model = vast.model(weights=9)
