@@ -113,6 +113,25 @@ def test_Rows_are_kept_of_the_gradient_of_a_table_of_which_few_were_read(use, ex
     assert x.grad is None
 
 
+def test_Added_is_added_to_no_array_that_is_also_another_gradient():
+    x = leaf(np.ones((2, 3)))
+    y = leaf(np.ones((2, 3)))
+    read = bag([[0]], x)                # older than x + y, whose gradient comes first
+    (read.sum() + ((x + y) * np.ones((2, 3))).sum()).backward()
+    assert x.grad.tolist() == [[2, 2, 2], [1, 1, 1]]
+    assert y.grad.tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_Added_is_added_to_a_sum_in_column_order():
+    """As a table has that is also used twice as W.T."""
+    W = leaf(np.arange(12.0).reshape(4, 3))
+    read = bag([[1], [3]], W)
+    a, b = np.eye(3)[:2]
+    products = a @ W.T + b @ W.T
+    (read.sum() + (products * np.arange(4)).sum()).backward()
+    assert W.grad.tolist() == [[0, 0, 0], [2, 2, 1], [2, 2, 0], [4, 4, 1]]
+
+
 def unpickled(x):
     return pickle.loads(pickle.dumps(x))
 
