@@ -222,13 +222,16 @@ def rotary_base(path: object, found: dict[str, object]) -> object:
     return base
 
 
-def as_noted(note: object, config: TransformerConfig, family: Family, weights: Lazy
-             ) -> tuple[TransformerConfig, Lazy]:
+def as_noted(note: object, config: TransformerConfig, family: Family, weights: Lazy,
+             shorter: bool = False) -> tuple[TransformerConfig, Lazy]:
     """Return the configuration that was noted beside a model, and its own weights; those that are
-    given if there is no note, or the model has been changed since."""
+    given if there is no note, or the model has been changed since.  With `shorter`, rotary
+    positions may reach further than the noted block."""
     try:
-        own = TransformerConfig(**note)
-        agrees = settings(own, family_of(own)) == settings(config, family)
+        own = like = TransformerConfig(**note)
+        if shorter and own.position == "rotary" and own.block_size < config.block_size:
+            like = replace(own, block_size=config.block_size)
+        agrees = settings(like, family_of(own)) == settings(config, family)
     except (TypeError, ValueError):
         return config, weights
     if agrees and all((weights[name] == a).all()

@@ -72,7 +72,7 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
             lambda name: _array(library, path, tensors[name])))
         packed = _in_blocks(path, places, tensors)
         config, weights = as_noted(json.loads(metadata.get(NOTE, "null")), config,
-                                   FAMILIES[architecture], weights)
+                                   FAMILIES[architecture], weights, shorter=True)
         # What `to_gguf` writes again.
         keys = {key: (None if key in LISTS else value, types[key])
                 for key, value in metadata.items() if not key.startswith("GGUF.")}
@@ -128,6 +128,8 @@ def _contents(library, path):
                                   f"{shown(last)}; it was cut or is damaged, so fetch it again"
                                   ) from None
 
+    if not os.path.getsize(path):       # which cannot be mapped into memory
+        raise FormatError("it is empty; fetch it again")
     file = Reader(path)
     metadata = {name: field.contents() for name, field in file.fields.items()}
     for name, field in file.fields.items():     # of a float32, the fewest digits that give it

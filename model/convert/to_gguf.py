@@ -175,6 +175,9 @@ def _metadata(plan):
         # of another file, such as the chat template of a folder of Hugging Face
         return found | brought | {NOTE: (json.dumps(asdict(model.config)), types.STRING)}
     anew = {*LISTS, *(f"{architecture}.{key}" for key in sizes)}
+    length = f"{architecture}.context_length"
+    if whole.position == "rotary" and brought[length][0] > whole.block_size:
+        anew.remove(length)         # a shorter block in fine-tuning takes no position away
     if plan.kinds != plan.brought["tensors"]:
         anew |= {"general.file_type", "general.quantization_version"}
     same = {key: (found[key][0] if key in anew else value, *kinds)

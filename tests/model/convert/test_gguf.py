@@ -280,7 +280,7 @@ def test_another_version_a_count_that_lies_and_what_is_there_twice_are_refused(o
 
 
 @pytest.mark.parametrize("size, after", [
-    (4, "the key GGUF.version"),
+    (0, "it is empty"), (4, "the key GGUF.version"),
     (500, "the key llama.attention.layer_norm_rms_eps"), (-100, "the key tokenizer.ggml.eos_")])
 def test_a_file_that_is_cut_is_refused_with_the_key_before_the_cut(size, after, tmp_path):
     path = written(tmp_path / "model.gguf", *llama())

@@ -129,6 +129,9 @@ def test_write_keeps_options_that_the_keys_of_a_file_cannot_say(tmp_path):
     main([str(tmp_path / "other.npz"), str(tmp_path / "m.gguf")])
     found = gguf.read(tmp_path / "m.gguf")
     assert found.config == other.config
+    import gguf as library      # rotary positions reach as far as before
+    fields = library.GGUFReader(tmp_path / "m.gguf").fields
+    assert fields["llama.context_length"].contents() == model.config.block_size == 16
     main([str(tmp_path / "m.gguf"), str(tmp_path / "again.gguf")])
     assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "m.gguf").read_bytes()
 
