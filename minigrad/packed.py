@@ -9,8 +9,6 @@ A matrix (P, K) is an array (P, K / n) of blocks of one type.
 
 Source: ggml-common.h and ggml-quants.c of llama.cpp.
 """
-from collections.abc import Callable
-
 import numpy as np
 
 from minigrad.core import Tensor
@@ -30,9 +28,7 @@ IN_WORDS = BLOCKS | {
 
 def kind_of(a: np.ndarray) -> str | None:
     """Return the kind of blocks in an array of two axes; None of any other array."""
-    for kind in BLOCKS if a.ndim == 2 else ():
-        if a.dtype in (BLOCKS[kind], IN_WORDS[kind]):
-            return kind
+    return next((kind for kind in BLOCKS if a.ndim == 2 and a.dtype == BLOCKS[kind]), None)
 
 
 def shape_of(a: np.ndarray) -> tuple[int, ...]:
@@ -82,11 +78,16 @@ class Packed:
         """The bytes of memory that it takes."""
         return (self._blocks if self._panels is None else self._panels).nbytes
 
-    def in_panels(self, pack: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return the words of all rows as `pack` rearranges them, (W, P) uint32 -> (panels, W,
-        columns).  They take the place of the blocks."""
+    def in_panels(self, NR: int) -> np.ndarray:
+        """Return the words of all rows in panels of NR rows, (panels, words, NR) uint32, of which
+        zeros fill the last one.  They take the place of the blocks."""
         if self._panels is None:
-            self._panels = pack(self._blocks.astype(IN_WORDS[self.kind], copy=False).view("<u4").T)
+            block = IN_WORDS[self.kind]
+            rows, words = self._blocks.shape[0], self._blocks.shape[1] * block.itemsize // 4
+            self._panels = np.zeros((-(-rows // NR), words, NR), np.uint32)
+            for i, panel in enumerate(self._panels):
+                part = self._blocks[i * NR:(i + 1) * NR].astype(block).view(np.uint32)
+                panel[:, :len(part)] = part.T
             self._blocks = None
         return self._panels
 
@@ -96,6 +97,7 @@ class Packed:
         if blocks is None:
             rows = np.ascontiguousarray(self._panels.swapaxes(1, 2))
             blocks = rows.reshape(-1, rows.shape[2])[:self.shape[0]].view(IN_WORDS[self.kind])
+            blocks = blocks.astype(BLOCKS[self.kind])
         return unpacked(blocks)
 
 

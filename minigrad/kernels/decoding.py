@@ -254,7 +254,7 @@ def multiply(a, weights, matrix, c, c_at, unpacked, thread, threads):
         product(a, b, depth * NR, depth, c, c_at, first, last)
     elif len(a) == 1:
         for panel in range(first, last):
-            call_packed(weights.matrices, matrix, MULTIPLY, a, words_of(weights, matrix, panel, 0),
+            call_packed(row[MULTIPLY], a, words_of(weights, matrix, panel, 0),
                         part(c, c_at + panel * NR, 0), depth)
     else:
         for panel in range(first, last):
@@ -274,7 +274,7 @@ def floats_of(weights, matrix, panel, begin, count, unpacked):
     words = words_of(weights, matrix, panel, begin)
     if not weights.matrices[matrix, UNPACK]:
         return part(words, 0, count * (TILE_BYTES // words.itemsize))
-    call_packed(weights.matrices, matrix, UNPACK, words, words, unpacked, count)
+    call_packed(weights.matrices[matrix, UNPACK], words, words, unpacked, count)
     return unpacked
 
 

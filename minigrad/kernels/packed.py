@@ -31,136 +31,113 @@ from minigrad.packed import IN_WORDS, NUMBERS
 # of two functions, 0 for floats; of a block (for floats, of a number) the numbers and the words.
 ADDRESS, PANELS, DEPTH, MULTIPLY, UNPACK, SIZE, WORDS = range(7)
 FLOATS = 0, 0, 1, 1     # the last four for a matrix that is not packed
+NAMES = "minigrad_multiply", "minigrad_unpack"
 
 _i32, _i64, _float = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _engines = []
 
 
 @functools.cache
-def functions_of(kind: str) -> list[int]:
+def functions_of(kind: str) -> tuple[int, ...]:
     """Return a kind's columns from MULTIPLY on."""
     engine = engine_of(f"packed.{kind}", cache_folder(), lambda: module_of(kind))
     _engines.append(engine)             # it holds the machine code
-    return [*map(engine.get_function_address, _names(kind)), NUMBERS[kind],
-            IN_WORDS[kind].itemsize // 4]
-
-
-def _names(kind):
-    return f"minigrad_multiply_{kind}", f"minigrad_unpack_{kind}"
+    return (*map(engine.get_function_address, NAMES), NUMBERS[kind], IN_WORDS[kind].itemsize // 4)
 
 
 @intrinsic
-def call_packed(typingctx, table, matrix, which, a, b, c, depth):
-    """Call a function of a packed matrix, whose address is table[matrix, which].
+def call_packed(typingctx, function, a, b, c, depth):
+    """Call a function of a packed matrix by its address.
 
     MULTIPLY: c[:NR] = a[:depth] @ b[:depth, :NR];  UNPACK: c[:depth, :NR] = b.  Of a, b and c,
     arrays of float32, the first element is used; b is packed; depth is a multiple of its blocks.
-    The address is loaded as a pointer: LLVM loses track of pointers that are made of integers.
     """
-    signature = types.void(table, types.intp, types.intp, a, b, c, types.intp)
-
     def codegen(context, builder, signature, values):
-        array = context.make_array(table)(context, builder, values[0])
-        columns = builder.extract_value(array.shape, 1)
-        place = builder.gep(array.data, [builder.add(builder.mul(values[1], columns), values[2])])
-        operands = [address(context, builder, signature, values, i, _i64(0)) for i in (3, 4, 5)]
-        operands.append(values[6])
-        function = ir.FunctionType(ir.VoidType(), [x.type for x in operands]).as_pointer()
-        builder.call(builder.load(builder.bitcast(place, function.as_pointer())), operands)
+        operands = [address(context, builder, signature, values, i, _i64(0)) for i in (1, 2, 3)]
+        operands.append(values[4])
+        kind = ir.FunctionType(ir.VoidType(), [x.type for x in operands])
+        builder.call(builder.inttoptr(values[0], kind.as_pointer()), operands)
         return context.get_dummy_value()
 
-    return signature, codegen
+    return types.void(types.intp, a, b, c, types.intp), codegen
 
 
 def module_of(kind: str, size: Size = HERE) -> ir.Module:
     """Return a module of a kind's two functions, void(a, b, c, depth)."""
-    module = ir.Module(f"minigrad_packed_{kind}")
-    pointer = _float.as_pointer()
-    for name, multiplies in zip(_names(kind), (True, False)):
-        function = ir.Function(
-            module, ir.FunctionType(ir.VoidType(), [pointer] * 3 + [_i64]), name)
-        _define(function, kind, size, multiplies)
+    module, lanes = ir.Module(kind), size.vector_bytes // 4
+    vectors, words = (ir.VectorType(scalar, lanes).as_pointer() for scalar in (_float, _i32))
+    for name in NAMES:
+        function = ir.Function(module, ir.FunctionType(
+            ir.VoidType(), [_float.as_pointer(), words, vectors, _i64]), name)
+        _define(function, kind, size.NV, [ir.Constant(vectors.pointee, [0.0] * lanes)] * (
+            size.NV if name == NAMES[0] else 0))
     return module
 
 
-def _define(function, kind, size, multiplies):
-    """Write the loop over the blocks of a panel, with sums in registers if it multiplies."""
+def _define(function, kind, NV, zeros):
+    """Write the loop over the blocks of a panel, with sums in registers, which begin at zeros; or
+    without sums, if it unpacks.  Pointers count in vectors, but for a's."""
     a, b, c, depth = function.args
-    lanes, numbers, words = size.vector_bytes // 4, NUMBERS[kind], IN_WORDS[kind].itemsize // 4
-    NR, vector = size.NV * lanes, ir.VectorType(_float, lanes)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    test, body, end = map(function.append_basic_block, ("test", "body", "end"))
-    zero = ir.Constant(vector, [0.0] * lanes)
-    begun = [depth, a, b, c, *[zero] * (size.NV if multiplies else 0)]
-    state = [ir.IRBuilder(test).phi(value.type) for value in begun]
-    left, a_at, b_at, c_at, *sums = state
-    builder.branch(test)
-    builder.position_at_end(test)
-    builder.cbranch(builder.icmp_signed(">", left, _i64(0)), body, end)
-
+    body, end = map(function.append_basic_block, ("body", "end"))
+    builder.branch(body)
     builder.position_at_end(body)
-    fma = get_or_insert_function(function.module, ir.FunctionType(vector, [vector] * 3),
-                                 f"llvm.fmuladd.v{lanes}f32")
-    for k, row in enumerate(_rows(builder, fma, kind, b_at, vector, size.NV)):
-        if multiplies:
-            a_k = spread_value(builder, builder.load(builder.gep(a_at, [_i64(k)])), vector)
-            sums = [builder.call(fma, [a_k, *pair]) for pair in zip(row, sums)]
+    state = [builder.phi(value.type) for value in (depth, a, b, c, *zeros)]
+    left, a_at, b_at, c_at, *sums = state
+    for k, row in enumerate(_rows(builder, kind, b_at, NV, c.type.pointee)):
+        if zeros:
+            a_k = builder.load(builder.gep(a_at, [_i64(k)]))
+            a_k = spread_value(builder, a_k, c.type.pointee)
+            sums = [_fma(builder, a_k, *pair) for pair in zip(row, sums)]
         else:
-            _store(builder, row, builder.gep(c_at, [_i64(k * NR)]))
-    steps = numbers, words * NR, 0 if multiplies else numbers * NR
-    following = [builder.sub(left, _i64(numbers)),
-                 *(builder.gep(at, [_i64(n)]) for at, n in zip((a_at, b_at, c_at), steps)), *sums]
-    for phi, first, then in zip(state, begun, following):
+            _store(builder, row, builder.gep(c_at, [_i64(k * NV)]))
+    numbers, words = NUMBERS[kind], IN_WORDS[kind].itemsize // 4
+    steps = numbers, words * NV, 0 if zeros else numbers * NV
+    following = [builder.sub(left, _i64(numbers)), *(
+        builder.gep(at, [_i64(n)]) for at, n in zip((a_at, b_at, c_at), steps)), *sums]
+    for phi, first, then in zip(state, (depth, a, b, c, *zeros), following):
         phi.add_incoming(first, function.entry_basic_block)
         phi.add_incoming(then, body)
-    builder.branch(test)
-
+    builder.cbranch(builder.icmp_signed(">", following[0], _i64(0)), body, end)
     builder.position_at_end(end)
-    _store(builder, state[4:], c)
+    _store(builder, sums, c)
     builder.ret_void()
 
 
-def _rows(builder, fma, kind, b, vector, NV):
+def _rows(builder, kind, b, NV, vector):
     """Yield the numbers of a block, one after another: each as NV vectors, of neighbouring
     outputs."""
-    whole = ir.VectorType(_i32, vector.count)
-    block = IN_WORDS[kind]
-
     def words(row):
-        places = (builder.gep(b, [_i64((row * NV + v) * vector.count)]) for v in range(NV))
-        return [builder.load(builder.bitcast(place, whole.as_pointer()), align=4)
-                for place in places]
+        return [builder.load(builder.gep(b, [_i64(row * NV + v)]), align=4) for v in range(NV)]
 
-    scales = [[_float_of_half(builder, word, upper, vector) for word in words(0)]
-              for upper in range(len(block.names) - 1)]
+    def halves(upper):
+        return [_float_of_half(builder, word, upper, vector) for word in words(0)]
+
+    scales = [halves(upper) for upper in range(len(IN_WORDS[kind].names) - 1)]
     for k in range(NUMBERS[kind]):
         if kind == "F16":
-            yield [_float_of_half(builder, word, k, vector) for word in words(0)]
+            yield halves(k)
         elif kind == "BF16":
             yield [builder.bitcast(_upper(builder, word, k), vector) for word in words(0)]
         else:
             byte = k if kind == "Q8_0" else k % 16
-            q = [_whole(builder, kind, word, 8 * (byte % 4) + 4 * (k != byte), vector)
+            bit = 8 * (byte % 4) + 4 * (k != byte)
+            q = [builder.sitofp(_whole(builder, kind, word, bit), vector)
                  for word in words(1 + byte // 4)]
-            if kind == "Q4_1":
-                yield [builder.call(fma, number) for number in zip(q, *scales)]
-            else:
-                yield [builder.fmul(*number) for number in zip(q, *scales)]
+            combine = _fma if kind == "Q4_1" else ir.IRBuilder.fmul
+            yield [combine(builder, *parts) for parts in zip(q, *scales)]
 
 
-def _whole(builder, kind, word, bit, vector):
-    """Return the whole numbers that begin at a bit of each word, as floats."""
+def _whole(builder, kind, word, bit):
+    """Return the whole numbers that begin at a bit of each word."""
     if kind == "Q8_0":
-        q = builder.ashr(builder.shl(word, _all(word, 24 - bit)), _all(word, 24))
-    else:
-        q = builder.and_(builder.lshr(word, _all(word, bit)), _all(word, 15))
-    if kind == "Q4_0":
-        q = builder.sub(q, _all(word, 8))
-    return builder.sitofp(q, vector)
+        return builder.ashr(builder.shl(word, _all(word, 24 - bit)), _all(word, 24))
+    q = builder.and_(builder.lshr(word, _all(word, bit)), _all(word, 15))
+    return builder.sub(q, _all(word, 8)) if kind == "Q4_0" else q
 
 
 def _upper(builder, word, upper):
-    """Return a word whose upper half is one of a word's halves; the rest is 0."""
+    """Return words whose upper half is one of each word's halves, and whose rest is 0."""
     if upper:
         return builder.and_(word, _all(word, 0xFFFF0000))
     return builder.shl(word, _all(word, 16))
@@ -179,7 +156,12 @@ def _all(word, n):
     return ir.Constant(word.type, [n] * word.type.count)
 
 
+def _fma(builder, x, y, z):
+    name = f"llvm.fmuladd.v{x.type.count}f32"
+    return builder.call(get_or_insert_function(
+        builder.module, ir.FunctionType(x.type, [x.type] * 3), name), [x, y, z])
+
+
 def _store(builder, vectors, place):
     for v, value in enumerate(vectors):
-        at = builder.gep(place, [_i64(v * value.type.count)])
-        builder.store(value, builder.bitcast(at, value.type.as_pointer()), align=4)
+        builder.store(value, builder.gep(place, [_i64(v)]), align=4)

@@ -10,6 +10,7 @@ import numpy as np
 
 from minigrad.formulas import ACTIVATIONS
 from minigrad.kernels.compiler.compiling import KERNELS, CannotCompile
+from minigrad.kernels.compiler.tiles import TILE_BYTES
 from minigrad.kernels.decoding import (Cache, Options, Weights, decode, empty_panels, pack)
 from minigrad.kernels.packed import FLOATS, functions_of
 from minigrad.ops.network import NORM_EPS, rotary_angles
@@ -147,10 +148,10 @@ def _weights(model):
     def given(parameter, size, otherwise):
         return np.full(size, otherwise, dtype) if parameter is None else parameter.data
 
+    head = _in_panels(model.output_weight)      # first, as others may have memory that it frees
     found = [_in_panels(linear.weight) if linear else NOT_THERE
              for block in of_blocks for linear in block]
-    found.append(_in_panels(model.output_weight))
-    found.append(found[-1] if config.tied else _in_panels(model.token_embedding.weight))
+    found += [head, head if config.tied else _in_panels(model.token_embedding.weight)]
     panels, table = zip(*found)
     return panels, Weights(
         np.stack([given(norm.weight, config.n_embd, 1) for norm in norms]),
@@ -165,7 +166,8 @@ def _weights(model):
 def _in_panels(weight):
     """Return the panels of a matrix of weights, and its row of `Weights.matrices`."""
     if isinstance(weight, PackedTensor):
-        panels, how = weight.packed.in_panels(pack), functions_of(weight.packed.kind)
+        panels = weight.packed.in_panels(TILE_BYTES // 4)
+        how = functions_of(weight.packed.kind)
     else:
         panels, how = pack(weight.data.T), FLOATS
     return panels, [panels.ctypes.data, len(panels), weight.shape[1], *how]

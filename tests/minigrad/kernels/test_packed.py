@@ -8,8 +8,7 @@ import pytest
 from minigrad import formulas
 from minigrad.kernels.compiler import processor
 from minigrad.kernels.compiler.tiles import SIZES
-from minigrad.kernels.decoding import pack
-from minigrad.kernels.packed import functions_of, module_of
+from minigrad.kernels.packed import NAMES, functions_of, module_of
 from minigrad.packed import BLOCKS, NUMBERS, Packed, unpacked
 from tests.benchmarks.tiles import PROCESSORS, loops
 from tests.kit import blocks, compiled_only
@@ -23,13 +22,12 @@ def compiled(kind, size):
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module_of(kind, size))),
                                         processor.target_machine())
     engine.finalize_object()
-    return engine, *(FUNCTION(engine.get_function_address(f"minigrad_{name}_{kind}"))
-                     for name in ("multiply", "unpack"))
+    return engine, *(FUNCTION(engine.get_function_address(name)) for name in NAMES)
 
 
 def panel_of(a, NR):
     """The words of NR rows of blocks."""
-    return Packed(a).in_panels(lambda words: np.ascontiguousarray(words)[None])
+    return Packed(a).in_panels(NR)
 
 
 @compiled_only
@@ -59,8 +57,7 @@ def test_the_functions_of_every_processor_give_the_bits_of_float32(kind, size):
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_a_loop_uses_the_stack_for_fewer_vectors_than_it_unpacks(kind, name):
     """Where it kept its sums there, it would use the stack for each number."""
-    found, = [loop for loop in loops(name, module=module_of(kind, SIZES[PROCESSORS[name][1]]))
-              if "multiply" in loop.tile]
+    found, *_ = loops(name, module=module_of(kind, SIZES[PROCESSORS[name][1]]))
     assert len(found.spills) < NUMBERS[kind] / 2
 
 
@@ -74,11 +71,3 @@ def test_functions_of_a_kind_are_compiled_once_and_kept(tmp_path, monkeypatch):
         functions_of.cache_clear()
         functions_of("Q4_1")
     assert asked == ["Q4_1"] and [path.name for path in tmp_path.iterdir()] == ["packed.Q4_1"]
-
-
-def test_pack_gives_panels_of_words_that_are_as_wide_as_those_of_floats():
-    words = np.arange(3 * 70, dtype="<u4").reshape(3, 70)
-    panels = pack(words)
-    assert panels.shape == pack(words.astype(np.float32)).shape
-    assert np.array_equal(panels.swapaxes(0, 1).reshape(3, -1)[:, :70], words)
-    assert {NUMBERS[kind] for kind in BLOCKS} == {2, 32}
