@@ -6,7 +6,8 @@
     kernels     each kernel beside its formula in NumPy and PyTorch's op
     tiles       the innermost loops of products, for this and other processors
     ranks       steps of ranks, and how they would scale; needs an MPI
-    real        tokens a second from the model of --out_dir, beside `transformers`, and its start
+    real        tokens a second from the model of --out_dir, beside transformers and llama.cpp;
+                and its start
     board       the loss that each recipe reaches by the clock, over seeds; takes hours
     ablation    the same of the modern recipe without each of its parts
     rule        the modern recipe on --texts, with and without the rule that adapts its dropout

@@ -1,4 +1,5 @@
-"""The model of a folder, such as a converted one, beside transformers; and its start."""
+"""The model of a folder, such as a converted one, beside transformers and llama.cpp; and its
+start."""
 import argparse
 import contextlib
 import importlib.util
@@ -15,10 +16,11 @@ import numba
 import numpy as np
 
 import data
+from minigrad.packed import PackedTensor
 from model import Transformer
 from model.checkpoint import BEST, load_checkpoint
 from model.kv_cache.decoder import Decoder
-from tests.benchmarks.remote import transformers
+from tests.benchmarks.remote import llama_cpp, transformers
 from tests.benchmarks.report import Report
 from tests.benchmarks.sizes import TEMPERATURE
 from tests.benchmarks.timing import plan, say, timed
@@ -30,7 +32,7 @@ BEGINNING, PROMPT = 8, 200      # tokens, before those that are drawn, and to be
 MEMORY = 2 ** 28        # bytes, more than any cache holds
 TEXT = "lantern"
 AGREEMENT = 1e-3        # of the logits of both sides, relative to the largest
-ABSENT = "transformers: absent, because it is not installed"
+ABSENT = "{}: absent, because {} is not installed"
 
 
 def measure_real(options: argparse.Namespace, report: Report) -> None:
@@ -74,18 +76,22 @@ def measure_tokens(options: argparse.Namespace, report: Report, path: pathlib.Pa
     drawing = {"minigrad": draw}
     reading = {"minigrad": partial(decoder.read, ids)}
     notes = []
+    makers = {"transformers": ("transformers", partial(transformers, path)),
+              "llama.cpp": ("xllamacpp", partial(llama_cpp, path, options.threads))}
     with contextlib.ExitStack() as others:
-        if importlib.util.find_spec("transformers"):
-            say("real: transformers, its start")
+        for name, (library, make) in makers.items():
+            if not importlib.util.find_spec(library):
+                notes.append(ABSENT.format(name, library))
+                continue
+            say(f"real: {name}, its start")
             try:
-                other = others.enter_context(transformers(path))
-                notes.append(agreement(decoder.read(ids), other.call("logits", ids)))
-                drawing["transformers"] = partial(other.time, "generate", start, count)
-                reading["transformers"] = partial(other.time, "logits", ids)
+                other = others.enter_context(make())
+                if name == "transformers":      # llama.cpp rounds activations to 8 bits
+                    notes.append(agreement(decoder.read(ids), other.call("logits", ids)))
+                drawing[name] = partial(other.time, "generate", start, count)
+                reading[name] = partial(other.time, "logits", ids)
             except (RuntimeError, ValueError) as error:
-                notes.append(f"transformers: absent, because {error}")
-        else:
-            notes.append(ABSENT)
+                notes.append(f"{name}: absent, because {error}")
         memory, = timed({"memory": partial(summed, np.ones(MEMORY // 4, np.float32))}, 8)
         size, bandwidth = bytes_of_a_step(model), MEMORY / min(memory.turn())
         notes.append(f"Each token needs {size / 1e6:,.0f} MB of weights; the memory gives "
@@ -105,7 +111,8 @@ def bytes_of_a_step(model: Transformer) -> int:
     looked_up = {"position_embedding.weight", "ngram_embedding.weight"}
     if not model.config.tied:
         looked_up.add("token_embedding.weight")
-    return sum(p.data.nbytes for name, p in model.named_parameters() if name not in looked_up)
+    return sum(p.packed.nbytes if isinstance(p, PackedTensor) else p.data.nbytes
+               for name, p in model.named_parameters() if name not in looked_up)
 
 
 @numba.njit(parallel=True, fastmath=True)

@@ -26,11 +26,11 @@ def has_pytorch() -> bool:
 
 
 class Remote:
-    """An object of a class in twin.py, in a process of its own: a context, which ends it.
+    """An object in a process of its own: a context, which ends it.
 
     Parameters
     ----------
-    name : of the class.
+    name : of a file beside this one, and of a class in it.
     settings : its arguments.
 
     Raises
@@ -67,8 +67,9 @@ class Remote:
 def _make(name, settings):
     """Make the object, over there."""
     with _in_a_line():
-        twins = importlib.import_module("tests.benchmarks.twin")
-        _sides["it"] = getattr(twins, name)(**settings)
+        file, _, kind = name.partition(".")
+        side = importlib.import_module(f"tests.benchmarks.{file}")
+        _sides["it"] = getattr(side, kind)(**settings)
 
 
 def _answer(method, arguments):
@@ -90,8 +91,8 @@ def _in_a_line():
 
 def pytorch(model: Any, s: Any, mode: str = "eager") -> Remote:
     """Return a copy of a Transformer on PyTorch, which trains with these Settings: twin.PyTorch."""
-    return Remote("PyTorch", dict(config=dataclasses.asdict(model.config), mode=mode,
-                                  weights=model.state_dict(), **training_of(s)))
+    return Remote("twin.PyTorch", dict(config=dataclasses.asdict(model.config), mode=mode,
+                                       weights=model.state_dict(), **training_of(s)))
 
 
 def transformers(path: os.PathLike) -> Remote:
@@ -104,7 +105,23 @@ def transformers(path: os.PathLike) -> Remote:
     from model.convert import checkpoint, hugging_face
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         hugging_face.write(folder, checkpoint.read(path))
-        return Remote("Pretrained", dict(path=folder))
+        return Remote("twin.Pretrained", dict(path=folder))
+
+
+def llama_cpp(path: os.PathLike, threads: int) -> Remote:
+    """Return the model of a checkpoint in llama.cpp: llama_cpp.LlamaCpp.  A model that came from a
+    GGUF file is in the same file again.
+
+    Raises
+    ------
+    ValueError : llama.cpp has no such model.
+    """
+    from model.convert import checkpoint, to_gguf
+    plan = to_gguf.planned(checkpoint.read(path), "f16")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        file = os.path.join(folder, "model.gguf")
+        to_gguf.write(file, plan.model, plan)
+        return Remote("llama_cpp.LlamaCpp", dict(path=file, threads=threads))
 
 
 def training_of(s: Any) -> dict[str, object]:

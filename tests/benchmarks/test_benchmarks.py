@@ -230,29 +230,33 @@ LLAMA = dict(block_size=24, n_layer=1, n_head=2, n_embd=8, position="rotary", no
              activation="swiglu")
 
 
-def test_tokens_are_measured_beside_transformers_only_if_logits_agree(
+def test_tokens_are_measured_beside_others_and_transformers_only_if_logits_agree(
         tmp_path, monkeypatch, capsys):
     tokenizer, path = CharTokenizer(data.read_text(real.TEXT)), tmp_path / "ckpt.npz"
     save_checkpoint(path, Transformer(TransformerConfig(tokenizer.vocab_size, **LLAMA)), tokenizer)
     decoder = real.Decoder(real.load_checkpoint(path).model)
 
     def measured(apart, there=True):
-        """The rows of each table beside a transformers that draws in half a second, and whose
-        logits are so far from the right ones."""
+        """The rows of each table beside others that draw in half a second; the logits of
+        transformers are so far from the right ones."""
         other = SimpleNamespace(
             call=lambda what, ids: decoder.read(ids) * (1 + apart),
             time=lambda what, *_: Seconds(0.5 if what == "generate" else 0.25))
-        monkeypatch.setattr(real, "transformers", lambda path: contextlib.nullcontext(other))
+        for name in ("transformers", "llama_cpp"):
+            monkeypatch.setattr(real, name, lambda *_: contextlib.nullcontext(other))
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: there or None)
         report = Report(None)
         options = argparse.Namespace(quick=True, rounds=1, steps=3, threads=2)
         real.measure_tokens(options, report, path)
         return [table["rows"] for table in report.content["tables"]]
-    (ours, theirs), (reading, other) = measured(0.0)
+    (ours, theirs, llama_cpp), (reading, other, _) = measured(0.0)
+    assert llama_cpp[0] == "llama.cpp" and llama_cpp[1:] == theirs[1:]
     assert theirs[4] == pytest.approx(6) and theirs[5] == pytest.approx(6)      # a second
     assert other[-2] == pytest.approx(23 / 0.25) and ours[-1] == reading[-1] == 1
     assert [len(rows) for rows in measured(0.0, there=False)] == [1, 1]
-    assert real.ABSENT in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    for library in ("transformers", "xllamacpp"):
+        assert f"absent, because {library} is not installed" in said
     assert "do not compute the same: logits are 2e-03" in refusal(SystemExit, measured, 2e-3)
 
 
