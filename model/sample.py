@@ -15,6 +15,7 @@ from model.generation import AT_ONCE, stream_many
 
 TOGETHER = 16       # samples that are drawn at once
 RULE = "-" * 20     # between them
+OF_SCORES = {"out_dir", "score", "slide", "skip_unknown", "prove"}      # settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +53,11 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m model.sample", __doc__, Settings)
     given = parser.given(argv)
     s = Settings(**given)
-    if (s.skip_unknown or s.prove) and s.score is None:
+    idle = sorted(given.keys() - OF_SCORES)
+    if s.score is None and (s.skip_unknown or s.prove):
         parser.error("--skip_unknown and --prove are for a text that is scored; give --score")
-    if s.score is not None and (idle := given.keys() - {"out_dir", "score", "slide",
-                                                        "skip_unknown", "prove"}):
-        parser.error("--score predicts a text and writes none; leave out "
-                     + ", ".join(f"--{name}" for name in sorted(idle)))
+    if s.score is not None and idle:
+        parser.error("--score predicts a text and writes none; leave out --" + ", --".join(idle))
     with answering("model.sample", unread=0):      # a reader such as `head` has seen enough
         path, *more = map(path_of, s.out_dir)
         with announced_if_slow(f"reading {path}"):

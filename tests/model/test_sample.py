@@ -10,40 +10,38 @@ import pytest
 from data.tokenizer import CharTokenizer
 from model import Transformer, TransformerConfig, generate, load_checkpoint, sample, save_checkpoint
 from model.generation import AT_ONCE
-from tests.kit import ROOT, python, refusal, written
+from tests.kit import ROOT, python, refusal, split, written
 
 
 def sampled(capsys, trained, *flags):
-    sample.main(["--out_dir", str(trained), *flags])
+    sample.main(split(["--out_dir", trained, *flags]))
     return capsys.readouterr()
 
 
 def test_the_cache_does_not_change_the_text_and_sliding_and_a_stop_do(trained, capsys):
-    flags = ["--max_new_tokens", "60", "--num_samples", "3"]
-    texts = [sampled(capsys, trained, *flags, *more).out
-             for more in ([], ["--no-cache"], ["--slide"], ["--slide", "--no-cache"])]
+    texts = [sampled(capsys, trained, f"--max_new_tokens 60 --num_samples 3 {more}").out
+             for more in ("", "--no-cache", "--slide", "--slide --no-cache")]
     assert texts[0] == texts[1] != texts[2] == texts[3]
-    assert " " not in sampled(capsys, trained, "--start", "the", "--stop", " ").out
+    assert " " not in sampled(capsys, trained, "--start the --stop", " ").out
 
 
 @pytest.mark.parametrize("num_samples", [1, 3, 18])
 def test_samples_are_what_generate_gives_for_each_seed(trained, best, capsys, num_samples):
     assert num_samples < sample.TOGETHER or num_samples > sample.TOGETHER + 1
-    out, err = sampled(capsys, trained, "--max_new_tokens", "30", "--start", "a", "--seed", "5",
-                       "--top_k", "10", "--temperature", "0.9", "--num_samples", str(num_samples))
+    out, err = sampled(capsys, trained, "--max_new_tokens 30 --start a --seed 5 --top_k 10 "
+                       f"--temperature 0.9 --num_samples {num_samples}")
     texts = [generate(*best, "a", 30, 0.9, top_k=10, seed=5 + i) for i in range(num_samples)]
     assert out == f"\n{sample.RULE}\n".join(texts) + "\n"
     assert len(set(texts)) == num_samples
     assert re.fullmatch(r"[0-9,]+ characters a second\n", err)
-    for n in ("1", "2"):        # too few
-        assert sampled(capsys, trained, "--max_new_tokens", n).err == ""
+    for n in (1, 2):        # too few
+        assert sampled(capsys, trained, f"--max_new_tokens {n}").err == ""
 
 
 @pytest.mark.needs("convert")
 @pytest.mark.parametrize("start", ["", "the in", "🙂 "])
 def test_a_model_of_tokens_writes_what_generate_gives_and_how_fast(of_tokens, capsys, start):
-    out, err = sampled(capsys, of_tokens, "--start", start, "--max_new_tokens", "120",
-                       "--num_samples", "2")
+    out, err = sampled(capsys, of_tokens, "--start", start, "--max_new_tokens 120 --num_samples 2")
     texts = [generate(*load_checkpoint(of_tokens / "ckpt.npz")[:2], start, 120, 0.8, seed=seed)
              for seed in (1337, 1338)]
     assert out == f"\n{sample.RULE}\n".join(texts) + "\n"
@@ -53,7 +51,7 @@ def test_a_model_of_tokens_writes_what_generate_gives_and_how_fast(of_tokens, ca
 def test_a_model_that_has_diverged_is_refused_in_words(best, capsys, tmp_path):
     best[0].norm.weight.data[0] = math.nan
     save_checkpoint(tmp_path / "ckpt.npz", *best, finite=False)
-    for flags in (["--score", str(written(tmp_path / "t.txt", "the dog"))], []):
+    for flags in (["--score", written(tmp_path / "t.txt", "the dog")], []):
         with pytest.raises(SystemExit, match="its training may have diverged"):
             sampled(capsys, tmp_path, *flags)
 
@@ -112,8 +110,7 @@ def test_an_interrupt_shows_what_was_made_of_every_sample(trained, capsys, monke
         yield ["a", "b", "c"]
         raise KeyboardInterrupt
     monkeypatch.setattr(sample, "stream_many", interrupted)
-    flags = ["--out_dir", str(trained), "--num_samples", "3"]
-    assert refusal(SystemExit, sample.main, flags) == "130"
+    assert refusal(SystemExit, sampled, capsys, trained, "--num_samples 3") == "130"
     assert capsys.readouterr().out == f"a\n{sample.RULE}\nb\n{sample.RULE}\nc\n"
 
 
