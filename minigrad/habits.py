@@ -109,11 +109,11 @@ def _of_numpy(self: Tensor, function: Callable, types: Any, args: tuple, setting
                     "gradient, give it x.data")
 
 
-def _comparison(sign: str) -> Callable:
-    def compare(self: Tensor, other: Any) -> NoReturn:
-        raise TypeError(f"a Tensor is not compared: write x.data {sign} y for its values, "
-                        f"x.item() {sign} y for a single one, or x is y for the Tensor itself")
-    return compare
+def _refusal(says: str) -> Callable:
+    """Return a method that raises a TypeError with these words."""
+    def refused(self: Tensor, *args: Any, **settings: Any) -> NoReturn:
+        raise TypeError(says)
+    return refused
 
 
 def _in_place(sign: str) -> Callable:
@@ -125,25 +125,10 @@ def _in_place(sign: str) -> Callable:
     return change
 
 
-def _no_derivative(sign: str) -> Callable:
-    def compute(self: Tensor, other: Any) -> NoReturn:
-        raise TypeError(f"{sign} has no derivative to train by: write x.data {sign} y for values")
-    return compute
-
-
-def _contains(self: Tensor, value: Any) -> NoReturn:
-    raise TypeError("a Tensor is not searched: write value in x.data")
-
-
 def _rows(self: Tensor) -> Iterator[Tensor]:
     if self.ndim == 0:
         raise TypeError("a Tensor of a single number has no rows; the number is x.item()")
     return (self[i] for i in range(len(self)))
-
-
-def _set_item(self: Tensor, index: Any, value: Any) -> NoReturn:
-    raise TypeError("an op's argument is not changed in place: write x.data[index] = value for its "
-                    "values, or y = mg.where(condition, value, x)")
 
 
 def _format(self: Tensor, how: str) -> str:
@@ -170,39 +155,37 @@ def _copied(node: Node, memo: dict) -> Node:
     return copy
 
 
-def _array(self: Tensor, *dtype: Any, **copy: Any) -> NoReturn:
-    raise TypeError("NumPy cannot differentiate; take the op from minigrad (to join Tensors, "
-                    "mg.stack or mg.concatenate), or the array with tensor.data")
-
-
 class Size(int):
     """The number of elements, as in NumPy, where it is no method."""
-
-    def __call__(self, *axis: int) -> NoReturn:
-        raise TypeError("x.size is a number, as in NumPy: take x.shape, or x.shape[axis]")
+    __call__ = _refusal("x.size is a number, as in NumPy: take x.shape, or x.shape[axis]")
 
 
 for _name, _sign in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
-    setattr(Tensor, f"__{_name}__", _comparison(_sign))
+    setattr(Tensor, f"__{_name}__", _refusal(
+        f"a Tensor is not compared: write x.data {_sign} y for its values, x.item() {_sign} y for "
+        "a single one, or x is y for the Tensor itself"))
 for _name, _sign in {"iadd": "+=", "isub": "-=", "imul": "*=", "itruediv": "/=", "ipow": "**=",
                      "imatmul": "@="}.items():
     setattr(Tensor, f"__{_name}__", _in_place(_sign))
 for _name, _sign in {"floordiv": "//", "mod": "%"}.items():
-    setattr(Tensor, f"__{_name}__", _no_derivative(_sign))
-    setattr(Tensor, f"__r{_name}__", _no_derivative(_sign))
+    for _reflected in ("", "r"):
+        setattr(Tensor, f"__{_reflected}{_name}__", _refusal(
+            f"{_sign} has no derivative to train by: write x.data {_sign} y for values"))
 refuse(Tensor, OF_TENSOR, [*OPS, *(f"{name}_" for name in OPS), *" ".join(OF_OPS).split(),
                            *(name for name in dir(np.ndarray) if not name.startswith("_"))])
 Node.__reduce__ = _as_leaf
 Node.__deepcopy__ = _copied
-Tensor.__array__ = _array
+Tensor.__array__ = _refusal("NumPy cannot differentiate; take the op from minigrad (to join "
+                            "Tensors, mg.stack or mg.concatenate), or the array with tensor.data")
 Tensor.__array_function__ = _of_numpy
 Tensor.__len__ = lambda self: len(self.data)
 Tensor.__bool__ = lambda self: bool(self.data)
 Tensor.__float__ = lambda self: float(self.item())
 Tensor.__iter__ = _rows
-Tensor.__contains__ = _contains
+Tensor.__contains__ = _refusal("a Tensor is not searched: write value in x.data")
 Tensor.__int__ = lambda self: int(self.item())
 Tensor.__abs__ = lambda self: self.abs
-Tensor.__setitem__ = _set_item
+Tensor.__setitem__ = _refusal("an op's argument is not changed in place: write x.data[index] = "
+                              "value for its values, or y = mg.where(condition, value, x)")
 Tensor.__format__ = _format
 Tensor.size = property(lambda self: Size(self.data.size))

@@ -481,6 +481,8 @@ def test_backward_starts_from_any_gradient_of_the_right_shape_and_neither_change
     (lambda x: (x * 2).backward(np.ones(3)), ValueError, r"has shape \[3\], the tensor \[2\]"),
     (lambda x: Tensor(1.0).backward(), ValueError, "depends on nothing that requires a gradient"),
     (lambda x: setattr(x * 2, "grad", None), ValueError, "is no leaf"),
+    (lambda x: [setattr(x, "data", np.float32([1, 2])), setattr(x, "grad", np.float32([1, 2]))],
+     ValueError, r"was made with, float64\[2\], and this is float32\[2\]"),
     *((lambda x, g=g: setattr(x, "grad", g), ValueError,
        r"that its tensor was made with, float64\[2\], and this is ")
       for g in (np.ones(2, np.float32), np.ones((2, 1)), np.float64(1))),
