@@ -532,6 +532,11 @@ def test_op_refuses_vjps_that_are_not_as_agreed(vjps, error, says):
         wrong(leaf([1.0, 2.0]), leaf([3.0, 4.0])).sum().backward()
 
 
+def test_op_refuses_several_values_with_the_vjps_of_fewer():
+    halves = mg.op(lambda x: ([x[:1], x[1:]], [(lambda g: g,)]), register=False)
+    assert "argument 2 is shorter" in refusal(ValueError, halves, leaf([1.0, 2.0]))
+
+
 @pytest.mark.parametrize("value", [
     np.ones(2),
     np.ones((2, 3)),
@@ -590,12 +595,15 @@ def test_op_is_registered_once(monkeypatch):
     mg.op(cube.__wrapped__)             # as when a cell of a notebook is run again
 
 
-def test_op_gives_gradients_to_tensors_in_a_list_by_keyword():
+def test_op_gives_gradients_to_tensors_and_lists_of_them_by_keyword():
     x = leaf([1.0])
     y = leaf([2.0])
     mg.concatenate(arrays=[x, y * 3]).sum().backward()
     assert x.grad == [1]
     assert y.grad == [3]
+    bias = leaf([1.0, 2.0])
+    mg.layer_norm(np.ones((3, 2)), bias=bias).sum().backward()      # none for the weight before it
+    assert bias.grad.tolist() == [3, 3]
 
 
 def test_op_takes_a_list_or_tuple_with_tensors_for_several_arrays_also_beside_what_is_none():
