@@ -45,7 +45,7 @@ def unpacked(a: np.ndarray) -> np.ndarray:
     if kind == "F16":
         found = a["half"].astype(np.float32)
     elif kind == "BF16":
-        found = (a["upper"].astype(np.uint32) << 16).view(np.float32)
+        found = np.left_shift(a["upper"], 16, dtype=np.uint32).view(np.float32)
     else:
         d, q = a["d"].astype(np.float32)[..., None], a["q"]
         if kind != "Q8_0":

@@ -22,6 +22,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
+from minigrad.packed import unpacked
 from minigrad.words import any_of, shown
 from model.command import unknown_options
 from model.convert.model_file import FormatError, Lazy, check_shapes, explain, shapes_of
@@ -202,24 +203,21 @@ def configuration(path: object, found: dict[str, object]) -> tuple[TransformerCo
 def rotary_base(path: object, found: dict[str, object]) -> object:
     """Return the base of the rotary wavelengths.  Refuse any scaling of them (rope_scaling), and
     two places that state different bases."""
-    bases = {"rope_theta": found.get("rope_theta")}
+    stated = [("rope_theta", found.get("rope_theta"))]
     for key in ("rope_parameters", "rope_scaling"):
         rope = found.get(key) or {}
         if not isinstance(rope, dict):
             refuse(path, key, rope, "null")
+        stated.append((f"rope_theta of {key}", rope.get("rope_theta")))
         for name, value in rope.items():
             plain = {"rope_type": "default", "type": "default", "rope_theta": value}.get(name, 1)
             if value not in (None, plain):
                 refuse(path, f"{name} of {key}", value, plain)
-        bases[f"rope_theta of {key}"] = rope.get("rope_theta")
-    stated = [(place, base) for place, base in bases.items() if base is not None]
-    if not stated:
-        return TransformerConfig.rotary_base
-    first, base = stated[0]
-    for place, other in stated[1:]:
-        if other != base:
-            disagree(path, (first, base), (place, other))
-    return base
+    bases = [(place, base) for place, base in stated if base is not None]
+    for other in bases[1:]:
+        if other[1] != bases[0][1]:
+            disagree(path, bases[0], other)
+    return bases[0][1] if bases else TransformerConfig.rotary_base
 
 
 def as_noted(note: object, config: TransformerConfig, family: Family, weights: Lazy,
@@ -320,15 +318,18 @@ def their_tensors(weights: Mapping[str, np.ndarray], stored: dict[str, list[Piec
 def our_parameters(path: object, stored: dict[str, list[Piece]], tensors: Mapping[str, object],
                    read: Callable[[str], np.ndarray]) -> Lazy:
     """Return our parameters of a file's tensors, which have shapes and which `read` reads by name.
-    Refuse a file that lacks a tensor, or has one too many, or one of another shape."""
+    Matrices may be packed.  Refuse a file that lacks a tensor, or has one too many, or one of
+    another shape."""
     check_shapes(path, their_shapes(stored), tensors)
 
     def make(pieces):
         parts = [read(piece.name) for piece in pieces]
+        if len({a.dtype for a in parts}) > 1:       # some of them are packed
+            parts = map(unpacked, parts)
         parts = [a.T if piece.transposed else a for piece, a in zip(pieces, parts)]
         if len(parts) == 1:         # a large table is not copied
             return np.ascontiguousarray(parts[0])
-        whole = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.float32)
+        whole = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
         for piece, part in zip(pieces, parts):
             whole[piece.rows] = part
         return whole

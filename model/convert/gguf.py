@@ -11,16 +11,16 @@ transformers 5.23; llama-vocab.cpp of llama.cpp for how a text is split before i
 import json
 import os
 from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from data.files import AnyPath
 from data.tokenizer import CharTokenizer
 from minigrad.packed import BLOCKS, NUMBERS
 from minigrad.words import shown
 from model.convert.families import FAMILIES, as_noted, layout, our_parameters
-from model.convert.model_file import (FormatError, Lazy, ModelFile, explain, read_numbers, require,
+from model.convert.model_file import (FormatError, ModelFile, explain, read_numbers, require,
                                       text_of)
 from model.convert.tokens import TokenTokenizer, tokenizer_parts, with_metadata
 from model.transformer import TransformerConfig
@@ -53,7 +53,7 @@ NOTE, CHARACTERS = "minigrad.config", "minigrad.characters"     # keys of our ow
 LISTS = (f"{TOKENS}tokens", f"{TOKENS}merges")  # which a tokenizer.json has, too
 
 
-def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) -> ModelFile:
+def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     """Read a GGUF file; `tokenizer` is a tokenizer.json to take instead of the one in the file.
 
     Raises
@@ -67,10 +67,9 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
         metadata, types, tensors = _contents(library, path)
         architecture, config = configuration(metadata, tensors)
         names = NAMES | {"attention.qkv": QKV[architecture]}
-        places = layout(config, names, len(tensors))
-        weights = our_parameters("it", places, tensors, explain(what, errors=Exception)(
-            lambda name: _array(library, path, tensors[name])))
-        packed = _in_blocks(path, places, tensors)
+        weights = our_parameters(
+            "it", layout(config, names, len(tensors)), tensors, explain(
+                what, errors=Exception)(lambda name: _array(library, path, tensors[name])))
         config, weights = as_noted(json.loads(metadata.get(NOTE, "null")), config,
                                    FAMILIES[architecture], weights, shorter=True)
         # What `to_gguf` writes again.
@@ -80,11 +79,11 @@ def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) ->
         tokens = _tokenizer(metadata, {"keys": keys, "tensors": kinds}, tokenizer,
                             config.vocab_size)
     kinds = ", ".join(sorted({stored.kind.name for stored in tensors.values()}))
-    notes = [f"its weights are stored as {kinds}; in a checkpoint, {len(packed)} of "
-             f"{len(weights)} stay packed, and the others become float32"]
+    notes = [f"its weights are stored as {kinds}; a checkpoint keeps matrices of "
+             f"{', '.join(BLOCKS)}, and all else becomes float32"]
     if tokenizer:
         notes.append(f"its tokens are those of {tokenizer}")
-    return ModelFile("GGUF file", config, weights, tokens, notes, packed=packed)
+    return ModelFile("GGUF file", config, weights, tokens, notes)
 
 
 def _tokenizer(metadata, brought, file, vocab_size):
@@ -143,25 +142,12 @@ def _contents(library, path):
     return metadata, types, tensors
 
 
-def _in_blocks(path, stored, tensors):
-    """Return the matrices whose tensors are in blocks of one kind, a row in whole ones."""
-    def read(parts, block):
-        return np.concatenate([read_numbers(path, block, part.size // block.itemsize, part.start)
-                               .reshape(part.shape[0], -1) for part in parts])
-
-    found = {}
-    for name, pieces in stored.items():
-        parts = [tensors[piece.name] for piece in pieces]
-        kind, *others = {part.kind.name for part in parts}
-        *rows, K = parts[0].shape
-        if rows and not others and kind in BLOCKS and K % NUMBERS[kind] == 0:
-            found[name] = partial(read, parts, BLOCKS[kind])
-    return Lazy(found)
-
-
 def _array(library, path, stored):
-    """Return the numbers as float32."""
+    """Return the blocks of a matrix, or numbers as float32."""
     kind, shape, start, size = stored
+    if len(shape) == 2 and kind.name in BLOCKS and shape[1] % NUMBERS[kind.name] == 0:
+        block = BLOCKS[kind.name]
+        return read_numbers(path, block, size // block.itemsize, start).reshape(shape[0], -1)
     rows = read_numbers(path, np.uint8, size, start).reshape(*shape[:-1], -1)
     with np.errstate(all="ignore"):     # scales may be inf
         return library.dequantize(rows, kind).reshape(shape)

@@ -5,14 +5,13 @@ the folder agrees with it.  So a model comes back as it was, to the bit, without
 that their classes need.
 """
 import json
-import os
 import pathlib
 from collections import ChainMap
 from dataclasses import asdict, replace
 
 import numpy as np
 
-from data.files import replacing
+from data.files import AnyPath, replacing
 from data.tokenizer import CharTokenizer, Tokenizer
 from minigrad.words import shown
 from model.convert import families, safetensors
@@ -26,7 +25,7 @@ CHAT_TEMPLATE, STRING = "tokenizer.chat_template", [8]      # a key of GGUF file
 BUFFERS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 
 
-def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) -> ModelFile:
+def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     """Read a folder with a model of GPT-2's, Llama's or Arcee's class; `tokenizer` is a
     tokenizer.json to take instead of the one in the folder.
 
@@ -135,7 +134,7 @@ def _chat_template(folder):
         return template if isinstance(template, str) else None
 
 
-def write(path: str | os.PathLike, model: ModelFile) -> None:
+def write(path: AnyPath, model: ModelFile) -> None:
     """Write a model into an existing folder, for the class that computes the same.  Refuse a model
     for which there is none, and a vocabulary that no tokenizer.json can hold."""
     folder, config, tokenizer = pathlib.Path(path), model.config, model.tokenizer

@@ -2,7 +2,6 @@
 import contextlib
 import importlib
 import math
-import os
 import pathlib
 import types
 from collections import UserDict
@@ -11,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.files import AnyPath
 from data.tokenizer import MissingLibrary, Tokenizer
+from minigrad.packed import unpacked
 from minigrad.words import first_of, shown
 from model.command import install_command
 from model.transformer import TransformerConfig
@@ -24,12 +25,19 @@ class FormatError(ValueError):
     expected, what came, what to do."""
 
 
-class Lazy(UserDict):
+class AsStored(UserDict):
     """Arrays by name, made of functions that return them.  Each function is called when its array
     is asked for, so that few arrays are in memory at a time."""
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.data[name]()
+
+
+class Lazy(AsStored):
+    """The same, of numbers: what is packed in blocks is unpacked."""
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return unpacked(super().__getitem__(name))
 
 
 class ModelFile(NamedTuple):
@@ -43,7 +51,6 @@ class ModelFile(NamedTuple):
     weights: Mapping[str, np.ndarray]           # our names -> float32, in the model's shapes
     tokenizer: Tokenizer
     notes: list[str] = []                       # more lines for the user
-    packed: Mapping[str, np.ndarray] = {}       # weights as a checkpoint keeps them, in blocks
     file: contextlib.AbstractContextManager = contextlib.nullcontext()      # closed after use
 
 
@@ -61,7 +68,7 @@ def explain(what: str, remedy: str = "", errors: type | tuple[type, ...] = Value
         raise FormatError(f"{what}: {reason}" + (remedy and f"; {remedy}")) from error
 
 
-def text_of(path: str | os.PathLike) -> str:
+def text_of(path: AnyPath) -> str:
     """Return the text of a file such as config.json.  Refuse what is not a file, or too large, or
     not in UTF-8."""
     path = pathlib.Path(path)
@@ -100,19 +107,12 @@ def check_shapes(path: object, expected: Mapping[str, tuple[int, ...]],
                               f"its configuration asks for {list(shape)}")
 
 
-def read_numbers(path: str | os.PathLike, dtype: str, count: int, start: int) -> np.ndarray:
+def read_numbers(path: AnyPath, dtype: str, count: int, start: int) -> np.ndarray:
     """Return numbers of a file from a byte on.  It had as many when it was opened."""
     numbers = np.fromfile(path, dtype, count, offset=start)
     if numbers.size < count:
         raise FormatError(f"{path} has become shorter while it was read; convert it again")
     return numbers
-
-
-def float32_of_bfloat16(halves: np.ndarray) -> np.ndarray:
-    """Return bfloat16 numbers, given as uint16, as float32: each is the upper half of one."""
-    whole = halves.astype(np.uint32)
-    whole <<= 16
-    return whole.view(np.float32)
 
 
 def some(names: set[str]) -> str:

@@ -7,7 +7,6 @@ first is read by PyTorch, which calls nothing but what tensors need (weights_onl
 Source: model.py and train.py of https://github.com/karpathy/nanoGPT.
 """
 import io
-import os
 import pathlib
 import pickle
 import re
@@ -15,6 +14,7 @@ import zipfile
 from dataclasses import replace
 from typing import Any
 
+from data.files import AnyPath
 from data.tokenizer import CharTokenizer
 from minigrad.words import number_of, shown
 from model.convert.families import GPT2, layout, our_parameters
@@ -38,7 +38,7 @@ class PlainData(pickle._Unpickler):
         raise FormatError(f"it wants {shown(f'{module}.{name}')}, which is no plain data")
 
 
-def read(path: str | os.PathLike, tokenizer: str | os.PathLike | None = None) -> ModelFile:
+def read(path: AnyPath, tokenizer: AnyPath | None = None) -> ModelFile:
     """Read a checkpoint of nanoGPT; nothing in it is executed.  PyTorch must be installed.
 
     A model of tokens needs `tokenizer`, a tokenizer.json.  The characters of others are in

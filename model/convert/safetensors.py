@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.files import replacing
+from data.files import AnyPath, replacing
 from data.tokenizer import CharTokenizer
 from minigrad.words import shown
 from model.convert.model_file import (FormatError, Lazy, ModelFile, check_shapes, explain,
-                                      float32_of_bfloat16, read_numbers, require, shapes_of)
+                                      read_numbers, require, shapes_of)
 from model.convert.tokens import TokenTokenizer
 from model.transformer import TransformerConfig
 
@@ -26,7 +26,7 @@ DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}        # BF16 is the upper 
 
 class Stored(NamedTuple):
     """A tensor in a file."""
-    path: str | os.PathLike
+    path: AnyPath
     dtype: str
     shape: tuple[int, ...]
     start: int          # its first byte in the file
@@ -35,11 +35,11 @@ class Stored(NamedTuple):
         """Return the numbers as float32."""
         a = read_numbers(self.path, DTYPES[self.dtype], math.prod(self.shape), self.start)
         if self.dtype == "BF16":
-            a = float32_of_bfloat16(a)
+            a = np.left_shift(a, 16, dtype=np.uint32).view(np.float32)
         return a.astype(np.float32, copy=False).reshape(self.shape)
 
 
-def open_tensors(path: str | os.PathLike, ignored: tuple[str, ...] = ()
+def open_tensors(path: AnyPath, ignored: tuple[str, ...] = ()
                  ) -> tuple[dict[str, Stored], dict[str, str]]:
     """Return the tensors of a file by name, without those whose names end with `ignored`, and its
     metadata.  Refuse a file that is damaged or of another kind."""
@@ -75,7 +75,7 @@ def _unique(pairs):
     return found
 
 
-def write_tensors(path: str | os.PathLike, shapes: Mapping[str, tuple[int, ...]],
+def write_tensors(path: AnyPath, shapes: Mapping[str, tuple[int, ...]],
                   arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> None:
     """Write float32 arrays of these shapes, each made when it is written."""
     header, end = {"__metadata__": metadata}, 0
@@ -90,7 +90,7 @@ def write_tensors(path: str | os.PathLike, shapes: Mapping[str, tuple[int, ...]]
             file.write(np.ascontiguousarray(arrays[name], "<f4").data)
 
 
-def read(path: str | os.PathLike) -> ModelFile:
+def read(path: AnyPath) -> ModelFile:
     """Read a file that `write` wrote.  Refuse one that is damaged, or of another program."""
     stored, metadata = open_tensors(path)
     if "config" not in metadata:
@@ -111,7 +111,7 @@ def read(path: str | os.PathLike) -> ModelFile:
                      tokenizer)
 
 
-def write(path: str | os.PathLike, model: ModelFile) -> None:
+def write(path: AnyPath, model: ModelFile) -> None:
     """Write a model under our names, with configuration and vocabulary in the metadata."""
     tokenizer, metadata = model.tokenizer, {"config": json.dumps(asdict(model.config))}
     if isinstance(tokenizer, CharTokenizer):

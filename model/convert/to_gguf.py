@@ -12,7 +12,6 @@ Source: constants.py of gguf 0.19 for keys and types; llama-vocab.cpp of llama.c
 """
 import json
 import math
-import os
 from collections import ChainMap
 from dataclasses import asdict
 from functools import partial
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.files import AnyPath
 from data.tokenizer import CharTokenizer
 from minigrad.words import any_of
 from model.convert import families
@@ -88,7 +88,7 @@ def planned(model: ModelFile, kind: str) -> Plan:
     return Plan(model._replace(weights=weights), kind, library, family, stored, kinds, brought)
 
 
-def write(path: str | os.PathLike, model: ModelFile, plan: Plan) -> None:
+def write(path: AnyPath, model: ModelFile, plan: Plan) -> None:
     """Write the model of a plan as a GGUF file.
 
     Raises
@@ -163,12 +163,10 @@ def _metadata(plan):
     stated |= {f"{architecture}.{key}": value for key, value in sizes.items()}
     stated["general.file_type"] = int(plan.library.LlamaFileType[KINDS[plan.kind]])
     stated["general.quantization_version"] = plan.library.GGML_QUANT_VERSION
-    lists = _tokens(model.tokenizer)
-    stated |= lists.pop("stated")
-    found = {key: (value, typed[type(value)]) for key, value in stated.items()}
-    for key, values in lists.items():
-        of = types.INT32 if key == f"{TOKENS}token_type" else types.STRING
-        found[key] = (values, types.ARRAY, of)
+    stated |= _tokens(model.tokenizer)
+    of = {int: types.INT32, str: types.STRING}      # the elements of lists
+    found = {key: (value, types.ARRAY, of[type(value[0])]) if isinstance(value, list) else
+             (value, typed[type(value)]) for key, value in stated.items()}
     brought = {key: (value, *map(types, kinds))
                for key, (value, kinds) in plan.brought.get("keys", {}).items()}
     if brought.get("general.architecture", [None])[0] != architecture:
@@ -191,7 +189,7 @@ def _metadata(plan):
 
 
 def _tokens(tokenizer):
-    """Return the tokens, their types and merges, and what is stated of them."""
+    """Return the metadata of the tokenizer."""
     if isinstance(tokenizer, CharTokenizer):
         return _characters(tokenizer.vocabulary)
     found = json.loads(tokenizer.library_json)
@@ -207,24 +205,24 @@ def _tokens(tokenizer):
         names[added["id"]] = added["content"]
         kinds[added["id"]] = CONTROL if added["special"] else USER_DEFINED
     every = range(tokenizer.vocab_size)
-    stated = {f"{TOKENS}model": "gpt2", f"{TOKENS}pre": pre[0], HF_JSON: tokenizer.library_json}
-    if tokenizer.end is not None:
-        stated[f"{TOKENS}eos_token_id"] = tokenizer.end
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
-    return {"stated": stated, f"{TOKENS}tokens": [names.get(i, f"[UNUSED{i}]") for i in every],
-            f"{TOKENS}token_type": [kinds.get(i, UNUSED) for i in every],
-            f"{TOKENS}merges": merges or [NO_MERGE]}
+    stated = {"model": "gpt2", "pre": pre[0],
+              "tokens": [names.get(i, f"[UNUSED{i}]") for i in every],
+              "token_type": [kinds.get(i, UNUSED) for i in every], "merges": merges or [NO_MERGE]}
+    if tokenizer.end is not None:
+        stated["eos_token_id"] = tokenizer.end
+    return {TOKENS + key: value for key, value in stated.items()} | {
+        HF_JSON: tokenizer.library_json}
 
 
 def _characters(vocabulary):
-    """Return the tokens of a vocabulary of characters, as RWKV's tokenizer writes them: the bytes
-    of what is not printable ASCII as \\xff."""
+    """Return the metadata of a vocabulary of characters, as RWKV's tokenizer writes tokens: the
+    bytes of what is not printable ASCII as \\xff."""
     try:
         tokens = [c if c.isascii() and c.isprintable() and c != "\\" else
                   "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in vocabulary]
     except UnicodeEncodeError:
         raise FormatError("no GGUF file can hold half a pair of surrogates; train on a text "
                           "without it") from None
-    stated = {f"{TOKENS}model": "rwkv", CHARACTERS: vocabulary}
-    return {"stated": stated, f"{TOKENS}tokens": tokens,
+    return {f"{TOKENS}model": "rwkv", CHARACTERS: vocabulary, f"{TOKENS}tokens": tokens,
             f"{TOKENS}token_type": [NORMAL] * len(tokens)}

@@ -141,7 +141,7 @@ def test_configuration_weights_and_tokens_come_out(made, config, alignment, tmp_
     assert found.tokenizer.end == 0 and found.tokenizer.vocab_size == V
     ids = found.tokenizer.encode(TEXT)
     assert found.tokenizer.decode(ids) == TEXT.replace(END, "")
-    assert found.notes[0].startswith("its weights are stored as F32; in a checkpoint, 0 of ")
+    assert found.notes[0].startswith("its weights are stored as F32; a checkpoint keeps ")
 
 
 def test_weights_of_lower_precision_are_those_of_the_library(tmp_path):
@@ -156,8 +156,8 @@ def test_weights_of_lower_precision_are_those_of_the_library(tmp_path):
         packed_table, gguf.GGMLQuantizationType.Q8_0))
     assert np.array_equal(found.weights["blocks.1.mlp.up.weight"],
                           up.astype(np.float16).astype(np.float32))
-    assert found.notes[0].startswith("its weights are stored as F16, F32, Q8_0; in a checkpoint, "
-                                     "2 of 17 stay packed, and the others become float32")
+    assert found.notes == ["its weights are stored as F16, F32, Q8_0; a checkpoint keeps matrices "
+                           "of Q4_0, Q4_1, Q8_0, F16, BF16, and all else becomes float32"]
 
 
 def test_a_tied_output_and_biases_of_attention_are_seen_from_the_tensors(tmp_path):
