@@ -170,4 +170,5 @@ def test_finite_gradients_whose_sum_or_squares_overflow_are_named():
         ((model.weight * 1e200).sum() + model.empty.sum()).backward()
     detective.look_at_gradients()
     assert detective.finding.op == "clip_grad_norm_"
+    assert detective.finding.why.endswith("is beyond the largest float64")
     assert "the gradient of weight" in str(detective.finding)

@@ -91,6 +91,13 @@ def test_bytes_of_is_what_a_step_allocates_to_a_third_and_knows_judging(monkeypa
     assert 0.75 < (reverse.bytes_of(one) - weights) / allocated[0] < 1.34
 
 
+def test_bytes_of_counts_a_layer_four_times_for_a_step():
+    layers = [dataclasses.replace(SMALL, n_embd=256, batch_size=0, n_layer=n) for n in (1, 2)]
+    one, two = (sum(p.size for p in new_model(s).parameters()) for s in layers)
+    counted = reverse.bytes_of(layers[1]) - reverse.bytes_of(layers[0])
+    assert np.isclose(counted, 4 * 4 * (two - one), rtol=0.01)
+
+
 def test_the_loss_is_that_of_the_letters_and_their_end_and_of_nothing_else():
     assert as_ids(["\2ba\3", "c"]).tolist() == [[BEGIN, 4, 3, END], [5, PAD, PAD, PAD]]
     model = new_model(SMALL)

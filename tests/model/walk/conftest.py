@@ -44,3 +44,9 @@ def said(tmp_path, no_training):
         assert verdict.right == verdict.said[0].startswith(("Right.", "It is trained."))
         return verdict.said
     return judged
+
+
+@pytest.fixture
+def changed(said):
+    """What the judge says about our answer with a piece of its file replaced."""
+    return lambda function, right, wrong: said(function, solved(function).replace(right, wrong))

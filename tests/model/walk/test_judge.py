@@ -189,8 +189,9 @@ def test_a_mask_that_a_score_can_outweigh_is_wrong(number, masked, says, said):
 
 
 @pytest.mark.parametrize("function, right, wrong, words", CHANGED)
-def test_a_wrong_answer_that_no_mistake_explains_is_described(function, right, wrong, words, said):
-    (paragraph,) = said(function, solved(function).replace(right, wrong))
+def test_a_wrong_answer_that_no_mistake_explains_is_described(function, right, wrong, words,
+                                                              changed):
+    (paragraph,) = changed(function, right, wrong)
     assert words in paragraph
 
 
@@ -204,12 +205,12 @@ def test_a_file_is_judged_and_answered_briefly_in_what_a_terminal_can_show(begin
     assert len(shown) < 1000 and shown.replace("\n", "").isprintable()
 
 
-def test_float64_made_of_float32_is_remarked_on_and_not_the_other_way(said):
+def test_float64_made_of_float32_is_remarked_on_and_not_the_other_way(said, changed):
     assert said("softmax", solved("softmax")) == [EVERYTHING.format(7), "Next: e2_cross_entropy.py"]
-    _, remark, _ = said("causal_head", solved("causal_head").replace("math.sqrt", "np.sqrt"))
+    _, remark, _ = changed("causal_head", "math.sqrt", "np.sqrt")
     assert remark.startswith("It turns float32 into float64")
-    lines = said("adamw_step", solved("adamw_step").replace(
-        "return new, m, v", "return tuple(x.astype(np.float32) for x in (new, m, v))"))
+    lines = changed("adamw_step", "return new, m, v",
+                    "return tuple(x.astype(np.float32) for x in (new, m, v))")
     assert "gradient" not in lines[0] and not any("float64, which" in line for line in lines)
 
 
@@ -256,10 +257,9 @@ def test_the_last_exercise_ends_with_its_training(said, monkeypatch):
         "IndexError: list index out of range")
 
 
-def test_no_two_mistakes_are_named_for_numbers_that_are_all_nan(said, monkeypatch):
+def test_no_two_mistakes_are_named_for_numbers_that_are_all_nan(changed, monkeypatch):
     exercise = EXERCISES["causal_head"]
     others = [sentence for sentence in exercise.mistakes if "nan" not in sentence]
     monkeypatch.setattr(exercise, "mistakes", {name: exercise.mistakes[name] for name in others})
-    (answer,) = said("causal_head", solved("causal_head").replace(
-        "return weights @ value", "return weights @ value * math.nan"))
+    (answer,) = changed("causal_head", "@ value", "@ value * math.nan")
     assert answer.startswith("The value is wrong for ")

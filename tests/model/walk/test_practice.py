@@ -24,6 +24,8 @@ def test_exercises_are_counted_from_0_and_the_page_counts_mistakes_with_names_of
     many, few = map(int, said.groups())
     assert len(sentences) > many and min(len(e.mistakes) for e in EXERCISES) >= few
     assert all(sentence.endswith(".") and "\n" not in sentence for sentence in sentences)
+    head, heads = (EXERCISES[n].mistakes for n in (3, 4))       # heads have those of a head, too
+    assert "Softmax is applied twice." in head.keys() & heads.keys()
 
 
 @pytest.mark.parametrize("exercise", EXERCISES[1:], ids=NAMES[1:])

@@ -111,6 +111,9 @@ def test_a_station_ends_with_a_question_and_has_tables_with_names_beside_their_l
         if table.line:
             in_file = linecache.getline(str(ROOT / table.line.file), table.line.number).split()
             assert in_file and table.line.text.startswith(" ".join(in_file))
+    of_station_4 = {title: table.axes for title, table in tables(4).items()}
+    assert of_station_4["Weights"] == ("query", "key")
+    assert of_station_4["Context vectors"] == ("word", "channel")
     made_by = tables(4)["Scores with the mask"].line.text
     assert made_by == "masked = scores + causal_mask(6)"
 

@@ -63,20 +63,20 @@ HABITS = [
 
 @pytest.mark.parametrize("function, right, wrong, advice", HABITS)
 def test_a_habit_from_pytorch_is_answered_with_the_spelling_here(function, right, wrong, advice,
-                                                                 said):
-    (answer,) = said(function, solved(function).replace(right, wrong))
+                                                                 changed):
+    (answer,) = changed(function, right, wrong)
     assert advice in " ".join(answer.split())
 
 
-def test_two_numbers_are_printed_with_digits_until_they_differ(said):
-    (answer,) = said("softmax", solved("softmax").replace("return y,", "return y + 4e-8,"))
+def test_two_numbers_are_printed_with_digits_until_they_differ(changed):
+    (answer,) = changed("softmax", "return y,", "return y + 4e-8,")
     assert "it is 0.25000234, and should be 0.2500023." in " ".join(answer.split())
 
 
-def test_a_factor_that_all_numbers_have_is_named(said):
-    (answer,) = said("causal_head", solved("causal_head").replace("@ value", "@ value * 0.9"))
+def test_a_factor_that_all_numbers_have_is_named(changed):
+    (answer,) = changed("causal_head", "@ value", "@ value * 0.9")
     assert "All of its numbers are 0.9 times what they should be." in " ".join(answer.split())
-    (answer,) = said("causal_head", solved("causal_head").replace("@ value", "@ value + 0.9"))
+    (answer,) = changed("causal_head", "@ value", "@ value + 0.9")
     assert "times" not in answer
 
 
@@ -87,14 +87,13 @@ def test_the_first_case_is_shown_also_where_it_has_a_number_of_heads(function, s
     assert "\n    x = [[" in answer and "\n    heads = " in answer and "\n    right = " in answer
 
 
-def test_a_gradient_of_the_wrong_shape_is_blamed_alone(said):
-    (answer,) = said("layer_norm", solved("layer_norm").replace("g.sum(axis=rows)", "g[..., :1]"))
+def test_a_gradient_of_the_wrong_shape_is_blamed_alone(changed):
+    (answer,) = changed("layer_norm", "g.sum(axis=rows)", "g[..., :1]")
     assert answer.startswith("The gradient by bias has shape [2, 1] for ")
-    (answer,) = said("layer_norm", solved("layer_norm").replace("g.sum(axis=rows)", "g.sum()"))
+    (answer,) = changed("layer_norm", "g.sum(axis=rows)", "g.sum()")
     assert answer.startswith("The gradient of the bias is one number")
 
 
-def test_errors_in_most_cases_are_no_reason_to_name_a_mistake(said):
-    (answer,) = said("multi_head", solved("multi_head").replace(
-        "mg.concatenate(mixed, axis=-1)", "sum(mixed) / heads"))
+def test_errors_in_most_cases_are_no_reason_to_name_a_mistake(changed):
+    (answer,) = changed("multi_head", "mg.concatenate(mixed, axis=-1)", "sum(mixed) / heads")
     assert answer.startswith("The value cannot be made for ")
