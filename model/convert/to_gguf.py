@@ -69,15 +69,8 @@ def planned(model: ModelFile, kind: str) -> Plan:
     tensors = _tensors(model, family, stored)
     brought = getattr(model.tokenizer, "metadata", {})
     before = brought.get("tensors", {})
-    in_order = [name for name in before | tensors.data if name in tensors.data]
-    kinds = {}
-    for name in in_order:
-        a = tensors[name]
-        kinds[name] = _kind(library, name, a.shape, kind)
-        if name in before:
-            old = library.GGMLQuantizationType(before[name])
-            if _holds(library, a, old):
-                kinds[name] = old
+    kinds = {name: _kind(library, name, tensors[name], kind, before.get(name))
+             for name in before | tensors.data if name in tensors.data}
 
     def rounded(name):
         a = np.array(model.weights[name])
@@ -124,12 +117,15 @@ def _tensors(model, family, stored):
     return families.their_tensors(ChainMap(neutral, model.weights), stored)
 
 
-def _kind(library, name, shape, kind):
-    """Return how a tensor is stored: blocks divide a row evenly, and vectors are not rounded."""
+def _kind(library, name, a, kind, before):
+    """Return how a tensor is stored: as before, if that holds its numbers; else blocks divide a row
+    evenly, and vectors are not rounded."""
     kinds = library.GGMLQuantizationType
-    if len(shape) == 1 or name.startswith("position"):
+    if before is not None and _holds(library, a, kinds(before)):
+        return kinds(before)
+    if a.ndim == 1 or name.startswith("position"):
         return kinds.F32
-    if kind == "q8_0" and shape[-1] % 32:
+    if kind == "q8_0" and a.shape[-1] % 32:
         return kinds.F16
     return kinds[kind.upper()]
 
@@ -150,42 +146,40 @@ def _holds(library, a, kind):
 
 def _metadata(plan):
     """Return the metadata in order: key -> (value, its type, the type of its elements)."""
-    model = plan.model
-    types = plan.library.GGUFValueType
-    typed = {int: types.UINT32, float: types.FLOAT32, str: types.STRING, bool: types.BOOL}
-    architecture = plan.family.model_type
-    whole = families.complete(model.config, plan.family)
+    config, architecture = plan.model.config, plan.family.model_type
+    whole = families.complete(config, plan.family)
     sizes = {key: getattr(whole, option) for key, option in KEYS[architecture].items()}
     sizes["vocab_size"] = whole.vocab_size
     if whole.position == "rotary":
         sizes["rope.dimension_count"] = whole.d_head
-    stated = {"general.architecture": architecture}
-    stated |= {f"{architecture}.{key}": value for key, value in sizes.items()}
-    stated["general.file_type"] = int(plan.library.LlamaFileType[KINDS[plan.kind]])
-    stated["general.quantization_version"] = plan.library.GGML_QUANT_VERSION
-    stated |= _tokens(model.tokenizer)
-    of = {int: types.INT32, str: types.STRING}      # the elements of lists
-    found = {key: (value, types.ARRAY, of[type(value[0])]) if isinstance(value, list) else
-             (value, typed[type(value)]) for key, value in stated.items()}
-    brought = {key: (value, *map(types, kinds))
-               for key, (value, kinds) in plan.brought.get("keys", {}).items()}
-    if brought.get("general.architecture", [None])[0] != architecture:
-        # of another file, such as the chat template of a folder of Hugging Face
-        return found | brought | {NOTE: (json.dumps(asdict(model.config)), types.STRING)}
-    anew = {*LISTS, *(f"{architecture}.{key}" for key in sizes)}
-    length = f"{architecture}.context_length"
-    if whole.position == "rotary" and brought[length][0] > whole.block_size:
-        anew.remove(length)         # a shorter block in fine-tuning takes no position away
-    if plan.kinds != plan.brought["tensors"]:
-        anew |= {"general.file_type", "general.quantization_version"}
-    same = {key: (found[key][0] if key in anew else value, *kinds)
-            for key, (value, *kinds) in brought.items()}
-    shapes = families.their_shapes(plan.stored)
-    said = {key: value for key, (value, *_) in same.items()}
-    plain = configuration(said, {n: np.broadcast_to(0, shape) for n, shape in shapes.items()})
-    if NOTE in same or plain != (architecture, model.config):
-        same[NOTE] = (json.dumps(asdict(model.config)), types.STRING)
-    return same
+    sizes = {f"{architecture}.{key}": value for key, value in sizes.items()}
+    of_kinds = {"general.file_type": int(plan.library.LlamaFileType[KINDS[plan.kind]]),
+                "general.quantization_version": plan.library.GGML_QUANT_VERSION}
+    ours = {"general.architecture": architecture} | sizes | of_kinds | _tokens(plan.model.tokenizer)
+    brought = plan.brought.get("keys", {})
+    theirs = {key: value for key, (value, _) in brought.items()}
+    found, shapes = ours | theirs, families.their_shapes(plan.stored)
+    if same := theirs.get("general.architecture") == architecture:
+        anew = {*LISTS, *sizes} | ({*of_kinds} if plan.kinds != plan.brought["tensors"] else set())
+        length = f"{architecture}.context_length"
+        if whole.position == "rotary" and theirs[length] > whole.block_size:
+            anew.remove(length)     # a shorter block in fine-tuning takes no position away
+        found = {key: ours[key] if key in anew else value for key, value in theirs.items()}
+    # Without, what came is of another file, such as the chat template of a folder of Hugging Face.
+    if not same or NOTE in theirs or (architecture, config) != configuration(
+            found, {name: np.broadcast_to(0, shape) for name, shape in shapes.items()}):
+        found[NOTE] = json.dumps(asdict(config))
+    types = plan.library.GGUFValueType
+    return {key: (value, *(map(types, brought[key][1]) if key in brought else _types(types, value)))
+            for key, value in found.items()}
+
+
+def _types(types, value):
+    """Return the type of a value, and that of its elements."""
+    if isinstance(value, list):
+        return types.ARRAY, types.INT32 if isinstance(value[0], int) else types.STRING
+    typed = {int: types.UINT32, float: types.FLOAT32, str: types.STRING, bool: types.BOOL}
+    return (typed[type(value)],)
 
 
 def _tokens(tokenizer):
