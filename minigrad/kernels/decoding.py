@@ -232,12 +232,15 @@ def embed(ids, s, weights, cache, rows, unpacked, x):
     rows_at(ids, s, len(weights.ngrams), rows)
     for i in range(rows.size):
         add_row(weights.ngrams[rows[i]], x)
-    panel, column = ids[s] // NR, ids[s] % NR
+    table = len(weights.matrices) - 1
+    unpack = weights.matrices[table, UNPACK]
     for begin in range(0, x.size, KC):
-        count = min(KC, x.size - begin)
-        b = floats_of(weights, len(weights.matrices) - 1, panel, begin, count, unpacked)
+        b, count = rows_of(weights, table, ids[s] // NR, begin), min(KC, x.size - begin)
+        if unpack:
+            call_packed(unpack, b, b, unpacked, count)
+            b = unpacked
         for c in range(count):
-            x[begin + c] += b[c * NR + column]
+            x[begin + c] += b[c * NR + ids[s] % NR]
     if positions.size:
         add_row(positions[s], x)
 
@@ -249,41 +252,30 @@ def multiply(a, weights, matrix, c, c_at, unpacked, thread, threads):
     NR, row = TILE_BYTES // c.itemsize, weights.matrices[matrix]
     first, last = thread * row[PANELS] // threads, (thread + 1) * row[PANELS] // threads
     depth = row[DEPTH]
-    if not row[MULTIPLY]:
-        b = floats_of(weights, matrix, 0, 0, row[PANELS] * depth, unpacked)
-        product(a, b, depth * NR, depth, c, c_at, first, last)
-    elif len(a) == 1:
-        for panel in range(first, last):
-            call_packed(row[MULTIPLY], a, words_of(weights, matrix, panel, 0),
-                        part(c, c_at + panel * NR, 0), depth)
-    else:
-        for panel in range(first, last):
-            for begin in range(0, depth, KC):
-                count = min(KC, depth - begin)
-                b = floats_of(weights, matrix, panel, begin, count, unpacked)
-                micro_kernel(part(a, begin, 0), a.strides[0] // a.itemsize, 1, b, 0,
-                             part(c, c_at + panel * NR, 0), c.strides[0] // c.itemsize, count,
-                             begin > 0, len(a), NV)
+    cut = depth if len(a) == 1 else KC
+    if not row[UNPACK]:
+        product(a, rows_of(weights, matrix, 0, 0), depth * NR, depth, c, c_at, first, last)
+        return first * NR, last * NR
+    for panel in range(first, last):
+        columns = part(c, c_at + panel * NR, 0)
+        for begin in range(0, depth, cut):
+            b, count = rows_of(weights, matrix, panel, begin), min(cut, depth - begin)
+            if len(a) == 1:
+                call_packed(row[MULTIPLY], a, b, columns, count)
+            else:
+                call_packed(row[UNPACK], a, b, unpacked, count)
+                micro_kernel(part(a, begin, 0), a.strides[0] // a.itemsize, 1, unpacked, 0, columns,
+                             c.strides[0] // c.itemsize, count, begin > 0, len(a), NV)
     return first * NR, last * NR
 
 
 @serial
-def floats_of(weights, matrix, panel, begin, count, unpacked):
-    """Return `count` rows of a panel of a matrix of weights, from row `begin` on, as (count NR,)
-    floats, which are unpacked to memory of KC rows if need be."""
-    words = words_of(weights, matrix, panel, begin)
-    if not weights.matrices[matrix, UNPACK]:
-        return part(words, 0, count * (TILE_BYTES // words.itemsize))
-    call_packed(weights.matrices[matrix, UNPACK], words, words, unpacked, count)
-    return unpacked
-
-
-@serial
-def words_of(weights, matrix, panel, begin):
-    """Return what is in memory from a row of a panel of a matrix of weights on: floats or words."""
+def rows_of(weights, matrix, panel, begin):
+    """Return the rows of a panel of a matrix of weights from row `begin` on, as floats: what is
+    packed looks like fewer of them."""
     row, NR = weights.matrices[matrix], TILE_BYTES // weights.gains.itemsize
     place = (panel * row[DEPTH] + begin) // row[SIZE] * row[WORDS]
-    return array_at(weights.matrices, matrix, ADDRESS, place * NR, 0, weights.gains)
+    return array_at(weights.matrices, matrix, ADDRESS, place * NR, row[DEPTH] * NR, weights.gains)
 
 
 @serial
