@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
 from heapq import heappop, heappush
-from itertools import count, zip_longest
+from itertools import chain, count, repeat, zip_longest
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -214,22 +214,16 @@ def op(f: Callable | None = None, *, register: bool = True) -> Callable:
 def _unwrapped(args, plain):
     """Return the arguments of an op as arrays, and the node of each, None for a constant.  `plain`
     has for each argument the types that are made arrays."""
-    arrays, parents = [], []
-    for arg in args:
-        if isinstance(arg, Tensor):
-            arrays.append(arg._data)
-            parents.append(arg.node)
-            continue
-        place = len(arrays)
-        if place < len(plain) and isinstance(arg, plain[place]):
+    arrays = []
+    parents = []
+    for arg, accepted in zip(args, chain(plain, repeat(()))):
+        if isinstance(arg, accepted):
             arg = np.asarray(arg)
-        elif isinstance(arg, (list, tuple)) and Tensor in map(type, arg):
-            parents += [part.node if isinstance(part, Tensor) else None for part in arg]
-            parts = [part._data if isinstance(part, Tensor) else part for part in arg]
-            arrays.append(type(arg)(parts))
-            continue
-        arrays.append(arg)
-        parents.append(None)
+        several = isinstance(arg, (list, tuple)) and Tensor in map(type, arg)
+        parts = arg if several else [arg]
+        parents += [part.node if isinstance(part, Tensor) else None for part in parts]
+        data = [part._data if isinstance(part, Tensor) else part for part in parts]
+        arrays.append(type(arg)(data) if several else data[0])
     return arrays, parents
 
 

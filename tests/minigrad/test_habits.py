@@ -55,7 +55,8 @@ def test_Tensor_of_one_number_is_formatted_as_a_number(x):
 
 
 def test_Tensor_gives_rows_through_which_gradients_go(x):
-    (sum(row * i for i, row in enumerate(x)) * 3).sum().backward()
+    total = sum(row * i for i, row in enumerate(x))
+    (total * 3).sum().backward()
     assert x.grad.tolist() == [[0, 0, 0], [3, 3, 3]]
 
 
@@ -120,7 +121,12 @@ def test_missing_names_the_remedy_for_a_habit_that_cannot_work(x, use, error, sa
     assert says in refusal(error, use, x)
 
 
-@pytest.mark.parametrize("thing", [leaf(X), Tensor, mg, Module(), Module])
+@pytest.mark.parametrize("thing", [
+    leaf(X),
+    Tensor,
+    mg,
+    Module(),
+    Module])
 def test_missing_names_are_missing_for_python_too(thing):
     with pytest.raises(AttributeError, match="no_such_name['$]?"):
         thing.no_such_name

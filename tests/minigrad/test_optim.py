@@ -31,11 +31,13 @@ def newton_schulz(x):
 
 def adamw(p, g, t, s, state):
     (beta1, beta2), decay = s["betas"], s["weight_decay"]
-    m = state["m"] = beta1 * state.get("m", 0) + (1 - beta1) * g
-    v = state["v"] = beta2 * state.get("v", 0) + (1 - beta2) * g * g
+    m = beta1 * state.get("m", 0) + (1 - beta1) * g
+    v = beta2 * state.get("v", 0) + (1 - beta2) * g * g
+    state.update(m=m, v=v)
     m_hat = m / (1 - beta1 ** t)
     v_hat = v / (1 - beta2 ** t)
-    return s["lr"] * (decay * p + m_hat / (np.sqrt(v_hat) + s["eps"]))
+    step = m_hat / (np.sqrt(v_hat) + s["eps"])
+    return s["lr"] * (decay * p + step)
 
 
 def sgd(p, g, t, s, state):
@@ -47,9 +49,11 @@ def muon(p, g, t, s, state):
     m = state["m"] = s["momentum"] * state.get("m", 0) + g
     z = g + s["momentum"] * m
     cuts = np.cumsum([0, *(s["sections"] or [len(p)])])
-    return s["lr"] * (s["weight_decay"] * p + np.concatenate([
-        math.sqrt(max(1, (end - start) / p.shape[1])) * newton_schulz(z[start:end])
-        for start, end in zip(cuts, cuts[1:])]))
+    steps = []
+    for start, end in itertools.pairwise(cuts):
+        length = math.sqrt(max(1, (end - start) / p.shape[1]))
+        steps.append(length * newton_schulz(z[start:end]))
+    return s["lr"] * (s["weight_decay"] * p + np.concatenate(steps))
 
 
 @pytest.mark.parametrize("make, formula, settings, groups", [
@@ -76,7 +80,12 @@ def test_Optimizer_follows_its_formula_by_group_and_section(make, formula, setti
 
 @pytest.mark.parametrize("make", [mg.AdamW, mg.SGD, mg.Muon])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("V, C", [(700, 64), (90, 384), (2000, 16), (3, 20_000), (5, 0)])
+@pytest.mark.parametrize("V, C", [
+    (700, 64),
+    (90, 384),
+    (2000, 16),
+    (3, 20_000),
+    (5, 0)])
 def test_step_takes_rows_of_a_gradient_as_all_of_it_bit_for_bit(V, C, dtype, make):
     def stepped(whole):
         rng = np.random.default_rng(0)
@@ -100,7 +109,10 @@ def test_step_takes_rows_of_a_gradient_as_all_of_it_bit_for_bit(V, C, dtype, mak
         assert np.array_equal(rows, whole)
 
 
-@pytest.mark.parametrize("steps, least", [(5, 0.0015), (3, 0.018), (2, 0.062)])
+@pytest.mark.parametrize("steps, least", [
+    (5, 0.0015),
+    (3, 0.018),
+    (2, 0.062)])
 @pytest.mark.parametrize("rows, columns", [(30, 30), (40, 30), (30, 60)])
 def test_Muon_keeps_directions_and_makes_those_from_some_length_on_about_as_long(rows, columns,
                                                                                  steps, least):
@@ -109,7 +121,9 @@ def test_Muon_keeps_directions_and_makes_those_from_some_length_on_about_as_long
     S = np.geomspace(1, 1e-4, 30)
     p = np.zeros((rows, columns))
     S = S / np.linalg.norm(S)
-    formulas.muon([p], [(U * S) @ V.T], [p.copy()], np.array([[0.0, 1.0, -1.0]]), steps)
+    g = (U * S) @ V.T
+    settings = np.array([[0.0, 1.0, -1.0]])
+    formulas.muon([p], [g], [p.copy()], settings, steps)
     along = U.T @ p @ V                             # as diagonal as the rounding leaves it
     assert np.abs(along - np.diag(np.diag(along))).max() < 1e-11
     assert np.array_equal(np.diag(along) > 0.68, S > least)
