@@ -532,6 +532,13 @@ def test_op_refuses_vjps_that_are_not_as_agreed(vjps, error, says):
         wrong(leaf([1.0, 2.0]), leaf([3.0, 4.0])).sum().backward()
 
 
+def test_op_sends_no_gradient_to_an_argument_without_a_vjp():
+    x = leaf([1.0, 0.0])
+    mg.where(x, x * 2, 5.0).sum().backward()
+    assert x.grad.tolist() == [2, 0]
+    assert not mg.where(x, 1.0, 5.0).requires_grad
+
+
 def test_op_refuses_several_values_with_the_vjps_of_fewer():
     halves = mg.op(lambda x: ([x[:1], x[1:]], [(lambda g: g,)]), register=False)
     assert "argument 2 is shorter" in refusal(ValueError, halves, leaf([1.0, 2.0]))

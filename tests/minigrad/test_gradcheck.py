@@ -286,7 +286,7 @@ def test_gradcheck_catches_each_planted_bug(f, args):
             mg.gradcheck(f, *args, full=True)
 
 
-@pytest.mark.parametrize("size", [1e-6, 0.02, 1.0])
+@pytest.mark.parametrize("size", [0.0, 1e-6, 0.02, 1.0])
 @pytest.mark.parametrize("loss_scale", [1e-6, 1.0])
 def test_gradcheck_catches_a_wrong_gradient_of_small_weights_under_a_small_loss(size, loss_scale):
     wrong, (x, w) = WRONG["weight gradient transposed"]
@@ -330,6 +330,12 @@ def test_gradcheck_names_a_bug_by_argument_index_and_both_numbers():
         mg.gradcheck(wrong_at_one_place, r(3), r(3), full=True)
     with pytest.raises(mg.GradcheckError, match=r"argument 1, index \(1,\): the vjp gives"):
         mg.gradcheck(wrong_at_one_place, r(3), r(3))
+
+    @mg.op(register=False)
+    def nan_at_one_place(x):
+        return x * 1.0, (lambda g: g * np.array([1.1, np.nan, 1.0]),)
+    with pytest.raises(mg.GradcheckError, match=r"argument 0, index \(1,\): the vjp gives nan"):
+        mg.gradcheck(nan_at_one_place, r(3))
 
 
 def test_gradcheck_checks_arguments_in_float64_and_passes_integers_through():

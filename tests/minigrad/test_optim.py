@@ -158,6 +158,9 @@ def test_step_is_taken_in_place_and_leaves_a_parameter_without_a_gradient(make, 
     assert not any(array.any() for _, of, array in optimizer.state() if of is q)
     optimizer.zero_grad()
     assert p.grad is None
+    before = p.data.copy()
+    optimizer.step()
+    assert np.array_equal(p.data, before)       # nor is anything else there to step
 
 
 def test_Optimizers_of_different_parameters_step_as_one():

@@ -93,6 +93,18 @@ def sizes(**options):
     return {path: p.shape for path, p in Transformer(changed(**options)).named_parameters()}
 
 
+@pytest.mark.parametrize("options, expected", [
+    (dict(bias=True), (2, 32, True, True)),
+    (dict(bias=False, mlp_bias=True), (2, 32, False, True)),
+    (dict(n_kv_head=1, n_inner=5, bias=True, attention_bias=False), (1, 5, False, True))], ids=str)
+def test_resolved_sets_what_is_unset_by_other_options(options, expected):
+    config = changed(**options)
+    c = config.resolved()
+    assert (c.n_kv_head, c.n_inner, c.attention_bias, c.mlp_bias) == expected
+    assert config.kv_heads == c.n_kv_head
+    assert sizes(**options) == sizes(**dataclasses.asdict(c))
+
+
 @pytest.mark.parametrize("options, without, new", [
     *[(options, "?", {}) for options in (
         dict(n_kv_head=2),
