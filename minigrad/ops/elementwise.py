@@ -5,43 +5,41 @@ Arguments broadcast and types promote as in NumPy.  A vjp keeps the arrays alive
 import numpy as np
 
 from minigrad import formulas
-from minigrad.core import Array, Operand, Rule, one_type, op
+from minigrad.core import Array, Operand, one_type, op
 
 
 @op
-def add(x: Operand, y: Operand) -> Rule:
+def add(x: Operand, y: Operand):
     """x + y."""
     return x + y, (lambda g: g, lambda g: g)
 
 
 @op
-def subtract(x: Operand, y: Operand) -> Rule:
+def subtract(x: Operand, y: Operand):
     """x - y."""
     return x - y, (lambda g: g, lambda g: -g)
 
 
 @op
-def multiply(x: Operand, y: Operand) -> Rule:
+def multiply(x: Operand, y: Operand):
     """x * y."""
     return x * y, (lambda g: g * y, lambda g: g * x)
 
 
 @op
-def divide(x: Operand, y: Operand) -> Rule:
+def divide(x: Operand, y: Operand):
     """x / y."""
     # x / (y * y) would leave the range of floats where both quotients are ordinary numbers.
     return x / y, (lambda g: g / y, lambda g: -(g / y) * (x / y))
 
 
 @op
-def power(x: Operand, y: Operand) -> Rule:
+def power(x: Operand, y: Operand):
     """x ** y.  Where x is 0 and y is not negative, the derivative by y is taken as 0."""
     value = x ** y
 
     def dx(g):
-        if getattr(y, "dtype", None) == bool:
-            return g * y                        # x ** 0 is 1
-        one_less = y - (y != 0)                 # where y is 0, any power will do: y multiplies it
+        one_less = y * 1 - (y != 0)             # where y is 0, any power will do: y multiplies it
         return g * y * x ** one_less
 
     def dy(g):
@@ -50,61 +48,61 @@ def power(x: Operand, y: Operand) -> Rule:
 
 
 @op
-def negative(x: Array) -> Rule:
+def negative(x: Array):
     """-x."""
     return -x, (lambda g: -g,)
 
 
 @op
-def exp(x: Array) -> Rule:
+def exp(x: Array):
     """e to the power of x."""
     y = np.exp(x)
     return y, (lambda g: g * y,)
 
 
 @op
-def log(x: Array) -> Rule:
+def log(x: Array):
     """Natural logarithm."""
     return np.log(x), (lambda g: g / x,)
 
 
 @op
-def sqrt(x: Array) -> Rule:
+def sqrt(x: Array):
     """Square root."""
     y = np.sqrt(x)
     return y, (lambda g: g / (2 * y),)
 
 
 @op
-def tanh(x: Array) -> Rule:
+def tanh(x: Array):
     """Hyperbolic tangent."""
     y = np.tanh(x)
     return y, (lambda g: g * (1 - y * y),)
 
 
 @op
-def sigmoid(x: Array) -> Rule:
+def sigmoid(x: Array):
     """1 / (1 + e^-x)."""
     y = formulas.sigmoid(x)
     return y, (lambda g: g * y * (1 - y),)
 
 
 @op
-def silu(x: Array) -> Rule:
+def silu(x: Array):
     """x sigmoid(x)  (Hendrycks & Gimpel 2016, section 2)."""
     s = formulas.sigmoid(x)
     return x * s, (lambda g: g * s * (1 + x * (1 - s)),)
 
 
 @op
-def relu(x: Array) -> Rule:
+def relu(x: Array):
     """x where it is positive, else 0."""
     positive = x > 0
     return np.maximum(x, 0), (lambda g: g * positive,)
 
 
 @op
-def gelu(x: Array, approximate: str = "none") -> Rule:
+def gelu(x: Array, approximate: str = "none"):
     """x Phi(x), with Phi the normal distribution's cdf  (Hendrycks & Gimpel 2016, section 2).
 
     approximate="tanh" takes x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as GPT-2 does.
@@ -117,7 +115,7 @@ def gelu(x: Array, approximate: str = "none") -> Rule:
 
 
 @op
-def maximum(x: Operand, y: Operand) -> Rule:
+def maximum(x: Operand, y: Operand):
     """The elementwise maximum; where both are equal, each gets half of the gradient."""
     def share(a, b):
         return lambda g: g * (a > b) + g / 2 * (a == b)
@@ -125,7 +123,7 @@ def maximum(x: Operand, y: Operand) -> Rule:
 
 
 @op
-def where(condition: Array, x: Operand, y: Operand) -> Rule:
+def where(condition: Array, x: Operand, y: Operand):
     """x where the condition holds, else y.
 
     Both branches are computed in full.  The branch that is not taken gets a gradient of 0; an
